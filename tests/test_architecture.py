@@ -93,6 +93,7 @@ MAY_IMPORT = {
         "web",
     },
     "doctor": {"config", "controller", "daemon", "errors", "model", "profiler", "slurm", "status"},
+    "drill": {"errors", "job", "job_hints", "progress", "slurm"},
     "plotting": {"gpu_hours"},
     "simulator": {
         "config",
@@ -112,6 +113,7 @@ MAY_IMPORT = {
         "controller",
         "daemon",
         "doctor",
+        "drill",
         "errors",
         "extras",
         "gpu_hours",

@@ -36,6 +36,7 @@ COMMANDS = {
         "doctor",
         "Say what is right and wrong about this Slurm, why it matters, and what to write.",
     ),
+    "drill": ("drill", "Preempt a job of your own on purpose, and say what that does to it."),
     "explain": ("explain", "Say why a job waits, runs or was preempted."),
     "history": (
         "history",
@@ -175,6 +176,7 @@ def cli() -> None:
     10 a folder of a node (profile sample), 11 a damaged ledger,
     12 and 13 what doctor found: a warning, an error,
     14 pyslurm cannot be used, 15 too much was asked of the controller,
+    16 and 17 what drill found: a trial failed, something could not be rehearsed,
     130 interrupted, 141 output closed by its reader.
     """
 

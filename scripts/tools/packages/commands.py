@@ -9,6 +9,7 @@ import click
 
 from slurm_tiresias import errors
 from slurm_tiresias.cli.doctor import ERRORS, WARNINGS
+from slurm_tiresias.cli.drill import FAILED
 from slurm_tiresias.cli.main import OUTPUT_CLOSED, cli
 from slurm_tiresias.cli.options import PROGRAM
 from slurm_tiresias.errors import INTERRUPTED
@@ -16,6 +17,7 @@ from slurm_tiresias.errors import INTERRUPTED
 OTHER_CODES = {
     WARNINGS: "The doctor found something that deserves a warning.",
     ERRORS: "The doctor found something that is an error.",
+    FAILED: "A trial of the drill failed.",
     INTERRUPTED: "Interrupted by Ctrl-C.",
     OUTPUT_CLOSED: "The reader of the output has closed it.",
 }

@@ -1,0 +1,158 @@
+"""What was observed of a job that was preempted on purpose: one ``Run`` for each start."""
+
+from __future__ import annotations
+
+import enum
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+class Disposition(enum.StrEnum):
+    """What a process does with a signal."""
+
+    HANDLER = "handler"
+    BLOCKED = "blocked"
+    """It is taken when the process asks for it (sigwait), or by another thread."""
+    IGNORED = "ignored"
+    DEFAULT = "default"
+    """The process dies of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process of the job, as it was when the signal came. Times by the clock of its node."""
+
+    node: str
+    pid: int
+    start: int
+    """When it began, in ticks since its node was booted: with ``pid`` it names the process."""
+    parent: int
+    command: str
+    direct: bool
+    """Whether Slurm itself started it: the batch script, or a task of srun."""
+    dispositions: Mapping[int, Disposition]
+    cpu_s: float = 0.0
+    reports: bool = False
+    """Whether it has the job's file of progress open."""
+    gone_s: float | None = None
+    orphaned: bool = False
+    """Whether the process that started it is gone, so that Slurm may not find it."""
+
+    def on(self, number: int) -> Disposition:
+        """Return what it does with this signal."""
+        return self.dispositions.get(number, Disposition.DEFAULT)
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """A save. ``step`` is None if unknown, ``began_s`` if its beginning was not seen, ``ended_s``
+    if it did not end."""
+
+    step: int | None
+    began_s: float | None
+    ended_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One start of the job until it left its nodes. Times in seconds since 1970."""
+
+    number: int
+    nodes: tuple[str, ...] = ()
+    started_s: float = 0.0
+    processes: tuple[Process, ...] = ()
+    signal: int = 0
+    """The checkpoint signal that was sent before the requeue; 0 for none."""
+    signal_s: float | None = None
+    term_s: float | None = None
+    """When SIGTERM came."""
+    reaches_all: bool = True
+    """Whether Slurm's SIGTERM reaches more than the processes that Slurm itself started."""
+    again_s: float | None = None
+    """When the drill sent the signal once more, in the middle of a save."""
+    last_gone_s: float | None = None
+    killed: bool = False
+    """Whether SIGKILL ended it: processes of it were there until then."""
+    resumed_step: int | None = None
+    resume_is_guess: bool = False
+    """Whether the step follows from the first step that was seen."""
+    first_step: int | None = None
+    first_step_s: float | None = None
+    last_step: int | None = None
+    saves: tuple[Save, ...] = ()
+    output_emptied: bool = False
+    logs: frozenset[str] = frozenset()
+    """The log files that were written in this run, by path."""
+    trackers: frozenset[tuple[str, str]] = frozenset()
+    """The runs of experiment trackers that it wrote to: the tracker, and the run's id."""
+    ended: str = ""
+    """The state in which the job ended by itself, such as FAILED; "" if it was requeued."""
+    exit_code: str = ""
+
+    def reaches(self, process: Process) -> bool:
+        """Whether Slurm's signal got to this process."""
+        return process.direct or (self.reaches_all and not process.orphaned)
+
+    @property
+    def told_s(self) -> float | None:
+        """When the job was first told to save."""
+        told = [at_s for at_s in (self.signal_s, self.term_s) if at_s is not None]
+        return min(told, default=None)
+
+    @property
+    def told_by(self) -> int:
+        """The signal by which it was first told."""
+        return self.signal or signal.SIGTERM
+
+
+@dataclass(frozen=True, slots=True)
+class Survivor:
+    """A process of a run that was still there after the job had left its node."""
+
+    run: int
+    node: str
+    pid: int
+    command: str
+    gpu_bytes: int = 0
+
+
+class Kind(enum.StrEnum):
+    """When the job is preempted."""
+
+    START_UP = "start-up"
+    STEP = "step"
+    SAVE = "save"
+    TWICE = "twice"
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One preemption, or two in a row: the runs that were ended, and the one that came after."""
+
+    kind: Kind
+    runs: tuple[Run, ...]
+    after: Run | None = None
+    before: tuple[Run, ...] = ()
+    """All runs before these."""
+    survivors: tuple[Survivor, ...] = ()
+    trouble: str = ""
+    """Why it could not be carried out; "" if it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drill:
+    """All that was observed in one drill."""
+
+    job_id: str
+    kill_wait_s: float
+    signal: str
+    """The checkpoint signal by the site or the job, without SIG; "" for none."""
+    grace_s: float
+    trials: tuple[Trial, ...] = field(default=())
+    unwatched_nodes: tuple[str, ...] = ()
+    """Nodes on which it could not be seen whether anything stayed behind."""
+    last_lines: tuple[str, ...] = ()
+    """The last lines of the job's output."""
+    removed: tuple[str, ...] = ()
+    """What the job had made under its own id, and the drill has removed."""

@@ -1,0 +1,602 @@
+"""Carry a drill out: submit the job, preempt it as the controller does, watch, and clean up."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from slurm_tiresias.drill.journal import MOST_LAST_LINES, RunJournal
+from slurm_tiresias.drill.observed import Drill, Kind, Run, Survivor, Trial
+from slurm_tiresias.errors import TiresiasError
+from slurm_tiresias.job.channel import FILE_VARIABLE
+from slurm_tiresias.job.record import RECORD_BYTES
+from slurm_tiresias.job_hints import Checkpoint
+from slurm_tiresias.slurm.user_jobs import Step, UserCommands, UserJob, UserSettings, UserSlurm
+
+RESTART_IN_S = 2
+"""As the controller does: a start at once can be refused by the node (controller/act.py)."""
+
+LOOK_S = 0.3
+LISTEN_S = 0.1
+LEAST_S = 1.0
+SETTLE_S = 3.0
+SILENT_S = 20.0
+"""The wait for the first steps of a run, where the one before has told none."""
+"""How long a run goes on once it has shown where it began: at least, and until it makes steps."""
+STEPS_BEFORE = 3
+"""How many steps a run makes before it is preempted in one."""
+WATCHER_S = 20.0
+MOST_EARLIER = 500
+"""Processes of earlier runs that are looked for: they travel on a command line."""
+FINISHES_S = 3.0
+LEAVES_S = 60.0
+"""How long beyond KillWait a job may take to leave its nodes, with their epilogs."""
+
+LAST_BYTES = 4096
+
+FOLDER = ".tiresias-drill-"
+
+
+class CannotRehearseError(TiresiasError):
+    """The job, or a part of the drill, cannot be rehearsed."""
+
+    exit_code = 17
+
+
+class StoppedError(BaseException):
+    """A signal has stopped the drill; no ``Exception``, so that nothing takes it for one."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+class _Stopping:
+    """Raises ``StoppedError`` at SIGINT, SIGTERM and SIGHUP, or later where that must wait.
+
+    Not by blocking the signals: the threads that read srun's output would take them all the same.
+    """
+
+    def __init__(self) -> None:
+        self._waits = 0
+        self._number = 0
+
+    def stop(self, number: int, _frame: object) -> None:
+        """Handle a signal; only the first counts."""
+        if self._number:
+            return
+        self._number = number
+        if not self._waits:
+            raise StoppedError(number)
+
+    @contextmanager
+    def later(self) -> Iterator[None]:
+        """Let a signal wait until this is done."""
+        stopped_before = self._number
+        self._waits += 1
+        try:
+            yield
+        finally:
+            self._waits -= 1
+        if self._number and not stopped_before and not self._waits:
+            raise StoppedError(self._number)
+
+
+_stopping = _Stopping()
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """Let SIGINT, SIGTERM and SIGHUP stop the drill, which then cleans up: ``StoppedError``."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, _stopping.stop) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is rehearsed. ``options`` are sbatch's, ``script`` the script with its arguments."""
+
+    options: tuple[str, ...]
+    script: tuple[str, ...]
+    kinds: tuple[Kind, ...] = tuple(Kind)
+    minutes: int = 15
+    """The time limit of each run."""
+    start_wait_s: float = 600.0
+    step_wait_s: float = 60.0
+    """How long to wait for the first steps of a run; then it is preempted where it is."""
+
+
+Say = Callable[[str], None]
+SiteCheckpoint = Callable[[str, str], Checkpoint]
+"""From a job's admin comment and comment to its checkpoint signal and grace."""
+
+
+def rehearse(plan: Plan, checkpoint: SiteCheckpoint, say: Say) -> Drill:
+    """Carry out a drill on this machine's Slurm.
+
+    Raises ``CannotRehearseError`` if the job does not start, and ``StoppedError`` inside
+    ``stoppable``.
+    """
+    return Rehearsal(UserCommands(), plan, checkpoint, say).run()
+
+
+@dataclass(frozen=True)
+class _Watched:
+    """A run under way, with the step that watches it."""
+
+    journal: RunJournal
+    step: Step
+
+
+@dataclass
+class _Begun:
+    """A trial under way: which runs it has ended, by number."""
+
+    kind: Kind
+    first_run: int
+    runs: int = 0
+    trouble: str = ""
+
+
+class Rehearsal:
+    """One drill. ``run`` leaves nothing behind, however it ends."""
+
+    def __init__(self, slurm: UserSlurm, plan: Plan, checkpoint: SiteCheckpoint, say: Say) -> None:
+        self._slurm = slurm
+        self._plan = plan
+        self._checkpoint_of = checkpoint
+        self._say = say
+        self._settings = UserSettings("", 0.0)
+        self._checkpoint = Checkpoint("", 0.0)
+        self._folder = Path()
+        self._job_id = ""
+        self._job: UserJob | None = None
+        self._runs: list[Run] = []
+        self._survivors: list[Survivor] = []
+        self._looked: set[tuple[int, str]] = set()
+        self._there_before: frozenset[str] = frozenset()
+        self._removed: tuple[str, ...] = ()
+        self._lines: tuple[str, ...] = ()
+        self._steps: list[Step] = []
+        self._watched: _Watched | None = None
+        self._last_run = Run(0)
+        self._tells = True
+
+    def run(self) -> Drill:
+        """Carry out all trials; raise ``CannotRehearseError`` if the job cannot be rehearsed."""
+        self._settings = self._slurm.settings()
+        self._make_folder()
+        begun: list[_Begun] = []
+        try:
+            self._submit()
+            self._carry_out(begun)
+            unwatched = self._look_for_survivors()
+        finally:
+            self._clean_up()
+        return Drill(
+            self._job_id,
+            self._settings.kill_wait_s,
+            self._checkpoint.signal,
+            self._checkpoint.grace_s,
+            tuple(map(self._trial, begun)),
+            unwatched,
+            self._lines,
+            self._removed,
+        )
+
+    # Before and after
+
+    def _make_folder(self) -> None:
+        """Make the drill's folder where the job is submitted, which its nodes see, too."""
+        try:
+            self._folder = Path(tempfile.mkdtemp(prefix=FOLDER, dir=Path.cwd()))
+        except OSError as error:
+            raise CannotRehearseError(
+                f"No folder can be made in {Path.cwd()}: {error.strerror}",
+                "Start the drill in a folder of yours that the nodes see, too",
+            ) from None
+        (self._folder / "progress").write_bytes(bytes(RECORD_BYTES))
+
+    def _submit(self) -> None:
+        output = self._folder / "output"
+        options = [
+            *self._plan.options,
+            *(f"--output={output}", f"--error={output}", "--requeue"),
+            f"--time={self._plan.minutes}",
+        ]
+        environment = {FILE_VARIABLE: str(self._folder / "progress")}
+        # A signal before its id is known would leave the job behind.
+        with _stopping.later():
+            self._there_before = _names_in(Path.cwd())
+            self._job_id = self._slurm.submit(options, self._plan.script, environment)
+            self._job = self._slurm.job(self._job_id)
+            if Path(self._job.work_dir) != Path.cwd():
+                self._there_before = _names_in(Path(self._job.work_dir))
+            self._checkpoint = self._checkpoint_of(self._job.admin_comment, self._job.comment)
+        self._say(f"job {self._job_id} submitted")
+
+    def _clean_up(self) -> None:
+        """Cancel the job and wait until it has left; remove the folder and what bears its id."""
+        with _stopping.later():
+            try:
+                if self._job_id:
+                    self._cancel()
+                    self._end_orphans()
+            finally:
+                for step in self._steps:
+                    step.close()
+                self._lines = self._lines or _last_lines(self._folder / "output")
+                shutil.rmtree(self._folder, ignore_errors=True)
+            if self._job is not None:
+                folder = Path(self._job.work_dir)
+                self._removed = _removed(folder, self._job_id, self._there_before)
+
+    def _cancel(self) -> None:
+        """Cancel the job, and wait until it has left its nodes."""
+        if self._steps:
+            # Also what Slurm would leave behind.
+            self._steps[-1].order("finish")
+            give_up_s = time.monotonic() + FINISHES_S
+            while not self._steps[-1].is_over and time.monotonic() < give_up_s:
+                self._steps[-1].line(LISTEN_S)
+        self._slurm.cancel(self._job_id)
+        self._wait_until_gone()
+
+    def _end_orphans(self) -> None:
+        """End what Slurm may have left of runs after which no other run has looked."""
+        if self._watched is not None:
+            self._last_run = self._watched.journal.run()
+        orphans = {
+            one.node
+            for run in (*self._runs, self._last_run)
+            for one in run.processes
+            if one.orphaned and (run.number, one.node) not in self._looked
+        }
+        for node in sorted(orphans):
+            self._look_at(node)
+
+    def _wait_until_gone(self) -> None:
+        give_up_s = time.monotonic() + self._settings.kill_wait_s + LEAVES_S
+        while time.monotonic() < give_up_s:
+            try:
+                job = self._slurm.job(self._job_id)
+            except TiresiasError:
+                return
+            if job.has_ended:
+                return
+            self._drain()
+            time.sleep(LOOK_S)
+
+    def _drain(self) -> None:
+        """Take the lines of the last watchers, so that their srun does not stand still."""
+        for step in self._steps:
+            while step.line(0.0) is not None:
+                pass
+
+    # The trials
+
+    def _carry_out(self, begun: list[_Begun]) -> None:
+        """Carry out the trials in turn; the run after one is the run that the next one ends."""
+        watched = self._start()
+        for kind in self._plan.kinds:
+            trial = _Begun(kind, first_run=len(self._runs))
+            begun.append(trial)
+            for number in range(2 if kind is Kind.TWICE else 1):
+                self._say(_doing(kind, number))
+                trial.trouble = self._wait_for_the_moment(
+                    watched, in_start_up=kind is Kind.START_UP or number > 0
+                )
+                if trial.trouble:
+                    break
+                self._runs.append(self._preempt(watched, again=kind is Kind.SAVE))
+                self._prepare_next()
+                self._slurm.start_soon(self._job_id, RESTART_IN_S)
+                trial.runs += 1
+                watched = self._start()
+            if not trial.trouble:
+                self._wait_for_steps(watched)
+            self._lines = tuple(watched.journal.last_lines) or self._lines
+            if trial.trouble or watched.journal.run().ended:
+                break
+        self._last_run = watched.journal.run()
+
+    def _start(self) -> _Watched:
+        """Wait until the job runs, and watch it."""
+        number = len(self._runs)
+        job = self._wait_for_state("RUNNING", self._plan.start_wait_s)
+        journal = RunJournal(number)
+        if job.has_ended:
+            journal.ended_itself(job.state, job.exit_code)
+            return _Watched(journal, _NoStep())
+        if job.restarts != number:
+            raise CannotRehearseError(
+                f"Job {self._job_id} was requeued by others meanwhile", "Try again"
+            )
+        self._job = job
+        step = self._slurm.step(self._job_id, len(job.nodes), self._told(job))
+        self._steps.append(step)
+        self._watched = watched = _Watched(journal, step)
+        self._listen(watched, lambda: len(journal.nodes_up) >= len(job.nodes), WATCHER_S)
+        if not journal.nodes_up and not journal.run().ended:
+            raise CannotRehearseError(
+                f"No step to watch the job could be started: {step.complaints()[:200]}",
+                "See whether srun works on its nodes: srun --overlap --jobid=ID python3 -V",
+            )
+        self._looked |= {(run.number, node) for run in self._runs for node in journal.nodes_up}
+        self._survivors += journal.survivors
+        return watched
+
+    def _told(self, job: UserJob) -> Mapping[str, object]:
+        """Return what the watchers are told."""
+        return {
+            "job": self._job_id,
+            "cluster": self._settings.cluster,
+            "output": str(self._folder / "output"),
+            "offset": self._marked,
+            "mark": self._mark if self._marked else "",
+            "root": job.work_dir,
+            "since_s": time.time() - 2.0,
+            "folder": str(self._folder),
+            "earlier": self._earlier(),
+            "only_survivors": False,
+            "kill": True,
+        }
+
+    _marked = 0
+    """Where the mark in the output ends; 0 for no mark."""
+
+    @property
+    def _mark(self) -> str:
+        return f"\n--- drill: start {len(self._runs) + 1} ---\n"
+
+    def _prepare_next(self) -> None:
+        """Add a line to the job's output while the job waits; its next start may empty it.
+
+        And take out what it has reported: each run reports anew, as with the plugin.
+        """
+        self._marked = 0
+        with suppress(OSError):
+            (self._folder / "progress").write_bytes(bytes(RECORD_BYTES))
+        with suppress(OSError), (self._folder / "output").open("ab") as file:
+            file.write(self._mark.encode())
+            self._marked = file.tell()
+
+    def _earlier(self) -> list[dict[str, object]]:
+        found = [
+            {"run": run.number, "node": one.node, "pid": one.pid, "start": one.start}
+            for run in (*self._runs, self._last_run)
+            for one in run.processes
+        ]
+        return found[-MOST_EARLIER:]
+
+    def _wait_for_the_moment(self, watched: _Watched, in_start_up: bool) -> str:
+        """Wait until the job is where it is to be preempted; return what went wrong, if so."""
+        journal = watched.journal
+        if in_start_up:
+            self._listen(watched, lambda: journal.has_processes, WATCHER_S)
+        else:
+            self._wait_for_steps(watched)
+        run = journal.run()
+        if not run.ended:
+            return ""
+        self._lines = tuple(journal.last_lines)
+        return f"the job ended by itself as {run.ended} (exit code {run.exit_code}) before it"
+
+    def _wait_for_steps(self, watched: _Watched) -> None:
+        """Wait until the run makes steps, or as long as it may take where it tells none."""
+        journal = watched.journal
+        wait_s = self._plan.step_wait_s if self._tells else min(SILENT_S, self._plan.step_wait_s)
+        self._listen(watched, lambda: bool(journal.moves or journal.has_resumed), wait_s)
+        self._tells = bool(journal.moves or journal.has_resumed)
+        settled_s = time.monotonic() + LEAST_S
+        self._listen(
+            watched,
+            lambda: journal.moves >= STEPS_BEFORE and time.monotonic() > settled_s,
+            SETTLE_S,
+        )
+
+    def _preempt(self, watched: _Watched, *, again: bool) -> Run:
+        """Preempt the job as the controller does; return its run once it waits again."""
+        journal, step = watched.journal, watched.step
+        first = self._checkpoint.signal
+        number = signal.Signals[f"SIG{first}"] if first else signal.SIGTERM
+        if first:
+            journal.signalled(number, time.time())
+            self._slurm.signal(self._job_id, first)
+        if again:
+            step.order(f"again {number:d}")
+        if first:
+            give_up_s = time.monotonic() + self._checkpoint.grace_s
+            while not step.is_over and time.monotonic() < give_up_s:
+                self._hear(watched, LISTEN_S)
+        self._slurm.requeue(self._job_id)
+        return self._wait_for_requeue(watched)
+
+    def _wait_for_requeue(self, watched: _Watched) -> Run:
+        """Wait until the job is pending again, and let it start; a job that has ended is restarted.
+
+        It has ended where it left between the checkpoint signal and the requeue.
+        """
+        give_up_s = time.monotonic() + self._settings.kill_wait_s + LEAVES_S
+        while (job := self._slurm.job(self._job_id)).state != "PENDING":
+            if time.monotonic() > give_up_s:
+                raise CannotRehearseError(
+                    f"Job {self._job_id} does not leave its nodes after its requeue",
+                    "See its nodes: an epilog may hang",
+                )
+            if job.has_ended:
+                watched.journal.ended_itself(job.state, job.exit_code)
+                self._slurm.requeue(self._job_id, ended=True)
+            self._hear(watched, LOOK_S)
+        while not watched.step.is_over and time.monotonic() < give_up_s:
+            self._hear(watched, LISTEN_S)
+        return watched.journal.run()
+
+    # Waiting
+
+    def _hear(self, watched: _Watched, timeout_s: float) -> None:
+        """Take one line of the watchers, if there is one within this time."""
+        if watched.step.is_over:
+            time.sleep(timeout_s)
+        elif (line := watched.step.line(timeout_s)) is not None:
+            watched.journal.add(line, time.time())
+        elif watched.step.is_over:
+            watched.journal.over(time.time())
+
+    def _listen(self, watched: _Watched, until: Callable[[], bool], timeout_s: float) -> None:
+        """Take the watchers' lines until this is so, the run has ended, or the time is over."""
+        give_up_s = time.monotonic() + timeout_s
+        while not until() and time.monotonic() < give_up_s:
+            if watched.step.is_over and self._note_end(watched):
+                return
+            self._hear(watched, LOOK_S if watched.step.is_over else LISTEN_S)
+
+    def _note_end(self, watched: _Watched) -> bool:
+        """Whether the job has ended by itself, which is noted."""
+        if watched.journal.run().ended:
+            return True
+        job = self._slurm.job(self._job_id)
+        if job.has_ended:
+            watched.journal.ended_itself(job.state, job.exit_code)
+        return job.has_ended
+
+    def _wait_for_state(self, state: str, timeout_s: float) -> UserJob:
+        give_up_s = time.monotonic() + timeout_s
+        told_s = time.monotonic() + 5.0
+        while True:
+            job = self._slurm.job(self._job_id)
+            if job.state == state or job.has_ended:
+                return job
+            now_s = time.monotonic()
+            if now_s > give_up_s:
+                raise CannotRehearseError(
+                    f"Job {self._job_id} did not start within {timeout_s / 60:g} minutes "
+                    f"({job.reason})",
+                    "Ask for less, or for another partition; --wait-min waits longer",
+                )
+            if now_s > told_s:
+                told_s = now_s + 60.0
+                self._say(f"waits to start ({job.reason})")
+            time.sleep(LOOK_S)
+
+    # What stayed behind
+
+    def _look_for_survivors(self) -> tuple[str, ...]:
+        """Look on nodes that no later run of the job was on; return those that cannot be seen."""
+        ran_on = {(run.number, node) for run in self._runs for node in run.nodes}
+        nodes = {node for _, node in ran_on - self._looked}
+        if not nodes:
+            return ()
+        self._say("looks for what stayed behind")
+        self._cancel()
+        return tuple(node for node in sorted(nodes) if not self._look_at(node))
+
+    def _look_at(self, node: str) -> bool:
+        assert self._job is not None
+        told = {**self._told(self._job), "only_survivors": True}
+        step = self._slurm.look_at(node, self._job, told)
+        self._steps.append(step)
+        journal = RunJournal(len(self._runs))
+        seen_end = False
+        give_up_s = time.monotonic() + 2 * WATCHER_S
+        while not step.is_over and time.monotonic() < give_up_s:
+            line = step.line(LISTEN_S)
+            if line is not None:
+                journal.add(line, time.time())
+                seen_end |= '"kind": "end"' in line
+        if seen_end:
+            self._looked |= {(run.number, node) for run in self._runs}
+        known = {(one.node, one.pid) for one in self._survivors}
+        self._survivors += [one for one in journal.survivors if (one.node, one.pid) not in known]
+        return seen_end
+
+    def _trial(self, begun: _Begun) -> Trial:
+        """Return a trial with all that is known by now of the runs before, in and after it."""
+        all_runs = [*self._runs, self._last_run]
+        ends = begun.first_run + begun.runs
+        numbers = range(begun.first_run, ends)
+        return Trial(
+            begun.kind,
+            tuple(all_runs[begun.first_run : ends]),
+            all_runs[ends] if begun.runs and not begun.trouble else None,
+            tuple(all_runs[: begun.first_run]),
+            tuple(one for one in self._survivors if one.run in numbers),
+            begun.trouble,
+        )
+
+
+class _NoStep:
+    """The step of a run that has ended before it could be watched."""
+
+    is_over = True
+
+    def line(self, timeout_s: float) -> str | None:
+        return None
+
+    def order(self, words: str) -> None:
+        return None
+
+    def complaints(self) -> str:
+        return ""
+
+    def close(self) -> None:
+        return None
+
+
+def _last_lines(path: Path) -> tuple[str, ...]:
+    """Return the last lines of the job's output, for a job that no watcher has seen."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - LAST_BYTES))
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return ()
+    return tuple(line for line in text.splitlines() if line.strip())[-MOST_LAST_LINES:]
+
+
+def _names_in(folder: Path) -> frozenset[str]:
+    try:
+        return frozenset(path.name for path in folder.iterdir())
+    except OSError:
+        return frozenset()
+
+
+def _removed(folder: Path, job_id: str, there_before: frozenset[str]) -> tuple[str, ...]:
+    """Remove what has come into the job's folder under the job's own id, such as run-17."""
+    made = sorted(name for name in _names_in(folder) - there_before if _has_id(name, job_id))
+    for name in made:
+        path = folder / name
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with suppress(OSError):
+                path.unlink()
+    return tuple(made)
+
+
+def _has_id(name: str, job_id: str) -> bool:
+    """Whether a name has the job's id in it as a number of its own."""
+    before, found, behind = name.partition(job_id)
+    return bool(found) and not before[-1:].isdigit() and not behind[:1].isdigit()
+
+
+def _doing(kind: Kind, number: int) -> str:
+    return {
+        Kind.START_UP: "preempts it during start-up",
+        Kind.STEP: "preempts it in a step",
+        Kind.SAVE: "preempts it, and once more during the save",
+        Kind.TWICE: "preempts it again, as soon as it has started"
+        if number
+        else "preempts it in a step, to preempt it again at once",
+    }[kind]

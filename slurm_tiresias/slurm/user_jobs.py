@@ -1,0 +1,337 @@
+"""What a user without any rights of an operator does with a job of their own.
+
+Submit, look, signal, requeue, cancel, and watch it from a step of the job.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import re
+import signal as signals
+import subprocess
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from slurm_tiresias.errors import SlurmAnswerError, TiresiasError, UsageError
+from slurm_tiresias.slurm import job_rows, process
+from slurm_tiresias.slurm.notation import node_names
+
+TIMEOUT_S = 60.0
+MOST_COMPLAINTS = 20
+WATCHER = Path(__file__).with_name("job_watcher.py")
+WATCHER_VARIABLE = "TIRESIAS_DRILL_WATCHER"
+
+ENDED = frozenset(
+    {
+        *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL"),
+        *("OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT"),
+    }
+)
+
+_FIELDS = (
+    "State",
+    "RestartCnt",
+    "NodeList",
+    "Reason",
+    "Partition",
+    "Account",
+    "QOS",
+    "Comment",
+    "admin_comment",
+    "WorkDir",
+    "exit_code",
+)
+_JOB_ID = re.compile(r"[0-9]{1,10}", re.ASCII)
+_CLUSTER = re.compile(r"^ClusterName\s*=\s*(\S+)", re.MULTILINE)
+_KILL_WAIT = re.compile(r"^KillWait\s*=\s*(\d+)", re.MULTILINE)
+
+_READ_AND_RUN = (
+    "import os\ntext = b''\n"
+    "while len(text) < {size}:\n"
+    "    text += os.read(0, {size} - len(text)) or exit(1)\n"
+    "exec(compile(text, 'watcher', 'exec'))"
+)
+"""What Python on the node is started with: the program itself comes over standard input, which
+stays open behind it."""
+
+
+@dataclass(frozen=True, slots=True)
+class UserJob:
+    """What Slurm shows of a job."""
+
+    state: str
+    restarts: int
+    nodes: tuple[str, ...]
+    reason: str
+    partition: str
+    account: str
+    qos: str
+    comment: str
+    admin_comment: str
+    work_dir: str
+    exit_code: str
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it neither runs nor waits."""
+        return self.state in ENDED
+
+
+@dataclass(frozen=True, slots=True)
+class UserSettings:
+    """``kill_wait_s`` is how long Slurm waits between SIGTERM and SIGKILL."""
+
+    cluster: str
+    kill_wait_s: float
+
+
+class Step(Protocol):
+    """A watcher that runs in a step, once a node."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended and all of its lines were taken."""
+
+    def line(self, timeout_s: float) -> str | None:
+        """Return its next line of output; None if there is none within this time."""
+
+    def order(self, words: str) -> None:
+        """Send a line to its standard input."""
+
+    def complaints(self) -> str:
+        """Return what srun said."""
+
+    def close(self) -> None:
+        """End its srun."""
+
+
+class UserSlurm(Protocol):
+    """What the drill needs of Slurm."""
+
+    def submit(
+        self, options: Sequence[str], script: Sequence[str], environment: Mapping[str, str]
+    ) -> str:
+        """Submit a batch script with its arguments; return the job's id."""
+
+    def job(self, job_id: str) -> UserJob:
+        """Return the job as Slurm shows it."""
+
+    def signal(self, job_id: str, signal: str) -> None:
+        """Send a signal as the controller does."""
+
+    def requeue(self, job_id: str, *, ended: bool = False) -> None:
+        """Requeue a running job as the controller does, or start a job again that has ended."""
+
+    def start_soon(self, job_id: str, in_s: int) -> None:
+        """Let a requeued job start again without Slurm's delay."""
+
+    def cancel(self, job_id: str) -> None:
+        """Cancel the job; a job that has ended is no error."""
+
+    def settings(self) -> UserSettings:
+        """Return what the drill needs to know of slurm.conf."""
+
+    def step(self, job_id: str, nodes: int, told: Mapping[str, object]) -> Step:
+        """Watch the job (``job_watcher.py``), beside its own steps on each of its nodes."""
+
+    def look_at(self, node: str, like: UserJob, told: Mapping[str, object]) -> Step:
+        """Let a watcher look at one node, in a job of its own of at most a minute."""
+
+
+class UserCommands:
+    """Slurm through sbatch, squeue, scontrol, scancel and srun. Implements ``UserSlurm``."""
+
+    def __init__(self) -> None:
+        self._environment = process.environment({})
+        self._separator = job_rows.new_separator()
+
+    def submit(
+        self, options: Sequence[str], script: Sequence[str], environment: Mapping[str, str]
+    ) -> str:
+        """Submit a batch script with its arguments; return the job's id.
+
+        With the user's own environment, as the job gets it; ``UsageError`` if sbatch refuses.
+        """
+        answer = process.run(
+            ["sbatch", "--parsable", *options, *script],
+            stdin="",
+            timeout_s=TIMEOUT_S,
+            environment={**os.environ, **environment},
+        )
+        job_id = answer.stdout.strip().partition(";")[0]
+        if answer.status == 0 and _JOB_ID.fullmatch(job_id):
+            return job_id
+        error = process.complaint("sbatch", answer.stderr)
+        if isinstance(error, SlurmAnswerError):
+            words = " ".join(answer.stderr.replace("sbatch: error: ", "").split())
+            raise UsageError(
+                f"sbatch refused the script: {words[:300]}", "Submit it with sbatch itself first"
+            )
+        raise error
+
+    def job(self, job_id: str) -> UserJob:
+        """Return the job as Slurm shows it."""
+        fields = ",".join(f"{name}:{self._separator}" for name in _FIELDS)
+        told = self._run("squeue", "-h", "-a", "-t", "all", "-j", job_id, "-O", fields)
+        values = told.split(self._separator)
+        if len(values) <= len(_FIELDS) or not values[1].strip().isdecimal():
+            raise SlurmAnswerError(
+                f"squeue does not show job {job_id}", "See whether it was cancelled: sacct"
+            )
+        state, restarts, nodes, *rest = (value.strip() for value in values[: len(_FIELDS)])
+        rest[-1] = _exit_code(rest[-1])
+        return UserJob(state, int(restarts), tuple(node_names(nodes)) if nodes else (), *rest)
+
+    def signal(self, job_id: str, signal: str) -> None:
+        """Send a signal as the controller does."""
+        number = signals.Signals[f"SIG{signal}"]
+        self._run("scancel", f"--signal={number:d}", "--full", "--state=RUNNING", job_id)
+
+    def requeue(self, job_id: str, *, ended: bool = False) -> None:
+        """Requeue a running job as the controller does, or start a job again that has ended."""
+        self._run("scontrol", "requeue", *([] if ended else ["incomplete"]), job_id)
+
+    def start_soon(self, job_id: str, in_s: int) -> None:
+        """Let a requeued job start again without Slurm's delay."""
+        self._run("scontrol", "update", f"JobId={job_id}", f"StartTime=now+{in_s}")
+
+    def cancel(self, job_id: str) -> None:
+        """Cancel the job; a job that has ended is no error."""
+        self._run("scancel", "--quiet", job_id)
+
+    def settings(self) -> UserSettings:
+        """Return what the drill needs to know of slurm.conf."""
+        told = self._run("scontrol", "show", "config")
+        kill_wait, cluster = _KILL_WAIT.search(told), _CLUSTER.search(told)
+        if kill_wait is None or cluster is None:
+            raise SlurmAnswerError("scontrol show config tells no KillWait", "Run it by hand")
+        # slurmd never waits less.
+        return UserSettings(cluster[1], max(5.0, float(kill_wait[1])))
+
+    def step(self, job_id: str, nodes: int, told: Mapping[str, object]) -> Step:
+        """Watch the job (``job_watcher.py``), beside its own steps on each of its nodes."""
+        place = [f"--jobid={job_id}", "--overlap", f"--nodes={nodes}", f"--ntasks={nodes}"]
+        return _Srun([*place, "--ntasks-per-node=1"], told)
+
+    def look_at(self, node: str, like: UserJob, told: Mapping[str, object]) -> Step:
+        """Let a watcher look at one node, in a job of its own of at most a minute."""
+        place = [f"--nodelist={node}", "--nodes=1", "--ntasks=1", "--time=1", "--immediate=20"]
+        named = (("partition", like.partition), ("account", like.account), ("qos", like.qos))
+        place += [f"--{name}={value}" for name, value in named if value not in ("", "(null)")]
+        return _Srun([*place, "--job-name=tiresias-drill"], told)
+
+    def _run(self, *command: str) -> str:
+        answer = process.run(command, stdin="", timeout_s=TIMEOUT_S, environment=self._environment)
+        if answer.status != 0:
+            raise _refusal(command, answer.stderr)
+        return answer.stdout
+
+
+def _exit_code(status: str) -> str:
+    """Return a wait status, as squeue shows it, as people know it."""
+    if not status.isdecimal():
+        return status
+    number = int(status)
+    return f"{number >> 8}" if number >> 8 else f"128 + signal {number & 127}" if number else "0"
+
+
+def _refusal(command: Sequence[str], said: str) -> TiresiasError:
+    return process.complaint(" ".join(command[:2]), said)
+
+
+class _Srun:
+    """One srun: a thread takes its lines, so that none is lost while another thing is done."""
+
+    def __init__(self, options: Sequence[str], told: Mapping[str, object]) -> None:
+        environment = {
+            name: value
+            for name, value in process.environment({}).items()
+            if not name.startswith(("SLURM_", "SRUN_", "SBATCH_")) or name == "SLURM_CONF"
+        }
+        text = WATCHER.read_bytes()
+        start = _READ_AND_RUN.format(size=len(text))
+        command = ["srun", *options, "--cpus-per-task=1", "--gres=none", "--unbuffered"]
+        command += ["--kill-on-bad-exit=0", "--mpi=none", "python3", "-I", "-S", "-c", start]
+        self._process = subprocess.Popen(
+            [*command, json.dumps(told)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**environment, WATCHER_VARIABLE: "1"},
+            start_new_session=True,
+        )
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._complaints: deque[str] = deque(maxlen=MOST_COMPLAINTS)
+        self._over = False
+        self._threads = [
+            threading.Thread(target=self._take, daemon=True),
+            threading.Thread(target=self._take_complaints, daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+        self._write(text)
+
+    def _take(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.put(line.decode("utf-8", "replace"))
+        self._lines.put(None)
+
+    def _take_complaints(self) -> None:
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            self._complaints.append(line.decode("utf-8", "replace").strip())
+
+    def _write(self, text: bytes) -> None:
+        assert self._process.stdin is not None
+        # It may have ended already; that is seen by the end of its output.
+        with contextlib.suppress(OSError, ValueError):
+            self._process.stdin.write(text)
+            self._process.stdin.flush()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended and all of its lines were taken."""
+        return self._over
+
+    def line(self, timeout_s: float) -> str | None:
+        """Return its next line of output; None if there is none within this time."""
+        if self._over:
+            return None
+        try:
+            line = self._lines.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+        self._over = line is None
+        return line
+
+    def order(self, words: str) -> None:
+        """Send a line to its standard input."""
+        self._write(f"{words}\n".encode())
+
+    def complaints(self) -> str:
+        """Return what srun said."""
+        return "; ".join(self._complaints)
+
+    def close(self) -> None:
+        """End its srun."""
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        for thread in self._threads:
+            thread.join(timeout=5)
+        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()

@@ -1,0 +1,65 @@
+"""Runs and trials as they could have been observed, for the judge."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from typing import Any
+
+from slurm_tiresias.drill.observed import Disposition, Kind, Process, Run, Save, Trial
+
+TERM = signal.SIGTERM
+HANDLER, DEFAULT, IGNORED = Disposition.HANDLER, Disposition.DEFAULT, Disposition.IGNORED
+START_S, TOLD_S = 1000.0, 1010.0
+KILL_WAIT_S = 30.0
+
+
+def process(
+    pid: int,
+    does: Disposition = HANDLER,
+    *,
+    gone_after_s: float | None = 0.3,
+    parent: int = 0,
+    command: str = "python3 train.py",
+    cpu_s: float = 5.0,
+    **more: Any,
+) -> Process:
+    """A process on n1; without ``parent`` Slurm has started it."""
+    return Process(
+        node="n1",
+        pid=pid,
+        start=pid,
+        parent=parent,
+        command=command,
+        direct=not parent,
+        dispositions=dict.fromkeys((int(TERM), int(signal.SIGUSR1)), does),
+        cpu_s=cpu_s,
+        gone_s=None if gone_after_s is None else TOLD_S + gone_after_s,
+        **more,
+    )
+
+
+def run(*processes: Process, number: int = 0, saved: int | None = None, **more: Any) -> Run:
+    """A run that made steps 1 to 10 and was told; with ``saved`` it saved that step 0.2 s later."""
+    facts: Mapping[str, Any] = {
+        "nodes": ("n1",),
+        "started_s": START_S,
+        "term_s": TOLD_S,
+        "resumed_step": 0,
+        "first_step": 1,
+        "first_step_s": START_S + 1,
+        "last_step": 10,
+        "last_gone_s": TOLD_S + 0.3,
+        "saves": () if saved is None else (Save(saved, TOLD_S + 0.1, TOLD_S + 0.2),),
+    }
+    return Run(number, processes=processes or (process(1),), **{**facts, **more})
+
+
+def after(resumed: int | None = 10, **more: Any) -> Run:
+    """The run behind it, which is not told."""
+    facts: Mapping[str, Any] = {"resumed_step": resumed, "last_step": None, "term_s": None}
+    return run(number=1, **{**facts, **more})
+
+
+def trial(one: Run, then: Run | None, kind: Kind = Kind.STEP, **more: Any) -> Trial:
+    return Trial(kind, (one,), then, **more)

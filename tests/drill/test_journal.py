@@ -1,0 +1,133 @@
+"""What is made of the lines that watchers print."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_tiresias.drill.journal import RunJournal
+from slurm_tiresias.drill.observed import Disposition, Save
+from slurm_tiresias.job.record import SAVING, Record, encode
+
+TERM_MASK = f"{1 << (signal.SIGTERM - 1):016x}"
+NO_MASK = f"{0:016x}"
+
+
+class Watcher:
+    """Feeds a journal as a watcher on n1 would."""
+
+    def __init__(self) -> None:
+        self.journal = RunJournal(0)
+        self.say(0.0, "up", job="17", hertz=100)
+
+    def say(self, at_s: float, kind: str, **values: object) -> None:
+        line = json.dumps({"kind": kind, "at_s": 100.0 + at_s, "node": "n1", **values})
+        self.journal.add(line, 100.0 + at_s)
+
+    def process(self, at_s: float, pid: int = 5, caught: str = NO_MASK, **more: object) -> None:
+        facts = {"start": 1, "parent": 2, "group": pid, "direct": True, "orphaned": False}
+        masks = {"SigCgt": caught, "SigIgn": NO_MASK, "SigBlk": NO_MASK}
+        self.say(at_s, "process", pid=pid, command="python3 t.py", **{**facts, **masks, **more})
+
+    def term(self, at_s: float) -> None:
+        self.say(at_s, "signal", signal=15, got_s=100.0 + at_s, ticks={"5": 250})
+
+    def lines(self, *texts: str) -> None:
+        for index, text in enumerate(texts):
+            self.say(1.0 + index, "line", text=text)
+
+
+def test_a_handler_that_resets_itself_counts_as_one() -> None:
+    watcher = Watcher()
+    watcher.process(1.0, caught=TERM_MASK)
+    watcher.process(5.01)
+    watcher.term(5.02)
+    watcher.say(5.5, "gone", pid=5, ticks=300)
+    (process,) = watcher.journal.run().processes
+    assert process.on(signal.SIGTERM) is Disposition.HANDLER
+    assert process.cpu_s == 3.0 and process.gone_s == 105.5
+
+
+def test_a_signal_that_is_waited_for_counts_as_blocked_also_while_it_is() -> None:
+    """The kernel shows it as not blocked during sigtimedwait."""
+    watcher = Watcher()
+    watcher.process(1.0, SigBlk=TERM_MASK)
+    watcher.process(2.0)
+    assert watcher.journal.run().processes[0].on(signal.SIGTERM) is Disposition.BLOCKED
+
+
+def test_a_process_that_is_about_to_start_another_blocks_nothing() -> None:
+    watcher = Watcher()
+    watcher.process(1.0, SigBlk="fffffffe7ffbfeff")
+    assert watcher.journal.run().processes[0].on(signal.SIGTERM) is Disposition.DEFAULT
+
+
+def test_records_tell_steps_saves_and_where_it_resumed() -> None:
+    watcher = Watcher()
+    base = Record(12, 100, 101.0, 10, 100.5, 1.0, resumed_step=10)
+    saving = Record(13, 100, 102.0, 10, 100.5, 1.0, resumed_step=10, state=SAVING)
+    saved = Record(13, 100, 103.0, 10, 100.5, 1.0, 13, 102.5, 10)
+    for record in (base, saving, saved):
+        watcher.say(record.at_s - 100, "record", text=encode(record).decode())
+    run = watcher.journal.run()
+    assert (run.resumed_step, run.last_step) == (10, 13)
+    assert run.saves == (Save(13, 102.0, 102.5),)
+
+
+def test_output_tells_the_same() -> None:
+    watcher = Watcher()
+    watcher.lines("train: from step 12 of 600", "step 13 loss 0.5", "saved at step 13 (SIGTERM)")
+    run = watcher.journal.run()
+    assert (run.resumed_step, run.last_step, run.resume_is_guess) == (12, 13, False)
+    assert [save.step for save in run.saves] == [13]
+
+
+def test_without_a_word_it_resumed_before_its_first_step() -> None:
+    watcher = Watcher()
+    watcher.lines("epoch 3 step 41: 0.2", "step 42: 0.1")
+    run = watcher.journal.run()
+    assert (run.resumed_step, run.last_step, run.resume_is_guess) == (40, 42, True)
+
+
+def test_lines_of_slurm_are_none_of_the_job() -> None:
+    watcher = Watcher()
+    watcher.lines("slurmstepd-n2: error: *** STEP 97.0 ON n2 CANCELLED DUE TO JOB REQUEUE ***")
+    assert watcher.journal.run().last_step is None
+
+
+def test_a_watcher_that_was_killed_says_that_the_job_was() -> None:
+    watcher = Watcher()
+    watcher.process(1.0)
+    watcher.term(2.0)
+    watcher.journal.over(110.0)
+    run = watcher.journal.run()
+    assert run.killed and run.processes[0].gone_s == 110.0
+
+
+def test_files_tell_trackers_logs_and_saves() -> None:
+    watcher = Watcher()
+    for path in (
+        "/w/wandb/offline-run-20260101_101010-abc123/run.wandb",
+        f"/w/mlruns/0/{'0f' * 16}/meta.yaml",
+        "/w/runs/today/events.out.tfevents.17.n1",
+        "/w/train.log",
+        "/w/checkpoints/25/commit_success.txt",
+    ):
+        watcher.say(1.0, "file", path=path, again=False, grows=False)
+    watcher.say(1.2, "file", path="/w/train.log", again=False, grows=True)
+    watcher.say(1.0, "opened", path="/w/model.pt", pid=5, progress=False)
+    watcher.say(1.5, "closed", path="/w/model.pt", there=True)
+    run = watcher.journal.run()
+    assert {name for name, _ in run.trackers} == {"wandb", "mlflow", "tensorboard"}
+    assert run.logs == {"/w/train.log"}
+    assert run.saves == (Save(None, 101.0, 101.5),)
+
+
+@given(st.text() | st.dictionaries(st.text(), st.integers() | st.text()).map(json.dumps))
+def test_nothing_that_is_printed_breaks_it(line: str) -> None:
+    journal = RunJournal(0)
+    journal.add(line, 1.0)
+    journal.run()

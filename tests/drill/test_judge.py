@@ -1,0 +1,195 @@
+"""What the drill says of what was observed."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import replace
+
+import pytest
+
+from slurm_tiresias.drill.judge import Code, Outcome, judge, judge_all, trainer
+from slurm_tiresias.drill.observed import Drill, Kind, Run, Save, Survivor, Trial
+from tests.drill.pictures import (
+    DEFAULT,
+    HANDLER,
+    IGNORED,
+    KILL_WAIT_S,
+    START_S,
+    TOLD_S,
+    after,
+    process,
+    run,
+    trial,
+)
+
+UNDER_WAY = (Save(10, TOLD_S + 0.1, None),)
+PARENT = process(1, command="python3 launch.py", cpu_s=0.2, gone_after_s=0.5)
+TASK = process(2, parent=1)
+
+BROKEN: dict[Code, Trial] = {
+    Code.NO_HANDLER: trial(run(process(1, DEFAULT, gone_after_s=0.0)), after(0)),
+    Code.HANDLER_IN_PARENT_ONLY: trial(
+        run(PARENT, process(2, DEFAULT, parent=1, gone_after_s=0.0)), after(0)
+    ),
+    Code.NOT_REACHED: trial(
+        run(
+            process(1, DEFAULT, command="bash job.sh", cpu_s=0.1, gone_after_s=0.0),
+            process(2, parent=1, gone_after_s=30.0),
+            reaches_all=False,
+        ),
+        after(0),
+    ),
+    Code.IGNORED: trial(run(process(1, IGNORED, gone_after_s=30.0), killed=True), after(0)),
+    Code.WORKERS_KILLED: trial(
+        run(process(1), process(2, DEFAULT, parent=1, gone_after_s=0.1)), after(0)
+    ),
+    Code.LAUNCHER_KILLED: trial(
+        run(
+            process(1, command="torchrun train.py", cpu_s=3.0, gone_after_s=20.4),
+            *(process(pid, parent=1, gone_after_s=20.0) for pid in (2, 3)),
+        ),
+        after(0),
+    ),
+    Code.SAVE_TOO_LONG: trial(
+        run(process(1, gone_after_s=30.0), saves=UNDER_WAY, killed=True), after(0)
+    ),
+    Code.STAYED: trial(run(process(1, gone_after_s=30.0), killed=True), after(0)),
+    Code.SAVE_TORN: trial(run(saves=UNDER_WAY, again_s=TOLD_S + 0.2), after(0), Kind.SAVE),
+    Code.NOT_SAVED: trial(run(), after(0)),
+    Code.ENDED_BY_SIGNAL: trial(
+        run(process(1, DEFAULT), signal=signal.SIGUSR1, signal_s=TOLD_S, ended="FAILED"), after(0)
+    ),
+    Code.ENDED_TOO_SOON: trial(
+        run(saved=10, signal=signal.SIGUSR1, signal_s=TOLD_S, ended="COMPLETED"), after()
+    ),
+    Code.RESUMED_FROM_NOTHING: trial(run(saved=10), after(0)),
+    Code.RESUMED_EARLIER: trial(run(saved=10), after(4)),
+    Code.DID_NOT_COME_BACK: trial(run(saved=10), after(None, ended="FAILED", first_step=None)),
+    Code.OUTPUT_EMPTIED: trial(run(saved=10), after(output_emptied=True)),
+    Code.NEW_LOG: trial(
+        run(saved=10, logs=frozenset({"/w/train-17.log"})),
+        after(logs=frozenset({"/w/train-18.log"})),
+    ),
+    Code.NEW_TRACKER_RUN: trial(
+        run(saved=10, trackers=frozenset({("wandb", "abc")})),
+        after(trackers=frozenset({("wandb", "xyz")})),
+    ),
+    Code.SURVIVOR: trial(
+        run(saved=10), after(), survivors=(Survivor(0, "n1", 7, "sleep 600", 2**30),)
+    ),
+}
+"""One picture for each thing that can be wrong."""
+
+
+def test_there_is_a_picture_of_each_thing_that_can_be_wrong() -> None:
+    assert set(BROKEN) == set(Code)
+
+
+@pytest.mark.parametrize("code", Code)
+def test_each_is_named_alone_with_what_to_change(code: Code) -> None:
+    verdict = judge(BROKEN[code], KILL_WAIT_S)
+    assert [finding.code for finding in verdict.findings] == [code]
+    assert verdict.outcome is Outcome.FAILED
+    assert all(
+        text.endswith(".") for text in (verdict.findings[0].what, verdict.findings[0].change)
+    )
+
+
+def test_a_job_that_saves_and_goes_on_passes() -> None:
+    verdict = judge(trial(run(saved=10), after()), KILL_WAIT_S)
+    assert verdict.outcome is Outcome.PASSED and verdict.saved
+    assert verdict.save_s == pytest.approx(0.2) and verdict.steps_redone == 0
+    assert verdict.first_step_s == pytest.approx(1.0)
+
+
+def test_a_save_that_is_not_seen_follows_from_the_step_at_which_the_job_goes_on() -> None:
+    assert judge(trial(run(), after(10)), KILL_WAIT_S).outcome is Outcome.PASSED
+
+
+def test_a_save_just_before_the_signal_does_not_hide_that_there_is_no_handler() -> None:
+    lucky = run(process(1, DEFAULT, gone_after_s=0.0), saves=(Save(10, TOLD_S - 1, TOLD_S - 0.5),))
+    verdict = judge(trial(lucky, after(10)), KILL_WAIT_S)
+    assert [finding.code for finding in verdict.findings] == [Code.NO_HANDLER]
+
+
+def test_nothing_is_known_of_a_job_that_does_not_say_where_it_goes_on() -> None:
+    verdict = judge(trial(run(saved=10), after(None)), KILL_WAIT_S)
+    assert verdict.outcome is Outcome.UNKNOWN and "let it report" in verdict.why_unknown
+
+
+def test_a_trial_that_could_not_be_carried_out_is_unknown() -> None:
+    verdict = judge(Trial(Kind.STEP, (), trouble="the job ended by itself"), KILL_WAIT_S)
+    assert verdict.outcome is Outcome.UNKNOWN
+    assert verdict.why_unknown == "the job ended by itself"
+
+
+def test_a_program_that_dies_in_its_start_up_has_lost_nothing() -> None:
+    starting = run(process(1, DEFAULT), last_step=None, resumed_step=None)
+    assert judge(trial(starting, after(0), Kind.START_UP), KILL_WAIT_S).outcome is Outcome.PASSED
+
+
+def test_a_start_up_that_is_killed_must_not_cost_the_checkpoint() -> None:
+    twice = Trial(
+        Kind.TWICE,
+        (run(saved=10), run(number=1, last_step=None, resumed_step=None)),
+        replace(after(0), number=2),
+    )
+    verdict = judge(twice, KILL_WAIT_S)
+    assert [finding.code for finding in verdict.findings] == [Code.RESUMED_FROM_NOTHING]
+    assert verdict.steps_redone == 10
+
+
+def test_what_one_trial_has_cost_is_not_held_against_the_next() -> None:
+    """The first lost the checkpoint of step 10; the second kept that of step 4."""
+    second = run(number=1, saved=4, last_step=4)
+    then = Trial(Kind.STEP, (second,), replace(after(4), number=2), (run(saved=10),))
+    assert judge(then, KILL_WAIT_S).outcome is Outcome.PASSED
+
+
+def test_torchrun_is_named_by_its_thirty_seconds() -> None:
+    one = BROKEN[Code.LAUNCHER_KILLED].runs[0]
+    later = tuple(replace(each, gone_s=(each.gone_s or 0.0) + 10.0) for each in one.processes)
+    verdict = judge(trial(replace(one, processes=later), after(0)), 60.0)
+    assert "torchrun waits 30 s" in verdict.findings[0].what
+
+
+def test_the_process_that_reports_is_the_one_that_trains() -> None:
+    busy, reporting = process(1, cpu_s=90.0), process(2, parent=1, cpu_s=0.1, reports=True)
+    assert trainer(run(busy, reporting)) == reporting
+
+
+def test_the_innermost_busy_program_trains_and_not_its_copies_or_helpers() -> None:
+    helper = process(3, parent=2, command="wandb-core", cpu_s=0.1)
+    copy = process(4, parent=2, cpu_s=9.0)
+    assert trainer(run(PARENT, TASK, helper, copy)) == TASK
+
+
+def test_a_log_that_is_still_written_is_not_a_new_one() -> None:
+    logs = frozenset({"/w/rank-0.log", "/w/rank-1.log"})
+    one = run(saved=10, logs=frozenset({"/w/rank-0.log"}))
+    assert judge(trial(one, after(logs=logs)), KILL_WAIT_S).outcome is Outcome.PASSED
+
+
+def test_a_tracker_that_goes_on_is_not_a_new_run() -> None:
+    both = frozenset({("wandb", "abc"), ("wandb", "sweep")})
+    one = run(saved=10, trackers=frozenset({("wandb", "abc")}))
+    assert judge(trial(one, after(trackers=both)), KILL_WAIT_S).outcome is Outcome.PASSED
+
+
+def test_what_is_wrong_with_files_is_told_once() -> None:
+    one = BROKEN[Code.NEW_LOG]
+    verdicts = judge_all(Drill("17", KILL_WAIT_S, "", 0.0, (one, one)))
+    assert [len(verdict.findings) for verdict in verdicts] == [1, 0]
+
+
+def test_tasks_of_srun_are_told_another_way_to_ignore_a_signal() -> None:
+    srun = process(1, HANDLER, command="srun python3 train.py", cpu_s=0.1)
+    ended = Run(
+        0,
+        processes=(srun, process(2, DEFAULT)),
+        started_s=START_S,
+        signal=signal.SIGUSR1,
+        signal_s=TOLD_S,
+        ended="FAILED",
+    )
+    assert "srun bash -c" in judge(trial(ended, after(0)), KILL_WAIT_S).findings[0].change

@@ -1,0 +1,273 @@
+"""Drills on a real Slurm, by an ordinary user: broken jobs, the examples, and interruptions."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts.testbed.ports import free_port
+from scripts.testbed.real_cluster import RealCluster, short_folder, started_cluster
+from slurm_tiresias.cli.drill import FAILED
+from tests.drill.jobs import PROGRAMS, PYTHON, write
+
+ROOT = Path(__file__).parents[2]
+USER_ID = 65534
+SLOW = "launcher-killed"
+"""It needs a KillWait of more than the launcher's 30 s."""
+
+TRIALS: Mapping[str, tuple[str, ...]] = {"good": (), "save-torn": ("--trial", "save")}
+AT_ONCE = 6
+
+pytestmark = pytest.mark.slurm
+
+
+@dataclass(frozen=True)
+class Drilled:
+    """What a drill said, and what was in its folder afterwards."""
+
+    code: int
+    said: Mapping[str, Any]
+    complaints: str
+    left: frozenset[str]
+
+    @property
+    def findings(self) -> set[str]:
+        return {one["code"] for trial in self.said["trials"] for one in trial["findings"]}
+
+
+def names_in(folder: Path) -> frozenset[str]:
+    return frozenset(path.name for path in folder.iterdir())
+
+
+class User:
+    """An ordinary user with a folder."""
+
+    def __init__(self, cluster: RealCluster, program: Path, folder: Path) -> None:
+        self.cluster = cluster
+        self.program = program
+        self.folder = folder
+
+    def command(self, *words: str) -> list[str]:
+        rights = ("setpriv", f"--reuid={USER_ID}", f"--regid={USER_ID}", "--clear-groups")
+        python = (PYTHON, "-m", "slurm_tiresias.cli", "drill")
+        return [*(rights if os.geteuid() == 0 else ()), *python, *words]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        own = {"PYTHONPATH": str(self.program), "HOME": str(self.folder)}
+        return {**os.environ, **self.cluster.env, **own}
+
+    def place(self, name: str) -> Path:
+        path = self.folder / name
+        path.mkdir()
+        path.chmod(0o777)
+        return path
+
+    def start(self, folder: Path, *words: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            self.command(*words),
+            cwd=folder,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def drill(self, folder: Path, *words: str) -> Drilled:
+        before = names_in(folder)
+        process = self.start(folder, "--json", *words)
+        said, complaints = process.communicate(timeout=280)
+        left = names_in(folder) - before
+        return Drilled(process.returncode, json.loads(said) if said else {}, complaints, left)
+
+
+@pytest.fixture(scope="module")
+def user(cluster: RealCluster, readable: Path) -> Iterator[User]:
+    with short_folder() as folder:
+        folder.chmod(0o777)
+        yield User(cluster, readable, folder)
+
+
+@pytest.fixture(scope="module")
+def drilled(user: User) -> Mapping[str, Drilled]:
+    """All small jobs, several at a time."""
+
+    def one(name: str) -> Drilled:
+        folder = user.place(name)
+        return user.drill(folder, *TRIALS.get(name, ("--trial", "step")), str(write(name, folder)))
+
+    names = [name for name in PROGRAMS if name != SLOW]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return dict(zip(names, pool.map(one, names), strict=True))
+
+
+@pytest.mark.parametrize("name", [name for name in PROGRAMS if name not in ("good", SLOW)])
+def test_each_broken_job_is_named(drilled: Mapping[str, Drilled], name: str) -> None:
+    assert drilled[name].findings == {name}, drilled[name]
+    assert drilled[name].code == FAILED
+
+
+def test_a_good_job_passes(drilled: Mapping[str, Drilled]) -> None:
+    good = drilled["good"]
+    assert good.code == 0, good
+    assert [trial["kind"] for trial in good.said["trials"]] == ["start-up", "step", "save", "twice"]
+    assert all(trial["steps_redone"] == 0 for trial in good.said["trials"])
+    (hit,) = [run for trial in good.said["trials"] for run in trial["runs"] if run["number"] == 2]
+    assert hit["signalled_again_s"] is not None
+
+
+def test_nothing_stays_behind(drilled: Mapping[str, Drilled], user: User) -> None:
+    assert [one.left for one in drilled.values()] == [frozenset()] * len(drilled)
+    assert nothing_runs(user)
+
+
+def nothing_runs(user: User) -> bool:
+    """Whether the user has no job, and no process of one."""
+    jobs = user.cluster.run("squeue", "-h", "-o", "%i %u")
+    return not jobs.strip() and not processes_in(user.folder)
+
+
+def processes_in(folder: Path) -> Sequence[int]:
+    """The processes whose jobs were submitted below the folder, or that run there."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"={folder}".encode() in (path / "environ").read_bytes():
+                found.append(int(path.name))
+        except OSError:
+            continue
+    return found
+
+
+def interrupted(user: User, name: str, number: signal.Signals, after_s: float) -> None:
+    """Start a drill and stop it after a while; nothing of it may be left."""
+    folder = user.place(f"{name}-{number.name}-{after_s:.2f}")
+    process = user.start(folder, str(write(name, folder)))
+    before = names_in(folder)
+    time.sleep(after_s)
+    process.send_signal(number)
+    _, complaints = process.communicate(timeout=60)
+    assert process.returncode == 128 + number, complaints
+    user.cluster.wait_until(lambda: nothing_runs(user), f"nothing runs: {after_s}")
+    assert names_in(folder) == before, after_s
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_drill_that_is_stopped_leaves_nothing(user: User, number: signal.Signals) -> None:
+    source = random.Random(f"{number} {time.time_ns()}")
+    interrupted(user, source.choice(("good", "survivor")), number, source.uniform(0.3, 12.0))
+
+
+def test_the_watcher_cancels_the_job_of_a_drill_that_was_killed(user: User) -> None:
+    folder = user.place("killed")
+    process = user.start(folder, "--trial", "step", str(write("survivor", folder)))
+    assert process.stderr is not None
+    # It watches the job once it says what it does.
+    assert any("preempts it" in line for line in process.stderr)
+    process.kill()
+    process.communicate()
+    user.cluster.wait_until(lambda: nothing_runs(user), "the job is cancelled")
+    assert not list(folder.glob(".*"))
+
+
+@pytest.mark.long
+def test_a_drill_that_is_stopped_at_any_moment_leaves_nothing(user: User) -> None:
+    source = random.Random(time.time_ns())
+    for _ in range(30):
+        name, number = source.choice(("good", "survivor")), source.choice((2, 15, 1))
+        interrupted(user, name, signal.Signals(number), source.uniform(0.3, 25.0))
+
+
+def test_train_py_passes(user: User) -> None:
+    folder = user.place("train")
+    shutil.copytree(ROOT / "examples", folder / "examples")
+    words = ("examples/train.sbatch", "--steps", "5000", "--step-seconds", "0.1")
+    one = user.drill(folder, "--trial", "step", "--trial", "twice", *words)
+    assert (one.code, one.left) == (0, frozenset()), one
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+@pytest.mark.parametrize("launcher", ["python3", "torchrun"])
+def test_pytorch_train_py_passes(cluster: RealCluster, tmp_path: Path, launcher: str) -> None:
+    words = ["examples/pytorch_train.py", "--steps", "5000"]
+    if launcher == "torchrun":
+        torchrun = ("-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port")
+        run = ("-m", "slurm_tiresias.job.command", "run", "--", "python3", *torchrun)
+        words = [*run, str(free_port()), *words]
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    folder = Path(sys.executable).parent
+    ended = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "slurm_tiresias.cli",
+            "drill",
+            "examples/preemptible.sbatch",
+            *words,
+        ],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            **cluster.env,
+            "PYTHONPATH": str(ROOT),
+            "PATH": f"{folder}:{os.environ['PATH']}",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert names_in(tmp_path) == {"examples"}
+
+
+@pytest.mark.long
+def test_a_launcher_that_kills_after_thirty_seconds_is_named(readable: Path) -> None:
+    options = ("--nodes", "1", "--gpus", "1", "--slurm-conf-line", "KillWait=40")
+    with short_folder() as above, started_cluster(above, *options) as cluster:
+        user = User(cluster, readable, above)
+        folder = user.place("launcher")
+        one = user.drill(folder, "--trial", "step", str(write(SLOW, folder)))
+    assert one.findings == {SLOW}
+    assert "torchrun waits 30 s" in str(one.said)
+
+
+def test_a_site_with_a_signal_of_its_own(user: User) -> None:
+    """It would end a job that does not handle it, which then would not come back."""
+    folder = user.place("signal")
+    (folder / "tiresias.toml").write_text('[preemption]\nsignal = "USR1"\ngrace_s = 1.0\n')
+    words = ("--config", "tiresias.toml", "--trial", "step", str(write("good", folder)))
+    one = user.drill(folder, *words)
+    assert one.findings == {"ended-by-signal"}, one
+
+
+def test_a_job_that_ends_by_itself_could_not_be_rehearsed(user: User) -> None:
+    folder = user.place("short")
+    script = folder / "job.sh"
+    script.write_text("#!/bin/sh\n#SBATCH --mem=100\necho nothing to do\nexit 3\n")
+    one = user.drill(folder, str(script))
+    assert (one.code, one.left) == (17, frozenset()), one
+    assert one.said["last_lines"] == ["nothing to do"]
+
+
+def test_what_sbatch_refuses_is_one_line(user: User) -> None:
+    folder = user.place("refused")
+    script = folder / "job.sh"
+    script.write_text("#!/bin/sh\nsleep 60\n")
+    one = user.drill(folder, "--partition=none", str(script))
+    assert (one.code, one.left) == (2, frozenset())
+    assert "sbatch refused the script" in one.complaints and "Traceback" not in one.complaints
