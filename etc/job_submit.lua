@@ -50,7 +50,8 @@ local LEAST_PUT_OFF_S = 15
 local NO_REQUEUE_CHANGE = 65534 -- slurm.h, NO_VAL16
 local PENDING, RUNNING = 0, 1 -- slurm.h, enum job_states, of which the low byte counts
 
-local LONGEST_VALUE = 64
+local LONGEST_MODEL = 64
+local LONGEST_PATH = 256
 local MOST_GRACE_S = 3600
 
 -- Those that a program can catch; the same as in spank/options.c.
@@ -69,7 +70,7 @@ local function contains(list, value)
 end
 
 local function is_model(value)
-    return value:find("^[A-Za-z0-9][A-Za-z0-9._+-]*$") ~= nil
+    return #value <= LONGEST_MODEL and value:find("^[A-Za-z0-9][A-Za-z0-9._+-]*$") ~= nil
 end
 
 local function is_one_of(...)
@@ -86,6 +87,13 @@ local function is_checkpoint(value)
         and tonumber(seconds) <= MOST_GRACE_S
 end
 
+-- An absolute path without empty names, "." and "..".
+local function is_path(value)
+    local names = value:gsub("/$", "") .. "/"
+    return names:find("^/[A-Za-z0-9/._+@:~%%-]+/$") ~= nil
+        and not (names:find("//", 1, true) or names:find("/%.%.?/"))
+end
+
 -- The hint's words in their order, and what may stand behind each. What a client sends went
 -- through no check but its own: text that gets past these ends in the controller's and other
 -- people's terminals.
@@ -94,18 +102,20 @@ local HINTS = {
     { name = "placement", accepts = is_one_of("auto", "consolidate", "spread") },
     { name = "profile", accepts = is_one_of("auto", "on", "off") },
     { name = "checkpoint", accepts = is_checkpoint },
+    { name = "checkpoint-dir", accepts = is_path },
 }
 
--- What Slurm calls an option of a SPANK plugin in the submission: plugin, then option.
-local OPTION = "^_SLURM_SPANK_OPTION_tiresias_tiresias_(%l+)=(.*)$"
+-- What Slurm calls an option of a SPANK plugin in the submission: plugin, then option, with "_" for
+-- "-".
+local OPTION = "^_SLURM_SPANK_OPTION_tiresias_tiresias_([%l_]+)=(.*)$"
 
 local function options_of(job_desc)
     local options = {}
     -- Numbered from 0, with holes; pairs, unlike ipairs, does not mind.
     for _, text in pairs(job_desc.spank_job_env or {}) do
         local name, value = text:match(OPTION)
-        if name and #value <= LONGEST_VALUE then
-            options[name] = value
+        if name and #value <= LONGEST_PATH then
+            options[name:gsub("_", "-")] = value
         end
     end
     return options

@@ -34,7 +34,7 @@ start, so that the controller can choose its nodes before Slurm starts it."""
 _FIRST_LOOK = re.compile(rf"(?:^|\s){FIRST_LOOK_MARK}([0-9]{{1,10}})(?=\s|$)", re.ASCII)
 _WORD = re.compile(rf"(?:^|(?<=\s)){MARK}(\S*)", re.ASCII)
 _MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}", re.ASCII)
-_FOLDER = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9._+@:~%-]{1,255}){1,64}/?", re.ASCII)
+_FOLDER = re.compile(r"(?=.{2,256}$)(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9._+@:~%-]+)+/?", re.ASCII)
 _CHECKPOINT = re.compile(r"(?:SIG)?([A-Z][A-Z0-9]{1,5})@([0-9]{1,4})", re.ASCII)
 
 
@@ -55,7 +55,7 @@ class Hints:
     model: str = ""
     style: PlacementStyle | None = None
     checkpoint: Checkpoint | None = None
-    checkpoints: str = ""
+    checkpoint_dir: str = ""
     """A folder in which the job writes its checkpoints."""
     problem: str = ""
 
@@ -85,14 +85,8 @@ def checkpoint_of(
 
 
 def checkpoint_folder_of(admin_comment: str, comment: str) -> str:
-    """Return the folder that a job names for its checkpoints; "" if it names none.
-
-    job_submit.lua has no option for it: the user's own comment counts beside the admin comment.
-    """
-    if _CHECKPOINTS not in admin_comment and _CHECKPOINTS not in comment:
-        return ""
-    named = (hints.checkpoints for hints in map(_read, (admin_comment, comment)) if hints)
-    return next(filter(None, named), "")
+    """Return the folder that a job names for its checkpoints; "" if it names none."""
+    return hints_of(admin_comment, comment).checkpoint_dir
 
 
 def first_look_until_s(admin_comment: str) -> float | None:
@@ -105,7 +99,6 @@ def first_look_until_s(admin_comment: str) -> float | None:
 
 
 _NO_HINTS = Hints()
-_CHECKPOINTS = "checkpoints="
 
 
 @lru_cache(maxsize=4096)
@@ -134,7 +127,7 @@ def _parsed(word: str) -> Hints:
         said[name] = value
     checkpoint = _checkpoint(said["checkpoint"]) if "checkpoint" in said else None
     style = STYLES[said.get("placement", "auto")]
-    return Hints(said.get("model", ""), style, checkpoint, said.get("checkpoints", ""))
+    return Hints(said.get("model", ""), style, checkpoint, said.get("checkpoint-dir", ""))
 
 
 def _is_right(name: str, value: str) -> bool:
@@ -147,7 +140,7 @@ def _is_right(name: str, value: str) -> bool:
             return value in PROFILING
         case "checkpoint":
             return _checkpoint(value) is not None
-        case "checkpoints":
+        case "checkpoint-dir":
             return _FOLDER.fullmatch(value) is not None
     return False
 

@@ -13,12 +13,24 @@
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-enum { MOST_MODEL_LENGTH = MODEL_SIZE - 1, MOST_SECONDS = 3600, MOST_SECONDS_DIGITS = 4 };
+enum {
+	MOST_MODEL_LENGTH = MODEL_SIZE - 1,
+	MOST_SECONDS = 3600,
+	MOST_SECONDS_DIGITS = 4,
+	MOST_PATH_LENGTH = 256,
+};
 
 #define DIGITS "0123456789"
 #define LETTERS_AND_DIGITS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz" DIGITS
 
-enum option { OPTION_MODEL, OPTION_PLACEMENT, OPTION_PROFILE, OPTION_PROGRESS, OPTION_CHECKPOINT };
+enum option {
+	OPTION_MODEL,
+	OPTION_PLACEMENT,
+	OPTION_PROFILE,
+	OPTION_PROGRESS,
+	OPTION_CHECKPOINT,
+	OPTION_CHECKPOINT_DIR,
+};
 
 struct rule {
 	const char *name;
@@ -106,6 +118,22 @@ static bool is_checkpoint(const char *value)
 	return index_of(value, (size_t)(at - value), signals, COUNT(signals)) >= 0;
 }
 
+/* An absolute path that a hint can carry; the same as in slurm_tiresias/job_hints.py. */
+static bool is_path(const char *value)
+{
+	size_t length = strnlen(value, MOST_PATH_LENGTH + 1);
+	if (length < 2 || length > MOST_PATH_LENGTH || value[0] != '/' ||
+	    strspn(value, LETTERS_AND_DIGITS "/._+@:~%-") != length)
+		return false;
+	for (const char *name = value + 1; *name;) {
+		size_t name_length = strcspn(name, "/");
+		if (name_length == 0 || (name_length <= 2 && strspn(name, ".") == name_length))
+			return false;
+		name += name_length + (name[name_length] == '/');
+	}
+	return true;
+}
+
 static const struct rule rules[] = {
 	[OPTION_MODEL] = {"tiresias-model", "NAME",
 			  "[tiresias] the model that is trained, e.g. vgg16: its profile decides "
@@ -131,6 +159,12 @@ static const struct rule rules[] = {
 		 "[tiresias] the signal that asks the job to save its state before it is "
 		 "preempted, and how long that takes, e.g. USR1@60",
 		 "a signal and up to 3600 seconds, e.g. USR1@60", is_checkpoint},
+	[OPTION_CHECKPOINT_DIR] =
+		{"tiresias-checkpoint-dir", "PATH",
+		 "[tiresias] the folder in which the job saves its state: its newest file tells "
+		 "when the job last saved",
+		 "an absolute path (no . or ..) of up to 256 letters, digits and / . _ + @ : ~ % -",
+		 is_path},
 };
 
 static int refuse(const struct rule *rule)

@@ -213,7 +213,8 @@ static void write_file(const char *path, const char *content, size_t size)
  */
 
 static const char *const names[] = {"tiresias-model", "tiresias-placement", "tiresias-profile",
-				    "tiresias-progress", "tiresias-checkpoint"};
+				    "tiresias-progress", "tiresias-checkpoint",
+				    "tiresias-checkpoint-dir"};
 
 static void the_options_exist_with_help_wherever_jobs_are_submitted_or_run(void)
 {
@@ -257,6 +258,8 @@ static void sense_is_accepted(void)
 		{"tiresias-checkpoint", "USR1@60"},
 		{"tiresias-checkpoint", "SIGTERM@0"},
 		{"tiresias-checkpoint", "INT@3600"},
+		{"tiresias-checkpoint-dir", "/scratch/ann/run-1"},
+		{"tiresias-checkpoint-dir", "/scratch/ann/.ckpt/...+@:~%20_/"},
 	};
 	init(S_CTX_ALLOCATOR);
 	for (int i = 0; i < COUNT(sense); i++)
@@ -294,6 +297,19 @@ static const char *const nonsense[][2] = {
 	{"tiresias-checkpoint", "USR1@99999999999999999999"},
 	{"tiresias-checkpoint", "USR1@1.5"},
 	{"tiresias-checkpoint", "USR1@60@60"},
+	{"tiresias-checkpoint-dir", ""},
+	{"tiresias-checkpoint-dir", "/"},
+	{"tiresias-checkpoint-dir", "scratch/ann"},
+	{"tiresias-checkpoint-dir", "./run1"},
+	{"tiresias-checkpoint-dir", "/scratch/../etc"},
+	{"tiresias-checkpoint-dir", "/scratch/."},
+	{"tiresias-checkpoint-dir", "/scratch/.."},
+	{"tiresias-checkpoint-dir", "//scratch"},
+	{"tiresias-checkpoint-dir", "/scratch//"},
+	{"tiresias-checkpoint-dir", "/my runs"},
+	{"tiresias-checkpoint-dir", "/runs,model=vgg16"},
+	{"tiresias-checkpoint-dir", "/runs\n"},
+	{"tiresias-checkpoint-dir", "/na\xc3\xafve"},
 };
 
 static void nonsense_is_refused_with_one_line_that_says_what_to_write(void)
@@ -315,6 +331,16 @@ static void a_value_of_64_kilobytes_is_refused_with_one_short_line(void)
 	for (int i = 0; i < COUNT(names); i++)
 		CHECK(fake_option(names[i], huge, false) == -1 && strlen(fake.said) < 120);
 	CHECK(fake_option("tiresias-model", NULL, false) == -1);
+}
+
+static void a_path_has_256_characters_at_most(void)
+{
+	char path[258] = "/";
+	memset(path + 1, 'a', 255);
+	init(S_CTX_ALLOCATOR);
+	CHECK(fake_option("tiresias-checkpoint-dir", path, false) == 0);
+	path[256] = 'a';
+	CHECK(fake_option("tiresias-checkpoint-dir", path, false) == -1);
 }
 
 static void on_a_node_nonsense_costs_a_job_nothing(void)
@@ -1623,6 +1649,7 @@ static const struct {
 	CASE(sense_is_accepted),
 	CASE(nonsense_is_refused_with_one_line_that_says_what_to_write),
 	CASE(a_value_of_64_kilobytes_is_refused_with_one_short_line),
+	CASE(a_path_has_256_characters_at_most),
 	CASE(on_a_node_nonsense_costs_a_job_nothing),
 	CASE(nobody_is_profiled_who_does_not_ask),
 	CASE(auto_means_what_the_cluster_is_set_to),

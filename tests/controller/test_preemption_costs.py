@@ -132,7 +132,7 @@ def test_of_a_silent_job_that_names_its_folder_it_is_known_when_it_last_saved(
     site: CostSite,
 ) -> None:
     """The node tells of a save while it runs, and of one before its end once that is over."""
-    comment = "tiresias:checkpoints=/scratch/ann/run1"
+    comment = "tiresias:checkpoint-dir=/scratch/ann/run1"
     told = {"run": b"7.0.n1 saved 1020.500\n", "end": b"7.0.n1 saved 1036.500\n"}
     told["next"] = b"7.0.n1 saved 1070.000\n"
     node = site.collect / FOLDER / "n2.live"

@@ -225,7 +225,7 @@ def test_a_killed_controller_measures_on_and_silent_jobs_are_said_to_be_unknown(
     names = site.plugin.submit(
         f"trap '' USR1; mkdir -p {folder}\n"
         f"while sleep 3; do echo $SLURM_RESTART_COUNT > {folder}/model; date +%s.%N >> saves; done",
-        *(f"{warned},checkpoints={folder}", "--gpus=1", *options),
+        *(f"{warned},checkpoint-dir={folder}", "--gpus=1", *options),
     )
     site.wait_for_steps(asked, 100)
     for job in (silent, names):

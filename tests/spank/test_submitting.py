@@ -12,6 +12,8 @@ import pytest
 
 from scripts.testbed.real_cluster import RealCluster
 from slurm_tiresias.controller.bands import SITE_FACTOR_BAND, SITE_FACTOR_TOP_TIER, TOP_TIER
+from slurm_tiresias.job_hints import Checkpoint, Hints, hints_of
+from slurm_tiresias.model import PlacementStyle
 from tests.spank.plugin import LUA, PluginCluster
 
 pytestmark = pytest.mark.slurm
@@ -22,6 +24,7 @@ NONSENSE = {
     "--tiresias-profile": ["yes"],
     "--tiresias-progress": ["yes", ""],
     "--tiresias-checkpoint": ["USR1", "KILL@60", "USR1@-1", "USR1@4000", "USR1@1e999"],
+    "--tiresias-checkpoint-dir": ["", "run1", "/my runs", "/a/../b", "/a\nb", "/" + "a" * 256],
 }
 
 SUBMISSIONS = {
@@ -66,18 +69,35 @@ def test_a_value_of_64_kilobytes_is_refused_by_one_line_that_says_why(
 
 def test_the_options_arrive_as_a_hint(plugin: PluginCluster) -> None:
     everything = (
+        "--tiresias-checkpoint-dir=/scratch/ann/run1",
         "--tiresias-checkpoint=USR1@60",
         "--tiresias-profile=off",
         "--tiresias-placement=spread",
         "--tiresias-model=vgg16",
     )
     hint = "tiresias:model=vgg16,placement=spread,profile=off,checkpoint=USR1@60"
-    assert _hint(plugin.cluster, *everything) == hint
+    assert _hint(plugin.cluster, *everything) == f"{hint},checkpoint-dir=/scratch/ann/run1"
     assert _hint(plugin.cluster, "--tiresias-model=resnet50") == "tiresias:model=resnet50"
     assert _hint(plugin.cluster, "--tiresias-checkpoint=SIGINT@0") == (
         "tiresias:checkpoint=SIGINT@0"
     )
     assert _hint(plugin.cluster) == ""
+
+
+def test_the_longest_hint_arrives_whole_and_a_comment_stays_the_users_own(
+    plugin: PluginCluster,
+) -> None:
+    path = "/" + "a" * 255
+    job = plugin.cluster.sbatch(
+        *(f"--tiresias-checkpoint-dir={path}", f"--tiresias-model={'a' * 64}"),
+        *("--tiresias-checkpoint=SIGVTALRM@3600", "--tiresias-placement=consolidate"),
+        *("--tiresias-profile=auto", "--comment=ticket 7"),
+    )
+    hint = plugin.cluster.squeue_field(job, "admin_comment")
+    assert hints_of(hint, "") == Hints(
+        "a" * 64, PlacementStyle.CONSOLIDATE, Checkpoint("VTALRM", 3600.0), path
+    )
+    assert plugin.cluster.squeue_field(job, "comment") == "ticket 7"
 
 
 def test_only_the_nodes_are_told_whether_progress_is_wanted(plugin: PluginCluster) -> None:
@@ -110,6 +130,7 @@ FORGED = {
     "placement": "anywhere",
     "profile": "on off",
     "checkpoint": "USR1@99999",
+    "checkpoint_dir": "/a,model=b",
 }
 
 
@@ -117,7 +138,7 @@ def test_traffic_sent_by_a_forged_client_is_left_out(
     plugin: PluginCluster, forging_client: Mapping[str, str]
 ) -> None:
     for name, value in FORGED.items():
-        for forged in (value, value + "\n", "KILL@60", "\x1b[2J", "a" * 65536, "%s%n"):
+        for forged in (value, value + "\n", "KILL@60", "\x1b[2J", "a" * 65536, "%s%n", "/a/../b"):
             variable = {"FORGED_NAME": name, "FORGED_VALUE": forged}
             submitted = subprocess.run(
                 ["sbatch", "--parsable", "--output=/dev/null", "--wrap", "sleep 600"],
