@@ -1,8 +1,10 @@
 """On a node: when a job last saved, by the files in a folder of checkpoints that it names.
 
 The controller lists the folders, and the newest modification time of the regular files directly in
-one is when its job last saved. Each look is made by a child process with the rights of the job's
-user: it can see no more than the job, and a file system that hangs holds up nothing but that child.
+one is when its job last saved. A file that changes from one look to the next is still being
+written, and counts once it no longer does. Each look is made by a child process with the rights of
+the job's user: it can see no more than the job, and a file system that hangs holds up nothing but
+that child.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 from slurm_tiresias.profiler.run_id import RunId
 
@@ -29,6 +32,7 @@ MOST_ENTRIES = 10_000
 LOOK_EVERY_S = 10.0
 MOST_LOOKS = 16
 """Looks under way; further ones wait."""
+MOST_ANSWER_BYTES = 128
 
 GIVEN_UP_AFTER_S = 5.0
 TOLD_FOR_S = 120.0
@@ -55,19 +59,47 @@ def folders_in(content: bytes) -> dict[int, str]:
     return found
 
 
-def last_saved_s(path: str) -> float | None:
-    """Return the newest modification time of the regular files in a folder; None without any."""
+class FileState(NamedTuple):
+    """A file as one look saw it; by its inode, since a finished save may be renamed."""
+
+    changed_ns: int
+    size: int
+    inode: int
+
+
+class Sight(NamedTuple):
+    """What one look saw in a folder."""
+
+    newest: FileState
+    finished_ns: int
+    """When the newest file changed that is known to be finished; 0 without one."""
+
+
+def look_into(path: str, before: FileState | None) -> Sight | None:
+    """Return what the regular files in a folder tell; None without any.
+
+    ``before`` is the newest file of the look before. It is finished if it is as it was then, and so
+    are the files that are older than it was: they have not changed since.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         with os.scandir(descriptor) as entries:
-            times = (
-                entry.stat(follow_symlinks=False).st_mtime
+            stats = (
+                entry.stat(follow_symlinks=False)
                 for entry in islice(entries, MOST_ENTRIES)
                 if entry.is_file(follow_symlinks=False)
             )
-            return max(times, default=None)
+            files = [FileState(one.st_mtime_ns, one.st_size, one.st_ino) for one in stats]
     finally:
         os.close(descriptor)
+    if not files:
+        return None
+    finished = (
+        file.changed_ns
+        for file in files
+        if before is not None and (file == before or file.changed_ns < before.changed_ns)
+    )
+    return Sight(max(files), max(finished, default=0))
 
 
 @dataclass(slots=True)
@@ -77,6 +109,8 @@ class _Look:
     pid: int
     answer: int
     began_s: float
+    is_last: bool
+    """Whether the run was over before it: nothing is being written any more."""
 
 
 @dataclass(slots=True)
@@ -88,7 +122,16 @@ class _Watched:
     looked_s: float
     over_s: float | None = None
     """When the run was found to be over; None while it runs."""
+    newest: FileState | None = None
+    """The newest file of the look before."""
     saved_s: float | None = None
+
+    def take(self, sight: Sight, is_last: bool) -> None:
+        """Take in what a look saw."""
+        self.newest = sight.newest
+        saved_ns = sight.newest.changed_ns if is_last else sight.finished_ns
+        if saved_ns:
+            self.saved_s = max(self.saved_s or 0.0, saved_ns / 1e9)
 
 
 class CheckpointFolders:
@@ -155,9 +198,9 @@ class CheckpointFolders:
             os.close(end)
             return
         if pid == 0:
-            _answer_as(watched.owner, watched.path, end)
+            _answer_as(watched, end)
         os.close(end)
-        self._looks[run_id] = _Look(pid, answer, now_s)
+        self._looks[run_id] = _Look(pid, answer, now_s, watched.over_s is not None)
 
     def _take_answers(self, now_s: float) -> None:
         for run_id, look in list(self._looks.items()):
@@ -169,14 +212,16 @@ class CheckpointFolders:
                 continue
             del self._looks[run_id]
             with suppress(OSError, ValueError):
-                saved_s = float(os.read(look.answer, 64))
+                finished_ns, *newest = map(int, os.read(look.answer, MOST_ANSWER_BYTES).split())
                 if run_id in self._watched:
-                    self._watched[run_id].saved_s = saved_s
+                    sight = Sight(FileState(*newest), finished_ns)
+                    self._watched[run_id].take(sight, look.is_last)
             os.close(look.answer)
 
 
-def _answer_as(owner: os.stat_result, path: str, end: int) -> None:
-    """In the child: look with the rights of a user, and end."""
+def _answer_as(watched: _Watched, end: int) -> None:
+    """In the child: look with the rights of the job's user, and end."""
+    owner = watched.owner
     try:
         if os.geteuid() == 0:
             groups = [owner.st_gid]
@@ -186,9 +231,10 @@ def _answer_as(owner: os.stat_result, path: str, end: int) -> None:
             os.setresgid(owner.st_gid, owner.st_gid, owner.st_gid)
             os.setresuid(owner.st_uid, owner.st_uid, owner.st_uid)
         if os.geteuid() == owner.st_uid:
-            saved_s = last_saved_s(path)
-            if saved_s is not None:
-                os.write(end, repr(saved_s).encode())
+            sight = look_into(watched.path, watched.newest)
+            if sight is not None:
+                answer = sight.finished_ns, *sight.newest
+                os.write(end, " ".join(map(str, answer)).encode())
     except OSError:
         pass
     finally:

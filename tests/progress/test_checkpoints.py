@@ -24,7 +24,7 @@ from slurm_tiresias.progress.checkpoints import (
     TOLD_FOR_S,
     CheckpointFolders,
     folders_in,
-    last_saved_s,
+    look_into,
     text_of_folders,
 )
 from slurm_tiresias.progress.live_file import saves_in, text_of
@@ -37,9 +37,14 @@ NOBODY = 65534
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
 
-def save(path: Path, at_s: float) -> None:
-    path.write_bytes(b"weights")
+def save(path: Path, at_s: float, content: bytes = b"weights") -> None:
+    path.write_bytes(content)
     os.utime(path, (at_s, at_s))
+
+
+def newest_s(folder: Path) -> float | None:
+    sight = look_into(str(folder), None)
+    return None if sight is None else sight.newest.changed_ns / 1e9
 
 
 @dataclass
@@ -64,6 +69,16 @@ class Node:
         self.now_s += after_s
         return dict(self.folders.saves(self.running, self.now_s))
 
+    def look(self) -> dict[RunId, float]:
+        """Look once more, and return what is known then."""
+        self.tick(LOOK_EVERY_S)
+        give_up_s = time.monotonic() + PATIENCE_S
+        while self.folders._looks:
+            assert time.monotonic() < give_up_s
+            time.sleep(0.01)
+            self.tick()
+        return self.tick()
+
     def wait_for(self, saved_s: float) -> None:
         give_up_s = time.monotonic() + PATIENCE_S
         while self.tick().get(RUN) != saved_s:
@@ -83,18 +98,67 @@ def test_the_newest_file_says_when_a_job_last_saved(node: Node) -> None:
     assert node.tick() == {}
     save(node.saved_in / "step-10", 500.0)
     save(node.saved_in / "step-20", 600.0)
-    node.tick(LOOK_EVERY_S)
-    node.wait_for(600.0)
+    assert node.look() == {}
+    assert node.look() == {RUN: 600.0}
     save(node.saved_in / "step-30", 700.0)
     assert node.tick(LOOK_EVERY_S / 2) == {RUN: 600.0}
-    node.tick(LOOK_EVERY_S / 2)
-    node.wait_for(700.0)
+    assert node.look() == {RUN: 600.0}
+    assert node.look() == {RUN: 700.0}
+
+
+def test_a_file_that_is_still_written_counts_once_it_stands_still(node: Node) -> None:
+    save(node.saved_in / "step-10", 500.0)
+    node.look()
+    partial = node.saved_in / "step-20.tmp"
+    for more in range(1, 4):
+        save(partial, 600.0 + more, b"w" * more)
+        assert node.look() == {RUN: 500.0}, "the save before it stays known"
+    os.utime(partial, (610.0, 610.0))
+    assert node.look() == {RUN: 500.0}, "only its time moved: its content was overwritten"
+    partial.rename(node.saved_in / "step-20")
+    assert node.look() == {RUN: 610.0}, "renamed, it is the same file"
+
+
+def test_a_file_that_grows_at_an_unchanged_time_is_still_written(node: Node) -> None:
+    for size in (1, 2, 3):
+        save(node.saved_in / "step-10", 500.0, b"w" * size)
+        assert node.look() == {}
+    assert node.look() == {RUN: 500.0}
+
+
+def test_of_a_job_that_saves_between_any_two_looks_the_newest_of_the_look_before_counts(
+    node: Node,
+) -> None:
+    known = []
+    for number in range(1, 5):
+        save(node.saved_in / f"step-{2 * number - 1}", 100.0 * number)
+        save(node.saved_in / f"step-{2 * number}", 100.0 * number + 50.0)
+        known.append(node.look().get(RUN))
+    assert known == [None, 150.0, 250.0, 350.0]
+
+
+def test_a_save_stays_known_when_its_file_makes_room_for_the_next(node: Node) -> None:
+    save(node.saved_in / "step-10", 500.0)
+    save(node.saved_in / "old", 100.0)
+    node.look()
+    assert node.look() == {RUN: 500.0}
+    (node.saved_in / "step-10").unlink()
+    save(node.saved_in / "step-20", 600.0)
+    assert node.look() == {RUN: 500.0}
+
+
+def test_a_look_from_before_the_end_of_a_run_does_not_pass_for_the_last(node: Node) -> None:
+    save(node.saved_in / "step-10", 500.0)
+    node.tick()
+    node.running = {}
+    save(node.saved_in / "step-20", 600.0)
+    assert node.look() == {RUN: 600.0}
 
 
 def test_a_run_that_is_over_is_looked_at_once_more_and_told_of_for_a_while(node: Node) -> None:
     save(node.saved_in / "step-10", 500.0)
-    node.tick()
-    node.wait_for(500.0)
+    node.look()
+    assert node.look() == {RUN: 500.0}
     save(node.saved_in / "step-20", 600.0)
     node.running = {}
     node.tick(1.0)
@@ -109,7 +173,8 @@ def test_a_list_that_was_out_of_reach_is_read_again(node: Node) -> None:
     aside = node.list.rename(node.folder / "aside")
     assert node.tick(LOOK_EVERY_S) == {}
     aside.rename(node.list)
-    node.wait_for(500.0)
+    node.look()
+    assert node.look() == {RUN: 500.0}
 
 
 def test_only_regular_files_directly_in_the_folder_count(tmp_path: Path) -> None:
@@ -120,9 +185,9 @@ def test_only_regular_files_directly_in_the_folder_count(tmp_path: Path) -> None
     (folder / "link").symlink_to(tmp_path / "elsewhere")
     (folder / "dangling").symlink_to("nowhere")
     os.mkfifo(folder / "fifo")
-    assert last_saved_s(str(folder)) is None
+    assert newest_s(folder) is None
     save(folder / "step-10", 500.0)
-    assert last_saved_s(str(folder)) == 500.0
+    assert newest_s(folder) == 500.0
 
 
 def test_of_a_huge_folder_only_so_many_entries_are_looked_at(
@@ -131,7 +196,7 @@ def test_of_a_huge_folder_only_so_many_entries_are_looked_at(
     monkeypatch.setattr(checkpoints, "MOST_ENTRIES", 3)
     for number in range(10):
         save(tmp_path / f"step-{number}", 100.0)
-    assert last_saved_s(str(tmp_path)) == 100.0
+    assert newest_s(tmp_path) == 100.0
 
 
 @pytest.mark.parametrize("what", ["missing", "file", "fifo"])
@@ -150,7 +215,7 @@ def test_what_is_no_folder_tells_nothing_and_holds_nothing_up(node: Node, what: 
 @pytest.fixture
 def hangs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A file system whose server does not answer."""
-    monkeypatch.setattr(checkpoints, "last_saved_s", lambda _path: time.sleep(600.0))
+    monkeypatch.setattr(checkpoints, "look_into", lambda _path, _before: time.sleep(600.0))
     yield
 
 
@@ -194,8 +259,8 @@ def test_a_folder_is_looked_at_with_the_rights_of_the_jobs_user(node: Node) -> N
         assert time.monotonic() < give_up_s
         assert node.tick() == {}
     os.chown(node.saved_in, NOBODY, NOBODY)
-    node.tick(LOOK_EVERY_S)
-    node.wait_for(500.0)
+    node.look()
+    assert node.look() == {RUN: 500.0}
 
 
 def test_the_node_tells_the_controller(tmp_path: Path) -> None:
@@ -208,9 +273,12 @@ def test_the_node_tells_the_controller(tmp_path: Path) -> None:
     service = NodeProgress(run, collect, host="n1")
     live = collect / FOLDER / "n1.live"
     give_up_s = time.monotonic() + PATIENCE_S
+    now_s = 1000.0
     while not live.exists():
         assert time.monotonic() < give_up_s
-        service.tick(1000.0, 2000.0)
+        now_s += LOOK_EVERY_S
+        service.tick(now_s, 2000.0)
+        time.sleep(0.01)
     assert saves_in(live.read_bytes()) == {RUN: 500.25}
 
 
