@@ -39,6 +39,7 @@ from slurm_tiresias.store.records import (
     CompletedJob,
     CostSource,
     EventRecord,
+    LostTotals,
     PreemptionCost,
     PreemptionRecord,
     Pruned,
@@ -381,6 +382,27 @@ class Ledger:
         """Return what each preemption of a job cost, the first one first."""
         query = "SELECT * FROM preemption_costs WHERE key = ? ORDER BY run_start_s"
         return list(self._read(PreemptionCost, query, key))
+
+    def lost_since(self, since_s: float) -> LostTotals:
+        """Return what the preemptions since then lost."""
+        lost = " + ".join(f"IFNULL({part}_s, 0)" for part in ("save", "leave", "again", "restart"))
+        query = (
+            f"SELECT source, COUNT(*), SUM(gpus * ({lost})) FROM preemption_costs "
+            "WHERE at_s >= ? GROUP BY source"
+        )
+        with _explained(self._path):
+            found = self._database.execute(query, (since_s,)).fetchall()
+        known = [
+            (number, lost_gpu_s) for source, number, lost_gpu_s in found if source not in UNKNOWN
+        ]
+        counts = {source: number for source, number, _ in found}
+        measured, not_yet = sum(number for number, _ in known), counts.get(CostSource.AWAITED, 0)
+        return LostTotals(
+            lost_gpu_s=sum((lost_gpu_s for _, lost_gpu_s in known), 0.0),
+            measured=measured,
+            not_yet=not_yet,
+            unknown=sum(counts.values()) - measured - not_yet,
+        )
 
     def last_costs(self, most: int) -> list[tuple[str, str, PreemptionCost]]:
         """Return the latest known costs of preemptions, each with the user and the name of its job,

@@ -140,6 +140,19 @@ class PreemptionCost:
 
 
 @dataclass(frozen=True, slots=True)
+class LostTotals:
+    """What all preemptions of a time lost, as far as it is known."""
+
+    lost_gpu_s: float
+    """By the ``measured`` ones."""
+    measured: int
+    not_yet: int
+    """Number of which it is not known yet."""
+    unknown: int
+    """Number of which it cannot be known."""
+
+
+@dataclass(frozen=True, slots=True)
 class Sample:
     """The total run time and service of an ended job, from which policies learn."""
 

@@ -62,6 +62,13 @@ def test_it_says_until_when_the_job_waits_who_comes_first_and_all_that_happened(
         Listener(f"127.0.0.1:{port}", {}, page.answer).open(),
         looking(browser, f"http://127.0.0.1:{port}/", color_scheme=scheme) as tab,
     ):
+        lost = tab.locator("#sums > div", has_text="Lost to preemptions, 24 h").locator("dd")
+        assert lost.inner_text() == "0.22 GPU-h 1 preemption, 1 more unknown"
+        picture(tab, f"cluster-{scheme}")
+        tab.set_viewport_size({"width": 400, "height": 800})
+        tab.wait_for_function("document.documentElement.scrollWidth === 400")
+        picture(tab, f"cluster-narrow-{scheme}")
+        tab.set_viewport_size({"width": 1280, "height": 900})
         tab.locator("#jobs-table a[href='#/jobs/2']").click()
         tab.locator("#job-body h3", has_text="What happened to it").wait_for()
         said = tab.locator("#job-body").inner_text()

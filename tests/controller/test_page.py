@@ -22,7 +22,7 @@ from slurm_tiresias.status.published import (
     PublishedState,
 )
 from slurm_tiresias.store.ledger import Ledger
-from slurm_tiresias.store.records import RunRecord
+from slurm_tiresias.store.records import PreemptionCost, RunRecord
 from slurm_tiresias.web.http import Answer, Request
 from slurm_tiresias.web.page.page import Page
 from slurm_tiresias.web.page.recent import MOST_SAMPLES, Course
@@ -208,6 +208,27 @@ def test_with_private_data_the_page_shows_sums_and_tiers_but_no_jobs(ledger: Pat
         assert ask(page, f"/jobs/{job_id}").status == 404
 
 
+@pytest.mark.parametrize("private", [False, True])
+def test_what_preemptions_of_the_last_24_hours_lost_is_summed_up(
+    ledger: Path, private: bool
+) -> None:
+    parts: dict[str, Any] = {"save_s": 4.0, "leave_s": None, "again_s": 60.0, "restart_s": 36.0}
+    cost = PreemptionCost("6", 0.0, 0, NOW_S - 60, NOW_S - 61, 8, "reports", **parts)
+    of_other_sources = (
+        replace(cost, source=source, again_s=None)
+        for source in ("silent", "ended", "awaited", "folder")
+    )
+    a_day_ago = replace(cost, at_s=STATE.at_s - 86_401)
+    page = Page(private=private)
+    with closing(Ledger(ledger)) as writer, writer.transaction():
+        page.show(STATE, ledger)
+        writer.save_costs(
+            replace(one, run_start_s=float(start_s))
+            for start_s, one in enumerate((cost, *of_other_sources, a_day_ago))
+        )
+    assert told(page)["lost"] == {"lost_gpu_s": 1120.0, "measured": 2, "not_yet": 1, "unknown": 2}
+
+
 def test_a_controller_that_stands_by_or_has_only_just_started_says_so(page: Page) -> None:
     assert ask(Page(private=False), "/state").status == 503
     page.stand_by()
@@ -220,6 +241,7 @@ def test_without_a_readable_ledger_the_rest_is_shown(tmp_path: Path) -> None:
     page = Page(private=False)
     page.show(STATE, tmp_path / "none.sqlite")
     assert told(page)["ended"]["key"] == []
+    assert told(page)["lost"] is None
     assert told(page, "/jobs/7")["life"] is None
 
 

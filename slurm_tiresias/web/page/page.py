@@ -23,7 +23,7 @@ from slurm_tiresias.status.job_history import LONGEST_S, JobHistory, find
 from slurm_tiresias.status.privacy import seen_by
 from slurm_tiresias.status.published import PublishedState
 from slurm_tiresias.store.ledger import Ledger
-from slurm_tiresias.store.records import CompletedJob
+from slurm_tiresias.store.records import CompletedJob, LostTotals
 from slurm_tiresias.web.http import Answer, Request
 from slurm_tiresias.web.page import payload
 from slurm_tiresias.web.page.content import Content, as_asked, content
@@ -32,8 +32,11 @@ from slurm_tiresias.web.page.recent import Course, Sample
 log = logging.getLogger("tiresias-slurm")
 
 MOST_COMPLETED = 2000
-COMPLETED_EVERY_S = 15.0
-"""The least time between two queries to the ledger for ended jobs."""
+PAST_EVERY_S = 15.0
+"""The least time between two queries to the ledger."""
+
+LOST_WITHIN_S = 86_400.0
+"""The page sums up what the preemptions of so long have lost."""
 
 LONGEST_JOB_ID = 64
 JSON = "application/json"
@@ -62,6 +65,14 @@ page may embed or read it. ``no-cache``: browsers revalidate each time, and most
 
 
 @dataclass(frozen=True, slots=True)
+class _Past:
+    """What the ledger tells; without it, nothing is known."""
+
+    completed: Sequence[CompletedJob] = ()
+    lost: LostTotals | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class _Shown:
     """What answers are made from."""
 
@@ -82,7 +93,7 @@ class Page:
         self._making = threading.Lock()
         self._shown: _Shown | None = None
         self._made: tuple[str, Content] | None = None
-        self._completed: tuple[float, Sequence[CompletedJob]] | None = None
+        self._past: tuple[float, _Past] | None = None
         self._files = _files()
 
     def show(self, state: PublishedState, ledger: Path) -> None:
@@ -117,24 +128,23 @@ class Page:
         with self._making:
             if self._made is None or self._made[0] != shown.etag:
                 visible = seen_by(shown.state, "") if self._private else shown.state
-                completed = self._completed_jobs(shown.ledger)
-                text = payload.of_cluster(visible, completed, shown.samples)
+                past = self._past_in(shown.ledger, shown.state.at_s)
+                text = payload.of_cluster(visible, past.completed, past.lost, shown.samples)
                 self._made = shown.etag, content(JSON, text, shown.etag)
             return self._made[1]
 
-    def _completed_jobs(self, ledger: Path) -> Sequence[CompletedJob]:
-        if self._private:
-            return ()
+    def _past_in(self, ledger: Path, at_s: float) -> _Past:
         now_s = time.monotonic()
-        if self._completed is None or now_s - self._completed[0] >= COMPLETED_EVERY_S:
-            jobs: Sequence[CompletedJob] = ()
+        if self._past is None or now_s - self._past[0] >= PAST_EVERY_S:
+            past = _Past()
             try:
                 with closing(Ledger.to_read(ledger)) as reader:
-                    jobs = reader.completed_jobs(MOST_COMPLETED)
+                    jobs = () if self._private else reader.completed_jobs(MOST_COMPLETED)
+                    past = _Past(jobs, reader.lost_since(at_s - LOST_WITHIN_S))
             except TiresiasError as error:
-                log.debug("the page shows no jobs that have ended: %s", error)
-            self._completed = now_s, jobs
-        return self._completed[1]
+                log.debug("the page shows nothing of the past: %s", error)
+            self._past = now_s, past
+        return self._past[1]
 
     def _job(self, shown: _Shown, job_id: str) -> Content | None:
         if self._private or not 0 < len(job_id) <= LONGEST_JOB_ID:

@@ -34,7 +34,7 @@ from slurm_tiresias.status.eta import (
 from slurm_tiresias.status.job_history import JobHistory
 from slurm_tiresias.status.published import PublishedEvent, PublishedJob, PublishedState
 from slurm_tiresias.status.shadow_comparison import WOULD
-from slurm_tiresias.store.records import CompletedJob
+from slurm_tiresias.store.records import CompletedJob, LostTotals
 from slurm_tiresias.web.page.recent import Sample
 
 MOST_EVENTS = 200
@@ -91,9 +91,12 @@ OF_STATE = (
 
 
 def of_cluster(
-    state: PublishedState, ended: Sequence[CompletedJob], samples: Sequence[Sample]
+    state: PublishedState,
+    ended: Sequence[CompletedJob],
+    lost: LostTotals | None,
+    samples: Sequence[Sample],
 ) -> bytes:
-    """Return everything but the details of single jobs."""
+    """Return everything but the details of single jobs; ``lost`` is None if it is not known."""
     data: dict[str, Any] = {name: getattr(state, name) for name in OF_STATE}
     data["acts"] = state.acts
     data["nodes"] = {
@@ -106,6 +109,7 @@ def of_cluster(
     data["jobs"] |= _told(state)
     data["events"] = [_past(event) for event in state.events[-MOST_EVENTS:]]
     data["ended"] = _columns(OF_ENDED, ended)
+    data["lost"] = lost
     data["course"] = _columns([field.name for field in fields(Sample)], samples)
     return json_codec.dumps(data)
 

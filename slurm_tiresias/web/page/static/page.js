@@ -4,7 +4,7 @@ import { Charts } from "./charts.js";
 import { Feed, words as fetchWords } from "./data.js";
 import { Decisions } from "./decisions.js";
 import { byId, element, write } from "./dom.js";
-import { amount, count, duration, moment, visible } from "./format.js";
+import { amount, count, duration, gpuHours, moment, visible } from "./format.js";
 import { JobView } from "./job.js";
 import { Jobs } from "./jobs.js";
 import { Lanes } from "./lanes.js";
@@ -117,8 +117,17 @@ function showSums(state) {
     ["GPUs idle", amount(gpus.idle), gpus.down ? `${amount(gpus.down)} out of service` : ""],
     ["Jobs running", amount(sum("running_jobs")), `on ${count(sum("running_gpus"), "GPU")}`],
     ["Jobs waiting", amount(sum("pending_jobs")), `for ${count(sum("pending_gpus"), "GPU")}`],
+    ["Lost to preemptions, 24 h", ...lost(state.lost)],
   ]);
   title();
+}
+
+/** What is known of it, and of how many preemptions nothing is. */
+function lost(totals) {
+  if (!totals) return ["?", "not known now"];
+  const rest = totals.unknown + totals.not_yet;
+  if (!totals.measured) return rest ? ["?", `${count(rest, "preemption")}, none measured`] : ["0 GPU-h", "none"];
+  return [gpuHours(totals.lost_gpu_s), `${count(totals.measured, "preemption")}${rest ? `, ${amount(rest)} more unknown` : ""}`];
 }
 
 function figures(entries) {
