@@ -47,6 +47,7 @@ ELSEWHERE: Mapping[str, str] = {
     r"tiresias-slurm tune .* --on-slurm .*": "tests/slurm/test_tune_on_slurm.py",
     r"tiresias-slurm profile sample .*": "tests/profiler/test_gpu_sampler.py",
     r"tiresias-slurm drill .*": "tests/drill/test_on_slurm.py",
+    r"sbatch --tiresias-.*": "tests/spank/test_submitting.py",
     r"ssh .*": "tests/browser/test_page_live.py",
 }
 
