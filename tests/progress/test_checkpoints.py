@@ -96,7 +96,7 @@ def node(tmp_path: Path) -> Iterator[Node]:
 
 
 def test_the_newest_file_says_when_a_job_last_saved(node: Node) -> None:
-    assert node.tick() == {}
+    assert node.look() == {}
     save(node.saved_in / "step-10", 500.0)
     save(node.saved_in / "step-20", 600.0)
     assert node.look() == {}
