@@ -307,6 +307,8 @@ def _facts(verdict: Verdict, hit: bool) -> Iterator[str]:
         yield "its save was too short, or not seen, for a second signal in the middle of it"
     if verdict.requeued_s is not None:
         why = ", as it reported the save" if verdict.answered else ""
+        if verdict.asked and not verdict.answered:
+            why = ", and had reported no save by then"
         yield f"it was requeued {verdict.requeued_s:.1f} s after the signal{why}"
     if verdict.left_s is not None:
         yield f"it was gone {verdict.left_s:.1f} s after SIGTERM"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -80,3 +81,8 @@ def test_it_says_that_the_job_was_asked_to_save_and_requeued_as_it_had() -> None
     assert "it was asked to save by SIGURG; it saved step 10 within 0.2 s" in text
     assert "it was requeued 0.5 s after the signal, as it reported the save" in text
     assert "a request to save first" in text
+    unanswered = Drill(
+        "17", KILL_WAIT_S, "", 0.0, (trial(replace(asked, answered_s=None), after()),)
+    )
+    text = " ".join(" ".join(report(unanswered, judge_all(unanswered), Screen(None))).split())
+    assert "0.5 s after the signal, and had reported no save by then" in text

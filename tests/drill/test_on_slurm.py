@@ -277,6 +277,18 @@ def test_a_job_that_reports_its_save_is_requeued_before_the_grace_is_over(user: 
     assert only["requeued_s"] < 60.0
 
 
+def test_a_job_that_does_not_answer_gets_the_whole_grace_and_then_sigterm(user: User) -> None:
+    folder = user.place("deaf")
+    (folder / "tiresias.toml").write_text("[preemption]\nsave_grace_s = 4.0\n")
+    deaf = "import signal\n" + LIBRARY + "    signal.signal(signal.SIGURG, signal.SIG_IGN)\n"
+    words = ("--config", "tiresias.toml", "--trial", "step")
+    one = user.drill(folder, *words, str(write_program("deaf", deaf, folder)))
+    assert one.code == 0, one
+    (only,) = one.said["trials"]
+    assert (only["asked"], only["answered"], only["saved"]) == (True, False, True), one
+    assert only["requeued_s"] >= 3.9
+
+
 def test_a_job_that_ends_by_itself_could_not_be_rehearsed(user: User) -> None:
     folder = user.place("short")
     script = folder / "job.sh"
