@@ -55,7 +55,16 @@ MAY_IMPORT = {
         "store",
         "warn_once",
     },
-    "progress": {"atomic_write", "background", "job", "model", "profiler", "warn_once"},
+    "progress": {
+        "atomic_write",
+        "background",
+        "config",
+        "job",
+        "job_hints",
+        "model",
+        "profiler",
+        "warn_once",
+    },
     "status": {
         "atomic_write",
         "config",
@@ -93,7 +102,7 @@ MAY_IMPORT = {
         "web",
     },
     "doctor": {"config", "controller", "daemon", "errors", "model", "profiler", "slurm", "status"},
-    "drill": {"errors", "job", "job_hints", "progress", "slurm"},
+    "drill": {"config", "errors", "job", "job_hints", "model", "progress", "slurm"},
     "plotting": {"gpu_hours"},
     "simulator": {
         "config",

@@ -25,7 +25,7 @@ from slurm_tiresias.drill.rehearsal import (
     stoppable,
 )
 from slurm_tiresias.errors import ConfigError, UsageError
-from slurm_tiresias.job_hints import Checkpoint, checkpoint_of
+from slurm_tiresias.progress.saving import ASK_SIGNAL
 
 SCHEMA = 1
 FAILED, UNKNOWN = 16, CannotRehearseError.exit_code
@@ -102,10 +102,6 @@ def drill(
     """
     options, script = divided(words)
     site = _site()
-
-    def checkpoint(admin_comment: str, comment: str) -> Checkpoint:
-        return checkpoint_of(admin_comment, comment, site)
-
     plan = Plan(
         (*options, *one_task(options, script[0])),
         script,
@@ -117,7 +113,7 @@ def drill(
     context = click.get_current_context()
     with stoppable(), _progress() as say:
         try:
-            seen = rehearse(plan, checkpoint, say)
+            seen = rehearse(plan, site, say)
         except StoppedError as stopped:
             say("stopped; the job is cancelled and nothing is left behind")
             context.exit(128 + stopped.number)
@@ -216,6 +212,10 @@ def _run(run: Run) -> dict[str, Any]:
         "nodes": list(run.nodes),
         "told_by": signal_name(run.told_by),
         "told_s": run.told_s,
+        "asked": run.asked,
+        "signal_s": run.signal_s,
+        "answered_s": run.answered_s,
+        "requeued_s": run.requeued_s,
         "term_s": run.term_s,
         "signalled_again_s": run.again_s,
         "ended": run.ended,
@@ -236,13 +236,15 @@ def _run(run: Run) -> dict[str, Any]:
 
 def _was_told(run: Run, process: Process) -> bool:
     """Whether the process was there when the signal came."""
-    return run.told_s is not None and (process.gone_s is None or process.gone_s >= run.told_s)
+    told_s = run.told_by_s
+    return told_s is not None and (process.gone_s is None or process.gone_s >= told_s)
 
 
 def _after(run: Run, process: Process) -> float | None:
-    if run.told_s is None or process.gone_s is None:
+    told_s = run.told_by_s
+    if told_s is None or process.gone_s is None:
         return None
-    return round(process.gone_s - run.told_s, 3)
+    return round(process.gone_s - told_s, 3)
 
 
 # Text
@@ -250,7 +252,13 @@ def _after(run: Run, process: Process) -> float | None:
 
 def report(seen: Drill, verdicts: Sequence[Verdict], screen: Screen) -> Iterator[str]:
     """Yield the drill for people: each trial with its findings, then the sum."""
-    first = f"SIG{seen.signal}, {seen.grace_s:g} s later " if seen.signal else ""
+    first = (
+        f"SIG{seen.signal}, at most {seen.grace_s:g} s later "
+        if seen.signal
+        else "where it says that it saves on request, a request to save first; "
+        if any(verdict.asked for verdict in verdicts)
+        else ""
+    )
     yield from screen.prose(
         f"Job {seen.job_id} was preempted as the controller does it: {first}SIGTERM, and SIGKILL "
         f"{seen.kill_wait_s:g} s later.",
@@ -288,6 +296,8 @@ def _facts(verdict: Verdict, hit: bool) -> Iterator[str]:
         yield f"it was at step {verdict.told_step}"
     elif verdict.kind is not Kind.START_UP and verdict.saved_step is None:
         yield "no step of it was seen"
+    if verdict.asked:
+        yield f"it was asked to save by SIG{ASK_SIGNAL}"
     if verdict.saved and verdict.save_s is not None:
         step = f" step {verdict.saved_step}" if verdict.saved_step is not None else ""
         yield f"it saved{step} within {verdict.save_s:.1f} s"
@@ -295,6 +305,11 @@ def _facts(verdict: Verdict, hit: bool) -> Iterator[str]:
         yield "it did not save"
     if verdict.kind is Kind.SAVE and verdict.saved is not None and not hit:
         yield "its save was too short, or not seen, for a second signal in the middle of it"
+    if verdict.requeued_s is not None:
+        why = ", as it reported the save" if verdict.answered else ""
+        if verdict.asked and not verdict.answered:
+            why = ", and had reported no save by then"
+        yield f"it was requeued {verdict.requeued_s:.1f} s after the signal{why}"
     if verdict.left_s is not None:
         yield f"it was gone {verdict.left_s:.1f} s after SIGTERM"
     if verdict.resumed_step is not None:
@@ -320,7 +335,8 @@ def _processes(run: Run, screen: Screen) -> Iterator[str]:
         groups.setdefault((one.command, _does(run, one), reached), []).append(one)
     shown = list(groups.items())[:MOST_PROCESSES_SHOWN]
     if shown and run.again_s is not None:
-        yield from screen.prose(f"{signal_name(run.told_by)} came again during the save.")
+        name = signal_name(run.signal or run.told_by)
+        yield from screen.prose(f"{name} came again during the save.")
     for (command, does, reached), some in shown:
         got = f"got {signal_name(run.told_by)}" if reached else "was not signalled"
         times = [after for one in some if (after := _after(run, one)) is not None]

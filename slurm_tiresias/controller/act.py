@@ -36,7 +36,6 @@ from slurm_tiresias.controller.manage import (
     partitions_that_take,
     partitions_tried_later,
 )
-from slurm_tiresias.controller.saving import asked, has_saved_since, is_asked
 from slurm_tiresias.controller.situation import Situations
 from slurm_tiresias.controller.turns import Awaited, Turns, turns
 from slurm_tiresias.controller.view import Backoffs
@@ -82,6 +81,7 @@ from slurm_tiresias.model import (
     Plan,
     Reason,
 )
+from slurm_tiresias.progress.saving import asked, has_saved_since, is_asked
 from slurm_tiresias.slurm.hostlist import array_tasks
 from slurm_tiresias.slurm.protocol import (
     Observation,
@@ -725,9 +725,11 @@ class Actor:
             self._tell_victim(key, SignalHeard() if heard else SignalRefused(now_s, *refused[key]))
 
     def _is_asked(self, job: JobStatus, now_s: float) -> bool:
-        over_budget = job.spec.user in self._job_store.users_over_budget
-        progress, config = self._progress_of(job.key), self._config.preemption
-        return is_asked(job, progress, config, now_s, over_budget=over_budget)
+        spec, config = job.spec, self._config.preemption
+        over_budget = spec.user in self._job_store.users_over_budget
+        own = checkpoint_of(spec.admin_comment, spec.comment, config, over_budget)
+        progress = self._progress_of(job.key)
+        return is_asked(own, job.restarts, progress, config, now_s, over_budget=over_budget)
 
     def _checkpoint(self, job: JobStatus) -> Checkpoint:
         under_way = self._job_store.preemptions.get(job.key)

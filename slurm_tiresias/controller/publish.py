@@ -13,7 +13,6 @@ from slurm_tiresias.config import REPORTS, Config, PreemptionConfig
 from slurm_tiresias.controller.difference import why_left_to_slurm
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.manage import is_put_off_for_us
-from slurm_tiresias.controller.saving import asked, is_asked
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.job_hints import Checkpoint, checkpoint_of
 from slurm_tiresias.model import (
@@ -31,6 +30,7 @@ from slurm_tiresias.policy.claims import is_broken
 from slurm_tiresias.policy.estimates import WithEstimates, is_promoted
 from slurm_tiresias.policy.policy import Policy
 from slurm_tiresias.policy.protection import before_save, protected_for_s
+from slurm_tiresias.progress.saving import asked, is_asked
 from slurm_tiresias.reasons import would_do
 from slurm_tiresias.scheduling.engine import min_run_until_s
 from slurm_tiresias.slurm import release
@@ -235,9 +235,10 @@ def _jobs(
         if told := progress_of(key):
             job.progress = _progress(told, views[key], snapshot.now_s)
             over_budget = job.user in job_store.users_over_budget
-            status, site = views[key].status, config.preemption
+            restarts, site = views[key].status.restarts, config.preemption
+            own = Checkpoint(job.signal, job.grace_s)
             if job.managed and is_asked(
-                status, told, site, snapshot.now_s, over_budget=over_budget
+                own, restarts, told, site, snapshot.now_s, over_budget=over_budget
             ):
                 job.signal, job.grace_s = asked(site).signal, asked(site).grace_s
         if estimates and job.managed:

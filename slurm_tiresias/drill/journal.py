@@ -12,7 +12,10 @@ from typing import Any
 
 from slurm_tiresias.drill.observed import Disposition, Process, Run, Save, Survivor
 from slurm_tiresias.job.record import SAVING, Record, RecordError, decode
+from slurm_tiresias.model import JobProgress, ProgressSource
+from slurm_tiresias.progress.heard import Run as Reports
 from slurm_tiresias.progress.output_lines import Level, counts_in
+from slurm_tiresias.progress.saving import has_saved_since
 
 MOST_PROCESSES = 4096
 MOST_STEP = 10**12
@@ -66,6 +69,7 @@ class RunJournal:
         self._hertz = 100.0
         self._behind_s: float | None = None
         self._record: Record | None = None
+        self._reports = Reports(number)
         self._lines_steps: list[tuple[float, int]] = []
         self._record_steps: list[tuple[float, int]] = []
         self._said_resumed: int | None = None
@@ -94,6 +98,20 @@ class RunJournal:
         """Whether a process of the job was seen."""
         return bool(self._processes)
 
+    @property
+    def progress(self) -> JobProgress | None:
+        """What the run reports, by the clock of its node; None before the first report."""
+        return self._reports.progress if self._record else None
+
+    @property
+    def has_answered(self) -> bool:
+        """Whether its record has shown a save that answers the signal."""
+        return self._run.answered_s is not None
+
+    def node_s(self, at_s: float) -> float:
+        """Return a time by the drill's clock as one by the clock of the nodes."""
+        return at_s - (self._behind_s or 0.0)
+
     # What is added
 
     def add(self, line: str, received_s: float) -> None:
@@ -106,10 +124,13 @@ class RunJournal:
         except (ValueError, KeyError, TypeError, RecursionError):
             return
 
-    def signalled(self, number: int, sent_s: float) -> None:
+    def signalled(self, number: int, sent_s: float, *, asked: bool = False) -> None:
         """Note that the checkpoint signal was sent, by the drill's clock."""
-        at_s = sent_s - (self._behind_s or 0.0)
-        self._run = replace(self._run, signal=number, signal_s=at_s)
+        self._run = replace(self._run, signal=number, signal_s=self.node_s(sent_s), asked=asked)
+
+    def requeued(self, sent_s: float) -> None:
+        """Note that the requeue was sent, by the drill's clock."""
+        self._run = replace(self._run, requeued_s=self.node_s(sent_s))
 
     def over(self, received_s: float) -> None:
         """Note that no line will come any more.
@@ -118,7 +139,7 @@ class RunJournal:
         """
         if self._has_ended or self._run.term_s is None:
             return
-        at_s = received_s - (self._behind_s or 0.0)
+        at_s = self.node_s(received_s)
         self._run = replace(self._run, killed=True)
         for key in self._current.values():
             self._processes[key] = replace(self._processes[key], gone_s=at_s)
@@ -246,6 +267,8 @@ class RunJournal:
         except (RecordError, UnicodeEncodeError):
             return
         last, self._record = self._record, record
+        self._reports.take(ProgressSource.REPORTS, record, at_s, at_s)
+        self._note_answer(at_s)
         self._record_steps.append((at_s, record.step))
         del self._record_steps[2:-2]
         saves = self._saves["record"]
@@ -255,6 +278,12 @@ class RunJournal:
             begun = saves.pop() if saves and saves[-1].ended_s is None else None
             began_s = begun.began_s if begun else None
             saves.append(Save(record.saved_step, began_s, record.saved_s))
+
+    def _note_answer(self, at_s: float) -> None:
+        run = self._run
+        waits = run.signal_s is not None and run.answered_s is None and run.requeued_s is None
+        if waits and has_saved_since(self.progress, run.number, run.signal_s or 0.0):
+            self._run = replace(run, answered_s=at_s)
 
     def _line(self, at_s: float, text: str) -> None:
         self.last_lines.append(text)

@@ -95,6 +95,12 @@ class Verdict:
     saved: bool | None
     save_s: float | None
     """From the signal to the end of the save."""
+    asked: bool
+    """Whether it was asked to save, as a run that saves on request and would get no signal."""
+    answered: bool
+    """Whether its report of a save that answers the signal ended the grace."""
+    requeued_s: float | None
+    """From the signal to the requeue; None where no signal came before it."""
     saved_step: int | None
     left_s: float | None
     """From SIGTERM to the last process gone."""
@@ -135,6 +141,9 @@ def judge(trial: Trial, kill_wait_s: float, told: frozenset[Code] = frozenset())
         told_step=run.last_step,
         saved=_has_saved(trial, run) if _had_work(trial, run) else None,
         save_s=_since(run.told_s, _saves_after(run)[0].ended_s) if save else None,
+        asked=run.asked,
+        answered=run.answered_s is not None,
+        requeued_s=_since(run.signal_s, run.requeued_s),
         saved_step=save.step if save else None,
         left_s=_since(run.term_s, run.last_gone_s),
         resumed_step=trial.after.resumed_step if trial.after else None,
@@ -181,9 +190,10 @@ TORN = Finding(
 
 
 def _ended_itself(run: Run) -> Finding:
-    name = signal_name(run.told_by)
+    name = signal_name(run.signal or run.told_by)
     process = trainer(run)
-    if process is not None and process.on(run.told_by) is Disposition.DEFAULT:
+    dies = process is not None and process.on(run.told_by) is Disposition.DEFAULT
+    if process is not None and dies and not run.asked:
         return Finding(
             Code.ENDED_BY_SIGNAL,
             f"The job was over before its requeue: {described(process)} died of {name}, and the "
@@ -320,7 +330,7 @@ def _launcher_that_killed(run: Run, process: Process, lived_s: float | None) -> 
 
 
 def _workers_that_died(run: Run, process: Process) -> list[Process]:
-    told_s = run.told_s
+    told_s = run.told_by_s
     return [
         one
         for one in run.processes
@@ -537,7 +547,8 @@ def _what_is_unknown(trial: Trial) -> str:
 
 def _was_there(run: Run, process: Process) -> bool:
     """Whether the process was there when the run was told."""
-    return run.told_s is None or process.gone_s is None or process.gone_s > run.told_s - 0.1
+    told_s = run.told_by_s
+    return told_s is None or process.gone_s is None or process.gone_s > told_s - 0.1
 
 
 def _parent(run: Run, process: Process) -> Process | None:

@@ -65,6 +65,12 @@ class Run:
     signal: int = 0
     """The checkpoint signal that was sent before the requeue; 0 for none."""
     signal_s: float | None = None
+    asked: bool = False
+    """Whether that signal asked a run to save that has said that it saves on request, and would
+    get no signal otherwise."""
+    answered_s: float | None = None
+    """When its record showed a save that answers the signal."""
+    requeued_s: float | None = None
     term_s: float | None = None
     """When SIGTERM came."""
     reaches_all: bool = True
@@ -102,8 +108,13 @@ class Run:
 
     @property
     def told_by(self) -> int:
-        """The signal by which it was first told."""
-        return self.signal or signal.SIGTERM
+        """The signal that it must handle: the first, but not the one that only asks it to save."""
+        return signal.SIGTERM if self.asked else self.signal or signal.SIGTERM
+
+    @property
+    def told_by_s(self) -> float | None:
+        """When that signal came; None if it has not."""
+        return self.term_s if self.asked else self.told_s
 
 
 @dataclass(frozen=True, slots=True)

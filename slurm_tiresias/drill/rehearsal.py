@@ -11,12 +11,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from slurm_tiresias.config import PreemptionConfig
 from slurm_tiresias.drill.journal import MOST_LAST_LINES, RunJournal
 from slurm_tiresias.drill.observed import Drill, Kind, Run, Survivor, Trial
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.job.channel import FILE_VARIABLE
 from slurm_tiresias.job.record import RECORD_BYTES
-from slurm_tiresias.job_hints import Checkpoint
+from slurm_tiresias.job_hints import Checkpoint, checkpoint_of
+from slurm_tiresias.progress.saving import asked, is_asked
 from slurm_tiresias.slurm.user_jobs import Step, UserCommands, UserJob, UserSettings, UserSlurm
 
 RESTART_IN_S = 2
@@ -118,17 +120,15 @@ class Plan:
 
 
 Say = Callable[[str], None]
-SiteCheckpoint = Callable[[str, str], Checkpoint]
-"""From a job's admin comment and comment to its checkpoint signal and grace."""
 
 
-def rehearse(plan: Plan, checkpoint: SiteCheckpoint, say: Say) -> Drill:
-    """Carry out a drill on this machine's Slurm.
+def rehearse(plan: Plan, site: PreemptionConfig, say: Say) -> Drill:
+    """Carry out a drill on this machine's Slurm, by the ``site``'s signals and graces.
 
     Raises ``CannotRehearseError`` if the job does not start, and ``StoppedError`` inside
     ``stoppable``.
     """
-    return Rehearsal(UserCommands(), plan, checkpoint, say).run()
+    return Rehearsal(UserCommands(), plan, site, say).run()
 
 
 @dataclass(frozen=True)
@@ -152,10 +152,10 @@ class _Begun:
 class Rehearsal:
     """One drill. ``run`` leaves nothing behind, however it ends."""
 
-    def __init__(self, slurm: UserSlurm, plan: Plan, checkpoint: SiteCheckpoint, say: Say) -> None:
+    def __init__(self, slurm: UserSlurm, plan: Plan, site: PreemptionConfig, say: Say) -> None:
         self._slurm = slurm
         self._plan = plan
-        self._checkpoint_of = checkpoint
+        self._site = site
         self._say = say
         self._settings = UserSettings("", 0.0)
         self._checkpoint = Checkpoint("", 0.0)
@@ -223,7 +223,8 @@ class Rehearsal:
             self._job = self._slurm.job(self._job_id)
             if Path(self._job.work_dir) != Path.cwd():
                 self._there_before = _names_in(Path(self._job.work_dir))
-            self._checkpoint = self._checkpoint_of(self._job.admin_comment, self._job.comment)
+            comments = self._job.admin_comment, self._job.comment
+            self._checkpoint = checkpoint_of(*comments, self._site)
         self._say(f"job {self._job_id} submitted")
 
     def _clean_up(self) -> None:
@@ -409,19 +410,27 @@ class Rehearsal:
     def _preempt(self, watched: _Watched, *, again: bool) -> Run:
         """Preempt the job as the controller does; return its run once it waits again."""
         journal, step = watched.journal, watched.step
-        first = self._checkpoint.signal
+        asks = self._asks(journal)
+        checkpoint = asked(self._site) if asks else self._checkpoint
+        first = checkpoint.signal
         number = signal.Signals[f"SIG{first}"] if first else signal.SIGTERM
         if first:
-            journal.signalled(number, time.time())
+            journal.signalled(number, time.time(), asked=asks)
             self._slurm.signal(self._job_id, first)
         if again:
             step.order(f"again {number:d}")
         if first:
-            give_up_s = time.monotonic() + self._checkpoint.grace_s
-            while not step.is_over and time.monotonic() < give_up_s:
+            give_up_s = time.monotonic() + checkpoint.grace_s
+            while not (step.is_over or journal.has_answered) and time.monotonic() < give_up_s:
                 self._hear(watched, LISTEN_S)
+        journal.requeued(time.time())
         self._slurm.requeue(self._job_id)
         return self._wait_for_requeue(watched)
+
+    def _asks(self, journal: RunJournal) -> bool:
+        """Whether the run is asked to save, as one that would get no signal otherwise."""
+        now_s, restarts = journal.node_s(time.time()), len(self._runs)
+        return is_asked(self._checkpoint, restarts, journal.progress, self._site, now_s)
 
     def _wait_for_requeue(self, watched: _Watched) -> Run:
         """Wait until the job is pending again, and let it start; a job that has ended is restarted.

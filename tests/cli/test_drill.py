@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from slurm_tiresias.drill.judge import judge_all
 from slurm_tiresias.drill.observed import Drill
 from slurm_tiresias.errors import UsageError
 from tests.cli.running import Site, error_of
-from tests.drill.pictures import KILL_WAIT_S
+from tests.drill.pictures import KILL_WAIT_S, TOLD_S, after, run, trial
 from tests.drill.test_judge import BROKEN
 
 
@@ -62,3 +64,25 @@ def test_json_has_the_same() -> None:
 
 def test_a_drill_without_a_trial_could_not_be_rehearsed() -> None:
     assert exit_code(()) == UNKNOWN
+
+
+def test_it_says_that_the_job_was_asked_to_save_and_requeued_as_it_had() -> None:
+    asked = run(
+        saved=10,
+        signal=signal.SIGURG,
+        signal_s=TOLD_S,
+        asked=True,
+        answered_s=TOLD_S + 0.4,
+        requeued_s=TOLD_S + 0.5,
+        term_s=TOLD_S + 0.6,
+    )
+    drill = Drill("17", KILL_WAIT_S, "", 0.0, (trial(asked, after()),))
+    text = " ".join(" ".join(report(drill, judge_all(drill), Screen(None))).split())
+    assert "it was asked to save by SIGURG; it saved step 10 within 0.2 s" in text
+    assert "it was requeued 0.5 s after the signal, as it reported the save" in text
+    assert "a request to save first" in text
+    unanswered = Drill(
+        "17", KILL_WAIT_S, "", 0.0, (trial(replace(asked, answered_s=None), after()),)
+    )
+    text = " ".join(" ".join(report(unanswered, judge_all(unanswered), Screen(None))).split())
+    assert "0.5 s after the signal, and had reported no save by then" in text

@@ -173,10 +173,36 @@ train()
 }
 
 
+LIBRARY = """
+import os, time
+from pathlib import Path
+from slurm_tiresias import job
+
+CHECKPOINT = Path(f"checkpoint-{os.environ['SLURM_JOB_ID']}")
+
+
+def save(step):
+    time.sleep(0.2)
+    with job.writing(CHECKPOINT, "w") as file:
+        file.write(str(step))
+
+
+done = int(CHECKPOINT.read_text()) if CHECKPOINT.exists() else 0
+for _ in job.steps(100_000, save, done):
+    time.sleep(0.05)
+"""
+"""It reports, and saves when it is asked to."""
+
+
 def write(name: str, folder: Path) -> Path:
     """Write the job of this name into a folder; return its batch script."""
+    return write_program(name, BASE + PROGRAMS[name], folder)
+
+
+def write_program(name: str, text: str, folder: Path) -> Path:
+    """Write a program as a job into a folder; return its batch script."""
     program = folder / f"{name}.py"
-    program.write_text(BASE + PROGRAMS[name])
+    program.write_text(text)
     script = folder / f"{name}.sh"
     script.write_text(
         f"#!/bin/bash\n#SBATCH --ntasks=1 --mem=100 --open-mode=append\nexec {PYTHON} {program}\n"

@@ -131,3 +131,34 @@ def test_nothing_that_is_printed_breaks_it(line: str) -> None:
     journal = RunJournal(0)
     journal.add(line, 1.0)
     journal.run()
+
+
+def report(watcher: Watcher, at_s: float, **more: object) -> None:
+    record = Record(5, 10, 100.0 + at_s, 0, 100.0, 1.0, **more)  # type: ignore[arg-type]
+    watcher.say(at_s, "record", text=encode(record).decode().strip())
+
+
+def test_only_a_save_that_answers_the_signal_ends_the_grace() -> None:
+    watcher = Watcher()
+    report(watcher, 1.0, listens=True, answered_s=100.5)
+    watcher.journal.signalled(signal.SIGURG, 110.0, asked=True)
+    report(watcher, 10.5, listens=True, answered_s=100.5, saved_s=110.4)
+    assert not watcher.journal.has_answered
+    report(watcher, 11.0, listens=True, answered_s=110.1, saved_s=110.9)
+    assert watcher.journal.has_answered
+    assert watcher.journal.run().answered_s == 111.0
+
+
+def test_no_record_is_no_answer() -> None:
+    watcher = Watcher()
+    watcher.journal.signalled(signal.SIGUSR1, 110.0)
+    assert watcher.journal.progress is None
+    assert not watcher.journal.has_answered
+
+
+def test_a_save_after_the_requeue_does_not_count_as_the_answer() -> None:
+    watcher = Watcher()
+    watcher.journal.signalled(signal.SIGUSR1, 110.0)
+    watcher.journal.requeued(120.0)
+    report(watcher, 21.0, listens=True, answered_s=110.1)
+    assert watcher.journal.run().answered_s is None

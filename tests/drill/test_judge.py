@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import signal
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from slurm_tiresias.drill.judge import Code, Outcome, judge, judge_all, trainer
-from slurm_tiresias.drill.observed import Drill, Kind, Run, Save, Survivor, Trial
+from slurm_tiresias.drill.observed import Drill, Kind, Process, Run, Save, Survivor, Trial
 from tests.drill.pictures import (
     DEFAULT,
     HANDLER,
@@ -193,3 +194,30 @@ def test_tasks_of_srun_are_told_another_way_to_ignore_a_signal() -> None:
         ended="FAILED",
     )
     assert "srun bash -c" in judge(trial(ended, after(0)), KILL_WAIT_S).findings[0].change
+
+
+def asked(*processes: Process, term_s: float | None, **more: Any) -> Run:
+    """A run that was asked to save, and got SIGTERM at ``term_s``."""
+    signals = {"signal": signal.SIGURG, "signal_s": TOLD_S, "asked": True, "term_s": term_s}
+    return run(*processes, **{**signals, **more})
+
+
+def test_what_came_of_being_asked_to_save_is_told() -> None:
+    times = {"answered_s": TOLD_S + 0.5, "requeued_s": TOLD_S + 1}
+    verdict = judge(trial(asked(term_s=TOLD_S + 1.2, saved=10, **times), after()), KILL_WAIT_S)
+    assert verdict.outcome is Outcome.PASSED
+    assert (verdict.asked, verdict.answered, verdict.requeued_s) == (True, True, 1.0)
+    assert verdict.save_s == pytest.approx(0.2)
+
+
+def test_a_program_dies_of_sigterm_and_not_of_the_request_to_save() -> None:
+    dead = process(1, DEFAULT, gone_after_s=60.0)
+    verdict = judge(trial(asked(dead, term_s=TOLD_S + 60.0), after(0)), KILL_WAIT_S)
+    (finding,) = verdict.findings
+    assert finding.code is Code.NO_HANDLER and "SIGTERM" in finding.what
+
+
+def test_a_job_that_ends_when_it_is_only_asked_to_save_ended_too_soon() -> None:
+    ended = asked(term_s=None, saved=10, ended="COMPLETED")
+    (finding,) = judge(trial(ended, after()), KILL_WAIT_S).findings
+    assert finding.code is Code.ENDED_TOO_SOON and "SIGURG" in finding.what

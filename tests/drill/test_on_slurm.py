@@ -22,7 +22,7 @@ import pytest
 from scripts.testbed.ports import free_port
 from scripts.testbed.real_cluster import RealCluster, short_folder, started_cluster
 from slurm_tiresias.cli.drill import FAILED
-from tests.drill.jobs import PROGRAMS, PYTHON, write
+from tests.drill.jobs import LIBRARY, PROGRAMS, PYTHON, write, write_program
 
 ROOT = Path(__file__).parents[2]
 USER_ID = 65534
@@ -201,6 +201,17 @@ def test_train_py_passes(user: User) -> None:
     assert (one.code, one.left) == (0, frozenset()), one
 
 
+def test_a_job_that_saves_on_request_is_asked_to_and_requeued_once_it_has(user: User) -> None:
+    folder = user.place("asked")
+    words = ("--trial", "step", "--trial", "save", "--trial", "twice")
+    one = user.drill(folder, *words, str(write_program("asked", LIBRARY, folder)))
+    assert one.code == 0, one
+    for trial in one.said["trials"]:
+        assert (trial["asked"], trial["answered"], trial["saved"]) == (True, True, True), one
+        assert trial["requeued_s"] < 30.0, "preemption.save_grace_s is 60 s"
+        assert trial["steps_redone"] == 0
+
+
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 @pytest.mark.parametrize("launcher", ["python3", "torchrun"])
 def test_pytorch_train_py_passes(cluster: RealCluster, tmp_path: Path, launcher: str) -> None:
@@ -253,6 +264,29 @@ def test_a_site_with_a_signal_of_its_own(user: User) -> None:
     words = ("--config", "tiresias.toml", "--trial", "step", str(write("good", folder)))
     one = user.drill(folder, *words)
     assert one.findings == {"ended-by-signal"}, one
+
+
+def test_a_job_that_reports_its_save_is_requeued_before_the_grace_is_over(user: User) -> None:
+    folder = user.place("answers")
+    (folder / "tiresias.toml").write_text('[preemption]\nsignal = "USR1"\ngrace_s = 100.0\n')
+    words = ("--config", "tiresias.toml", "--trial", "step")
+    one = user.drill(folder, *words, str(write_program("answers", LIBRARY, folder)))
+    assert one.code == 0, one
+    (only,) = one.said["trials"]
+    assert (only["asked"], only["answered"]) == (False, True)
+    assert only["requeued_s"] < 60.0
+
+
+def test_a_job_that_does_not_answer_gets_the_whole_grace_and_then_sigterm(user: User) -> None:
+    folder = user.place("deaf")
+    (folder / "tiresias.toml").write_text("[preemption]\nsave_grace_s = 4.0\n")
+    deaf = "import signal\n" + LIBRARY + "    signal.signal(signal.SIGURG, signal.SIG_IGN)\n"
+    words = ("--config", "tiresias.toml", "--trial", "step")
+    one = user.drill(folder, *words, str(write_program("deaf", deaf, folder)))
+    assert one.code == 0, one
+    (only,) = one.said["trials"]
+    assert (only["asked"], only["answered"], only["saved"]) == (True, False, True), one
+    assert only["requeued_s"] >= 3.9
 
 
 def test_a_job_that_ends_by_itself_could_not_be_rehearsed(user: User) -> None:

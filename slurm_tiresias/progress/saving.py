@@ -6,8 +6,8 @@ from typing import Final
 
 from slurm_tiresias.config import PreemptionConfig
 from slurm_tiresias.job.record import DONE, RUNNING, SAVING
-from slurm_tiresias.job_hints import Checkpoint, checkpoint_of
-from slurm_tiresias.model import JobProgress, JobStatus
+from slurm_tiresias.job_hints import Checkpoint
+from slurm_tiresias.model import JobProgress
 
 ASK_SIGNAL: Final = "URG"
 """One of ``job.requests.SAVE_SIGNALS``. A process that does not handle it ignores it."""
@@ -24,23 +24,24 @@ def asked(config: PreemptionConfig) -> Checkpoint:
 
 
 def is_asked(
-    job: JobStatus,
+    checkpoint: Checkpoint,
+    restarts: int,
     progress: JobProgress | None,
     config: PreemptionConfig,
     now_s: float,
     *,
-    over_budget: bool,
+    over_budget: bool = False,
 ) -> bool:
     """Whether a running job is asked to save before its preemption.
 
-    It has no signal of its own or of the site, this run has said that it saves on request, and its
-    steps, after which it looks for requests, are short enough. A user ``over_budget`` has others
-    wait for no save.
+    It gets no signal by its ``checkpoint``, the site's or its own; this run, after so many
+    ``restarts``, has said that it saves on request; and its steps, after which it looks for
+    requests, are short enough. A user ``over_budget`` has others wait for no save.
     """
-    spec, most_s = job.spec, asked(config).grace_s
-    if over_budget or not most_s or checkpoint_of(spec.admin_comment, spec.comment, config).signal:
+    most_s = asked(config).grace_s
+    if over_budget or not most_s or checkpoint.signal:
         return False
-    if progress is None or progress.restarts != job.restarts or not progress.listens:
+    if progress is None or progress.restarts != restarts or not progress.listens:
         return False
     if progress.lost or progress.state not in (RUNNING, SAVING):
         return False

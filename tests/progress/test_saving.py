@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from slurm_tiresias.config import PreemptionConfig
-from slurm_tiresias.controller.saving import ASK_SIGNAL, asked, has_saved_since, is_asked
 from slurm_tiresias.job.record import Record
 from slurm_tiresias.job.requests import SAVE_SIGNALS
+from slurm_tiresias.job_hints import checkpoint_of
 from slurm_tiresias.model import Estimate, JobProgress, ProgressSource
 from slurm_tiresias.progress.heard import Run
-from tests.controller.test_job_store import running
+from slurm_tiresias.progress.saving import ASK_SIGNAL, asked, has_saved_since, is_asked
 
 NOW_S = 2000.0
 SITE = PreemptionConfig()
@@ -56,8 +56,9 @@ def test_a_job_is_asked_where_it_would_get_no_signal_and_this_run_saves_on_reque
 ) -> None:
     told = None if progress is None else replace(LISTENS, **progress)
     config = replace(SITE, **site)
-    status = running(1000.0, 1000.0, **job)
-    assert is_asked(status, told, config, NOW_S, over_budget=over_budget) is is_so
+    own = checkpoint_of("", str(job.get("comment", "")), config)
+    restarts = int(job.get("restarts", 0))
+    assert is_asked(own, restarts, told, config, NOW_S, over_budget=over_budget) is is_so
 
 
 def test_the_time_to_save_is_no_longer_than_the_longest_grace() -> None:
