@@ -131,6 +131,8 @@ class SnapshotBuilder:
         self._placing = placing
         self._why_reports_stopped = why_reports_stopped
         self._progress_of = progress_of
+        self._save_every_s: dict[str, float] = {}
+        """The time between two saves of each job that has saved."""
         self._made: dict[str, tuple[_Facts, JobView]] = {}
         self._last_words: dict[str, str] = {}
         """By job, Slurm's last reason to keep it waiting for more than resources."""
@@ -159,6 +161,7 @@ class SnapshotBuilder:
             made[key] = before if before and unchanged else (facts, self._view_of(facts))
         self._made = made
         self._taken_by = {key: kept for key, kept in self._taken_by.items() if key in made}
+        self._save_every_s = {key: s for key, s in self._save_every_s.items() if key in made}
         nodes = self._nodes_with_cpus_for_us(seen, alive)
         return Snapshot(seen.at_s, nodes, tuple(view for _, view in made.values()))
 
@@ -256,8 +259,15 @@ class SnapshotBuilder:
         if progress is not None and progress.restarts != job.restarts:
             progress = None
         since_s = self._job_store.runs.running_since_s(job)
+        if since_s is None:
+            return None
         costs = self._costs_of(job.spec.user, job.spec.name)
-        return None if since_s is None else work_at_stake(since_s, progress, costs)
+        stake = work_at_stake(since_s, progress, costs, self._save_every_s.get(job.key))
+        saved = progress is not None and progress.saved_s is not None
+        if saved and stake is not None and stake.save_due_s is not None:
+            # The next run of the job is expected to save as often, from its start on.
+            self._save_every_s[job.key] = stake.save_due_s - stake.unsaved_since_s
+        return stake
 
     def _partitions_for(
         self, job: JobStatus, partitions: Mapping[str, Partition]

@@ -23,7 +23,10 @@ programs that listen for the request."""
 
 
 def work_at_stake(
-    running_since_s: float, progress: JobProgress | None, costs: ProgramCosts | None
+    running_since_s: float,
+    progress: JobProgress | None,
+    costs: ProgramCosts | None,
+    saved_every_s: float | None = None,
 ) -> WorkAtStake | None:
     """Return what preempting a running job would lose; None if nothing is known.
 
@@ -35,6 +38,9 @@ def work_at_stake(
         What this run has told; None if nothing.
     costs
         What preemptions of its program cost; None if the site has measured none.
+    saved_every_s
+        The time between its saves when it was looked at last, in this or an earlier run; None if
+        it has never saved.
     """
     listens = progress is not None and progress.listens
     if costs is None and (progress is None or (progress.saved_s is None and not listens)):
@@ -46,10 +52,11 @@ def work_at_stake(
     saves_when_asked = costs is not None and costs.saved_when_asked >= SAVES_WHEN_ASKED
     if progress is None or saves_when_asked:
         return WorkAtStake(-math.inf, usual_s, restart_s)
-    every_s = progress.save_every_s or (costs.save_every_s if costs else None)
+    every_s = progress.save_every_s or saved_every_s or (costs.save_every_s if costs else None)
     since_s, most_s = running_since_s, usual_s
     if progress.saved_s is not None:
         since_s = max(running_since_s, progress.saved_s)
+        # After its first save it is expected to save again after as long.
         every_s = every_s or max(0.0, since_s - running_since_s)
         most_s = max(usual_s, MOST_INTERVALS * every_s)
     return WorkAtStake(since_s, most_s, restart_s, since_s + every_s if every_s else None)

@@ -50,6 +50,13 @@ def test_after_its_first_save_a_job_is_expected_to_save_again_after_as_long() ->
     assert stake is not None and stake.save_due_s == 2200.0
 
 
+def test_a_job_that_has_saved_before_is_expected_to_save_as_often_in_a_later_run() -> None:
+    stake = work_at_stake(START_S, told(), COSTS, saved_every_s=700.0)
+    assert stake is not None and stake.save_due_s == 1700.0
+    stake = work_at_stake(START_S, told(saved_s=3100.0), None, saved_every_s=700.0)
+    assert stake is not None and stake.save_due_s == 3800.0
+
+
 def test_a_job_that_has_not_saved_yet_is_expected_to_when_its_program_usually_does() -> None:
     costs = ProgramCosts(30.0, 200.0, save_every_s=700.0)
     assert work_at_stake(START_S, told(), costs) == WorkAtStake(START_S, 200.0, 30.0, 1700.0)
