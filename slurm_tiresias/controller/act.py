@@ -2,7 +2,7 @@
 
 Every intent is in the ledger before it is sent to Slurm. First the preemptor gets its priority and
 its nodes; then its victims get their checkpoint signals and their graces; then they are requeued,
-together, as soon as each has saved or its grace is over; and once the preemptor has started, their
+together, as soon as each has saved or its grace is over; and once they are pending again, their
 start times are set, since Slurm would otherwise delay them by two minutes. ``lifecycle`` has the
 states of each start and each preemption. The effects of their transitions are carried out here, and
 each answer of Slurm is the next event.
@@ -606,10 +606,6 @@ class Actor:
             waits_s = (job.eligible_s or now_s) - now_s
             slurms_own_delay = RESTART_IN_S + 1 < waits_s <= self._requeue_delay_s + RESTART_IN_S
             delayed = slurms_own_delay and job.priority != 0
-            if delayed and self._is_awaited(one.preemptor, jobs):
-                # A node that is still completing keeps the preemptor from starting, and Slurm would
-                # backfill the victim onto the GPUs that it has just left.
-                continue
             for effect in self._tell_victim(one.key, StartDelayed() if delayed else Resumed()):
                 if isinstance(effect, SetStartTime):
                     writes.append(Update(one.key, start_in_s=RESTART_IN_S))

@@ -23,7 +23,8 @@ SETTINGS: Mapping[str, Mapping[str, object]] = {
 
 @pytest.fixture(scope="module")
 def two_nodes() -> Iterator[RealCluster]:
-    options = ("--nodes", "2", "--no-accounting")
+    # A victim that ignores SIGTERM ends KillWait later.
+    options = ("--nodes", "2", "--no-accounting", "--slurm-conf-line", "KillWait=15")
     with short_folder() as folder, started_cluster(folder, *options) as cluster:
         yield cluster
 
