@@ -16,6 +16,15 @@ from xdist.scheduler import LoadScopeScheduling
 TOGETHER = ("tests/spank/", "tests/monitor/")
 """Folders whose tests share what is built and started for them. Otherwise a unit is a file."""
 
+REPORTING = tuple(
+    f"tests/spank/test_{name}.py"
+    for name in (
+        *("drill", "estimates", "never_saves", "preemption_costs"),
+        *("progress", "saves", "victims_by_loss"),
+    )
+)
+"""Those of them whose jobs report, which run beside the others on a cluster of their own."""
+
 APART = ("tests/slurm/test_controller.py", "tests/faults/test_wrong_clock.py")
 """Files whose tests share nothing but the cluster of all tests: each test is a unit."""
 
@@ -48,6 +57,8 @@ def unit_of(test: str) -> str:
     file = test.partition("::")[0]
     if file in APART:
         return test
+    if file in REPORTING:
+        return "tests/spank/ with reports"
     return next((folder for folder in TOGETHER if file.startswith(folder)), file)
 
 

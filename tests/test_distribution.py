@@ -10,19 +10,21 @@ from pathlib import Path
 import pytest
 
 from tests import distribution
-from tests.distribution import APART, LONGEST, TOGETHER, in_order, unit_of
+from tests.distribution import APART, LONGEST, REPORTING, TOGETHER, in_order, unit_of
 
 ROOT = Path(__file__).parents[1]
 
 
 def test_every_path_named_for_distribution_exists() -> None:
-    for path in (*APART, *LONGEST, *TOGETHER):
+    for path in (*APART, *LONGEST, *REPORTING, *TOGETHER):
         assert (ROOT / path).exists(), path
 
 
 def test_a_unit_is_a_file_or_a_folder_that_shares_something_or_a_single_test() -> None:
     assert unit_of("tests/policy/test_tiers.py::test_a") == "tests/policy/test_tiers.py"
     assert unit_of("tests/spank/test_build.py::test_a[x::y]") == "tests/spank/"
+    assert len({unit_of(f"{file}::test_a") for file in REPORTING}) == 1
+    assert unit_of(f"{REPORTING[0]}::test_a") != "tests/spank/"
     apart = f"{APART[0]}::test_a[x::y]"
     assert unit_of(apart) == apart
 

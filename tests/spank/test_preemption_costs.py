@@ -213,6 +213,7 @@ def test_costs_are_what_the_journals_say(site: Site) -> None:
     assert report["by_program"][0]["name"] == "nothing"
 
 
+@pytest.mark.long
 def test_a_killed_controller_measures_on_and_silent_jobs_are_said_to_be_unknown(
     site: Site,
 ) -> None:
