@@ -242,7 +242,8 @@ class PreemptionConfig:
     )
     grace_s: float = setting(
         0.0,
-        "Time between that signal and the requeue.",
+        "Time between that signal and the requeue. The victims of one job are requeued together, "
+        "when the last has saved or its time is over.",
         unit="seconds",
         minimum=0,
         maximum=3600,

@@ -1,10 +1,11 @@
 """Carry out a plan: what is written to Slurm, in which order, and how the answers are handled.
 
 Every intent is in the ledger before it is sent to Slurm. First the preemptor gets its priority and
-its nodes; then the victim gets its checkpoint signal and its grace; then the victim is requeued,
-at once when it has saved; and once it is pending again, its start time is set, since Slurm would
-otherwise delay it by two minutes. ``lifecycle`` has the states of each start and each preemption.
-The effects of their transitions are carried out here, and each answer of Slurm is the next event.
+its nodes; then its victims get their checkpoint signals and their graces; then they are requeued,
+together, as soon as each has saved or its grace is over; and once they are pending again, their
+start times are set, since Slurm would otherwise delay them by two minutes. ``lifecycle`` has the
+states of each start and each preemption. The effects of their transitions are carried out here, and
+each answer of Slurm is the next event.
 """
 
 from __future__ import annotations
@@ -677,21 +678,28 @@ class Actor:
     def _due_requeues(self, plan: Plan, jobs: Mapping[str, JobStatus], now_s: float) -> list[Write]:
         """Return requeues of victims that still run, and have saved or whose grace is over.
 
+        The victims of one preemptor are requeued together: while it still lacks GPUs, Slurm
+        backfills other jobs, or the victim itself, onto those that have been vacated. Then the
+        preemption is in vain, which costs more than what a victim does between its save and the end
+        of the others' graces. The longest grace bounds this wait.
+
         The preemptor's limits are checked again: other jobs may have reached them during the grace.
         """
         ready: list[tuple[Preemption, PreemptionEvent]] = []
+        incomplete: set[str] = set()
         for one in self._in_state(PreemptionState.SIGNALLED, PreemptionState.REQUEUE_SENT):
             if one.signalled_s is None or not self._has_to_leave(one, plan, jobs):
                 continue
-            job = jobs[one.key]
-            forbidden = not job.spec.requeue
-            if now_s - one.signalled_s >= self._checkpoint(job).grace_s:
-                ready.append((one, GraceOver(now_s, forbidden)))
-            # A controller that was killed may have recorded a requeue, and not sent it.
-            elif one.state is PreemptionState.REQUEUE_SENT or has_saved_since(
-                self._progress_of(one.key), job.restarts, one.signalled_s
-            ):
-                ready.append((one, Saved(now_s, forbidden)))
+            why = self._may_leave(one, jobs[one.key], now_s)
+            if why is None:
+                incomplete.add(one.preemptor)
+            else:
+                ready.append((one, why))
+        ready = [
+            (one, event)
+            for one, event in ready
+            if one.state is PreemptionState.REQUEUE_SENT or one.preemptor not in incomplete
+        ]
         preemptors = {one.preemptor for one, _ in ready}
         limits = self._slurm.limits([jobs[key].spec for key in preemptors]) if ready else {}
         due: list[Write] = []
@@ -702,6 +710,18 @@ class Actor:
                 if isinstance(effect, SendRequeue):
                     due.append(Requeue(one.key, allow=effect.allow))
         return due
+
+    def _may_leave(self, one: Preemption, job: JobStatus, now_s: float) -> GraceOver | Saved | None:
+        """Return why a signalled victim may be requeued, or None if its grace goes on."""
+        signalled_s = one.signalled_s or 0.0
+        forbidden = not job.spec.requeue
+        if now_s - signalled_s >= self._checkpoint(job).grace_s:
+            return GraceOver(now_s, forbidden)
+        # A controller that was killed may have recorded a requeue, and not sent it.
+        sent = one.state is PreemptionState.REQUEUE_SENT
+        if sent or has_saved_since(self._progress_of(one.key), job.restarts, signalled_s):
+            return Saved(now_s, forbidden)
+        return None
 
     def _signal(
         self, victims: Collection[str], jobs: Mapping[str, JobStatus], now_s: float

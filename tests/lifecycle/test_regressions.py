@@ -221,10 +221,9 @@ def test_a_victim_is_spared_where_its_preemptor_is_to_start_elsewhere() -> None:
         world.settle()
 
 
-@pytest.mark.parametrize("how", ["held by an administrator", "suspended", "unreadable"])
-@pytest.mark.parametrize("left", [False, True], ids=["in their grace", "the other one has left"])
-def test_a_preemptor_backs_off_where_one_of_its_victims_is_to_stay(how: str, left: bool) -> None:
-    """n1: first, n2: second, n3: idle; the preemptor needs GPUs on all three nodes."""
+@contextmanager
+def two_victims() -> Iterator[tuple[Course, str, list[str]]]:
+    """n1: the first, with the longest grace, n2: the second, n3: idle; the preemptor needs all."""
     with closing(World()) as world:
         patient = Ask(GPUS - 1, user="ann", checkpoint=f"USR2@{MAX_GRACE_S:.0f}")
         victims = [*world.submit(patient), *world.submit(Ask(GPUS - 1, user="ann"))]
@@ -235,9 +234,15 @@ def test_a_preemptor_backs_off_where_one_of_its_victims_is_to_stay(how: str, lef
             one.cycle()
         (preemptor,) = world.submit(Ask(2, nodes=len(NODES), user="ben"))
         one.until(lambda: set(world.signalled) == set(victims))
-        if left:
-            one.until(lambda: bool(world.slurm.requeued))
-        first, since_s = victims[0], world.now_s
+        yield one, preemptor, victims
+        world.settle()
+
+
+@pytest.mark.parametrize("how", ["held by an administrator", "suspended", "unreadable"])
+def test_a_preemptor_backs_off_where_one_of_its_victims_is_to_stay(how: str) -> None:
+    with two_victims() as (one, preemptor, (first, second)):
+        world = one.world
+        since_s = world.now_s
         if how == "held by an administrator":
             world.hold(first, by_admin=True)
         elif how == "suspended":
@@ -247,9 +252,17 @@ def test_a_preemptor_backs_off_where_one_of_its_victims_is_to_stay(how: str, lef
         one.until(lambda: memory.backed_off_since(world.cycles, preemptor, since_s))
         for _ in range(10):
             one.cycle()
-        assert [each.key for each in world.slurm.requeued] == ([victims[1]] if left else [])
-        one.until(lambda: one.runs(victims[1]))
-        world.settle()
+        assert not world.slurm.requeued
+        assert one.runs(second)
+
+
+def test_victims_of_one_preemptor_leave_together_when_the_longest_grace_is_over() -> None:
+    with two_victims() as (one, preemptor, victims):
+        signalled_s = one.world.now_s
+        one.until(lambda: bool(one.world.slurm.requeued))
+        assert {each.key for each in one.world.slurm.requeued} == set(victims)
+        assert one.world.now_s - signalled_s >= MAX_GRACE_S - STEP_S
+        one.until(lambda: one.runs(preemptor))
 
 
 MOST_EFFECTS = 12
