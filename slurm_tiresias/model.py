@@ -306,7 +306,7 @@ class JobProgress:
     first_step_s: float | None = None
     """When this run had done its first step; None if unknown."""
     save_every_s: float | None = None
-    """The usual time between two of its saves; None before it has saved twice."""
+    """The usual time between two of its saves; None before it has saved twice or has said so."""
     first_s: float | None = None
     """When this run first reported: at ``first_step``."""
     asked_s: float | None = None

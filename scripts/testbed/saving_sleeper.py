@@ -61,6 +61,7 @@ def main() -> int:
     from_s = done_s = before_s or 0.0
     signal.signal(signal.SIGTERM, stop)
     journal.note("started", done_s)
+    job.saves_every(every_s / 60)
     job.resumed(int(STEPS * done_s / work_s))
     began_s = math.inf
     next_save_s = done_s + every_s

@@ -26,6 +26,7 @@ __all__ = [
     "resumed",
     "save_due",
     "saved",
+    "saves_every",
     "saving",
     "session",
     "steps",
@@ -43,5 +44,6 @@ report = session.report
 resumed = session.resumed
 save_due = session.save_due
 saved = session.saved
+saves_every = session.saves_every
 saving = session.saving
 steps = session.steps

@@ -39,6 +39,7 @@ _NUMBERS = (
     ("saving_s", (*_ANY, type(None)), MOST_TIME_S),
     ("saves", _WHOLE, MOST_SAVES),
     ("answered_s", (*_ANY, type(None)), MOST_TIME_S),
+    ("save_every_s", (*_ANY, type(None)), MOST_TIME_S),
 )
 """The fields that are numbers, their types, and the largest that they may be."""
 
@@ -78,6 +79,8 @@ class Record:
     """How many saves this run has made."""
     listens: bool = False
     answered_s: float | None = None
+    save_every_s: float | None = None
+    """Seconds between two saves that the program makes by itself; None where it does not say."""
 
 
 LATER: Final = {
@@ -87,6 +90,7 @@ LATER: Final = {
     "asked_s": None,
     "saving_s": None,
     "saves": 0,
+    "save_every_s": None,
 }
 """The fields that a library of an earlier version does not write, and what they then are."""
 

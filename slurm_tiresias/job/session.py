@@ -17,6 +17,7 @@ from slurm_tiresias.job.record import (
     LEAVING,
     MOST_SAVES,
     MOST_STEPS,
+    MOST_TIME_S,
     RUNNING,
     SAVING,
     Record,
@@ -89,6 +90,7 @@ class Session:
         """When the request came that the next save answers, by ``clock``."""
         self._answered_s: float | None = None
         self._ends_s: float | None = None
+        self._save_every_s: float | None = None
 
     def report(self, step: int, total: int | None = None) -> None:
         """Say that ``step`` steps are done, of ``total`` where that is known.
@@ -117,6 +119,8 @@ class Session:
         """Whether to save now: on request, before the time limit, or so long after a save."""
         self._listen()
         self._saves_on_request = True
+        if every_min < NEVER:
+            self.saves_every(every_min)
         asked = self.requests.save
         if asked and not self._save_began_s:
             self._asked_s = self.requests.asked_s
@@ -125,6 +129,14 @@ class Session:
             or self._clock() - self._last_save_s >= 60.0 * every_min
             or self._wall() >= self._last_moment_s()
         )
+
+    def saves_every(self, minutes: float) -> None:
+        """Say that the program saves by itself each time that so many minutes have passed.
+
+        Then it is known from the start when it will save next, and it is preempted after a save
+        rather than before one. ``save_due`` and ``steps`` say so themselves.
+        """
+        self._save_every_s = min(max(0.0, 60.0 * minutes), MOST_TIME_S)
 
     def saving(self) -> None:
         """Say that a save begins: what is asked for from now on needs another one."""
@@ -333,6 +345,7 @@ class Session:
             saves=min(self._saves, MOST_SAVES),
             listens=self._saves_on_request and self.requests.reach_it,
             answered_s=self._answered_s,
+            save_every_s=self._save_every_s,
         )
 
     def _at_wall(self, steady_s: float, now_s: float) -> float:

@@ -105,6 +105,10 @@ class Run:
         self.progress = replace(known, **moved)
 
     def _save_every_s(self, record: Record) -> float | None:
+        """Return the usual time between its saves: as observed, or else as the program says."""
+        return self._observed_save_every_s(record) or record.save_every_s or None
+
+    def _observed_save_every_s(self, record: Record) -> float | None:
         if record.saved_s is None or not record.saves:
             return None
         if self._first_save is None or record.saves < self._first_save[0]:

@@ -47,6 +47,7 @@ def forged(**fields: object) -> bytes:
     state=st.sampled_from(STATES),
     listens=st.booleans(),
     answered=st.none() | TIMES,
+    save_every=st.none() | TIMES,
 )
 def test_a_record_is_read_as_it_was_written(
     steps: list[int],
@@ -59,6 +60,7 @@ def test_a_record_is_read_as_it_was_written(
     state: str,
     listens: bool,
     answered: float | None,
+    save_every: float | None,
 ) -> None:
     first, step, total = steps
     record = Record(
@@ -78,6 +80,7 @@ def test_a_record_is_read_as_it_was_written(
         saves=saves,
         listens=listens,
         answered_s=answered,
+        save_every_s=save_every,
     )
     content = encode(record)
     assert len(content) == RECORD_BYTES

@@ -353,6 +353,20 @@ def test_saves_come_after_so_many_minutes(file: Path, clock: Clock) -> None:
     assert not session.save_due(every_min=5)
 
 
+def test_how_often_a_program_saves_is_told_from_the_start(file: Path, clock: Clock) -> None:
+    session = in_a_job(file, clock)
+    session.saves_every(10)
+    session.report(1, 9)
+    assert record_in(file).save_every_s == 600.0
+    session.save_due(every_min=20)
+    session.flush()
+    clock.now_s += 2.0
+    session.report(2, 9)
+    assert record_in(file).save_every_s == 1200.0
+    session.save_due()
+    assert record_in(file).save_every_s == 1200.0
+
+
 def test_one_save_comes_before_the_time_limit_in_time_for_its_length(
     file: Path, clock: Clock
 ) -> None:

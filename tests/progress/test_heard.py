@@ -52,6 +52,19 @@ def test_the_usual_time_between_saves_is_that_of_the_saves_since_the_first_heard
     assert save_every_s(1, 600.0) is None, "another program in the same run"
 
 
+def test_before_two_saves_a_program_saves_as_often_as_it_says() -> None:
+    run = Run(restarts=0)
+
+    def save_every_s(saves: int, saved_s: float, says_s: float) -> float | None:
+        record = Record(1, 9, saved_s, 0, 0.0, 1.0, 1, saved_s, saves=saves, save_every_s=says_s)
+        run.take(ProgressSource.REPORTS, record, saved_s, saved_s)
+        return run.progress.save_every_s
+
+    assert save_every_s(0, 90.0, 0.0) is None
+    assert save_every_s(1, 100.0, 60.0) == 60.0
+    assert save_every_s(2, 130.0, 60.0) == 30.0
+
+
 def test_a_runs_times_follow_slurms_clock() -> None:
     """The node's clock is an hour behind; then Slurm's is set back by ten seconds."""
     record = Record(
