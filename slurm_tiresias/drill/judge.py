@@ -478,12 +478,13 @@ def _has_saved(trial: Trial, run: Run) -> bool:
 
     A program whose saves are not seen may say that a step begins, and not that it is done.
     """
+    process, told_s = trainer(run), run.told_s
+    if process is not None and process.on(run.told_by) is Disposition.DEFAULT:
+        # A save that was done or under way when the signal came was luck.
+        begun_s = (save.began_s for save in _saves_after(run))
+        return told_s is not None and any(at_s is not None and at_s >= told_s for at_s in begun_s)
     if _saved_after(run) is not None:
         return True
-    process = trainer(run)
-    if process is not None and process.on(run.told_by) is Disposition.DEFAULT:
-        # A save just before the signal was luck.
-        return False
     after = trial.after
     done, resumed = run.last_step, after.resumed_step if after else None
     least = 0 if run.saves else 1

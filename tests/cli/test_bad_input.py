@@ -51,6 +51,7 @@ GIVEN = {
     "FILE": ("profiles.json",),
     "FILE...": ("bert.safetensors",),
     "--collect": ("--collect", "/nowhere"),
+    "[SBATCH OPTIONS] SCRIPT [ARGUMENTS]...": ("job.sbatch",),
 }
 """What is given for all that a command cannot do without, by its metavar or name."""
 
