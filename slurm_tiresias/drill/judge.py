@@ -480,9 +480,10 @@ def _has_saved(trial: Trial, run: Run) -> bool:
     """
     process, told_s = trainer(run), run.told_s
     if process is not None and process.on(run.told_by) is Disposition.DEFAULT:
-        # A save that was done or under way when the signal came was luck.
+        # A save that was done or under way when the signal came was luck. A program that waits for
+        # the signal has no handler, and saves all the same.
         begun_s = (save.began_s for save in _saves_after(run))
-        return told_s is not None and any(at_s is not None and at_s >= told_s for at_s in begun_s)
+        return told_s is not None and any(at_s is None or at_s >= told_s for at_s in begun_s)
     if _saved_after(run) is not None:
         return True
     after = trial.after

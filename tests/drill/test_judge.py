@@ -116,6 +116,11 @@ def test_a_save_begun_before_the_signal_does_not_hide_that_there_is_no_handler(
     assert [finding.code for finding in verdict.findings] == [Code.NO_HANDLER]
 
 
+def test_a_program_that_waits_for_the_signal_saves_without_a_handler() -> None:
+    waits = run(process(1, DEFAULT, gone_after_s=0.05), saves=(Save(10, None, TOLD_S + 0.02),))
+    assert judge(trial(waits, after(10)), KILL_WAIT_S).outcome is Outcome.PASSED
+
+
 def test_nothing_is_known_of_a_job_that_does_not_say_where_it_goes_on() -> None:
     verdict = judge(trial(run(saved=10), after(None)), KILL_WAIT_S)
     assert verdict.outcome is Outcome.UNKNOWN and "let it report" in verdict.why_unknown
