@@ -36,7 +36,7 @@ MOST_ANSWER_BYTES = 128
 
 GIVEN_UP_AFTER_S = 5.0
 TOLD_FOR_S = 120.0
-"""How long after the end of a run it is told when it last saved."""
+"""For so long after the end of a run the node still tells when the run last saved."""
 
 _FIRST_LINE = b"tiresias-checkpoints 1\n"
 
