@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from slurm_tiresias.controller.cycle import ENFORCE, PAUSED, SHADOW
 from slurm_tiresias.errors import kinds
 from slurm_tiresias.slurm.tally import COMMANDS
-from slurm_tiresias.store.records import CostSource
+from slurm_tiresias.store.records import LOST_PARTS, CostSource
 
 STANDBY = "standby"
 MODES = (ENFORCE, SHADOW, PAUSED, STANDBY)
@@ -40,8 +40,6 @@ EVENTS = (
 """Kinds of events that have no metric of their own."""
 
 SETTLED = tuple(source.value for source in CostSource if source is not CostSource.AWAITED)
-LOST_PARTS = ("save", "leave", "again", "restart")
-
 LACKS_ROOM = frozenset({"no-room", "guarded", "given-up", "over-budget"})
 """Reasons of jobs that lack only GPUs."""
 

@@ -36,6 +36,7 @@ from slurm_tiresias.model import STUCK_RUNS, JobState, ProgressSource
 from slurm_tiresias.slurm.protocol import Cluster
 from slurm_tiresias.slurm.tally import COMMANDS, Tally
 from slurm_tiresias.status.published import PublishedState
+from slurm_tiresias.store.records import LOST_PARTS
 from slurm_tiresias.web.http import Answer
 
 Values = Iterable[tuple[tuple[str, ...], float]]
@@ -79,7 +80,7 @@ class Metrics:
         self._decisions = self._counter(metric_definitions.DECISIONS)
         self._preemptions = self._counter(metric_definitions.PREEMPTIONS)
         self._measured = self._counter(metric_definitions.MEASURED, metric_definitions.SETTLED)
-        self._lost = self._counter(metric_definitions.LOST, metric_definitions.LOST_PARTS)
+        self._lost = self._counter(metric_definitions.LOST, LOST_PARTS)
         self._promotions = self._counter(metric_definitions.PROMOTIONS)
         self._events = self._counter(metric_definitions.JOB_EVENTS, metric_definitions.EVENTS)
         self._writes = self._counter(metric_definitions.WRITES)
@@ -166,7 +167,7 @@ class Metrics:
                 self._events.labels(kind).inc(times)
         for cost in cycle.stats.costs:
             self._measured.labels(cost.source).inc()
-            for part in metric_definitions.LOST_PARTS:
+            for part in LOST_PARTS:
                 self._lost.labels(part).inc(cost.gpus * (getattr(cost, f"{part}_s") or 0.0))
         for job in cycle.stats.ended:
             self._jct_s.labels(str(job.tier)).observe(job.jct_s)

@@ -17,7 +17,7 @@ from slurm_tiresias.report.sizes import WIDTHS, width_title
 from slurm_tiresias.simulator.report import BINS, SHORT_S, SMALL_GPUS, mean, median, percentile
 from slurm_tiresias.status.report_query import Period
 from slurm_tiresias.store.ledger import PERIOD
-from slurm_tiresias.store.records import UNKNOWN, CostSource
+from slurm_tiresias.store.records import LOST_PARTS, UNKNOWN, CostSource
 
 Frame: TypeAlias = "pd.DataFrame"
 Numbers = NDArray[np.float64]
@@ -37,8 +37,6 @@ _NUMBERS = {
         c for c in PERIOD["preemptions"] if c not in ("job_id", "for_job", "cost_source")
     ),
 }
-LOST_PARTS = ("save", "leave", "again", "restart")
-"""Of what a preemption costs: see ``store.PreemptionCost``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+LOST_PARTS = ("save", "leave", "again", "restart")
+"""The parts of what a preemption loses."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
