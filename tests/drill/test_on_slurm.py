@@ -97,6 +97,8 @@ class User:
 
 @pytest.fixture(scope="module")
 def user(cluster: RealCluster, readable: Path) -> Iterator[User]:
+    # The tests before leave their jobs on the cluster, which would be in the way of a drill's.
+    cluster.clean()
     with short_folder() as folder:
         folder.chmod(0o777)
         yield User(cluster, readable, folder)
