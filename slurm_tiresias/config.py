@@ -20,6 +20,9 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from slurm_tiresias.errors import ConfigError
 
+LEAST_SLOWDOWN = 1.5
+"""The least bound on the slowdown that leaves any choice."""
+
 MAX_TIERS = 8
 """More tiers than have been shown to help; bounds the number of priority bands."""
 
@@ -118,6 +121,15 @@ class PolicyConfig:
         "cycle between the tiers.",
         unit="seconds",
         minimum=0,
+    )
+    max_slowdown: float = setting(
+        0.0,
+        "No job is to take longer than so many times what it would take if all jobs shared the "
+        "GPUs evenly. A job that waits for so long that it has to run now goes before all others, "
+        "and a run near that bound is not preempted (docs/algorithm.md). 0: no bound; otherwise "
+        "at least 1.5.",
+        minimum=0,
+        maximum=1000,
     )
     charge: str = setting(
         "job",
@@ -470,6 +482,7 @@ def parse(tables: Mapping[str, Any], source: str = "the configuration") -> Confi
     """Turn tables as ``tomllib`` gives them into a ``Config``; raises ``ConfigError``."""
     config = _parse_table(Config, tables, source, _parse_section)
     _check_thresholds(config.policy.thresholds_gpu_s)
+    _check_slowdown(config.policy.max_slowdown)
     _check_signal(config.preemption)
     _check_places(config)
     _check_listen(config.http.listen)
@@ -585,6 +598,14 @@ def _check_thresholds(thresholds_gpu_s: tuple[float, ...]) -> None:
         raise ConfigError(
             f"policy.thresholds_gpu_s has {len(thresholds_gpu_s)} thresholds",
             f"Write 1 to {MAX_TIERS - 1}",
+        )
+
+
+def _check_slowdown(times: float) -> None:
+    if 0 < times < LEAST_SLOWDOWN:
+        raise ConfigError(
+            f"policy.max_slowdown = {times:g} leaves no room: a job could hardly ever wait",
+            f"Write at least {LEAST_SLOWDOWN:g}, or 0 for no bound",
         )
 
 

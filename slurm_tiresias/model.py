@@ -162,6 +162,7 @@ class Protection(enum.Enum):
     TRIED_FIRST = "higher-priority-tier"
     SAVE_DUE = "save-due"
     REDOING_WORK = "redoing-lost-work"
+    AT_BOUND = "fair-share-bound"
     UNMANAGED = "unmanaged"
     SAME_TIER = "same-or-higher-tier"
 
@@ -395,6 +396,20 @@ STUCK_RUNS = 2
 """A job that has kept nothing of so many runs in a row cannot save within its minimum run time."""
 
 
+class FairStanding(NamedTuple):
+    """How a job stands to the bound on its slowdown (``policy/slowdown_bound.py``)."""
+
+    at_bound: bool = False
+    """Whether it waits and must run now: it goes before all others."""
+    length_known: bool = False
+    """Whether its length is known, so that it may preempt jobs of the first tier too."""
+    kept_until_s: float = -math.inf
+    """Until then its run is not preempted: the job is near its bound."""
+
+
+NOT_BOUND = FairStanding()
+
+
 class Claim(NamedTuple):
     """What a job's reports are taken to say of its service (``policy/claims.py``)."""
 
@@ -527,6 +542,7 @@ class JobView:
     reports_stopped: str = ""
     """Why what the job reported last does not count now; "" if it does."""
     learned: Learned = NOTHING_LEARNED
+    fair: FairStanding = NOT_BOUND
     at_stake: WorkAtStake | None = None
     """What preempting it now would lose; None if nothing is known of it or of any other job."""
     remaining_s: float | None = None

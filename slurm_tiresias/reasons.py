@@ -188,6 +188,10 @@ PROTECTION_TEXTS: Mapping[Protection, ProtectionText] = {
         "redoing lost work",
         "it is still doing again what it lost at its last preemption",
     ),
+    Protection.AT_BOUND: ProtectionText(
+        "near its bound",
+        "waiting once more it could take longer than policy.max_slowdown allows",
+    ),
     Protection.UNMANAGED: ProtectionText("not managed", "it is not managed by this controller"),
     Protection.SAME_TIER: ProtectionText(
         "same or higher tier", "it sits in the same tier as the job that waits, or in a higher one"

@@ -12,6 +12,7 @@ from slurm_tiresias.config import Config
 from slurm_tiresias.model import (
     Action,
     Amount,
+    FairStanding,
     JobState,
     JobView,
     PlacementStyle,
@@ -695,3 +696,40 @@ def test_a_job_that_fits_only_reserved_nodes_waits_for_the_reservation() -> None
     plan = plan_for(replace(before, jobs=before.jobs + tuple(waits)))
     assert plan.decisions["4"].reason is Reason.RESERVED
     assert plan.decisions["5"].reason is Reason.NEVER_FITS
+
+
+AT_BOUND = FairStanding(at_bound=True, length_known=True)
+
+
+def test_a_job_at_its_bound_goes_before_all_others_and_may_preempt_the_first_tier() -> None:
+    runs, waits, starved = job("1", gpus(4)), job("2", gpus(4)), job("3", gpus(4), tier=2)
+    expect(cluster("n1  1 1 1 1", [runs, waits, starved]), "n1  1 1 1 1")
+    at_bound = cluster("n1  1 1 1 1", [runs, waits, changed(starved, fair=AT_BOUND)])
+    plan = expect(at_bound, "n1  3 3 3 3")
+    assert plan.decisions["3"].tier == 0
+
+
+def test_a_job_of_unknown_length_at_its_bound_preempts_lower_tiers_only() -> None:
+    guessed = FairStanding(at_bound=True)
+    expect(
+        cluster(
+            """
+            n1  1 1
+            n2  2 2
+            """,
+            [job("1", gpus(2)), job("2", gpus(2), tier=1), job("3", gpus(2), tier=2, fair=guessed)],
+        ),
+        """
+        n1  1 1
+        n2  3 3
+        """,
+    )
+
+
+def test_a_run_near_its_bound_is_not_preempted() -> None:
+    kept = FairStanding(kept_until_s=NOW_S + 60)
+    before = cluster("n1  1 1 1 1", [job("1", gpus(4), tier=2, fair=kept), job("2", gpus(4))])
+    plan = expect(before, "n1  1 1 1 1")
+    assert plan.decisions["2"].blockers == (("1", Protection.AT_BOUND),)
+    later = replace(before, now_s=NOW_S + 60)
+    expect(later, "n1  2 2 2 2")

@@ -45,6 +45,7 @@ from slurm_tiresias.status.eta import (
 from slurm_tiresias.status.job_history import JobHistory, query_history
 from slurm_tiresias.status.published import (
     Blocker,
+    PublishedBound,
     PublishedEstimate,
     PublishedEvent,
     PublishedJob,
@@ -369,6 +370,8 @@ def _standing(case: Case) -> Iterator[str]:
             f"{gpu_hours(job.inherited_gpu_s)} more count for its tier: what other jobs of its "
             f"{payer} used whose runs ended not long before {until} (policy.charge)."
         )
+    if job.bound is not None:
+        yield from _bound(job.bound)
     if job.promotions:
         yield (
             f"It was promoted to tier 0 {_times(job.promotions)} for having waited long; its tier "
@@ -376,6 +379,26 @@ def _standing(case: Case) -> Iterator[str]:
         )
     if case.waits:
         yield f"It has waited {duration(job.waited_s)} since it last ran or was submitted."
+
+
+def _bound(bound: PublishedBound) -> Iterator[str]:
+    known = "" if bound.length_known else " (its length is a guess: it does not report)"
+    if bound.at_bound:
+        yield (
+            "It is at its bound: to take no longer than policy.max_slowdown allows it must run "
+            f"now, so it goes before all others{known}."
+        )
+    elif bound.must_run_by_s is not None:
+        yield (
+            "To take no longer than policy.max_slowdown allows it must run from "
+            f"{moment(bound.must_run_by_s)} on{known}."
+        )
+    elif bound.kept:
+        until = "" if bound.kept_until_s is None else f" before {moment(bound.kept_until_s)}"
+        yield (
+            "It is near its bound: waiting once more it could take longer than "
+            f"policy.max_slowdown allows, so it is not preempted{until}{known}."
+        )
 
 
 def _ranked_by(estimate: PublishedEstimate, tier: PublishedTier | None) -> str:

@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from slurm_tiresias.config import REPORTS, Config
 from slurm_tiresias.controller.act import Actor, WriteSummary
+from slurm_tiresias.controller.bounds import Bounds
 from slurm_tiresias.controller.claims import Claims
 from slurm_tiresias.controller.crash import culprits
 from slurm_tiresias.controller.guards import Guards
@@ -137,6 +138,9 @@ class Cycles:
         self._actor = Actor(
             slurm, self.job_store, config, cluster.requeue_delay_s, self.progress.of
         )
+        self.bounds: Bounds | None = None
+        if config.policy.max_slowdown > 0:
+            self.bounds = Bounds(config, ledger, self.job_store.runs)
         self._policy: Policy | None = None
         self._planner: Planner | None = None
         self._samples = Samples(ledger, meanwhile)
@@ -163,6 +167,8 @@ class Cycles:
                 self._config.policy, lambda: self._samples.latest(seen.at_s)
             )
             self._history_s = seen.at_s
+        if self.bounds:
+            snapshot = self.bounds.apply(snapshot, self._policy)
         self._snapshot = snapshot
         # A planner that failed halfway is dropped: its state may match no snapshot.
         planner, self._planner = self._planner or Planner(self._policy, self._config), None

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 
 from slurm_tiresias import __version__
 from slurm_tiresias.config import REPORTS, Config, PreemptionConfig
+from slurm_tiresias.controller.bounds import BoundNow
 from slurm_tiresias.controller.difference import why_left_to_slurm
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.manage import is_put_off_for_us
@@ -40,6 +41,7 @@ from slurm_tiresias.status.published import (
     ENFORCE,
     SCHEMA,
     Blocker,
+    PublishedBound,
     PublishedEstimate,
     PublishedEvent,
     PublishedGpus,
@@ -55,6 +57,9 @@ from slurm_tiresias.store.records import EventRecord
 
 ProgressOf = Callable[[str], JobProgress | None]
 """Maps a job to how far it is."""
+
+BoundOf = Callable[[str], BoundNow | None]
+"""Maps a job to how it stands to the bound on its slowdown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +141,7 @@ def report(
     progress_of: ProgressOf,
     policy: Policy,
     events: Sequence[EventRecord],
+    bound_of: BoundOf = lambda _key: None,
 ) -> PublishedState:
     """Collect everything that ``status`` and ``explain`` may show of a cycle."""
     nodes = [n for n in snapshot.nodes if not n.partitions.isdisjoint(config.manage.partitions)]
@@ -145,7 +151,14 @@ def report(
         tiers=tuple(_tiers(config, snapshot, plan)),
         jobs=tuple(
             _jobs(
-                config, snapshot, plan, job_store, progress_of, policy, acts=health.mode == ENFORCE
+                config,
+                snapshot,
+                plan,
+                job_store,
+                progress_of,
+                bound_of,
+                policy,
+                acts=health.mode == ENFORCE,
             )
         ),
         events=tuple(PublishedEvent(**asdict(event)) for event in events),
@@ -213,6 +226,7 @@ def _jobs(
     plan: Plan,
     job_store: JobStore,
     progress_of: ProgressOf,
+    bound_of: BoundOf,
     policy: Policy,
     *,
     acts: bool,
@@ -241,6 +255,8 @@ def _jobs(
                 own, restarts, told, site, snapshot.now_s, over_budget=over_budget
             ):
                 job.signal, job.grace_s = asked(site).signal, asked(site).grace_s
+        if bound := bound_of(key):
+            job.bound = _bound(bound, views[key], snapshot.now_s)
         if estimates and job.managed:
             job.estimate = _estimate(views[key], estimates)
         if not acts:
@@ -265,6 +281,9 @@ def _blocker(job: JobView, protection: Protection, config: Config) -> Blocker:
     until_s = None
     if protection is Protection.MIN_RUN and job.running_since_s is not None:
         until_s = min_run_until_s(job, config.preemption)
+    elif protection is Protection.AT_BOUND:
+        kept_s = job.fair.kept_until_s
+        until_s = kept_s if kept_s < math.inf else None
     elif protection is Protection.REDOING_WORK:
         until_s = job.learned.redoing_until_s
     elif protection is Protection.SAVE_DUE:
@@ -305,6 +324,17 @@ def _progress(told: JobProgress, job: JobView, now_s: float) -> PublishedProgres
         told.resumed_step,
         quiet_since_s,
         runs and told.lost,
+    )
+
+
+def _bound(bound: BoundNow, job: JobView, now_s: float) -> PublishedBound:
+    until_s = bound.standing.kept_until_s
+    return PublishedBound(
+        bound.standing.at_bound,
+        None if job.state is JobState.RUNNING else bound.must_run_by_s,
+        until_s > now_s,
+        until_s if now_s < until_s < math.inf else None,
+        bound.length_known,
     )
 
 

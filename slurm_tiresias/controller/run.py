@@ -466,6 +466,7 @@ class Controller:
                 self._cycles.progress.of,
                 cycle.policy,
                 self._ledger.last_events(EVENTS_PUBLISHED),
+                self._cycles.bounds.of if self._cycles.bounds else lambda _key: None,
             )
         )
         self._profiles_copy.keep_up()
@@ -481,7 +482,8 @@ class Controller:
         left = (
             f"left alone after an error of the controller: job {', '.join(alone)}" if alone else ""
         )
-        return "; ".join(said for said in (wrong, unknown, left) if said)
+        harm = self._cycles.bounds.warning if self._cycles.bounds else ""
+        return "; ".join(said for said in (wrong, unknown, left, harm) if said)
 
     def _standbys(self) -> tuple[PublishedStandby, ...]:
         waiting = self._lease.standbys() if self._lease else []

@@ -171,6 +171,10 @@ class WithEstimates(Policy):
                 return Remaining(gpu_s, estimator)
         return None
 
+    def remaining_gpu_s(self, job: JobFacts) -> float | None:
+        remaining = self.remaining(job)
+        return None if remaining is None else remaining.gpu_s
+
     def rank(self, job: JobFacts) -> JobRank:
         # Most jobs do not report, and each cycle ranks very many of them.
         silent = job.claim is None and not self.learns

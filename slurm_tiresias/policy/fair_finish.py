@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -39,74 +40,200 @@ def fair_ends_s(jobs: Sequence[SharedJob], gpus: int) -> list[float]:
     list of float
         One end for each job, in the order of ``jobs``; seconds on the clock of their submission.
     """
-    cluster = FluidCluster(gpus)
+    shares = FairShares(gpus)
     ends_s = [math.inf] * len(jobs)
     for number in sorted(range(len(jobs)), key=lambda n: jobs[n].submitted_s):
         job = jobs[number]
-        for ended, at_s in cluster.advance(job.submitted_s):
-            ends_s[ended] = at_s
-        cluster.add(number, job.gpus, job.duration_s)
-    for ended, at_s in cluster.advance(math.inf):
-        ends_s[ended] = at_s
+        shares.enter(str(number), job.gpus, job.submitted_s)
+        shares.expect(str(number), job.duration_s)
+    shares.advance(math.inf)
+    for number, job in enumerate(jobs):
+        end_s = shares.reached_s(str(number), job.duration_s)
+        assert end_s is not None
+        ends_s[number] = end_s
     return ends_s
 
 
 @dataclass(slots=True)
 class _Width:
-    """The active jobs of one width. They all progress at the same speed."""
+    """The jobs of one width. Those that have not ended all progress at the same speed."""
 
     gpus: int
+    sharing: int = 0
+    """How many of them have not ended."""
     worked_s: float = 0.0
     """Running time on all its GPUs that a job of this width would have had since the beginning."""
-    ends: list[tuple[float, int]] = field(default_factory=list)
-    """Heap of (``worked_s`` at which the job ends, job number)."""
+    ends: list[tuple[float, str]] = field(default_factory=list)
+    """Heap of (``worked_s`` at which the job ends, job id); outdated entries are skipped."""
+    times_s: list[float] = field(default_factory=list)
+    worked_at_s: list[float] = field(default_factory=list)
+    """``worked_s`` at these times; between two of them it grows evenly."""
+    trimmed_at: int = 1024
+    """The number of times at which those that no job needs any more are dropped."""
+
+    def note(self, now_s: float) -> None:
+        self.times_s.append(now_s)
+        self.worked_at_s.append(self.worked_s)
 
 
-class FluidCluster:
-    """The active jobs under fluid max-min fair sharing; time only goes forward."""
+@dataclass(slots=True)
+class _Member:
+    width: _Width
+    began_at_s: float
+    """``worked_s`` of its width when it began, so that the difference is what it has had."""
+    ends_at_s: float = math.inf
+    """``worked_s`` of its width at its end: expected, or past if it has ended."""
+    ended: bool = False
+    before: list[tuple[float, float]] = field(default_factory=list)
+    """For each time at which it had ended too early: what it had had, and ``began_at_s``."""
+
+    @property
+    def had_s(self) -> float:
+        return (self.ends_at_s if self.ended else self.width.worked_s) - self.began_at_s
+
+
+class FairShares:
+    """The running time that jobs would have had under fluid max-min fair sharing.
+
+    Lengths need not be known: a job shares until it has had what was last expected of it, and
+    shares again if more is expected later. Time only goes forward.
+    """
 
     def __init__(self, gpus: int) -> None:
         self._gpus = gpus
         self._now_s = -math.inf
         self._widths: dict[int, _Width] = {}
+        self._members: dict[str, _Member] = {}
 
-    def add(self, number: int, gpus: int, duration_s: float) -> None:
-        """Add a job at the present time."""
+    def __contains__(self, job_id: str) -> bool:
+        return job_id in self._members
+
+    def set_gpus(self, gpus: int, now_s: float) -> None:
+        """Change the size of the cluster."""
+        if gpus != self._gpus:
+            self.advance(now_s)
+            self._gpus = gpus
+
+    def enter(self, job_id: str, gpus: int, now_s: float) -> None:
+        """Add a job of unknown length."""
+        self.advance(now_s)
         width = self._widths.setdefault(gpus, _Width(gpus))
-        heapq.heappush(width.ends, (width.worked_s + duration_s, number))
+        if not width.sharing:
+            width.note(self._now_s)
+        width.sharing += 1
+        self._members[job_id] = _Member(width, width.worked_s)
 
-    def advance(self, to_s: float) -> Iterable[tuple[int, float]]:
-        """Let time pass; yield the jobs that end, each with its time."""
-        while True:
-            active = [width for width in self._widths.values() if width.ends]
-            if not active:
-                break
-            level = self._level(active)
-            in_s, first = min(
-                (((w.ends[0][0] - w.worked_s) / _speed(w, level)), w.gpus) for w in active
-            )
-            end_s = self._now_s + max(0.0, in_s)
-            if end_s > to_s:
-                for width in active:
-                    width.worked_s += (to_s - self._now_s) * _speed(width, level)
-                break
-            for width in active:
-                width.worked_s += max(0.0, in_s) * _speed(width, level)
-            self._now_s = end_s
-            # Exactly, so that rounding neither delays this end nor hides one at the same time.
-            ended = self._widths[first]
-            ended.worked_s = ended.ends[0][0]
-            yield heapq.heappop(ended.ends)[1], end_s
-        self._now_s = to_s
+    def expect(self, job_id: str, run_s: float) -> None:
+        """Set how long a job is expected to run in all; infinite if that is unknown."""
+        job = self._members[job_id]
+        if job.ended:
+            had_s = job.had_s
+            if run_s <= had_s:
+                return
+            if not job.width.sharing:
+                job.width.note(self._now_s)
+            job.before.append((had_s, job.began_at_s))
+            job.began_at_s = job.width.worked_s - had_s
+            job.ended = False
+            job.width.sharing += 1
+        job.ends_at_s = job.began_at_s + run_s
+        if run_s < math.inf:
+            heapq.heappush(job.width.ends, (job.ends_at_s, job_id))
+            self._end_due(job.width)
 
-    def _level(self, active: Sequence[_Width]) -> float:
+    def forget(self, job_id: str) -> None:
+        """Drop a job that is of no more interest. It must have ended here too."""
+        job = self._members.pop(job_id)
+        if not job.ended:
+            job.width.sharing -= 1
+
+    def ended(self, job_id: str) -> bool:
+        """Whether the job has had what was expected of it."""
+        return self._members[job_id].ended
+
+    def had_s(self, job_id: str) -> float:
+        """Return the running time that a job has had by now."""
+        return self._members[job_id].had_s
+
+    def reached_s(self, job_id: str, run_s: float) -> float | None:
+        """Return when a job had had so much running time; None if it has not yet."""
+        job = self._members[job_id]
+        width = job.width
+        if run_s > job.had_s * (1.0 + 1e-12):
+            return None
+        began_s = (began_at_s for had_s, began_at_s in job.before if run_s <= had_s)
+        at_s = min(next(began_s, job.began_at_s) + run_s, width.worked_s)
+        after = bisect_left(width.worked_at_s, at_s)
+        if after == 0:
+            return width.times_s[0]
+        if after == len(width.times_s):
+            return width.times_s[-1]
+        least_s, most_s = width.worked_at_s[after - 1], width.worked_at_s[after]
+        share = (at_s - least_s) / (most_s - least_s)
+        return width.times_s[after - 1] + share * (width.times_s[after] - width.times_s[after - 1])
+
+    def advance(self, to_s: float) -> None:
+        """Let time pass."""
+        while self._now_s < to_s:
+            sharing = [width for width in self._widths.values() if width.sharing]
+            if not sharing:
+                break
+            level = self._level(sharing)
+            until_s, first = to_s - self._now_s, None
+            for width in sharing:
+                if width.ends:
+                    in_s = max(0.0, width.ends[0][0] - width.worked_s) / _speed(width, level)
+                    if in_s < until_s:
+                        until_s, first = in_s, width
+            if until_s == math.inf:
+                break
+            for width in sharing:
+                width.worked_s += until_s * _speed(width, level)
+            self._now_s = to_s if first is None else self._now_s + until_s
+            if first is not None:
+                # Exactly, so that rounding neither delays this end nor hides one at the same time.
+                first.worked_s = max(first.worked_s, first.ends[0][0])
+            for width in sharing:
+                width.note(self._now_s)
+                self._end_due(width)
+                if len(width.times_s) > width.trimmed_at:
+                    self._trim(width)
+        if to_s < math.inf:
+            self._now_s = max(self._now_s, to_s)
+
+    def _end_due(self, width: _Width) -> None:
+        """End the jobs that have had what is expected of them; drop outdated entries."""
+        while width.ends:
+            ends_at_s, job_id = width.ends[0]
+            job = self._members.get(job_id)
+            if job is not None and not job.ended and job.ends_at_s == ends_at_s:
+                if ends_at_s > width.worked_s:
+                    return
+                # What it has had already cannot be taken back.
+                job.ends_at_s = width.worked_s
+                job.ended = True
+                width.sharing -= 1
+            heapq.heappop(width.ends)
+
+    def _trim(self, width: _Width) -> None:
+        """Drop the times from before all jobs of a width."""
+        members = (
+            job.before[0][1] if job.before else job.began_at_s
+            for job in self._members.values()
+            if job.width is width
+        )
+        needed = max(0, bisect_left(width.worked_at_s, min(members, default=math.inf)) - 1)
+        del width.times_s[:needed], width.worked_at_s[:needed]
+        width.trimmed_at = max(1024, 2 * len(width.times_s))
+
+    def _level(self, sharing: Sequence[_Width]) -> float:
         """Return how many GPUs each job gets that is wide enough to use them."""
-        free, jobs = float(self._gpus), sum(len(width.ends) for width in active)
-        for width in sorted(active, key=lambda width: width.gpus):
+        free, jobs = float(self._gpus), sum(width.sharing for width in sharing)
+        for width in sorted(sharing, key=lambda width: width.gpus):
             if width.gpus * jobs >= free:
                 return free / jobs
-            free -= width.gpus * len(width.ends)
-            jobs -= len(width.ends)
+            free -= width.gpus * width.sharing
+            jobs -= width.sharing
         return math.inf
 
 

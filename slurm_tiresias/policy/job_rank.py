@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from typing import NamedTuple, Protocol
 
-from slurm_tiresias.model import Claim, JobState
+from slurm_tiresias.model import Claim, FairStanding, JobState
 
 Key = tuple[float, ...]
 
 FIRST_LEVEL: Key = (0.0,)
 """The level of the first tier."""
+
+BOUND_LEVEL: Key = (-1.0,)
+"""The level of jobs of known length at the bound on their slowdown. They may preempt those of the
+first tier."""
 
 
 class JobRank(NamedTuple):
@@ -61,6 +65,8 @@ class JobFacts(Protocol):
     def queued_s(self) -> float | None: ...
     @property
     def claim(self) -> Claim | None: ...
+    @property
+    def fair(self) -> FairStanding: ...
     @property
     def time_limit_s(self) -> float | None: ...
     @property

@@ -6,7 +6,8 @@ import math
 from abc import ABC, abstractmethod
 from typing import Protocol
 
-from slurm_tiresias.policy.job_rank import JobFacts, JobRank
+from slurm_tiresias.model import JobState
+from slurm_tiresias.policy.job_rank import BOUND_LEVEL, FIRST_LEVEL, JobFacts, JobRank
 from slurm_tiresias.policy.promotion import NEVER, Promotion
 
 
@@ -43,6 +44,10 @@ class Policy(ABC):
     def rank(self, job: JobFacts) -> JobRank:
         """Return the rank of a job."""
 
+    def remaining_gpu_s(self, job: JobFacts) -> float | None:
+        """Return the service that a job is believed to need still; None if that is unknown."""
+        return None
+
     def steady_for_s(self, job: JobFacts) -> float:
         """Seconds that a running job can keep running before its level or tier may change."""
         return math.inf
@@ -58,3 +63,12 @@ class Policy(ABC):
     def is_judged_by(self, job: JobFacts, name: str) -> bool:
         """Whether the end of a job with this name and the same user may change the job's rank."""
         return self.learns
+
+
+def rank_of(job: JobFacts, policy: Policy) -> JobRank:
+    """Return the rank of a job: before all others if it is at its bound (``slowdown_bound``), or
+    else that of the policy."""
+    if job.fair.at_bound and job.state is not JobState.RUNNING:
+        level = BOUND_LEVEL if job.fair.length_known else FIRST_LEVEL
+        return JobRank(level, (-math.inf, job.submitted_s), 0)
+    return policy.rank(job)

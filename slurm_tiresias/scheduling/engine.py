@@ -13,6 +13,7 @@ from typing import Protocol
 from slurm_tiresias.config import LEAST_LOSS, Config, PreemptionConfig
 from slurm_tiresias.model import (
     Allocation,
+    FairStanding,
     Learned,
     Node,
     PlacementStyle,
@@ -51,6 +52,8 @@ class Schedulable(JobFacts, Protocol):
     @property
     def learned(self) -> Learned: ...
     @property
+    def fair(self) -> FairStanding: ...
+    @property
     def at_stake(self) -> WorkAtStake | None: ...
 
 
@@ -63,7 +66,9 @@ def protected_until_s(job: Schedulable, config: PreemptionConfig) -> float:
         return math.inf
     redoing_until_s = job.learned.redoing_until_s
     return max(
-        min_run_until_s(job, config), -math.inf if redoing_until_s is None else redoing_until_s
+        min_run_until_s(job, config),
+        -math.inf if redoing_until_s is None else redoing_until_s,
+        job.fair.kept_until_s,
     )
 
 
@@ -90,6 +95,8 @@ def protection_of(job: Schedulable, now_s: float, config: Config, level: Key) ->
         return Protection.MAX_PREEMPTIONS
     if now_s < min_run_until_s(job, config.preemption):
         return Protection.MIN_RUN
+    if now_s < job.fair.kept_until_s:
+        return Protection.AT_BOUND
     if now_s < protected_until_s(job, config.preemption):
         return Protection.REDOING_WORK
     least = least_shield(level, even_protected=False)

@@ -14,7 +14,7 @@ from typing import Generic, Protocol, TypeVar
 from slurm_tiresias.config import Config
 from slurm_tiresias.model import JobState, Node
 from slurm_tiresias.policy.job_rank import Key, UniqueRank
-from slurm_tiresias.policy.policy import EndedJob, Policy
+from slurm_tiresias.policy.policy import EndedJob, Policy, rank_of
 from slurm_tiresias.scheduling.cluster import Start
 from slurm_tiresias.scheduling.engine import Engine, Schedulable
 
@@ -81,9 +81,10 @@ class LiveEngine(Engine, Generic[J]):
         self._watch(job, now_s)
 
     def moved(self, job: J, now_s: float) -> None:
-        """Update the rank of a running job, and what it has at stake; its service is up to date."""
+        """Update the rank of a running job, its protection and what it has at stake; its service is
+        up to date."""
         self.state.rerank(self._rank(job, now_s))
-        if job.at_stake is not None:
+        if job.at_stake is not None or self.config.policy.max_slowdown > 0:
             self.restake(job, now_s)
         self._watch(job, now_s)
 
@@ -125,10 +126,10 @@ class LiveEngine(Engine, Generic[J]):
     # Ranks that change
 
     def _rank(self, job: J, now_s: float) -> UniqueRank:
-        job_rank = self.policy.rank(job)
+        job_rank = rank_of(job, self.policy)
         if job_rank.tier != job.tier:
             job.enter_tier(job_rank.tier, now_s)
-            job_rank = self.policy.rank(job)
+            job_rank = rank_of(job, self.policy)
         return UniqueRank(job_rank.level, job_rank.order_key, job.id_key, job.job_id)
 
     def _watch(self, job: J, now_s: float) -> None:

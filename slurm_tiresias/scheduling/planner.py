@@ -32,7 +32,7 @@ from slurm_tiresias.model import (
 )
 from slurm_tiresias.placement.choose import style_of
 from slurm_tiresias.policy.job_rank import JobRank, UniqueRank, job_id_key
-from slurm_tiresias.policy.policy import Policy
+from slurm_tiresias.policy.policy import Policy, rank_of
 from slurm_tiresias.scheduling.cluster import EquivalenceClass, Start
 from slurm_tiresias.scheduling.engine import Engine
 from slurm_tiresias.scheduling.waiting import WhyJobsWait
@@ -286,7 +286,7 @@ class Planner:
         """Return the rank of a job, and whether it is promoted now."""
         due_s = self._policy.promotion.due_s(job)
         if due_s == math.inf or blocked_by_slurm(job):
-            return self._policy.rank(job), False
+            return rank_of(job, self._policy), False
         promoted = due_s <= self._now_s
         if not promoted and self._due_s.get(job.job_id) != due_s:
             self._due_s[job.job_id] = due_s
@@ -299,7 +299,7 @@ class Planner:
                 executed_since_promotion_s=0.0,
                 inherited_gpu_s=0.0,
             )
-        return self._policy.rank(job), promoted
+        return rank_of(job, self._policy), promoted
 
     def _promote_starved(self) -> None:
         while self._due and self._due[0][0] <= self._now_s:
@@ -431,6 +431,7 @@ def _runs_on_unchanged(before: JobView, job: JobView) -> bool:
         and job.protected_by is before.protected_by
         and job.preemptions == before.preemptions
         and job.learned == before.learned
+        and job.fair == before.fair
     )
 
 

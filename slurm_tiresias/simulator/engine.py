@@ -17,6 +17,7 @@ from operator import itemgetter
 from typing import NamedTuple, Protocol
 
 from slurm_tiresias.model import (
+    NOT_BOUND,
     NOTHING_LEARNED,
     Allocation,
     Claim,
@@ -68,6 +69,7 @@ class SimJob:
     skew: float | None = None
     protected_by: Protection | None = None
     learned = NOTHING_LEARNED
+    fair = NOT_BOUND
     waited_before_s = 0.0
     lost_s = 0.0
     unsaved_s = 0.0

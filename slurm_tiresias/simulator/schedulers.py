@@ -12,6 +12,7 @@ from slurm_tiresias.policy.make import make_policy
 from slurm_tiresias.policy.policy import Policy
 from slurm_tiresias.scheduling.cluster import Start
 from slurm_tiresias.scheduling.live import LiveEngine
+from slurm_tiresias.simulator.bounds import bounds_of
 from slurm_tiresias.simulator.budgets import budgets_of
 from slurm_tiresias.simulator.engine import SimJob
 from slurm_tiresias.simulator.fair_share import fair_share_of
@@ -34,6 +35,7 @@ class Decided:
         self._fair_share = fair_share_of(config.policy)
         gpus = sum(node.total.gpu_count for node in nodes)
         self._budgets = budgets_of(config.preemption, gpus)
+        self._bounds = bounds_of(policy, config, gpus)
         self._reports = reports
 
     def waits(self, job: SimJob, now_s: float) -> None:
@@ -44,11 +46,15 @@ class Decided:
                 self._fair_share.comes(job, now_s)
         if self._budgets:
             self._budgets.waits(job)
+        if self._bounds:
+            self._bounds.waits(job, now_s)
         self._engine.waits(job, now_s)
 
     def runs(self, job: SimJob, now_s: float) -> None:
         if self._reports:
             self._reports.starts(job)
+        if self._bounds:
+            self._bounds.starts(job, now_s)
         self._engine.runs(job, now_s)
         if self._fair_share:
             # Its victims may have the same payer, whose recent service has then just changed.
@@ -58,11 +64,15 @@ class Decided:
     def moved(self, job: SimJob, now_s: float) -> None:
         if self._reports:
             self._reports.follow(job, now_s)
+        if self._bounds:
+            self._bounds.moved(job, now_s)
         self._engine.moved(job, now_s)
 
     def ended(self, job: SimJob) -> None:
         job.settle(job.end_s)
         self._engine.ended(job)
+        if self._bounds:
+            self._bounds.ended(job)
         if self._reports:
             self._reports.ended(job)
         if self._budgets:
@@ -82,6 +92,9 @@ class Decided:
         if self._budgets:
             for job in self._budgets.changed(now_s):
                 self._engine.waits(job, now_s)
+        if self._bounds:
+            for job in self._bounds.now_at_bound(now_s):
+                self._engine.waits(job, now_s)
         starts = self._engine.choose(now_s)
         if self._budgets and starts:
             self._budgets.carried_out(starts, now_s)
@@ -100,6 +113,8 @@ class Decided:
         next_s = self._engine.next_wake_s
         if self._budgets:
             next_s = min(next_s, self._budgets.next_change_s)
+        if self._bounds:
+            next_s = min(next_s, self._bounds.next_change_s)
         if self._fair_share is None:
             return next_s
         due_s = min(map(self.policy.promotion.due_s, self._fair_share.new_jobs), default=math.inf)

@@ -114,6 +114,22 @@ class PublishedEstimate:
 
 
 @dataclass
+class PublishedBound:
+    """How a job stands to the bound on its slowdown (``policy.max_slowdown``)."""
+
+    at_bound: bool
+    """Whether it waits and must run now, so that it goes before all others."""
+    must_run_by_s: float | None
+    """When a waiting job must run at the latest, and then to its end; None while it runs."""
+    kept: bool
+    """Whether its run is not preempted because the job is near its bound."""
+    kept_until_s: float | None
+    """Until when; None if that lasts to its end, or it is not kept."""
+    length_known: bool
+    """Whether the length of the job is known by an estimate."""
+
+
+@dataclass
 class PublishedJob:
     """One job in one cycle. ``action`` and ``reason`` are codes of ``model.Action`` and ``Reason``.
 
@@ -184,6 +200,8 @@ class PublishedJob:
     """How many of the last preemptions of its user's jobs of its name in a row lost all work."""
     estimate: PublishedEstimate | None = None
     """What it still needs; None if nothing tells, so that it is ranked by attained service."""
+    bound: PublishedBound | None = None
+    """How it stands to the bound on its slowdown; None without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,6 +384,7 @@ def _state(raw: Mapping[str, Any]) -> PublishedState:
             "blockers": who,
             "progress": _if_any(PublishedProgress, job.get("progress")),
             "estimate": _if_any(PublishedEstimate, job.get("estimate")),
+            "bound": _if_any(PublishedBound, job.get("bound")),
         }
         for job, who in zip(raw["jobs"], blockers, strict=True)
     ]

@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 from scripts.testbed.job_views import changed, view
 from slurm_tiresias.config import ORDERS, Config
 from slurm_tiresias.model import (
+    NOT_BOUND,
     NOTHING_LEARNED,
     Action,
     Allocation,
     Amount,
+    FairStanding,
     JobState,
     JobView,
     Learned,
@@ -38,7 +40,7 @@ from slurm_tiresias.policy.gittins import ServiceHistory
 from slurm_tiresias.policy.job_rank import UniqueRank
 from slurm_tiresias.policy.limits import LimitHistory
 from slurm_tiresias.policy.make import make_policy
-from slurm_tiresias.policy.policy import Policy
+from slurm_tiresias.policy.policy import Policy, rank_of
 from slurm_tiresias.policy.recurring import RunHistory
 from slurm_tiresias.scheduling.decide import decide
 from slurm_tiresias.scheduling.engine import protection_of
@@ -151,6 +153,13 @@ jobs_lists = st.lists(
                 *[NOTHING_LEARNED] * 3,
                 *[Learned(program_lost=3), Learned(stuck_runs=2)],
                 *[Learned(redoing_until_s=NOW_S + 60), Learned(redoing_until_s=NOW_S - 1)],
+            ]
+        ),
+        fair=st.sampled_from(
+            [
+                *[NOT_BOUND] * 4,
+                *[FairStanding(at_bound=True), FairStanding(at_bound=True, length_known=True)],
+                *[FairStanding(kept_until_s=NOW_S + 60), FairStanding(kept_until_s=NOW_S - 1)],
             ]
         ),
         held=st.integers(0, 19).map(lambda n: n == 0),
@@ -326,8 +335,8 @@ def test_no_victim_is_protected_or_in_a_tier_as_high_as_its_preemptors(
         assert victim.managed
         if plan.decisions[preemptor.job_id].promoted:
             preemptor = _promoted(preemptor, snapshot.now_s)
-        level = policy.rank(preemptor).level
-        assert policy.rank(victim).level > level
+        level = rank_of(preemptor, policy).level
+        assert rank_of(victim, policy).level > level
         assert protection_of(victim, snapshot.now_s, config, level) is None
         assert plan.decisions[preemptor.job_id].action is Action.START
         assert victim.job_id in plan.decisions[preemptor.job_id].victims

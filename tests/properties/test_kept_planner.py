@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from scripts.testbed.job_views import changed
 from slurm_tiresias.config import Config
 from slurm_tiresias.model import (
+    NOT_BOUND,
     NOTHING_LEARNED,
     Action,
     Allocation,
     Decision,
+    FairStanding,
     JobState,
     JobView,
     Learned,
@@ -109,6 +111,8 @@ class Cluster:
                 return changed(job, protected_by=chance.choice((None, Protection.HELD)))
             if happens < 0.6:
                 return changed(job, at_stake=_other_stake(now_s, chance))
+            if happens < 0.65:
+                return changed(job, fair=chance.choice((NOT_BOUND, _kept_for(now_s, chance))))
             if happens < 0.7:
                 redoing = Learned(redoing_until_s=now_s + chance.choice((-1.0, 10.0, 300.0)))
                 return changed(job, learned=chance.choice((NOTHING_LEARNED, redoing)))
@@ -133,6 +137,7 @@ class Cluster:
                 changed(job, held=not job.held),
                 changed(job, not_eligible=chance.choice(BLOCKED)),
                 changed(job, backs_off=not job.backs_off),
+                changed(job, fair=chance.choice((NOT_BOUND, *AT_BOUND))),
                 changed(job, cools_down=not job.cools_down),
                 changed(job, over_budget=not job.over_budget),
                 changed(job, inherited_gpu_s=chance.choice((0.0, 120.0, 700.0))),
@@ -162,6 +167,13 @@ def _take(free: FreeResources, allocation: Allocation) -> bool:
     if not enough:
         free.give(allocation)
     return enough
+
+
+AT_BOUND = (FairStanding(at_bound=True), FairStanding(at_bound=True, length_known=True))
+
+
+def _kept_for(now_s: float, chance: random.Random) -> FairStanding:
+    return FairStanding(kept_until_s=now_s + chance.choice((-1.0, 30.0, math.inf)))
 
 
 def _other_stake(now_s: float, chance: random.Random) -> WorkAtStake | None:

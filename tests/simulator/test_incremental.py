@@ -107,6 +107,7 @@ def _as_job(job: SimJob, over_budget: bool) -> JobView:
         claimed_gpu_s=job.claim.total_gpu_s if job.claim else None,
         promised_gpu_s=job.claim.promised_gpu_s if job.claim else None,
         time_limit_s=job.time_limit_s,
+        fair=job.fair,
         at_stake=job.at_stake if job.state is JobState.RUNNING else None,
         over_budget=over_budget,
     )
@@ -150,7 +151,7 @@ workloads = st.lists(
 )
 
 configs = st.builds(
-    lambda name, estimates, order, charge, knob, min_run_s, per_job, per_cycle, budget_share: parse(
+    lambda name, estimates, order, charge, knob, slowdown, min_run_s, per_job, most, share: parse(
         {
             "policy": {
                 "name": name,
@@ -158,6 +159,7 @@ configs = st.builds(
                 "order": order,
                 "charge": charge,
                 "charge_window_s": 200,
+                "max_slowdown": slowdown,
                 "thresholds_gpu_s": list(THRESHOLDS_GPU_S),
                 "promote_knob": knob,
                 "promote_floor_s": 50,
@@ -166,8 +168,8 @@ configs = st.builds(
             "preemption": {
                 "min_run_s": min_run_s,
                 "max_per_job": per_job,
-                "max_victims_per_cycle": per_cycle,
-                "budget_share": budget_share,
+                "max_victims_per_cycle": most,
+                "budget_share": share,
                 "budget_window_s": 300,
             },
         }
@@ -177,6 +179,7 @@ configs = st.builds(
     st.sampled_from(ORDERS),
     st.sampled_from(["job", "job", "user"]),
     st.sampled_from([0, 0, 2]),
+    st.sampled_from([0, 0, 1.5, 3]),
     st.sampled_from([0, 0, 30]),
     st.sampled_from([0, 0, 2]),
     st.sampled_from([100, 100, 1]),
