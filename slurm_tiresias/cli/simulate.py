@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -136,6 +136,13 @@ class Outputs:
     help="PROMOTEKNOB of the paper; 0 is off.",
 )
 @click.option(
+    "--max-slowdown",
+    type=float,
+    metavar="TIMES",
+    help="No job is to take longer than so many times what it would with a fair share of the GPUs "
+    "(policy.max_slowdown); what it would be without is shown too.",
+)
+@click.option(
     "--pack-limit",
     type=click.FloatRange(0, 1),
     metavar="SHARE",
@@ -229,9 +236,20 @@ def _compare(
         unfit=unfit,
         setup=setup,
         lower_bound_jct_s=lower_bound_jct_s(workload.jobs, setup.cluster.gpus, speed),
-        results=tuple(_result(workload, policy, setup) for policy in names),
+        results=tuple(_results(workload, names, setup)),
         fair_jct_s=fair_jct_s(workload.jobs, setup.cluster.gpus),
     )
+
+
+def _results(workload: Workload, names: Sequence[str], setup: run.Setup) -> Iterator[Result]:
+    """Yield the result of each policy, without the bound on the slowdown too if there is one."""
+    config = setup.config
+    for name in names:
+        yield _result(workload, name, setup)
+        if name in run.TIRESIAS and config.policy.max_slowdown:
+            unbounded = replace(config, policy=replace(config.policy, max_slowdown=0.0))
+            result = _result(workload, name, replace(setup, config=unbounded))
+            yield replace(result, policy=f"{name}, unbounded")
 
 
 def _result(workload: Workload, policy: str, setup: run.Setup) -> Result:

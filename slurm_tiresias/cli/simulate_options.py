@@ -52,6 +52,7 @@ def scheduler_config(
     queues: int | None,
     promote_knob: float,
     pack_limit: float,
+    max_slowdown: float | None = None,
 ) -> Config:
     """Return the base configuration with the options applied. Raises ``UsageError``."""
     cuts_gpu_s = _cuts_gpu_s(thresholds, queues)
@@ -65,6 +66,8 @@ def scheduler_config(
         "promote_knob": promote_knob,
         "estimates": list(base.policy.estimates),
     }
+    if max_slowdown is not None:
+        options["max_slowdown"] = max_slowdown
     tables = {
         "policy": asdict(base.policy) | options,
         "preemption": asdict(base.preemption),

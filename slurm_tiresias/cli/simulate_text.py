@@ -77,6 +77,10 @@ FAIR_SHARE: Sequence[Column[_Row]] = (
     Column(f"ABOVE {PAYS_ABOVE:g}", lambda row: f"{row.over_fair_share.paying:.1%}", right=True),
 )
 
+ABOVE_BOUND: Column[_Row] = Column(
+    "ABOVE BOUND", lambda row: or_dash(row.over_fair_share.above_bound, "{:,}".format), right=True
+)
+
 COST: Sequence[Column[_Row]] = (
     POLICY,
     Column("AVERAGE", lambda row: duration(row.figures.average_wait_s), right=True),
@@ -115,13 +119,15 @@ def lines(report: Report, screen: Screen) -> Iterator[str]:
     )
     yield from screen.table((POLICY, *bins), rows)
     yield ""
+    times = report.setup.config.policy.max_slowdown
+    above = f" Bound: policy.max_slowdown, {times:g}." if times else ""
     yield from screen.prose(
         "Who pays: completion times in multiples of those with a fair share, that is if all jobs "
         f"shared the GPUs evenly at all times; and how many jobs take more than {PAYS_ABOVE:g} "
-        "times as long.",
+        f"times as long.{above}",
         indent="",
     )
-    yield from screen.table(FAIR_SHARE, rows)
+    yield from screen.table((*FAIR_SHARE, ABOVE_BOUND) if times else FAIR_SHARE, rows)
     yield ""
     saves = report.setup.costs.saves
     again = " Again: GPU time of work that was not saved, and was done again." if saves else ""

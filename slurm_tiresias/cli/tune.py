@@ -247,16 +247,22 @@ def _show_advice(
     cuts_to_try = tuning.candidates(inputs.workload, like.thresholds_gpu_s)
     cells = [replace(like, thresholds_gpu_s=cuts) for cuts in cuts_to_try]
     tellers = tuning.what_jobs_could_tell(inputs.workload, cells[0])
-    results = simulated([*cells, *tellers.values()])
+    bounds = tuning.with_bounds(cells[0])
+    results = simulated([*cells, *tellers.values(), *bounds.values()])
     advice = tuning.advise(inputs.workload, results[: len(cells)], objective)
     failed = (result for result in results[len(cells) :] if isinstance(result, Failed))
     advice = replace(advice, failed=(*advice.failed, *failed))
-    told = {
+    ratios = {
         title: tuning.told_ratio(results[0], result, objective)
-        for title, result in zip(tellers, results[len(cells) :], strict=True)
+        for title, result in zip((*tellers, *bounds), results[len(cells) :], strict=True)
     }
+    told = {title: ratios[title] for title in tellers}
+    bounded = {title: ratios[title] for title in bounds}
     if as_json:
-        found = _advice_as_json(advice, inputs.present) | {"if_jobs_told_more": told}
+        found = _advice_as_json(advice, inputs.present) | {
+            "if_jobs_told_more": told,
+            "with_max_slowdown": bounded,
+        }
         click.echo(json.dumps(_about(inputs) | found))
         return
     screen, present = _screen(), inputs.present
@@ -267,6 +273,7 @@ def _show_advice(
     paragraphs = [f"warning: {warning}." for warning in advice.warnings]
     paragraphs.append(sentence(advice, present))
     paragraphs.append(_if_jobs_told_more(advice, told, present))
+    paragraphs.append(_with_bounds(advice, bounded, present))
     screen.show(["", *(line for text in paragraphs for line in screen.prose(text, indent=""))])
     screen.show(["", *tuning.fragment(advice).splitlines()])
 
@@ -275,6 +282,14 @@ def _if_jobs_told_more(advice: Advice, told: Mapping[str, float | None], present
     ratios = (f"{or_dash(ratio, RATIO)} if {title}" for title, ratio in told.items())
     return (
         f"If more were known of the jobs (policy.estimates), {_jct(advice)} would be, as a "
+        f"multiple of the {present}'s: {', '.join(ratios)}."
+    )
+
+
+def _with_bounds(advice: Advice, bounded: Mapping[str, float | None], present: str) -> str:
+    ratios = (f"{or_dash(ratio, RATIO)} with {times}" for times, ratio in bounded.items())
+    return (
+        f"With a bound on the slowdown (policy.max_slowdown) {_jct(advice)} would be, as a "
         f"multiple of the {present}'s: {', '.join(ratios)}."
     )
 

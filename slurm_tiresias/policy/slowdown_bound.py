@@ -25,10 +25,10 @@ from slurm_tiresias.policy.fair_finish import FairShares
 
 RUNS_ON_BY: Final = 0.25
 LEAST_RUN_S: Final = 300.0
-"""A job of unknown length is expected to run for a quarter more than it has, and for five minutes
-at least: most that the bound would preempt others for end soon, or never come back to it."""
+"""A job of unknown length is expected to run for a quarter more than it has, or than five minutes
+(chosen by simulation: the more that is expected, the fewer jobs come to their bound)."""
 
-NEAR_S: Final = 1800.0
+NEAR_S: Final = 600.0
 NEAR_UNKNOWN_S: Final = 120.0
 """A run is not preempted if the job, once preempted, could wait no longer than this. A job of
 unknown length gets away from its bound by running, one of known length does not."""

@@ -126,18 +126,24 @@ class FairShareFigures:
     most: float
     paying: float
     """The share of jobs above ``PAYS_ABOVE``."""
+    above_bound: int | None = None
+    """How many jobs are above ``policy.max_slowdown``; None without such a bound."""
 
 
 def over_fair_share(
-    outcomes: Sequence[Outcome], fair_jct_s: Mapping[str, float]
+    outcomes: Sequence[Outcome], fair_jct_s: Mapping[str, float], bound: float = 0.0
 ) -> FairShareFigures:
-    """Compare completion times with those of a fair share, by job id; all zero without jobs."""
+    """Compare completion times with those of a fair share, by job id; all zero without jobs.
+
+    ``bound`` is ``policy.max_slowdown``, or 0.
+    """
     ratios = _numbers(one.jct_s / max(1e-9, fair_jct_s[one.job.job_id]) for one in outcomes)
     return FairShareFigures(
         median(ratios),
         percentile(ratios, 99),
         float(ratios.max(initial=0.0)),
         mean((ratios > PAYS_ABOVE).astype(np.float64)),
+        int((ratios > bound).sum()) if bound else None,
     )
 
 
@@ -246,7 +252,9 @@ class Report:
 
     def over_fair_share(self, result: Result) -> FairShareFigures:
         """Return the completion times in multiples of those with a fair share."""
-        return over_fair_share(result.outcomes, self.fair_jct_s)
+        return over_fair_share(
+            result.outcomes, self.fair_jct_s, self.setup.config.policy.max_slowdown
+        )
 
     def left_out(self) -> tuple[str, ...]:
         """Return a sentence for each reason why a part of the input was not simulated."""

@@ -38,6 +38,8 @@ class Cell:
     """How the jobs report how far they are; None if none does."""
     estimates: tuple[str, ...] = ()
     """Added to ``policy.estimates``."""
+    max_slowdown: float | None = None
+    """``policy.max_slowdown``; None: as configured."""
 
     @property
     def queues(self) -> int:
@@ -79,12 +81,14 @@ class Task:
 def measure(task: Task, cell: Cell) -> Result:
     """Simulate one cell; any exception becomes a ``Failed`` result."""
     try:
+        site = task.setup.config.policy
         policy = replace(
-            task.setup.config.policy,
+            site,
             thresholds_gpu_s=cell.thresholds_gpu_s,
             order=cell.order,
             promote_knob=cell.promote_knob,
-            estimates=tuple(dict.fromkeys((*task.setup.config.policy.estimates, *cell.estimates))),
+            estimates=tuple(dict.fromkeys((*site.estimates, *cell.estimates))),
+            max_slowdown=site.max_slowdown if cell.max_slowdown is None else cell.max_slowdown,
         )
         config = replace(task.setup.config, policy=policy)
         setup = replace(task.setup, config=config, reports=cell.reports or task.setup.reports)

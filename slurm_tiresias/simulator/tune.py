@@ -52,6 +52,8 @@ WORTH = 0.01
 """A setting within this share of the best counts as equally good, to prefer simple settings."""
 
 QUANTILES = (0.5, 0.65, 0.8, 0.9, 0.95)
+BOUNDS = (4.0, 3.0, 2.0)
+"""The values of ``policy.max_slowdown`` of which the cost is shown."""
 LADDER_QUEUES = (3, 4, 5)
 LADDER_STEPS = (2, 8)
 """Ratios between successive thresholds of a ladder; the paper uses 2 (Fig. 15)."""
@@ -269,9 +271,14 @@ def what_jobs_could_tell(workload: Workload, like: Cell) -> Mapping[str, Cell]:
     return cells
 
 
+def with_bounds(like: Cell) -> Mapping[str, Cell]:
+    """Return settings like one with bounds on the slowdown, by bound."""
+    return {f"{times:g}": replace(like, max_slowdown=times) for times in BOUNDS}
+
+
 def told_ratio(default: Result, told: Result, objective: str) -> float | None:
-    """Return the objective with what jobs tell as a multiple of that without; None if either
-    could not be simulated."""
+    """Return the objective of one setting as a multiple of the default's; None if either could not
+    be simulated."""
     if isinstance(default, Failed) or isinstance(told, Failed):
         return None
     of = OBJECTIVES[objective]

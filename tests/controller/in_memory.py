@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from slurm_tiresias.config import parse
-from slurm_tiresias.controller.cycle import ENFORCE, Cycles
+from slurm_tiresias.controller.cycle import ENFORCE, Cycle, Cycles
 from slurm_tiresias.model import Decision, JobState, JobStatus, Reason
 from slurm_tiresias.profiler.service import Profiler
 from slurm_tiresias.profiler.store import ProfileStore
@@ -25,7 +25,7 @@ class Managed:
     """Four nodes with four GPUs each, and a controller that looks at them twice a second."""
 
     def __init__(self, ledger: Ledger, settings: Mapping[str, Mapping[str, object]]) -> None:
-        config = parse({name: dict(table) for name, table in settings.items()})
+        config = self.config = parse({name: dict(table) for name, table in settings.items()})
         self._site = InMemorySite()
         slurm = self._site.slurm
         self.ledger = ledger
@@ -40,6 +40,24 @@ class Managed:
 
     def submit(self, asked: Asked) -> str:
         return self._site.submit(asked)
+
+    def cancel(self, key: str) -> None:
+        self._site.cancel(key)
+
+    def hold(self, key: str) -> None:
+        self._site.hold(key)
+
+    def release(self, key: str) -> None:
+        self._site.release(key)
+
+    @property
+    def last(self) -> Cycle:
+        """The last cycle."""
+        return self._last
+
+    @property
+    def cycles(self) -> Cycles:
+        return self._cycles
 
     def fill(self) -> list[str]:
         """Four jobs that hold all the GPUs, all in the lower tier."""

@@ -27,6 +27,7 @@ from scripts.tools.bench import (
     printing,
     progress,
     saves,
+    slowdown,
     speed,
     start,
 )
@@ -117,6 +118,15 @@ def work_done_again(
 ) -> None:
     """How much work preemptions make jobs do again, and what avoiding it costs."""
     saves.measure(philly, itp, fresh, workers)
+
+
+@bench.command(name="slowdown")
+@click.option("--philly", type=TRACE, help="The Philly trace, as a file.")
+@click.option("--itp", type=TRACE, help="The ITP trace, as a file.")
+@click.option("--workers", type=click.IntRange(1), help="Processes. Default: one a core.")
+def bound_on_slowdown(philly: Path | None, itp: Path | None, workers: int | None) -> None:
+    """What a bound on the slowdown costs, and for how many jobs it is kept."""
+    slowdown.measure(philly, itp, workers)
 
 
 @bench.command(name="monitor")

@@ -1,0 +1,157 @@
+"""What a bound on the slowdown against a fair share costs, and for how many jobs it is kept."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from scripts.tools.bench.beyond import (
+    INTERVAL_S,
+    REQUEUE_DELAY_S,
+    Draw,
+    Sample,
+    generated,
+    mean_and_interval,
+    stretches,
+)
+from scripts.tools.document import markdown, write_section
+from slurm_tiresias.config import parse
+from slurm_tiresias.simulator.engine import Outcome, Timing
+from slurm_tiresias.simulator.report import fair_jct_s
+from slurm_tiresias.simulator.reports import ReportModel
+from slurm_tiresias.simulator.run import Setup, simulate
+from slurm_tiresias.simulator.sim_cluster import Costs, parse_cluster
+
+TITLE = "A bound on the slowdown"
+LOAD = "load 2"
+BOUNDS = (2.0, 3.0)
+SHARES = (1.0, 0.5, 0.0)
+
+
+@dataclass(frozen=True)
+class Found:
+    """The outcome of one simulation, against the fair share and each bound."""
+
+    average_s: float
+    median_s: float
+    preemptions: int
+    most: float
+    late: Mapping[float, float]
+    """For each bound, the share of jobs that exceed it by more than an interval and a restart."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    sample: Sample
+    share: float
+    bound: float
+
+    def run(self) -> Found:
+        site = parse_cluster(self.sample.cluster, "skew")
+        costs = Costs(site, speeds=True, flat_s=None)
+        config = parse(
+            {
+                "policy": {"max_slowdown": self.bound},
+                "controller": {"interval_s": INTERVAL_S},
+            }
+        )
+        reports = ReportModel(self.share) if self.share else None
+        setup = Setup(site, config, costs, Timing(INTERVAL_S, REQUEUE_DELAY_S), reports=reports)
+        workload = self.sample.make()
+        outcomes = simulate(workload, "tiresias-l", setup)
+        fair_s = fair_jct_s(workload.jobs, site.gpus)
+
+        def is_late(one: Outcome, times: float) -> bool:
+            spare_s = INTERVAL_S + costs.restart_s(one.job)
+            return one.jct_s > times * fair_s[one.job.job_id] + spare_s
+
+        jct_s = np.array([one.jct_s for one in outcomes])
+        return Found(
+            average_s=float(jct_s.mean()),
+            median_s=float(np.median(jct_s)),
+            preemptions=sum(one.preemptions for one in outcomes),
+            most=max(one.jct_s / fair_s[one.job.job_id] for one in outcomes),
+            late={
+                times: sum(is_late(one, times) for one in outcomes) / len(outcomes)
+                for times in BOUNDS
+            },
+        )
+
+
+def measure(philly: Path | None, itp: Path | None, workers: int | None) -> None:
+    # Seeds and stretches that nothing was chosen on.
+    draw = Draw(True)
+    samples = [*generated(draw)]
+    for title, path in (("Philly", philly), ("ITP", itp)):
+        samples += stretches(title, path, draw) if path else []
+    samples = [each for each in samples if each.kind == "paper480" or each.kind.endswith(LOAD)]
+    trials = [
+        Trial(sample, share, bound)
+        for sample in samples
+        for share in SHARES
+        for bound in (0.0, *BOUNDS)
+    ]
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        found = dict(zip(trials, pool.map(Trial.run, trials), strict=True))
+    options = "".join(
+        f" --{name} FILE" for name, path in (("philly", philly), ("itp", itp)) if path
+    )
+    text = f"{_what_is_shown()}\n\n{_table(samples, found)}"
+    write_section(TITLE, f"scripts/dev bench slowdown{options}", text)
+    print(text)
+
+
+def _what_is_shown() -> str:
+    return (
+        "How many jobs take longer than a bound on their slowdown against a fair share allows "
+        "(`policy.max_slowdown`), by more than an interval and a restart, without the bound and "
+        "with it; the most that any job takes; and what the bound costs. By how many of the jobs "
+        "report: the length of the others is a guess. On seeds and stretches that nothing was "
+        f"chosen on; restart costs by model, decisions every {INTERVAL_S:.0f} s, default guards. "
+        "Means, and how far chance may move each (95 %, Student's t)."
+    )
+
+
+def _table(samples: Sequence[Sample], found: Mapping[Trial, Found]) -> str:
+    rows = []
+    for kind in dict.fromkeys(sample.kind for sample in samples):
+        some = [sample for sample in samples if sample.kind == kind]
+        for bound in BOUNDS:
+            for share in SHARES:
+                before = [found[Trial(sample, share, 0.0)] for sample in some]
+                after = [found[Trial(sample, share, bound)] for sample in some]
+                pairs = list(zip(after, before, strict=True))
+                rows.append(
+                    (
+                        kind,
+                        f"{bound:g}",
+                        f"{share:.0%}",
+                        f"{np.mean([one.late[bound] for one in before]):.2%}",
+                        f"{np.mean([one.late[bound] for one in after]):.2%}",
+                        f"{np.mean([one.most for one in before]):.1f}",
+                        f"{np.mean([one.most for one in after]):.1f}",
+                        mean_and_interval([one.average_s / was.average_s for one, was in pairs]),
+                        mean_and_interval([one.median_s / was.median_s for one, was in pairs]),
+                        mean_and_interval(
+                            [one.preemptions / max(1, was.preemptions) for one, was in pairs]
+                        ),
+                    )
+                )
+    header = (
+        "workload",
+        "bound",
+        "report",
+        "above, without",
+        "above, with",
+        "most, without",
+        "most, with",
+        "average JCT",
+        "median JCT",
+        "preemptions",
+    )
+    return markdown(header, rows)

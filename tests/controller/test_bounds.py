@@ -1,0 +1,134 @@
+"""Jobs at the bound on their slowdown, cycle by cycle, and after a restart of the controller."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from slurm_tiresias.controller import bounds as controller_bounds
+from slurm_tiresias.controller.bounds import BoundNow, Bounds
+from slurm_tiresias.model import USUAL_STAKE, JobState
+from slurm_tiresias.policy import slowdown_bound
+from slurm_tiresias.store.ledger import FILE_NAME, Ledger
+from tests.controller.in_memory import WHOLE_NODE, Managed
+
+SETTINGS: Mapping[str, Mapping[str, object]] = {
+    "policy": {"thresholds_gpu_s": [20.0], "max_slowdown": 2.0},
+    "preemption": {"min_run_s": 0.0, "grace_s": 0.0},
+    "controller": {"interval_s": 0.5},
+}
+
+
+@pytest.fixture(autouse=True)
+def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seconds in place of minutes: what a job of unknown length runs, and what a restart takes."""
+    monkeypatch.setattr(slowdown_bound, "LEAST_RUN_S", 5.0)
+    monkeypatch.setattr(slowdown_bound, "NEAR_UNKNOWN_S", 1.0)
+    monkeypatch.setattr(
+        f"{slowdown_bound.__name__}.USUAL_STAKE", USUAL_STAKE._replace(restart_s=1.0)
+    )
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    ledger = Ledger(tmp_path / FILE_NAME)
+    yield ledger
+    ledger.close()
+
+
+class Starved(Managed):
+    """A cluster full of jobs that have run, and of new ones that come before them without end."""
+
+    def __init__(self, ledger: Ledger, bound: float) -> None:
+        policy = {**SETTINGS["policy"], "max_slowdown": bound}
+        super().__init__(ledger, {**SETTINGS, "policy": policy})
+        self.wall = self.fill()
+        self.short: list[str] = []
+
+    def go_on(self, cycles: int) -> None:
+        for _ in range(cycles):
+            self.short = [key for key in self.short if self.seen(key).state is not None]
+            for key in self.short:
+                if self.tier(key) == 1:
+                    self.cancel(key)
+            waiting = sum(self.seen(key).state is JobState.PENDING for key in self.short)
+            self.short += [self.submit(WHOLE_NODE) for _ in range(4 - waiting)]
+            self.cycle()
+
+    def bound(self, key: str) -> BoundNow:
+        assert self.cycles.bounds is not None
+        found = self.cycles.bounds.of(key)
+        assert found is not None
+        return found
+
+    def attained_gpu_s(self) -> float:
+        wall = set(self.wall)
+        return sum(job.attained_gpu_s for job in self.last.snapshot.jobs if job.job_id in wall)
+
+
+def test_jobs_that_others_pass_without_end_run_once_they_are_at_their_bound(
+    ledger: Ledger,
+) -> None:
+    managed = Starved(ledger, bound=2.0)
+    managed.go_on(40)
+    began_gpu_s = managed.attained_gpu_s()
+    at_bound = set()
+    for _ in range(200):
+        managed.go_on(1)
+        at_bound |= {
+            key
+            for key in managed.wall
+            if managed.seen(key).state is JobState.PENDING and managed.bound(key).standing.at_bound
+        }
+    assert at_bound == set(managed.wall)
+    assert managed.attained_gpu_s() > began_gpu_s + 40.0
+
+
+def test_without_a_bound_they_do_not_run(ledger: Ledger) -> None:
+    managed = Starved(ledger, bound=0.0)
+    managed.go_on(40)
+    began_gpu_s = managed.attained_gpu_s()
+    managed.go_on(200)
+    assert managed.attained_gpu_s() == began_gpu_s
+
+
+def test_a_new_controller_reckons_the_same_fair_shares_from_the_ledger(ledger: Ledger) -> None:
+    managed = Starved(ledger, bound=3.0)
+    managed.go_on(30)
+    last = managed.last
+    anew = Bounds(managed.config, ledger, managed.cycles.job_store.runs)
+    anew.apply(last.snapshot, last.policy)
+    waiting = [key for key in managed.wall if managed.seen(key).state is JobState.PENDING]
+    assert waiting
+    for key in waiting:
+        before, after = managed.bound(key), anew.of(key)
+        assert after is not None
+        assert after.must_run_by_s == pytest.approx(before.must_run_by_s, abs=5.0)
+
+
+def test_a_job_that_was_held_for_long_counts_anew(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller_bounds, "COUNTS_ANEW_AFTER_S", 10.0)
+    managed = Starved(ledger, bound=3.0)
+    managed.go_on(10)
+    held, *_ = (k for k in managed.wall if managed.seen(k).state is JobState.PENDING)
+    managed.hold(held)
+    managed.go_on(40)
+    managed.release(held)
+    managed.go_on(2)
+    assert managed.bound(held).must_run_by_s > managed.last.seen.at_s
+
+
+def test_a_bound_that_cannot_be_kept_for_all_is_said(ledger: Ledger) -> None:
+    managed = Managed(ledger, SETTINGS)
+    for _ in range(16):
+        managed.submit(WHOLE_NODE)
+    said = set()
+    for _ in range(150):
+        managed.cycle()
+        assert managed.cycles.bounds is not None
+        said.add(managed.cycles.bounds.warning)
+    assert any("policy.max_slowdown = 2 cannot be kept for all jobs now" in one for one in said)
