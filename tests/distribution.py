@@ -20,7 +20,7 @@ REPORTING = tuple(
     f"tests/spank/test_{name}.py"
     for name in (
         *("drill", "estimates", "never_saves", "preemption_costs"),
-        *("progress", "saves", "victims_by_loss"),
+        *("progress", "saves", "slowdown_bound", "victims_by_loss"),
     )
 )
 """Those of them whose jobs report, which run beside the others on a cluster of their own."""
