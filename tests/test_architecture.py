@@ -115,7 +115,7 @@ MAY_IMPORT = {
         "scheduling",
         "slurm",
     },
-    "report": {"plotting", "simulator", "status", "store"},
+    "report": {"plotting", "policy", "simulator", "status", "store"},
     "cli": {
         "atomic_write",
         "config",

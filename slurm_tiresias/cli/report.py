@@ -23,6 +23,7 @@ from slurm_tiresias.status import published
 from slurm_tiresias.status.report_query import Period, query_report
 
 if TYPE_CHECKING:
+    from slurm_tiresias.report.fair_share import AtBound
     from slurm_tiresias.report.figures import Drawn, Report
 
 SINCE = "now-7days"
@@ -131,13 +132,21 @@ def _made(period: Period, only: Sequence[tuple[str, ...]], state_dir: Path) -> t
     return report, drawn
 
 
-def _cluster(state_dir: Path) -> tuple[str, int | None]:
-    """Return the cluster's name and number of managed GPUs, if the last state can be read."""
+def _cluster(state_dir: Path) -> tuple[str, int | None, tuple[AtBound, ...]]:
+    """Return the cluster's name, its number of managed GPUs and the jobs at or near their bound, if
+    the last state can be read."""
+    from slurm_tiresias.report.fair_share import AtBound
+
     try:
         state = published.read(state_dir)
     except (NotRunningError, RefusedError):
-        return "", None
-    return state.cluster, state.gpus.total or None
+        return "", None, ()
+    at_bound = tuple(
+        AtBound(job.job_id, job.user, job.bound.must_run_by_s)
+        for job in state.jobs
+        if job.bound is not None and (job.bound.at_bound or job.bound.kept)
+    )
+    return state.cluster, state.gpus.total or None, at_bound
 
 
 def _nothing(period: Period, filtered: bool) -> TiresiasError:

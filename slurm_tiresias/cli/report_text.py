@@ -18,6 +18,7 @@ from slurm_tiresias.cli.text import (
     printable,
 )
 from slurm_tiresias.gpu_hours import gpu_hours, hours
+from slurm_tiresias.report.fair_share import FairFigures
 from slurm_tiresias.report.figures import (
     CostFigures,
     PairFigures,
@@ -29,6 +30,7 @@ from slurm_tiresias.report.figures import (
     Spread,
     TierFigures,
 )
+from slurm_tiresias.simulator.report import PAYS_ABOVE
 
 MOST_SHOWN = 10
 SPANS = 10
@@ -48,7 +50,14 @@ class _Span:
 def lines(report: Report, screen: Screen, header: bool = True) -> Iterator[str]:
     """The whole report."""
     text = _ReportText(report, screen, header)
-    for part in (text.head, text.sizes, text.preemptions, text.parties, text.over_time):
+    for part in (
+        text.head,
+        text.sizes,
+        text.preemptions,
+        text.fair_share,
+        text.parties,
+        text.over_time,
+    ):
         if part_lines := list(part()):
             yield from part_lines
             yield ""
@@ -96,6 +105,28 @@ class _ReportText:
         yield from self.table(PAIR_COLUMNS, found.by_user[:MOST_SHOWN])
         yield ""
         yield from self.table(JOB_COLUMNS, found.most_preempted[:MOST_SHOWN])
+
+    def fair_share(self) -> Iterator[str]:
+        found = self.report.fair_share
+        if found is None or not found.all.jobs:
+            return
+        yield from self.title("Against a fair share")
+        yield from self.prose(
+            f"Completion times in multiples of those if all jobs had shared {found.gpus:,} GPUs "
+            f"evenly at all times, and how many jobs took more than {PAYS_ABOVE:g} times as long."
+        )
+        for name, rows in (
+            ("GPUS", (found.all, *found.by_gpus)),
+            ("USER", found.users[:MOST_SHOWN]),
+            ("ACCOUNT", found.accounts[:MOST_SHOWN]),
+        ):
+            name_column: Column[FairFigures] = Column(name, lambda row: _whose(row.name), least=8)
+            yield ""
+            yield from self.table((name_column, *FAIR_COLUMNS), rows)
+        if bound := self.report.at_bound:
+            jobs = (f"{printable(one.job_id)} of {_whose(one.user)}" for one in bound)
+            yield ""
+            yield from self.prose(f"At or near policy.max_slowdown now: {listed(tuple(jobs))}.")
 
     def parties(self) -> Iterator[str]:
         report = self.report
@@ -371,6 +402,14 @@ PARTY_COLUMNS: tuple[Column[PartyFigures], ...] = (
     Column("MOVED", lambda row: _moved(row.balance_gpu_s), right=True, look=_balance_look),
 )
 
+
+FAIR_COLUMNS: tuple[Column[FairFigures], ...] = (
+    Column("JOBS", lambda row: f"{row.jobs:,}", right=True),
+    Column("MEDIAN", lambda row: or_dash(row.median, "{:,.2f}".format), right=True),
+    Column("P99", lambda row: or_dash(row.p99, "{:,.2f}".format), right=True, goes=2),
+    Column("MOST", lambda row: or_dash(row.most, "{:,.2f}".format), right=True),
+    Column(f"ABOVE {PAYS_ABOVE:g}", lambda row: f"{row.above_twice:,}", right=True, goes=1),
+)
 
 SPAN_COLUMNS: tuple[Column[_Span], ...] = (
     Column("FROM", lambda row: moment(row.since_s), least=12),

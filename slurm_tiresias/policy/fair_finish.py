@@ -31,7 +31,8 @@ def fair_ends_s(jobs: Sequence[SharedJob], gpus: int) -> list[float]:
     Parameters
     ----------
     jobs
-        In any order; a job wider than the cluster runs on all of it at most.
+        In any order; a job wider than the cluster runs on all of it at most, and one of infinite
+        length never ends.
     gpus
         GPUs of the cluster, at least 1.
 
@@ -48,9 +49,10 @@ def fair_ends_s(jobs: Sequence[SharedJob], gpus: int) -> list[float]:
         shares.expect(str(number), job.duration_s)
     shares.advance(math.inf)
     for number, job in enumerate(jobs):
-        end_s = shares.reached_s(str(number), job.duration_s)
-        assert end_s is not None
-        ends_s[number] = end_s
+        if job.duration_s < math.inf:
+            end_s = shares.reached_s(str(number), job.duration_s)
+            assert end_s is not None
+            ends_s[number] = end_s
     return ends_s
 
 

@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from slurm_tiresias.plotting.curves import POINTS, Curve, course
+from slurm_tiresias.report.fair_share import AtBound, FairShare, against_fair_share
 from slurm_tiresias.report.moved import VacatedGpus, moved_gpu_s
 from slurm_tiresias.report.sizes import WIDTHS, width_title
 from slurm_tiresias.simulator.report import BINS, SHORT_S, SMALL_GPUS, mean, median, percentile
@@ -254,6 +255,10 @@ class Report:
     events: Mapping[str, int]
     pruned_before_s: float
     """Some jobs that ended before this time may have been pruned; 0.0 if none."""
+    fair_share: FairShare | None = None
+    """None if the number of GPUs is not known, or not all jobs are shown."""
+    at_bound: tuple[AtBound, ...] = ()
+    """The jobs at or near the bound on their slowdown now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +272,11 @@ class Drawn:
 
 
 def made(
-    period: Period, filters: Filters, cluster: str = "", gpus_now: int | None = None
+    period: Period,
+    filters: Filters,
+    cluster: str = "",
+    gpus_now: int | None = None,
+    at_bound: tuple[AtBound, ...] = (),
 ) -> tuple[Report, Drawn]:
     """Return the report of a period, and the data for its pictures.
 
@@ -280,8 +289,9 @@ def made(
     all_jobs = _frame("jobs", period.jobs)
     runs = _frame("runs", period.runs)
     preemptions = _frame("preemptions", period.preemptions)
-    jobs = _with_runs(all_jobs[_selected(all_jobs, filters)], runs, period)
-    jobs = jobs.assign(earlier=jobs["first_s"] < began_s)
+    every = _with_runs(all_jobs, runs, period)
+    every = every.assign(earlier=every["first_s"] < began_s)
+    jobs = every[_selected(every, filters)]
     runs = runs[runs["job_id"].isin(jobs["job_id"])]
     completed = _completed(jobs, period)
     preemptions = _with_both_sides(preemptions, all_jobs, jobs, period)
@@ -322,6 +332,11 @@ def made(
         ),
         events=dict(sorted(period.events.items())),
         pruned_before_s=period.pruned_before_s,
+        # Of others' jobs nothing is known, so neither is what a fair share would have been.
+        fair_share=against_fair_share(every, completed, gpus_now)
+        if gpus_now and not period.only_of
+        else None,
+        at_bound=at_bound,
     )
     kinds = _by_kind(completed).items()
     return found, Drawn(

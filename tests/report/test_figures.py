@@ -430,3 +430,44 @@ def test_a_job_that_starts_in_the_second_of_the_first_look_counts(path: Path) ->
     remember(path, [job("1", ".####|")])
     jobs = reported(path, 0, 20)[0].jobs
     assert (jobs.completed, jobs.earlier) == (1, 0)
+
+
+def test_completion_times_are_compared_with_a_fair_share_by_size_user_and_account(
+    path: Path,
+) -> None:
+    remember(
+        path,
+        [
+            # On 4 GPUs; job 1 passes job 2, which would have had half of them meanwhile.
+            #         0         1
+            #         01234567890123456789
+            job("1", "####|", gpus=4, user="alice", account="lab"),
+            job("2", "....####|", gpus=4, user="bob", account="lab"),
+            job("3", "            ##|", gpus=1, user="carol", account="class"),
+        ],
+        [],
+    )
+    report, _ = reported(path, 0, 20, gpus_now=4)
+    found = report.fair_share
+    assert found is not None and found.gpus == 4
+    # Both would have ended after 8 steps.
+    assert [one.name for one in found.users] == ["bob", "carol", "alice"]
+    assert [one.median for one in found.users] == pytest.approx([1.0, 1.0, 0.5])
+    assert [(one.name, one.jobs) for one in found.by_gpus] == [("1", 1), ("2 to 4", 2)]
+    assert [one.most for one in found.by_gpus] == pytest.approx([1.0, 1.0])
+    assert {one.name: one.jobs for one in found.accounts} == {"lab": 2, "class": 1}
+    text = "\n".join(report_text.lines(report, Screen(80, False, True)))
+    assert "Against a fair share" in text
+
+
+def test_jobs_that_took_more_than_twice_their_fair_share_are_counted(path: Path) -> None:
+    remember(path, [job("1", ".........#|", gpus=1, user="ann")], [])
+    report, _ = reported(path, 0, 20, gpus_now=4)
+    assert report.fair_share is not None
+    assert (report.fair_share.all.above_twice, report.fair_share.all.most) == (1, 10.0)
+
+
+def test_who_sees_only_their_own_jobs_is_told_nothing_of_fair_shares(path: Path) -> None:
+    three(path)
+    report, _ = made(period_of(path, 0, 20, "alice"), Filters(), gpus_now=8)
+    assert report.fair_share is None

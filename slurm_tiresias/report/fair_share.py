@@ -1,0 +1,109 @@
+"""How long jobs took against a fair share of the GPUs, by size, user and account."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from slurm_tiresias.policy.fair_finish import SharedJob, fair_ends_s
+from slurm_tiresias.report.sizes import WIDTHS, width_title
+from slurm_tiresias.simulator.report import PAYS_ABOVE, median, percentile
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    Frame: TypeAlias = "pd.DataFrame"
+
+SHORTEST_S = 10.0
+"""The shortest completion time with a fair share that is compared with."""
+
+
+@dataclass(frozen=True, slots=True)
+class FairFigures:
+    """Completion times of some jobs in multiples of those with a fair share."""
+
+    name: str
+    """A size, a user or an account: the latter two are untrusted, and empty if unknown."""
+    jobs: int
+    median: float | None
+    p99: float | None
+    most: float | None
+    above_twice: int
+    """How many jobs took more than ``PAYS_ABOVE`` times as long."""
+
+
+@dataclass(frozen=True, slots=True)
+class AtBound:
+    """A job at or near the bound on its slowdown (``policy.max_slowdown``) now."""
+
+    job_id: str
+    user: str
+    must_run_by_s: float | None
+    """When it must run at the latest; None if it runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class FairShare:
+    """All jobs that ended in the period, against a fair share (``policy.fair_finish``)."""
+
+    gpus: int
+    all: FairFigures
+    by_gpus: tuple[FairFigures, ...]
+    users: tuple[FairFigures, ...]
+    """Those whose jobs took longest first, by the 99th percentile."""
+    accounts: tuple[FairFigures, ...]
+
+
+def against_fair_share(jobs: Frame, completed: Frame, gpus: int) -> FairShare:
+    """Compare the completed jobs with a fair share of so many GPUs among all jobs.
+
+    ``jobs`` are all of the period; those that have not ended share until its end.
+    """
+    ran = jobs[jobs["runs"] > 0]
+    ends_s = fair_ends_s(
+        [
+            SharedJob(submitted_s, max(1, int(width)), ran_s if end_s == end_s else math.inf)
+            for submitted_s, width, ran_s, end_s in zip(
+                ran["submitted_s"], ran["gpus"], ran["ran_s"], ran["end_s"], strict=True
+            )
+        ],
+        gpus,
+    )
+    fair_jct_s = dict(zip(ran["job_id"], np.array(ends_s) - ran["submitted_s"], strict=True))
+    fair_s = completed["job_id"].map(fair_jct_s).clip(lower=SHORTEST_S)
+    completed = completed.assign(over_fair=completed["jct_s"].clip(lower=SHORTEST_S) / fair_s)
+    return FairShare(
+        gpus,
+        _figures("all", completed),
+        tuple(
+            _figures(width_title(low, high), part)
+            for low, high in WIDTHS
+            if len(part := completed[completed["gpus"].between(low, high or math.inf)])
+        ),
+        _worst_first(_figures(str(name), part) for name, part in completed.groupby("user")),
+        _worst_first(_figures(str(name), part) for name, part in completed.groupby("account")),
+    )
+
+
+def _figures(name: str, completed: Frame) -> FairFigures:
+    ratios = completed["over_fair"].to_numpy(dtype=np.float64)
+
+    def of(measure: Callable[[np.typing.NDArray[np.float64]], float]) -> float | None:
+        return measure(ratios) if ratios.size else None
+
+    return FairFigures(
+        name,
+        len(ratios),
+        of(median),
+        of(lambda values: percentile(values, 99)),
+        of(lambda values: float(values.max())),
+        int((ratios > PAYS_ABOVE).sum()),
+    )
+
+
+def _worst_first(parties: Iterable[FairFigures]) -> tuple[FairFigures, ...]:
+    return tuple(sorted(parties, key=lambda one: (-(one.p99 or 0.0), one.name)))
