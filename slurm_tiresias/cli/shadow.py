@@ -19,7 +19,7 @@ from slurm_tiresias.cli.text import NOTHING, count, duration, moment, or_dash, p
 from slurm_tiresias.cli.times import slurm_time
 from slurm_tiresias.config import Config
 from slurm_tiresias.errors import NotRunningError, TiresiasError
-from slurm_tiresias.report.sizes import WIDTHS, width_title
+from slurm_tiresias.simulator.sizes import WIDTHS, width_title
 from slurm_tiresias.status.shadow_comparison import SHADOW, Disturbed, Shadowed, Sooner, shadowed
 from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.terms import newest_ledger

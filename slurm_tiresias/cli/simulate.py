@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,7 @@ from slurm_tiresias.simulator.report import (
 )
 from slurm_tiresias.simulator.reports import ReportModel
 from slurm_tiresias.simulator.saves import SaveModel
+from slurm_tiresias.simulator.who_pays import BY, who_pays
 from slurm_tiresias.simulator.workload import Workload
 
 DEPLOYED = defaults_of(Base(Config(), None))
@@ -172,6 +173,13 @@ class Outputs:
     "asked to, every so many minutes, or never; and of how many percent it is known when they "
     "save (all). Default: all when asked to, so that preemption loses no work.",
 )
+@click.option(
+    "--who-pays",
+    "by",
+    type=click.Choice(tuple(BY)),
+    help="Show besides whose jobs take how long against a fair share, and against stock Slurm "
+    "where --policy has it too.",
+)
 @json_option
 @click.option("--csv", "csv_file", type=FilePath, metavar="FILE", help="A line for each job.")
 @click.option("--html", "html_file", type=FilePath, metavar="FILE", help="A page with plots.")
@@ -184,6 +192,7 @@ def simulate(
     reports: ReportModel | None,
     limits: str | None,
     saves: SaveModel | None,
+    by: str | None,
     as_json: bool,
     csv_file: Path | None,
     html_file: Path | None,
@@ -220,7 +229,7 @@ def simulate(
         outputs.write(report)
     finally:
         # Even if the files cannot be written, the results are shown.
-        _show(report, as_json)
+        _show(report, by, as_json)
 
 
 def _compare(
@@ -258,9 +267,16 @@ def _result(workload: Workload, policy: str, setup: run.Setup) -> Result:
     return Result(policy, outcomes, figures(outcomes, setup.cluster.gpus))
 
 
-def _show(report: Report, as_json: bool) -> None:
+def _show(report: Report, by: str | None, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps(records(report), indent=2, allow_nan=False))
+        found = records(report)
+        for record, result in zip(found, report.results, strict=True):
+            record["who_pays"] = {
+                each: [asdict(group) for group in who_pays(report, result, each)] for each in BY
+            }
+        click.echo(json.dumps(found, indent=2, allow_nan=False))
         return
     screen = stdout()
     screen.show(simulate_text.lines(report, screen))
+    if by is not None:
+        screen.show(simulate_text.who_pays_lines(report, by, screen))

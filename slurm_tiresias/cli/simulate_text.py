@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from slurm_tiresias.cli.screen import Column, Screen
-from slurm_tiresias.cli.text import duration, or_dash, printable
+from slurm_tiresias.cli.text import NOTHING, duration, or_dash, printable
 from slurm_tiresias.gpu_hours import hours
 from slurm_tiresias.simulator.report import (
     PAYS_ABOVE,
@@ -19,8 +19,10 @@ from slurm_tiresias.simulator.report import (
     Result,
     ratio,
 )
+from slurm_tiresias.simulator.who_pays import Group, Multiples, who_pays
 
 LABEL_CELLS = 11
+MOST_SHOWN = 20
 MULTIPLE = "{:.2f}".format
 
 
@@ -137,6 +139,40 @@ def lines(report: Report, screen: Screen) -> Iterator[str]:
         indent="",
     )
     yield from screen.table((*COST, AGAIN) if saves else COST, rows)
+
+
+def who_pays_lines(report: Report, by: str, screen: Screen) -> Iterator[str]:
+    """Yield the table of who pays under the reference policy."""
+    groups = who_pays(report, report.reference, by)[:MOST_SHOWN]
+    yield ""
+    yield from screen.prose(
+        f"Who pays under {report.reference.policy}: completion times in multiples of those with a "
+        f"fair share (F) and under stock Slurm (S), and how many jobs take more than "
+        f"{PAYS_ABOVE:g} times as long.",
+        indent="",
+    )
+    columns = [
+        Column(by.upper(), lambda row: printable(row.name) or NOTHING, least=8),
+        Column("JOBS", lambda row: f"{row.jobs:,}", right=True),
+        *_multiples("F", lambda row: row.over_fair_share),
+    ]
+    if any(group.over_stock for group in groups):
+        columns += _multiples("S", lambda row: row.over_stock)
+    yield from screen.table(columns, groups)
+
+
+def _multiples(of: str, found: Callable[[Group], Multiples | None]) -> Sequence[Column[Group]]:
+    def column(title: str, value: Callable[[Multiples], str], goes: int) -> Column[Group]:
+        return Column(
+            f"{title} {of}", lambda row: or_dash(found(row), value), right=True, goes=goes
+        )
+
+    return (
+        column("MEDIAN", lambda times: f"{times.median:,.2f}", 3),
+        column("P99", lambda times: f"{times.p99:,.2f}", 2),
+        column("MOST", lambda times: f"{times.most:,.2f}", 4),
+        column(f"ABOVE {PAYS_ABOVE:g}", lambda times: f"{times.above_twice:,}", 1),
+    )
 
 
 def _head(report: Report, screen: Screen) -> Iterator[str]:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from slurm_tiresias.policy.fair_finish import SharedJob, fair_ends_s
-from slurm_tiresias.report.sizes import WIDTHS, width_title
 from slurm_tiresias.simulator.report import PAYS_ABOVE, median, percentile
+from slurm_tiresias.simulator.sizes import WIDTHS, width_title
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from slurm_tiresias.plotting.curves import POINTS, Curve, course
 from slurm_tiresias.report.fair_share import AtBound, FairShare, against_fair_share
 from slurm_tiresias.report.moved import VacatedGpus, moved_gpu_s
-from slurm_tiresias.report.sizes import WIDTHS, width_title
 from slurm_tiresias.simulator.report import BINS, SHORT_S, SMALL_GPUS, mean, median, percentile
+from slurm_tiresias.simulator.sizes import WIDTHS, width_title
 from slurm_tiresias.status.report_query import Period
 from slurm_tiresias.store.ledger import PERIOD
 from slurm_tiresias.store.records import LOST_PARTS, UNKNOWN, CostSource

@@ -662,3 +662,20 @@ def test_reports_that_are_no_share_are_one_clear_line(
 ) -> None:
     result = live_site.run(*arguments(trace, f"--reports={reports}"))
     assert "is no share of the jobs. Write SHARE" in error_of(result)
+
+
+def test_the_bound_on_the_slowdown_is_shown_with_what_it_costs(live_site: Site) -> None:
+    bound = ("simulate", "--max-slowdown", "2", "--policy", "tiresias-l")
+    shown = live_site.run(*bound, "--who-pays", "gpus").stdout
+    assert re.search(r"^tiresias-l, unbounded .*%$", shown, re.MULTILINE)
+    assert "Bound: policy.max_slowdown, 2." in shown and "ABOVE BOUND" in shown
+    assert "Who pays under tiresias-l" in shown
+    bounded, unbounded = records(live_site, *bound)
+    assert bounded["over_fair_share"]["above_bound"] is not None
+    assert bounded["who_pays"].keys() == {"gpus", "user", "account"}
+    assert unbounded["policy"] == "tiresias-l, unbounded"
+
+
+def test_a_bound_that_leaves_no_room_is_refused(live_site: Site) -> None:
+    result = live_site.run("simulate", "--max-slowdown", "1.1")
+    assert "leaves no room" in error_of(result)

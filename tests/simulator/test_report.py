@@ -71,7 +71,8 @@ def report(
             Result(name, found, figures(found, sim_cluster.gpus)) for name, found in results
         ),
         fair_jct_s=fair_jct_s(
-            [each.job for _, found in results for each in found], sim_cluster.gpus
+            list({each.job.job_id: each.job for _, found in results for each in found}.values()),
+            sim_cluster.gpus,
         ),
     )
 
