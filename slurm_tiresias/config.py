@@ -180,6 +180,13 @@ class PreemptionConfig:
         unit="seconds",
         minimum=0,
     )
+    drilled_min_run_s: float = setting(
+        0.0,
+        "The same for programs (a user's jobs of one name) that have passed tiresias-slurm drill "
+        "in the last 90 days and have not lost all the work of a run since. 0: as for all others.",
+        unit="seconds",
+        minimum=0,
+    )
     min_run_growth: float = setting(
         2.0,
         "Each preemption makes the minimum run time of a job so many times as long, up to "
@@ -483,6 +490,7 @@ def parse(tables: Mapping[str, Any], source: str = "the configuration") -> Confi
     config = _parse_table(Config, tables, source, _parse_section)
     _check_thresholds(config.policy.thresholds_gpu_s)
     _check_slowdown(config.policy.max_slowdown)
+    _check_drilled(config.preemption)
     _check_signal(config.preemption)
     _check_places(config)
     _check_listen(config.http.listen)
@@ -606,6 +614,15 @@ def _check_slowdown(times: float) -> None:
         raise ConfigError(
             f"policy.max_slowdown = {times:g} leaves no room: a job could hardly ever wait",
             f"Write at least {LEAST_SLOWDOWN:g}, or 0 for no bound",
+        )
+
+
+def _check_drilled(preemption: PreemptionConfig) -> None:
+    if preemption.drilled_min_run_s > preemption.min_run_s:
+        raise ConfigError(
+            f"preemption.drilled_min_run_s = {preemption.drilled_min_run_s:g} is longer than "
+            f"preemption.min_run_s = {preemption.min_run_s:g}",
+            "Write less than that: it is for programs that may be preempted sooner",
         )
 
 

@@ -388,6 +388,8 @@ class Learned(NamedTuple):
     """How many of its last runs in a row kept nothing: the next began no further than before."""
     redoing_until_s: float | None = None
     """Until then at the latest its run counts as doing lost work again; None if it does not."""
+    drilled: bool = False
+    """Whether its program has passed a drill, and has not lost all its work since."""
 
 
 NOTHING_LEARNED = Learned()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from rich.console import Console
 from slurm_tiresias.cli.options import config_option, config_path, json_option
 from slurm_tiresias.cli.screen import Screen, show_or_json
 from slurm_tiresias.cli.text import count, listed, printable, shorten
-from slurm_tiresias.config import PreemptionConfig, load
+from slurm_tiresias.config import Config, load
+from slurm_tiresias.controller.drilled import say_how_it_ended
 from slurm_tiresias.drill.judge import Outcome, Verdict, judge_all, short_command, signal_name
 from slurm_tiresias.drill.observed import Disposition, Drill, Kind, Process, Run, Trial
 from slurm_tiresias.drill.rehearsal import (
@@ -24,7 +26,7 @@ from slurm_tiresias.drill.rehearsal import (
     rehearse,
     stoppable,
 )
-from slurm_tiresias.errors import ConfigError, UsageError
+from slurm_tiresias.errors import ConfigError, RefusedError, UsageError
 from slurm_tiresias.progress.saving import ASK_SIGNAL
 
 SCHEMA = 1
@@ -101,7 +103,7 @@ def drill(
     17 the job, or a part of the drill, could not be rehearsed.
     """
     options, script = divided(words)
-    site = _site()
+    config = _config()
     plan = Plan(
         (*options, *one_task(options, script[0])),
         script,
@@ -113,15 +115,42 @@ def drill(
     context = click.get_current_context()
     with stoppable(), _progress() as say:
         try:
-            seen = rehearse(plan, site, say)
+            seen = rehearse(plan, config.preemption, say)
         except StoppedError as stopped:
             say("stopped; the job is cancelled and nothing is left behind")
             context.exit(128 + stopped.number)
     verdicts = judge_all(seen)
+    noted = _note(seen, verdicts, config)
     show_or_json(
-        as_json, lambda: as_object(seen, verdicts), lambda screen: report(seen, verdicts, screen)
+        as_json,
+        lambda: {**as_object(seen, verdicts), "noted": noted},
+        lambda screen: chain(report(seen, verdicts, screen), _noted(noted, config, screen)),
     )
     context.exit(exit_code(verdicts))
+
+
+def _note(seen: Drill, verdicts: Sequence[Verdict], config: Config) -> bool:
+    """Tell the controller that the program passed all trials, or failed one, where that counts for
+    its later jobs; whether it has noted a pass."""
+    code = exit_code(verdicts)
+    passed = code == 0 and {verdict.kind for verdict in verdicts} == set(Kind)
+    if config.preemption.drilled_min_run_s <= 0 or not (passed or code == FAILED):
+        return False
+    try:
+        noted = say_how_it_ended(Path(config.controller.state_dir), seen.job_id, passed=passed)
+    except RefusedError:
+        return False
+    return noted and passed
+
+
+def _noted(noted: bool, config: Config, screen: Screen) -> Iterator[str]:
+    if noted:
+        yield from screen.prose(
+            "The controller knows: your jobs of this name may be preempted "
+            f"{config.preemption.drilled_min_run_s:g} s after each start "
+            "(preemption.drilled_min_run_s).",
+            indent="",
+        )
 
 
 def exit_code(verdicts: Sequence[Verdict]) -> int:
@@ -163,14 +192,14 @@ def one_task(options: Sequence[str], script: str) -> tuple[str, ...]:
     return ()
 
 
-def _site() -> PreemptionConfig:
-    """Return the site's signal and grace; the defaults where there is no configuration here."""
+def _config() -> Config:
+    """Return the site's configuration; the defaults where there is none here."""
     try:
-        return load(config_path()).preemption
+        return load(config_path())
     except ConfigError:
         if config_path().exists():
             raise
-        return PreemptionConfig()
+        return Config()
 
 
 @contextmanager

@@ -521,6 +521,7 @@ def _preemptions(case: Case) -> Iterator[str]:
         if job.progress and job.progress.source == ProgressSource.REPORTS.value:
             yield "It leaves as soon as it reports that it has."
     yield from progress_text.longer_runs(job)
+    yield from progress_text.shorter_runs(job)
     yield from _past_preemptions(case)
 
 

@@ -65,6 +65,16 @@ def longer_runs(job: PublishedJob) -> Iterator[str]:
         )
 
 
+def shorter_runs(job: PublishedJob) -> Iterator[str]:
+    """Yield why a job may be preempted sooner than others."""
+    if job.drilled:
+        yield (
+            f"Jobs of {printable(job.user)} named {printable(job.name)} have passed a drill, so it "
+            f"may be preempted {duration(job.min_run_s)} after each start "
+            "(preemption.drilled_min_run_s)."
+        )
+
+
 def sentences(job: PublishedJob, now_s: float) -> Iterator[str]:
     """Yield how far a job is, what it needs still, and from where it would go on."""
     progress = job.progress

@@ -13,6 +13,7 @@ from slurm_tiresias.controller.act import Actor, WriteSummary
 from slurm_tiresias.controller.bounds import Bounds
 from slurm_tiresias.controller.claims import Claims
 from slurm_tiresias.controller.crash import culprits
+from slurm_tiresias.controller.drilled import DrilledPrograms
 from slurm_tiresias.controller.guards import Guards
 from slurm_tiresias.controller.job_store import CycleStats, JobStore
 from slurm_tiresias.controller.manage import missing_partitions, no_such_partitions
@@ -103,11 +104,13 @@ class Cycles:
         left_alone: Mapping[str, str] = NONE_LEFT_ALONE,
         progress: ProgressFolder | None = None,
         meanwhile: Callable[[], None] = lambda: None,
+        drilled: DrilledPrograms | None = None,
     ) -> None:
         """Prepare cycles.
 
         ``left_alone`` maps jobs that must not be managed to the reason. ``progress`` is where nodes
         tell how far jobs are. ``meanwhile`` is called repeatedly where a cycle may take long.
+        ``drilled`` knows the programs that have passed a drill, where these have other guards.
         """
         self._left_alone = left_alone
         self.seen: Observation | None = None
@@ -124,7 +127,8 @@ class Cycles:
         self._claims = None
         if REPORTS in config.policy.estimates:
             self._claims = Claims(self.job_store, self.progress, config.policy.report_every_s)
-        self._guards = Guards(self.job_store, self.progress, self.costs.costs_of)
+        self._drilled = drilled
+        self._guards = Guards(self.job_store, self.progress, self.costs.costs_of, drilled or ())
         self._reconciler = Reconciler(self.job_store, slurm)
         self._snapshots = SnapshotBuilder(
             self.job_store,
@@ -240,6 +244,8 @@ class Cycles:
         self.costs.follow(seen)
         if self._claims:
             self._claims.take(seen)
+        if self._drilled:
+            self._drilled.follow(seen.at_s)
         self._guards.take(seen)
         self.job_store.commit()
         self._profiler.learn(seen, self.job_store.ran_s)

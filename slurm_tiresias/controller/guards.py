@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import replace
 from typing import Final
 
@@ -31,7 +31,15 @@ CostsOf = Callable[[str, str], ProgramCosts | None]
 class Guards:
     """Follows from cycle to cycle what is learned of each managed job."""
 
-    def __init__(self, job_store: JobStore, progress: ProgressTracker, costs_of: CostsOf) -> None:
+    def __init__(
+        self,
+        job_store: JobStore,
+        progress: ProgressTracker,
+        costs_of: CostsOf,
+        drilled: Container[tuple[str, str]] = (),
+    ) -> None:
+        """``drilled`` has the users and job names of programs that have passed a drill."""
+        self._drilled = drilled
         self._job_store = job_store
         self._progress = progress
         self._costs_of = costs_of
@@ -56,8 +64,11 @@ class Guards:
             until_s = (
                 self._redoing_until_s(job, account, seen.at_s) if account.preemptions else None
             )
-            if program_lost or stuck or until_s is not None:
-                self._learned[job.key] = Learned(program_lost, stuck, until_s)
+            # Losing all its work contradicts what a drill has shown.
+            drilled = not program_lost and not stuck
+            drilled = drilled and (account.user, account.name) in self._drilled
+            if program_lost or stuck or drilled or until_s is not None:
+                self._learned[job.key] = Learned(program_lost, stuck, until_s, drilled)
             if stuck >= STUCK_RUNS:
                 self._tell(job, stuck, seen.at_s)
         self._told = {key: run for key, run in self._told.items() if key in self._learned}

@@ -413,4 +413,5 @@ def _job(
         min_run_s=protected_for_s(job.preemptions, site, job.learned) if job.managed else 0.0,
         stuck_runs=job.learned.stuck_runs,
         program_lost=job.learned.program_lost,
+        drilled=job.learned.drilled and site.drilled_min_run_s > 0,
     )

@@ -31,6 +31,7 @@ from slurm_tiresias.controller.cycle import (
     Cycles,
     collect_seldom,
 )
+from slurm_tiresias.controller.drilled import DrilledPrograms
 from slurm_tiresias.controller.driver import driver
 from slurm_tiresias.controller.instruments import Instruments, instruments
 from slurm_tiresias.controller.manage import missing_partitions, no_such_partitions
@@ -217,6 +218,9 @@ class Controller:
         """By error, the job that was being processed when it was first raised."""
         self._reports: dict[str, Path] = {}
         self._progress = ProgressFolder(config.profiler.collect_dir)
+        self._drilled: DrilledPrograms | None = None
+        if config.preemption.drilled_min_run_s > 0:
+            self._drilled = DrilledPrograms(ledger)
         self._cycles = self._begun_anew()
         self._next_s = self._last_s = self._acted_here_s = time.monotonic()
         self._look_again_s = LOOK_AGAIN_S[0]
@@ -234,6 +238,7 @@ class Controller:
             report_service(state_dir, ledger.path, private=cluster.jobs_are_private),
             metrics_service(state_dir, instruments.metrics),
             *([self._views.service] if self._views else []),
+            *([self._drilled.service(state_dir)] if self._drilled else []),
         ]
         self._profiles_copy = ProfilesCopy(
             newest_profiles(state_dir), state_dir, private=cluster.jobs_are_private
@@ -361,6 +366,7 @@ class Controller:
             left_alone=self._left_alone,
             progress=self._progress,
             meanwhile=self._sign_of_life,
+            drilled=self._drilled,
         )
 
     def _crashed(self, error: Exception) -> None:

@@ -54,11 +54,15 @@ def protected_for_s(
     ``preemptions`` counts the earlier preemptions of the job; those in a row by which its program
     lost all its work count like its own. The time grows so that a job that is preempted repeatedly,
     by chance or on purpose, gets runs long enough to save a checkpoint. For a job that has kept
-    nothing of its last runs it grows without a bound, so that it ends some day.
+    nothing of its last runs it grows without a bound, so that it ends some day. It may begin lower
+    for a program that has passed a drill (``preemption.drilled_min_run_s``).
     """
+    first_s = config.min_run_s
+    if learned.drilled and config.drilled_min_run_s > 0:
+        first_s = config.drilled_min_run_s
     times = min(max(preemptions, learned.program_lost), MOST_DOUBLINGS)
     most_s = math.inf if learned.stuck_runs >= STUCK_RUNS else config.max_min_run_s
-    return max(config.min_run_s, min(config.min_run_s * config.min_run_growth**times, most_s))
+    return max(first_s, min(first_s * config.min_run_growth**times, most_s))
 
 
 def before_save(at_stake: WorkAtStake | None, config: Config) -> tuple[Protected, ...]:

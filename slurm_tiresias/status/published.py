@@ -198,6 +198,8 @@ class PublishedJob:
     """How many of its last runs in a row kept nothing; ``model.STUCK_RUNS`` are cause for alarm."""
     program_lost: int = 0
     """How many of the last preemptions of its user's jobs of its name in a row lost all work."""
+    drilled: bool = False
+    """Whether it may be preempted sooner than others, as its program has passed a drill."""
     estimate: PublishedEstimate | None = None
     """What it still needs; None if nothing tells, so that it is ranked by attained service."""
     bound: PublishedBound | None = None

@@ -38,6 +38,7 @@ from slurm_tiresias.store.records import (
     UNKNOWN,
     CompletedJob,
     CostSource,
+    DrilledProgram,
     EventRecord,
     LostTotals,
     PreemptionCost,
@@ -417,6 +418,18 @@ class Ledger:
         with _explained(self._path):
             owners = {row[0]: row[1:] for row in self._database.execute(query, (keys,))}
         return [(*owners[cost.key], cost) for cost in costs if cost.key in owners]
+
+    def drilled(self) -> list[DrilledProgram]:
+        """Return the programs that passed a drill, the latest last."""
+        return list(self._read(DrilledProgram, "SELECT * FROM drilled ORDER BY at_s"))
+
+    def save_drilled(
+        self, records: Iterable[DrilledProgram], gone: Iterable[tuple[str, str]]
+    ) -> None:
+        """Keep programs that passed a drill, and drop others, by user and name."""
+        self._upsert("drilled", DrilledProgram, records)
+        with _explained(self._path):
+            self._database.executemany("DELETE FROM drilled WHERE user = ? AND name = ?", gone)
 
     def add_preemptions(self, records: Iterable[PreemptionRecord]) -> None:
         self._upsert("preemptions", PreemptionRecord, records)

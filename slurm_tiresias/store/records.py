@@ -168,6 +168,15 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
+class DrilledProgram:
+    """A program (a user's jobs of one name) that passed a drill. Its name is untrusted."""
+
+    user: str
+    name: str
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Pruned:
     """The number of rows that were removed, or would be."""
 

@@ -12,6 +12,7 @@ from slurm_tiresias.lifecycle.nomination import Nomination, NominationState
 from slurm_tiresias.lifecycle.preemption import Preemption, PreemptionState
 from slurm_tiresias.model import JobAccount
 from slurm_tiresias.store.records import (
+    DrilledProgram,
     EventRecord,
     PreemptionCost,
     PreemptionRecord,
@@ -20,13 +21,13 @@ from slurm_tiresias.store.records import (
     Sample,
 )
 
-SCHEMA_VERSION = 10
+SCHEMA_VERSION = 11
 """2 added users and names of jobs, 3 accounts, 4 partitions and a table of preemptions; earlier
 rows lack these. 5 added indexes and samples of pruned jobs. 6 moved nominations and preemptions
 under way from columns of jobs to tables. 7 added starts in vain and refused node lists. 8 added
 what runs reported of their progress, 9 what that promises, and time limits. 10 added which
 victims were asked to save, how long runs were protected as they did lost work again, and what
-preemptions cost."""
+preemptions cost. 11 added programs that passed a drill."""
 
 STATES: Mapping[str, type[enum.StrEnum]] = {
     "NominationState": NominationState,
@@ -43,6 +44,7 @@ TABLES: Mapping[str, type[Any]] = {
     "samples": Sample,
     "nominations": Nomination,
     "preemptions_under_way": Preemption,
+    "drilled": DrilledProgram,
 }
 
 OLDEST_TABLES = {"facts", "jobs", "incarnations", "events"}
@@ -66,6 +68,7 @@ def create_tables(database: sqlite3.Connection) -> None:
     _add_indexes_and_samples(database)
     _add_progress(database)
     _create_costs(database)
+    _create_drilled(database)
     version = ("schema_version", str(SCHEMA_VERSION))
     database.execute("INSERT INTO facts VALUES (?, ?)", version)
 
@@ -199,6 +202,11 @@ def _create_costs(database: sqlite3.Connection) -> None:
     database.execute("CREATE INDEX cost_at ON preemption_costs (at_s)")
 
 
+def _create_drilled(database: sqlite3.Connection) -> None:
+    columns = _columns(DrilledProgram)
+    database.execute(f"CREATE TABLE drilled ({columns}, PRIMARY KEY (user, name))")
+
+
 def _add_saves_and_redone_work(database: sqlite3.Connection) -> None:
     for table, column, default in (
         ("preemptions_under_way", "asked INTEGER", 0),
@@ -217,6 +225,7 @@ MIGRATIONS: Mapping[int, Callable[[sqlite3.Connection], None]] = {
     7: _add_progress,
     8: _add_claims_and_limits,
     9: _add_costs_and_guards,
+    10: _create_drilled,
 }
 """The migration of each older schema to the next."""
 

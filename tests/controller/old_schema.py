@@ -20,11 +20,12 @@ LIFECYCLE_COLUMNS = {
 
 
 def back_to_schema_5(database: sqlite3.Connection) -> None:
-    """Undo what schemas 6 to 10 changed; no start or preemption may be under way."""
+    """Undo what schemas 6 to 11 changed; no start or preemption may be under way."""
     database.execute("DROP TABLE nominations")
     database.execute("DROP TABLE preemptions_under_way")
     database.execute("DROP TABLE run_progress")
     database.execute("DROP TABLE preemption_costs")
+    database.execute("DROP TABLE drilled")
     for column in ("list_refused", "time_limit_s", "claimed_gpu_s", "promised_gpu_s"):
         database.execute(f"ALTER TABLE jobs DROP COLUMN {column}")
     database.execute("ALTER TABLE samples DROP COLUMN time_limit_s")
@@ -34,7 +35,8 @@ def back_to_schema_5(database: sqlite3.Connection) -> None:
 
 
 def back_to_schema_9(database: sqlite3.Connection) -> None:
-    """Undo what schema 10 added: what preemptions cost, and what guards learn."""
+    """Undo what schemas 10 and 11 added: costs of preemptions, what guards learn, and drills."""
+    database.execute("DROP TABLE drilled")
     database.execute("DROP TABLE preemption_costs")
     database.execute("ALTER TABLE preemptions_under_way DROP COLUMN asked")
     database.execute("ALTER TABLE incarnations DROP COLUMN redone_s")

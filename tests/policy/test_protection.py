@@ -36,6 +36,14 @@ def test_preemptions_that_lost_all_work_of_a_program_count_like_the_jobs_own() -
     assert protected_for_s(0, SITE, Learned(program_lost=10**9)) == 3600
 
 
+def test_a_program_that_passed_a_drill_begins_lower_and_grows_alike() -> None:
+    site = PreemptionConfig(min_run_s=120.0, drilled_min_run_s=10.0)
+    drilled = Learned(drilled=True)
+    assert [protected_for_s(n, site, drilled) for n in (0, 1, 2)] == [10, 20, 40]
+    assert protected_for_s(0, site) == 120
+    assert protected_for_s(0, SITE, drilled) == 120, "where the site has no such minimum"
+
+
 def test_beyond_the_longest_it_grows_only_for_jobs_that_keep_nothing() -> None:
     assert protected_for_s(6, SITE, Learned(stuck_runs=1)) == 3600
     assert protected_for_s(6, SITE, Learned(stuck_runs=2)) == 120 * 2**6
