@@ -13,6 +13,7 @@ import pytest
 
 from slurm_tiresias.cli.json_reference import COMMANDS, fields_of, reference_lines
 from slurm_tiresias.status.published import (
+    PublishedBound,
     PublishedEstimate,
     PublishedHold,
     PublishedNode,
@@ -80,7 +81,11 @@ def busy_site(site: Site) -> Site:
     node = PublishedNode("gpu01", 4, True, "mixed", (PublishedHold("40712", 4, 0),))
     standby = PublishedStandby("b", 7, False)
     estimate = PublishedEstimate("reports", 3600.0)
-    telling = (replace(j, progress=progress(370), estimate=estimate) for j in busy_state().jobs)
+    bound = PublishedBound(False, NOW_S + 60, False, None, True)
+    telling = (
+        replace(j, progress=progress(370), estimate=estimate, bound=bound)
+        for j in busy_state().jobs
+    )
     jobs = (*telling, waiting("50_1"), waiting("50_2"))
     more = {"nodes": (node,), "standbys": (standby,), "failed_cycles": {"slurm": 2}}
     site.publish(busy_state(jobs=jobs, **more))

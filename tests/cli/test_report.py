@@ -111,6 +111,22 @@ def test_it_says_how_jobs_of_each_size_fared_and_what_preemption_cost_and_brough
         "JOBID  USER   NAME   PREEMPTED  WAITED  GPU-H GIVEN",
         "    1  alice  train          1  11m40s         0.22",
         "",
+        "Against a fair share",
+        "Completion times in multiples of those if all jobs had shared 256 GPUs evenly at all "
+        "times, and how many jobs took more than 2 times as long.",
+        "",
+        "GPUS    JOBS  MEDIAN   P99  MOST  ABOVE 2",
+        "all        2    1.94  2.12  2.12        1",
+        "2 to 4     2    1.94  2.12  2.12        1",
+        "",
+        "USER   JOBS  MEDIAN   P99  MOST  ABOVE 2",
+        "alice     1    2.12  2.12  2.12        1",
+        "bob       1    1.75  1.75  1.75        0",
+        "",
+        "ACCOUNT  JOBS  MEDIAN   P99  MOST  ABOVE 2",
+        "train       1    2.12  2.12  2.12        1",
+        "class       1    1.75  1.75  1.75        0",
+        "",
         "Who gained and who paid",
         "JCT, queueing and slowdown are means of the jobs that ended. MOVED is what preemption "
         "brought (+) or took (-), in GPU-hours. Jain's index of the users' progress is 0.99: 1 "
