@@ -183,7 +183,8 @@ class PreemptionConfig:
     drilled_min_run_s: float = setting(
         0.0,
         "The same for programs (a user's jobs of one name) that have passed tiresias-slurm drill "
-        "in the last 90 days and have not lost all the work of a run since. 0: as for all others.",
+        "in the last 90 days. A drill that fails ends it; while the last preemption of such a job "
+        "lost all its work it does not count. 0: as for all others.",
         unit="seconds",
         minimum=0,
     )

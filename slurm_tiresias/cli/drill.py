@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -123,33 +123,54 @@ def drill(
     noted = _note(seen, verdicts, config)
     show_or_json(
         as_json,
-        lambda: {**as_object(seen, verdicts), "noted": noted},
-        lambda screen: chain(report(seen, verdicts, screen), _noted(noted, config, screen)),
+        lambda: {**as_object(seen, verdicts), **asdict(noted)},
+        lambda screen: chain(report(seen, verdicts, screen), _in_words(noted, config, screen)),
     )
     context.exit(exit_code(verdicts))
 
 
-def _note(seen: Drill, verdicts: Sequence[Verdict], config: Config) -> bool:
-    """Tell the controller that the program passed all trials, or failed one, where that counts for
-    its later jobs; whether it has noted a pass."""
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """Whether the controller has noted that the program passed all trials; if not, why not.
+
+    The reason is "" where it would count for nothing.
+    """
+
+    noted: bool
+    not_noted_because: str = ""
+
+
+def _note(seen: Drill, verdicts: Sequence[Verdict], config: Config) -> Noted:
+    """Tell the controller whether the program passed all trials, where that counts for later jobs.
+
+    A trial that was left out shows nothing, and one that failed shows enough.
+    """
     code = exit_code(verdicts)
     passed = code == 0 and {verdict.kind for verdict in verdicts} == set(Kind)
     if config.preemption.drilled_min_run_s <= 0 or not (passed or code == FAILED):
-        return False
+        return Noted(noted=False)
     try:
-        noted = say_how_it_ended(Path(config.controller.state_dir), seen.job_id, passed=passed)
-    except RefusedError:
-        return False
-    return noted and passed
+        say_how_it_ended(Path(config.controller.state_dir), seen.job_id, passed=passed)
+    except RefusedError as refused:
+        return Noted(noted=False, not_noted_because=refused.what)
+    except (OSError, ValueError) as error:
+        why = printable(str(getattr(error, "strerror", None) or error))
+        text = f"No controller answers in {config.controller.state_dir} ({why})"
+        return Noted(noted=False, not_noted_because=text)
+    return Noted(noted=passed)
 
 
-def _noted(noted: bool, config: Config, screen: Screen) -> Iterator[str]:
-    if noted:
+def _in_words(noted: Noted, config: Config, screen: Screen) -> Iterator[str]:
+    if noted.noted:
         yield from screen.prose(
-            "The controller knows: your jobs of this name may be preempted "
+            "The controller has noted it: your jobs of this name may be preempted "
             f"{config.preemption.drilled_min_run_s:g} s after each start "
             "(preemption.drilled_min_run_s).",
             indent="",
+        )
+    elif noted.not_noted_because:
+        yield from screen.prose(
+            f"This is not noted for your later jobs. {noted.not_noted_because}.", indent=""
         )
 
 

@@ -1,13 +1,17 @@
 """Programs that have passed a drill, which the site may let run for less before a preemption.
 
-A user's ``tiresias-slurm drill`` says so at a socket. What it says is not checked, and need not be:
-a lie only makes the liar's own jobs easier to preempt.
+A user's ``tiresias-slurm drill`` says so at a socket, by the id of the job that it drilled. Whose
+job that was is looked up; whether it passed is not checked, and need not be: a lie only makes the
+liar's own jobs easier to preempt.
 """
 
 from __future__ import annotations
 
-import queue
 import re
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -28,10 +32,15 @@ DRILLED_FOR_S: Final = 90 * 86_400.0
 MOST_OF_A_USER: Final = 100
 """How many programs of a user are remembered: the latest."""
 
-MOST_WAITING: Final = 256
-"""How much may be said between two cycles."""
+MOST_WAITING: Final = 1024
+MOST_WAITING_OF_A_USER: Final = 16
+"""Of how many programs may be told between two cycles."""
 
-ANSWER_S = 5.0
+LONGEST_S = 2.0
+ANSWER_S = 15.0
+
+Program = tuple[str, str]
+"""A user and a job name."""
 
 _SAID = re.compile(rf"({PASSED}|{FAILED}) ([0-9]{{1,10}}(?:_[0-9]{{1,10}})?)", re.ASCII)
 
@@ -42,64 +51,98 @@ class DrilledPrograms:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._drilled = {(one.user, one.name): one.at_s for one in ledger.drilled()}
-        self._said: queue.Queue[tuple[str, str, str]] = queue.Queue(MOST_WAITING)
-        """The user, what became of a drill, and its job: put by the thread that answers users."""
+        """When each passed, the latest last."""
+        self._lock = threading.Lock()
+        self._said: dict[Program, bool] = {}
+        """Whether each program passed, as users have said since the last cycle. The thread that
+        answers them puts it here, and only cycles write the ledger."""
 
     def __contains__(self, program: object) -> bool:
         return program in self._drilled
 
     def service(self, state_dir: Path) -> Service:
         """Make the service at which drills say how they ended."""
-        return Service(state_dir / SOCKET_NAME, self._take, remedy="Try again in a minute")
+        return Service(state_dir / SOCKET_NAME, self._take, remedy="Drill it again later")
 
     def _take(self, question: Question) -> bytes:
         said = _SAID.fullmatch(question.text)
         if said is None:
             raise RefusedError("That is not how a drill says how it ended", "Use drill")
-        try:
-            self._said.put_nowait((question.peer.name, said[1], said[2]))
-        except queue.Full:
-            raise RefusedError("Too many drills have ended just now", "Try again") from None
+        program = self._program_of(said[2], question)
+        with self._lock:
+            if program not in self._said:
+                of_users = Counter(user for user, _ in self._said)
+                is_full = of_users.total() >= MOST_WAITING
+                if is_full or of_users[program[0]] >= MOST_WAITING_OF_A_USER:
+                    raise RefusedError("Too many drills have ended just now", "Drill it again")
+            self._said[program] = said[1] == PASSED
         return json_codec.dumps({"schema": SCHEMA, "noted": True})
+
+    def _program_of(self, job_id: str, question: Question) -> Program:
+        """Return the program of a user's own job, or of the tasks of an array."""
+        user = question.peer.name
+        with closing(Ledger.to_read(self._ledger.path, question.stop_after(LONGEST_S))) as reader:
+            account = reader.job(job_id) or next(iter(reader.tasks_of(job_id, 1)), None)
+        if account is None or not user or account.user != user:
+            raise RefusedError(
+                f"The controller has managed no job {job_id} of this user", "Drill it again"
+            )
+        return account.user, account.name
 
     def follow(self, now_s: float) -> None:
         """Take in what was said since the last cycle, and forget what is too old."""
+        with self._lock:
+            said = dict(self._said)
+        first_s = next(iter(self._drilled.values()), now_s)
+        if not said and now_s - first_s <= DRILLED_FOR_S:
+            return
         known = {
             program: at_s
             for program, at_s in self._drilled.items()
-            if at_s >= now_s - DRILLED_FOR_S
+            if now_s - at_s <= DRILLED_FOR_S and program not in said
         }
-        for _ in range(self._said.qsize()):
-            user, outcome, key = self._said.get_nowait()
-            account = self._ledger.job(key)
-            if account is None or not user or account.user != user:
-                continue
-            known.pop((user, account.name), None)
-            if outcome == PASSED:
-                # The latest are the last.
-                known[user, account.name] = now_s
-                of_user = [program for program in known if program[0] == user]
-                for program in of_user[:-MOST_OF_A_USER]:
-                    del known[program]
-        if known == self._drilled:
-            return
-        new = [
-            DrilledProgram(user, name, at_s)
-            for (user, name), at_s in known.items()
-            if self._drilled.get((user, name)) != at_s
+        # The latest are the last.
+        known |= dict.fromkeys((program for program, passed in said.items() if passed), now_s)
+        self._save(_latest(known))
+        with self._lock:
+            for program, passed in said.items():
+                if self._said[program] == passed:
+                    del self._said[program]
+
+    def _save(self, known: Mapping[Program, float]) -> None:
+        gone = self._drilled.keys() - known.keys()
+        changed = [
+            DrilledProgram(*program, at_s)
+            for program, at_s in known.items()
+            if self._drilled.get(program) != at_s
         ]
-        self._ledger.save_drilled(new, self._drilled.keys() - known.keys())
-        self._drilled = known
+        if gone or changed:
+            with self._ledger.transaction():
+                self._ledger.save_drilled(changed, gone)
+        self._drilled = dict(known)
 
 
-def say_how_it_ended(state_dir: Path, job_id: str, *, passed: bool) -> bool:
-    """Tell the controller that acts on this host how a drill ended; whether it has noted it.
+def _latest(known: Mapping[Program, float]) -> Mapping[Program, float]:
+    """Return the latest programs of each user, in the same order."""
+    too_many = Counter(user for user, _ in known)
+    too_many.subtract(dict.fromkeys(too_many, MOST_OF_A_USER))
+    kept = {}
+    for (user, name), at_s in known.items():
+        if too_many[user] > 0:
+            too_many[user] -= 1
+        else:
+            kept[user, name] = at_s
+    return kept
 
-    Raises ``RefusedError`` if it refuses.
+
+def say_how_it_ended(state_dir: Path, job_id: str, *, passed: bool) -> None:
+    """Tell the controller that acts on this host how a drill ended.
+
+    Raises ``RefusedError`` if it refuses, and ``OSError`` or ``ValueError`` if none answers.
     """
     question = f"{PASSED if passed else FAILED} {job_id}\n".encode()
+    answer = answer_of(state_dir / SOCKET_NAME, question, ANSWER_S)
     try:
-        answer = answer_of(state_dir / SOCKET_NAME, question, ANSWER_S)
-        return bool(checked_answer(answer, SCHEMA).get("noted"))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        return False
+        checked_answer(answer, SCHEMA)
+    except (TypeError, KeyError, AttributeError) as error:
+        raise ValueError("another program answers") from error

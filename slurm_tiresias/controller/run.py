@@ -218,9 +218,9 @@ class Controller:
         """By error, the job that was being processed when it was first raised."""
         self._reports: dict[str, Path] = {}
         self._progress = ProgressFolder(config.profiler.collect_dir)
-        self._drilled: DrilledPrograms | None = None
-        if config.preemption.drilled_min_run_s > 0:
-            self._drilled = DrilledPrograms(ledger)
+        # Also where it counts for nothing: what is too old is forgotten all the same.
+        self._drilled = DrilledPrograms(ledger)
+        drills_count = config.preemption.drilled_min_run_s > 0
         self._cycles = self._begun_anew()
         self._next_s = self._last_s = self._acted_here_s = time.monotonic()
         self._look_again_s = LOOK_AGAIN_S[0]
@@ -238,7 +238,7 @@ class Controller:
             report_service(state_dir, ledger.path, private=cluster.jobs_are_private),
             metrics_service(state_dir, instruments.metrics),
             *([self._views.service] if self._views else []),
-            *([self._drilled.service(state_dir)] if self._drilled else []),
+            *([self._drilled.service(state_dir)] if drills_count else []),
         ]
         self._profiles_copy = ProfilesCopy(
             newest_profiles(state_dir), state_dir, private=cluster.jobs_are_private

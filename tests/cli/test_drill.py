@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import signal
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from click.testing import Result
 
-from slurm_tiresias.cli.drill import UNKNOWN, as_object, divided, exit_code, one_task, report
+from slurm_tiresias.cli import drill as command
+from slurm_tiresias.cli.drill import (
+    FAILED,
+    UNKNOWN,
+    as_object,
+    divided,
+    exit_code,
+    one_task,
+    report,
+)
 from slurm_tiresias.cli.screen import Screen
 from slurm_tiresias.drill.judge import judge_all
-from slurm_tiresias.drill.observed import Drill
-from slurm_tiresias.errors import UsageError
+from slurm_tiresias.drill.observed import Drill, Kind, Trial
+from slurm_tiresias.errors import RefusedError, UsageError
 from tests.cli.running import Site, error_of
 from tests.drill.pictures import KILL_WAIT_S, TOLD_S, after, run, trial
 from tests.drill.test_judge import BROKEN
@@ -86,3 +97,95 @@ def test_it_says_that_the_job_was_asked_to_save_and_requeued_as_it_had() -> None
     )
     text = " ".join(" ".join(report(unanswered, judge_all(unanswered), Screen(None))).split())
     assert "0.5 s after the signal, and had reported no save by then" in text
+
+
+# What the controller is told
+
+
+def drill_of(*kinds: Kind, resumed: int = 10) -> Drill:
+    trials = tuple(trial(run(saved=10), after(resumed), kind) for kind in kinds)
+    return Drill("17", KILL_WAIT_S, "", 0.0, trials)
+
+
+FAILS = drill_of(*Kind, resumed=0)
+COUNTS = "[preemption]\ndrilled_min_run_s = 5\n"
+
+
+@dataclass
+class Told:
+    """The drills that a controller was told of, in the place of one; it may refuse."""
+
+    site: Site
+    script: str
+    patch: pytest.MonkeyPatch
+    said: list[tuple[str, bool]]
+    refuses: Exception | None = None
+
+    def say(self, _state_dir: Path, job_id: str, *, passed: bool) -> None:
+        self.said.append((job_id, passed))
+        if self.refuses:
+            raise self.refuses
+
+    def run(self, drill: Drill, *options: str) -> Result:
+        self.patch.setattr(command, "rehearse", lambda *_: drill)
+        return self.site.run("drill", *options, self.script)
+
+
+@pytest.fixture
+def told(site: Site, script: str, monkeypatch: pytest.MonkeyPatch) -> Told:
+    told = Told(site, script, monkeypatch, [])
+    monkeypatch.setattr(command, "say_how_it_ended", told.say)
+    return told
+
+
+def test_where_it_counts_for_nothing_the_controller_is_not_told(told: Told) -> None:
+    result = told.run(drill_of(*Kind))
+    assert (result.exit_code, told.said) == (0, [])
+    assert "noted" not in result.stdout
+    said = json.loads(told.run(drill_of(*Kind), "--json").stdout)
+    assert (said["noted"], said["not_noted_because"]) == (False, "")
+
+
+def test_the_controller_is_told_that_all_trials_were_passed(told: Told) -> None:
+    told.site.configure(COUNTS)
+    result = told.run(drill_of(*Kind))
+    assert (result.exit_code, told.said) == (0, [("17", True)])
+    assert "your jobs of this name may be preempted 5 s after each start" in result.stdout
+    assert json.loads(told.run(drill_of(*Kind), "--json").stdout)["noted"] is True
+
+
+def test_trials_that_were_left_out_show_nothing(told: Told) -> None:
+    told.site.configure(COUNTS)
+    assert told.run(drill_of(Kind.STEP, Kind.SAVE)).exit_code == 0
+    ended = Trial(Kind.TWICE, (), trouble="the job ended by itself")
+    unknown = replace(drill_of(*Kind), trials=(*drill_of(*Kind).trials[:-1], ended))
+    assert told.run(unknown).exit_code == UNKNOWN
+    assert told.said == []
+
+
+def test_a_failed_trial_is_told_and_is_no_pass(told: Told) -> None:
+    told.site.configure(COUNTS)
+    result = told.run(FAILS, "--json")
+    assert (result.exit_code, told.said) == (FAILED, [("17", False)])
+    assert json.loads(result.stdout)["noted"] is False
+
+
+@pytest.mark.parametrize(
+    ("error", "because"),
+    [
+        (RefusedError("It knows no job 17", "Do"), "It knows no job 17"),
+        (FileNotFoundError(2, "No such file"), "No controller answers in {} (No such file)"),
+        (ValueError("another schema"), "No controller answers in {} (another schema)"),
+    ],
+)
+def test_what_is_not_noted_is_said_in_a_line_and_the_drill_has_passed_all_the_same(
+    told: Told, error: Exception, because: str
+) -> None:
+    told.site.configure(COUNTS)
+    told.refuses = error
+    wanted = because.format(told.site.folder)
+    result = told.run(drill_of(*Kind))
+    assert result.exit_code == 0
+    assert f"This is not noted for your later jobs. {wanted}." in result.stdout
+    said = json.loads(told.run(drill_of(*Kind), "--json").stdout)
+    assert (said["noted"], said["not_noted_because"]) == (False, wanted)

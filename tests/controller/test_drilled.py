@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import tempfile
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from unittest.mock import Mock, patch
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from slurm_tiresias import json_codec
 from slurm_tiresias.config import parse
+from slurm_tiresias.controller import drilled as module
 from slurm_tiresias.controller.drilled import (
     DRILLED_FOR_S,
     MOST_OF_A_USER,
-    MOST_WAITING,
+    MOST_WAITING_OF_A_USER,
+    SOCKET_NAME,
     DrilledPrograms,
     say_how_it_ended,
 )
 from slurm_tiresias.controller.guards import Guards
-from slurm_tiresias.errors import ConfigError, RefusedError
+from slurm_tiresias.errors import ConfigError, LedgerError, RefusedError
 from slurm_tiresias.model import JobAccount, Learned, ProgramCosts
 from slurm_tiresias.progress.node import FOLDER
 from slurm_tiresias.status.answers import Peer, Question, serving
@@ -27,16 +38,30 @@ from tests.controller.test_progress import Site
 
 NOW_S = 2e9
 
+SAYS_ALL_KINDS_OF_THINGS = """
+import os, socket, sys
+os.setgroups([]), os.setgid(65534), os.setuid(65534)
+for said in (b"passed 7", b"passed 99", b"x" * 100_000, b"\\xff\\x00" * 20, b"passed 12;", b"",
+    b"passed 12"):
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(sys.argv[1])
+        try:
+            connection.sendall(said + b"\\n")
+        except BrokenPipeError:
+            pass
+        print(connection.recv(4096).decode())
+"""
+
 
 class User(Peer):
     """A user of whom the host knows the name."""
 
     @property
     def name(self) -> str:
-        return {0: "root", 1: "ann", 2: "bob"}.get(self.uid, "")
+        return {0: "root", 1: "ann", 2: "bob", 3: "eve"}.get(self.uid, "")
 
 
-ANN, BOB = User(1), User(2)
+ANN, BOB, EVE = User(1), User(2), User(3)
 
 
 @pytest.fixture
@@ -103,33 +128,83 @@ def test_what_no_drill_says_is_refused(ledger: Ledger, text: str) -> None:
     [(BOB, "passed 7"), (ANN, "passed 8"), (ANN, "passed 10"), (User(77), "passed 7")],
     ids=["another's job", "another's job of the same name", "no job", "an unknown user"],
 )
-def test_what_is_said_of_no_job_of_the_users_own_changes_nothing(
-    ledger: Ledger, peer: Peer, text: str
+@pytest.mark.parametrize("outcome", ["passed", "failed"])
+def test_what_is_said_of_no_job_of_the_users_own_is_refused_in_the_same_words(
+    ledger: Ledger, peer: Peer, text: str, outcome: str
 ) -> None:
     drilled = DrilledPrograms(ledger)
-    say(drilled, peer, text)
-    drilled.follow(NOW_S)
-    assert ledger.drilled() == []
-
-
-def test_no_user_can_take_another_users_away(ledger: Ledger) -> None:
-    drilled = DrilledPrograms(ledger)
     say(drilled, ANN, "passed 7")
-    say(drilled, BOB, "failed 7")
-    drilled.follow(NOW_S)
-    assert ("ann", "train") in drilled
-
-
-def test_more_than_can_be_taken_in_at_once_is_refused(ledger: Ledger) -> None:
-    drilled = DrilledPrograms(ledger)
-    for _ in range(MOST_WAITING):
-        say(drilled, ANN, "passed 7")
-    with pytest.raises(RefusedError, match="Too many"):
-        say(drilled, BOB, "passed 8")
-    drilled.follow(NOW_S)
     say(drilled, BOB, "passed 8")
     drilled.follow(NOW_S)
-    assert ("bob", "train") in drilled
+    before = ledger.drilled()
+    with pytest.raises(RefusedError, match=r"has managed no job \d+ of this user"):
+        say(drilled, peer, text.replace("passed", outcome))
+    drilled.follow(NOW_S + 1)
+    assert ledger.drilled() == before
+
+
+def test_a_job_of_which_no_user_is_known_is_no_users(ledger: Ledger) -> None:
+    remember(ledger, "11", "", "train")
+    with pytest.raises(RefusedError):
+        say(DrilledPrograms(ledger), User(77), "passed 11")
+
+
+def test_an_array_is_found_by_its_own_id(ledger: Ledger) -> None:
+    drilled = DrilledPrograms(ledger)
+    say(drilled, ANN, "passed 9")
+    drilled.follow(NOW_S)
+    assert ("ann", "sweep") in drilled
+
+
+def test_a_user_who_says_too_much_at_once_is_refused_and_others_are_not(ledger: Ledger) -> None:
+    drilled = DrilledPrograms(ledger)
+    for number in range(MOST_WAITING_OF_A_USER):
+        remember(ledger, str(100 + number), "ann", f"try{number}")
+        for _ in range(3):
+            say(drilled, ANN, f"passed {100 + number}")
+    with pytest.raises(RefusedError, match="Too many"):
+        say(drilled, ANN, "passed 7")
+    say(drilled, ANN, "failed 100")
+    say(drilled, BOB, "passed 8")
+    drilled.follow(NOW_S)
+    assert len(ledger.drilled()) == MOST_WAITING_OF_A_USER
+    assert ("bob", "train") in drilled and ("ann", "try0") not in drilled
+    say(drilled, ANN, "passed 7")
+
+
+def test_all_users_together_fill_no_more_than_the_bound(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_WAITING", 1)
+    drilled = DrilledPrograms(ledger)
+    say(drilled, ANN, "passed 7")
+    with pytest.raises(RefusedError, match="Too many"):
+        say(drilled, BOB, "passed 8")
+    say(drilled, ANN, "failed 7")
+
+
+def test_what_the_ledger_could_not_take_is_taken_in_by_the_next_cycle(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drilled = DrilledPrograms(ledger)
+    say(drilled, ANN, "passed 7")
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "save_drilled", Mock(side_effect=LedgerError("full", "Make room")))
+        with pytest.raises(LedgerError):
+            drilled.follow(NOW_S)
+    assert ("ann", "train") not in drilled
+    drilled.follow(NOW_S + 1)
+    assert ("ann", "train") in drilled and ("ann", "train") in DrilledPrograms(ledger)
+
+
+def test_a_cycle_in_which_nothing_was_said_writes_nothing(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drilled = DrilledPrograms(ledger)
+    say(drilled, ANN, "passed 7")
+    drilled.follow(NOW_S)
+    monkeypatch.setattr(Ledger, "save_drilled", Mock(side_effect=AssertionError("written")))
+    drilled.follow(NOW_S + 1)
 
 
 def test_the_latest_of_a_users_programs_are_kept_and_the_others_users_too(ledger: Ledger) -> None:
@@ -138,7 +213,7 @@ def test_the_latest_of_a_users_programs_are_kept_and_the_others_users_too(ledger
     for number in range(MOST_OF_A_USER + 3):
         remember(ledger, str(100 + number), "ann", f"try{number}")
         say(drilled, ANN, f"passed {100 + number}")
-    drilled.follow(NOW_S)
+        drilled.follow(NOW_S + number)
     kept = ledger.drilled()
     assert len(kept) == MOST_OF_A_USER + 1
     assert ("ann", "try2") not in drilled and ("ann", "try3") in drilled
@@ -160,11 +235,82 @@ def test_a_drill_reaches_the_controller_by_its_socket(
 ) -> None:
     monkeypatch.setattr(Peer, "name", "ann")
     drilled = DrilledPrograms(ledger)
-    assert not say_how_it_ended(tmp_path, "7", passed=True), "no controller answers"
+    with pytest.raises(OSError, match="No such file"):
+        say_how_it_ended(tmp_path, "7", passed=True)
     with serving(drilled.service(tmp_path)):
-        assert say_how_it_ended(tmp_path, "7", passed=True)
+        say_how_it_ended(tmp_path, "7", passed=True)
+        with pytest.raises(RefusedError, match="no job 8 of this user"):
+            say_how_it_ended(tmp_path, "8", passed=True)
     drilled.follow(NOW_S)
     assert ("ann", "train") in drilled
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_who_asks_is_told_by_the_kernel_and_garbage_hurts_no_one(ledger: Ledger) -> None:
+    remember(ledger, "12", "nobody", "mine")
+    drilled = DrilledPrograms(ledger)
+    with tempfile.TemporaryDirectory() as name, serving(drilled.service(Path(name))):
+        Path(name).chmod(0o755)
+        path = Path(name) / SOCKET_NAME
+        ended = subprocess.run(
+            [sys.executable, "-c", SAYS_ALL_KINDS_OF_THINGS, str(path)],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    refused, noted = ended.stdout.count("refused"), ended.stdout.count("noted")
+    assert (refused, noted) == (6, 1), ended.stdout
+    drilled.follow(NOW_S)
+    assert [(one.user, one.name) for one in ledger.drilled()] == [("nobody", "mine")]
+
+
+programs = st.tuples(st.sampled_from(["ann", "bob", "eve"]), st.integers(0, 5).map(str))
+cycles = st.lists(
+    st.tuples(st.floats(0.0, 60 * 86_400.0), st.lists(st.tuples(programs, st.booleans()))),
+    max_size=12,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(cycles=cycles)
+def test_what_is_known_is_what_was_said_last_and_not_too_long_ago_also_after_restarts(
+    cycles: list[tuple[float, list[tuple[tuple[str, str], bool]]]],
+) -> None:
+    most = 3
+    uids = {"ann": ANN, "bob": BOB, "eve": EVE}
+    with (
+        tempfile.TemporaryDirectory() as name,
+        closing(Ledger(Path(name) / FILE_NAME)) as ledger,
+        patch.object(module, "MOST_OF_A_USER", most),
+    ):
+        keys: dict[tuple[str, str], str] = {}
+        for user in uids:
+            for number in range(6):
+                keys[user, str(number)] = key = str(len(keys) + 1)
+                remember(ledger, key, user, str(number))
+        drilled = DrilledPrograms(ledger)
+        known: dict[tuple[str, str], float] = {}
+        now_s = NOW_S
+        for after_s, said in cycles:
+            now_s += after_s
+            for program, passed in said:
+                say(
+                    drilled, uids[program[0]], f"{'passed' if passed else 'failed'} {keys[program]}"
+                )
+            drilled.follow(now_s)
+            last = dict(said)
+            known = {p: s for p, s in known.items() if p not in last and now_s - s <= DRILLED_FOR_S}
+            known |= {p: now_s for p, passed in last.items() if passed}
+            for program in known:
+                if program in drilled:
+                    continue
+                later = [p for p in known if p[0] == program[0] and known[p] >= known[program]]
+                assert len(later) > most, "only the latest of many are kept"
+            known = {program: at_s for program, at_s in known.items() if program in drilled}
+            assert max(Counter(user for user, _ in known).values(), default=0) <= most
+            kept = {(one.user, one.name): one.at_s for one in ledger.drilled()}
+            assert kept == known
+            drilled = DrilledPrograms(ledger)
 
 
 def test_a_program_that_lost_all_its_work_since_is_left_alone_as_long_as_others(

@@ -159,6 +159,19 @@ def test_a_save_beyond_all_starts_ends_the_alarm(life: Life) -> None:
     assert life.guards.of("7") == NOTHING_LEARNED
 
 
+def test_a_job_that_keeps_nothing_is_protected_like_one_that_passed_no_drill(life: Life) -> None:
+    life.cycle(10)
+    account = life.site.job_store.record("7")
+    assert account is not None
+    drilled = {(account.user, account.name)}
+    life.guards = Guards(life.site.job_store, life.site.tracker, unmeasured, drilled)
+    for run in range(3):
+        for step in (10, 20, 30):
+            life.cycle(step)
+        assert life.guards.of("7").drilled == (run < 2)
+        life.preempt()
+
+
 def test_a_program_that_loses_all_its_work_counts_from_the_first_run_on(tmp_path: Path) -> None:
     costs = ProgramCosts(10.0, 300.0, measured=3, lost_all_in_a_row=3)
     life = Life(tmp_path, lambda _user, _name: costs)
