@@ -34,9 +34,15 @@ def back_to_schema_5(database: sqlite3.Connection) -> None:
     database.execute("UPDATE facts SET value = '5' WHERE name = 'schema_version'")
 
 
+def back_to_schema_10(database: sqlite3.Connection) -> None:
+    """Undo what schema 11 added: programs that passed a drill."""
+    database.execute("DROP TABLE drilled")
+    database.execute("UPDATE facts SET value = '10' WHERE name = 'schema_version'")
+
+
 def back_to_schema_9(database: sqlite3.Connection) -> None:
     """Undo what schemas 10 and 11 added: costs of preemptions, what guards learn, and drills."""
-    database.execute("DROP TABLE drilled")
+    back_to_schema_10(database)
     database.execute("DROP TABLE preemption_costs")
     database.execute("ALTER TABLE preemptions_under_way DROP COLUMN asked")
     database.execute("ALTER TABLE incarnations DROP COLUMN redone_s")

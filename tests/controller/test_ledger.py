@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,10 +22,15 @@ from slurm_tiresias.model import Amount, JobAccount
 from slurm_tiresias.slurm.commands import CommandSlurm
 from slurm_tiresias.slurm.protocol import Cluster
 from slurm_tiresias.store.ledger import FILE_NAME, Ledger, check_cluster, put_in_place
-from slurm_tiresias.store.records import PreemptionCost, PreemptionRecord, RunProgressRecord
+from slurm_tiresias.store.records import (
+    DrilledProgram,
+    PreemptionCost,
+    PreemptionRecord,
+    RunProgressRecord,
+)
 from slurm_tiresias.store.schema import SCHEMA_VERSION
 from tests.cli.running import Site, error_of
-from tests.controller.old_schema import back_to_schema_9
+from tests.controller.old_schema import back_to_schema_9, back_to_schema_10
 from tests.controller.test_job_store import kept_preemptions, pending, running, see
 
 SCHEMA_1 = Path(__file__).with_name("ledger-schema-1.sql")
@@ -142,6 +148,28 @@ def test_a_ledger_from_before_costs_were_measured_keeps_what_runs_told(path: Pat
         assert ledger.awaited_costs() == ledger.costs_of("7") == [cost]
         ledger.forget(["7"])
         assert ledger.costs_of("7") == []
+
+
+def test_a_ledger_from_before_drills_were_noted_keeps_its_jobs_and_notes_them(path: Path) -> None:
+    job = JobAccount("7", 0, 1.0, 1.0, 1.0, 0, user="ann", name="train")
+    cost = PreemptionCost("7", 1005.0, 0, 1060.0, 1050.0, 4)
+    with closing(Ledger(path)) as ledger, ledger.transaction():
+        ledger.save_jobs([job])
+        ledger.save_costs([cost])
+    with closing(sqlite3.connect(path)) as database:
+        back_to_schema_10(database)
+        database.commit()
+    drilled = [DrilledProgram("ann", "train", 2000.0), DrilledProgram("ann", "it's", 2001.0)]
+    with closing(Ledger(path)) as ledger:
+        assert (ledger.job("7"), ledger.costs_of("7")) == (job, [cost])
+        assert ledger.drilled() == []
+        ledger.save_drilled(drilled, ())
+    (backup,) = path.parent.glob(f"{FILE_NAME}.schema-10-*")
+    assert not any("CREATE TABLE drilled" in row for row in rows(backup))
+    with closing(Ledger(path)) as ledger:
+        assert ledger.drilled() == drilled
+        ledger.save_drilled([replace(drilled[1], at_s=3000.0)], [("ann", "train")])
+        assert ledger.drilled() == [replace(drilled[1], at_s=3000.0)]
 
 
 def test_the_ledger_of_an_older_version_is_kept_beside_the_new_one(path: Path) -> None:

@@ -7,7 +7,10 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from scripts.testbed.real_cluster import short_folder
+from slurm_tiresias.controller.drilled import SOCKET_NAME
 from tests.spank.channel import open_channel
 from tests.spank.plugin import NOBODY, PluginCluster
 
@@ -30,6 +33,7 @@ done = int(checkpoint.read_text()) if checkpoint.exists() else 0
 for _ in job.steps(100_000, save, done):
     time.sleep(0.05)
 """
+DAEMON = 1
 OURS = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
 
 
@@ -58,32 +62,27 @@ def test_a_managed_job_that_reports_through_the_plugin_passes(
         controller.wait_until(
             lambda: len(controller.runs(said["job_id"])) == 3, "its runs count like any other's"
         )
+        assert not said["noted"]
+        assert not (controller.state_dir / SOCKET_NAME).exists(), "it would count for nothing"
     assert all(trial["saved"] and trial["steps_redone"] == 0 for trial in said["trials"])
     assert not list(plugin.work.glob("checkpoint-*"))
 
 
-def test_a_program_that_passed_all_trials_may_be_preempted_sooner_from_then_on(
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can submit jobs of several users")
+def test_a_program_that_passed_all_trials_is_preempted_sooner_and_no_other_users_of_its_name(
     plugin: PluginCluster, readable: Path
 ) -> None:
-    settings = {"min_run_s": 600, "drilled_min_run_s": 1, "budget_share": 0}
-    policy = {"thresholds_gpu_s": [8]}
+    run = f"exec env PYTHONPATH={readable} /usr/bin/python3 train.py"
+    script = plugin.work / "job.sh"
+    script.write_text(f"#!/bin/sh\n#SBATCH --gpus=1 --open-mode=append\n{run}\n")
+    preemption = {"min_run_s": 600, "drilled_min_run_s": 2, "start_bound_s": 8, "budget_share": 0}
     with (
-        short_folder() as place,
-        open_channel(plugin, place, TRAIN, preemption=settings, policy=policy) as controller,
+        short_folder() as folder,
+        open_channel(plugin, folder, TRAIN, preemption=preemption) as controller,
     ):
-        run = f"exec env PYTHONPATH={readable} /usr/bin/python3 train.py"
-        script = plugin.work / "job.sh"
-        script.write_text(f"#!/bin/sh\n#SBATCH --gpus=1 --open-mode=append\n{run}\n")
-        command = [*(OURS if os.geteuid() == 0 else ()), "/usr/bin/python3", "-m"]
-        command += [
-            "slurm_tiresias.cli",
-            "drill",
-            "--json",
-            "--config",
-            str(controller.config_file),
-        ]
+        config = ("--config", str(controller.config_file))
         ended = subprocess.run(
-            [*command, "job.sh"],
+            [*OURS, "/usr/bin/python3", "-m", "slurm_tiresias.cli", *config, "drill", "job.sh"],
             cwd=plugin.work,
             env={**os.environ, **plugin.cluster.env, "PYTHONPATH": str(readable)},
             capture_output=True,
@@ -91,17 +90,34 @@ def test_a_program_that_passed_all_trials_may_be_preempted_sooner_from_then_on(
             check=False,
         )
         assert ended.returncode == 0, ended.stdout + ended.stderr
-        assert json.loads(ended.stdout)["noted"] is True
+        assert "The controller has noted it: your jobs of this name" in ended.stdout
+        name = ("--job-name=job.sh", "--gres=gpu:4", "--nodelist")
+        drilled = plugin.submit(run, *name, "n1")
+        others = plugin.submit(run, *name, "n2", f"--uid={DAEMON}", f"--gid={DAEMON}")
+        try:
+            for job in (drilled, others):
+                controller.wait_for_tier(job, 1)
+            shown = [controller.job(job) for job in (drilled, others)]
+            assert [job and (job.drilled, job.min_run_s) for job in shown] == [
+                (True, 2.0),
+                (False, 600.0),
+            ]
+            told = " ".join(controller.cli("explain", drilled).stdout.split())
+            assert "have passed a drill, so it may be preempted 2s after each start" in told
 
-        drilled = plugin.submit(run, "--job-name=job.sh", "--gpus=4")
-        other = plugin.submit(run, "--job-name=other.sh", "--gpus=4")
-        for job in (drilled, other):
-            controller.wait_for_tier(job, 1)
-        shown = [controller.job(job) for job in (drilled, other)]
-        assert [one and (one.drilled, one.min_run_s) for one in shown] == [(True, 1), (False, 600)]
-        said = " ".join(controller.cli("explain", drilled).stdout.split())
-        assert "have passed a drill, so it may be preempted 1s after each start" in said
+            waits = plugin.submit("sleep 1", "--gres=gpu:4", "--nodelist=n2")
+            short = plugin.submit("sleep 1", "--gres=gpu:4", "--nodelist=n1")
+            assert plugin.wait(short).status == "0:0"
+            assert controller.events("preempted") == [(drilled, short)]
+            still = controller.job(waits)
+            assert still is not None and still.state == "pending"
+            assert [(one.job_id, one.guard) for one in still.blockers] == [
+                (others, "minimum-run-time")
+            ]
 
-        short = plugin.submit("sleep 1", "--gpus=4")
-        assert plugin.wait(short).status == "0:0"
-        assert [victim for victim, _ in controller.events("preempted")] == [drilled]
+            controller.kill()
+            controller.start()
+            shown = [controller.job(job) for job in (drilled, others)]
+            assert [job and job.drilled for job in shown] == [True, False]
+        finally:
+            plugin.cluster.run("scancel", f"--user={DAEMON}", "--full", "--signal=KILL")
