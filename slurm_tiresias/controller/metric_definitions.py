@@ -153,6 +153,12 @@ STUCK = _gauge(
     "Jobs that run or wait, are managed, and have kept nothing of what their last two runs did, by "
     "their own account.",
 )
+BOUND = _gauge(
+    "tiresias_bound_jobs",
+    "Jobs at the bound on their slowdown (policy.max_slowdown), so that they go before all others, "
+    "and runs near it, which are not preempted.",
+    {"standing": "at-bound or kept"},
+)
 UNMANAGED = _gauge("tiresias_unmanaged_jobs", "Jobs that run or wait and are left to Slurm.")
 DECIDED = _gauge("tiresias_decided_jobs", "Jobs by what the last cycle decided.", DECISION)
 
@@ -247,7 +253,7 @@ QUEUEING_SECONDS = Metric(
 METRICS: tuple[Metric, ...] = (
     *(INFO, STARTED, MODE, INTERVAL, LAST_CYCLE, FAILED_IN_A_ROW, TROUBLE, NEXT_TRY, WARNING),
     *(TERM, STANDBYS, GPUS, JOBS, JOB_GPUS, ATTAINED, LONGEST_WAIT, PROGRESS, QUIET),
-    *(STUCK, UNMANAGED, DECIDED),
+    *(STUCK, BOUND, UNMANAGED, DECIDED),
     *(CYCLES, FAILED_CYCLES, DECISIONS, PREEMPTIONS, MEASURED, LOST, PROMOTIONS),
     *(JOB_EVENTS, WRITES),
     *(REFUSED_WRITES, ACCOUNTING_FAILURES, UNPUBLISHED, REQUESTS, COMMAND_FAILURES),

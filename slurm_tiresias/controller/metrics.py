@@ -280,6 +280,9 @@ def _of_progress(state: PublishedState) -> Iterator[Family]:
     yield _gauge(metric_definitions.QUIET, [((), quiet)])
     stuck = sum(job.stuck_runs >= STUCK_RUNS for job in state.jobs)
     yield _gauge(metric_definitions.STUCK, [((), stuck)])
+    bounds = [job.bound for job in state.jobs if job.bound is not None]
+    at_bound, kept = sum(one.at_bound for one in bounds), sum(one.kept for one in bounds)
+    yield _gauge(metric_definitions.BOUND, [(("at-bound",), at_bound), (("kept",), kept)])
 
 
 def _gauge(metric: metric_definitions.Metric, values: Values) -> Family:

@@ -21,8 +21,8 @@ TUNE = ("tune", "--workload", "philly-like:60", "--cluster", "2x4", "--json")
 CANDIDATES = 14
 """So many settings are compared for this workload, each in a job."""
 
-ALL = CANDIDATES + 3
-"""And half of the jobs report, all of them do, and history counts."""
+ALL = CANDIDATES + 6
+"""And half of the jobs report, all of them do, history counts, and three bounds on the slowdown."""
 
 Sweep = subprocess.Popen[str]
 
