@@ -1,14 +1,17 @@
 --[[ What slurmctld does with a new job for slurm-tiresias.
 
 It hands the options of the SPANK plugin (--tiresias-model and its like) to the controller, as a
-hint in the job's admin comment, and puts a job that the controller will manage into the top band
-at birth: until the controller's next cycle it would otherwise stand behind all others. The start of
-a job that can be laid over several nodes is put off for a moment, so that the controller can choose
-them.
+hint in the job's admin comment, and puts a job that can be preempted into the top band at birth:
+until the controller's next cycle it would otherwise stand behind all others. The start of a job that
+can be laid over several nodes is put off for a moment, so that the controller can choose them.
 
-A job whose owner changes it so that the controller will not manage it is put off for that moment
-too: the controller takes its priority back before another partition sees it. Its owner cannot make
-a running job unpreemptible with Requeue=0.
+A job at a prompt (salloc, srun) gets no priority here, for only the controller knows what its user
+has of the lane for such jobs; it is told to look at once. Where neither the user nor the partition
+gives the job a time limit, it gets prompt_limit_min: the lane takes no job without one.
+
+A job whose owner changes it so that the controller will not manage it, or so that it may use more
+than the controller knows, is put off for that moment too: the controller takes its priority back
+first. Its owner cannot make a running job unpreemptible with Requeue=0.
 
 Copy it beside slurm.conf and set JobSubmitPlugins=lua. A site with a job_submit.lua of its own
 keeps that one, says dofile("/etc/slurm-tiresias/job_submit.lua") at its top, before its own
@@ -32,6 +35,9 @@ local write = "priority"
 -- controller.interval_s. The controller lets it start as soon as it has chosen the nodes; only
 -- where no controller runs it takes so long. 0: Slurm starts it at once, where it likes.
 local first_look_s = 15
+
+-- The time limit in minutes of a job at a prompt that has none. 0: it stays without.
+local prompt_limit_min = 240
 
 -- A file that tells the controller to look at once, its controller.nudge_file: on a local file
 -- system, for slurmctld waits while it is written. "": none, it comes in its interval.
@@ -245,6 +251,42 @@ local function is_single_batch_job(job_desc)
     return job_desc.script ~= nil and job_desc.het_job_offset == slurm.NO_VAL
 end
 
+local function is_at_a_prompt(job_desc, part_list)
+    return job_desc.script == nil
+        and job_desc.het_job_offset == slurm.NO_VAL
+        and asks_for_gpus(job_desc)
+        and only_in_managed_partitions(job_desc, part_list)
+        and not is_excluded(job_desc)
+end
+
+local function is_a_limit(minutes)
+    return minutes ~= nil and minutes ~= slurm.NO_VAL and minutes ~= slurm.INFINITE
+end
+
+-- Slurm takes the partition's DefaultTime, or else its MaxTime; of several partitions one without
+-- either counts.
+local function has_a_limit(job_desc, part_list)
+    if job_desc.time_limit ~= slurm.NO_VAL then
+        return true
+    end
+    for name in (job_desc.partition or default_partition(part_list)):gmatch("[^,]+") do
+        local partition = part_list[name]
+        if partition and not (is_a_limit(partition.default_time) or is_a_limit(partition.max_time)) then
+            return false
+        end
+    end
+    return true
+end
+
+local function limit_at_a_prompt(job_desc, part_list)
+    if prompt_limit_min <= 0 or write == "nothing" or has_a_limit(job_desc, part_list) then
+        return
+    end
+    job_desc.time_limit = prompt_limit_min
+    slurm.log_user("slurm-tiresias: this job ends after %d minutes; another limit: --time=MINUTES",
+        prompt_limit_min)
+end
+
 -- Held is priority 0; any other is an operator's, as Slurm wipes those of users.
 local function pin(job_desc)
     if job_desc.priority ~= slurm.NO_VAL then
@@ -271,6 +313,9 @@ local function submit(job_desc, part_list)
         if may_lie_on_several_nodes(job_desc) then
             put_off(job_desc)
         end
+    elseif is_at_a_prompt(job_desc, part_list) then
+        nudge()
+        limit_at_a_prompt(job_desc, part_list)
     end
 end
 
@@ -291,6 +336,19 @@ local function changed(job_desc, job_rec)
     return job, changes or (job_desc.begin_time or 0) ~= 0
 end
 
+local GPU_FIELDS = { "tres_per_job", "tres_per_node", "tres_per_socket", "tres_per_task" }
+
+-- Than when the controller gave it its place.
+local function may_use_more(job_desc, job_rec)
+    for _, field in ipairs(GPU_FIELDS) do
+        if (job_desc[field] or "") ~= "" then
+            return true
+        end
+    end
+    local limit = job_desc.time_limit
+    return limit ~= nil and limit ~= slurm.NO_VAL and limit > job_rec.time_limit
+end
+
 local function modify(job_desc, job_rec, part_list, modify_uid)
     if write == "nothing" or modify_uid == 0 then
         return
@@ -304,7 +362,7 @@ local function modify(job_desc, job_rec, part_list, modify_uid)
         return
     end
     local job, changes = changed(job_desc, job_rec)
-    if changes and not is_managed(job, part_list) then
+    if may_use_more(job_desc, job_rec) or (changes and not is_managed(job, part_list)) then
         -- No nudge: a file that cannot be opened leaves an error number behind, which slurmctld
         -- takes for its own and fails the update.
         local earliest = os.time() + math.max(first_look_s, LEAST_PUT_OFF_S)

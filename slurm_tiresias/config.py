@@ -303,6 +303,27 @@ class PreemptionConfig:
 
 
 @dataclass(frozen=True)
+class InteractiveConfig:
+    """How much of the top tier jobs at a prompt get, which are salloc and srun (docs/users.md)."""
+
+    gpus_per_user: int = setting(
+        1,
+        "So many GPUs the jobs at a prompt of one user may have at a time that go first in the top "
+        "tier, preempt lower ones and are not preempted. Those beyond only take idle GPUs. 0: no "
+        "job at a prompt goes first.",
+        unit="GPUs",
+        minimum=0,
+    )
+    gpu_hours_per_user: float = setting(
+        8.0,
+        "So many GPU hours they may take in any 24 hours. A job that runs counts with its whole "
+        "time limit; one without a limit does not go first.",
+        unit="GPU hours",
+        minimum=0,
+    )
+
+
+@dataclass(frozen=True)
 class PlacementConfig:
     """Which nodes a job gets when there is a choice (paper page 491, section 3.3)."""
 
@@ -454,6 +475,7 @@ class Config:
     manage: ManageConfig = ManageConfig()
     policy: PolicyConfig = PolicyConfig()
     preemption: PreemptionConfig = PreemptionConfig()
+    interactive: InteractiveConfig = InteractiveConfig()
     placement: PlacementConfig = PlacementConfig()
     profiler: ProfilerConfig = ProfilerConfig()
     priority: PriorityConfig = PriorityConfig()
@@ -493,6 +515,7 @@ def parse(tables: Mapping[str, Any], source: str = "the configuration") -> Confi
     _check_slowdown(config.policy.max_slowdown)
     _check_drilled(config.preemption)
     _check_signal(config.preemption)
+    _check_interactive(config.interactive)
     _check_places(config)
     _check_listen(config.http.listen)
     return config
@@ -635,6 +658,22 @@ def _check_signal(preemption: PreemptionConfig) -> None:
         raise ConfigError(
             "preemption.grace_s is set without preemption.signal",
             "Name the signal that asks a job to save its state, or set grace_s = 0",
+        )
+
+
+def _check_interactive(interactive: InteractiveConfig) -> None:
+    gpus, hours = interactive.gpus_per_user, interactive.gpu_hours_per_user
+    if gpus > 0 and hours == 0:
+        raise ConfigError(
+            f"interactive.gpus_per_user = {gpus} gives users GPUs, and gpu_hours_per_user = 0 "
+            "no time on them",
+            "Write how many GPU hours they have a day, or set gpus_per_user = 0",
+        )
+    if 0 < gpus * 24 < hours:
+        raise ConfigError(
+            f"interactive.gpu_hours_per_user = {hours:g} is more than gpus_per_user = {gpus} "
+            "can use in 24 hours",
+            f"Write at most {gpus * 24}, or raise gpus_per_user",
         )
 
 

@@ -144,6 +144,7 @@ class Reason(enum.Enum):
     RESERVED = "reserved"
     BACKS_OFF = "given-up"
     OVER_BUDGET = "over-budget"
+    IDLE_ONLY = "idle-only"
     HELD = "held"
     SLURM_WAITS = "slurm-waits"
     SHARES_LIMIT = "shares-limit"
@@ -163,8 +164,21 @@ class Protection(enum.Enum):
     SAVE_DUE = "save-due"
     REDOING_WORK = "redoing-lost-work"
     AT_BOUND = "fair-share-bound"
+    INTERACTIVE = "interactive"
+    NO_REQUEUE = "cannot-be-requeued"
     UNMANAGED = "unmanaged"
     SAME_TIER = "same-or-higher-tier"
+
+
+class Lane(enum.StrEnum):
+    """By which rules a job waits and runs (``policy/lanes.py``)."""
+
+    PREEMPTIBLE = ""
+    """Ranked by its service, preempts and is preempted: all jobs that Slurm can requeue."""
+    INTERACTIVE = "interactive"
+    """A job at a prompt, within its user's bound: first in the top tier, never preempted."""
+    IDLE_ONLY = "idle-only"
+    """Any other job that cannot be requeued: it never preempts and is never preempted."""
 
 
 class PlacementStyle(enum.Enum):
@@ -469,6 +483,8 @@ class JobAccount:
     claimed_gpu_s: float | None = None
     promised_gpu_s: float | None = None
     """The two numbers of its ``Claim``; None before its first report is taken."""
+    lane: Lane = Lane.PREEMPTIBLE
+    """While it runs or after its end, the lane in which its last run started."""
 
     @staticmethod
     def opened(job: JobStatus, entry_number: int = 0) -> JobAccount:
@@ -511,6 +527,8 @@ class JobView:
     the nodes that are reserved."""
     managed: bool = True
     unmanaged_because: str = ""
+    lane_because: str = ""
+    """Why it is in the lane ``IDLE_ONLY``, and what its user can do."""
     attained_gpu_s: float = 0.0
     attained_since_promotion_gpu_s: float = 0.0
     executed_since_promotion_s: float = 0.0
@@ -614,7 +632,11 @@ class JobView:
     @property
     def only_idle(self) -> bool:
         """Whether it may start on idle GPUs only: no job is preempted for it."""
-        return self.backs_off or self.over_budget
+        return self.backs_off or self.over_budget or self.account.lane is Lane.IDLE_ONLY
+
+    @property
+    def lane(self) -> Lane:
+        return self.account.lane
 
     def waited_s(self, now_s: float) -> float:
         """How long it has waited, or waited before this run, since its last run or submission."""

@@ -126,6 +126,13 @@ REASON_TEXTS: Mapping[Reason, ReasonText] = {
         "it starts earlier if GPUs happen to be free.",
         "Nothing is needed. Fewer and longer jobs preempt less often than many short ones.",
     ),
+    Reason.IDLE_ONLY: ReasonText(
+        "idle GPUs only",
+        "It cannot be preempted, so no job is preempted for it: it starts on idle GPUs.",
+        "It starts when enough GPUs are idle that no job before it takes.",
+        "A shorter time limit puts it further ahead: scontrol update JobId=JOBID "
+        "TimeLimit=MINUTES.",
+    ),
     Reason.HELD: ReasonText(
         "held",
         "It is held, and held jobs are left alone.",
@@ -191,6 +198,13 @@ PROTECTION_TEXTS: Mapping[Protection, ProtectionText] = {
     Protection.AT_BOUND: ProtectionText(
         "near its bound",
         "waiting once more it could take longer than policy.max_slowdown allows",
+    ),
+    Protection.INTERACTIVE: ProtectionText(
+        "at a prompt", "somebody works in it at a prompt (salloc or srun)"
+    ),
+    Protection.NO_REQUEUE: ProtectionText(
+        "cannot be requeued",
+        "Slurm cannot requeue it: it was submitted with --no-requeue, or at a prompt",
     ),
     Protection.UNMANAGED: ProtectionText("not managed", "it is not managed by this controller"),
     Protection.SAME_TIER: ProtectionText(

@@ -177,6 +177,7 @@ _ON_REQUEST: tuple[Column[PublishedJob], ...] = (
     Column("FIRST", _number("first_started_s", moment), "first start ever"),
     Column("RESTARTS", _number("restarts"), "times requeued, for any reason", right=True),
     Column("PROMOTIONS", _number("promotions"), "times promoted to tier 0", right=True),
+    Column("LANE", _text("lane"), "interactive or idle-only, if it cannot be preempted"),
     Column("STYLE", _text("style"), "placement: consolidate or spread"),
     Column("STARTON", _text("start_on"), "nodes it is to start on, or would", least=8),
     Column("ACTION", _text("action"), "code of what was decided for it, done or not"),

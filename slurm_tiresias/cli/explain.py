@@ -25,7 +25,7 @@ from slurm_tiresias.cli.text import NOTHING, count, duration, listed, moment, pr
 from slurm_tiresias.config import HISTORY, LIMITS, REPORTS, Config
 from slurm_tiresias.errors import TiresiasError, UsageError
 from slurm_tiresias.gpu_hours import exact_gpu_hours, gpu_hours
-from slurm_tiresias.model import Action, JobState, ProgressSource, Reason
+from slurm_tiresias.model import Action, JobState, Lane, ProgressSource, Reason
 from slurm_tiresias.reasons import (
     MODE_TEXTS,
     ends_text,
@@ -61,6 +61,12 @@ ESTIMATED = {
     REPORTS: "by its own reports",
     HISTORY: "by how long jobs of its user and name ran",
     LIMITS: "by its time limit and how its user's limits were used",
+}
+LANES = {
+    Lane.INTERACTIVE.value: "It is a job at a prompt and within its user's bound ([interactive]): "
+    "it goes first in the top tier, and it is not preempted.",
+    Lane.IDLE_ONLY.value: "It is not preempted and preempts no job, because Slurm cannot requeue "
+    "it. Its tier goes by the most that it may use, its GPUs times its time limit.",
 }
 LEAVES = (Reason.PREEMPTED.value, Reason.VACATING.value)
 DEPENDENCY = "Dependency"
@@ -359,6 +365,8 @@ def _standing(case: Case) -> Iterator[str]:
     last = len(case.state.tiers) - 1
     among = f" (0 is the highest, {last} the lowest)" if last > 0 else ""
     yield f"It is in tier {job.tier}{among}{rank}."
+    if job.lane:
+        yield LANES.get(job.lane, f"Its lane is {printable(job.lane)}.")
     if job.estimate is not None:
         yield _ranked_by(job.estimate, case.tier)
     attained = f"It has attained {gpu_hours(job.attained_gpu_s)}"
@@ -415,7 +423,7 @@ def _ranked_by(estimate: PublishedEstimate, tier: PublishedTier | None) -> str:
 
 def _way_to_next_tier(case: Case) -> str:
     job, tier = case.job, case.tier
-    if tier is None:
+    if tier is None or case.job.lane:
         return ""
     if goes_by_estimate(job):
         return ""
@@ -505,6 +513,8 @@ def _holding(case: Case, blocker: Blocker) -> str:
 
 def _preemptions(case: Case) -> Iterator[str]:
     job, appended = case.job, case.state.output_appended
+    if job.lane:
+        return
     if job.managed and appended:
         yield "When it starts again it adds to its output files, unless --open-mode=truncate."
     elif job.managed and appended is not None:

@@ -8,11 +8,12 @@ Slurm keeps it by itself although it resets a job's submission time at every req
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container
 
 from slurm_tiresias.config import MAX_TIERS
 from slurm_tiresias.lifecycle.nomination import Nomination
-from slurm_tiresias.model import JobAccount
+from slurm_tiresias.model import JobAccount, Lane
 
 NOMINATED_ON_FREE_NODES = 4_250_000_000
 """Nominated on named nodes that are idle. Above jobs that wait for victims: if Slurm tries one of
@@ -52,7 +53,8 @@ def is_in_a_band(priority: int, written_as: str) -> bool:
 
 
 def starts_managed(priority: int, written_as: str) -> bool:
-    """Whether this priority shows that a running job was managed when it was submitted or started.
+    """Whether this priority shows that a running job was managed when it was submitted or started,
+    and could be preempted.
 
     Exact numbers are compared where possible: a site's own priorities may reach into the bands.
     """
@@ -62,11 +64,14 @@ def starts_managed(priority: int, written_as: str) -> bool:
     return any(bears_site_factor(priority, factor) for factor in factors)
 
 
-def nomination_priority(nomination: Nomination | None) -> int:
-    """Return the pinned priority of a job that is about to start."""
+def nomination_priority(nomination: Nomination | None, lane: Lane = Lane.PREEMPTIBLE) -> int:
+    """Return the pinned priority of a job that is about to start. That of a job which cannot be
+    preempted tells so, should the ledger be lost (``starts_managed``)."""
+    cannot_be_preempted = int(lane is not Lane.PREEMPTIBLE)
     if nomination is None or not nomination.allocation:
-        return NOMINATED
-    return NOMINATED_ON_NODES if nomination.free_s is None else NOMINATED_ON_FREE_NODES
+        return NOMINATED + cannot_be_preempted
+    on_nodes = NOMINATED_ON_NODES if nomination.free_s is None else NOMINATED_ON_FREE_NODES
+    return on_nodes + cannot_be_preempted
 
 
 def nomination_site_factor(nomination: Nomination | None) -> int:
@@ -83,13 +88,22 @@ def is_nominated(priority: int, written_as: str) -> bool:
     return any(bears_site_factor(priority, factor) for factor in factors)
 
 
-def tier_priority(record: JobAccount, tier: int, order: str) -> int:
+def tier_priority(
+    record: JobAccount, tier: int, order: str, most_service_gpu_s: float = 0.0
+) -> int:
     """Return the pinned priority of a job that waits or runs in a tier.
 
     Jobs that never started share the lowest priority of the band, where Slurm orders them by
-    submission. Under ``newest`` they share the highest.
+    submission. Under ``newest`` they share the highest. Jobs of the lane for people at a prompt
+    share the highest of the top tier. Other jobs that cannot be preempted come behind their tier,
+    in the order of the most service that they may use.
     """
     foot = TOP_TIER - tier * BAND
+    if record.lane is Lane.INTERACTIVE:
+        return foot + _NEWEST
+    if record.lane is Lane.IDLE_ONLY:
+        size = int(1000 * math.log2(1.0 + min(most_service_gpu_s, 1e12)))
+        return max(foot - 1 - size, LOWEST["pinned"])
     if record.start_number is None:
         return foot + (_NEWEST if order == "newest" else 0)
     if order == "newest":

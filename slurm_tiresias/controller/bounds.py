@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from slurm_tiresias.config import Config
 from slurm_tiresias.controller.runs import Runs
-from slurm_tiresias.model import NOT_BOUND, FairStanding, JobState, JobView, Snapshot
+from slurm_tiresias.model import NOT_BOUND, FairStanding, JobState, JobView, Lane, Snapshot
 from slurm_tiresias.policy.policy import Policy
 from slurm_tiresias.policy.slowdown_bound import SlowdownBound
 from slurm_tiresias.scheduling.planner import blocked_by_slurm
@@ -98,7 +98,7 @@ class Bounds:
         blocked_since_s: dict[str, float] = {}
         for job in snapshot.jobs:
             key = job.job_id
-            if not job.managed or not job.gpus_asked:
+            if not job.managed or not job.gpus_asked or job.lane is not Lane.PREEMPTIBLE:
                 continue
             if job.state is not JobState.RUNNING and blocked_by_slurm(job):
                 since_s = self._blocked_since_s.get(key, snapshot.now_s)

@@ -248,6 +248,7 @@ class Cycles:
             self._drilled.follow(seen.at_s)
         self._guards.take(seen)
         self.job_store.commit()
+        self._snapshots.lane_book.follow(seen.at_s)
         self._profiler.learn(seen, self.job_store.ran_s)
 
     def _only_record(self, plan: Plan, now_s: float) -> WriteSummary:

@@ -11,7 +11,8 @@ from slurm_tiresias.config import Config
 from slurm_tiresias.controller import bands
 from slurm_tiresias.controller.manage import is_put_off_for_us
 from slurm_tiresias.lifecycle.nomination import Nomination
-from slurm_tiresias.model import Action, Decision, JobAccount, JobState, JobStatus, Reason
+from slurm_tiresias.model import Action, Decision, JobAccount, JobState, JobStatus, Lane, Reason
+from slurm_tiresias.policy.lanes import most_service_gpu_s
 from slurm_tiresias.slurm.hostlist import folded, refolded
 from slurm_tiresias.slurm.protocol import Unpin, Update, Write
 
@@ -54,6 +55,8 @@ def from_decision(
 
     ``factor_shows``: the priority that Slurm shows can contain the site factor written for the job.
     """
+    if record.lane is not Lane.PREEMPTIBLE and not is_pending(job):
+        return Difference(job, record)  # it is never requeued, so its priority means nothing more
     nodes = node_list(job, record, nomination)
     if nodes.user_changed_nodes or why_left_to_slurm(job, record):
         # A job left to Slurm must not get the nodes that victims leave for jobs with a node list.
@@ -69,9 +72,10 @@ def from_decision(
     over_budget = decision.reason is Reason.OVER_BUDGET
     tier = config.tier_count - 1 if over_budget else decision.tier or 0
     if config.priority.write == "pinned":
-        wanted = bands.tier_priority(nodes.record, tier, config.policy.order)
+        most_gpu_s = most_service_gpu_s(job.spec.request.gpu_count, job.spec.time_limit_s)
+        wanted = bands.tier_priority(nodes.record, tier, config.policy.order, most_gpu_s)
         if starts:
-            wanted = bands.nomination_priority(nomination)
+            wanted = bands.nomination_priority(nomination, record.lane)
         return _with_priority(nodes, update, wanted)
     wanted = bands.tier_site_factor(tier)
     if starts:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from slurm_tiresias.config import REPORTS, Config
 from slurm_tiresias.controller import bands
 from slurm_tiresias.controller.inherited import InheritedService
-from slurm_tiresias.controller.manage import why_unmanaged
+from slurm_tiresias.controller.manage import why_cannot_be_requeued, why_unmanaged
 from slurm_tiresias.controller.runs import Runs
 from slurm_tiresias.lifecycle.nomination import (
     Nomination,
@@ -41,7 +41,7 @@ from slurm_tiresias.lifecycle.preemption import (
     SetStartTime,
 )
 from slurm_tiresias.lifecycle.tracker import LifecycleTracker
-from slurm_tiresias.model import JobAccount, JobState, JobStatus, Plan
+from slurm_tiresias.model import JobAccount, JobState, JobStatus, Lane, Plan
 from slurm_tiresias.policy.losses import RecentLosses, losses_of
 from slurm_tiresias.policy.tiers import tier_of
 from slurm_tiresias.slurm.protocol import Observation
@@ -219,6 +219,10 @@ class JobStore:
         runs = self._runs.of(key) or self._ledger.runs_of(key)
         return sorted(runs, key=lambda run: run.start_s)
 
+    def runs_in_lane(self, lane: Lane, since_s: float) -> Sequence[tuple[str, RunRecord]]:
+        """Return the runs in a lane that the ledger has as ended after ``since_s``, with users."""
+        return self._ledger.runs_in_lane(lane, since_s)
+
     @property
     def awaited_costs(self) -> Collection[PreemptionCost]:
         """The preemptions whose cost is not known yet."""
@@ -341,7 +345,9 @@ class JobStore:
         for job in managed:
             under_way = self.preemptions.get(job.key)
             self._runs.measure(job, under_way.requeue_sent_s if under_way else None, seen.at_s)
-            self.put(self._follow_state(job, self._records[job.key], seen.at_s, down))
+            record = self._records[job.key]
+            record = changed(record, lane=self._lane_of(job, record.lane))
+            self.put(self._follow_state(job, record, seen.at_s, down))
         self.inherited.note_ended_runs(self._records)
         for job in seen.jobs if self.inherited.counts else managed:
             if not shown[job.key].unmanaged:
@@ -389,8 +395,7 @@ class JobStore:
         """Whether a job that would not be managed now was managed when its present run started.
 
         It was if its run is in the ledger, if it was managed when last seen waiting, or if it
-        started with a priority that only managed jobs get. Slurm itself clears Requeue on a waiting
-        job that it ends because its node is gone.
+        started with a priority that only managed jobs get.
         """
         if any(run.end_s is None for run in self._runs.of(job.key)):
             return True
@@ -401,6 +406,26 @@ class JobStore:
             return False
         waited_managed = before is not None and not before.unmanaged
         return waited_managed or bands.starts_managed(job.priority, self._config.priority.write)
+
+    def _lane_of(self, job: JobStatus, before: Lane) -> Lane:
+        """Return the lane of a job, unless it waits at a prompt and is admitted (``lane.py``).
+
+        A run stays in the lane in which it started: that its owner forbids its requeue changes
+        nothing (Slurm itself does so with a waiting job that it ends because its node is gone).
+        """
+        if not why_cannot_be_requeued(job.spec):
+            return Lane.PREEMPTIBLE
+        waits = job.state is JobState.PENDING
+        if before is Lane.PREEMPTIBLE:
+            return Lane.IDLE_ONLY if waits or not job.spec.batch else before
+        return Lane.IDLE_ONLY if waits and job.spec.batch else before
+
+    def put_in_lane(self, key: str, lane: Lane, now_s: float) -> None:
+        """Change the lane of a job at a prompt that waits; committed with the other changes."""
+        record = self._records[key]
+        if lane is Lane.INTERACTIVE and record.lane is not lane:
+            self.note(now_s, "admitted", key, "goes first, as a job at a prompt")
+        self.put(changed(record, lane=lane))
 
     def _recognise(self, job: JobStatus, now_s: float) -> None:
         """Find the job's account, or open one."""
@@ -434,7 +459,13 @@ class JobStore:
 
     def _opened(self, job: JobStatus) -> JobAccount:
         # Slurm resets the submission at a requeue: accounting knows the original one.
-        return JobAccount.opened(job, self._ledger.next_number())
+        record = JobAccount.opened(job, self._ledger.next_number())
+        if not why_cannot_be_requeued(job.spec):
+            return record
+        # Of a run that nothing is known of, the priority with which it started may tell.
+        written_as = self._config.priority.write
+        preemptible = written_as == "pinned" and bands.starts_managed(job.priority, written_as)
+        return record if preemptible else replace(record, lane=Lane.IDLE_ONLY)
 
     def _drop(self, key: str) -> None:
         self._forgotten.add(key)
@@ -607,7 +638,8 @@ class JobStore:
         self._put_in_tier(record, tier, now_s)
 
     def _may_have_estimate(self, record: JobAccount) -> bool:
-        return self._estimates_all or record.claim is not None
+        by_lane = record.lane is not Lane.PREEMPTIBLE
+        return self._estimates_all or by_lane or record.claim is not None
 
     def follow(self, plan: Plan, now_s: float) -> None:
         """Record the decided tiers of jobs whose tiers do not follow from service alone."""
@@ -617,6 +649,7 @@ class JobStore:
                 continue
             # The first tier of a job is not a demotion.
             known = key in self._followed or record.claim is not None
+            known = known and record.lane is Lane.PREEMPTIBLE
             self._put_in_tier(record, decision.tier, now_s, told=known)
         self._followed = frozenset(plan.decisions) if self._estimates_all else frozenset()
 

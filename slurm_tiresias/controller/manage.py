@@ -53,8 +53,8 @@ def no_such_partitions(missing: list[str], seen: Observation) -> ConfigError:
 def why_unmanaged(job: JobStatus, config: ManageConfig, started_managed: bool = False) -> str:
     """Why a job is not managed, in a few words; "" for a managed job.
 
-    What its owner can change while it runs is ignored for a job that ``started_managed``: a job
-    that got to the front of the queue stays preemptible.
+    A reservation is ignored for a job that ``started_managed``, because its owner can name one
+    while it runs.
     """
     spec = job.spec
     foreign = [name for name in spec.partitions if name not in config.partitions]
@@ -62,8 +62,6 @@ def why_unmanaged(job: JobStatus, config: ManageConfig, started_managed: bool = 
         (bool(job.unreadable), job.unreadable),
         (bool(foreign), f"partition {', '.join(foreign)} is not managed"),
         (spec.request.chunk.gpu_count == 0, "asks for no GPUs"),
-        (not spec.batch, "interactive (srun or salloc)"),
-        (not spec.requeue and not started_managed, "may not be requeued (--no-requeue)"),
         (spec.het, "part of a heterogeneous job"),
         (bool(spec.reservation) and not started_managed, f"runs in reservation {spec.reservation}"),
         (spec.user in config.exclude_users, "its user is excluded"),
@@ -71,6 +69,13 @@ def why_unmanaged(job: JobStatus, config: ManageConfig, started_managed: bool = 
         (spec.qos in config.exclude_qos, "its QOS is excluded"),
     )
     return next((reason for applies, reason in checks if applies), "")
+
+
+def why_cannot_be_requeued(spec: JobSpec) -> str:
+    """Why Slurm cannot requeue a job, in a few words; "" if it can."""
+    if not spec.batch:
+        return "a job at a prompt (salloc or srun)"
+    return "" if spec.requeue else "submitted with --no-requeue"
 
 
 def partitions_that_take(

@@ -31,6 +31,7 @@ EVENTS = (
     "list-refused",
     "signal-refused",
     "no-net-progress",
+    "admitted",
     "failed",
     "would",
     "released",
@@ -187,7 +188,8 @@ JOB_EVENTS = _counter(
     "Other things that happened. gave-up: a nomination expired; repaired: something else had "
     "changed what was written; failed: Slurm refused a write; list-refused: Slurm held the job for "
     "the nodes named for it; signal-refused: Slurm refused a "
-    "checkpoint signal; requeued: not by the controller; node-failed: so, because its node failed; "
+    "checkpoint signal; admitted: a job at a prompt came to go first; requeued: not by the "
+    "controller; node-failed: so, because its node failed; "
     "would: what shadow mode would do.",
     {"event": ", ".join(EVENTS)},
 )

@@ -22,6 +22,7 @@ from slurm_tiresias.model import (
     JobProgress,
     JobState,
     JobView,
+    Lane,
     Node,
     Plan,
     Protection,
@@ -257,7 +258,7 @@ def _jobs(
                 job.signal, job.grace_s = asked(site).signal, asked(site).grace_s
         if bound := bound_of(key):
             job.bound = _bound(bound, views[key], snapshot.now_s)
-        if estimates and job.managed:
+        if estimates and job.managed and not job.lane:
             job.estimate = _estimate(views[key], estimates)
         if not acts:
             job.would = would_do(*_decided(job))
@@ -361,7 +362,7 @@ def _job(
     """Convert a view and its decision; the caller fills in what depends on all jobs."""
     spec, status, account = job.spec, job.status, job.account
     checkpoint = Checkpoint("", 0.0)
-    if job.managed:
+    if job.managed and account.lane is Lane.PREEMPTIBLE:
         over_budget = spec.user in job_store.users_over_budget
         checkpoint = checkpoint_of(spec.admin_comment, spec.comment, site, over_budget)
         # The job store has the account as it is after the plan was carried out.
@@ -414,4 +415,5 @@ def _job(
         stuck_runs=job.learned.stuck_runs,
         program_lost=job.learned.program_lost,
         drilled=job.learned.drilled and site.drilled_min_run_s > 0,
+        lane=account.lane.value if job.managed else "",
     )

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from slurm_tiresias.config import Config
 from slurm_tiresias.controller.job_store import JobStore
+from slurm_tiresias.controller.lane import LaneBook
 from slurm_tiresias.controller.manage import (
     has_no_word,
     is_a_word_of_slurm,
@@ -28,6 +29,7 @@ from slurm_tiresias.model import (
     JobState,
     JobStatus,
     JobView,
+    Lane,
     Learned,
     Node,
     ProgramCosts,
@@ -75,6 +77,7 @@ class _Facts(NamedTuple):
     running job: comparisons end here."""
     job: JobStatus
     unmanaged_because: str
+    lane_because: str
     account: JobAccount | None
     nomination: Nomination | None
     preemptor: str
@@ -124,6 +127,7 @@ class SnapshotBuilder:
         runs teach of it, and ``costs_of`` what a preemption costs, by user and job name; None as
         long as none was measured.
         """
+        self.lane_book = LaneBook(job_store, config)
         self._learned = learned
         self._job_store = job_store
         self._costs_of = costs_of
@@ -149,12 +153,13 @@ class SnapshotBuilder:
         over = self._beyond_array_limits(alive)
         waits = self._why_not_eligible(alive, seen)
         limits = dict.fromkeys(over, ARRAY_LIMIT) | waits
+        why_idle_only = self.lane_book.admit(alive, limits, seen.at_s)
         managed = self._config.manage.partitions
         mine = (node for node in seen.nodes if not node.partitions.isdisjoint(managed))
         gpus = sum(node.total.gpu_count for node in mine)
         over_budget = self._job_store.over_budget(seen.at_s, gpus)
         made: dict[str, tuple[_Facts, JobView]] = {}
-        for facts in self._facts(alive, seen, backoffs, limits, over_budget):
+        for facts in self._facts(alive, seen, backoffs, limits, over_budget, why_idle_only):
             key = facts.job.key
             before = self._made.get(key)
             unchanged = before is not None and before[0] == facts
@@ -210,6 +215,7 @@ class SnapshotBuilder:
         backoffs: Backoffs,
         limits: Mapping[str, str],
         over_budget: frozenset[str],
+        why_idle_only: Mapping[str, str],
     ) -> Iterator[_Facts]:
         job_store, placing = self._job_store, self._placing
         why_stopped = self._why_reports_stopped
@@ -231,6 +237,7 @@ class SnapshotBuilder:
                 runs.learned(key),
                 job,
                 job_store.why_unmanaged(key),
+                why_idle_only.get(key, ""),
                 account,
                 nominations.get(key),
                 under_way.preemptor if under_way and under_way.makes_room else "",
@@ -413,6 +420,8 @@ class SnapshotBuilder:
         if facts.taken_by and job.state is JobState.PENDING:
             request = _within(request, facts.taken_by)
         protections = (
+            (account.lane is Lane.INTERACTIVE, Protection.INTERACTIVE),
+            (account.lane is Lane.IDLE_ONLY, Protection.NO_REQUEUE),
             (is_protected(job), Protection.HELD),
             (facts.taken_by == (), Protection.PARTITION),
             (facts.is_past_deadline, Protection.DEADLINE),
@@ -426,6 +435,7 @@ class SnapshotBuilder:
             job,
             account,
             request,
+            lane_because=facts.lane_because,
             attained_gpu_s=attained_gpu_s,
             attained_since_promotion_gpu_s=attained_gpu_s - account.promoted_at_gpu_s,
             executed_since_promotion_s=executed_s - account.promoted_at_executed_s,

@@ -160,6 +160,9 @@ class WithEstimates(Policy):
         object.__setattr__(self, "learns", any(each.learns for each in self.estimators))
         object.__setattr__(self, "_halves_gpu_s", tuple(gpu_s / 2 for gpu_s in limits_gpu_s))
 
+    def tier_after(self, service_gpu_s: float) -> int:
+        return self.base.tier_after(service_gpu_s)
+
     def remaining(self, job: JobFacts) -> Remaining | None:
         """Return by what remaining service a job is ranked; None if by the policy without
         estimates."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple, Protocol
 
-from slurm_tiresias.model import Claim, FairStanding, JobState
+from slurm_tiresias.model import Claim, FairStanding, JobState, Lane
 
 Key = tuple[float, ...]
 
@@ -67,6 +67,8 @@ class JobFacts(Protocol):
     def claim(self) -> Claim | None: ...
     @property
     def fair(self) -> FairStanding: ...
+    @property
+    def lane(self) -> Lane: ...
     @property
     def time_limit_s(self) -> float | None: ...
     @property

@@ -6,8 +6,9 @@ import math
 from abc import ABC, abstractmethod
 from typing import Protocol
 
-from slurm_tiresias.model import JobState
+from slurm_tiresias.model import JobState, Lane
 from slurm_tiresias.policy.job_rank import BOUND_LEVEL, FIRST_LEVEL, JobFacts, JobRank
+from slurm_tiresias.policy.lanes import most_service_gpu_s
 from slurm_tiresias.policy.promotion import NEVER, Promotion
 
 
@@ -44,6 +45,10 @@ class Policy(ABC):
     def rank(self, job: JobFacts) -> JobRank:
         """Return the rank of a job."""
 
+    def tier_after(self, service_gpu_s: float) -> int:
+        """Return the tier in which a job would be after so much service."""
+        return 0
+
     def remaining_gpu_s(self, job: JobFacts) -> float | None:
         """Return the service that a job is believed to need still; None if that is unknown."""
         return None
@@ -66,8 +71,16 @@ class Policy(ABC):
 
 
 def rank_of(job: JobFacts, policy: Policy) -> JobRank:
-    """Return the rank of a job: before all others if it is at its bound (``slowdown_bound``), or
-    else that of the policy."""
+    """Return the rank of a job: by its lane (``lanes``), before all others if it is at its bound
+    (``slowdown_bound``), or else that of the policy."""
+    if job.lane is Lane.INTERACTIVE:
+        return JobRank(FIRST_LEVEL, (-math.inf, job.submitted_s), 0)
+    if job.lane is Lane.IDLE_ONLY:
+        # So long others may have to wait for these GPUs. Jobs of the tier that can be preempted
+        # come first.
+        kept_gpu_s = most_service_gpu_s(job.gpus_asked, job.time_limit_s)
+        tier = policy.tier_after(kept_gpu_s)
+        return JobRank((float(tier),), (math.inf, kept_gpu_s, job.submitted_s), tier)
     if job.fair.at_bound and job.state is not JobState.RUNNING:
         level = BOUND_LEVEL if job.fair.length_known else FIRST_LEVEL
         return JobRank(level, (-math.inf, job.submitted_s), 0)

@@ -69,6 +69,9 @@ class TieredLas(Policy):
         tier = bisect_right(self.thresholds_gpu_s, service_gpu_s)
         return JobRank(LEVELS[tier], self.order(job), tier)
 
+    def tier_after(self, service_gpu_s: float) -> int:
+        return tier_of(service_gpu_s, self.thresholds_gpu_s)
+
     def steady_for_s(self, job: JobFacts) -> float:
         return left_in_tier(charged_gpu_s(job), self.thresholds_gpu_s) / job.width
 
@@ -95,6 +98,9 @@ class TieredGittins(Policy):
             index = self.history.index(job.attained_gpu_s, self.thresholds_gpu_s[tier])
             order_key = (-index, *order_key)
         return JobRank(LEVELS[tier], order_key, tier)
+
+    def tier_after(self, service_gpu_s: float) -> int:
+        return tier_of(service_gpu_s, self.thresholds_gpu_s)
 
     def steady_for_s(self, job: JobFacts) -> float:
         return left_in_tier(charged_gpu_s(job), self.thresholds_gpu_s) / job.width

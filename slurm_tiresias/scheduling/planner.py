@@ -23,6 +23,7 @@ from slurm_tiresias.model import (
     Decision,
     JobState,
     JobView,
+    Lane,
     Node,
     PlacementStyle,
     Plan,
@@ -285,7 +286,7 @@ class Planner:
     def _judge(self, job: JobView) -> tuple[JobRank, bool]:
         """Return the rank of a job, and whether it is promoted now."""
         due_s = self._policy.promotion.due_s(job)
-        if due_s == math.inf or blocked_by_slurm(job):
+        if due_s == math.inf or job.lane is not Lane.PREEMPTIBLE or blocked_by_slurm(job):
             return rank_of(job, self._policy), False
         promoted = due_s <= self._now_s
         if not promoted and self._due_s.get(job.job_id) != due_s:
@@ -394,7 +395,8 @@ class Planner:
                 return _verdict(entry, Action.WAIT, Reason.OVER_BUDGET)
             assert entry.job_class is not None
             why = self._why.of(entry.job_class)
-            return _verdict(entry, Action.WAIT, why.reason, why.detail, blockers=why.blockers)
+            detail = job.lane_because if why.reason is Reason.IDLE_ONLY else why.detail
+            return _verdict(entry, Action.WAIT, why.reason, detail, blockers=why.blockers)
         if job.state is JobState.COMPLETING:
             return _verdict(entry, Action.WAIT, Reason.COMPLETING)
         if job.state is JobState.RUNNING:

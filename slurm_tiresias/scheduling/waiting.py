@@ -9,7 +9,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from slurm_tiresias.config import Config
-from slurm_tiresias.model import MAX_BLOCKERS, JobView, Protection, Reason
+from slurm_tiresias.model import MAX_BLOCKERS, JobView, Lane, Protection, Reason
 from slurm_tiresias.placement.free_resources import NO_SHORTAGE, NodeSet, Shortage
 from slurm_tiresias.placement.victims import PreemptionPlan
 from slurm_tiresias.policy.job_rank import Key, UniqueRank
@@ -61,8 +61,6 @@ class WhyJobsWait:
         self, job_class: EquivalenceClass, rank: UniqueRank, too_many: PreemptionPlan | None
     ) -> None:
         """Record why a class is refused; ``too_many`` is a plan that exceeds the victim limit."""
-        if job_class.only_idle:
-            return
         why = self._why(job_class, rank.level, too_many)
         before = self._known.get(job_class)
         if before != why:
@@ -78,6 +76,8 @@ class WhyJobsWait:
             ]
             return Why(Reason.GUARDED, blockers=tuple(blockers[:MAX_BLOCKERS]))
         if node_index.could_hold(request, node_index.usable):
+            if job_class.only_idle:
+                return Why(Reason.IDLE_ONLY)
             return self._what_is_in_the_way(job_class, level)
         unreserved = replace(request, reserved_nodes=frozenset())
         if request.reserved_nodes and node_index.could_hold(unreserved, node_index.usable):
@@ -119,9 +119,8 @@ class WhyJobsWait:
         is_running = self._engine.state.is_running
         for rank, job in self._running:
             if self._is_on(job_class.nodes, job) and is_running(job.job_id):
-                protection = (
-                    self._protection(job, level) if rank.level > level else Protection.SAME_TIER
-                )
+                below = rank.level > level or job.lane is not Lane.PREEMPTIBLE
+                protection = self._protection(job, level) if below else Protection.SAME_TIER
                 if protection and _holds_any(job, lacks):
                     yield job.job_id, protection
         for job in self._foreign:

@@ -22,6 +22,7 @@ from slurm_tiresias.model import (
     Allocation,
     Claim,
     JobState,
+    Lane,
     PlacementStyle,
     Protection,
     Request,
@@ -70,6 +71,7 @@ class SimJob:
     protected_by: Protection | None = None
     learned = NOTHING_LEARNED
     fair = NOT_BOUND
+    lane = Lane.PREEMPTIBLE
     waited_before_s = 0.0
     lost_s = 0.0
     unsaved_s = 0.0

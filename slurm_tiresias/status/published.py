@@ -202,6 +202,9 @@ class PublishedJob:
     """Whether it may be preempted sooner than others, as its program has passed a drill."""
     estimate: PublishedEstimate | None = None
     """What it still needs; None if nothing tells, so that it is ranked by attained service."""
+    lane: str = ""
+    """``interactive`` if it goes first because it is a job at a prompt, ``idle-only`` if it is
+    another job that cannot be preempted, else ""."""
     bound: PublishedBound | None = None
     """How it stands to the bound on its slowdown; None without one."""
 

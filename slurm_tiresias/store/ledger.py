@@ -31,7 +31,7 @@ from slurm_tiresias.errors import (
 )
 from slurm_tiresias.lifecycle.nomination import Nomination
 from slurm_tiresias.lifecycle.preemption import Preemption
-from slurm_tiresias.model import JobAccount
+from slurm_tiresias.model import JobAccount, Lane
 from slurm_tiresias.policy.charge import EndedRun, payer_of
 from slurm_tiresias.policy.losses import Loss, losses_of
 from slurm_tiresias.store.records import (
@@ -353,6 +353,15 @@ class Ledger:
                     query, (since_s,)
                 )
             ]
+
+    def runs_in_lane(self, lane: Lane, since_s: float) -> list[tuple[str, RunRecord]]:
+        """Return the runs in a lane that ended after ``since_s``, each with its user."""
+        jobs = "FROM jobs WHERE lane = ?"
+        query = f"SELECT * FROM incarnations WHERE end_s > ? AND key IN (SELECT key {jobs})"
+        runs = list(self._read(RunRecord, query, since_s, lane))
+        with _explained(self._path):
+            users = dict(self._database.execute(f"SELECT key, user {jobs}", (lane,)))
+        return [(users[run.key], run) for run in runs]
 
     # Preemptions, events and single values
 

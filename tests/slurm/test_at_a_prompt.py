@@ -1,0 +1,292 @@
+"""Jobs at a prompt, and others that cannot be preempted, on a real cluster.
+
+Two users submit to a cluster of four nodes with four GPUs each, which has etc/job_submit.lua.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from scripts.testbed.real_cluster import RealCluster, short_folder, started_cluster
+from scripts.testbed.real_controller import RealController
+
+LUA = Path(__file__).parents[2] / "etc" / "job_submit.lua"
+ANOTHER_USER = 65534
+WHOLE_NODE = ("--gres=gpu:4", "--mem=100")
+ONE_GPU = ("--gpus=1", "--mem=100")
+LEAVES_AT_ONCE = "exec sleep 600"
+"""Nothing is in the way of its SIGTERM."""
+
+SALLOC = ("salloc", *ONE_GPU, "--kill-command")
+"""What is started in it ends with its job; a shell at a terminal would stay."""
+
+WITHIN_S = 10.0
+
+pytestmark = [
+    pytest.mark.slurm,
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can submit as another user"),
+]
+
+
+@pytest.fixture(scope="module")
+def nudge_file() -> Iterator[Path]:
+    with short_folder() as folder:
+        yield folder / "nudge"
+
+
+@pytest.fixture(scope="module")
+def cluster_with_lua(nudge_file: Path) -> Iterator[RealCluster]:
+    with short_folder() as folder:
+        lua, text = folder / "job_submit.lua", LUA.read_text()
+        lua.write_text(text.replace("/run/slurm-tiresias-controller/nudge", str(nudge_file)))
+        lines = ("--slurm-conf-line", "JobSubmitPlugins=lua")
+        options = ("--nodes", "4", "--gpus", "4", *lines, "--conf-file", str(lua))
+        with started_cluster(folder, *options) as cluster:
+            yield cluster
+
+
+@pytest.fixture
+def cluster(cluster_with_lua: RealCluster) -> RealCluster:
+    cluster_with_lua.run("scancel", f"--user={ANOTHER_USER}")
+    cluster_with_lua.clean()
+    return cluster_with_lua
+
+
+Start = Callable[..., RealController]
+
+
+@pytest.fixture
+def start(cluster: RealCluster, nudge_file: Path) -> Iterator[Start]:
+    """Start controllers with settings; whatever still runs at the end is killed."""
+    started: list[RealController] = []
+    with short_folder() as folder:
+
+        def start_one(**settings: dict[str, object]) -> RealController:
+            own = {"nudge_file": str(nudge_file), **settings.pop("controller", {})}
+            controller = RealController(cluster, folder, {"controller": own, **settings})
+            started.append(controller)
+            return controller.start()
+
+        yield start_one
+        for controller in started:
+            if controller.process is not None:
+                controller.kill()
+
+
+class Prompts:
+    """Shells with an salloc or srun each."""
+
+    def __init__(self, cluster: RealCluster) -> None:
+        self._cluster = cluster
+        self._opened: list[subprocess.Popen[str]] = []
+
+    def open(self, *command: str, user: int | None = None) -> str:
+        """Start one, without waiting for its job to start; return the job's id."""
+        before = self._jobs()
+        rights = (f"--reuid={user}", f"--regid={user}", "--clear-groups")
+        as_user = ("setpriv", *rights) if user is not None else ()
+        self._opened.append(
+            subprocess.Popen(
+                [*as_user, *command, "sleep", "600"],
+                env={**os.environ, **self._cluster.env},
+                cwd="/tmp",
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+        new: set[str] = set()
+
+        def has_come() -> bool:
+            new.update(self._jobs() - before)
+            return bool(new)
+
+        self._cluster.wait_until(has_come, "its job is there")
+        (job,) = new
+        return job
+
+    def _jobs(self) -> set[str]:
+        return set(self._cluster.run("squeue", "-h", "-o", "%A").split())
+
+    def interrupt_last(self) -> str:
+        """Press Ctrl-C in the last one; return what it has said."""
+        last = self._opened.pop()
+        last.send_signal(2)
+        _, said = last.communicate(timeout=60)
+        return said
+
+    def close(self) -> None:
+        self._cluster.run("scancel", "--me")
+        self._cluster.run("scancel", f"--user={ANOTHER_USER}")
+        for one in self._opened:
+            one.communicate(timeout=60)
+
+
+@pytest.fixture
+def prompts(cluster: RealCluster) -> Iterator[Prompts]:
+    opened = Prompts(cluster)
+    yield opened
+    opened.close()
+
+
+def fill(cluster: RealCluster, controller: RealController) -> list[str]:
+    """Four jobs that hold all the GPUs, all in the lower tier."""
+    wall = [cluster.sbatch(*WHOLE_NODE, script=LEAVES_AT_ONCE) for _ in range(4)]
+    for job in wall:
+        controller.wait_for_tier(job, 1)
+    return wall
+
+
+def priority(cluster: RealCluster, job: str) -> int:
+    return int(cluster.squeue_field(job, "PriorityLong"))
+
+
+def states(cluster: RealCluster, jobs: list[str]) -> list[str]:
+    return [cluster.squeue_field(job, "State") for job in jobs]
+
+
+def restarts(cluster: RealCluster, jobs: list[str]) -> int:
+    return sum(int(cluster.squeue_field(job, "RestartCnt")) for job in jobs)
+
+
+@pytest.mark.parametrize("command", [SALLOC, ("srun", *ONE_GPU)])
+def test_a_job_at_a_prompt_starts_within_ten_seconds_on_a_full_cluster(
+    cluster: RealCluster, start: Start, prompts: Prompts, command: tuple[str, ...]
+) -> None:
+    # With the usual interval: job_submit.lua has the controller look at once.
+    controller = start(controller={"interval_s": 10})
+    fill(cluster, controller)
+    began_s = time.monotonic()
+    job = prompts.open(*command)
+    cluster.wait_for_state(job, "RUNNING")
+    took_s = time.monotonic() - began_s
+
+    assert took_s <= WITHIN_S
+
+
+def test_a_user_gets_what_the_bound_allows_and_another_user_too(
+    cluster: RealCluster, start: Start, prompts: Prompts
+) -> None:
+    settings: dict[str, object] = {"gpus_per_user": 2, "gpu_hours_per_user": 8}
+    controller = start(interactive=settings)
+    wall = fill(cluster, controller)
+    shells = [prompts.open(*SALLOC, "--time=60") for _ in range(10)]
+    for job in shells[:2]:
+        cluster.wait_for_state(job, "RUNNING")
+    for job in shells[2:]:
+        controller.wait_for_reason(job, "idle-only")
+    of_another = prompts.open(*SALLOC, "--time=60", user=ANOTHER_USER)
+    cluster.wait_for_state(of_another, "RUNNING")
+    controller.cycles(4)
+    assert states(cluster, shells) == ["RUNNING"] * 2 + ["PENDING"] * 8
+    # All three have found room where one job was.
+    assert restarts(cluster, wall) == 1
+    said = " ".join(controller.cli("explain", shells[2]).stdout.split())
+    assert "its user's other jobs at a prompt have 2 of the 2 that go first" in said
+    shown = controller.cli("status", "--format", "JOBID,LANE").stdout.splitlines()
+    lanes = dict(line.split()[:2] for line in shown if len(line.split()) == 2)
+    assert lanes[shells[0]] == "interactive" and lanes[shells[2]] == "idle-only"
+
+    # Killed in between, the next controller knows what they have, and what they had.
+    controller.kill()
+    controller.start()
+    controller.cycles(4)
+    assert states(cluster, shells) == ["RUNNING"] * 2 + ["PENDING"] * 8
+    cluster.run("scancel", shells[0])
+    cluster.wait_for_state(shells[2], "RUNNING")
+    controller.cycles(4)
+    assert states(cluster, shells[1:]) == ["RUNNING"] * 2 + ["PENDING"] * 7
+
+
+def test_the_hours_that_a_user_has_had_count_after_a_kill_and_a_cancel(
+    cluster: RealCluster, start: Start, prompts: Prompts
+) -> None:
+    controller = start(interactive={"gpu_hours_per_user": 0.1})
+    wall = fill(cluster, controller)
+    too_long = prompts.open(*SALLOC, "--time=7")
+    controller.wait_for_reason(too_long, "idle-only")
+    said = " ".join(controller.cli("explain", too_long).stdout.split())
+    assert "ask for --time=6 or less" in said
+    first = prompts.open(*SALLOC, "--time=6", "--job-name=one")
+    cluster.wait_for_state(first, "RUNNING")
+    controller.cycles(4)
+    controller.kill()
+    cluster.run("scancel", first)
+    cluster.wait_for_state(first, "CANCELLED")
+    controller.start()
+    # It has had some seconds of its six minutes, which a new name does not give back.
+    again = prompts.open(*SALLOC, "--time=6", "--job-name=another")
+    controller.wait_for_reason(again, "idle-only")
+    said = " ".join(controller.cli("explain", again).stdout.split())
+    assert "ask for --time=5 or less" in said
+    shorter = prompts.open(*SALLOC, "--time=4", "--job-name=another")
+    cluster.wait_for_state(shorter, "RUNNING")
+    assert restarts(cluster, wall) <= 2
+
+
+def test_nothing_preempts_a_job_at_a_prompt(
+    cluster: RealCluster, start: Start, prompts: Prompts
+) -> None:
+    controller = start(policy={"thresholds_gpu_s": [2]})
+    shell = prompts.open(*SALLOC)
+    cluster.wait_for_state(shell, "RUNNING")
+    node = cluster.squeue_field(shell, "NodeList")
+    wall = [cluster.sbatch(*WHOLE_NODE, script=LEAVES_AT_ONCE) for _ in range(3)]
+    for job in wall:
+        controller.wait_for_tier(job, 1)
+    urgent = cluster.sbatch(*WHOLE_NODE, "-w", node)
+    controller.wait_for_reason(urgent, "guarded" if controller.job(shell).tier else "no-room")
+    controller.cycles(6)
+    assert cluster.squeue_field(shell, "State") == "RUNNING"
+    said = " ".join(controller.cli("explain", urgent).stdout.split())
+    assert "it at a prompt" in said or "Slurm cannot requeue it" in said
+
+
+def test_a_prompt_that_is_left_before_it_starts_costs_no_further_job(
+    cluster: RealCluster, start: Start, prompts: Prompts
+) -> None:
+    controller = start(preemption={"signal": "USR1", "grace_s": 3})
+    wall = [
+        cluster.sbatch(*WHOLE_NODE, script="trap '' USR1; while :; do sleep 0.1; done")
+        for _ in range(4)
+    ]
+    for job in wall:
+        controller.wait_for_tier(job, 1)
+    shell = prompts.open(*SALLOC)
+    controller.wait_for_reason(shell, "claimed")
+    prompts.interrupt_last()
+    controller.wait_until(lambda: controller.job(shell) is None, "its job is gone")
+    controller.cycles(10)
+    assert restarts(cluster, wall) == 0
+    assert set(states(cluster, wall)) == {"RUNNING"}
+
+
+def test_jobs_that_cannot_be_requeued_take_idle_gpus_the_short_ones_first(
+    cluster: RealCluster, start: Start
+) -> None:
+    controller = start(policy={"thresholds_gpu_s": [8, 20_000]})
+    wall = fill(cluster, controller)
+    cannot = ("--no-requeue", *WHOLE_NODE)
+    unlimited = cluster.sbatch(*cannot)
+    long = cluster.sbatch(*cannot, "--time=600")
+    short = cluster.sbatch(*cannot, "--time=5")
+    for job, tier in ((unlimited, 2), (long, 2), (short, 1)):
+        controller.wait_for_reason(job, "idle-only")
+        controller.wait_for_tier(job, tier)
+    controller.cycles(6)
+    assert restarts(cluster, wall) == 0
+    started = []
+    for leaves, starts in zip(wall, (short, long, unlimited), strict=False):
+        cluster.run("scancel", leaves)
+        cluster.wait_for_state(starts, "RUNNING")
+        started.append(starts)
+        waiting = {short, long, unlimited} - set(started)
+        assert {cluster.squeue_field(job, "State") for job in waiting} <= {"PENDING"}
+    assert restarts(cluster, wall[3:]) == 0
