@@ -200,7 +200,7 @@ PROTECTION_TEXTS: Mapping[Protection, ProtectionText] = {
         "waiting once more it could take longer than policy.max_slowdown allows",
     ),
     Protection.INTERACTIVE: ProtectionText(
-        "at a prompt", "somebody works in it at a prompt (salloc or srun)"
+        "at a prompt", "its user works in it at a prompt (salloc or srun)"
     ),
     Protection.NO_REQUEUE: ProtectionText(
         "cannot be requeued",

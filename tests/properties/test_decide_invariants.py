@@ -22,10 +22,12 @@ from slurm_tiresias.model import (
     FairStanding,
     JobState,
     JobView,
+    Lane,
     Learned,
     Node,
     PlacementStyle,
     Plan,
+    Protection,
     Reason,
     Request,
     Snapshot,
@@ -126,6 +128,12 @@ STAKES = (
 )
 """A job that saves when asked to, one that saves soon, one that has just saved, a silent one."""
 
+PROTECTION_OF_LANE = {
+    Lane.PREEMPTIBLE: None,
+    Lane.INTERACTIVE: Protection.INTERACTIVE,
+    Lane.IDLE_ONLY: Protection.NO_REQUEUE,
+}
+
 jobs_lists = st.lists(
     st.builds(
         view,
@@ -166,9 +174,15 @@ jobs_lists = st.lists(
         backs_off=st.integers(0, 19).map(lambda n: n == 0),
         style=st.sampled_from([None, *PlacementStyle]),
         at_stake=st.sampled_from(STAKES),
+        lane=st.sampled_from([*[Lane.PREEMPTIBLE] * 5, Lane.INTERACTIVE, Lane.IDLE_ONLY]),
     ),
     max_size=14,
-).map(lambda jobs: [changed(one, job_id=str(i + 1)) for i, one in enumerate(jobs)])
+).map(
+    lambda jobs: [
+        changed(one, job_id=str(i + 1), protected_by=PROTECTION_OF_LANE[one.lane])
+        for i, one in enumerate(jobs)
+    ]
+)
 
 configs = st.builds(
     lambda name, estimates, order, thresholds, knob, min_run_s, per_job, per_cycle: configured(
@@ -333,6 +347,7 @@ def test_no_victim_is_protected_or_in_a_tier_as_high_as_its_preemptors(
     for preemption in plan.preemptions:
         victim, preemptor = jobs[preemption.job_id], jobs[preemption.preempted_for]
         assert victim.managed
+        assert victim.lane is Lane.PREEMPTIBLE and preemptor.lane is not Lane.IDLE_ONLY
         if plan.decisions[preemptor.job_id].promoted:
             preemptor = _promoted(preemptor, snapshot.now_s)
         level = rank_of(preemptor, policy).level
