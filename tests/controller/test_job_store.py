@@ -12,7 +12,7 @@ import pytest
 
 from scripts.testbed.job_views import changed, status
 from slurm_tiresias.config import parse
-from slurm_tiresias.controller.bands import TOP_TIER
+from slurm_tiresias.controller.bands import NOMINATED, TOP_TIER
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.reconcile import Reconciler
 from slurm_tiresias.controller.view import Backoffs, SnapshotBuilder
@@ -30,6 +30,7 @@ from slurm_tiresias.model import (
     JobState,
     JobStatus,
     JobView,
+    Lane,
     Node,
     Plan,
     Protection,
@@ -278,8 +279,6 @@ def test_the_ledger_tells_how_long_jobs_of_a_user_and_name_ran_over_all_runs(
     "changes",
     [
         {"partitions": ("gpu", "other")},
-        {"batch": False},
-        {"requeue": False},
         {"het": True},
         {"reservation": "maintenance"},
         {"request": gpus(0)},
@@ -342,32 +341,35 @@ def test_a_job_that_its_owner_has_held_while_it_runs_is_not_protected(job_store:
 FORBIDDEN: dict[str, Any] = {"requeue": False}
 
 
-def is_managed(job_store: JobStore, job: JobStatus) -> bool:
-    return not job_store.why_unmanaged(job.key)
+def can_be_preempted(job_store: JobStore, job: JobStatus) -> bool:
+    record = job_store.record(job.key)
+    return record is not None and record.lane is Lane.PREEMPTIBLE
 
 
-def test_a_job_whose_owner_forbids_its_requeue_while_it_runs_stays_managed(
+def test_a_job_whose_owner_forbids_its_requeue_while_it_runs_can_be_preempted(
     job_store: JobStore, ledger: Ledger
 ) -> None:
     see(job_store, 1000, pending())
     see(job_store, 1010, forbidden := running(1005, 5, **FORBIDDEN))
-    assert is_managed(job_store, forbidden), "it was when it waited"
+    assert can_be_preempted(job_store, forbidden), "it could be when it waited"
     job_store = JobStore(ledger, CONFIG, accounting=False)
     see(job_store, 1020, forbidden := running(1005, 15, **FORBIDDEN))
-    assert is_managed(job_store, forbidden), "its run is in the ledger"
+    assert can_be_preempted(job_store, forbidden), "its run is in the ledger"
     see(job_store, 1030, forbidden := pending(restarts=1, submit_s=1025, **FORBIDDEN))
     assert job_store.runs.attained_gpu_s("7") > 0
     see(job_store, 1040, forbidden)
-    assert not is_managed(job_store, forbidden), "the next run is its owner's to forbid"
+    assert not can_be_preempted(job_store, forbidden), "the next run is its owner's to forbid"
 
 
-def test_a_job_that_never_waited_as_a_managed_one_is_known_by_the_priority_it_started_with(
+def test_a_job_of_which_nothing_is_known_is_known_by_the_priority_it_started_with(
     job_store: JobStore,
 ) -> None:
     see(job_store, 1010, born := running(1005, 5, priority=TOP_TIER, **FORBIDDEN))
-    assert is_managed(job_store, born)
-    see(job_store, 1020, other := running(1005, 5, key="8", priority=TOP_TIER - 5, **FORBIDDEN))
-    assert not is_managed(job_store, other), "a site's own priorities may be as high"
+    assert can_be_preempted(job_store, born)
+    for priority in (TOP_TIER - 5, NOMINATED + 1):
+        job = running(1005, 5, key=str(priority), priority=priority, **FORBIDDEN)
+        see(job_store, 1020, job)
+        assert not can_be_preempted(job_store, job), "a site's own priorities may be as high"
 
 
 def test_losses_caused_by_a_user_still_count_after_a_restart(

@@ -65,7 +65,7 @@ def test_what_slurm_does_anyway_is_not_shown_as_a_would_be_action(
         running(1990.0, 10.0, key="1", raw_id=1),
         pending("2", priority=0, reason="JobHeldUser"),
         pending("3", reason="Dependency"),
-        pending("4", requeue=False),
+        pending("4", het=True),
     )
     assert set(by_id(published(ledger, "shadow", *jobs), "would").values()) == {""}
 

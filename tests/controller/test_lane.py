@@ -1,0 +1,164 @@
+"""Who has which place in the lane for people at a prompt, as the controller keeps count of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from slurm_tiresias.config import parse
+from slurm_tiresias.controller import bands
+from slurm_tiresias.controller.difference import from_decision
+from slurm_tiresias.controller.job_store import JobStore
+from slurm_tiresias.controller.view import Backoffs, SnapshotBuilder
+from slurm_tiresias.model import Action, Amount, JobState, JobStatus, JobView, Lane, Protection
+from slurm_tiresias.policy.make import make_policy
+from slurm_tiresias.scheduling.decide import decide
+from slurm_tiresias.slurm.protocol import Observation, Update
+from slurm_tiresias.store.ledger import Ledger
+from tests.controller.test_job_store import ended, pending, running
+from tests.pictures import gpus
+
+CONFIG = parse(
+    {
+        "policy": {"thresholds_gpu_s": [100]},
+        "interactive": {"gpus_per_user": 2, "gpu_hours_per_user": 2},
+    }
+)
+HOUR_S = 3600.0
+SALLOC: Mapping[str, Any] = {"batch": False, "request": gpus(1), "time_limit_s": HOUR_S}
+ON_ONE: Mapping[str, Any] = {**SALLOC, "allocation": {"n1": Amount({"": 1}, 1)}}
+
+
+class Controller:
+    """The part of one that keeps count, with its own job store."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.job_store = JobStore(ledger, CONFIG, accounting=False)
+        self._snapshots = SnapshotBuilder(self.job_store, CONFIG)
+
+    def sees(self, at_s: float, *jobs: JobStatus) -> Mapping[str, JobView]:
+        seen = Observation(at_s, jobs, (), ())
+        self.job_store.observe(seen)
+        self.job_store.commit()
+        self._snapshots.lane_book.follow(at_s)
+        snapshot = self._snapshots.snapshot(seen, Backoffs())
+        self.job_store.commit()
+        return {job.job_id: job for job in snapshot.jobs}
+
+
+@pytest.fixture
+def controller(ledger: Ledger) -> Controller:
+    return Controller(ledger)
+
+
+def lanes(jobs: Mapping[str, JobView]) -> Mapping[str, Lane]:
+    return {key: job.lane for key, job in jobs.items()}
+
+
+def test_jobs_are_admitted_by_submission_up_to_the_bound(controller: Controller) -> None:
+    asked = [pending(str(9 - n), submit_s=1000.0 + n, **SALLOC) for n in range(4)]
+    seen = controller.sees(1010, *asked, pending("20", user="ben", **SALLOC))
+    assert [key for key, lane in lanes(seen).items() if lane is Lane.INTERACTIVE] == [
+        "9",
+        "8",
+        "20",
+    ]
+    assert "ann" not in seen["7"].lane_because
+    assert "have 2 of the 2" in seen["7"].lane_because
+    assert seen["7"].only_idle and not seen["8"].only_idle
+
+
+def test_a_released_job_takes_no_place_that_a_later_one_has(controller: Controller) -> None:
+    held = pending("7", priority=0, reason="JobHeldUser", **SALLOC)
+    others = [pending("8", **SALLOC), pending("9", **SALLOC)]
+    assert lanes(controller.sees(1010, held, *others)) == {
+        "7": Lane.IDLE_ONLY,
+        "8": Lane.INTERACTIVE,
+        "9": Lane.INTERACTIVE,
+    }
+    assert lanes(controller.sees(1020, pending("7", **SALLOC), *others))["7"] is Lane.IDLE_ONLY
+
+
+def test_what_a_user_had_counts_for_a_day_and_over_a_restart_of_the_controller(
+    controller: Controller, ledger: Ledger
+) -> None:
+    controller.sees(1000, pending("7", **SALLOC))
+    seen = controller.sees(1010, running(1005, 5, **ON_ONE))
+    assert seen["7"].protected_by is Protection.INTERACTIVE
+    over = ended(1005, 1800, **SALLOC)
+    controller.sees(2805, over)
+    hour, two_hours = pending("8", **SALLOC), pending("9", **{**SALLOC, "time_limit_s": 2 * HOUR_S})
+    controller.sees(2900)
+    controller.sees(3000)
+    assert controller.job_store.record("7") is None, "settled, and in the ledger only"
+    for one in (controller, Controller(ledger)):
+        seen = one.sees(3010, two_hours)
+        assert seen["9"].lane is Lane.IDLE_ONLY
+        assert "ask for --time=90" in seen["9"].lane_because
+        assert one.sees(3020, two_hours, hour)["8"].lane is Lane.INTERACTIVE
+    assert controller.sees(2805 + 86_400, two_hours)["9"].lane is Lane.INTERACTIVE
+
+
+def test_what_runs_counts_with_its_limit_also_when_that_is_raised(controller: Controller) -> None:
+    controller.sees(1000, pending("7", **SALLOC))
+    other = pending("8", **SALLOC)
+    assert controller.sees(1010, running(1005, 5, **ON_ONE), other)["8"].lane is Lane.INTERACTIVE
+    raised = running(1005, 15, **{**ON_ONE, "time_limit_s": 1.5 * HOUR_S})
+    assert controller.sees(1020, raised, other)["8"].lane is Lane.IDLE_ONLY
+
+
+def test_what_started_before_it_was_admitted_takes_nothing_of_the_bound(
+    controller: Controller,
+) -> None:
+    seen = controller.sees(1010, running(1005, 5, **ON_ONE), pending("8", **SALLOC))
+    assert lanes(seen) == {"7": Lane.IDLE_ONLY, "8": Lane.INTERACTIVE}
+    assert seen["7"].protected_by is Protection.NO_REQUEUE
+
+
+@pytest.mark.parametrize("changes", [{"time_limit_s": None}, {"request": gpus(3)}])
+def test_a_job_that_does_not_fit_the_bound_takes_idle_gpus(
+    controller: Controller, changes: dict[str, Any]
+) -> None:
+    assert controller.sees(1010, pending("7", **{**SALLOC, **changes}))["7"].only_idle
+
+
+def test_a_job_whose_owner_allows_its_requeue_again_can_be_preempted(
+    controller: Controller,
+) -> None:
+    controller.sees(1000, pending(requeue=False))
+    seen = controller.sees(1010, running(1005, 5, requeue=False))
+    assert seen["7"].protected_by is Protection.NO_REQUEUE
+    assert controller.sees(1020, running(1005, 15))["7"].protected_by is None
+
+
+def test_priorities_put_the_lane_first_and_the_others_behind_their_tier(
+    controller: Controller,
+) -> None:
+    waiting = [
+        pending("7", **SALLOC),
+        pending("8", requeue=False, request=gpus(1), time_limit_s=60.0),
+        pending("9", requeue=False, request=gpus(1), time_limit_s=90.0),
+        pending("10", requeue=False, request=gpus(1)),
+        pending("11"),
+    ]
+    jobs = controller.sees(1010, *waiting)
+    snapshot = controller._snapshots.snapshot(Observation(1010, tuple(waiting), (), ()), Backoffs())
+    plan = decide(snapshot, make_policy(CONFIG.policy), CONFIG)
+    written: dict[str, int] = {}
+    for key, job in jobs.items():
+        decision = plan.decisions[key]
+        assert decision.action is Action.WAIT
+        difference = from_decision(job.status, job.account, None, decision, 1010, CONFIG)
+        (update,) = difference.writes
+        assert isinstance(update, Update) and update.priority is not None
+        written[key] = update.priority
+    assert sorted(written, key=written.__getitem__, reverse=True) == ["7", "11", "8", "9", "10"]
+    assert written["11"] == bands.TOP_TIER
+    assert not any(bands.starts_managed(written[key], "pinned") for key in ("7", "8", "9", "10"))
+    runs = running(1005, 5, **ON_ONE)
+    seen = controller.sees(1020, runs)["7"]
+    assert seen.state is JobState.RUNNING
+    decision = plan.decisions["7"]
+    assert from_decision(runs, seen.account, None, decision, 1020, CONFIG).writes == ()
