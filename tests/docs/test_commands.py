@@ -31,7 +31,7 @@ OTHER_PROGRAMS = frozenset(
             "journalctl",
             "ls",
         ),
-        *("kill", "mkdir", "module", "mount", "mv", "salloc", "sacctmgr", "slurmctld", "slurmd"),
+        *("kill", "mkdir", "module", "mount", "mv", "sacctmgr", "slurmctld", "slurmd"),
         *("source", "su", "tar", "tee", "touch", "useradd", "wget", "while", "if"),
     }
 )

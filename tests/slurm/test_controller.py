@@ -165,7 +165,7 @@ def test_jobs_of_one_tier_start_in_the_configured_order_also_after_a_requeue(
         clean_cluster.wait_for_state(next_one, "RUNNING")
 
 
-def test_jobs_that_are_not_managed_are_neither_rewritten_nor_preempted_but_count(
+def test_running_jobs_that_are_left_alone_are_neither_rewritten_nor_preempted_but_count(
     clean_cluster: RealCluster, start: Start
 ) -> None:
     no_requeue = clean_cluster.sbatch(*WHOLE_NODE, "--no-requeue")
@@ -176,7 +176,8 @@ def test_jobs_that_are_not_managed_are_neither_rewritten_nor_preempted_but_count
     interactive = subprocess.Popen(srun, env={**os.environ, **clean_cluster.env})
     controller = start()
     try:
-        controller.wait_until(lambda: controller.state().gpus.others == 12, "the foreign hold 12")
+        controller.wait_until(lambda: controller.state().gpus.managed == 8, "two hold 8")
+        assert controller.state().gpus.others == 4
         before = all_fields(clean_cluster)
         long = clean_cluster.sbatch(*WHOLE_NODE)
         controller.wait_for_tier(long, 1)
