@@ -11,7 +11,17 @@ from scripts.tools.docs.pages import Line, Page
 
 PROGRAMS = frozenset(
     {
-        *("tiresias-slurm", "sbatch", "srun", "salloc", "scontrol", "squeue", "sacct", "scancel", "sinfo"),
+        *(
+            "tiresias-slurm",
+            "sbatch",
+            "srun",
+            "salloc",
+            "scontrol",
+            "squeue",
+            "sacct",
+            "scancel",
+            "sinfo",
+        ),
         *("apt-get", "systemctl", "systemd-analyze", "install", "ln", "rm", "sed", "cat", "echo"),
         *("eval", "python3", "pip", "pytest", "make", "man", "docker", "ssh", "sudo", "for"),
     }
