@@ -286,6 +286,8 @@ def sections(case: Case) -> list[Section]:
     job = case.job
     blockers = tuple(_blockers(case))
     do = what_to_do(job.reason, job.slurm_reason).replace("JOBID", printable(job.job_id))
+    if _stays(job):
+        do = ""
     if case.state.acts:
         candidates = [
             Section("Where it stands", tuple(_standing(case))),
@@ -546,9 +548,16 @@ def _past_preemptions(case: Case) -> Iterator[str]:
     yield "It kept its job id and the service it attained."
 
 
+def _stays(job: PublishedJob) -> bool:
+    """Whether a job runs and is never preempted."""
+    return bool(job.lane) and job.reason == Reason.RUNS_ON.value
+
+
 def _next(case: Case) -> Iterator[str]:
     in_last_tier = case.tier is not None and case.tier.to_gpu_s is None
     ends = ends_text(case.job.reason, in_last_tier=in_last_tier)
+    if _stays(case.job):
+        ends = "It runs until it ends."
     yield ends.replace("JOBID", printable(case.job.job_id))
     if waits_for_room(case.job) and case.job.managed:
         yield from _queue_before(case)

@@ -423,7 +423,8 @@ class JobStore:
     def put_in_lane(self, key: str, lane: Lane, now_s: float) -> None:
         """Change the lane of a job at a prompt that waits; committed with the other changes."""
         record = self._records[key]
-        if lane is Lane.INTERACTIVE and record.lane is not lane:
+        acts = self._config.controller.mode != "shadow"
+        if acts and lane is Lane.INTERACTIVE and record.lane is not lane:
             self.note(now_s, "admitted", key, "goes first, as a job at a prompt")
         self.put(changed(record, lane=lane))
 

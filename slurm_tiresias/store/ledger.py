@@ -311,7 +311,7 @@ class Ledger:
             "SELECT ended_s, user, name, "
             "(SELECT SUM(elapsed_s) FROM incarnations WHERE key = jobs.key), "
             "(SELECT SUM(elapsed_s * gpus) FROM incarnations WHERE key = jobs.key), time_limit_s "
-            "FROM jobs WHERE ended_s >= ? AND first_started_s IS NOT NULL "
+            f"FROM jobs WHERE ended_s >= ? AND first_started_s IS NOT NULL AND {_PREEMPTIBLE} "
             "ORDER BY ended_s DESC LIMIT ?"
         )
         pruned = (
@@ -332,7 +332,7 @@ class Ledger:
         query = (
             "SELECT key, submitted_s, ended_s, tier, preemptions, SUM(elapsed_s), MAX(gpus) FROM "
             "(SELECT key, submitted_s, ended_s, tier, preemptions FROM jobs "
-            "WHERE ended_s IS NOT NULL AND first_started_s IS NOT NULL "
+            f"WHERE ended_s IS NOT NULL AND first_started_s IS NOT NULL AND {_PREEMPTIBLE} "
             "ORDER BY ended_s DESC LIMIT ?) "
             # CROSS keeps SQLite from reordering: jobs first, then their runs by key.
             "CROSS JOIN incarnations USING (key) GROUP BY key ORDER BY ended_s"
@@ -728,11 +728,15 @@ _PRUNABLE = (
     "ended_s < :before_s AND NOT EXISTS "
     "(SELECT 1 FROM incarnations i WHERE i.key = jobs.key AND i.confirmed = 0)"
 )
+_PREEMPTIBLE = f"lane = '{Lane.PREEMPTIBLE}'"
+"""How long people stay at a prompt says nothing of jobs that can be preempted."""
+
 _KEEP_SAMPLES = (
     "INSERT INTO samples (ended_s, user, name, run_s, service_gpu_s, time_limit_s) "
     "SELECT ended_s, user, name, SUM(elapsed_s), SUM(elapsed_s * gpus), time_limit_s "
     "FROM jobs JOIN incarnations USING (key) "
-    "WHERE key IN (SELECT value FROM json_each(:keys)) GROUP BY key ORDER BY ended_s"
+    "WHERE key IN (SELECT value FROM json_each(:keys)) "
+    f"AND {_PREEMPTIBLE} GROUP BY key ORDER BY ended_s"
 )
 _PRUNE_EVENTS = (
     "DELETE FROM events WHERE number IN (SELECT number FROM "

@@ -101,6 +101,15 @@ def test_what_a_user_had_counts_for_a_day_and_over_a_restart_of_the_controller(
     assert controller.sees(2805 + 86_400, two_hours)["9"].lane is Lane.INTERACTIVE
 
 
+def test_policies_learn_nothing_from_how_long_people_stay(
+    controller: Controller, ledger: Ledger
+) -> None:
+    controller.sees(1000, pending("7", **SALLOC), pending("8"))
+    controller.sees(1010, running(1005, 5, **ON_ONE), running(1005, 5, key="8"))
+    controller.sees(3000, ended(1005, 1800, **SALLOC), ended(1005, 60, key="8"))
+    assert [sample.run_s for sample in ledger.samples()] == [60]
+
+
 def test_what_runs_counts_with_its_limit_also_when_that_is_raised(controller: Controller) -> None:
     controller.sees(1000, pending("7", **SALLOC))
     other = pending("8", **SALLOC)

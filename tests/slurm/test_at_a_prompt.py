@@ -191,6 +191,7 @@ def test_a_user_gets_what_the_bound_allows_and_another_user_too(
     assert restarts(cluster, wall) == 3
     said = " ".join(controller.cli("explain", shells[2]).stdout.split())
     assert "its user's other jobs at a prompt have 2 of the 2 that go first" in said
+    assert "It runs until it ends." in controller.cli("explain", shells[0]).stdout
     shown = controller.cli("status", "--format", "JOBID,LANE").stdout.splitlines()
     lanes = dict(line.split()[:2] for line in shown if len(line.split()) == 2)
     assert lanes[shells[0]] == "interactive" and lanes[shells[2]] == "idle-only"
@@ -267,6 +268,29 @@ def test_a_prompt_that_is_left_before_it_starts_costs_no_further_job(
     controller.cycles(10)
     assert restarts(cluster, wall) == 0
     assert set(states(cluster, wall)) == {"RUNNING"}
+
+
+def test_a_waiting_job_that_is_to_use_more_does_not_start_before_the_controller_knows(
+    cluster: RealCluster, start: Start, prompts: Prompts
+) -> None:
+    controller = start(preemption={"min_run_s": 600})
+    fill(cluster, controller)
+    shell = prompts.open(*SALLOC, "--time=60", user=ANOTHER_USER)
+    controller.wait_for_reason(shell, "guarded")
+
+    def lane() -> str:
+        job = controller.job(shell)
+        return job.lane if job else ""
+
+    assert lane() == "interactive"
+    controller.command("pause")
+    rights = (f"--reuid={ANOTHER_USER}", f"--regid={ANOTHER_USER}", "--clear-groups")
+    raise_limit = ("scontrol", "update", f"JobId={shell}", "TimeLimit=6000")
+    cluster.run("setpriv", *rights, *raise_limit)
+    began = cluster.squeue_field(shell, "SubmitTime")
+    assert cluster.squeue_field(shell, "EligibleTime") > began
+    controller.command("resume")
+    controller.wait_until(lambda: lane() == "idle-only", "it has left the lane")
 
 
 def test_jobs_that_cannot_be_requeued_take_idle_gpus_the_short_ones_first(
