@@ -70,6 +70,7 @@ class SimJob:
     protected_by: Protection | None = None
     learned = NOTHING_LEARNED
     fair = NOT_BOUND
+    ranks_last = False
     waited_before_s = 0.0
     lost_s = 0.0
     unsaved_s = 0.0

@@ -130,6 +130,23 @@ class PublishedBound:
 
 
 @dataclass
+class PublishedGpuUse:
+    """What a running job does with its GPUs (``idle_gpus``), by the samples of all of its nodes."""
+
+    gpus: int
+    busy: int
+    """How many of them are busy now."""
+    idle_since_s: float | None
+    """Since when all of them have been idle; None while one is busy."""
+    idle_long: bool
+    """Whether that is longer than ``idle_gpus.after_s``."""
+    ranks_last: bool
+    """Whether the job is therefore preempted before all others."""
+    held_idle_gpu_s: float
+    """For how long this run has held idle GPUs, each counted."""
+
+
+@dataclass
 class PublishedJob:
     """One job in one cycle. ``action`` and ``reason`` are codes of ``model.Action`` and ``Reason``.
 
@@ -204,6 +221,8 @@ class PublishedJob:
     """What it still needs; None if nothing tells, so that it is ranked by attained service."""
     bound: PublishedBound | None = None
     """How it stands to the bound on its slowdown; None without one."""
+    gpu_use: PublishedGpuUse | None = None
+    """What it does with its GPUs; None if it does not run or that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,6 +406,7 @@ def _state(raw: Mapping[str, Any]) -> PublishedState:
             "progress": _if_any(PublishedProgress, job.get("progress")),
             "estimate": _if_any(PublishedEstimate, job.get("estimate")),
             "bound": _if_any(PublishedBound, job.get("bound")),
+            "gpu_use": _if_any(PublishedGpuUse, job.get("gpu_use")),
         }
         for job, who in zip(raw["jobs"], blockers, strict=True)
     ]
