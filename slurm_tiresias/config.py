@@ -353,7 +353,7 @@ class ProfilerConfig:
 
 @dataclass(frozen=True)
 class IdleGpusConfig:
-    """What becomes of jobs that do nothing with their GPUs (docs/operation.md#idle-gpus)."""
+    """What becomes of jobs that do nothing with their GPUs (docs/admin.md#idle-gpus)."""
 
     after_s: float = setting(
         0.0,

@@ -31,6 +31,7 @@ EVENTS = (
     "list-refused",
     "signal-refused",
     "no-net-progress",
+    "gpus-idle",
     "failed",
     "would",
     "released",

@@ -13,6 +13,7 @@ import re
 import socket
 import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -49,7 +50,10 @@ class GpuUseTeller:
 
     def is_wanted(self) -> bool:
         """Whether the controller wants to know."""
-        return self._folder.is_dir()
+        # On a file server that denies root its rights, root may not even be allowed to look.
+        with suppress(OSError):
+            return self._folder.is_dir()
+        return False
 
     def tell(self, activity: GpuActivity, now_s: float, wall_s: float) -> None:
         """Write what is known, if that is due."""
