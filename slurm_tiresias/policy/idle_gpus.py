@@ -8,9 +8,13 @@ from typing import Final, NamedTuple
 from slurm_tiresias.config import RANK_LAST, IdleGpusConfig
 from slurm_tiresias.model import NodeUse
 
-LATE_AFTER_S: Final = 180.0
-"""Three signs of life of a node (``gpu_use_folder.TOLD_EVERY_S``). What was told before counts for
-nothing: the node's sampler, or the way to here, has stopped."""
+TOLD_EVERY_S: Final = 60.0
+"""How often a node tells of its jobs where nothing has changed (``gpu_use_folder.SIGN_OF_LIFE_S``).
+"""
+
+LATE_AFTER_S: Final = 3 * TOLD_EVERY_S
+"""What was told so long ago counts for nothing: the node's sampler, or the way to here, has
+stopped."""
 
 AHEAD_S: Final = 30.0
 """A node's clock may be so far ahead of Slurm's."""
@@ -50,8 +54,12 @@ def idleness(
     since_s = [use.idle_since_s for use in uses if use.idle_since_s is not None]
     held_idle_gpu_s = 0.0
     for node, gpus in nodes.items():
-        sampled_s = min(told[node].sampled_s, max(0.0, now_s - began_s))
-        held_idle_gpu_s += max(0.0, gpus * sampled_s - told[node].busy_gpu_s)
+        use = told[node]
+        # A node tells at once what has changed, so nothing has since.
+        on_s = min(max(0.0, now_s - use.at_s), TOLD_EVERY_S)
+        busy_gpu_s = use.busy_gpu_s + min(use.busy, gpus) * on_s
+        sampled_s = min(use.sampled_s + on_s, max(0.0, now_s - began_s))
+        held_idle_gpu_s += max(0.0, gpus * sampled_s - busy_gpu_s)
     return GpuIdleness(
         gpus=sum(nodes.values()),
         busy=sum(min(told[node].busy, gpus) for node, gpus in nodes.items()),

@@ -26,7 +26,7 @@ from slurm_tiresias.profiler.run_id import RunId
 from slurm_tiresias.warn_once import WarnOnce
 
 FOLDER = "gpu-use"
-TOLD_EVERY_S = 60.0
+SIGN_OF_LIFE_S = 60.0
 """How often a node tells of its jobs where nothing has changed."""
 
 LOOK_EVERY_S = 5.0
@@ -62,7 +62,7 @@ class GpuUseTeller:
             return
         self._state = None
         write_as_root_or_owner(self._path, text_of(activity.told(wall_s), wall_s))
-        self._state, self._due_s = state, now_s + TOLD_EVERY_S
+        self._state, self._due_s = state, now_s + SIGN_OF_LIFE_S
 
 
 @dataclass(frozen=True, slots=True)

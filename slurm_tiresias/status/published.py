@@ -230,8 +230,8 @@ class PublishedEvent:
     """An event of a job, or with an empty ``job_id`` of the controller.
 
     Events of jobs: demoted, promoted, preempted, requeued, node-failed, repaired, gave-up,
-    list-refused, signal-refused, no-net-progress, gpus-idle, failed (Slurm refused a write) and so on. Events
-    of the controller: paused, resumed, released.
+    list-refused, signal-refused, no-net-progress, gpus-idle, failed (Slurm refused a write) and so
+    on. Events of the controller: paused, resumed, released.
     """
 
     at_s: float

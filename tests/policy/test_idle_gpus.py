@@ -15,6 +15,7 @@ from slurm_tiresias.model import Amount, JobState, NodeUse, Request
 from slurm_tiresias.policy.idle_gpus import (
     AHEAD_S,
     LATE_AFTER_S,
+    TOLD_EVERY_S,
     GpuIdleness,
     idleness,
     is_flagged,
@@ -23,6 +24,7 @@ from slurm_tiresias.policy.idle_gpus import (
 from slurm_tiresias.policy.job_rank import IDLE_LEVEL
 from slurm_tiresias.policy.make import make_policy
 from slurm_tiresias.policy.policy import rank_of
+from slurm_tiresias.profiler.gpu_use_folder import SIGN_OF_LIFE_S
 
 NOW_S = 10_000.0
 BEGAN_S = 1_000.0
@@ -86,10 +88,14 @@ def test_a_run_has_been_idle_no_longer_than_it_has_run_by_slurms_clock() -> None
     assert idle.idle_since_s == BEGAN_S
 
 
-def test_gpu_time_held_idle_counts_each_gpu() -> None:
+def test_the_node_and_the_controller_agree_on_the_signs_of_life() -> None:
+    assert TOLD_EVERY_S == SIGN_OF_LIFE_S
+
+
+def test_gpu_time_held_idle_counts_each_gpu_up_to_now() -> None:
     idle = found({"n1": use(None, busy=1, busy_gpu_s=8_995.0)}, {"n1": 8})
     assert idle is not None
-    assert idle.held_idle_gpu_s == pytest.approx(7 * 8_995.0)
+    assert idle.held_idle_gpu_s == pytest.approx(7 * 9_000.0)
 
 
 nodes = st.sampled_from(["n1", "n2", "n3"])

@@ -20,7 +20,12 @@ from slurm_tiresias.profiler.gpu_activity import (
     parse,
     text_of,
 )
-from slurm_tiresias.profiler.gpu_use_folder import FOLDER, TOLD_EVERY_S, GpuUseFolder, GpuUseTeller
+from slurm_tiresias.profiler.gpu_use_folder import (
+    FOLDER,
+    SIGN_OF_LIFE_S,
+    GpuUseFolder,
+    GpuUseTeller,
+)
 from slurm_tiresias.profiler.run_id import RunId
 
 EVERY_S = 10.0
@@ -215,7 +220,7 @@ def test_a_node_writes_only_where_the_controller_wants_to_know_and_something_cha
         return found
 
     assert written(5, gpu(0, 1.0)) == [0, 4], "both runs, and that one of them is idle"
-    assert written(12, gpu(0, 1.0)) == [5, 11], f"every {TOLD_EVERY_S:g} s"
+    assert written(12, gpu(0, 1.0)) == [5, 11], f"every {SIGN_OF_LIFE_S:g} s"
     folder.look()
     assert folder.latest[8, 2]["n1"].idle_since_s == AHEAD_S + 1010.0
     assert folder.latest[7, 0]["n1"].busy == 1
