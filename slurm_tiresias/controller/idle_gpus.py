@@ -46,9 +46,9 @@ class IdleGpus:
         made: dict[str, tuple[JobView, JobView]] = {}
         for job in snapshot.jobs:
             found = None
-            if job.managed and job.state is JobState.RUNNING:
+            if job.state is JobState.RUNNING:
                 found = self._look_at(job, now_s)
-            if found is not None and ranks_last(found, self._config, now_s):
+            if found is not None and job.managed and ranks_last(found, self._config, now_s):
                 before = self._made.get(job.job_id)
                 if before is None or before[0] is not job:
                     before = job, replace(job, ranks_last=True)
@@ -63,7 +63,8 @@ class IdleGpus:
     def _look_at(self, job: JobView, now_s: float) -> GpuIdleness | None:
         status = job.status
         nodes = self._folder.latest.get((status.raw_id, status.restarts))
-        began_s = job.running_since_s
+        # That of jobs which are left to Slurm is not followed.
+        began_s = status.start_s if job.running_since_s is None else job.running_since_s
         if nodes is None or began_s is None:
             return None
         gpus_on = {node: amount.gpu_count for node, amount in job.allocation.items()}
@@ -76,7 +77,7 @@ class IdleGpus:
         if run is not None and found.held_idle_gpu_s > run.idle_gpu_s:
             most_s = run.elapsed_s * run.gpus
             runs.keep(replace(run, idle_gpu_s=min(found.held_idle_gpu_s, most_s)))
-        if is_flagged(found, self._config, now_s):
+        if job.managed and is_flagged(found, self._config, now_s):
             self._note(job, found, now_s)
         return found
 
@@ -86,7 +87,8 @@ class IdleGpus:
         if self._noted.get(job.job_id) == restarts:
             return
         self._noted[job.job_id] = restarts
-        then = ", so it is preempted first" if self._config.action == RANK_LAST else ""
+        goes_first = self._config.action == RANK_LAST and job.protected_by is None
+        then = ", so it is preempted first" if goes_first else ""
         gpus = "its GPU" if found.gpus == 1 else f"none of its {found.gpus} GPUs"
         verb = "has not been used" if found.gpus == 1 else "has been used"
         text = f"{gpus} {verb} for {self._config.after_s:g} s{then}, restart {restarts}"

@@ -162,11 +162,12 @@ BOUND = _gauge(
 )
 IDLE_GPU_JOBS = _gauge(
     "tiresias_idle_gpu_jobs",
-    "Running jobs that are managed and have used none of their GPUs for idle_gpus.after_s.",
+    "Running jobs, also those left to Slurm, that have used none of their GPUs for "
+    "idle_gpus.after_s.",
 )
 IDLE_GPUS_HELD = _gauge(
     "tiresias_idle_gpus_held",
-    "GPUs that managed jobs hold and do not use now, as far as the nodes tell.",
+    "GPUs that jobs hold and do not use now, as far as the nodes tell.",
 )
 UNMANAGED = _gauge("tiresias_unmanaged_jobs", "Jobs that run or wait and are left to Slurm.")
 DECIDED = _gauge("tiresias_decided_jobs", "Jobs by what the last cycle decided.", DECISION)

@@ -271,7 +271,7 @@ def _jobs(
                 busy=use.busy,
                 idle_since_s=use.idle_since_s,
                 idle_long=is_flagged(use, config.idle_gpus, snapshot.now_s),
-                ranks_last=views[key].ranks_last,
+                ranks_last=views[key].ranks_last and views[key].protected_by is None,
                 held_idle_gpu_s=use.held_idle_gpu_s,
             )
         if estimates and job.managed:

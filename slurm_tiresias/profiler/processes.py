@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+PROC = Path("/proc")
 _MOST_BYTES = 6 << 20
 """Linux's limit on a program's arguments and environment together."""
 
@@ -44,7 +45,7 @@ def claim_of(pid: int) -> Claim | None:
 def confined_to(pid: int) -> int | None:
     """Return the job in whose cgroup a process is, which its user cannot change; None if none."""
     try:
-        with Path(f"/proc/{pid}/cgroup").open("rb") as stream:
+        with (PROC / f"{pid}" / "cgroup").open("rb") as stream:
             job = _CGROUP_JOB.search(stream.read(_MOST_BYTES))
     except OSError:
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from slurm_tiresias.controller.cycle import SHADOW, Cycles
 from slurm_tiresias.controller.idle_gpus import GPUS_IDLE
 from slurm_tiresias.model import JobState, NodeUse, Protection, Reason
-from slurm_tiresias.policy.idle_gpus import LATE_AFTER_S, GpuIdleness
+from slurm_tiresias.policy.idle_gpus import LATE_AFTER_S, GpuIdleness, is_flagged
 from slurm_tiresias.profiler.gpu_activity import SUFFIX, text_of
 from slurm_tiresias.profiler.gpu_use_folder import FOLDER
 from slurm_tiresias.profiler.run_id import RunId
@@ -199,6 +200,21 @@ def test_its_minimum_run_time_protects_it_all_the_same(ledger: Ledger, tmp_path:
     assert site.events("preempted") == []
     site.go_on(5)
     assert site.events("preempted") == [(idle, waiting)]
+
+
+def test_a_job_that_slurm_may_not_requeue_is_flagged_and_stays(site: Site) -> None:
+    site.cancel(site.jobs[0])
+    stays = site.submit(replace(WHOLE_NODE, requeue=False))
+    site.wait_for_state(stays, JobState.RUNNING)
+    site.jobs[0] = stays
+    site.busy = dict.fromkeys(site.jobs, NODE_GPUS) | {stays: 0}
+    waiting = site.submit(WHOLE_NODE)
+    site.go_on(2 * AFTER_S)
+    found = site.idleness(stays)
+    assert found is not None and is_flagged(found, site.config.idle_gpus, site.last.seen.at_s)
+    assert site.last_ones() == []
+    assert site.events("preempted") == []
+    assert site.seen(waiting).state is JobState.PENDING
 
 
 @pytest.mark.parametrize("action", ["", "flag"])
