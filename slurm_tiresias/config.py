@@ -34,6 +34,8 @@ CHARGES = ("job", "user", "account")
 ORDERS = ("first-start", "entry", "running-first", "newest")
 LEAST_LOSS = "least-loss"
 VICTIMS = (LEAST_LOSS, "fewest-gpus")
+FLAG, RANK_LAST = "flag", "rank-last"
+IDLE_ACTIONS = (FLAG, RANK_LAST)
 MODES = ("enforce", "shadow")
 PRIORITY_WRITES = ("pinned", "site-factor")
 STYLES = ("consolidate", "spread")
@@ -371,6 +373,28 @@ class ProfilerConfig:
 
 
 @dataclass(frozen=True)
+class IdleGpusConfig:
+    """What becomes of jobs that do nothing with their GPUs (docs/admin.md#idle-gpus)."""
+
+    after_s: float = setting(
+        0.0,
+        "A job is told once none of the GPUs of its run has been used for so long: no process of "
+        "the job is on them, or no kernel ran. It needs profiler.collect_dir, and the service on "
+        "the nodes; without samples of all nodes of a job nothing changes. 0: off.",
+        unit="seconds",
+        minimum=0,
+        maximum=7 * 86400,
+    )
+    action: str = setting(
+        FLAG,
+        "flag: it is only shown, to the job's user and to administrators. rank-last: besides, the "
+        "job is preempted before all others, also by jobs of its own tier, until it uses a GPU "
+        "again. What protects any job from preemption protects it, too.",
+        choices=IDLE_ACTIONS,
+    )
+
+
+@dataclass(frozen=True)
 class PriorityConfig:
     """How tiers are written back into Slurm."""
 
@@ -478,6 +502,7 @@ class Config:
     interactive: InteractiveConfig = InteractiveConfig()
     placement: PlacementConfig = PlacementConfig()
     profiler: ProfilerConfig = ProfilerConfig()
+    idle_gpus: IdleGpusConfig = IdleGpusConfig()
     priority: PriorityConfig = PriorityConfig()
     slurm: SlurmConfig = SlurmConfig()
     controller: ControllerConfig = ControllerConfig()
@@ -516,6 +541,7 @@ def parse(tables: Mapping[str, Any], source: str = "the configuration") -> Confi
     _check_drilled(config.preemption)
     _check_signal(config.preemption)
     _check_interactive(config.interactive)
+    _check_idle_gpus(config)
     _check_places(config)
     _check_listen(config.http.listen)
     return config
@@ -674,6 +700,20 @@ def _check_interactive(interactive: InteractiveConfig) -> None:
             f"interactive.gpu_hours_per_user = {hours:g} is more than gpus_per_user = {gpus} "
             "can use in 24 hours",
             f"Write at most {gpus * 24}, or raise gpus_per_user",
+        )
+
+
+def _check_idle_gpus(config: Config) -> None:
+    idle = config.idle_gpus
+    if idle.action != FLAG and not idle.after_s:
+        raise ConfigError(
+            f'idle_gpus.action = "{idle.action}" is set, but idle_gpus.after_s = 0 turns that off',
+            "Say after how many seconds in idle_gpus.after_s, or leave action out",
+        )
+    if idle.after_s and not config.profiler.collect_dir:
+        raise ConfigError(
+            "idle_gpus.after_s is set without profiler.collect_dir, so no sample arrives",
+            "Name the folder that the nodes write to, or set idle_gpus.after_s = 0",
         )
 
 

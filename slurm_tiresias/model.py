@@ -426,6 +426,20 @@ class FairStanding(NamedTuple):
 NOT_BOUND = FairStanding()
 
 
+class NodeUse(NamedTuple):
+    """What the sampler of one node tells of one run of a job; times are Unix times."""
+
+    at_s: float
+    busy: int
+    """How many of its GPUs there have been busy just now."""
+    idle_since_s: float | None
+    """Since when none of them has been; None while one is."""
+    sampled_s: float
+    """For how long the run has been sampled."""
+    busy_gpu_s: float
+    """The sum over its GPUs of the time in which they were busy."""
+
+
 class Claim(NamedTuple):
     """What a job's reports are taken to say of its service (``policy/claims.py``)."""
 
@@ -563,6 +577,8 @@ class JobView:
     """Why what the job reported last does not count now; "" if it does."""
     learned: Learned = NOTHING_LEARNED
     fair: FairStanding = NOT_BOUND
+    ranks_last: bool = False
+    """Whether its run is preempted before all others (``policy/idle_gpus.py``)."""
     at_stake: WorkAtStake | None = None
     """What preempting it now would lose; None if nothing is known of it or of any other job."""
     remaining_s: float | None = None

@@ -52,7 +52,7 @@ def reason(job: PublishedJob) -> str:
     if job.would:
         does = slurm_does(job.state == JobState.PENDING.value, job.slurm_state, job.slurm_reason)
         return printable(f"{does}; {job.would}")
-    if alarm := progress_text.quiet(job) or progress_text.stuck(job):
+    if alarm := progress_text.alarm(job):
         return alarm
     short = printable(reason_text(job.reason).short)
     if job.preempted_for and job.reason in _PREEMPTED:
@@ -73,7 +73,7 @@ def _added_to_reason(job: PublishedJob) -> str:
 def _nodes_or_reason(job: PublishedJob) -> str:
     """Return the last column as in squeue: the nodes, or the reason if that says more."""
     stays = job.reason in (Reason.RUNS_ON.value, Reason.UNMANAGED.value)
-    if alarm := progress_text.quiet(job) or progress_text.stuck(job):
+    if alarm := progress_text.alarm(job):
         return f"{alarm}; {printable(job.nodes)}" if job.nodes else alarm
     if job.would and job.nodes:
         return printable(f"{job.nodes}; {job.would}")
@@ -111,7 +111,7 @@ def _look_of_state(job: PublishedJob) -> str:
 
 
 def _look_of_reason(job: PublishedJob) -> str:
-    if job.reason in _TROUBLE or progress_text.quiet(job) or progress_text.stuck(job):
+    if job.reason in _TROUBLE or progress_text.alarm(job):
         return "bad"
     if job.reason in _PREEMPTED:
         return "note"

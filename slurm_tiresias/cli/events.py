@@ -28,6 +28,8 @@ def _its_own(event: PublishedEvent) -> str:
         return f"Slurm refused a change to it: {text}"
     if event.kind == "no-net-progress":
         return f"makes no net progress: {text}"
+    if event.kind == "gpus-idle":
+        return f"does nothing with its GPUs: {text}"
     if event.kind == "demoted":
         return f"{event.kind} {text}"
     return f"{_kind(event)}{_after_colon(text)}"

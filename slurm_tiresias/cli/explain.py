@@ -48,6 +48,7 @@ from slurm_tiresias.status.published import (
     PublishedBound,
     PublishedEstimate,
     PublishedEvent,
+    PublishedGpuUse,
     PublishedJob,
     PublishedState,
     PublishedTier,
@@ -382,6 +383,8 @@ def _standing(case: Case) -> Iterator[str]:
         )
     if job.bound is not None:
         yield from _bound(job.bound)
+    if job.gpu_use is not None:
+        yield from _gpu_use(job.gpu_use, case.state.at_s)
     if job.promotions:
         yield (
             f"It was promoted to tier 0 {_times(job.promotions)} for having waited long; its tier "
@@ -408,6 +411,23 @@ def _bound(bound: PublishedBound) -> Iterator[str]:
         yield (
             "It is near its bound: waiting once more it could take longer than "
             f"policy.max_slowdown allows, so it is not preempted{until}{known}."
+        )
+
+
+def _gpu_use(use: PublishedGpuUse, now_s: float) -> Iterator[str]:
+    held = f"This run has held idle GPUs for {gpu_hours(use.held_idle_gpu_s)} so far."
+    if use.idle_since_s is None or not use.idle_long:
+        if use.busy < use.gpus:
+            gpus = progress_text.gpus_in_words(use.gpus)
+            yield f"{use.busy} of its {gpus} do something now. {held}"
+        return
+    since = f"{moment(use.idle_since_s)}, for {duration(now_s - use.idle_since_s)}"
+    what = "its GPU" if use.gpus == 1 else f"any of its {use.gpus} GPUs"
+    yield f"It has not used {what} since {since}. {held}"
+    if use.ranks_last:
+        yield (
+            "So it is preempted before all other jobs, also by jobs of its own tier, until it uses "
+            "a GPU again (idle_gpus.action)."
         )
 
 

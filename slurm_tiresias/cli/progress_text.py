@@ -46,6 +46,23 @@ def stuck(job: PublishedJob) -> str:
     return f"kept nothing of its last {job.stuck_runs} runs"
 
 
+def idle_gpus(job: PublishedJob) -> str:
+    """Return since when a job has not used its GPUs, where that is long; else ""."""
+    use = job.gpu_use
+    if use is None or use.idle_since_s is None or not use.idle_long:
+        return ""
+    return f"idle {gpus_in_words(use.gpus)} since {moment(use.idle_since_s)}"
+
+
+def gpus_in_words(number: int) -> str:
+    return "GPU" if number == 1 else f"{number} GPUs"
+
+
+def alarm(job: PublishedJob) -> str:
+    """Return what its user should look at; "" if nothing."""
+    return idle_gpus(job) or quiet(job) or stuck(job)
+
+
 def longer_runs(job: PublishedJob) -> Iterator[str]:
     """Yield why a job is left alone for longer than others, and what to do about it."""
     least = f"{duration(job.min_run_s)} after each start"

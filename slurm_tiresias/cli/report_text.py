@@ -56,6 +56,7 @@ def lines(report: Report, screen: Screen, header: bool = True) -> Iterator[str]:
         text.preemptions,
         text.fair_share,
         text.parties,
+        text.idle_gpus,
         text.over_time,
     ):
         if part_lines := list(part()):
@@ -142,6 +143,22 @@ class _ReportText:
             if left_out:
                 yield from self.prose(f"{left_out:,} between them are left out; --json has them.")
 
+    def idle_gpus(self) -> Iterator[str]:
+        report = self.report
+        if not report.idle_gpu_s:
+            return
+        yield from self.title("GPU-hours held idle")
+        yield from self.prose(
+            f"Jobs held GPUs that they did not use for {gpu_hours(report.idle_gpu_s)}, as far as "
+            "their nodes told."
+        )
+        for name, parties in (("USER", report.users), ("ACCOUNT", report.accounts)):
+            name_column: Column[PartyFigures] = Column(name, lambda row: _whose(row.name), least=6)
+            idle = [one for one in parties if one.idle_gpu_s]
+            idle.sort(key=lambda one: -one.idle_gpu_s)
+            yield ""
+            yield from self.table((name_column, *IDLE_COLUMNS), idle[:MOST_SHOWN])
+
     def over_time(self) -> Iterator[str]:
         course = self.report.over_time
         yield from self.title("GPUs in use and jobs that wait, over the time")
@@ -188,6 +205,10 @@ def _limits(report: Report) -> Iterator[str]:
             f"In shadow mode it would have acted {count(would, 'time')}, and Slurm decided alone: "
             "see tiresias-slurm shadow report."
         )
+
+
+def _share(part_gpu_s: float, all_gpu_s: float) -> str:
+    return f"{part_gpu_s / all_gpu_s:.0%}" if all_gpu_s else "-"
 
 
 def _jobs(report: Report) -> str:
@@ -402,6 +423,12 @@ PARTY_COLUMNS: tuple[Column[PartyFigures], ...] = (
     Column("MOVED", lambda row: _moved(row.balance_gpu_s), right=True, look=_balance_look),
 )
 
+
+IDLE_COLUMNS: tuple[Column[PartyFigures], ...] = (
+    Column("GPU-H HELD", lambda row: hours(row.gpu_s), right=True),
+    Column("IDLE", lambda row: hours(row.idle_gpu_s), right=True),
+    Column("SHARE", lambda row: _share(row.idle_gpu_s, row.gpu_s), right=True),
+)
 
 FAIR_COLUMNS: tuple[Column[FairFigures], ...] = (
     Column("JOBS", lambda row: f"{row.jobs:,}", right=True),

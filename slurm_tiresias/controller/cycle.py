@@ -15,6 +15,7 @@ from slurm_tiresias.controller.claims import Claims
 from slurm_tiresias.controller.crash import culprits
 from slurm_tiresias.controller.drilled import DrilledPrograms
 from slurm_tiresias.controller.guards import Guards
+from slurm_tiresias.controller.idle_gpus import IdleGpus
 from slurm_tiresias.controller.job_store import CycleStats, JobStore
 from slurm_tiresias.controller.manage import missing_partitions, no_such_partitions
 from slurm_tiresias.controller.preemption_costs import PreemptionCosts
@@ -24,6 +25,7 @@ from slurm_tiresias.controller.view import Backoffs, SnapshotBuilder
 from slurm_tiresias.model import Plan, Snapshot
 from slurm_tiresias.policy.make import learned_policy
 from slurm_tiresias.policy.policy import Policy
+from slurm_tiresias.profiler.gpu_use_folder import GpuUseFolder
 from slurm_tiresias.profiler.service import Profiler
 from slurm_tiresias.progress.folder import ProgressFolder
 from slurm_tiresias.scheduling.decide import decide
@@ -105,12 +107,14 @@ class Cycles:
         progress: ProgressFolder | None = None,
         meanwhile: Callable[[], None] = lambda: None,
         drilled: DrilledPrograms | None = None,
+        gpu_use: GpuUseFolder | None = None,
     ) -> None:
         """Prepare cycles.
 
         ``left_alone`` maps jobs that must not be managed to the reason. ``progress`` is where nodes
         tell how far jobs are. ``meanwhile`` is called repeatedly where a cycle may take long.
         ``drilled`` knows the programs that have passed a drill, where these have other guards.
+        ``gpu_use`` is where nodes tell what jobs do with their GPUs.
         """
         self._left_alone = left_alone
         self.seen: Observation | None = None
@@ -145,6 +149,10 @@ class Cycles:
         self.bounds: Bounds | None = None
         if config.policy.max_slowdown > 0:
             self.bounds = Bounds(config, ledger, self.job_store.runs)
+        self.idle_gpus: IdleGpus | None = None
+        if config.idle_gpus.after_s > 0:
+            folder = gpu_use or GpuUseFolder(config.profiler.collect_dir)
+            self.idle_gpus = IdleGpus(config, self.job_store, folder)
         self._policy: Policy | None = None
         self._planner: Planner | None = None
         self._samples = Samples(ledger, meanwhile)
@@ -173,6 +181,8 @@ class Cycles:
             self._history_s = seen.at_s
         if self.bounds:
             snapshot = self.bounds.apply(snapshot, self._policy)
+        if self.idle_gpus:
+            snapshot = self.idle_gpus.apply(snapshot)
         self._snapshot = snapshot
         # A planner that failed halfway is dropped: its state may match no snapshot.
         planner, self._planner = self._planner or Planner(self._policy, self._config), None

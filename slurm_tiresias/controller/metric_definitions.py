@@ -32,6 +32,7 @@ EVENTS = (
     "signal-refused",
     "no-net-progress",
     "admitted",
+    "gpus-idle",
     "failed",
     "would",
     "released",
@@ -159,6 +160,15 @@ BOUND = _gauge(
     "Jobs at the bound on their slowdown (policy.max_slowdown), so that they go before all others, "
     "and runs near it, which are not preempted.",
     {"standing": "at-bound or kept"},
+)
+IDLE_GPU_JOBS = _gauge(
+    "tiresias_idle_gpu_jobs",
+    "Running jobs, also those left to Slurm, that have used none of their GPUs for "
+    "idle_gpus.after_s.",
+)
+IDLE_GPUS_HELD = _gauge(
+    "tiresias_idle_gpus_held",
+    "GPUs that jobs hold and do not use now, as far as the nodes tell.",
 )
 UNMANAGED = _gauge("tiresias_unmanaged_jobs", "Jobs that run or wait and are left to Slurm.")
 DECIDED = _gauge("tiresias_decided_jobs", "Jobs by what the last cycle decided.", DECISION)

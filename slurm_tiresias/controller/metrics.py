@@ -283,6 +283,10 @@ def _of_progress(state: PublishedState) -> Iterator[Family]:
     bounds = [job.bound for job in state.jobs if job.bound is not None]
     at_bound, kept = sum(one.at_bound for one in bounds), sum(one.kept for one in bounds)
     yield _gauge(metric_definitions.BOUND, [(("at-bound",), at_bound), (("kept",), kept)])
+    uses = [job.gpu_use for job in state.jobs if job.gpu_use is not None]
+    yield _gauge(metric_definitions.IDLE_GPU_JOBS, [((), sum(use.idle_long for use in uses))])
+    held = sum(use.gpus - use.busy for use in uses)
+    yield _gauge(metric_definitions.IDLE_GPUS_HELD, [((), held)])
 
 
 def _gauge(metric: metric_definitions.Metric, values: Values) -> Family:

@@ -30,6 +30,7 @@ from slurm_tiresias.model import (
 )
 from slurm_tiresias.policy.claims import is_broken
 from slurm_tiresias.policy.estimates import WithEstimates, is_promoted
+from slurm_tiresias.policy.idle_gpus import GpuIdleness, is_flagged
 from slurm_tiresias.policy.policy import Policy
 from slurm_tiresias.policy.protection import before_save, protected_for_s
 from slurm_tiresias.progress.saving import asked, is_asked
@@ -46,6 +47,7 @@ from slurm_tiresias.status.published import (
     PublishedEstimate,
     PublishedEvent,
     PublishedGpus,
+    PublishedGpuUse,
     PublishedHold,
     PublishedJob,
     PublishedNode,
@@ -61,6 +63,9 @@ ProgressOf = Callable[[str], JobProgress | None]
 
 BoundOf = Callable[[str], BoundNow | None]
 """Maps a job to how it stands to the bound on its slowdown."""
+
+GpuUseOf = Callable[[str], GpuIdleness | None]
+"""Maps a running job to what it does with its GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +148,7 @@ def report(
     policy: Policy,
     events: Sequence[EventRecord],
     bound_of: BoundOf = lambda _key: None,
+    gpu_use_of: GpuUseOf = lambda _key: None,
 ) -> PublishedState:
     """Collect everything that ``status`` and ``explain`` may show of a cycle."""
     nodes = [n for n in snapshot.nodes if not n.partitions.isdisjoint(config.manage.partitions)]
@@ -158,6 +164,7 @@ def report(
                 job_store,
                 progress_of,
                 bound_of,
+                gpu_use_of,
                 policy,
                 acts=health.mode == ENFORCE,
             )
@@ -228,6 +235,7 @@ def _jobs(
     job_store: JobStore,
     progress_of: ProgressOf,
     bound_of: BoundOf,
+    gpu_use_of: GpuUseOf,
     policy: Policy,
     *,
     acts: bool,
@@ -258,6 +266,15 @@ def _jobs(
                 job.signal, job.grace_s = asked(site).signal, asked(site).grace_s
         if bound := bound_of(key):
             job.bound = _bound(bound, views[key], snapshot.now_s)
+        if use := gpu_use_of(key):
+            job.gpu_use = PublishedGpuUse(
+                gpus=use.gpus,
+                busy=use.busy,
+                idle_since_s=use.idle_since_s,
+                idle_long=is_flagged(use, config.idle_gpus, snapshot.now_s),
+                ranks_last=views[key].ranks_last and views[key].protected_by is None,
+                held_idle_gpu_s=use.held_idle_gpu_s,
+            )
         if estimates and job.managed and not job.lane:
             job.estimate = _estimate(views[key], estimates)
         if not acts:

@@ -136,10 +136,10 @@ class Reconciler:
         known = self._job_store.runs.run(row.key, row.start_s)
         if row.state == "NODE_FAIL" and known and not known.confirmed and record.ended_s is None:
             self._job_store.node_failed(record, now_s)
-        redone_s = known.redone_s if known else 0.0
-        self._job_store.runs.keep(
-            RunRecord(row.key, row.start_s, row.end_s, row.elapsed_s, row.gpus, True, redone_s)
-        )
+        run = RunRecord(row.key, row.start_s, row.end_s, row.elapsed_s, row.gpus, confirmed=True)
+        if known:
+            run = replace(run, redone_s=known.redone_s, idle_gpu_s=known.idle_gpu_s)
+        self._job_store.runs.keep(run)
 
     def _with_submission(self, record: JobAccount, rows: Sequence[AccountedRun]) -> JobAccount:
         """Restore the original submission time: requeues reset it, but the first row has it."""

@@ -60,6 +60,7 @@ from slurm_tiresias.errors import (
 from slurm_tiresias.ha.lease import FileLease
 from slurm_tiresias.ha.standby import Standby, acting_host
 from slurm_tiresias.policy.job_rank import job_id_key
+from slurm_tiresias.profiler.gpu_use_folder import GpuUseFolder
 from slurm_tiresias.profiler.public_copy import ProfilesCopy
 from slurm_tiresias.profiler.service import Profiler
 from slurm_tiresias.progress.folder import ProgressFolder
@@ -218,6 +219,8 @@ class Controller:
         """By error, the job that was being processed when it was first raised."""
         self._reports: dict[str, Path] = {}
         self._progress = ProgressFolder(config.profiler.collect_dir)
+        is_wanted = config.idle_gpus.after_s > 0
+        self._gpu_use = GpuUseFolder(config.profiler.collect_dir if is_wanted else "")
         # Also where it counts for nothing: what is too old is forgotten all the same.
         self._drilled = DrilledPrograms(ledger)
         drills_count = config.preemption.drilled_min_run_s > 0
@@ -255,7 +258,11 @@ class Controller:
             wakeups_by_signal() as wakeups,
             signalled_when_made(self._config.controller.nudge_file),
             serving(*self._services),
-            running(self._progress.background, self._profiler.folder.background),
+            running(
+                self._progress.background,
+                self._profiler.folder.background,
+                self._gpu_use.background,
+            ),
         ):
             self._stop.catch(nudge=self._nudge)
             selector = selectors.DefaultSelector()
@@ -367,6 +374,7 @@ class Controller:
             progress=self._progress,
             meanwhile=self._sign_of_life,
             drilled=self._drilled,
+            gpu_use=self._gpu_use,
         )
 
     def _crashed(self, error: Exception) -> None:
@@ -473,6 +481,7 @@ class Controller:
                 cycle.policy,
                 self._ledger.last_events(EVENTS_PUBLISHED),
                 self._cycles.bounds.of if self._cycles.bounds else lambda _key: None,
+                self._cycles.idle_gpus.of if self._cycles.idle_gpus else lambda _key: None,
             )
         )
         self._profiles_copy.keep_up()

@@ -96,6 +96,7 @@ class Runs:
                     gpus=gpus or (known.gpus if known else job.spec.request.gpu_count),
                     confirmed=ended and (known is not None or not self._has_accounting),
                     redone_s=known.redone_s if known else 0.0,
+                    idle_gpu_s=known.idle_gpu_s if known else 0.0,
                 )
             )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import NamedTuple, Protocol
 
@@ -15,6 +16,10 @@ FIRST_LEVEL: Key = (0.0,)
 BOUND_LEVEL: Key = (-1.0,)
 """The level of jobs of known length at the bound on their slowdown. They may preempt those of the
 first tier."""
+
+IDLE_LEVEL: Key = (math.inf,)
+"""The level of running jobs that have long done nothing with their GPUs: all others may preempt
+them."""
 
 
 class JobRank(NamedTuple):
@@ -69,6 +74,8 @@ class JobFacts(Protocol):
     def fair(self) -> FairStanding: ...
     @property
     def lane(self) -> Lane: ...
+    @property
+    def ranks_last(self) -> bool: ...
     @property
     def time_limit_s(self) -> float | None: ...
     @property

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from typing import Protocol
 
 from slurm_tiresias.model import JobState, Lane
-from slurm_tiresias.policy.job_rank import BOUND_LEVEL, FIRST_LEVEL, JobFacts, JobRank
+from slurm_tiresias.policy.job_rank import BOUND_LEVEL, FIRST_LEVEL, IDLE_LEVEL, JobFacts, JobRank
 from slurm_tiresias.policy.lanes import most_service_gpu_s
 from slurm_tiresias.policy.promotion import NEVER, Promotion
 
@@ -72,7 +72,8 @@ class Policy(ABC):
 
 def rank_of(job: JobFacts, policy: Policy) -> JobRank:
     """Return the rank of a job: by its lane (``lanes``), before all others if it is at its bound
-    (``slowdown_bound``), or else that of the policy."""
+    (``slowdown_bound``), after all others while it leaves its GPUs idle (``idle_gpus``), or else
+    that of the policy."""
     if job.lane is Lane.INTERACTIVE:
         return JobRank(FIRST_LEVEL, (-math.inf, job.submitted_s), 0)
     if job.lane is Lane.IDLE_ONLY:
@@ -84,4 +85,7 @@ def rank_of(job: JobFacts, policy: Policy) -> JobRank:
     if job.fair.at_bound and job.state is not JobState.RUNNING:
         level = BOUND_LEVEL if job.fair.length_known else FIRST_LEVEL
         return JobRank(level, (-math.inf, job.submitted_s), 0)
+    if job.ranks_last and job.state is JobState.RUNNING:
+        # Its tier stays: once it uses a GPU again, it is as if it had never been idle.
+        return policy.rank(job)._replace(level=IDLE_LEVEL)
     return policy.rank(job)

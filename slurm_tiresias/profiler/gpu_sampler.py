@@ -10,16 +10,20 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from slurm_tiresias.profiler.gpu_activity import GpuActivity, SampledGpu
 from slurm_tiresias.profiler.gpu_runs import MOST_GPUS, GpuSums, file_text
-from slurm_tiresias.profiler.gpu_use import gpus_at_work
+from slurm_tiresias.profiler.gpu_use import GpuAtWork, gpus_at_work
+from slurm_tiresias.profiler.gpu_use_folder import ROOT, GpuUseTeller
 from slurm_tiresias.profiler.node_folders import write_as_root_or_owner
-from slurm_tiresias.profiler.processes import Claim, claim_of
+from slurm_tiresias.profiler.processes import Claim, claim_of, confined_to
 from slurm_tiresias.profiler.run_id import (
     GPUS_KIND,
+    OUTPUT_KIND,
+    PROGRESS_KIND,
     TRAFFIC_KIND,
     RunId,
     parsed_file_name,
@@ -33,36 +37,51 @@ MOST_UNWRITTEN = 1000
 
 
 class Sampler:
-    """Samples the GPUs of profiled jobs, and writes a file for each job once it is over."""
+    """Samples the GPUs of profiled jobs, and writes a file for each job once it is over. Where the
+    controller wants to know, it also tells which GPUs of all jobs are busy."""
 
-    def __init__(self, run_dir: Path, collect_dir: Path) -> None:
+    def __init__(self, run_dir: Path, collect_dir: Path, every_s: float = 10.0) -> None:
         self._run_dir = run_dir
         self._collect_dir = collect_dir
         self._sums: dict[RunId, dict[str, GpuSums]] = {}
         self._warning = WarnOnce("what jobs do with their GPUs cannot be kept for now")
         self._has_driver = True
+        self._activity = GpuActivity(every_s)
+        self._teller = GpuUseTeller(collect_dir)
 
-    def tick(self, now_s: float) -> None:
-        """Sample every job once, and write the files of jobs that are over."""
+    def tick(self, now_s: float, wall_s: float | None = None) -> None:
+        """Sample every job once, write the files of jobs that are over, and tell which GPUs are
+        busy; ``now_s`` is by a steady clock, ``wall_s`` is Unix time."""
         try:
             owners = profiled(self._run_dir)
-            if owners:
-                self._sample(owners, now_s)
+            is_wanted = wall_s is not None and self._teller.is_wanted()
+            watched = runs_of(self._run_dir) if is_wanted else {}
+            gpus = self._at_work() if owners or watched else []
+            self._add(owners, gpus or (), now_s)
             self._write_all_but(owners)
+            if gpus is None or wall_s is None or not is_wanted:
+                # Without samples nothing is told, and what was told before is soon too old.
+                self._activity.forget()
+            else:
+                self._activity.take(watched, _whose(gpus, watched), now_s)
+                self._teller.tell(self._activity, now_s, wall_s)
         except OSError as error:
             self._warning.warn(error)
         else:
             self._warning.clear()
 
-    def _sample(self, owners: Mapping[RunId, int], now_s: float) -> None:
+    def _at_work(self) -> list[GpuAtWork] | None:
         gpus = gpus_at_work()
         has_driver = gpus is not None
         if has_driver != self._has_driver:
             absent = "without NVML (nvidia-ml-py and the driver) nothing is sampled"
             log.warning("NVML is there again" if has_driver else absent)
         self._has_driver = has_driver
+        return gpus
+
+    def _add(self, owners: Mapping[RunId, int], gpus: Iterable[GpuAtWork], now_s: float) -> None:
         jobs = _by_claim(owners)
-        for gpu in gpus or ():
+        for gpu in gpus:
             uuid = gpu.use.uuid
             if uuid is None:
                 continue  # lost this very moment
@@ -90,11 +109,18 @@ class Sampler:
 
 def profiled(run_dir: Path) -> dict[RunId, int]:
     """Return the runs profiled on this node, and the uid of each."""
+    return runs_of(run_dir, (TRAFFIC_KIND,))
+
+
+def runs_of(
+    run_dir: Path, kinds: Collection[str] = (TRAFFIC_KIND, PROGRESS_KIND, OUTPUT_KIND)
+) -> dict[RunId, int]:
+    """Return the runs on this node that have a file of any of these kinds, and the uid of each."""
     owners = {}
     with os.scandir(run_dir) as entries:
         for entry in entries:
             named = parsed_file_name(entry.name)
-            if named is None or named[1] != TRAFFIC_KIND:
+            if named is None or named[1] not in kinds:
                 continue
             with suppress(FileNotFoundError):
                 owners[named[0]] = entry.stat(follow_symlinks=False).st_uid
@@ -115,3 +141,32 @@ def _by_claim(owners: Mapping[RunId, int]) -> Jobs:
     for (claim, _), run_id in latest.items():
         jobs.setdefault(claim, []).append(run_id)
     return jobs
+
+
+def _whose(gpus: Iterable[GpuAtWork], owners: Mapping[RunId, int]) -> list[SampledGpu]:
+    """Return whose each GPU is that has processes, by their cgroups or else by what they claim."""
+    jobs = _by_claim(owners)
+    by_id: dict[int, set[RunId]] = {}
+    for runs in jobs.values():
+        for run_id in runs:
+            by_id.setdefault(run_id.job_id, set()).add(run_id)
+    sampled = []
+    for gpu in gpus:
+        found: set[RunId] | None = set()
+        for pid in gpu.pids:
+            runs_there = _runs_of_process(pid, jobs, by_id)
+            found = None if found is None or runs_there is None else found | runs_there
+        sampled.append(SampledGpu(gpu.use.uuid or "", gpu.use.utilization, found))
+    return sampled
+
+
+def _runs_of_process(pid: int, jobs: Jobs, by_id: Mapping[int, set[RunId]]) -> set[RunId] | None:
+    """Return the runs of a process; None if it may be any job's: it is in no job's cgroup, and says
+    nothing of a job, is gone, or is root's, as that of a container may be."""
+    job_id = confined_to(pid)
+    if job_id is not None:
+        return by_id.get(job_id, set())
+    claim = claim_of(pid)
+    if claim is None or (claim.uid == ROOT and claim not in jobs):
+        return None
+    return set(jobs.get(claim, ()))

@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
+PROC = Path("/proc")
 _MOST_BYTES = 6 << 20
 """Linux's limit on a program's arguments and environment together."""
 
 _JOB_ID = re.compile(rb"(?:^|\0)SLURM_JOB_ID=([0-9]{1,10})(?=\0|$)")
+_CGROUP_JOB = re.compile(rb"/job_([0-9]{1,10})(?:/|$)", re.MULTILINE)
+"""Slurm's own name of a job in the path of a cgroup, in both versions of cgroups."""
 _REAL_USER = re.compile(rb"^Uid:\t([0-9]+)\t", re.MULTILINE)
 
 
@@ -36,6 +40,16 @@ def claim_of(pid: int) -> Claim | None:
     finally:
         os.close(folder)
     return Claim(int(job[1]), int(user[1])) if user and job else None
+
+
+def confined_to(pid: int) -> int | None:
+    """Return the job in whose cgroup a process is, which its user cannot change; None if none."""
+    try:
+        with (PROC / f"{pid}" / "cgroup").open("rb") as stream:
+            job = _CGROUP_JOB.search(stream.read(_MOST_BYTES))
+    except OSError:
+        return None
+    return int(job[1]) if job else None
 
 
 def _content(folder: int, name: str) -> bytes:

@@ -37,7 +37,10 @@ def run(run_dir: Path, collect_dir: Path, every_s: float) -> None:
             "Give --collect as in plugstack.conf, and see that it is mounted",
         )
     with folder_locked(run_dir), _signals_held():
-        sampler, progress = Sampler(run_dir, collect_dir), NodeProgress(run_dir, collect_dir)
+        sampler, progress = (
+            Sampler(run_dir, collect_dir, every_s),
+            NodeProgress(run_dir, collect_dir),
+        )
         log.info("looks after the jobs in %s every %g s", run_dir, every_s)
         stopping, due_s = False, time.monotonic() + every_s
         while not stopping:
@@ -45,7 +48,7 @@ def run(run_dir: Path, collect_dir: Path, every_s: float) -> None:
             is_due = stopping or time.monotonic() >= due_s
             if is_due:
                 due_s = time.monotonic() + every_s
-                sampler.tick(time.monotonic())
+                sampler.tick(time.monotonic(), time.time())
             if is_due or progress.has_news():
                 progress.tick(time.monotonic(), time.time())
         log.info("stopped")

@@ -33,7 +33,7 @@ MOST_LISTED = 100
 
 _NUMBERS = {
     "jobs": ("submitted_s", "ended_s", "restarts", "preemptions"),
-    "runs": ("start_s", "end_s", "elapsed_s", "gpus", "confirmed"),
+    "runs": ("start_s", "end_s", "elapsed_s", "gpus", "confirmed", "idle_gpu_s"),
     "preemptions": tuple(
         c for c in PERIOD["preemptions"] if c not in ("job_id", "for_job", "cost_source")
     ),
@@ -203,6 +203,8 @@ class PartyFigures:
     given_gpu_s: float
     received_gpu_s: float
     requeue_wait_s: float
+    idle_gpu_s: float = 0.0
+    """GPU time held idle, as far as the nodes told (``idle_gpus``)."""
 
     @property
     def balance_gpu_s(self) -> float:
@@ -259,6 +261,8 @@ class Report:
     """None if the number of GPUs is not known, or not all jobs are shown."""
     at_bound: tuple[AtBound, ...] = ()
     """The jobs at or near the bound on their slowdown now."""
+    idle_gpu_s: float = 0.0
+    """GPU time held idle, as far as the nodes told (``idle_gpus``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,6 +341,7 @@ def made(
         if gpus_now and not period.only_of
         else None,
         at_bound=at_bound,
+        idle_gpu_s=float(jobs["idle_gpu_s"].sum()),
     )
     kinds = _by_kind(completed).items()
     return found, Drawn(
@@ -378,6 +383,8 @@ def _with_runs(jobs: Frame, runs: Frame, period: Period) -> Frame:
     inside_s = until_s.clip(upper=period.until_s) - runs["start_s"].clip(lower=period.since_s)
     # Less than 1 for runs that were suspended; when they were is not recorded.
     share = (runs["elapsed_s"] / lasted_s.where(lasted_s > 0)).fillna(1.0).clip(upper=1.0)
+    inside_s = inside_s.clip(lower=0.0)
+    idle_share = (inside_s / lasted_s.where(lasted_s > 0)).fillna(1.0).clip(upper=1.0)
     each = pd.DataFrame(
         {
             "job_id": runs["job_id"],
@@ -385,13 +392,18 @@ def _with_runs(jobs: Frame, runs: Frame, period: Period) -> Frame:
             "first_s": runs["start_s"],
             "last_s": until_s,
             "gpus": runs["gpus"],
-            "gpu_s": inside_s.clip(lower=0.0) * share * runs["gpus"],
+            "gpu_s": inside_s * share * runs["gpus"],
+            # When in its run a job was idle is not recorded: evenly over all of it.
+            "idle_gpu_s": idle_share * runs["idle_gpu_s"],
         }
     )
     how = {"ran_s": "sum", "first_s": "min", "last_s": "max", "gpus": "max", "gpu_s": "sum"}
+    how["idle_gpu_s"] = "sum"
     sums = each.groupby("job_id").agg(how)
     sums["runs"] = each.groupby("job_id").size()
-    joined = jobs.join(sums, on="job_id").fillna({"runs": 0, "ran_s": 0.0, "gpu_s": 0.0})
+    joined = jobs.join(sums, on="job_id").fillna(
+        {"runs": 0, "ran_s": 0.0, "gpu_s": 0.0, "idle_gpu_s": 0.0}
+    )
     # The end of a job that Slurm has forgotten is recorded late. The end of its last run is
     # accurate, unless the job was requeued after it.
     by_run = joined["ended_s"].notna() & (joined["runs"] > joined["restarts"])
@@ -610,6 +622,7 @@ def _parties(
             "given_gpu_s": left["moved_gpu_s"].sum(),
             "received_gpu_s": came["moved_gpu_s"].sum(),
             "requeue_wait_s": left["wait_s"].sum(),
+            "idle_gpu_s": jobs.groupby(kind)["idle_gpu_s"].sum(),
         }
     )
     averages = ("mean_jct_s", "mean_queueing_s", "mean_slowdown", "progress")

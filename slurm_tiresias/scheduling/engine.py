@@ -68,8 +68,14 @@ def protected_until_s(job: Schedulable, config: PreemptionConfig) -> float:
     return max(
         min_run_until_s(job, config),
         -math.inf if redoing_until_s is None else redoing_until_s,
-        job.fair.kept_until_s,
+        _kept_until_s(job),
     )
+
+
+def _kept_until_s(job: Schedulable) -> float:
+    """Return until when a run is kept because the job is near the bound on its slowdown; a run that
+    leaves its GPUs idle is not."""
+    return -math.inf if job.ranks_last else job.fair.kept_until_s
 
 
 def min_run_until_s(job: Schedulable, config: PreemptionConfig) -> float:
@@ -95,7 +101,7 @@ def protection_of(job: Schedulable, now_s: float, config: Config, level: Key) ->
         return Protection.MAX_PREEMPTIONS
     if now_s < min_run_until_s(job, config.preemption):
         return Protection.MIN_RUN
-    if now_s < job.fair.kept_until_s:
+    if now_s < _kept_until_s(job):
         return Protection.AT_BOUND
     if now_s < protected_until_s(job, config.preemption):
         return Protection.REDOING_WORK

@@ -434,6 +434,7 @@ def _runs_on_unchanged(before: JobView, job: JobView) -> bool:
         and job.preemptions == before.preemptions
         and job.learned == before.learned
         and job.fair == before.fair
+        and job.ranks_last == before.ranks_last
     )
 
 

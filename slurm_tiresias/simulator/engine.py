@@ -72,6 +72,7 @@ class SimJob:
     learned = NOTHING_LEARNED
     fair = NOT_BOUND
     lane = Lane.PREEMPTIBLE
+    ranks_last = False
     waited_before_s = 0.0
     lost_s = 0.0
     unsaved_s = 0.0

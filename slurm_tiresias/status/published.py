@@ -130,6 +130,23 @@ class PublishedBound:
 
 
 @dataclass
+class PublishedGpuUse:
+    """What a running job does with its GPUs (``idle_gpus``), by the samples of all of its nodes."""
+
+    gpus: int
+    busy: int
+    """How many of them are busy now."""
+    idle_since_s: float | None
+    """Since when all of them have been idle; None while one is busy."""
+    idle_long: bool
+    """Whether that is longer than ``idle_gpus.after_s``."""
+    ranks_last: bool
+    """Whether the job is therefore preempted before all others."""
+    held_idle_gpu_s: float
+    """For how long this run has held idle GPUs, each counted."""
+
+
+@dataclass
 class PublishedJob:
     """One job in one cycle. ``action`` and ``reason`` are codes of ``model.Action`` and ``Reason``.
 
@@ -207,6 +224,8 @@ class PublishedJob:
     another job that cannot be preempted, else ""."""
     bound: PublishedBound | None = None
     """How it stands to the bound on its slowdown; None without one."""
+    gpu_use: PublishedGpuUse | None = None
+    """What it does with its GPUs; None if it does not run or that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,8 +233,8 @@ class PublishedEvent:
     """An event of a job, or with an empty ``job_id`` of the controller.
 
     Events of jobs: demoted, promoted, preempted, requeued, node-failed, repaired, gave-up,
-    list-refused, signal-refused, no-net-progress, failed (Slurm refused a write) and so on. Events
-    of the controller: paused, resumed, released.
+    list-refused, signal-refused, no-net-progress, gpus-idle, failed (Slurm refused a write) and so
+    on. Events of the controller: paused, resumed, released.
     """
 
     at_s: float
@@ -390,6 +409,7 @@ def _state(raw: Mapping[str, Any]) -> PublishedState:
             "progress": _if_any(PublishedProgress, job.get("progress")),
             "estimate": _if_any(PublishedEstimate, job.get("estimate")),
             "bound": _if_any(PublishedBound, job.get("bound")),
+            "gpu_use": _if_any(PublishedGpuUse, job.get("gpu_use")),
         }
         for job, who in zip(raw["jobs"], blockers, strict=True)
     ]

@@ -697,6 +697,7 @@ PERIOD: Mapping[str, Mapping[str, str]] = {
         "elapsed_s": "i.elapsed_s",
         "gpus": "i.gpus",
         "confirmed": "i.confirmed",
+        "idle_gpu_s": "i.idle_gpu_s",
     },
     "preemptions": {
         "job_id": "p.key",

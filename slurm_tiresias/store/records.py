@@ -22,6 +22,9 @@ class RunRecord:
     """Whether Slurm has given the final elapsed time."""
     redone_s: float = 0.0
     """How long it was protected because it did lost work again."""
+    idle_gpu_s: float = 0.0
+    """For how long its GPUs were idle, each counted, as far as the nodes told
+    (``policy/idle_gpus.py``)."""
 
     @property
     def attained_gpu_s(self) -> float:

@@ -21,13 +21,14 @@ from slurm_tiresias.store.records import (
     Sample,
 )
 
-SCHEMA_VERSION = 12
+SCHEMA_VERSION = 13
 """2 added users and names of jobs, 3 accounts, 4 partitions and a table of preemptions; earlier
 rows lack these. 5 added indexes and samples of pruned jobs. 6 moved nominations and preemptions
 under way from columns of jobs to tables. 7 added starts in vain and refused node lists. 8 added
 what runs reported of their progress, 9 what that promises, and time limits. 10 added which
 victims were asked to save, how long runs were protected as they did lost work again, and what
-preemptions cost. 11 added programs that passed a drill, 12 the lanes of jobs."""
+preemptions cost. 11 added programs that passed a drill, 12 the lanes of jobs, 13 for how long the
+GPUs of runs were idle."""
 
 STATES: Mapping[str, type[enum.StrEnum]] = {
     "NominationState": NominationState,
@@ -220,6 +221,10 @@ def _add_lanes(database: sqlite3.Connection) -> None:
     _add_column(database, "jobs", "lane TEXT DEFAULT ''")
 
 
+def _add_idle_gpus(database: sqlite3.Connection) -> None:
+    _add_column(database, "incarnations", "idle_gpu_s REAL DEFAULT 0.0")
+
+
 MIGRATIONS: Mapping[int, Callable[[sqlite3.Connection], None]] = {
     1: _add_users_and_names,
     2: _add_accounts,
@@ -232,6 +237,7 @@ MIGRATIONS: Mapping[int, Callable[[sqlite3.Connection], None]] = {
     9: _add_costs_and_guards,
     10: _create_drilled,
     11: _add_lanes,
+    12: _add_idle_gpus,
 }
 """The migration of each older schema to the next."""
 

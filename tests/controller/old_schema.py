@@ -20,13 +20,14 @@ LIFECYCLE_COLUMNS = {
 
 
 def back_to_schema_5(database: sqlite3.Connection) -> None:
-    """Undo what schemas 6 to 11 changed; no start or preemption may be under way."""
+    """Undo what schemas 6 to 13 changed; no start or preemption may be under way."""
     database.execute("DROP TABLE nominations")
     database.execute("DROP TABLE preemptions_under_way")
     database.execute("DROP TABLE run_progress")
     database.execute("DROP TABLE preemption_costs")
     database.execute("DROP TABLE drilled")
-    for column in ("list_refused", "time_limit_s", "claimed_gpu_s", "promised_gpu_s"):
+    database.execute("ALTER TABLE incarnations DROP COLUMN idle_gpu_s")
+    for column in ("lane", "list_refused", "time_limit_s", "claimed_gpu_s", "promised_gpu_s"):
         database.execute(f"ALTER TABLE jobs DROP COLUMN {column}")
     database.execute("ALTER TABLE samples DROP COLUMN time_limit_s")
     for column, kind in LIFECYCLE_COLUMNS.items():
@@ -35,13 +36,16 @@ def back_to_schema_5(database: sqlite3.Connection) -> None:
 
 
 def back_to_schema_10(database: sqlite3.Connection) -> None:
-    """Undo what schema 11 added: programs that passed a drill."""
+    """Undo what schemas 11 to 13 added: programs that passed a drill, lanes, and idle GPUs."""
+    database.execute("ALTER TABLE jobs DROP COLUMN lane")
+    database.execute("ALTER TABLE incarnations DROP COLUMN idle_gpu_s")
     database.execute("DROP TABLE drilled")
     database.execute("UPDATE facts SET value = '10' WHERE name = 'schema_version'")
 
 
 def back_to_schema_9(database: sqlite3.Connection) -> None:
-    """Undo what schemas 10 and 11 added: costs of preemptions, what guards learn, and drills."""
+    """Undo what schemas 10 to 13 added: costs of preemptions, what guards learn, drills, lanes and
+    idle GPUs."""
     back_to_schema_10(database)
     database.execute("DROP TABLE preemption_costs")
     database.execute("ALTER TABLE preemptions_under_way DROP COLUMN asked")

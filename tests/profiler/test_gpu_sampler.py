@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import stat
 import subprocess
 import time
@@ -16,10 +17,12 @@ from typing import Any
 import pytest
 
 from scripts.testbed.real_cluster import short_folder
-from slurm_tiresias.profiler import gpu_sampler, node_folders
+from slurm_tiresias.profiler import gpu_sampler, node_folders, processes
+from slurm_tiresias.profiler.gpu_activity import SUFFIX, parse
 from slurm_tiresias.profiler.gpu_sampler import Sampler
 from slurm_tiresias.profiler.gpu_use import GpuAtWork, GpuUse
-from slurm_tiresias.profiler.processes import Claim, claim_of
+from slurm_tiresias.profiler.gpu_use_folder import FOLDER
+from slurm_tiresias.profiler.processes import Claim, claim_of, confined_to
 from tests.profiler.compute_node import ANN, BOB, GIB, SQUASHED, UUID, Node, eventually, with_rights
 
 ME = os.geteuid()
@@ -410,3 +413,113 @@ def test_a_process_that_names_no_job_is_of_none(node: Node, environment: dict[st
 @pytest.mark.parametrize("pid", [0, 2**31, 2**63])
 def test_a_process_that_is_not_there_is_of_no_job(pid: int) -> None:
     assert claim_of(pid) is None
+
+
+# Which GPUs are busy, told to the controller
+
+
+def wanted(node: Node) -> Path:
+    """Have the controller want to know; the file of the node."""
+    folder = node.collect / FOLDER
+    folder.mkdir(mode=0o755)
+    return folder / f"{socket.gethostname()}{SUFFIX}"
+
+
+def told(file: Path) -> dict[str, int | None]:
+    """Of each run how many of its GPUs are busy; None if it has been idle for a while."""
+    found = parse(file.read_bytes()) if file.exists() else {}
+    return {
+        str(run_id): use.busy if use.idle_since_s is None else None for run_id, use in found.items()
+    }
+
+
+def test_which_gpus_are_busy_is_told_of_all_jobs_once_the_controller_wants_to_know(
+    node: Node,
+) -> None:
+    for run_id in ("7.0.n1", "8.0.n1"):
+        (node.run / f"{run_id}.progress").touch()
+        os.chown(node.run / f"{run_id}.progress", ANN, -1)
+    node.computes(node.process(SLURM_JOB_ID="7"))
+    node.begins()
+    time.sleep(0.5)
+    assert list(node.collect.iterdir()) == []
+    file = wanted(node)
+    eventually(lambda: told(file) == {"7.0.n1": 1, "8.0.n1": None})
+    node.says("utilization", 0)
+    eventually(lambda: told(file) == {"7.0.n1": None, "8.0.n1": None})
+    node.says("utilization", 1)
+    eventually(lambda: told(file)["7.0.n1"] == 1)
+    node.computes()
+    eventually(lambda: told(file)["7.0.n1"] is None)
+    for run_id in ("7.0.n1", "8.0.n1"):
+        (node.run / f"{run_id}.progress").unlink()
+    eventually(lambda: told(file) == {})
+    assert node.ends() == 0
+    assert "WARNING" not in node.logged
+
+
+@needs_root
+def test_a_process_of_another_user_makes_no_job_busy_and_one_of_nobody_makes_all(
+    node: Node,
+) -> None:
+    node.prolog("7.0.n1", ANN)
+    node.prolog("8.0.n1", BOB)
+    file = wanted(node)
+    node.computes(node.process(BOB, SLURM_JOB_ID="7"))
+    node.begins()
+    eventually(lambda: told(file) == {"7.0.n1": None, "8.0.n1": None})
+    node.computes(node.process(BOB))
+    eventually(lambda: told(file) == {"7.0.n1": 1, "8.0.n1": 1})
+    node.computes()
+    eventually(lambda: told(file) == {"7.0.n1": None, "8.0.n1": None})
+    node.computes(node.process(0, SLURM_JOB_ID="7"))
+    eventually(lambda: told(file) == {"7.0.n1": 1, "8.0.n1": 1})
+    assert node.ends() == 0
+
+
+def test_without_a_driver_nothing_is_told(node: Node, tmp_path: Path) -> None:
+    nothing = tmp_path / "nothing"
+    nothing.mkdir()
+    node.prolog("7.0.n1")
+    file = wanted(node)
+    node.begins(driver=str(nothing))
+    eventually(lambda: "without NVML" in node.logged)
+    time.sleep(1.0)
+    assert not file.exists()
+    assert node.ends() == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "job"),
+    [
+        ("0::/system.slice/slurmstepd.scope/job_12/step_0/user/task_0\n", 12),
+        ("4:devices:/slurm/uid_1000/job_345/step_batch\n0::/\n", 345),
+        ("0::/user.slice/job_x/step_0\n", None),
+        ("0::/\n", None),
+        ("", None),
+    ],
+)
+def test_slurms_cgroup_of_a_process_names_its_job(
+    text: str, job: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "cgroup").write_text(text)
+    monkeypatch.setattr(processes, "PROC", tmp_path)
+    assert confined_to(1) == job
+    assert confined_to(2) is None
+
+
+def test_the_cgroup_of_a_process_counts_for_more_than_what_it_claims(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / FOLDER).mkdir()
+    for name in ("7.0.n1", "8.0.n1"):
+        (tmp_path / f"{name}.traffic").touch()
+    use = GpuUse("g", uuid=UUID, utilization=1.0)
+    monkeypatch.setattr(gpu_sampler, "gpus_at_work", lambda: [GpuAtWork(use, frozenset({1}))])
+    monkeypatch.setattr(gpu_sampler, "claim_of", lambda pid: Claim(7, ME))
+    monkeypatch.setattr(gpu_sampler, "confined_to", lambda pid: 8)
+    Sampler(tmp_path, tmp_path, 10.0).tick(100.0, 1000.0)
+    [file] = (tmp_path / FOLDER).iterdir()
+    busy = {str(run_id): use.busy for run_id, use in parse(file.read_bytes()).items()}
+    assert busy == {"7.0.n1": 0, "8.0.n1": 1}

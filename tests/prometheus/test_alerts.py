@@ -139,6 +139,8 @@ CASES = (
     Case("TiresiasWarns", False, {one("tiresias_warning"): always(0)}),
     Case("TiresiasJobsStandStill", True, {one("tiresias_quiet_jobs"): always(2)}),
     Case("TiresiasJobsStandStill", False, {one("tiresias_quiet_jobs"): always(0)}),
+    Case("TiresiasJobsLeaveGpusIdle", True, {one("tiresias_idle_gpu_jobs"): always(2)}),
+    Case("TiresiasJobsLeaveGpusIdle", False, {one("tiresias_idle_gpu_jobs"): always(0)}),
     Case("TiresiasJobsKeepNothing", True, {one("tiresias_stuck_jobs"): always(1)}),
     Case("TiresiasJobsKeepNothing", False, {one("tiresias_stuck_jobs"): always(0)}),
     Case("TiresiasPaused", True, modes("paused"), after_minutes=24 * 60 + 1),

@@ -170,6 +170,7 @@ jobs_lists = st.lists(
                 *[FairStanding(kept_until_s=NOW_S + 60), FairStanding(kept_until_s=NOW_S - 1)],
             ]
         ),
+        ranks_last=st.integers(0, 5).map(lambda n: n == 0),
         held=st.integers(0, 19).map(lambda n: n == 0),
         backs_off=st.integers(0, 19).map(lambda n: n == 0),
         style=st.sampled_from([None, *PlacementStyle]),
@@ -284,6 +285,7 @@ def _next(snapshot: Snapshot, plan: Plan, later_s: float, served_s: float = 0.0)
                 allocation={},
                 preemptions=one.preemptions + 1,
                 queued_s=now_s,
+                ranks_last=False,
             )
         if one.state is JobState.RUNNING:
             served_gpu_s = served_s * one.gpus_held
@@ -444,6 +446,8 @@ def test_no_job_needs_victims_twice_while_jobs_are_only_demoted(
     snapshot: Snapshot, config: Config
 ) -> None:
     """Each runs long enough to sink to the bottom: nobody is below it any more."""
+    busy = tuple(changed(one, ranks_last=False, fair=NOT_BOUND) for one in snapshot.jobs)
+    snapshot = replace(snapshot, jobs=busy)
     las = replace(config, policy=replace(config.policy, name="2d-las", promote_knob=0.0))
     needed: Counter[str] = Counter()
     for _ in range(20):

@@ -114,6 +114,8 @@ class Cluster:
                 return changed(job, at_stake=_other_stake(now_s, chance))
             if happens < 0.65:
                 return changed(job, fair=chance.choice((NOT_BOUND, _kept_for(now_s, chance))))
+            if happens < 0.68:
+                return changed(job, ranks_last=not job.ranks_last)
             if happens < 0.7:
                 redoing = Learned(redoing_until_s=now_s + chance.choice((-1.0, 10.0, 300.0)))
                 return changed(job, learned=chance.choice((NOTHING_LEARNED, redoing)))

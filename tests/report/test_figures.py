@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -471,3 +472,28 @@ def test_who_sees_only_their_own_jobs_is_told_nothing_of_fair_shares(path: Path)
     three(path)
     report, _ = made(period_of(path, 0, 20, "alice"), Filters(), gpus_now=8)
     assert report.fair_share is None
+
+
+def test_gpu_time_held_idle_is_summed_by_user_and_account_as_far_as_it_lies_in_the_period(
+    path: Path,
+) -> None:
+    jobs = [
+        #         0         1
+        #         01234567890123456789
+        job("1", "##########|", gpus=4, user="ann", account="lab"),
+        job("2", "##########|", gpus=4, user="bob", account="lab"),
+    ]
+    [idle, busy] = jobs
+    run = replace(idle[1][0], idle_gpu_s=1000.0)
+    remember(path, [(idle[0], [run]), busy], [])
+    report, _ = reported(path, 5, 20, gpus_now=8)
+    assert party(report.users, "ann").idle_gpu_s == pytest.approx(500.0)
+    assert party(report.users, "bob").idle_gpu_s == 0
+    assert report.idle_gpu_s == party(report.accounts, "lab").idle_gpu_s == pytest.approx(500.0)
+    text = "\n".join(report_text.lines(report, Screen(100, False, True)))
+    assert "GPU-hours held idle" in text
+    assert re.search(r"^ann +.* 25%$", text, re.MULTILINE)
+    assert not re.search(r"^bob +[\d.]+ +[\d.]+ +0%$", text, re.MULTILINE)
+    assert "idle" not in "\n".join(
+        report_text.lines(replace(report, idle_gpu_s=0.0), Screen(100, False, True))
+    )

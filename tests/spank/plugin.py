@@ -111,7 +111,7 @@ class PluginCluster:
         return sorted(
             path.name
             for path in self.collect_folder.iterdir()
-            if path.name not in ("known", "progress")
+            if path.name not in ("known", "progress", "gpu-use")
         )
 
     def reported(self) -> Sequence[str]:

@@ -153,8 +153,14 @@ def _told(state: PublishedState) -> dict[str, list[float | None]]:
         "done": [round(one.step / one.total, 4) if one and one.total else None for one in told],
         "left_least_s": [one.remaining_least_s if one else None for one in told],
         "left_most_s": [one.remaining_most_s if one else None for one in told],
+        "idle_since_s": [_idle_since_s(job) for job in state.jobs],
         "quiet_since_s": [one.quiet_since_s if one else None for one in told],
     }
+
+
+def _idle_since_s(job: PublishedJob) -> float | None:
+    """Return since when a job has used none of its GPUs, where that is long."""
+    return job.gpu_use.idle_since_s if job.gpu_use and job.gpu_use.idle_long else None
 
 
 def of_job(state: PublishedState, job_id: str, history: JobHistory | None) -> bytes | None:

@@ -199,10 +199,16 @@ function facts(job, life, tier, now) {
   if (job?.state === "pending") add("Has waited", duration(job.waited_s));
   add("Preempted", one.preemptions ? count(one.preemptions, "time") : "never");
   if (job?.preempted_by) add("Last by", jobLink(job.preempted_by, `job ${job.preempted_by}`));
+  if (job?.gpu_use) addGpuUse(add, job.gpu_use, now);
   if (job?.stuck_runs >= 2) add("Net progress", `none: nothing is left of its last ${job.stuck_runs} runs`);
   if (job?.min_run_s) add("Not preempted", `for ${duration(job.min_run_s)} after each start`);
   if (job?.signal) add("Before a preemption", `SIG${job.signal}, ${duration(job.grace_s)} to save its state`);
   return list;
+}
+
+function addGpuUse(add, { gpus, busy, idle_since_s: since, idle_long: long, ranks_last: last }, now) {
+  if (long) add("Uses none of its GPUs", `since ${moment(since)}, for ${duration(now - since)}${last ? ": it is preempted first" : ""}`);
+  else if (busy < gpus) add("GPUs that do something", `${amount(busy)} of ${amount(gpus)}`);
 }
 
 const SOURCES = { reports: "by its own reports", output: "by what it prints", comment: "by its comment" };

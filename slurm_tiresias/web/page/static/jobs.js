@@ -66,7 +66,8 @@ export class Jobs {
   }
 
   #where(row) {
-    const { nodes, reason, state, would, slurm_reason: slurmReason, quiet_since_s: quiet, stuck_runs: stuck } = this.#state.jobs;
+    const { nodes, reason, state, would, slurm_reason: slurmReason, quiet_since_s: quiet, idle_since_s: idle, stuck_runs: stuck } = this.#state.jobs;
+    if (idle[row] !== null) return `${nodes[row]}; idle GPUs since ${timeOfDay(idle[row])}`;
     if (quiet[row] !== null) return `${nodes[row]}; no progress since ${timeOfDay(quiet[row])}`;
     if (stuck[row] >= 2) return [`kept nothing of its last ${stuck[row]} runs`, nodes[row]].filter(Boolean).join("; ");
     const short = this.#words.reasons[reason[row]]?.short ?? reason[row];

@@ -1,0 +1,96 @@
+"""Follows which jobs do nothing with their GPUs (``idle_gpus``)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from slurm_tiresias.config import RANK_LAST, Config
+from slurm_tiresias.controller.job_store import JobStore
+from slurm_tiresias.model import JobState, JobView, Snapshot
+from slurm_tiresias.policy.idle_gpus import GpuIdleness, idleness, is_flagged, ranks_last
+from slurm_tiresias.profiler.gpu_use_folder import GpuUseFolder
+
+GPUS_IDLE: Final = "gpus-idle"
+"""The event of a run whose GPUs have all been idle for long."""
+
+
+class IdleGpus:
+    """Joins what the nodes tell with what Slurm shows of the jobs, from cycle to cycle.
+
+    It keeps nothing of its own that a restart could lose: since when a run has been idle, and for
+    how long in all, is in what its nodes tell.
+    """
+
+    def __init__(self, config: Config, job_store: JobStore, folder: GpuUseFolder) -> None:
+        self._config = config.idle_gpus
+        self._job_store = job_store
+        self._folder = folder
+        self._now: dict[str, GpuIdleness] = {}
+        self._noted: dict[str, int] = {}
+        """The run, by its restarts, in which each job was told last."""
+        self._made: dict[str, tuple[JobView, JobView]] = {}
+
+    def of(self, key: str) -> GpuIdleness | None:
+        """Return what a job does with its GPUs now; None if it does not run, or that is unknown."""
+        return self._now.get(key)
+
+    def apply(self, snapshot: Snapshot) -> Snapshot:
+        """Return the snapshot with ``ranks_last`` set for jobs that are to be preempted first."""
+        self._folder.background.step_unless_started()
+        told, now_s = self._folder.latest, snapshot.now_s
+        self._now = {}
+        if not told and not self._made:
+            return snapshot
+        views = []
+        made: dict[str, tuple[JobView, JobView]] = {}
+        for job in snapshot.jobs:
+            found = None
+            if job.state is JobState.RUNNING:
+                found = self._look_at(job, now_s)
+            if found is not None and job.managed and ranks_last(found, self._config, now_s):
+                before = self._made.get(job.job_id)
+                if before is None or before[0] is not job:
+                    before = job, replace(job, ranks_last=True)
+                made[job.job_id] = before
+                views.append(before[1])
+            else:
+                views.append(job)
+        self._made = made
+        self._noted = {key: run for key, run in self._noted.items() if key in self._now}
+        return replace(snapshot, jobs=tuple(views))
+
+    def _look_at(self, job: JobView, now_s: float) -> GpuIdleness | None:
+        status = job.status
+        nodes = self._folder.latest.get((status.raw_id, status.restarts))
+        # That of jobs which are left to Slurm is not followed.
+        began_s = status.start_s if job.running_since_s is None else job.running_since_s
+        if nodes is None or began_s is None:
+            return None
+        gpus_on = {node: amount.gpu_count for node, amount in job.allocation.items()}
+        found = idleness(nodes, gpus_on, began_s, now_s)
+        if found is None:
+            return None
+        self._now[job.job_id] = found
+        runs = self._job_store.runs
+        run = None if status.start_s is None else runs.run(job.job_id, status.start_s)
+        if run is not None and found.held_idle_gpu_s > run.idle_gpu_s:
+            most_s = run.elapsed_s * run.gpus
+            runs.keep(replace(run, idle_gpu_s=min(found.held_idle_gpu_s, most_s)))
+        if job.managed and is_flagged(found, self._config, now_s):
+            self._note(job, found, now_s)
+        return found
+
+    def _note(self, job: JobView, found: GpuIdleness, now_s: float) -> None:
+        """Note once for each run that its job does nothing with its GPUs."""
+        restarts = job.status.restarts
+        if self._noted.get(job.job_id) == restarts:
+            return
+        self._noted[job.job_id] = restarts
+        goes_first = self._config.action == RANK_LAST and job.protected_by is None
+        then = ", so it is preempted first" if goes_first else ""
+        gpus = "its GPU" if found.gpus == 1 else f"none of its {found.gpus} GPUs"
+        verb = "has not been used" if found.gpus == 1 else "has been used"
+        text = f"{gpus} {verb} for {self._config.after_s:g} s{then}, restart {restarts}"
+        if not self._job_store.was_noted(GPUS_IDLE, job.job_id, text):
+            self._job_store.note(now_s, GPUS_IDLE, job.job_id, text)

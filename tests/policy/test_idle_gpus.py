@@ -1,0 +1,163 @@
+"""Since when a run has used none of its GPUs, by what its nodes tell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scripts.testbed.job_views import view
+from slurm_tiresias.config import FLAG, RANK_LAST, Config, IdleGpusConfig, parse
+from slurm_tiresias.errors import ConfigError
+from slurm_tiresias.model import Amount, JobState, NodeUse, Request
+from slurm_tiresias.policy.idle_gpus import (
+    AHEAD_S,
+    LATE_AFTER_S,
+    TOLD_EVERY_S,
+    GpuIdleness,
+    idleness,
+    is_flagged,
+    ranks_last,
+)
+from slurm_tiresias.policy.job_rank import IDLE_LEVEL
+from slurm_tiresias.policy.make import make_policy
+from slurm_tiresias.policy.policy import rank_of
+from slurm_tiresias.profiler.gpu_use_folder import SIGN_OF_LIFE_S
+
+NOW_S = 10_000.0
+BEGAN_S = 1_000.0
+TWO_NODES = {"n1": 8, "n2": 8}
+
+
+def use(
+    idle_since_s: float | None, *, at_s: float = NOW_S - 5, busy: int = 0, busy_gpu_s: float = 0.0
+) -> NodeUse:
+    return NodeUse(at_s, busy, idle_since_s, at_s - BEGAN_S, busy_gpu_s)
+
+
+def found(
+    told: Mapping[str, NodeUse], gpus_on: Mapping[str, int] = TWO_NODES
+) -> GpuIdleness | None:
+    return idleness(told, gpus_on, BEGAN_S, NOW_S)
+
+
+def test_a_run_is_idle_since_its_last_gpu_on_any_node_was_busy() -> None:
+    idle = found({"n1": use(2_000.0), "n2": use(3_000.0)})
+    assert idle is not None
+    assert (idle.gpus, idle.busy, idle.idle_since_s) == (16, 0, 3_000.0)
+
+
+def test_one_busy_gpu_of_sixteen_is_told_apart_from_none_and_from_all() -> None:
+    one = found({"n1": use(2_000.0), "n2": use(None, busy=1)})
+    every = found({"n1": use(None, busy=8), "n2": use(None, busy=8)})
+    assert one is not None
+    assert every is not None
+    assert (one.busy, one.idle_since_s) == (1, None)
+    assert (every.busy, every.idle_since_s) == (16, None)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {},
+        {"n1": use(2_000.0)},
+        {"n1": use(2_000.0), "n3": use(2_000.0)},
+        {"n1": use(2_000.0), "n2": use(2_000.0, at_s=NOW_S - LATE_AFTER_S - 1)},
+        {"n1": use(2_000.0), "n2": use(2_000.0, at_s=NOW_S + AHEAD_S + 1)},
+    ],
+    ids=["nothing", "one of two nodes", "another node", "late", "from the future"],
+)
+def test_without_samples_of_all_nodes_that_are_of_now_nothing_is_known(
+    told: Mapping[str, NodeUse],
+) -> None:
+    assert found(told) is None
+
+
+def test_nodes_without_gpus_of_the_job_are_not_asked() -> None:
+    idle = found({"n1": use(2_000.0)}, {"n1": 8, "n2": 0})
+    assert idle is not None
+    assert idle.idle_since_s == 2_000.0
+    assert found({"n1": use(2_000.0)}, {"n1": 0}) is None
+
+
+def test_a_run_has_been_idle_no_longer_than_it_has_run_by_slurms_clock() -> None:
+    idle = found({"n1": use(0.0)}, {"n1": 8})
+    assert idle is not None
+    assert idle.idle_since_s == BEGAN_S
+
+
+def test_the_node_and_the_controller_agree_on_the_signs_of_life() -> None:
+    assert TOLD_EVERY_S == SIGN_OF_LIFE_S
+
+
+def test_gpu_time_held_idle_counts_each_gpu_up_to_now() -> None:
+    idle = found({"n1": use(None, busy=1, busy_gpu_s=8_995.0)}, {"n1": 8})
+    assert idle is not None
+    assert idle.held_idle_gpu_s == pytest.approx(7 * 9_000.0)
+
+
+nodes = st.sampled_from(["n1", "n2", "n3"])
+uses = st.builds(
+    NodeUse,
+    at_s=st.floats(0, 2 * NOW_S),
+    busy=st.integers(0, 999),
+    idle_since_s=st.none() | st.floats(0, 2 * NOW_S),
+    sampled_s=st.floats(0, 1e9),
+    busy_gpu_s=st.floats(0, 1e12),
+)
+
+
+@given(st.dictionaries(nodes, uses), st.dictionaries(nodes, st.integers(0, 8)))
+def test_whatever_is_told_the_figures_stay_within_what_the_run_held(
+    told: Mapping[str, NodeUse], gpus_on: Mapping[str, int]
+) -> None:
+    idle = found(told, gpus_on)
+    if idle is None:
+        return
+    assert idle.gpus == sum(gpus_on.values())
+    assert 0 <= idle.busy <= idle.gpus
+    assert 0.0 <= idle.held_idle_gpu_s <= idle.gpus * (NOW_S - BEGAN_S)
+    if idle.idle_since_s is not None:
+        assert BEGAN_S <= idle.idle_since_s <= NOW_S
+        assert all(told[node].idle_since_s is not None for node, gpus in gpus_on.items() if gpus)
+
+
+@pytest.mark.parametrize("after_s", [0.0, 600.0])
+@pytest.mark.parametrize("action", [FLAG, RANK_LAST])
+@pytest.mark.parametrize("idle_s", [599.0, 600.0, None])
+def test_only_a_run_that_was_idle_for_as_long_as_set_is_flagged_or_ranks_last(
+    after_s: float, action: str, idle_s: float | None
+) -> None:
+    config = IdleGpusConfig(after_s=after_s, action=action)
+    idle = GpuIdleness(8, 0, None if idle_s is None else NOW_S - idle_s, 0.0)
+    flagged = after_s > 0 and idle_s == 600.0
+    assert is_flagged(idle, config, NOW_S) is flagged
+    assert ranks_last(idle, config, NOW_S) is (flagged and action == RANK_LAST)
+
+
+@pytest.mark.parametrize("name", ["2d-las", "2d-gittins"])
+@pytest.mark.parametrize("attained_gpu_s", [0.0, 1e9])
+def test_a_running_job_that_ranks_last_does_so_in_every_tier_and_keeps_its_tier(
+    name: str, attained_gpu_s: float
+) -> None:
+    policy = make_policy(parse({"policy": {"name": name}}).policy)
+    request = Request(Amount({"": 1}))
+    running = view("1", JobState.RUNNING, request, attained_gpu_s=attained_gpu_s, ranks_last=True)
+    waiting = view("1", JobState.PENDING, request, attained_gpu_s=attained_gpu_s, ranks_last=True)
+    assert rank_of(running, policy) == policy.rank(running)._replace(level=IDLE_LEVEL)
+    assert rank_of(running, policy).level > policy.rank(running).level
+    assert rank_of(waiting, policy) == policy.rank(waiting)
+
+
+def test_it_is_off_by_default_and_settings_that_contradict_each_other_are_refused() -> None:
+    assert Config().idle_gpus.after_s == 0
+    folder = {"profiler": {"collect_dir": "/shared/collect"}}
+    assert parse({**folder, "idle_gpus": {"after_s": 600, "action": "rank-last"}})
+    with pytest.raises(ConfigError, match="after_s = 0 turns that off"):
+        parse({**folder, "idle_gpus": {"action": "rank-last"}})
+    with pytest.raises(ConfigError, match=r"without profiler\.collect_dir"):
+        parse({"idle_gpus": {"after_s": 600}})
+    with pytest.raises(ConfigError, match="none of its choices"):
+        parse({**folder, "idle_gpus": {"after_s": 600, "action": "kill"}})

@@ -1,0 +1,243 @@
+"""Jobs that do nothing with their GPUs, on a real cluster whose NVML is a stand-in."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from scripts.testbed.real_controller import RealController
+from slurm_tiresias.controller.idle_gpus import GPUS_IDLE
+from slurm_tiresias.model import NodeUse
+from slurm_tiresias.policy.idle_gpus import LATE_AFTER_S
+from slurm_tiresias.profiler.gpu_activity import SUFFIX, text_of
+from slurm_tiresias.profiler.gpu_use_folder import FOLDER
+from slurm_tiresias.profiler.run_id import RunId
+from slurm_tiresias.status.published import PublishedGpuUse
+from tests.profiler.compute_node import Node, build_driver, eventually
+from tests.spank.channel import open_channel
+from tests.spank.plugin import NOBODY, PluginCluster
+
+pytestmark = pytest.mark.slurm
+
+AFTER_S = 15.0
+NODE_GPUS = 4
+CYCLES = 8
+"""So many twice a second: in that time what nodes have told is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A cluster with the plugin, the service of its nodes, a stand-in for NVML and a controller."""
+
+    plugin: PluginCluster
+    controller: RealController
+    gpu: Node
+
+    def submit(self, name: str, node: str = "") -> str:
+        """Submit a job on all GPUs of a node that says its process and goes on until it is told to
+        end, in the one tier that there is."""
+        script = f"echo $$ > {self.plugin.work}/{name}; "
+        script += f"until [ -e {self.plugin.work}/end-{name} ]; do sleep 0.1; done"
+        where = [f"--nodelist={node}"] if node else []
+        options = ("--nodes=1", f"--gpus-per-node={NODE_GPUS}", "--requeue", *where)
+        return self.plugin.submit(script, *options)
+
+    def end(self, name: str) -> None:
+        (self.plugin.work / f"end-{name}").touch()
+
+    def pid(self, name: str) -> int:
+        file = self.plugin.work / name
+        eventually(lambda: file.exists() and file.read_text() != "")
+        return int(file.read_text())
+
+    def use(self, job: str) -> PublishedGpuUse | None:
+        shown = self.controller.job(job)
+        return shown.gpu_use if shown else None
+
+    def wait_until_idle(self, job: str, *, long: bool) -> PublishedGpuUse:
+        found: list[PublishedGpuUse] = []
+
+        def is_idle() -> bool:
+            use = self.use(job)
+            if use is None or use.idle_since_s is None or use.idle_long is not long:
+                return False
+            found.append(use)
+            return True
+
+        self.controller.wait_until(is_idle, f"job {job} is idle, long: {long}")
+        return found[0]
+
+    def wait_until_busy(self, job: str, gpus: int) -> None:
+        def is_busy() -> bool:
+            use = self.use(job)
+            return use is not None and use.busy == gpus and use.idle_since_s is None
+
+        self.controller.wait_until(is_busy, f"job {job} uses {gpus} GPUs")
+
+    def is_running(self, job: str) -> bool:
+        shown = self.controller.job(job)
+        return shown is not None and shown.state == "running"
+
+    def wait_until_running(self, job: str) -> None:
+        self.controller.wait_until(lambda: self.is_running(job), f"job {job} runs")
+
+    def tells(self, name: str, run_id: RunId, *, at_s: float, uid: int = 0) -> None:
+        """Put a file beside those of the nodes: the run has been idle for an hour."""
+        told = {run_id: NodeUse(at_s, 0, at_s - 3600, 3600.0, 0.0)}
+        path = self.plugin.collect_folder / FOLDER / f"{name}{SUFFIX}"
+        draft = path.with_suffix(".draft")
+        draft.write_bytes(text_of(told, at_s))
+        draft.chmod(0o640)
+        if os.geteuid() == 0:
+            os.chown(draft, uid, -1)
+        draft.rename(path)
+
+    def cli(self, *arguments: str) -> str:
+        return " ".join(self.controller.cli(*arguments).stdout.split())
+
+
+@contextmanager
+def opened(
+    plugin: PluginCluster, folder: Path, action: str, driver: str | None = None
+) -> Iterator[Site]:
+    (folder / "nvml").mkdir()
+    gpu = Node(folder / "nvml", driver or build_driver(folder))
+    policy: Mapping[str, object] = {"thresholds_gpu_s": [1e6]}
+    preemption: Mapping[str, object] = {"min_run_s": 0.5, "budget_share": 0}
+    idle: Mapping[str, object] = {"after_s": AFTER_S, "action": action}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LD_LIBRARY_PATH", gpu.driver)
+        patch.setenv("FAKE_NVML", str(gpu.gpu))
+        with open_channel(
+            plugin, folder, "", policy=policy, preemption=preemption, idle_gpus=idle
+        ) as controller:
+            yield Site(plugin, controller, gpu)
+
+
+def test_a_job_that_has_long_used_no_gpu_is_preempted_before_a_busy_one_of_its_own_tier(
+    plugin: PluginCluster, tmp_path: Path
+) -> None:
+    with opened(plugin, tmp_path, "rank-last") as site:
+        controller = site.controller
+        partly = site.submit("partly", "n2")
+        site.gpu.computes(site.pid("partly"))
+        site.wait_until_busy(partly, 1)
+        idle = site.submit("idle", "n1")
+        site.wait_until_idle(idle, long=False)
+        waiting = site.submit("waiting")
+        controller.wait_for_reason(waiting, "no-room")
+        use = site.wait_until_idle(idle, long=False)
+        assert (use.gpus, use.busy, use.ranks_last) == (NODE_GPUS, 0, False)
+        assert controller.events("preempted") == []
+
+        controller.wait_until(
+            lambda: (idle, waiting) in controller.events("preempted"), "the idle job is preempted"
+        )
+        assert [job for job, _ in controller.events(GPUS_IDLE)] == [idle]
+        [told] = [event for event in controller.state().events if event.kind == GPUS_IDLE]
+        assert use.idle_since_s is not None
+        assert told.at_s >= use.idle_since_s + AFTER_S
+        site.wait_until_running(waiting)
+        assert site.is_running(partly)
+        shown = site.use(partly)
+        assert shown is not None
+        assert (shown.gpus, shown.busy, shown.ranks_last) == (NODE_GPUS, 1, False)
+        assert f"1 of its {NODE_GPUS} GPUs do something now" in site.cli("explain", partly)
+
+        # It comes back, and is left alone for as long as a new job.
+        site.end("waiting")
+        site.wait_until_running(idle)
+        again = site.wait_until_idle(idle, long=False)
+        assert not again.ranks_last
+        assert "GPU-hours held idle" in site.cli("report", "--since", "now-1hour")
+        held = [run.idle_gpu_s for run in controller.runs(idle)]
+        assert max(held) > AFTER_S * NODE_GPUS * 0.5
+
+
+def test_it_is_flagged_and_told_to_its_user_and_once_it_computes_no_more(
+    plugin: PluginCluster, tmp_path: Path
+) -> None:
+    with opened(plugin, tmp_path, "rank-last") as site:
+        controller = site.controller
+        job = site.submit("job")
+        use = site.wait_until_idle(job, long=True)
+        controller.wait_until(
+            lambda: (use := site.use(job)) is not None and use.ranks_last, "it ranks last"
+        )
+        assert "idle 4 GPUs since" in site.cli("status")
+        assert f"It has not used any of its {NODE_GPUS} GPUs since" in site.cli("explain", job)
+        assert "preempted before all other jobs" in site.cli("explain", job)
+        assert "none of its 4 GPUs has been used for 15 s" in site.cli("history", job)
+
+        # A restart of the controller neither loses nor invents it.
+        controller.kill()
+        controller.start()
+        after = site.wait_until_idle(job, long=True)
+        assert after.idle_since_s == pytest.approx(use.idle_since_s, abs=0.01)
+        assert [one for one, _ in controller.events(GPUS_IDLE)] == [job]
+
+        site.gpu.computes(site.pid("job"))
+        site.wait_until_busy(job, 1)
+        shown = site.use(job)
+        assert shown is not None
+        assert not shown.ranks_last
+        other = site.submit("other")
+        site.gpu.computes(site.pid("job"), site.pid("other"))
+        site.wait_until_busy(other, 1)
+        waiting = site.submit("waiting")
+        controller.wait_for_reason(waiting, "no-room")
+        # Its process is still there, but no kernel runs.
+        site.gpu.says("utilization", 0)
+        controller.wait_until(lambda: site.is_running(waiting), "one of the two is preempted")
+
+
+def test_flag_only_tells(plugin: PluginCluster, tmp_path: Path) -> None:
+    with opened(plugin, tmp_path, "flag") as site:
+        jobs = [site.submit(name) for name in ("one", "two")]
+        waiting = site.submit("waiting")
+        for job in jobs:
+            assert not site.wait_until_idle(job, long=True).ranks_last
+        site.controller.cycles(CYCLES)
+        assert site.controller.events("preempted") == []
+        assert all(site.is_running(job) for job in jobs)
+        site.controller.wait_for_reason(waiting, "no-room")
+
+
+def test_forged_late_and_foreign_samples_change_nothing_and_nor_does_having_none(
+    plugin: PluginCluster, tmp_path: Path
+) -> None:
+    nowhere = tmp_path / "no-driver"
+    nowhere.mkdir()
+    with opened(plugin, tmp_path, "rank-last", driver=str(nowhere)) as site:
+        controller = site.controller
+        jobs = {node: site.submit(node, node) for node in ("n1", "n2")}
+        waiting = site.submit("waiting")
+        controller.wait_for_reason(waiting, "no-room")
+        began_s = time.time()
+        one = int(jobs["n1"])
+        site.tells("late", RunId(one, 0, "n1"), at_s=began_s - LATE_AFTER_S - 5)
+        site.tells("another-run", RunId(one, 1, "n1"), at_s=began_s)
+        site.tells("another-node", RunId(one, 0, "n2"), at_s=began_s)
+        site.tells("unknown", RunId(one + 1000, 0, "n1"), at_s=began_s)
+        if os.geteuid() == 0:
+            site.tells("forged", RunId(one, 0, "n1"), at_s=began_s, uid=NOBODY)
+        controller.wait_until(
+            lambda: controller.state().at_s > began_s + AFTER_S, "longer than it may be idle"
+        )
+        controller.cycles(CYCLES)
+        for job in jobs.values():
+            assert site.use(job) is None
+            assert site.is_running(job)
+        assert controller.events("preempted") == controller.events(GPUS_IDLE) == []
+        # The same by a node, as of now, counts: it is not for another reason that nothing changed.
+        site.tells("n1", RunId(one, 0, "n1"), at_s=time.time())
+        controller.wait_until(
+            lambda: (jobs["n1"], waiting) in controller.events("preempted"), "it is preempted"
+        )
+        assert site.is_running(jobs["n2"])
