@@ -12,8 +12,12 @@ _MOST_BYTES = 6 << 20
 """Linux's limit on a program's arguments and environment together."""
 
 _JOB_ID = re.compile(rb"(?:^|\0)SLURM_JOB_ID=([0-9]{1,10})(?=\0|$)")
-_CGROUP_JOB = re.compile(rb"/job_([0-9]{1,10})(?:/|$)", re.MULTILINE)
-"""Slurm's own name of a job in the path of a cgroup, in both versions of cgroups."""
+_CGROUP_JOB = re.compile(
+    rb"^[^:\n]*:[^:\n]*:/(?:system\.slice/[^/\n]*slurmstepd\.scope|slurm[^/\n]*/uid_[0-9]+)"
+    rb"/job_([0-9]{1,10})(?:/|$)",
+    re.MULTILINE,
+)
+"""Slurm's own cgroup of a job, of both versions; users may make some of that name elsewhere."""
 _REAL_USER = re.compile(rb"^Uid:\t([0-9]+)\t", re.MULTILINE)
 
 

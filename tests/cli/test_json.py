@@ -15,6 +15,7 @@ from slurm_tiresias.cli.json_reference import COMMANDS, fields_of, reference_lin
 from slurm_tiresias.status.published import (
     PublishedBound,
     PublishedEstimate,
+    PublishedGpuUse,
     PublishedHold,
     PublishedNode,
     PublishedStandby,
@@ -81,9 +82,10 @@ def busy_site(site: Site) -> Site:
     node = PublishedNode("gpu01", 4, True, "mixed", (PublishedHold("40712", 4, 0),))
     standby = PublishedStandby("b", 7, False)
     estimate = PublishedEstimate("reports", 3600.0)
+    gpu_use = PublishedGpuUse(4, 0, NOW_S - 7200, True, True, 28_800.0)
     bound = PublishedBound(False, NOW_S + 60, False, None, True)
     telling = (
-        replace(j, progress=progress(370), estimate=estimate, bound=bound)
+        replace(j, progress=progress(370), estimate=estimate, bound=bound, gpu_use=gpu_use)
         for j in busy_state().jobs
     )
     jobs = (*telling, waiting("50_1"), waiting("50_2"))

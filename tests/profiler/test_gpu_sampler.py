@@ -494,7 +494,11 @@ def test_without_a_driver_nothing_is_told(node: Node, tmp_path: Path) -> None:
     [
         ("0::/system.slice/slurmstepd.scope/job_12/step_0/user/task_0\n", 12),
         ("4:devices:/slurm/uid_1000/job_345/step_batch\n0::/\n", 345),
-        ("0::/user.slice/job_x/step_0\n", None),
+        ("0::/system.slice/n1_slurmstepd.scope/job_12/step_0/user/job_13\n", 12),
+        ("4:devices:/slurm_n1/uid_0/job_345/step_batch\n0::/\n", 345),
+        ("0::/user.slice/job_12/step_0\n", None),
+        ("0::/user.slice/slurm/uid_0/job_12\n", None),
+        ("0::/system.slice/slurmstepd.scope/job_x/step_0\n", None),
         ("0::/\n", None),
         ("", None),
     ],
