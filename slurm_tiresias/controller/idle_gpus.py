@@ -7,7 +7,7 @@ from typing import Final
 
 from slurm_tiresias.config import RANK_LAST, Config
 from slurm_tiresias.controller.job_store import JobStore
-from slurm_tiresias.model import JobState, JobView, Snapshot
+from slurm_tiresias.model import JobState, JobView, Lane, Snapshot
 from slurm_tiresias.policy.idle_gpus import GpuIdleness, idleness, is_flagged, ranks_last
 from slurm_tiresias.profiler.gpu_use_folder import GpuUseFolder
 
@@ -48,7 +48,8 @@ class IdleGpus:
             found = None
             if job.state is JobState.RUNNING:
                 found = self._look_at(job, now_s)
-            if found is not None and job.managed and ranks_last(found, self._config, now_s):
+            may_leave = job.managed and job.lane is Lane.PREEMPTIBLE
+            if found is not None and may_leave and ranks_last(found, self._config, now_s):
                 before = self._made.get(job.job_id)
                 if before is None or before[0] is not job:
                     before = job, replace(job, ranks_last=True)
@@ -88,6 +89,7 @@ class IdleGpus:
             return
         self._noted[job.job_id] = restarts
         goes_first = self._config.action == RANK_LAST and job.protected_by is None
+        goes_first = goes_first and job.lane is Lane.PREEMPTIBLE
         then = ", so it is preempted first" if goes_first else ""
         gpus = "its GPU" if found.gpus == 1 else f"none of its {found.gpus} GPUs"
         verb = "has not been used" if found.gpus == 1 else "has been used"
