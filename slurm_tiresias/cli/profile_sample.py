@@ -41,8 +41,9 @@ def sample(run_dir: Path, collect_dir: Path, every_s: float) -> None:
     """Sample what profiled jobs do with the GPUs of this node, and pass on how far all jobs are.
 
     A daemon: it stays in the foreground until it is told to stop, by SIGTERM or Ctrl-C, and logs to
-    standard error. GPUs are sampled where jobs are profiled and NVIDIA's driver is there. Exit
-    codes: 9 another one runs here, 10 a folder is missing or open to others.
+    standard error. GPUs are sampled where NVIDIA's driver is there and jobs are profiled, or the
+    controller wants to know which are idle (idle_gpus.after_s). Exit codes: 9 another one runs
+    here, 10 a folder is missing or open to others.
     """
     log_to_stderr()
     run(run_dir, collect_dir, every_s)
