@@ -75,7 +75,8 @@ def rank_of(job: JobFacts, policy: Policy) -> JobRank:
     (``slowdown_bound``), after all others while it leaves its GPUs idle (``idle_gpus``), or else
     that of the policy."""
     if job.lane is Lane.INTERACTIVE:
-        return JobRank(FIRST_LEVEL, (-math.inf, job.submitted_s), 0)
+        # Before jobs at their bounds, which are there because others went before them.
+        return JobRank(FIRST_LEVEL, (-math.inf, -math.inf, job.submitted_s), 0)
     if job.lane is Lane.IDLE_ONLY:
         # So long others may have to wait for these GPUs. Jobs of the tier that can be preempted
         # come first.

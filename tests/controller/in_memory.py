@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping
 
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller.cycle import ENFORCE, Cycle, Cycles
-from slurm_tiresias.model import Decision, JobState, JobStatus, Reason
+from slurm_tiresias.model import Amount, Decision, JobState, JobStatus, Reason, Request
 from slurm_tiresias.profiler.service import Profiler
 from slurm_tiresias.profiler.store import ProfileStore
+from slurm_tiresias.slurm.in_memory.records import Submission
 from slurm_tiresias.store.ledger import Ledger
 from tests.slurm.contract import Asked, InMemorySite, job
 
@@ -40,6 +41,12 @@ class Managed:
 
     def submit(self, asked: Asked) -> str:
         return self._site.submit(asked)
+
+    def submit_at_a_prompt(self, gpus: int, minutes: int) -> str:
+        """Submit an ``salloc`` on one node."""
+        request = Request(Amount({"": gpus}, 1), max_chunks_per_node=1, max_nodes=1)
+        asked = Submission(request, batch=False, requeue=False, time_limit_s=60.0 * minutes)
+        return self._site.slurm.submit(asked)
 
     def cancel(self, key: str) -> None:
         self._site.cancel(key)

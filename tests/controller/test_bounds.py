@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -41,9 +42,17 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
 class Starved(Managed):
     """A cluster full of jobs that have run, and of new ones that come before them without end."""
 
-    def __init__(self, ledger: Ledger, bound: float) -> None:
-        policy = {**SETTINGS["policy"], "max_slowdown": bound}
-        super().__init__(ledger, {**SETTINGS, "policy": policy})
+    def __init__(
+        self,
+        ledger: Ledger,
+        bound: float,
+        tables: Mapping[str, Mapping[str, object]] = MappingProxyType({}),
+    ) -> None:
+        """``tables`` are further settings."""
+        names = SETTINGS.keys() | tables.keys()
+        every = {n: {**SETTINGS.get(n, {}), **tables.get(n, {})} for n in names}
+        every["policy"]["max_slowdown"] = bound
+        super().__init__(ledger, every)
         self.wall = self.fill()
         self.short: list[str] = []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -35,20 +36,24 @@ class Site(Managed):
     """Four nodes that each run one job in the one tier that there is, and tell what it does."""
 
     def __init__(
-        self, ledger: Ledger, folder: Path, action: str = "rank-last", min_run_s: float = 0.0
+        self,
+        ledger: Ledger,
+        folder: Path,
+        action: str = "rank-last",
+        min_run_s: float = 0.0,
+        tables: Mapping[str, Mapping[str, object]] = MappingProxyType({}),
     ) -> None:
         self._collect = folder
         idle: Mapping[str, object] = {"after_s": AFTER_S, "action": action} if action else {}
-        super().__init__(
-            ledger,
-            {
-                "policy": {"thresholds_gpu_s": [1e9]},
-                "preemption": {"min_run_s": min_run_s, "grace_s": 0.0},
-                "controller": {"interval_s": 0.5},
-                "profiler": {"collect_dir": str(folder)},
-                "idle_gpus": idle,
-            },
-        )
+        own: Mapping[str, Mapping[str, object]] = {
+            "policy": {"thresholds_gpu_s": [1e9]},
+            "preemption": {"min_run_s": min_run_s, "grace_s": 0.0},
+            "controller": {"interval_s": 0.5},
+            "profiler": {"collect_dir": str(folder)},
+            "idle_gpus": idle,
+        }
+        names = own.keys() | tables.keys()
+        super().__init__(ledger, {n: {**own.get(n, {}), **tables.get(n, {})} for n in names})
         self.jobs = [self.submit(WHOLE_NODE) for _ in range(4)]
         for key in self.jobs:
             self.wait_for_state(key, JobState.RUNNING)

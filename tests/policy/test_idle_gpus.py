@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from scripts.testbed.job_views import view
 from slurm_tiresias.config import FLAG, RANK_LAST, Config, IdleGpusConfig, parse
 from slurm_tiresias.errors import ConfigError
-from slurm_tiresias.model import Amount, JobState, NodeUse, Request
+from slurm_tiresias.model import Amount, FairStanding, JobState, NodeUse, Request
 from slurm_tiresias.policy.idle_gpus import (
     AHEAD_S,
     LATE_AFTER_S,
@@ -25,6 +26,7 @@ from slurm_tiresias.policy.job_rank import IDLE_LEVEL
 from slurm_tiresias.policy.make import make_policy
 from slurm_tiresias.policy.policy import rank_of
 from slurm_tiresias.profiler.gpu_use_folder import SIGN_OF_LIFE_S
+from tests.pictures import cluster, gpus, job, plan_for
 
 NOW_S = 10_000.0
 BEGAN_S = 1_000.0
@@ -161,3 +163,11 @@ def test_it_is_off_by_default_and_settings_that_contradict_each_other_are_refuse
         parse({"idle_gpus": {"after_s": 600}})
     with pytest.raises(ConfigError, match="none of its choices"):
         parse({**folder, "idle_gpus": {"after_s": 600, "action": "kill"}})
+
+
+def test_an_idle_run_near_its_bound_is_preempted_first() -> None:
+    near = FairStanding(kept_until_s=math.inf)
+    idle = job("1", gpus(4), fair=near, ranks_last=True)
+    busy = job("2", gpus(4), tier=2)
+    plan = plan_for(cluster("n1  1 1 1 1\nn2  2 2 2 2", [idle, busy, job("3", gpus(4))]))
+    assert [one.job_id for one in plan.preemptions] == ["1"]

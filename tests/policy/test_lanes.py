@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from slurm_tiresias.config import InteractiveConfig, parse
 from slurm_tiresias.errors import ConfigError
-from slurm_tiresias.model import Action, JobView, Lane, Protection, Reason
+from slurm_tiresias.model import Action, FairStanding, JobView, Lane, Protection, Reason
 from slurm_tiresias.policy.lanes import Applicant, LaneUse, used_gpu_s, why_refused
 from tests.pictures import after, cluster, configured, gpus, job, plan_for
 
@@ -205,3 +205,20 @@ def test_no_user_ever_has_more_of_the_lane_than_the_bound(
                 if since_s < end_s
             )
             assert in_a_day_gpu_s <= BOUND.gpu_hours_per_user * HOUR_S + 1e-6
+
+
+def test_a_job_at_a_prompt_goes_before_one_at_its_bound() -> None:
+    bound = job("1", gpus(4), tier=1, fair=FairStanding(at_bound=True))
+    plan = plan_for(cluster("n1  . . . .", [bound, at_a_prompt("2", 4)]))
+    assert plan.decisions["2"].action is Action.START
+    assert plan.decisions["1"].action is Action.WAIT
+
+
+def test_a_job_over_its_users_budget_preempts_no_other_at_its_bound_or_at_a_prompt() -> None:
+    known = FairStanding(at_bound=True, length_known=True)
+    waiting = [
+        job("2", gpus(4), fair=known, over_budget=True),
+        at_a_prompt("3", 4, over_budget=True),
+    ]
+    plan = plan_for(cluster("n1  1 1 1 1", [job("1", gpus(4), tier=2), *waiting]))
+    assert not plan.preemptions

@@ -1,0 +1,137 @@
+"""Each rule beside each other setting: what it does alone it does with the other one on, too.
+
+``docs/algorithm.md`` has the table. The rules run cycle by cycle on the Slurm in memory.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from slurm_tiresias.model import USUAL_STAKE, JobState, Lane
+from slurm_tiresias.policy import slowdown_bound
+from slurm_tiresias.store.ledger import FILE_NAME, Ledger
+from tests.controller.in_memory import WHOLE_NODE, Managed
+from tests.controller.test_bounds import Starved
+from tests.controller.test_idle_gpus import AFTER_S, Site
+
+Tables = Mapping[str, Mapping[str, object]]
+
+PAGE = Path(__file__).parents[2] / "docs" / "algorithm.md"
+
+SETTINGS: Mapping[str, Tables] = {
+    "`policy.estimates`": {"policy": {"estimates": ["reports", "limits", "history"]}},
+    '`policy.charge = "user"`': {"policy": {"charge": "user"}},
+    '`policy.charge = "account"`': {"policy": {"charge": "account"}},
+    '`priority.write = "site-factor"`': {"priority": {"write": "site-factor"}},
+    "`policy.max_slowdown`": {"policy": {"max_slowdown": 2.0}},
+    "`[interactive]`": {"interactive": {"gpus_per_user": 2, "gpu_hours_per_user": 4}},
+    "`[idle_gpus]`": {"idle_gpus": {"after_s": AFTER_S, "action": "rank-last"}},
+    "`preemption.drilled_min_run_s`": {"preemption": {"min_run_s": 1, "drilled_min_run_s": 0.5}},
+}
+
+
+@pytest.fixture(autouse=True)
+def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seconds in place of minutes, as in ``test_bounds``."""
+    monkeypatch.setattr(slowdown_bound, "LEAST_RUN_S", 5.0)
+    monkeypatch.setattr(slowdown_bound, "NEAR_UNKNOWN_S", 1.0)
+    usual = USUAL_STAKE._replace(restart_s=1.0)
+    monkeypatch.setattr(f"{slowdown_bound.__name__}.USUAL_STAKE", usual)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    ledger = Ledger(tmp_path / FILE_NAME)
+    yield ledger
+    ledger.close()
+
+
+def a_short_job_preempts_one_of_a_lower_tier(ledger: Ledger, tables: Tables) -> None:
+    managed = Managed(ledger, both({"policy": {"thresholds_gpu_s": [20.0]}}, tables))
+    managed.fill()
+    short = managed.submit(WHOLE_NODE)
+    managed.wait_for_state(short, JobState.RUNNING)
+    assert [other for _, other in managed.events("preempted")] == [short]
+
+
+def a_job_at_its_bound_runs(ledger: Ledger, tables: Tables) -> None:
+    managed = Starved(ledger, bound=2.0, tables=tables)
+    managed.go_on(40)
+    began_gpu_s = managed.attained_gpu_s()
+    managed.go_on(200)
+    assert managed.attained_gpu_s() > began_gpu_s + 20.0
+
+
+def a_job_at_a_prompt_goes_first(ledger: Ledger, tables: Tables) -> None:
+    managed = Managed(ledger, both({"policy": {"thresholds_gpu_s": [20.0]}}, tables))
+    managed.fill()
+    for _ in range(4):
+        managed.submit(WHOLE_NODE)
+    prompt = managed.submit_at_a_prompt(1, minutes=60)
+    managed.wait_for_state(prompt, JobState.RUNNING)
+    shown = {job.job_id: job for job in managed.last.snapshot.jobs}
+    assert shown[prompt].lane is Lane.INTERACTIVE
+    for _ in range(40):
+        managed.cycle()
+    assert managed.seen(prompt).state is JobState.RUNNING
+
+
+def an_idle_job_is_preempted_by_one_of_its_own_tier(ledger: Ledger, tables: Tables) -> None:
+    site = Site(ledger, Path(ledger.path).parent, tables=tables)
+    idle = site.jobs[0]
+    site.busy[idle] = 0
+    waiting = site.submit(WHOLE_NODE)
+    site.go_on(2 * AFTER_S)
+    assert (idle, waiting) in site.events("preempted")
+    assert {victim for victim, _ in site.events("preempted")} == {idle}
+
+
+RULES: Mapping[str, Callable[[Ledger, Tables], None]] = {
+    "a short job preempts one of a lower tier": a_short_job_preempts_one_of_a_lower_tier,
+    "a job at its bound runs": a_job_at_its_bound_runs,
+    "a job at a prompt goes first": a_job_at_a_prompt_goes_first,
+    "an idle job leaves for one of its own tier": an_idle_job_is_preempted_by_one_of_its_own_tier,
+}
+
+
+def with_folder(tables: Tables, ledger: Ledger) -> Tables:
+    """Name the folder of the nodes' samples, where these are wanted."""
+    folder: Tables = {"profiler": {"collect_dir": str(Path(ledger.path).parent)}}
+    return both(tables, folder) if "idle_gpus" in tables else tables
+
+
+def both(one: Tables, other: Tables) -> dict[str, dict[str, object]]:
+    return {
+        name: {**one.get(name, {}), **other.get(name, {})} for name in (one.keys() | other.keys())
+    }
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_holds_with_another_setting(ledger: Ledger, rule: str, setting: str) -> None:
+    RULES[rule](ledger, with_folder(SETTINGS[setting], ledger))
+
+
+def test_all_settings_together(ledger: Ledger) -> None:
+    every: Tables = {}
+    for setting, tables in SETTINGS.items():
+        if "account" not in setting:
+            every = both(every, tables)
+    a_job_at_a_prompt_goes_first(ledger, with_folder(every, ledger))
+
+
+def test_the_page_has_each_rule_and_setting() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    table = text[text.index("| with | ") :].split("\n\n")[0]
+    header, _, *rows = table.splitlines()
+    assert cells(header)[1:] == list(RULES)
+    assert [cells(row)[0] for row in rows] == list(SETTINGS)
+    assert all(re.fullmatch("yes.*", cell) for row in rows for cell in cells(row)[1:])
+
+
+def cells(row: str) -> list[str]:
+    return [cell.strip() for cell in row.strip("|").split("|")]
