@@ -16,7 +16,10 @@ from slurm_tiresias.store.records import RunRecord
 log = logging.getLogger("tiresias-slurm")
 
 FIRST_PAUSE_S = 2.0
+FIRST_PAUSE_AFTER_FAILURE_S = 5.0
 LAST_PAUSE_S = 120.0
+"""Pauses between questions double up to this, whether accounting lags behind or does not answer."""
+
 ANSWER_IN_TIME_S = 0.5
 """How long a cycle waits for accounting, which mostly answers in a tenth of that."""
 
@@ -42,6 +45,7 @@ class Reconciler:
         self._slurm = slurm
         self._questions: dict[str, _Question] = {}
         self._ask_nothing_before_s = 0.0
+        self._pause_after_failure_s = FIRST_PAUSE_AFTER_FAILURE_S
         self._query: AccountingQuery | None = None
         """The query that is under way."""
 
@@ -49,6 +53,7 @@ class Reconciler:
         """Forget all pauses between questions: the clock was set."""
         self._questions.clear()
         self._ask_nothing_before_s = 0.0
+        self._pause_after_failure_s = FIRST_PAUSE_AFTER_FAILURE_S
         self._query = None
 
     def reconcile(self, now_s: float) -> None:
@@ -68,11 +73,16 @@ class Reconciler:
             return
         inquiry, self._query = self._query, None
         try:
-            self._take_words(inquiry.keys, inquiry.rows(), now_s)
+            rows = inquiry.rows()
         except TiresiasError as error:
-            log.warning("accounting is asked again in %.0f s: %s", LAST_PAUSE_S, error)
+            pause_s = self._pause_after_failure_s
+            log.warning("accounting is asked again in %.0f s: %s", pause_s, error)
             self._job_store.accounting_failed()
-            self._ask_nothing_before_s = now_s + LAST_PAUSE_S
+            self._ask_nothing_before_s = now_s + pause_s
+            self._pause_after_failure_s = min(2 * pause_s, LAST_PAUSE_S)
+            return
+        self._pause_after_failure_s = FIRST_PAUSE_AFTER_FAILURE_S
+        self._take_words(inquiry.keys, rows, now_s)
 
     def ask_and_wait(self, now_s: float) -> None:
         """Ask accounting as ``reconcile`` does, but wait for it; raises the driver's errors."""
