@@ -21,8 +21,10 @@ EXTRAS = ("report", "tune", "metrics")
 
 def copy_program(folder: Path) -> None:
     """Fill a folder, to be first in ``PYTHONPATH``, with the package and all that it imports."""
+    # Drafts of compiled files vanish at any moment.
+    ignored = shutil.ignore_patterns("*.pyc.*")
     for name in ("slurm_tiresias", "tests/cli"):
-        shutil.copytree(ROOT / name, folder / name, copy_function=_link)
+        shutil.copytree(ROOT / name, folder / name, copy_function=_link, ignore=ignored)
     _link(ROOT / "tests" / "__init__.py", folder / "tests" / "__init__.py")
     required = _required(PROGRAM, EXTRAS, {})
     del required[PROGRAM]

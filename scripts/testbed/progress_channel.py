@@ -16,7 +16,11 @@ LIBRARY = "library"
 def lay_job_library(into: Path) -> None:
     """Copy the job library, as its own wheel has it."""
     package = into / "slurm_tiresias"
-    shutil.copytree(ROOT / "slurm_tiresias" / "job", package / "job")
+    shutil.copytree(
+        ROOT / "slurm_tiresias" / "job",
+        package / "job",
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
     shutil.copy(ROOT / "slurm_tiresias" / "__init__.py", package)
 
 

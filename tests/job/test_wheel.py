@@ -18,7 +18,11 @@ list(job.steps(3, print))
 def test_the_wheel_has_all_that_the_library_needs(tmp_path: Path) -> None:
     """As scripts/package makes it."""
     source, site = tmp_path / "source", tmp_path / "site"
-    shutil.copytree(ROOT / "slurm_tiresias" / "job", source / "slurm_tiresias" / "job")
+    shutil.copytree(
+        ROOT / "slurm_tiresias" / "job",
+        source / "slurm_tiresias" / "job",
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
     shutil.copy(ROOT / "LICENSE", source)
     settings = (ROOT / "scripts" / "job-wheel.cfg").read_text().replace("@VERSION@", "1.0")
     (source / "setup.cfg").write_text(settings)

@@ -244,7 +244,11 @@ def reporter(plugin: PluginCluster) -> str:
     """A command that says that so many of 100 steps are done; the controller collects that."""
     plugin.progress_folder.mkdir()
     library = plugin.work / "lib" / "slurm_tiresias"
-    shutil.copytree(ROOT / "slurm_tiresias" / "job", library / "job")
+    shutil.copytree(
+        ROOT / "slurm_tiresias" / "job",
+        library / "job",
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
     shutil.copy(ROOT / "slurm_tiresias" / "__init__.py", library)
     (plugin.work / "report.py").write_text(REPORT)
     return f"env PYTHONPATH={library.parent} /usr/bin/python3 {plugin.work}/report.py"
