@@ -15,11 +15,12 @@ from slurm_tiresias.simulator.report import (
     BinFigures,
     FairShareFigures,
     Figures,
+    Multiples,
     Report,
     Result,
     ratio,
 )
-from slurm_tiresias.simulator.who_pays import Group, Multiples, who_pays
+from slurm_tiresias.simulator.who_pays import Group, who_pays
 
 LABEL_CELLS = 11
 MOST_SHOWN = 20

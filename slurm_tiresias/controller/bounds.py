@@ -136,11 +136,7 @@ class Bounds:
             # Otherwise the end of this protection would move with each cycle.
             if runs and not before.length_known and now_s < before.standing.kept_until_s:
                 return
-        remaining_gpu_s = policy.remaining_gpu_s(job)
-        remaining_s = None if remaining_gpu_s is None else remaining_gpu_s / max(1, job.gpus_asked)
-        bound.expect(job, run_s, remaining_s)
-        slack = bound.slack(job, run_s, remaining_s, now_s)
-        standing = bound.standing(job, slack, now_s)
+        slack, standing = bound.look_at(job, run_s, policy.remaining_gpu_s(job), now_s)
         self._now[job.job_id] = BoundNow(standing, now_s + slack.slack_s, slack.known)
         self._looked_at[job.job_id] = job
 

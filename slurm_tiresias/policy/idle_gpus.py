@@ -69,7 +69,7 @@ def idleness(
 
 
 def is_flagged(found: GpuIdleness, config: IdleGpusConfig, now_s: float) -> bool:
-    """Whether all GPUs of a run have been idle for so long that it is told."""
+    """Whether all GPUs of a run have been idle for so long that its job is flagged."""
     since_s = found.idle_since_s
     return config.after_s > 0 and since_s is not None and now_s - since_s >= config.after_s
 

@@ -42,6 +42,8 @@ class BoundedJob(Protocol):
     @property
     def state(self) -> JobState: ...
     @property
+    def gpus_asked(self) -> int: ...
+    @property
     def preemptions(self) -> int: ...
     @property
     def at_stake(self) -> WorkAtStake | None: ...
@@ -75,6 +77,16 @@ class SlowdownBound:
         """Follow the end of a job, which shares on until it has had what it has run."""
         self.shares.expect(job_id, run_s)
         del self._since_s[job_id]
+
+    def look_at(
+        self, job: BoundedJob, run_s: float, remaining_gpu_s: float | None, now_s: float
+    ) -> tuple[Slack, FairStanding]:
+        """Follow what is known of a job's length; return how long it could wait, and how it
+        stands. Its shares must have advanced to ``now_s``."""
+        remaining_s = None if remaining_gpu_s is None else remaining_gpu_s / max(1, job.gpus_asked)
+        self.expect(job, run_s, remaining_s)
+        slack = self.slack(job, run_s, remaining_s, now_s)
+        return slack, self.standing(job, slack, now_s)
 
     def expect(self, job: BoundedJob, run_s: float, remaining_s: float | None) -> None:
         """Follow what is known of a job's length: it has run for ``run_s`` in all, and is expected

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from slurm_tiresias.policy.fair_finish import SharedJob, fair_ends_s
-from slurm_tiresias.simulator.report import PAYS_ABOVE, median, percentile
+from slurm_tiresias.simulator.report import multiples_of
 from slurm_tiresias.simulator.sizes import WIDTHS, width_title
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class FairFigures:
     p99: float | None
     most: float | None
     above_twice: int
-    """How many jobs took more than ``PAYS_ABOVE`` times as long."""
+    """How many jobs took more than ``simulator.report.PAYS_ABOVE`` times as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,18 +91,10 @@ def against_fair_share(jobs: Frame, completed: Frame, gpus: int) -> FairShare:
 
 def _figures(name: str, completed: Frame) -> FairFigures:
     ratios = completed["over_fair"].to_numpy(dtype=np.float64)
-
-    def of(measure: Callable[[np.typing.NDArray[np.float64]], float]) -> float | None:
-        return measure(ratios) if ratios.size else None
-
-    return FairFigures(
-        name,
-        len(ratios),
-        of(median),
-        of(lambda values: percentile(values, 99)),
-        of(lambda values: float(values.max())),
-        int((ratios > PAYS_ABOVE).sum()),
-    )
+    if not ratios.size:
+        return FairFigures(name, 0, None, None, None, 0)
+    found = multiples_of(ratios)
+    return FairFigures(name, len(ratios), found.median, found.p99, found.most, found.above_twice)
 
 
 def _worst_first(parties: Iterable[FairFigures]) -> tuple[FairFigures, ...]:

@@ -67,10 +67,7 @@ class Bounds:
         bound = self._bound
         bound.shares.advance(now_s)
         remaining_gpu_s = self._policy.remaining_gpu_s(job)
-        remaining_s = None if remaining_gpu_s is None else remaining_gpu_s / job.gpus_asked
-        bound.expect(job, job.run_s, remaining_s)
-        slack = bound.slack(job, job.run_s, remaining_s, now_s)
-        job.fair = bound.standing(job, slack, now_s)
+        slack, job.fair = bound.look_at(job, job.run_s, remaining_gpu_s, now_s)
         if job.fair == NOT_BOUND and job.state is JobState.PENDING:
             # The slack of a job that waits falls by at most a second each second.
             due_s = now_s + max(slack.slack_s - bound.margin_s(job), 1.0)

@@ -118,6 +118,26 @@ PAYS_ABOVE = 2.0
 
 
 @dataclass(frozen=True, slots=True)
+class Multiples:
+    """Completion times in multiples of others; all zero without jobs."""
+
+    median: float
+    p99: float
+    most: float
+    above_twice: int
+    """How many jobs took more than ``PAYS_ABOVE`` times as long."""
+
+
+def multiples_of(ratios: np.typing.NDArray[np.float64]) -> Multiples:
+    return Multiples(
+        median(ratios),
+        percentile(ratios, 99),
+        float(ratios.max(initial=0.0)),
+        int((ratios > PAYS_ABOVE).sum()),
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class FairShareFigures:
     """Completion times in multiples of those with a fair share (``policy.fair_finish``)."""
 
@@ -138,11 +158,12 @@ def over_fair_share(
     ``bound`` is ``policy.max_slowdown``, or 0.
     """
     ratios = _numbers(one.jct_s / max(1e-9, fair_jct_s[one.job.job_id]) for one in outcomes)
+    found = multiples_of(ratios)
     return FairShareFigures(
-        median(ratios),
-        percentile(ratios, 99),
-        float(ratios.max(initial=0.0)),
-        mean((ratios > PAYS_ABOVE).astype(np.float64)),
+        found.median,
+        found.p99,
+        found.most,
+        found.above_twice / ratios.size if ratios.size else 0.0,
         int((ratios > bound).sum()) if bound else None,
     )
 

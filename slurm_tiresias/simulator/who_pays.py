@@ -6,17 +6,14 @@ with the one under another policy on the same jobs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from slurm_tiresias.simulator.report import PAYS_ABOVE, Report, Result, median, percentile
+from slurm_tiresias.simulator.report import STOCK, Multiples, Report, Result, multiples_of
 from slurm_tiresias.simulator.sizes import width_of
 from slurm_tiresias.simulator.workload import TraceJob
-
-STOCK = "slurm"
-"""The policy that stands for Slurm as it is."""
 
 MOST_LISTED = 100
 SHORTEST_S = 1e-9
@@ -27,17 +24,6 @@ BY: Mapping[str, Callable[[TraceJob], str]] = {
     "account": lambda job: job.account,
 }
 """What jobs can be grouped by; the names of users and accounts are untrusted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Multiples:
-    """Completion times in multiples of others."""
-
-    median: float
-    p99: float
-    most: float
-    above_twice: int
-    """How many jobs took more than ``PAYS_ABOVE`` times as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,20 +53,10 @@ def who_pays(report: Report, result: Result, by: str) -> tuple[Group, ...]:
         Group(
             name,
             len(times),
-            _multiples([fair for fair, _ in times]),
-            _multiples([over for _, over in times]) if stock else None,
+            multiples_of(np.array([fair for fair, _ in times])),
+            multiples_of(np.array([over for _, over in times])) if stock else None,
         )
         for name, times in found.items()
     ]
     groups.sort(key=lambda one: (-one.over_fair_share.p99, -one.jobs, one.name))
     return tuple(groups[:MOST_LISTED])
-
-
-def _multiples(values: Sequence[float]) -> Multiples:
-    ratios = np.array(values)
-    return Multiples(
-        median(ratios),
-        percentile(ratios, 99),
-        float(ratios.max()),
-        int((ratios > PAYS_ABOVE).sum()),
-    )

@@ -26,6 +26,7 @@ class Job:
     job_id: str
     state: JobState = JobState.PENDING
     preemptions: int = 0
+    gpus_asked: int = 4
     at_stake: WorkAtStake | None = None
 
 
