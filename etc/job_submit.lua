@@ -6,8 +6,9 @@ until the controller's next cycle it would otherwise stand behind all others. Th
 can be laid over several nodes is put off for a moment, so that the controller can choose them.
 
 A job at a prompt (salloc, srun) gets no priority here, for only the controller knows what its user
-has of the lane for such jobs; the controller is told to look at once. Where neither the user nor the partition
-gives the job a time limit, it gets prompt_limit_min: the lane takes no job without one.
+has of the lane for such jobs; the controller is told to look at once. Where neither the user nor
+the partition gives the job a time limit, it gets prompt_limit_min: the lane takes no job without
+one.
 
 A job whose owner changes it so that the controller will not manage it, or so that it may use more
 than the controller knows, is put off for that moment too: the controller takes its priority back
