@@ -11,7 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from scripts.tools.document import markdown, write_section
 from slurm_tiresias.config import PolicyConfig, parse
@@ -29,6 +29,10 @@ INTERVAL_S, REQUEUE_DELAY_S = 60.0, 5.0
 LADDER_5 = [3600 * 5**rung for rung in range(4)]
 DEFAULT_GPU_S = PolicyConfig().thresholds_gpu_s
 LADDER_8 = [900 * 4**rung for rung in range(7)]
+
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -239,25 +243,38 @@ def _nodes_of_widest(jobs: Sequence[TraceJob]) -> int:
     return -(-max(job.gpus for job in jobs) // TRACE_GPUS_PER_NODE)
 
 
+def of_traces(philly: Path | None, itp: Path | None, draw: Draw) -> list[Sample]:
+    """Return the stretches of the traces that are there."""
+    traces = (("Philly", philly), ("ITP", itp))
+    return [one for title, path in traces if path for one in stretches(title, path, draw)]
+
+
+def trace_options(philly: Path | None, itp: Path | None) -> str:
+    """Return the options that named the traces, as a command shows them."""
+    return "".join(f" --{name} FILE" for name, path in (("philly", philly), ("itp", itp)) if path)
+
+
 # What is made of them
+
+
+def in_processes(run: Callable[[T], R], trials: Sequence[T], workers: int | None) -> Mapping[T, R]:
+    """Run every trial, on several processors; ``workers`` None is one process a core."""
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return dict(zip(trials, pool.map(run, trials), strict=True))
 
 
 def measure(philly: Path | None, itp: Path | None, fresh: bool, workers: int | None) -> None:
     draw = Draw(fresh)
     samples = [*generated(draw), *recurring(draw)]
-    for title, path in (("Philly", philly), ("ITP", itp)):
-        samples += stretches(title, path, draw) if path else []
+    samples += of_traces(philly, itp, draw)
     trials = [Trial(sample, each) for sample in samples for each in (None, *CANDIDATES)]
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        found = dict(zip(trials, pool.map(Trial.figures, trials), strict=True))
+    found = in_processes(Trial.figures, trials, workers)
     kinds = list(dict.fromkeys(sample.kind for sample in samples))
     parts = [_part_of(kind, [s for s in samples if s.kind == kind], found) for kind in kinds]
     if fresh:
         parts = []  # the averages suffice as a check
     title = f"{TITLE}, on other work" if fresh else TITLE
-    options = "".join(
-        f" --{name} FILE" for name, path in (("philly", philly), ("itp", itp)) if path
-    )
+    options = trace_options(philly, itp)
     options += " --fresh" if fresh else ""
     paper = CANDIDATES[0]
     text = (

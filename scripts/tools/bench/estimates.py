@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,9 +14,11 @@ from scripts.tools.bench.beyond import (
     Draw,
     Sample,
     generated,
+    in_processes,
     mean_and_interval,
+    of_traces,
     recurring,
-    stretches,
+    trace_options,
 )
 from scripts.tools.document import markdown, write_section
 from slurm_tiresias.config import HISTORY, LIMITS, REPORTS, parse
@@ -124,13 +124,11 @@ Figure = Callable[[Found], float]
 def measure(philly: Path | None, itp: Path | None, fresh: bool, workers: int | None) -> None:
     draw = Draw(fresh)
     samples = [*generated(draw), *recurring(draw)]
-    for title, path in (("Philly", philly), ("ITP", itp)):
-        samples += stretches(title, path, draw) if path else []
+    samples += of_traces(philly, itp, draw)
     # Stock Slurm is for the one table that compares with it; on long traces it takes very long.
     trials = [Trial(sample, case) for sample in samples for case in (OF_SRSF, *CASES)]
     trials += [Trial(sample, OF_STOCK) for sample in samples if sample.kind == "paper480"]
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        found = dict(zip(trials, pool.map(Trial.found, trials), strict=True))
+    found = in_processes(Trial.found, trials, workers)
     kinds = list(dict.fromkeys(sample.kind for sample in samples))
     text = "\n\n".join(
         (
@@ -141,9 +139,7 @@ def measure(philly: Path | None, itp: Path | None, fresh: bool, workers: int | N
             "\n".join(f"- {line}" for line in _who_pays(samples, found)),
         )
     )
-    options = "".join(
-        f" --{name} FILE" for name, path in (("philly", philly), ("itp", itp)) if path
-    )
+    options = trace_options(philly, itp)
     title = f"{TITLE}, on other work" if fresh else TITLE
     write_section(title, f"scripts/dev bench estimates{options}{' --fresh' if fresh else ''}", text)
     print(text)

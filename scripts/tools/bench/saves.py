@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,8 +13,10 @@ from scripts.tools.bench.beyond import (
     Draw,
     Sample,
     generated,
+    in_processes,
     mean_and_interval,
-    stretches,
+    of_traces,
+    trace_options,
 )
 from scripts.tools.document import markdown, write_section
 from slurm_tiresias.config import parse
@@ -79,16 +79,12 @@ Founds = Mapping[Trial, Figures]
 def measure(philly: Path | None, itp: Path | None, fresh: bool, workers: int | None) -> None:
     draw = Draw(fresh)
     samples = [*generated(draw)]
-    for title, path in (("Philly", philly), ("ITP", itp)):
-        samples += stretches(title, path, draw) if path else []
+    samples += of_traces(philly, itp, draw)
     enough = f"load {LEAST_LOAD:g}"
     samples = [each for each in samples if each.kind == "paper480" or each.kind.endswith(enough)]
     trials = [Trial(s, model, rule) for s in samples for model in MODELS for rule in RULES]
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        found = dict(zip(trials, pool.map(Trial.figures, trials), strict=True))
-    options = "".join(
-        f" --{name} FILE" for name, path in (("philly", philly), ("itp", itp)) if path
-    )
+    found = in_processes(Trial.figures, trials, workers)
+    options = trace_options(philly, itp)
     title = f"{TITLE}, on other work" if fresh else TITLE
     text = f"{_what_is_shown(fresh)}\n\n{_table(samples, found)}"
     write_section(title, f"scripts/dev bench saves{options}{' --fresh' if fresh else ''}", text)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,8 +14,10 @@ from scripts.tools.bench.beyond import (
     Draw,
     Sample,
     generated,
+    in_processes,
     mean_and_interval,
-    stretches,
+    of_traces,
+    trace_options,
 )
 from scripts.tools.document import markdown, write_section
 from slurm_tiresias.config import parse
@@ -87,8 +87,7 @@ def measure(philly: Path | None, itp: Path | None, workers: int | None) -> None:
     # Seeds and stretches that nothing was chosen on.
     draw = Draw(True)
     samples = [*generated(draw)]
-    for title, path in (("Philly", philly), ("ITP", itp)):
-        samples += stretches(title, path, draw) if path else []
+    samples += of_traces(philly, itp, draw)
     samples = [each for each in samples if each.kind == "paper480" or each.kind.endswith(LOAD)]
     trials = [
         Trial(sample, share, bound)
@@ -96,11 +95,8 @@ def measure(philly: Path | None, itp: Path | None, workers: int | None) -> None:
         for share in SHARES
         for bound in (0.0, *BOUNDS)
     ]
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        found = dict(zip(trials, pool.map(Trial.run, trials), strict=True))
-    options = "".join(
-        f" --{name} FILE" for name, path in (("philly", philly), ("itp", itp)) if path
-    )
+    found = in_processes(Trial.run, trials, workers)
+    options = trace_options(philly, itp)
     text = f"{_what_is_shown()}\n\n{_table(samples, found)}"
     write_section(TITLE, f"scripts/dev bench slowdown{options}", text)
     print(text)
