@@ -62,7 +62,7 @@ def lines(report: Report, screen: Screen, header: bool = True) -> Iterator[str]:
         if part_lines := list(part()):
             yield from part_lines
             yield ""
-    yield from text.prose("What each figure means, and what cannot be known: docs/report.md.")
+    yield from text.prose("What each figure means and cannot say: docs/how-to/monitor.md")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The figures of a report, computed from the records of its period; docs/report.md defines each."""
+"""The figures of a report, from the records of its period (docs/how-to/monitor.md)."""
 
 from __future__ import annotations
 

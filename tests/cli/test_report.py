@@ -146,7 +146,7 @@ def test_it_says_how_jobs_of_each_size_fared_and_what_preemption_cost_and_brough
         *(f"Nov {day}   0.0      0.0" for day in SPANS),
         "Nov 14 05:25:20   0.1      0.0",
         "",
-        "What each figure means, and what cannot be known: docs/report.md.",
+        "What each figure means and cannot say: docs/how-to/monitor.md",
     ]
 
 
@@ -196,7 +196,7 @@ def test_for_programs_it_is_json_with_every_figure(site: Site) -> None:
 def test_the_fields_that_are_documented_are_the_fields_that_there_are(site: Site) -> None:
     fill(site)
     data = json.loads(told(site, "--json"))
-    text = (Path(__file__).parents[2] / "docs" / "report.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "how-to" / "monitor.md").read_text()
     documented = set(re.findall(r"`(\w+)`", text.partition("## For programs")[2]))
     assert set(_names(data)) <= documented
 
