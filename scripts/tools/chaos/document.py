@@ -10,7 +10,7 @@ RELIABILITY = Document(
     """# Reliability
 
 Each section is written by the command it names, on a real Slurm; what stands here was counted, not
-typed. [operate.md](../../docs/how-to/operate.md) says what the controller does when something fails.
+typed. [operate.md](../../docs/how-to/operate.md) has what the controller does on failures.
 """,
 )
 
