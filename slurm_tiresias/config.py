@@ -21,7 +21,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from slurm_tiresias.errors import ConfigError
 
 LEAST_SLOWDOWN = 1.5
-"""The least bound on the slowdown that leaves any choice."""
+"""The smallest bound on the slowdown that leaves the controller any choice."""
 
 MAX_TIERS = 8
 """More tiers than have been shown to help; bounds the number of priority bands."""
@@ -174,7 +174,7 @@ class PolicyConfig:
 
 @dataclass(frozen=True)
 class PreemptionConfig:
-    """What protects a running job from preemption, and how it is warned of one."""
+    """What protects a running job from preemption, and what warning it gets."""
 
     min_run_s: float = setting(
         120.0,
@@ -374,7 +374,7 @@ class ProfilerConfig:
 
 @dataclass(frozen=True)
 class IdleGpusConfig:
-    """What becomes of jobs that do nothing with their GPUs (docs/admin.md#idle-gpus)."""
+    """What is done about jobs that do not use their GPUs (docs/admin.md#idle-gpus)."""
 
     after_s: float = setting(
         0.0,
@@ -408,7 +408,7 @@ class PriorityConfig:
 
 @dataclass(frozen=True)
 class SlurmConfig:
-    """How Slurm is reached (docs/operation.md)."""
+    """How the controller reaches Slurm (docs/operation.md)."""
 
     driver: str = setting(
         "commands",
@@ -476,7 +476,7 @@ class ControllerConfig:
 
 @dataclass(frozen=True)
 class HttpConfig:
-    """What is shown over HTTP: a live page, at /, and metrics, at /metrics (docs/operation.md)."""
+    """What is served over HTTP: a live page at /, and metrics at /metrics (docs/operation.md)."""
 
     listen: str = setting(
         "",

@@ -1,4 +1,4 @@
-"""The systemd units: as tightly closed as docs/security.md says."""
+"""The systemd units: sandboxed as docs/security.md says."""
 
 from __future__ import annotations
 

@@ -175,8 +175,8 @@ def cli() -> None:
     7 unreadable answer of Slurm, 8 ledger, 9 already running,
     10 a folder of a node (profile sample), 11 a damaged ledger,
     12 and 13 what doctor found: a warning, an error,
-    14 pyslurm cannot be used, 15 too much was asked of the controller,
-    16 and 17 what drill found: a trial failed, something could not be rehearsed,
+    14 pyslurm cannot be used, 15 a request too large or too frequent,
+    16 and 17 what drill found: a trial failed, something could not be tested,
     130 interrupted, 141 output closed by its reader.
     """
 

@@ -92,13 +92,13 @@ def report(
     accounts: tuple[str, ...],
     partitions: tuple[str, ...],
 ) -> None:
-    """Tell what the controller did: for jobs of which size, by which preemptions, for whom.
+    """Report what the controller did in a period, by job size, user and account.
 
-    Completion times and queueing by size, preemptions and their cost, the service that they moved,
-    who gained and who paid by user and account, and the use of the GPUs. What each figure means
-    stands in docs/report.md. Where jobs are private, all but root and the controller's user see
-    own jobs only. Exit code 1: no managed job was there. Exit code 3: no controller runs that could
-    be asked. Exit code 15: it is too much to be told, or was asked for too often.
+    Shows completion times and queueing by size, preemptions and their cost, the service that they
+    moved, who gained and who paid by user and account, and the use of the GPUs. docs/report.md
+    explains each figure. If jobs are private, users other than root and the controller's user see
+    only their own jobs. Exit code 1: there was no managed job. Exit code 3: no controller runs that
+    could answer. Exit code 15: the answer is too large, or there were too many requests.
     """
     check_installed("report needs", NEEDED_FOR_A_PAGE if html_file else NEEDED)
     target = html_file and files.check_writable(html_file)

@@ -1,4 +1,4 @@
-"""How long jobs took against a fair share of the GPUs, by size, user and account."""
+"""Job completion times compared with a fair share of the GPUs, by size, user and account."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     Frame: TypeAlias = "pd.DataFrame"
 
 SHORTEST_S = 10.0
-"""The shortest completion time with a fair share that is compared with."""
+"""The shortest fair-share completion time that is used as a reference."""
 
 
 @dataclass(frozen=True, slots=True)
 class FairFigures:
-    """Completion times of some jobs in multiples of those with a fair share."""
+    """Completion times of some jobs as multiples of those with a fair share."""
 
     name: str
     """A size, a user or an account: the latter two are untrusted, and empty if unknown."""
@@ -33,7 +33,7 @@ class FairFigures:
     p99: float | None
     most: float | None
     above_twice: int
-    """How many jobs took more than ``simulator.report.PAYS_ABOVE`` times as long."""
+    """Number of jobs that took more than ``simulator.report.PAYS_ABOVE`` times as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,25 +43,25 @@ class AtBound:
     job_id: str
     user: str
     must_run_by_s: float | None
-    """When it must run at the latest; None if it runs."""
+    """The time by which it must run; None if it runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class FairShare:
-    """All jobs that ended in the period, against a fair share (``policy.fair_finish``)."""
+    """All jobs that ended in the period, compared with a fair share (``policy.fair_finish``)."""
 
     gpus: int
     all: FairFigures
     by_gpus: tuple[FairFigures, ...]
     users: tuple[FairFigures, ...]
-    """Those whose jobs took longest first, by the 99th percentile."""
+    """The users or accounts whose jobs took longest first, by the 99th percentile."""
     accounts: tuple[FairFigures, ...]
 
 
 def against_fair_share(jobs: Frame, completed: Frame, gpus: int) -> FairShare:
-    """Compare the completed jobs with a fair share of so many GPUs among all jobs.
+    """Compare the completed jobs with a fair share of this many GPUs among all jobs.
 
-    ``jobs`` are all of the period; those that have not ended share until its end.
+    ``jobs`` are all jobs of the period; those that have not ended share until its end.
     """
     ran = jobs[jobs["runs"] > 0]
     ends_s = fair_ends_s(
