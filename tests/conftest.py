@@ -1,6 +1,6 @@
 """Settings for all tests, and a real cluster of four nodes with four GPUs each.
 
-It is started once, for all tests that want it.
+It is started once, for all tests that use it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def readable() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def own_mounts() -> None:
-    """Processes can be given mounts of their own: by root, and where / is a mount point."""
+    """Whether processes can have their own mounts: as root, and if / is a mount point."""
     ended = subprocess.run(
         ["unshare", "--mount", "true"], capture_output=True, text=True, check=False
     )
@@ -48,7 +48,7 @@ def own_mounts() -> None:
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[RealCluster]:
-    """The cluster, as the tests before have left it."""
+    """The cluster, in the state in which earlier tests left it."""
     if shutil.which("slurmctld", path="/usr/sbin:/usr/bin:/sbin:/bin") is None:
         pytest.skip("no slurmctld on this machine")
     size = ("--nodes", "4", "--gpus", "4", "--partition", "gpu", "other")

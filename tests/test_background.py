@@ -1,4 +1,4 @@
-"""What is done again and again in a thread of its own."""
+"""Repeated work in a separate thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""scripts/dev bare, as far as it comes without making a Debian."""
+"""scripts/dev bare, as far as it can be tested without making a Debian."""
 
 from __future__ import annotations
 

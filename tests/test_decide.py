@@ -1,4 +1,4 @@
-"""Decisions as pictures: the cluster before, who waits, the cluster after."""
+"""Decisions as drawings: the cluster before, the waiting jobs, the cluster after."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def expect(snapshot: Snapshot, drawing: str, config: Config | None = None) -> Pl
 
 
 def wide(job_id: str, count: int, **more: Any) -> JobView:
-    """A job that counts GPUs and may span nodes (``--gpus=N``)."""
+    """A job that requests a number of GPUs and may span nodes (``--gpus=N``)."""
     return job(job_id, gpus(count, spanning=True), **more)
 
 
@@ -635,7 +635,7 @@ def test_an_empty_cluster_has_an_empty_plan() -> None:
 def test_a_node_that_came_back_with_fewer_cpus_than_its_jobs_hold_is_vacated_as_far_as_needed() -> (
     None
 ):
-    """Three of four CPUs are gone: as long as two jobs hold one each, nothing fits on the node."""
+    """Three of four CPUs are taken: while two jobs hold one each, no other job fits on the node."""
     before = cluster(
         "n1  1 2 . .",
         [
@@ -660,7 +660,7 @@ def test_a_lack_of_cpus_counts_even_if_placement_is_by_gpu_count() -> None:
 
 
 RESERVED = frozenset({"n1", "n2"})
-"""Before jobs that say so could end, these are somebody else's."""
+"""Before jobs with reports could end, their GPUs are promised to another job."""
 
 
 def test_no_job_is_preempted_on_a_node_that_is_reserved_before_the_preemptor_could_end() -> None:

@@ -1,4 +1,4 @@
-"""The demo: a seed always gives the same jobs, and its figures are what they are called."""
+"""The demo: a seed always gives the same jobs, and its figures match their definitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How to get a library that only some commands need."""
+"""How to install a library that only some commands need."""
 
 from __future__ import annotations
 

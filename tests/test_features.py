@@ -1,4 +1,4 @@
-"""What ``--constraint`` says, on whatever text users write there."""
+"""``--constraint`` on arbitrary text from users."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ flat = st.lists(operands, min_size=1, max_size=5)
 
 @st.composite
 def chains(draw: st.DrawFn, parts: st.SearchStrategy[str]) -> str:
-    """Parts with an operator between each two."""
+    """Parts with an operator between any two."""
     first, *others = draw(st.lists(parts, min_size=1, max_size=5))
     return first + "".join(draw(st.sampled_from("&|,")) + other for other in others)
 
@@ -30,7 +30,8 @@ expressions = chains(operands | chains(operands).map("({})".format))
 
 
 def value_of(expression: str) -> bool:
-    """The expression without counts and brackets, from left to right, by Python's own parser."""
+    """Evaluate the expression without counts and brackets, from left to right, with Python's own
+    parser."""
     words = {word: str(word in FEATURES) for word in "abde"}
     source = "".join(words.get(sign, f" {sign.replace(',', '&')} ") for sign in expression)
     groups = source.replace("(", " ( ").replace(")", " ) ").split()

@@ -42,7 +42,7 @@ MACHINE = report.machine("slurm 22.05.8")
 
 @pytest.fixture
 def signals_as_before() -> Iterator[None]:
-    """The command line sets handlers of its own."""
+    """The command line installs its own signal handlers."""
     before = {number: signal.getsignal(number) for number in STOPPING_SIGNALS}
     yield
     for number, handler in before.items():
@@ -292,7 +292,7 @@ def test_a_senseless_option_is_refused_before_anything_starts(
 @pytest.mark.slurm
 @pytest.mark.long
 def test_a_short_run_is_as_the_simulator_foresees(signals_as_before: None) -> None:
-    """A dozen jobs for a minute: far too few for narrow bands, but every job proves its work."""
+    """A dozen jobs for a minute: far too few for narrow bands, but every job's work is verified."""
     if shutil.which("slurmctld", path="/usr/sbin:/usr/bin:/sbin:/bin") is None:
         pytest.skip("no slurmctld on this machine")
     with short_folder() as folder:

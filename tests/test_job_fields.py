@@ -1,4 +1,4 @@
-"""Both drivers read the same of one job; what makes an observed job of it reads no text."""
+"""Both drivers read the same fields of a job, and building an observed job parses no text."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def row_named(name: str, series: str = "26.05") -> JobRow:
 
 
 def as_pyslurm_sees(row: JobRow, **odd: Any) -> SeenJob:
-    """The record of this row by pyslurm's names, as numbers."""
+    """The record of this row with pyslurm's names, as numbers."""
     _, in_array, task = row.key.partition("_")
     task, in_het, offset = task.partition("+") if in_array else row.key.partition("+")
     sums = dict(part.split("=") for part in row.tres.split(",")) if row.tres else {}

@@ -1,4 +1,4 @@
-"""The matrix of releases: what it reads, what it tells, and that it leaves nothing behind."""
+"""The matrix of releases: what it reads, what it reports, and that it leaves nothing behind."""
 
 from __future__ import annotations
 

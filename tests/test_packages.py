@@ -1,4 +1,4 @@
-"""What goes into the packages: manual, completion, configuration."""
+"""The contents of the packages: manual, completion, configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where jobs are laid: switches in pictures, and what holds for whatever is free."""
+"""Where jobs are placed: switches as drawings, and properties for any free resources."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.properties.test_decide_invariants import nodes_lists, requests
 
 
 def expect(before: str, wanted: int, switches: str, then: str, style: str = "consolidate") -> None:
-    """Job 9, which wants so many GPUs, comes to nodes that hang on these switches."""
+    """Place job 9, with this many GPUs, on nodes under these switches."""
     names = list(drawn(before))
     hangs = {
         name: {"switch": "" if switch == "-" else switch}
@@ -237,7 +237,7 @@ many_large = st.lists(large, min_size=4, max_size=9).map(
 
 @st.composite
 def what_is_free(draw: st.DrawFn) -> FreeResources:
-    """Nodes of several sizes and types, on switches or not, of which something has been taken."""
+    """Nodes of several sizes and types, with or without switches, with some resources taken."""
     free = FreeResources(
         Node(one.name, one.total, switch=draw(st.sampled_from(["", "a", "b"])))
         for one in draw(st.one_of(many_large, nodes_lists))
@@ -248,7 +248,7 @@ def what_is_free(draw: st.DrawFn) -> FreeResources:
 
 
 def _allocations(names: tuple[str, ...]) -> st.SearchStrategy[dict[str, Amount]]:
-    """Anything that somebody might hold, also more than there is."""
+    """Anything that a job might hold, even more than exists."""
     amounts = st.builds(
         lambda plain, typed, cpus: Amount({"": plain, "a100": typed}, cpus),
         st.integers(0, 3),
@@ -276,12 +276,12 @@ bounded = st.builds(
     st.sampled_from([0, 1, 2]),
 )
 some_nodes = st.one_of(st.just(-1), st.integers(0, 511))
-"""As a set: all, or any of the first nine."""
+"""A set of nodes: all, or any of the first nine."""
 
 
 @st.composite
 def cluster_states(draw: st.DrawFn) -> ClusterState:
-    """Nodes of several sizes and perhaps a type, of which something has been taken."""
+    """Nodes of several sizes and perhaps types, with some resources taken."""
     types = draw(st.sampled_from([("",), ("",), ("", "a100")]))
     totals = draw(st.lists(st.sampled_from([8, 4, 2, 1]), min_size=1, max_size=9))
     state = ClusterState(
@@ -359,7 +359,7 @@ def test_free_resources_stay_consistent_through_allocations_and_releases(
 def _check_books(
     free: FreeResources, nodes: list[Node], held: list[dict[str, Amount]], among: NodeSet
 ) -> None:
-    """What is free against what is found by counting."""
+    """Compare the free resources with those found by counting."""
     counted = [
         one.total.gpu_count - sum(had[one.name].gpu_count for had in held if one.name in had)
         for one in nodes
@@ -423,7 +423,7 @@ def test_a_possible_one_task_job_stays_on_one_node_if_one_is_large_enough(
 
 @st.composite
 def candidates_of(draw: st.DrawFn, free: FreeResources) -> list[Candidate]:
-    """Jobs of three levels that run wherever they happen to, some of them protected."""
+    """Jobs of three levels on random nodes, some of them protected."""
     held = draw(st.lists(_allocations(free.names), max_size=6))
     return [
         Candidate(

@@ -1,4 +1,5 @@
-"""The paper's jobs on a real Slurm: what each policy's jobs ask for, the tables, a short form."""
+"""The paper's jobs on a real Slurm: the requests of each policy's jobs, the tables, a short
+form."""
 
 from __future__ import annotations
 
@@ -173,7 +174,7 @@ def test_waiting_is_all_time_without_gpus() -> None:
 
 
 def as_foreseen(head: Head, slower: float = 1.0) -> Compared:
-    """Runs that went as the simulator says, or all as much slower."""
+    """Runs as simulated, or all slower by the same factor."""
     them = compared(head, POLICIES, {})
     real = {
         name: {measure: value * slower for measure, value in told.items()}

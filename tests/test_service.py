@@ -1,4 +1,4 @@
-"""The systemd units: as tightly closed as docs/explanation/security.md says."""
+"""The systemd units: sandboxed as docs/explanation/security.md says."""
 
 from __future__ import annotations
 

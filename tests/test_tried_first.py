@@ -1,4 +1,4 @@
-"""Nodes that Slurm keeps for waiting jobs of a higher PriorityTier."""
+"""Nodes that Slurm withholds for waiting jobs of a higher PriorityTier."""
 
 from __future__ import annotations
 
@@ -79,7 +79,8 @@ def test_a_victim_may_free_more_than_it_is_preempted_for() -> None:
 
 
 def test_a_plan_is_never_later_than_slurms_however_many_jobs_run() -> None:
-    """After many ends not every one is looked at: it may seem to begin earlier than it does."""
+    """Not every one of many job ends is tried, so the computed start may be earlier than the real
+    one."""
     nodes = tuple(
         Node(f"n{number:03}", Amount({"": 4}, 16, 8000), frozenset({"urgent"}))
         for number in range(100)

@@ -1,4 +1,4 @@
-"""``scripts/dev frameworks``, where nothing can be installed."""
+"""``scripts/dev frameworks`` if nothing can be installed."""
 
 from __future__ import annotations
 

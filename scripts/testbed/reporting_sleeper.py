@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A job that works as sleeper.sh does, and reports how far it is with the job library.
+"""A job like sleeper.sh that also reports its progress with the job library.
 
 reporting_sleeper.py LIBRARY SLEEPER JOURNAL WORK_US LOAD_US
 LIBRARY is a folder with the package slurm_tiresias, SLEEPER is sleeper.sh.

@@ -70,7 +70,7 @@ class RunSummary:
     exit_code: str = ""
     cancelled_by: str = ""
     progress: RunProgressRecord | None = None
-    """What it told last of how far it was."""
+    """The last progress that it reported."""
     cost: PreemptionCost | None = None
     """What its preemption cost; None if it was not preempted."""
 
@@ -94,11 +94,11 @@ class JobEnd:
 @json_option
 @takes_config
 def history(config: Config, job_id: str, as_json: bool) -> None:
-    """Tell a job's whole life: each run, what ended it, and what happened between.
+    """Show the whole history of a job: each run, what ended it, and the events between runs.
 
-    Also of jobs that have ended. How a run ended is looked up in Slurm's accounting where that
-    can be asked. Exit code 1: no such job. Exit code 3: no controller runs that could be asked.
-    Exit code 15: it is too much to be told, or was asked for too often.
+    Also works for jobs that have ended. How a run ended is looked up in Slurm's accounting if that
+    can be queried. Exit code 1: no such job. Exit code 3: no controller runs that could answer.
+    Exit code 15: the answer is too large, or there were too many requests.
     """
     checked_job_id(job_id)
     job, now_s = _found(config, job_id), time.time()

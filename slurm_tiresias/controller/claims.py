@@ -1,4 +1,4 @@
-"""Turns what jobs tell of their progress into the claims by which they are ranked."""
+"""Turns the progress reports of jobs into the claims by which they are ranked."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from slurm_tiresias.policy.claims import next_report_in_s, with_report
 from slurm_tiresias.slurm.protocol import Observation
 
 SPEAKS_AGAIN_WITHIN_S = 300.0
-"""How long the claim of a job that was started again holds until it reports anew: it loads data
-and its checkpoint first."""
+"""How long the claim of a restarted job holds until it reports again: it loads data and its
+checkpoint first."""
 
 
 class Claims:
@@ -24,7 +24,7 @@ class Claims:
         self._job_store = job_store
         self._progress = progress
         self._taken_at: dict[str, float] = {}
-        """By job, how long it had run in all when its last report was taken."""
+        """By job, its total running time when its last report was taken."""
 
     def take(self, seen: Observation) -> None:
         """Take the reports that are due; the job store has the running times of this cycle."""
@@ -43,7 +43,7 @@ class Claims:
         self._taken_at = taken_at
 
     def why_stopped(self, job: JobStatus, now_s: float) -> str:
-        """Return why what a job reported last does not count now; "" if it does."""
+        """Return why a job's last report does not count now; "" if it does."""
         if job.state is not JobState.RUNNING:
             return ""
         progress = self._of_this_run(job)

@@ -184,7 +184,7 @@ class Metrics:
             return self._page
 
     def samples(self) -> list[dict[str, object]]:
-        """Return each value by itself."""
+        """Return each value separately."""
         return [
             {"name": sample.name, "labels": sample.labels, "value": sample.value}
             for family in self._registry.collect()

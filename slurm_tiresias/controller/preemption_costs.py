@@ -1,4 +1,4 @@
-"""Measures what each preemption cost, once the job has gone on, and learns what programs cost."""
+"""Measures what each preemption cost once the job runs again, and learns the cost by program."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LEARNED_FROM = 5000
 """The number of the latest measured preemptions from which a controller learns when it starts."""
 
 SETTLES_S = 60.0
-"""So long after a run has ended, what it told last has been collected from its nodes."""
+"""By this time after the end of a run, its last report has been collected from its nodes."""
 
 
 class PreemptionCosts:
@@ -44,7 +44,7 @@ class PreemptionCosts:
         return self._history.costs_of(user, name)
 
     def follow(self, seen: Observation) -> None:
-        """Measure what has become known since the last cycle."""
+        """Measure the costs that have become known since the last cycle."""
         self._progress.watch_checkpoints(
             {
                 job.raw_id: folder
@@ -79,7 +79,7 @@ class PreemptionCosts:
         return cost
 
     def _may_be_known(self, cost: PreemptionCost, job: JobStatus | None, now_s: float) -> bool:
-        """Whether to look closer, which costs a query of the ledger."""
+        """Whether to look closer, which needs a query of the ledger."""
         if job is None or job.state is None:
             return True
         told = self._progress.of(cost.key)
@@ -149,7 +149,8 @@ class PreemptionCosts:
 
 
 def _by_last_save(cost: PreemptionCost) -> PreemptionCost:
-    """Return what is known of a job that tells nothing: at most when it last saved."""
+    """Return the cost of preempting a job that reports no progress: at most, its last save is
+    known."""
     if cost.saved_s is None:
         return replace(cost, source=CostSource.SILENT)
     run = LeftRun(cost.run_start_s, cost.asked_s, cost.gone_s)
@@ -170,10 +171,10 @@ def _has_left(job: JobStatus, cost: PreemptionCost) -> bool:
 
 
 def _source_run(told: Mapping[int, JobProgress], restarts: int) -> JobProgress | None:
-    """Return the run from which is known what leaving the run after so many restarts cost.
+    """Return the run whose reports show what leaving the run after this many restarts cost.
 
-    That run itself, or an earlier one: with the library a run tells of itself as soon as it has
-    loaded its state, so one that has told nothing has done nothing.
+    That is the run itself or an earlier one: with the library, a run reports as soon as it has
+    loaded its state, so a run without a report has done nothing.
     """
     if restarts in told:
         return told[restarts]

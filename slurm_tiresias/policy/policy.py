@@ -46,11 +46,11 @@ class Policy(ABC):
         """Return the rank of a job."""
 
     def tier_after(self, service_gpu_s: float) -> int:
-        """Return the tier in which a job would be after so much service."""
+        """Return the tier that a job would have after attaining this much service."""
         return 0
 
     def remaining_gpu_s(self, job: JobFacts) -> float | None:
-        """Return the service that a job is believed to need still; None if that is unknown."""
+        """Return the estimated service that a job still needs; None if there is no estimate."""
         return None
 
     def steady_for_s(self, job: JobFacts) -> float:

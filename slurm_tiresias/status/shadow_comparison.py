@@ -1,8 +1,8 @@
 """Compare what shadow mode would have done with what happened without it.
 
 Each job is compared by itself: when the controller would first have started it, and when Slurm did.
-After the first difference the real queue is another one, so this shows which jobs differ and how
-often, but not the overall effect; simulate the same jobs for that.
+After the first difference the real queue is no longer the simulated one, so this shows which jobs
+differ and how often, but not the overall effect; simulate the same jobs for that.
 """
 
 from __future__ import annotations

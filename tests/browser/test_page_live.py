@@ -1,4 +1,4 @@
-"""The live page in a browser, of a real controller on a real cluster."""
+"""The live page of a real controller on a real cluster, in a browser."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FEW = ("--gres=gpu:2", "--mem=100")
 
 @pytest.fixture
 def live(clean_cluster: RealCluster, tmp_path: Path) -> Iterator[tuple[RealController, str]]:
-    """A controller with a page; its address."""
+    """Start a controller with a page; yield its address."""
     listen = f"127.0.0.1:{free_port()}"
     controller = RealController(clean_cluster, tmp_path, {"http": {"listen": listen}}).start()
     yield controller, f"http://{listen}/"
@@ -36,7 +36,7 @@ def live(clean_cluster: RealCluster, tmp_path: Path) -> Iterator[tuple[RealContr
 
 
 def preempted(controller: RealController) -> tuple[str, str]:
-    """A job that had the whole cluster, and one for which it left."""
+    """A job that held the whole cluster, and the job that preempted it."""
     cluster = controller.cluster
     loser = cluster.sbatch(*ALL, f"--job-name={HOSTILE}")
     controller.wait_for_tier(loser, 1)

@@ -1,4 +1,4 @@
-"""A job's own page: what ``explain`` and ``history`` say of it, in a browser."""
+"""The page of one job in a browser, with the content of ``explain`` and ``history``."""
 
 from __future__ import annotations
 

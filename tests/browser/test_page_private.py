@@ -1,4 +1,4 @@
-"""The live page where Slurm keeps jobs private, in a browser."""
+"""The live page in a browser, on a cluster that keeps jobs private."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a press of TAB offers."""
+"""Shell completion at TAB."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.cli.states import busy_state, running, state
 
 
 def offered(site: Site, *typed: str, shell: str = "bash", **changes: str) -> list[str]:
-    """The answer to the shell, line by line, for a command line whose last word is being typed."""
+    """Return the lines sent to the shell for a command line whose last word is being typed."""
     environment: Mapping[str, str] = {
         "TIRESIAS_CONFIG": str(site.config),
         "_TIRESIAS_SLURM_COMPLETE": f"{shell}_complete",

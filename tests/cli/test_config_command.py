@@ -1,4 +1,4 @@
-"""The configuration, checked, shown and documented."""
+"""``config``: check, show and document the configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A word to the controller, and what is done where there is none."""
+"""Commands to the controller, and what they do if none runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["fake_run"]
 
 
 def answering(folder: Path, answer: bytes) -> list[str]:
-    """Listen once on the control socket; the words heard are in the list returned."""
+    """Listen once on the control socket; received commands are added to the returned list."""
     heard: list[str] = []
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(str(folder / SOCKET_NAME))

@@ -1,4 +1,4 @@
-"""``tiresias-slurm doctor`` and ``init`` where there is no Slurm, and on narrow screens."""
+"""``tiresias-slurm doctor`` and ``init`` without a Slurm, and on narrow screens."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CONF = "ClusterName=c\nJobRequeue=0\nKillWait=7\nProctrackType=proctrack/linuxpr
 
 @pytest.fixture
 def bare(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
-    """A machine that has slurm.conf and not one of Slurm's commands."""
+    """A machine with slurm.conf but without any of Slurm's commands."""
     conf = site.folder / "slurm.conf"
     conf.write_text(CONF)
     monkeypatch.setenv("SLURM_CONF", str(conf))
@@ -230,7 +230,8 @@ def test_the_files_are_for_this_cluster(site: Site, monkeypatch: pytest.MonkeyPa
 def init_with_history(
     site: Site, monkeypatch: pytest.MonkeyPatch, jobs: Workload, better: float
 ) -> tuple[dict[str, Any], str]:
-    """What init says and writes where the second candidate takes ``better`` times as long."""
+    """Return the output and files of init if the second candidate takes ``better`` times as
+    long."""
 
     def simulated(_: object, cells: Sequence[Cell], told: Callable[[int], None]) -> list[Measured]:
         told(len(cells))

@@ -1,4 +1,4 @@
-"""What the command makes of its words, and how it says what it found; without a Slurm."""
+"""The arguments and the output of ``drill``, without a Slurm."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ COUNTS = "[preemption]\ndrilled_min_run_s = 5\n"
 
 @dataclass
 class Told:
-    """The drills that a controller was told of, in the place of one; it may refuse."""
+    """Collect the results that drills report to the controller; it may refuse them."""
 
     site: Site
     script: str

@@ -1,4 +1,4 @@
-"""What ``explain`` says."""
+"""The output of ``explain``."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ HOSTILE = "\x1b[2J\u202e[bold]\nx"
 
 
 def explained(site: Site, *jobs: PublishedJob, **changes: object) -> str:
-    """What is said of the first of these jobs."""
+    """Return the explanation of the first of these jobs."""
     site.publish(state(*jobs, **changes))
     result = site.run("explain", jobs[0].job_id)
     assert result.exit_code == 0, result.output
@@ -382,7 +382,7 @@ def test_explain_shows_nothing_as_done_by_a_controller_that_does_not_act(
 
 
 def part_of(site: Site, job_id: str, title: str) -> str:
-    """What stands in one section, as one line."""
+    """Return the text of one section as one line."""
     parts = site.run("explain", job_id).stdout.split("\n\n")
     return next(" ".join(p.split()[len(title.split()) :]) for p in parts if p.startswith(title))
 
@@ -513,7 +513,7 @@ def test_a_het_job_asks_which_part(site: Site) -> None:
 
 
 def an_array(**changes: object) -> PublishedState:
-    """500 tasks: two run, one of them demoted; one starts; Slurm holds back ten."""
+    """An array of 500 tasks: two run, one of them demoted; one starts; Slurm holds back ten."""
     return state(
         running("5_0", rank=0, attained_gpu_s=7200.0, tier=1),
         running("5_1", rank=1, attained_gpu_s=3600.0),

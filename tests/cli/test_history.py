@@ -1,4 +1,4 @@
-"""What ``history`` tells of a job's life."""
+"""The output of ``history``."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def told(site: Site, job_id: str = "12", *options: str) -> str:
 def accounted(
     start: float | None, end: float, state: str, exit_code: str = "0:0", by: int | None = None
 ) -> AccountedRun:
-    """A row of Slurm's accounting, by seconds since submission."""
+    """A row of Slurm's accounting, with times in seconds since submission."""
     start_s = None if start is None else SUBMITTED_S + start
     end_s = SUBMITTED_S + end
     return AccountedRun("12", start_s, end_s, 1.0, 4, state, SUBMITTED_S, exit_code, by)
@@ -77,7 +77,7 @@ def accounted(
 
 @pytest.fixture(autouse=True)
 def accounting(monkeypatch: pytest.MonkeyPatch) -> list[AccountedRun]:
-    """What Slurm's accounting would say of job 12."""
+    """Replace the answer of Slurm's accounting about job 12."""
     rows: list[AccountedRun] = []
 
     class Accounting:
@@ -195,7 +195,8 @@ def test_what_each_preemption_cost_is_told_and_what_is_not_known(site: Site) -> 
 
 
 def test_what_a_run_told_while_it_left_is_shown_with_that_run(site: Site) -> None:
-    """Slurm ends a requeued run when it begins to end its processes, and these may still save."""
+    """Accounting records the end of a requeued run when Slurm begins to end its processes, which
+    may still save."""
     remember(site, record(restarts=1), runs=[ran(0, 600), ran(700, None)])
     late_s = SUBMITTED_S + 640
     late = RunProgressRecord("12", 0, "reports", "leaving", 0, 55, 100, late_s, late_s, 55, late_s)

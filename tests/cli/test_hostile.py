@@ -1,4 +1,5 @@
-"""Whatever stands in names, comments, files and arguments, a terminal is never told what to do."""
+"""Hostile text in names, comments, files and arguments never reaches the terminal as control
+codes."""
 
 from __future__ import annotations
 
@@ -22,13 +23,13 @@ from tests.cli.running import Site
 from tests.cli.states import NOW_S, state, waiting
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\u202eevil\u2069\n\r\t\x9b31m\u200b\u2028[red]\x00"
-"""Window titles, cleared screens, text turned round, new lines, C1 controls, markup, nothing."""
+"""Window titles, cleared screens, reversed text, newlines, C1 controls, markup, and empty text."""
 
 CODES = {"state", "action", "reason", "job_id"}
 
 
 def hostile_job(**changes: object) -> PublishedJob:
-    """A job of which every text is hostile, but for those that the controller itself writes."""
+    """A job with hostile text in every field except those that the controller itself writes."""
     job = waiting("7")
     texts = {f.name: HOSTILE for f in fields(job) if f.type == "str" and f.name not in CODES}
     return replace(job, **{**texts, **changes})  # type: ignore[arg-type]
@@ -41,7 +42,7 @@ def hostile_state() -> PublishedState:
 
 
 def shown_on(site: Site, *arguments: str) -> str:
-    """All that a command says, which must be lines of printable characters."""
+    """Return the output of a command after checking that all of its characters are printable."""
     result = site.run(*arguments)
     said = result.stdout + result.stderr
     assert said, arguments
@@ -77,7 +78,7 @@ def test_no_command_lets_through_what_others_wrote(site: Site, arguments: tuple[
 
 
 ARGUMENT = HOSTILE.replace("\x00", "")
-"""No argument can hold a zero."""
+"""An argument cannot contain a NUL character."""
 
 
 @pytest.mark.parametrize(
@@ -139,7 +140,7 @@ def test_a_record_of_the_log_is_one_printable_line_whatever_it_repeats(one: str,
 
 
 def test_a_watched_status_shows_hostile_names_as_they_are_elsewhere(site: Site) -> None:
-    """On a real terminal: only the escape sequences of the program itself come through."""
+    """On a real terminal, only the program's own escape sequences appear."""
     site.publish(hostile_state())
     _, output = site.on_terminal(100, "status", NO_COLOR="1")
     lines = output.split("\n")

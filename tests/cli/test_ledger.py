@@ -1,4 +1,4 @@
-"""What is told of a ledger that was rebuilt."""
+"""The message after a ledger was rebuilt."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PLAIN = Rebuilt("/state/ledger.sqlite", "", 2, 3, 5400.0, False, (), ())
 
 @pytest.fixture
 def rebuilt(fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch) -> list[Rebuilt]:
-    """What the rebuilding gives: the last of these."""
+    """Replace the result of the rebuild; the last element of this list is returned."""
     results = [PLAIN]
 
     def rebuild_ledger(_config: Config) -> Rebuilt:

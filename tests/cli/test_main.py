@@ -1,4 +1,4 @@
-"""How every command begins and ends."""
+"""How every command starts and ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``tiresias-slurm metrics``, and the page that it writes."""
+"""``tiresias-slurm metrics``, and its reference page."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_the_metrics_reference_is_available_as_json(site: Site) -> None:
 
 @pytest.fixture
 def measuring(site: Site) -> Iterator[Site]:
-    """A controller that has had a cycle and answers."""
+    """A controller that has completed a cycle and answers."""
     metrics = Metrics(CLUSTER, Config(), Tally())
     metrics.acts(busy_state())
     with serving(metrics_service(site.folder, metrics)):

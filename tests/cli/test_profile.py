@@ -1,4 +1,4 @@
-"""``tiresias-slurm profile``: what is known of models, and what their files say."""
+"""``tiresias-slurm profile``: known models, and models' files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RECORDED = Path(__file__).parents[1] / "profiler" / "recorded"
 
 
 def safetensors_of(name: str, path: Path) -> Path:
-    """A file of one of the paper's models; the data is a hole, which takes no room on the disk."""
+    """Write a file of one of the paper's models; its data is a hole that takes no disk space."""
     header, end = {}, 0
     for number, tensor in enumerate(tensors_of(name)):
         begin, end = end, end + tensor.size_bytes

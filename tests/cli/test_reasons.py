@@ -1,4 +1,4 @@
-"""No decision goes without words."""
+"""Every decision has a text."""
 
 from __future__ import annotations
 

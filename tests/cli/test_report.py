@@ -1,4 +1,4 @@
-"""What ``report`` shows, as text, as JSON and as a page."""
+"""The output of ``report`` as text, JSON and page."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BEGAN_S = NOW_S - 20 * STEP_S
 
 
 def later(record: Any) -> Any:
-    """The same, with its times counted from when all began."""
+    """The same text with times relative to the beginning."""
     names = ("submitted_s", "first_started_s", "ended_s", "start_s", "end_s")
     moved = {
         name: getattr(record, name) + BEGAN_S
@@ -42,7 +42,7 @@ def later(record: Any) -> Any:
 
 
 def fill(site: Site, user: str = "alice", name: str = "train") -> None:
-    """A long job makes room for a short one, two hours before now at the most."""
+    """A ledger in which a long job is preempted for a short one, at most two hours before now."""
     jobs = [
         job("1", "..######.......##|", gpus=4, user=user, name=name, account=name),
         job("2", "      ...####|", gpus=2, user="bob", account="class"),
@@ -265,7 +265,7 @@ def test_text_from_users_is_harmless_on_terminals_in_json_and_on_pages(site: Sit
 
 
 class _Elements(HTMLParser):
-    """The elements of a page, and what it would load from elsewhere."""
+    """Parses the elements of a page, and what it would load from elsewhere."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What ``shadow report`` holds against what happened."""
+"""The output of ``shadow report``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HOSTILE = "\x1b[2J\u202e[bold]\nx"
 def job(
     key: str, *, user: str = "alice", name: str = "train", ended: float | None = None
 ) -> JobAccount:
-    """A job that was submitted when shadow mode began; times are seconds from there."""
+    """A job that was submitted when shadow mode began; times are in seconds since then."""
     return JobAccount(
         key=key,
         restarts=0,

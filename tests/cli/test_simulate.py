@@ -1,4 +1,4 @@
-"""The command ``simulate``: its options, its results, and all that can be wrong with them."""
+"""The command ``simulate``: its options, its results and its errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command loads before it does anything: commands that only tell something start quickly."""
+"""The modules that commands import: commands that only show something must start quickly."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LIGHT = ("config", "explain", "history", "ledger", "metrics", "nudge", "pause", 
 
 
 def loaded(site: Site, *arguments: str) -> set[str]:
-    """The modules that a call loads, by Python's own account."""
+    """Return the modules that a call imports, from Python's own log."""
     command = (sys.executable, "-X", "importtime", "-m", "slurm_tiresias.cli")
     said = site.spawn(*arguments, command=command).stderr
     lines = (line.split("|") for line in said.splitlines() if line.startswith("import time:"))

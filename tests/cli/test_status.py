@@ -1,4 +1,4 @@
-"""What ``status`` shows, to whom, and how it ends."""
+"""The output of ``status``, its visibility, and its exit codes."""
 
 from __future__ import annotations
 
@@ -83,13 +83,13 @@ def test_the_bar_tells_whose_the_gpus_are() -> None:
 
 
 def bars(published_state: PublishedState, width: int = 80) -> list[tuple[int, int]]:
-    """How long the bars of each tier are: of what runs, and of what waits."""
+    """Return the lengths of the bars of each tier: of running and of waiting jobs."""
     rows = list(tier_lines(published_state, screen_of(width)))[1:]
     return [(row.count("█"), row.count("▒")) for row in rows]
 
 
 def with_tiers(*gpus: tuple[int, int], total: int) -> PublishedState:
-    """Tiers with so many GPUs that run and are asked for."""
+    """Tiers with these numbers of GPUs, running and requested."""
     tiers = [PublishedTier(i, 0.0, 1.0, run, run, wait, wait) for i, (run, wait) in enumerate(gpus)]
     return state(tiers=tuple(tiers), gpus=PublishedGpus(total, total, 0, 0, 0))
 
@@ -680,7 +680,7 @@ def test_status_says_if_only_own_jobs_are_shown(site: Site) -> None:
 
 
 def telling_state() -> PublishedState:
-    """Jobs that tell how far they are: at work, standing still, waiting, and without a total."""
+    """Jobs that report progress: working, stalled, waiting, and without a total."""
     goes_on = progress(3700, 10_000, remaining_least_s=7500.0, remaining_most_s=8400.0)
     return state(
         running("1", rank=0, progress=goes_on),

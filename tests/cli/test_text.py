@@ -1,4 +1,4 @@
-"""How values are written, as properties."""
+"""Properties of formatted values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Times on the command line, as sacct spells them."""
+"""Times on the command line, as spelled by sacct."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``tune`` at the command line: what it prints, and what it refuses."""
+"""The command ``tune``: its output, and the input that it refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""scripts/dev containers, as far as it comes without an engine."""
+"""scripts/dev containers, as far as it can be tested without an engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What docker-compose.yml, the Dockerfile and the configuration say, where no engine is at hand."""
+"""The contents of docker-compose.yml, the Dockerfile and the configuration, without an engine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FORBIDDEN = {
     *("cap_add", "cgroup", "cgroup_parent", "device_cgroup_rules", "devices", "expose"),
     *("ipc", "network_mode", "pid", "ports", "privileged", "userns_mode", "uts", "environment"),
 }
-"""What gives a container more than it is given anyway, or publishes something."""
+"""Settings that give a container additional rights, or publish a port."""
 
 
 def services() -> Mapping[str, Mapping[str, Any]]:

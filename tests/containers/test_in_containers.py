@@ -1,6 +1,6 @@
 """docker-compose.yml on a Docker engine: jobs are preempted and resumed, and kills survived.
 
-Skipped where no engine can be reached; ``scripts/dev containers`` brings its own.
+Skipped if no engine can be reached; ``scripts/dev containers`` starts its own.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ pytestmark = [pytest.mark.containers, pytest.mark.long]
 EVERYTHING = ("--gpus=16", "--nodes=4", "--ntasks=4")
 TRAINING = "examples/train.sbatch"
 DEFAULT_CAPABILITIES = 0xA80425FB
-"""What Docker leaves to root in a container that is not privileged."""
+"""The capabilities that Docker leaves to root in an unprivileged container."""
 NO_CONTROLLER = 3
-"""The exit code of status where none runs."""
+"""The exit code of status if no controller runs."""
 ROOT_IN_CONTAINER = {"n1", "n2", "n3", "n4"}
 
 
@@ -172,7 +172,7 @@ def test_slurmctld_is_killed_and_neither_job_nor_controller_is_lost(containers: 
 
 
 def _wait_until_slurmctld_has_saved(containers: Composed, job: str) -> None:
-    """It saves what has changed within seconds, and what a kill comes before is lost."""
+    """slurmctld saves its state within seconds; what it has not saved when it is killed is lost."""
     changed = float(containers.as_alice("date", "+%s.%N"))
     containers.as_alice("scontrol", "update", f"JobId={job}", "Comment=saved")
     state = "/var/lib/slurm/slurmctld/job_state"

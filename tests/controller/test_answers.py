@@ -1,4 +1,4 @@
-"""The sockets that every user may ask: what one user does to them is no matter to the others."""
+"""The sockets that every user may query: no user's behaviour affects the answers to others."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ with serving(report_service(folder, folder / "ledger.sqlite", private=False)):
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A state directory that others may look into, with a ledger that they may not."""
+    """A state directory that other users may read, with a ledger that they may not."""
     with tempfile.TemporaryDirectory() as name:
         path = Path(name)
         path.chmod(0o755)
@@ -88,7 +88,7 @@ def folder() -> Iterator[Path]:
 
 @contextmanager
 def running(program: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """A program of another user that has said a line, until the end of the block."""
+    """A program of another user that has printed a line; it is killed at the end of the block."""
     with subprocess.Popen(
         [sys.executable, "-c", program, *arguments],
         stdin=subprocess.PIPE,
@@ -174,7 +174,7 @@ def test_a_client_that_is_slow_to_ask_or_never_reads_is_hung_up_on(
 def test_a_user_who_asks_again_and_again_waits_and_others_do_not(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """User 1 asks five times at once, user 2 once after it."""
+    """User 1 asks five questions at once, then user 2 asks one."""
     connections_of(monkeypatch, [1, 1, 1, 1, 1, 2])
     asked: list[tuple[int, float]] = []
 
@@ -373,7 +373,7 @@ def echo(folder: Path) -> Service:
 
 
 def connections_of(monkeypatch: pytest.MonkeyPatch, uids: Sequence[int]) -> Sequence[int]:
-    """Let the next connections be those of these users."""
+    """Make the next connections appear to come from these users."""
     following = iter(uids)
     monkeypatch.setattr(answers, "peer_of", lambda _connection: Peer(next(following)))
     return uids

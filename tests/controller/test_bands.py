@@ -1,4 +1,4 @@
-"""Whether the priority that Slurm shows is its own and the site factor that was written."""
+"""Whether the priority that Slurm shows is its own plus the site factor that was written."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_a_priority_in_the_band_bears_its_factor() -> None:
 def test_a_priority_outside_the_band_is_written_again_once_and_then_taken_for_right(
     own: int,
 ) -> None:
-    """As with --nice, and with weights that are larger than a band."""
+    """As with --nice, or with weights that are larger than a band."""
     factors = ShownFactors()
     told = [factors.shows("7", TOP + own + age, TOP) for age in (0, 0, 3, 60, 700)]
     assert told == [False, True, True, True, True]

@@ -1,4 +1,4 @@
-"""What new jobs are charged for what others of their user or account have used lately."""
+"""How much of the recent service of a user or account is charged to new jobs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def second(job: JobStatus, user: str = "ann") -> JobStatus:
 
 
 def the_second(job_store: JobStore, at_s: float, *jobs: JobStatus) -> JobView:
-    """The second job as a decision sees it, once these were observed."""
+    """The second job as a decision sees it after these observations."""
     see(job_store, at_s, *jobs)
     snapshot = SnapshotBuilder(job_store, CONFIG).snapshot(
         Observation(at_s, jobs, (), ()), Backoffs()
@@ -60,7 +60,8 @@ def test_no_service_is_inherited_from_another_user(job_store: JobStore) -> None:
 def test_the_service_of_a_running_job_is_charged_only_after_the_run(
     job_store: JobStore,
 ) -> None:
-    """A long job does not make its user's debugging wait; one that was preempted for it counts."""
+    """A long job does not delay its user's debugging jobs; a run preempted for one of them
+    counts."""
     assert the_second(job_store, 1050, running(1005, 45), second(pending())).inherited_gpu_s == 0
     left = pending(restarts=1, submit_s=1051)
     assert the_second(job_store, 1052, left, second(pending())).inherited_gpu_s == pytest.approx(

@@ -1,4 +1,4 @@
-"""What the controller takes from reports: when, from which jobs, and until when it counts."""
+"""The reports that the controller accepts: when, from which jobs, and how long they count."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GPUS = 4
 
 
 class ClaimingSite(Site):
-    """Takes the reports that are due in every cycle."""
+    """Accepts the reports that are due in every cycle."""
 
     def begin(self) -> None:
         super().begin()

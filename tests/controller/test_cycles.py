@@ -1,4 +1,4 @@
-"""What a controller makes of what it sees, cycle after cycle, on the Slurm in memory."""
+"""The controller over several cycles, on the in-memory Slurm."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Manage = Callable[..., Managed]
 
 @pytest.fixture
 def managed(ledger: Ledger) -> Manage:
-    """A managed cluster; settings go on top of ``QUICK``, table by table."""
+    """A managed cluster; ``settings`` override ``QUICK``, table by table."""
     return lambda **settings: Managed(
         ledger, {name: {**table, **settings.get(name, {})} for name, table in QUICK.items()}
     )

@@ -1,4 +1,4 @@
-"""Programs that have passed a drill: what users may say of it, and how long it is remembered."""
+"""Programs that have passed a drill: what users may report, and how long it is remembered."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ for said in (b"passed 7", b"passed 99", b"x" * 100_000, b"\\xff\\x00" * 20, b"pa
 
 
 class User(Peer):
-    """A user of whom the host knows the name."""
+    """A user whose name the host knows."""
 
     @property
     def name(self) -> str:

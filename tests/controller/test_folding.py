@@ -1,4 +1,4 @@
-"""Events that one user causes at will do not erase those of others."""
+"""Events that one user causes at will do not displace those of other users."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.report.pictures import job, remember
 
 @pytest.fixture
 def job_store(ledger: Ledger) -> JobStore:
-    """It knows an array of alice with 2,400 tasks, and a job of bob."""
+    """A ledger with an array of 2,400 tasks of alice, and a job of bob."""
     job_store = JobStore(ledger, CONFIG, accounting=False)
     tasks = [pending(f"12_{task}", raw_id=1000 + task, user="alice") for task in range(2400)]
     see(job_store, 1000, *tasks, pending("7", raw_id=7, user="bob"))

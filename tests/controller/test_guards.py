@@ -1,4 +1,4 @@
-"""What is learned from the runs of a job, cycle by cycle, and how little a liar gains by it."""
+"""What the runs of a job teach, cycle by cycle, and how little a false report gains."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ WAITS_S = 10.0
 
 
 def unmeasured(_user: str, _name: str) -> ProgramCosts | None:
-    """No program's preemptions were measured."""
+    """Preemption costs if no program's preemptions were measured."""
     return None
 
 
 class Life:
-    """Job 7, preempted again and again, and what is learned of it."""
+    """Job 7, which is preempted repeatedly, and what is learned about it."""
 
     def __init__(self, folder: Path, costs_of: CostsOf = unmeasured) -> None:
         (folder / FOLDER).mkdir()
@@ -43,8 +43,8 @@ class Life:
         self.redone_s = 0.0
 
     def cycle(self, step: int | None = None, first_step: int = 0, **changes: object) -> bool:
-        """A cycle ten seconds later; with a ``step`` the run has reported it. Whether the run is
-        protected as it does lost work again."""
+        """Run a cycle ten seconds later, with a report if ``step`` is given. Return whether the run
+        is protected because it redoes lost work."""
         self.site.now_s += 10.0
         if step is not None:
             now_s = self.site.now_s
@@ -208,8 +208,8 @@ reports = st.none() | st.tuples(st.integers(0, 50), st.integers(0, 50)).map(
 def test_whatever_it_reports_it_is_protected_twice_as_long_as_one_that_loses_all(
     runs: list[tuple[list[tuple[int, int] | None], bool]],
 ) -> None:
-    """A job that loses all its work at each preemption does again, in each run, what all runs
-    before it have done for the first time: it needs that time, and is protected for it."""
+    """A job that loses all its work at each preemption must, in each run, redo the work of all
+    earlier runs; it needs that time, and is protected for it."""
     with TemporaryDirectory() as folder:
         life = Life(Path(folder))
         honest_s = 0.0

@@ -1,4 +1,4 @@
-"""What a comment tells of a job, and what it does not."""
+"""The hints in a job's comment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What listens for HTTP: it answers, and nobody who comes can do it any harm."""
+"""The HTTP listener: it answers, and no client can harm it."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_it_answers_to_addresses_to_localhost_and_to_names_of_its_own(
 def test_a_page_of_a_foreign_host_name_is_refused_against_dns_rebinding(
     named: int, host: str, path: str
 ) -> None:
-    """Whichever path it asks for: metrics, too."""
+    """Any path, even that of the metrics."""
     answer = asked(named, path, Host=host)
     assert answer.status == 421
     assert b"hello" not in answer.read()
@@ -93,7 +93,7 @@ def test_a_page_of_a_foreign_host_name_is_refused_against_dns_rebinding(
 
 @pytest.fixture(scope="module")
 def named() -> Iterator[int]:
-    """A port at which all pages say hello, of a host that is called hopper.example.org, too."""
+    """A port at which all pages say hello; the host is also called hopper.example.org."""
 
     def page(_request: Request | None = None) -> Answer:
         return Answer("text/plain; charset=utf-8", b"hello")

@@ -1,4 +1,4 @@
-"""Accounting from what Slurm shows, with nobody but the ledger to ask."""
+"""Accounting from what Slurm shows and the ledger alone."""
 
 from __future__ import annotations
 
@@ -65,7 +65,8 @@ def pending(key: str = "7", **changes: Any) -> JobStatus:
 
 
 def preempt(job_store: JobStore, sent_s: float | None) -> None:
-    """Job 7 is signalled at 1030 to make room for job 8, and requeued then, unless None."""
+    """Job 7 is signalled at 1030 to make room for job 8, and then requeued, unless ``requeued_s``
+    is None."""
     job_store.preemption_event("7", Planned("8"))
     job_store.preemption_event("7", PreemptorTried(1030.0))
     if sent_s is not None:
@@ -99,7 +100,7 @@ def ended(start_s: float, elapsed_s: float, **changes: Any) -> JobStatus:
 
 
 def kept_preemptions(path: Path) -> list[PreemptionRecord]:
-    """All in a ledger, in the order in which they were seen."""
+    """All events in a ledger, in the order in which they were recorded."""
     with closing(sqlite3.connect(path)) as database:
         rows = database.execute("SELECT * FROM preemptions ORDER BY rowid").fetchall()
     return [PreemptionRecord(*row) for row in rows]
@@ -122,7 +123,7 @@ def test_a_job_runs_from_when_its_nodes_have_booted(job_store: JobStore, ledger:
 def test_a_waiting_job_that_slurm_ends_with_its_node_has_an_end(
     job_store: JobStore, ledger: Ledger
 ) -> None:
-    """Slurm takes from it that it may be requeued: it would not be managed any more."""
+    """Slurm resets Requeue of the job, so that it would no longer be managed."""
     see(job_store, 1000, pending())
     gone = changed(pending(), state=None, slurm_state="NODE_FAIL", end_s=1005.0, requeue=False)
     see(job_store, 1010, gone)
@@ -294,7 +295,7 @@ def test_a_job_that_is_not_managed_has_no_record(
 def test_a_reused_job_id_is_forgotten_and_recorded_anew_in_one_transaction(
     job_store: JobStore, ledger: Ledger
 ) -> None:
-    """Killed in between, it would be a job whose service of old accounting tells."""
+    """If killed in between, the ledger would have a job whose old service is only in accounting."""
     see(job_store, 1010, running(1005, 5))
     see(job_store, 1020, ended(1005, 12))
     job_store.observe(Observation(5010, (running(5005, 5, submit_s=5000),), (), ()))
@@ -389,7 +390,7 @@ def test_losses_caused_by_a_user_still_count_after_a_restart(
 def test_a_step_of_slurms_clock_counts_neither_as_service_nor_as_waiting(
     job_store: JobStore, step_s: float
 ) -> None:
-    """The start of what runs stays as Slurm noted it; what it shows since is by the new clock."""
+    """The start of a running job stays as Slurm recorded it; later times are by the new clock."""
 
     def look(real_s: float, set_by_s: float) -> JobView:
         at_s = real_s + set_by_s
@@ -426,7 +427,7 @@ def test_a_drifting_clock_is_not_taken_for_a_clock_step(job_store: JobStore) -> 
 
 
 def test_by_history_a_jobs_first_tier_does_not_count_as_a_demotion(ledger: Ledger) -> None:
-    """Also where Slurm had started it before anybody looked."""
+    """Even if Slurm had started it before the first observation."""
     config = parse({"policy": {"estimates": ["history"], "thresholds_gpu_s": [100, 1000]}})
     job_store = JobStore(ledger, config, accounting=False)
 
@@ -475,7 +476,7 @@ N1, N1_DOWN = (Node("n1", Amount({"": 4}, 16), state=state) for state in ("ALLOC
 
 
 def planned_victim(job_store: JobStore, sent_s: float | None) -> None:
-    """Job 7 runs on n1 and has its grace, or has been requeued already, for job 8."""
+    """Job 7 runs on n1 and has its grace, or has already been requeued, for job 8."""
     see(job_store, 1030, running(1000, 30), pending("8"))
     preempt(job_store, sent_s)
 
@@ -515,7 +516,7 @@ def test_only_a_requeue_that_the_controller_sent_is_a_preemption(
 
 
 class Accounting:
-    """Says what it is told to say of any job."""
+    """Returns the same given answer for any job."""
 
     def __init__(self, *rows: AccountedRun) -> None:
         self.rows = rows

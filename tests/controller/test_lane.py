@@ -1,4 +1,4 @@
-"""Who has which place in the lane for people at a prompt, as the controller keeps count of it."""
+"""Which jobs are admitted to the interactive lane, over several cycles."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ON_ONE: Mapping[str, Any] = {**SALLOC, "allocation": {"n1": Amount({"": 1}, 1)}}
 
 
 class Controller:
-    """The part of one that keeps count, with its own job store."""
+    """The lane with its own job store."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.job_store = JobStore(ledger, CONFIG, accounting=False)

@@ -31,11 +31,11 @@ from slurm_tiresias.store.terms import (
 )
 
 INTERVAL_S = 10.0
-"""And as long a lease."""
+"""The lease lasts as long."""
 
 
 class Clock:
-    """A clock that goes on when it is told to."""
+    """A clock that advances only when told to."""
 
     def __init__(self) -> None:
         self.now_s = 1000.0
@@ -187,7 +187,7 @@ def test_a_command_is_ended_with_the_lease_though_its_starter_is_gone(tmp_path: 
 
 
 def has_ended(process: Path) -> bool:
-    """Whether the process is gone, or has only not yet been reaped."""
+    """Whether the process is gone, or has ended and was not reaped yet."""
     try:
         return ") Z " in (process / "stat").read_text()
     except OSError:
@@ -233,7 +233,7 @@ def test_a_command_is_not_begun_after_the_lease_and_ends_like_any_other_within_i
 def test_a_command_with_a_time_to_end_is_started_without_python_in_a_forked_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Other threads may hold locks that such a copy never gets."""
+    """Other threads may hold locks that a forked copy would never get."""
     begun: list[dict[str, object]] = []
     real = subprocess.Popen
 
@@ -285,7 +285,8 @@ def test_the_ledger_of_a_holder_that_was_stopped_in_the_middle_of_writing_is_tak
 
 
 def test_each_term_has_its_own_profiles_with_all_that_was_known_before(tmp_path: Path) -> None:
-    """A stopped holder may have its own open, and locked: nobody waits for it, or reads it."""
+    """A stopped holder may have its own copy open, and locked: no other controller waits for it, or
+    reads it."""
     assert newest_profiles(tmp_path) == tmp_path / "profiles.sqlite"
     known = Profile(key_of(MODEL, "bert"), Skew(1, 9, 3), "operator", 1000.0)
     with closing(ProfileStore(newest_profiles(tmp_path))) as alone:

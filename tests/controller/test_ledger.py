@@ -1,4 +1,4 @@
-"""The ledger as a file: of an older version, damaged, without room, not to be written."""
+"""The ledger file: of an older version, damaged, on a full disk, or read-only."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.controller.old_schema import back_to_schema_9, back_to_schema_10
 from tests.controller.test_job_store import kept_preemptions, pending, running, see
 
 SCHEMA_1 = Path(__file__).with_name("ledger-schema-1.sql")
-"""A ledger that version 0.1 wrote before it knew users and names, in the middle of a preemption."""
+"""A ledger that version 0.1 wrote before it had users and names, in the middle of a preemption."""
 
 
 @pytest.fixture
@@ -304,7 +304,7 @@ def test_a_controller_on_a_damaged_ledger_ends_with_one_line_and_its_own_exit_co
 
 @pytest.fixture
 def sealed(written: Path) -> Iterator[Path]:
-    """A ledger that not even root may write, nor make writable again."""
+    """A ledger that not even root may write or make writable."""
     if not _attribute("+i", written):
         pytest.skip("only root can seal a file, and not on every file system")
     yield written

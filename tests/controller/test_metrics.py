@@ -1,4 +1,4 @@
-"""What is measured, without a cluster: how it is told, and what happens where it cannot be."""
+"""The metrics without a cluster: their format, and what happens if they are unavailable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which ends of jobs are told: each once, and none that nobody here had to do with."""
+"""Which ends of jobs are reported: each once, and only those of managed jobs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def job_store(ledger: Ledger) -> JobStore:
 
 
 class Accounting:
-    """sacct in the place of which somebody answers, or nobody."""
+    """Run a stand-in for sacct, which may not answer."""
 
     def __init__(self, *rows: AccountedRun) -> None:
         self.rows = rows

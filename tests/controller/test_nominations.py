@@ -1,4 +1,4 @@
-"""What becomes of a nomination while its job waits."""
+"""What happens to a nomination while its job waits."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def holding(key: str, gpus: int) -> JobStatus:
 
 
 def nominate(job_store: JobStore, key: str, free_s: float | None = 2000.0) -> None:
-    """Set two GPUs of the first node aside for a job at 2000; None: they are not free yet."""
+    """Nominate job 7 for two GPUs of the first node at 2000; None: they are not free yet."""
     needs_victims = free_s != 2000.0
     job_store.nomination_event(key, Nominated(2000.0, allocation_text(ON_N1), needs_victims))
     if needs_victims and free_s is not None:
@@ -58,7 +58,7 @@ def nominate(job_store: JobStore, key: str, free_s: float | None = 2000.0) -> No
 
 
 def reviewed(job_store: JobStore, free_s: float | None, *others: JobStatus) -> Nomination | None:
-    """What a review leaves of the nomination of job 7."""
+    """Return job 7's nomination after a review."""
     seen = Observation(2001.0, (pending("7"), *others), TWO_NODES, ())
     job_store.observe(seen)
     nominate(job_store, "7", free_s)
@@ -83,14 +83,14 @@ def test_a_nomination_on_idle_gpus_stands_while_they_are_free(job_store: JobStor
 def test_a_nomination_with_victims_stands_until_it_expires(
     job_store: JobStore, free_s: float | None
 ) -> None:
-    """Or its job would be nominated anew, and more jobs would be preempted for it."""
+    """Otherwise its job would be nominated again, and more jobs would be preempted for it."""
     nomination = reviewed(job_store, free_s, holding("8", 4))
     assert nomination is not None
     assert nomination.allocation != ""
 
 
 def looked_at_by_review(job_store: JobStore, nominations: int) -> int:
-    """How many states of jobs a review looks at, with so many nominations and 400 jobs."""
+    """Count the job states that a review looks at, with this many nominations and 400 jobs."""
     looks = 0
 
     class CountedJob(JobStatus):
@@ -145,7 +145,8 @@ def test_a_nomination_waits_while_a_job_on_its_nodes_completes(job_store: JobSto
 def test_a_reason_caused_by_the_jobs_own_nomination_counts_as_lack_of_resources(
     reason: str, tried: bool
 ) -> None:
-    """Slurm tries it for one partition, and keeps its nodes from it when it tries the other."""
+    """Slurm tries the job for one partition, and then withholds its nodes when it tries the
+    other."""
     waits = changed(pending(), reason=reason, required_node_list="n[1-2]")
     of_two = changed(waits, partitions=("gpu", "other"))
     assert lacks_only_resources(of_two) is tried

@@ -1,4 +1,4 @@
-"""The file by which Slurm's hooks have the controller look at once."""
+"""The file by which Slurm's hooks make the controller run a cycle at once."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_path_that_is_not_absolute_is_refused() -> None:
 
 @pytest.fixture
 def waiting(tmp_path: Path) -> Iterator[Controller]:
-    """A controller whose next cycle is an hour away, and that knows nothing else."""
+    """A controller whose next cycle is an hour away, and that has no other reason to run one."""
     controller = Controller.__new__(Controller)
     controller._config = parse({"controller": {"nudge_file": str(tmp_path / "nudge")}})
     controller._lease = None
@@ -84,7 +84,7 @@ def waiting(tmp_path: Path) -> Iterator[Controller]:
 
 
 def waits(controller: Controller, selector: selectors.BaseSelector, wakeups: socket) -> None:
-    """As in ``Controller.loop``, until a cycle is due."""
+    """Wait as in ``Controller.loop`` until a cycle is due."""
     while time.monotonic() < controller._next_s:
         for event in controller._wait(selector):
             assert event is wakeups

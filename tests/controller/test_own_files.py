@@ -1,4 +1,4 @@
-"""The files the controller keeps: who may read them, and that nobody can lead it elsewhere."""
+"""The controller's files: who may read them, and that other users cannot redirect them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PROFILE = Profile(key_of(MODEL, "net"), Skew(1, 2, 2), TRAFFIC, 1.0)
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A state directory, in a process that would leave its files open to everybody."""
+    """Use a state directory in a process whose umask would leave its files open to all users."""
     (tmp_path / "state").mkdir()
     (tmp_path / "state").chmod(0o755)
     return tmp_path / "state"

@@ -1,4 +1,4 @@
-"""What a browser gets of the live page, asked for without a network."""
+"""The answers of the live page to a browser, without a network."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def told(page: Page, path: str = "/state") -> Any:
 
 
 def files_of(page: Page) -> dict[str, str]:
-    """The page, and every file that it or one of these files names."""
+    """Return the page, and every file that it or one of these files refers to."""
     found = {"": ask(page, "/").body.decode()}
     wanted = set(re.findall(r'(?:src|href)="([^"#]+)"', found[""]))
     while wanted:

@@ -1,4 +1,4 @@
-"""What a job's partitions would start, and what a requeue would therefore cost."""
+"""What a job's partitions would start, and therefore what a requeue would cost."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def job_store(tmp_path: Path) -> Iterator[JobStore]:
 
 
 def asking(**facts: Any) -> JobStatus:
-    """A job of two nodes at least and twenty minutes."""
+    """A job of at least two nodes and twenty minutes."""
     asked = {"account": "biology", "qos": "normal", "time_limit_s": 1200.0}
     job = changed(pending(), **{**asked, **facts})
     request = replace(job.spec.request, min_nodes=2, partitions=job.spec.partitions)
@@ -114,7 +114,7 @@ def test_a_job_uses_no_more_nodes_than_the_limit_of_its_widest_partition(
 def test_jobs_of_a_partition_have_no_more_cpus_of_a_node_than_it_may_have(
     job_store: JobStore,
 ) -> None:
-    """Eight of sixteen for all of its jobs; what others hold is theirs."""
+    """A partition that may use eight of sixteen CPUs; the rest belongs to other jobs."""
     ours = asking(state=JobState.RUNNING, start_s=1.0, allocation={"n1": Amount({"": 1}, cpus=3)})
     theirs = changed(
         pending("8"),

@@ -1,4 +1,4 @@
-"""Learning from jobs that have ended, and placing the next ones for it."""
+"""Learning from ended jobs, and placing later jobs accordingly."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def learn(profiler: Profiler, *jobs: JobStatus, ran_s: float = 100.0) -> None:
 
 
 def leave(folder: Path, name: str, model: str, rounds: int = 50) -> Path:
-    """What a node leaves of a job that sent this model's tensors so many times."""
+    """The file of a node for a job that sent this model's tensors this many times."""
     path = folder / f"{name}.traffic"
     path.write_bytes(traffic_file(rounds_of(list(tensor_sizes(model)), rounds)))
     return path
@@ -321,7 +321,7 @@ GPU = GpuRun("GPU-1", samples=3, seen_s=20.0, utilization=0.5)
 
 
 def leave_gpus(folder: Path, name: str) -> Path:
-    """What the sampler of a node leaves of a job that used one GPU."""
+    """The sampler's file for a job that used one GPU."""
     path = folder / f"{name}.gpus"
     path.write_text(file_text([GPU]))
     return path
@@ -374,7 +374,7 @@ BUILT_IN_LINES = [f"built-in {name}" for name in sorted(NAMES)]
 
 
 def told(collect_dir: Path) -> list[str]:
-    """The lines of the file for the nodes, but for those of the built-in models."""
+    """The lines of the index file for the nodes, without those of the built-in models."""
     first, *lines = (collect_dir / KNOWN).read_text().splitlines()
     assert first == "tiresias-known 1"
     assert [line for line in lines if line.startswith("built-in ")] == BUILT_IN_LINES

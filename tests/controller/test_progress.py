@@ -1,4 +1,4 @@
-"""How far jobs are, from cycle to cycle: what is shown, and what is kept of runs that are over."""
+"""The progress of jobs over several cycles: what is shown, and what is kept of ended runs."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ AHEAD_S = 1000.0
 
 
 def record(step: int, **changes: Any) -> Record:
-    """A step a second since the start, of 1,000."""
+    """One step per second since the start, of 1,000."""
     return replace(Record(step, 1000, START_S + step, 0, START_S, 1.0), **changes)
 
 
 @dataclass
 class Site:
-    """A controller that looks at a shared folder, with one clock for all."""
+    """A controller that reads a shared folder, with one clock for all."""
 
     collect: Path
     ledger: Ledger
@@ -47,7 +47,7 @@ class Site:
         self.begin()
 
     def begin(self) -> None:
-        """A controller that knows only what the ledger knows."""
+        """A controller that knows only what is in the ledger."""
         self.folder = ProgressFolder(
             str(self.collect), lambda: self.now_s - AHEAD_S, lambda: self.now_s
         )
@@ -72,7 +72,7 @@ class Site:
         return Observation(self.now_s, jobs, (), (), steady_s=self.now_s - AHEAD_S)
 
     def run_to(self, step: int, by: int = 10, **changes: Any) -> None:
-        """Job 7 reports every ten seconds up to this step, and a cycle follows each."""
+        """Job 7 reports every ten seconds up to this step; a cycle follows each report."""
         first = self.told[RUN].step + by if RUN in self.told else 0
         for each in range(first, step + 1, by):
             self.now_s = START_S + each
@@ -84,7 +84,7 @@ RUN = RunId(7, 0, "n1")
 
 
 def job(now_s: float, **changes: Any) -> JobStatus:
-    """Job 7, which has run since its start."""
+    """Job 7, running since its start."""
     return running(START_S, now_s - START_S, raw_id=7, **changes)
 
 

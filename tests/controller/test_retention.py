@@ -1,4 +1,4 @@
-"""How long the ledger keeps jobs that have ended, and what does not grow with their number."""
+"""How long the ledger keeps ended jobs, and what does not grow with their number."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ def job_record(key: str, ended_s: float | None, started_s: float = 100.0) -> Job
 
 
 def keep_job(ledger: Ledger, key: str, ended_s: float | None, *, confirmed: bool = True) -> None:
-    """A job of two GPUs that ran for 10 s, was preempted then, and ran as many more as its id."""
+    """Add a job with two GPUs that ran for 10 s, was preempted, and ran for as many more seconds as
+    its id."""
     run_s = float(key)
     last_s = 1000.0 if ended_s is None else ended_s - run_s
     ledger.save_jobs([job_record(key, ended_s)])
@@ -148,7 +149,7 @@ def test_newly_ended_jobs_are_learned_without_reading_all_again(
 
 
 class Clock:
-    """The clock that nobody sets, as the retention reads it."""
+    """The unset clock, as the retention reads it."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -233,7 +234,7 @@ def test_a_failure_to_prune_the_ledger_is_logged_at_intervals(
 
 @pytest.mark.parametrize("charge", ["job", "user"])
 def test_records_that_count_for_budgets_and_later_jobs_are_kept(aged: Ledger, charge: str) -> None:
-    """Job 7 started at 100; at a restart it is found anew what it began with."""
+    """Job 7 started at 100; after a restart its inherited service is computed again."""
     config = parse({"policy": {"charge": charge, "charge_window_s": 60.0}})
     latest_s = {"job": NOW_S - config.preemption.budget_window_s, "user": 100.0 - 60.0}
     assert latest_cutoff_s(config, aged, NOW_S) == latest_s[charge]
@@ -250,8 +251,8 @@ def test_with_0_days_all_jobs_are_kept_for_good(aged: Ledger, clock: Clock) -> N
 
 
 def filled(path: Path, jobs: int) -> Ledger:
-    """A ledger of jobs that ended long ago, some minutes apart, with one run each. Of events there
-    are no more than so many in any ledger."""
+    """A ledger of jobs that ended long ago, some minutes apart, with one run each. It has as many
+    events as any ledger may have."""
     ledger = Ledger(path)
     with ledger.transaction():
         ledger.save_jobs(job_record(str(n), ended_s=300.0 * n) for n in range(1, jobs + 1))
@@ -268,7 +269,7 @@ def filled(path: Path, jobs: int) -> Ledger:
 
 
 def steps_of(ledger: Ledger, ask: Callable[[Ledger], object]) -> int:
-    """How many steps SQLite's machine takes."""
+    """Count the steps of SQLite's virtual machine."""
     steps = 0
 
     def step() -> None:

@@ -1,4 +1,4 @@
-"""When a start that failed may be tried again, with victims."""
+"""When a failed start may be tried again with victims."""
 
 from __future__ import annotations
 

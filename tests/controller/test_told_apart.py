@@ -1,4 +1,5 @@
-"""What is published of a controller that does not act: Slurm's doing and its own intent apart."""
+"""The published state of a controller that does not act: Slurm's actions and its own intent are
+separate."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ NOW_S = 2000.0
 
 
 def published(ledger: Ledger, mode: str, *jobs: JobStatus) -> PublishedState:
-    """What a cycle in this mode publishes of these jobs."""
+    """What a cycle in this mode publishes about these jobs."""
     seen = Observation(NOW_S, jobs, (NODE,), (PARTITION,))
     job_store = JobStore(ledger, CONFIG, accounting=False)
     job_store.observe(seen)

@@ -1,4 +1,4 @@
-"""Whose turn it is to preempt, of jobs that share a limit."""
+"""Which of several jobs that share a limit may preempt first."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def licence(left: float, takes: float = 1) -> Limit:
 
 
 def not_counted(left: float) -> Limit:
-    """Of what a job takes only that it is something is known."""
+    """A limit of which it is only known that the job takes some of it."""
     return Limit("CPUs of QOS cpus", left, 1, math.inf)
 
 

@@ -1,4 +1,4 @@
-"""What users see of the published state where Slurm keeps jobs private."""
+"""What users see of the published state if Slurm keeps jobs private."""
 
 from __future__ import annotations
 
@@ -52,14 +52,15 @@ try:
 except NotRunningError as error:
     print(error)
 """
-"""The interpreter of a virtual environment may be out of that user's reach: give up rights late."""
+"""The user may be unable to reach the interpreter of a virtual environment: drop privileges
+late."""
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A state directory that others may look into."""
+    """A state directory that other users may read."""
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)
         yield Path(name)
@@ -160,7 +161,7 @@ def _connected(folder: Path) -> socket.socket:
 
 
 def _asked(folder: Path) -> PublishedState:
-    """What this very user is shown, by the socket."""
+    """Return what the present user sees over the socket."""
     elsewhere = folder / "asked"
     elsewhere.mkdir(exist_ok=True)
     with _connected(folder) as connection, connection.makefile("rb") as answer:

@@ -1,4 +1,5 @@
-"""Every check both ways: it finds what is wrong, with the line to write, and is content without."""
+"""Every check both ways: it finds the problem and the line to write, and passes without the
+problem."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ EMPTY = Node("n1", Amount({}, 16, 8000))
 
 @dataclass(frozen=True)
 class Case:
-    """A change to a sound cluster, what is found, and a line that must be among those to write."""
+    """A change to a cluster without problems, the finding, and a line that must be among those to
+    write."""
 
     check: str
     change: Callable[[Seen], Seen]
@@ -542,7 +544,7 @@ def test_a_run_folder_without_its_own_tmpfs_is_reported_with_the_fstab_line(path
 def test_rights_are_mended_by_one_thing(
     admin_level: str | None, mends: list[str], do: list[str]
 ) -> None:
-    """A user that accounting knows becomes operator; otherwise the service runs as SlurmUser."""
+    """A user known to accounting is made operator; otherwise the service runs as SlurmUser."""
     stranger = replace(sound(), controller_user="ann", controller_user_id=1001)
     found = finding(diagnose(replace(stranger, admin_level=admin_level)), "rights")
     assert found.severity is ERROR

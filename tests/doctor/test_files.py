@@ -1,4 +1,4 @@
-"""Slurm's files as administrators write them, and what a plugin's file says of itself."""
+"""Slurm's files as administrators write them, and the release in a plugin's file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is made of the lines that watchers print."""
+"""How the lines of watchers are turned into observations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NO_MASK = f"{0:016x}"
 
 
 class Watcher:
-    """Feeds a journal as a watcher on n1 would."""
+    """Feeds a journal like a watcher on n1 would."""
 
     def __init__(self) -> None:
         self.journal = RunJournal(0)
@@ -52,7 +52,7 @@ def test_a_handler_that_resets_itself_counts_as_one() -> None:
 
 
 def test_a_signal_that_is_waited_for_counts_as_blocked_also_while_it_is() -> None:
-    """The kernel shows it as not blocked during sigtimedwait."""
+    """The kernel shows the signal as not blocked during sigtimedwait."""
     watcher = Watcher()
     watcher.process(1.0, SigBlk=TERM_MASK)
     watcher.process(2.0)

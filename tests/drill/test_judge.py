@@ -1,4 +1,4 @@
-"""What the drill says of what was observed."""
+"""The verdict of the drill on observations."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ BROKEN: dict[Code, Trial] = {
         run(saved=10), after(), survivors=(Survivor(0, "n1", 7, "sleep 600", 2**30),)
     ),
 }
-"""One picture for each thing that can be wrong."""
+"""One observation for each kind of problem."""
 
 
 def test_there_is_a_picture_of_each_thing_that_can_be_wrong() -> None:

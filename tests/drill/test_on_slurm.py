@@ -27,7 +27,7 @@ from tests.drill.jobs import LIBRARY, PROGRAMS, PYTHON, write, write_program
 ROOT = Path(__file__).parents[2]
 USER_ID = 65534
 SLOW = "launcher-killed"
-"""It needs a KillWait of more than the launcher's 30 s."""
+"""Needs a KillWait of more than the launcher's 30 s."""
 
 TRIALS: Mapping[str, tuple[str, ...]] = {"good": (), "save-torn": ("--trial", "save")}
 AT_ONCE = 6
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.slurm
 
 @dataclass(frozen=True)
 class Drilled:
-    """What a drill said, and what was in its folder afterwards."""
+    """The output of a drill, and the contents of its folder afterwards."""
 
     code: int
     said: Mapping[str, Any]
@@ -106,7 +106,7 @@ def user(cluster: RealCluster, readable: Path) -> Iterator[User]:
 
 @pytest.fixture(scope="module")
 def drilled(user: User) -> Mapping[str, Drilled]:
-    """All small jobs, several at a time."""
+    """Run all small jobs, several at a time."""
 
     def one(name: str) -> Drilled:
         folder = user.place(name)
@@ -144,7 +144,7 @@ def nothing_runs(user: User) -> bool:
 
 
 def processes_in(folder: Path) -> Sequence[int]:
-    """The processes whose jobs were submitted below the folder, or that run there."""
+    """Return the processes whose jobs were submitted below the folder, or that run there."""
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         try:
@@ -156,7 +156,7 @@ def processes_in(folder: Path) -> Sequence[int]:
 
 
 def interrupted(user: User, name: str, number: signal.Signals, after_s: float) -> None:
-    """Start a drill and stop it after a while; nothing of it may be left."""
+    """Start a drill and stop it after a while; it must leave nothing behind."""
     folder = user.place(f"{name}-{number.name}-{after_s:.2f}")
     process = user.start(folder, str(write(name, folder)))
     before = names_in(folder)
@@ -260,7 +260,7 @@ def test_a_launcher_that_kills_after_thirty_seconds_is_named(readable: Path) -> 
 
 
 def test_a_site_with_a_signal_of_its_own(user: User) -> None:
-    """It would end a job that does not handle it, which then would not come back."""
+    """The signal would kill a job that does not handle it, and Slurm would not requeue that job."""
     folder = user.place("signal")
     (folder / "tiresias.toml").write_text('[preemption]\nsignal = "USR1"\ngrace_s = 1.0\n')
     words = ("--config", "tiresias.toml", "--trial", "step", str(write("good", folder)))

@@ -1,4 +1,4 @@
-"""The example training survives preemption, and its proof can fail."""
+"""The example training survives preemption, and its self-check can fail."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ runpy.run_path(program, run_name="__main__")
 
 
 class Run:
-    """A training in a folder of its own."""
+    """A training in its own folder."""
 
     def __init__(self, folder: Path, steps: int, step_s: float = 0.0, save_every_s: float = 60.0):
         self.folder = folder

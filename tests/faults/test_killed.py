@@ -1,4 +1,4 @@
-"""kill -9 of the controller, at every point that matters and at random."""
+"""kill -9 of the controller, at every critical point and at random."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ A_FEW = (
     KillPoint("requeue", AFTER),
     KillPoint("commit-carry_out-2", INSIDE),
 )
-"""Where most is under way."""
+"""The setting with most operations under way."""
 
 
 def test_every_method_of_the_driver_is_known_to_read_or_to_write() -> None:

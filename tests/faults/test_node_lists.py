@@ -1,4 +1,4 @@
-"""A node list that could not be given back is given back later."""
+"""A node list that could not be restored is restored later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clock of the controller's host is set, by an hour and either way."""
+"""The clock of the controller's host is set by an hour, in either direction."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ SLURMS_OWN_DELAY_S = 121
 
 @dataclass(frozen=True)
 class Clock:
-    """The clock of one controller and of all the commands that it starts."""
+    """The clock of one controller and of all commands that it starts."""
 
     library: Path
     file: Path
 
     def set_by(self, seconds: int) -> None:
-        """So much ahead of the real one; behind it if negative."""
+        """Set it ahead of the real clock by this much; behind if negative."""
         write_atomically(self.file, b"%d\n" % seconds, 0o644)
 
     @property
@@ -39,7 +39,7 @@ class Clock:
 
 @pytest.fixture
 def clock(tmp_path: Path) -> Clock:
-    """A clock that is right so far."""
+    """A clock that is still right."""
     if shutil.which("cc") is None:
         pytest.skip("no C compiler on this machine")
     made = Clock(tmp_path / "clock.so", tmp_path / "offset")
@@ -54,8 +54,8 @@ def restarts(cluster: RealCluster, jobs: list[str]) -> list[int]:
 
 
 def off_by_s(controller: RealController, gpus: int) -> float:
-    """How far the attained service of any running job is from what it must be by the real clock,
-    in seconds on all its GPUs."""
+    """Return the largest error of any running job's attained service by the real clock, in seconds
+    on all its GPUs."""
     state = controller.state()
     assert abs(time.time() - state.at_s) < 60
     return max(

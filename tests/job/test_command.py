@@ -1,4 +1,4 @@
-"""``tiresias-job``, with programs that a launcher might start."""
+"""``tiresias-job``, with programs like those that launchers start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words of progress in jobs' comments, as the library writes them and as forgers might."""
+"""Progress words in jobs' comments, written by the library and by forgers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TIMES = st.floats(0, 1e11)
 
 
 def sealed(body: str) -> str:
-    """A word with a right checksum."""
+    """A word with a correct checksum."""
     return f"{body};{zlib.crc32(body.encode()):08x}"
 
 

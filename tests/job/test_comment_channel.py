@@ -1,4 +1,4 @@
-"""Reports through the job's comment, with commands of the test's own in the place of Slurm's."""
+"""Reports through the job's comment, with fake Slurm commands."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Clock:
 
 
 class Slurm:
-    """``squeue`` and ``scontrol`` that keep one comment in a file, and list their calls."""
+    """Fake ``squeue`` and ``scontrol`` that keep one comment in a file, and log their calls."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -62,7 +62,7 @@ printf %s "${{3#Comment=}}" > {folder}/comment
         self.rows("")
 
     def before(self, line: str) -> None:
-        """What each command does first."""
+        """Shell code that each command runs first."""
         (self.folder / "before").write_text(line)
 
     def rows(self, text: str) -> None:
@@ -104,7 +104,7 @@ def temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def wait_for_command(session: Session) -> None:
-    """The clock stands while a command runs, however busy this machine is."""
+    """The clock stands still while a command runs, however busy this machine is."""
     channel = session._channel
     if not isinstance(channel, CommentChannel):
         return
@@ -117,7 +117,7 @@ def wait_for_command(session: Session) -> None:
 def live(
     session: Session, clock: Clock, seconds: float, step_s: float = 20.0, save: int = 0
 ) -> int:
-    """Report a step every so many seconds, and save after each ``save`` of them."""
+    """Report a step at this interval in seconds, and save after every ``save`` reports."""
     steps = int(seconds / step_s)
     for step in range(1, steps + 1):
         clock.now_s += step_s
@@ -305,7 +305,7 @@ def test_of_two_programs_in_a_job_only_the_first_reports(
 def test_programs_one_after_the_other_have_one_bound_and_go_on_from_each_other(
     slurm: Slurm, clock: Clock
 ) -> None:
-    """As a shell script with ``tiresias-job report`` does, and calls it 4,000 times in a day."""
+    """Like a shell script that calls ``tiresias-job report`` 4,000 times in a day."""
     for step in range(1, 400):
         session = Session(slurm.environment(), clock, clock)
         session.report(step, 10**6)

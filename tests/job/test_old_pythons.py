@@ -1,4 +1,4 @@
-"""The library runs with the Pythons of old clusters."""
+"""The job library runs with the Pythons of old clusters."""
 
 from __future__ import annotations
 

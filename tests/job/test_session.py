@@ -1,4 +1,4 @@
-"""What a program reports and is asked for, with a clock of the test's own."""
+"""A program's reports and requests to it, with a fake clock."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """As the prolog makes it."""
+    """The progress file as the prolog creates it."""
     path = tmp_path / "progress"
     path.write_bytes(bytes(RECORD_BYTES))
     return path
@@ -459,7 +459,7 @@ def test_processes_agree_before_they_save(file: Path, clock: Clock) -> None:
 def test_a_later_program_of_the_same_run_goes_on_from_the_last_report(
     file: Path, clock: Clock
 ) -> None:
-    """As ``tiresias-job report`` does: each call is a program of its own."""
+    """Like ``tiresias-job report``: each call is a separate program."""
     for step in (10, 20, 30):
         session = in_a_job(file, clock)
         session.report(step, 100)

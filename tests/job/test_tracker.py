@@ -1,4 +1,4 @@
-"""The id by which a tracker knows a job again."""
+"""The id by which a tracker recognizes a job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes past the sockets: sends of RDMA verbs, and the collectives of NCCL."""
+"""Traffic that bypasses sockets: sends of RDMA verbs, and collectives of NCCL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever is missing, broken or hostile: the job's output and exit status are those without it."""
+"""Missing, broken or hostile files never change a job's output or exit status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What programs print is theirs: the monitor keeps their progress and changes nothing."""
+"""The monitor records progress from a program's output, and never changes the output."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ for step in range(total + 1):
     draw(f"{share} {step}/{total} [00:01<00:02,  9.70it/s]")
 sys.stderr.write("\\n")
 """
-"""What tqdm writes, without tqdm."""
+"""Output like tqdm's, without tqdm."""
 
 
 @pytest.fixture
 def output(tmp_path: Path) -> Path:
-    """What the plugin makes at the start of a run: a file of zeros."""
+    """What the plugin creates at the start of a run: a file of zeros."""
     file = tmp_path / "7.0.node1.output"
     file.write_bytes(bytes(FILE_BYTES))
     return file
 
 
 def environment(monitor: Monitor, output: Path, **more: str) -> dict[str, str]:
-    """Of a job whose output is looked at and whose traffic is not."""
+    """For a job whose output is recorded and whose traffic is not."""
     settings = {**os.environ, "LD_PRELOAD": str(monitor.library), **more}
     return {**settings, "TIRESIAS_OUTPUT_FILE": str(output)}
 

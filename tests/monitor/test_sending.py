@@ -1,4 +1,4 @@
-"""Everything that programs send is counted exactly, and nothing else is."""
+"""All messages that programs send are counted exactly, and nothing else is."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ for turn in range(3):
 
 
 def exchange(monitor: Monitor, sizes: list[int]) -> None:
-    """Two processes that send each other messages of these sizes by turns, three times."""
+    """Two processes that send each other messages of these sizes in turn, three times."""
     words = [str(size) for size in sizes]
     listener = monitor.start(sys.executable, "-c", TALKER, "listen", *words)
     assert listener.stdout is not None
@@ -115,7 +115,7 @@ def test_a_process_that_execs_counts_on(monitor: Monitor) -> None:
 
 @pytest.mark.parametrize("messages", [1000, 10_000])
 def test_a_task_that_is_killed_leaves_what_it_had_counted(monitor: Monitor, messages: int) -> None:
-    """With or without a list of its own."""
+    """Whether or not the thread has its own list."""
     script = f"""
 import os, signal, socket
 sender = socket.socket(type=socket.SOCK_DGRAM)

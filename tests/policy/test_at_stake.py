@@ -1,4 +1,4 @@
-"""What is at stake for a running job, by what it and its program are known for."""
+"""What a preemption of a running job would lose, from what is known of it and its program."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COSTS = ProgramCosts(restart_s=30.0, unsaved_s=200.0)
 
 
 def told(**facts: Any) -> JobProgress:
-    """What a run has told that has made 50 of 100 steps."""
+    """The progress of a run that has done 50 of 100 steps."""
     return JobProgress(
         0, ProgressSource.REPORTS, "running", 0, 50, 100, 1900.0, 1900.0, 60.0, **facts
     )

@@ -1,4 +1,4 @@
-"""Jobs that say what they still need: how they are ranked, and how far that can be abused."""
+"""Jobs that report remaining service: their ranks, and the limits of abuse."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ EVERY_S = 60.0
 
 
 def claiming(job_id: str, remaining_gpu_s: float, tier: int = 1, **facts: Any) -> JobView:
-    """A job on four GPUs that says it needs this much more, and has promised nothing else."""
+    """A job on four GPUs that reports this much remaining service, and has made no earlier
+    promise."""
     one = job(job_id, gpus(4), tier=tier, **facts)
     account = replace(
         one.account, claimed_gpu_s=one.attained_gpu_s + remaining_gpu_s, promised_gpu_s=FAR

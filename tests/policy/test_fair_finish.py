@@ -1,4 +1,4 @@
-"""The yardstick of fair sharing, against cases made by hand and a plain way to compute it."""
+"""The fair-share reference, compared with hand-made cases and a naive implementation."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_jobs_end_when_they_would_with_an_equal_share(
 
 
 def plainly(jobs: Sequence[SharedJob], gpus: int) -> list[float]:
-    """Compute the same by giving GPUs to one job after the other, from event to event."""
+    """Compute the same by giving GPUs to one job after another, from event to event."""
     left_s = {number: job.duration_s for number, job in enumerate(jobs)}
     ends_s = [math.inf] * len(jobs)
     now_s = 0.0

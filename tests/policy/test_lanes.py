@@ -1,4 +1,4 @@
-"""The lane for people at a prompt, and the place of other jobs that cannot be preempted."""
+"""The interactive lane, and the rank of other jobs that cannot be preempted."""
 
 from __future__ import annotations
 
@@ -156,8 +156,8 @@ events = st.lists(
 def test_no_user_ever_has_more_of_the_lane_than_the_bound(
     happens: list[tuple[str, int, float | None, float]],
 ) -> None:
-    """Whatever is submitted, started late, ended early or cancelled: never more GPUs at a time,
-    and in no 24 hours more GPU time."""
+    """Whatever is submitted, started late, ended early or cancelled, the bounds hold: on GPUs at a
+    time, and on GPU time in any 24 hours."""
     now_s = 0.0
     waiting: list[Applicant] = []
     running: list[tuple[Applicant, float]] = []

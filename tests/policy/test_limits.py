@@ -1,4 +1,4 @@
-"""What time limits tell of how long jobs run, and when they tell nothing."""
+"""Estimates of running times from time limits, and when there are none."""
 
 from __future__ import annotations
 

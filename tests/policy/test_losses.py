@@ -1,4 +1,4 @@
-"""How much the jobs of one user may make others lose."""
+"""How much one user's jobs may make others lose."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Victims by what they lose: who leaves among equals, and when a preemption waits for a save."""
+"""Victims by lost work: which of several equals is preempted, and when a preemption waits for a
+save."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ RESTART_S = 50.0
 
 
 def saved(ago_s: float, due_in_s: float | None = None) -> WorkAtStake:
-    """What is at stake for a job that saved so long ago."""
+    """The stake of a job that saved this long ago."""
     due_s = None if due_in_s is None else NOW_S + due_in_s
     return WorkAtStake(NOW_S - ago_s, math.inf, RESTART_S, due_s)
 
@@ -86,7 +87,8 @@ def test_where_the_setting_says_so_losses_do_not_count() -> None:
 
 
 def after_a_while(stake: WorkAtStake, tier: int, config: Config | None = None) -> str:
-    """What protects a running job with this stake from a waiting job of a tier; "" if it leaves."""
+    """Return what protects a running job with this stake from a waiting job of a tier; "" if it may
+    be preempted."""
     jobs = [running("1", 4, stake, tier=2), job("2", gpus(4), tier=tier)]
     before = cluster("n1  1 1 1 1", jobs)
     plan = plan_for(before, config)

@@ -1,4 +1,4 @@
-"""What a preemption cost, from what a job told before and after it.
+"""The cost of a preemption, from the job's reports before and after it.
 
 Pictures: one character is ten seconds of a run of one step every ten seconds.
 """
@@ -25,11 +25,11 @@ from slurm_tiresias.policy.preemption_cost import (
 STEP_S = 10.0
 START_S = 1000.0
 RUN = LeftRun(START_S, asked_s=1300.0, gone_s=1310.0)
-"""It was asked to leave after 300 s, and its last process was gone 10 s later."""
+"""It was signalled after 300 s, and its last process was gone 10 s later."""
 
 
 def told(**changed: object) -> JobProgress:
-    """A run that loaded for 20 s, went on from step 100, and had done 27 steps when asked."""
+    """A run that loaded for 20 s, resumed from step 100, and had done 27 steps when signalled."""
     usual = JobProgress(
         restarts=0,
         source=ProgressSource.REPORTS,
@@ -49,7 +49,8 @@ def told(**changed: object) -> JobProgress:
 
 
 def test_a_save_when_asked_loses_the_time_to_save_and_to_leave() -> None:
-    """Asked at 1300, it finished a step at 1302, saved from then to 1306, and was gone at 1310."""
+    """Signalled at 1300, it finished a step at 1302, saved from then to 1306, and was gone at
+    1310."""
     run = told(step=128, saved_step=128, asked_s=1300.1, saving_s=1302.0, saved_s=1306.0)
     lost = leaving_of(RUN, run, resumed_step=128)
     assert (lost.save_s, lost.leave_s, lost.again_s) == (4.0, 4.0, 0.0)
@@ -65,7 +66,7 @@ def test_without_a_save_when_asked_the_work_since_the_last_one_is_lost() -> None
 
 
 def test_a_save_that_was_torn_counts_as_none() -> None:
-    """The checkpoint that it saved when asked could not be read: it went on from the one before."""
+    """The checkpoint that it saved on request could not be read: it resumed from the one before."""
     run = told(saved_step=127, asked_s=1300.0, saving_s=1300.0, saved_s=1304.0)
     lost = leaving_of(RUN, run, resumed_step=120)
     assert lost.answered_s == 4.0
@@ -75,7 +76,8 @@ def test_a_save_that_was_torn_counts_as_none() -> None:
 
 
 def test_a_job_that_resumes_from_nothing_loses_all_of_its_runs() -> None:
-    """All of this run's work, and what it went on from: 100 steps in runs of 900 s before it."""
+    """The loss is all of this run's work, plus the work that it had resumed from: 100 steps in
+    earlier runs of 900 s."""
     run = replace(RUN, earlier_s=900.0)
     lost = leaving_of(run, told(), resumed_step=0)
     assert lost.again_s == pytest.approx(280.0 + 900.0 + 20.0), "never more than it ran in all"
@@ -89,7 +91,8 @@ def test_a_save_that_began_without_a_word_counts_from_the_request() -> None:
 
 
 def test_a_save_in_answer_to_the_first_of_two_requests_counts_from_that() -> None:
-    """A signal at 1300, a requeue at 1309: heard, but too late for another save."""
+    """A signal at 1300 and a requeue at 1309: the job received both, but had no time for another
+    save."""
     run = told(step=128, saved_step=128, asked_s=1309.0, saving_s=1302.0, saved_s=1306.0)
     assert leaving_of(RUN, run, resumed_step=128).answered_s == 6.0
 

@@ -1,4 +1,4 @@
-"""What preemptions of programs cost, learned from few and from many, from the honest and others."""
+"""The cost of preemptions by program, learned from few and many, honest and false reports."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_costs_lie_within_what_was_measured(
 def test_one_user_moves_the_sites_median_by_at_most_one_place(
     honest_s: list[float], lies: list[tuple[str, float]]
 ) -> None:
-    """However many programs the user lies with, and however often."""
+    """This holds for any number of the user's programs and of false reports."""
     costs = [(f"user{n}", "train", Measured(s, s)) for n, s in enumerate(honest_s)]
     costs += [("liar", name, Measured(s, s)) for name, s in lies]
     site_s = known(learned(*costs), "new", "job").unsaved_s

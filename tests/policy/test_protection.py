@@ -1,4 +1,4 @@
-"""A job that is preempted again and again gets ever longer runs."""
+"""A job that is preempted repeatedly gets longer and longer runs."""
 
 from __future__ import annotations
 

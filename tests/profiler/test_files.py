@@ -1,4 +1,4 @@
-"""Models' files: what real libraries wrote is read, and what enemies wrote does no harm.
+"""Models' files: those of real libraries are read, and malicious ones do no harm.
 
 The files in ``recorded`` were written by PyTorch 2.15, safetensors and onnx 1.23.
 """
@@ -130,7 +130,7 @@ class _Evil:
 
 
 def storage_id(kind: bytes, elements: int) -> bytes:
-    """The opcodes that name a storage ``0`` of so many elements."""
+    """The opcodes for a storage ``0`` with this many elements."""
     return (
         b"(X\x07\x00\x00\x00storagectorch\n" + kind + b"\nX\x01\x00\x00\x000X\x03\x00\x00\x00cpu"
         b"\x8a\x09" + elements.to_bytes(9, "little", signed=True) + b"tQ"
@@ -330,7 +330,7 @@ def test_damaged_model_files_raise_only_the_readers_own_error(
 
 
 def test_a_pickle_that_writes_out_to_more_than_there_is_memory_is_given_up() -> None:
-    """A tuple of two of the tuple before, forty times over, in the place of a name."""
+    """A tuple of two copies of the previous tuple, forty levels deep, instead of a name."""
     doubled = b"".join(b"2\x86" for _ in range(40))
     with pytest.raises(Unreadable, match="damaged"):
         list(pickles.tensors_in(b"\x80\x04)" + doubled + b"2\x93."))

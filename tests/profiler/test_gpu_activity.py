@@ -1,4 +1,4 @@
-"""Which GPUs of a node's jobs are busy, sample by sample, and the file that tells it."""
+"""Which GPUs of a node's jobs are busy, sample by sample, and the file that reports it."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def test_a_node_writes_only_where_the_controller_wants_to_know_and_something_cha
     file = tmp_path / FOLDER / f"host-1{SUFFIX}"
 
     def written(times: int, *gpus: SampledGpu) -> list[int]:
-        """Play samples; after which of them the file was written."""
+        """Play samples; return after which of them the file was written."""
         found = []
         for number in range(times):
             samples.play(1, *gpus)

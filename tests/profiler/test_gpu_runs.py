@@ -1,4 +1,4 @@
-"""Samples of GPUs added up, the file that keeps the sums, and what many of them say together."""
+"""Sums over samples of GPUs, the file that stores them, and totals of many files."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What profiled jobs do with their GPUs, sampled by the real command from processes that are real;
-only the driver is a stand-in."""
+"""GPU use of profiled jobs: the real sampler and real processes, with a fake driver."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ def node(tmp_path: Path, driver: str) -> Iterator[Node]:
 
 @pytest.fixture
 def open_node(driver: str) -> Iterator[Node]:
-    """In a folder that every user may enter."""
+    """A folder that every user may enter."""
     with short_folder() as folder:
         made = Node(folder, driver)
         yield made
@@ -93,7 +92,8 @@ def test_the_group_of_the_folder_may_read_what_is_written(node: Node) -> None:
 
 
 def as_the_unit_with_root_squash() -> tuple[str, ...]:
-    """Root with the rights that the unit leaves it, less those that a file server takes away."""
+    """Root with the capabilities that the unit leaves it, minus those that a file server takes
+    away."""
     unit = (ROOT / "etc" / "tiresias-slurm-sampler.service").read_text()
     named = re.search(r"^CapabilityBoundingSet=(.+)$", unit, re.MULTILINE)
     assert named
@@ -163,7 +163,7 @@ def test_a_gpu_shared_by_two_jobs_counts_for_both(node: Node) -> None:
 
 
 def test_a_restarted_job_is_its_latest_run(node: Node) -> None:
-    """The files of earlier ones may be left where the node died under them."""
+    """Files of earlier runs may remain after a crash of the node."""
     for run_id in ("7.0.n1", "7.10.n1", "7.9.n1"):
         node.prolog(run_id)
     node.computes(node.process(SLURM_JOB_ID="7"))
@@ -419,14 +419,14 @@ def test_a_process_that_is_not_there_is_of_no_job(pid: int) -> None:
 
 
 def wanted(node: Node) -> Path:
-    """Have the controller want to know; the file of the node."""
+    """Make the controller request GPU activity; return the node's file."""
     folder = node.collect / FOLDER
     folder.mkdir(mode=0o755)
     return folder / f"{socket.gethostname()}{SUFFIX}"
 
 
 def told(file: Path) -> dict[str, int | None]:
-    """Of each run how many of its GPUs are busy; None if it has been idle for a while."""
+    """Return how many GPUs of each run are busy; None if the run has been idle for a while."""
     found = parse(file.read_bytes()) if file.exists() else {}
     return {
         str(run_id): use.busy if use.idle_since_s is None else None for run_id, use in found.items()

@@ -1,4 +1,4 @@
-"""How GPUs are used: by UUID and PCI address, and absent numbers where anything is absent."""
+"""GPU use by UUID and PCI address; missing numbers if anything is unavailable."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ALL_SEEN = {
 
 
 def seen(*gpus: str, **environment: str) -> list[dict[str, Any]]:
-    """What the command prints in a process of its own, which loads NVML anew."""
+    """Return the command's output in a separate process, which loads NVML anew."""
     ended = subprocess.run(
         [*COMMAND, *gpus], env={**os.environ, **environment}, capture_output=True, check=True
     )

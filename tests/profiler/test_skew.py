@@ -30,7 +30,8 @@ TABLE_6 = {
     "inception3": (397, 21, 7.8),
     "googlenet": (117, 7, 3.9),
 }
-"""Tensors, those of 1 MB and more, the largest in MB; sizes and ratios are the simulator's."""
+"""Number of tensors, number of 1 MB or more, and the largest in MB; sizes and ratios are the
+simulator's."""
 
 
 def wanted(name: str) -> PlacementStyle:

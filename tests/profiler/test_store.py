@@ -1,4 +1,4 @@
-"""The store of profiles."""
+"""The profile store."""
 
 from __future__ import annotations
 
@@ -273,7 +273,7 @@ def test_stored_gpu_use_is_bounded(store: ProfileStore, monkeypatch: pytest.Monk
 
 
 def earlier_store(path: Path) -> None:
-    """A store as version 1 left it, which had no table of GPUs."""
+    """A store as version 1 wrote it, without the table of GPU use."""
     with closing(ProfileStore(path)) as store:
         store.add(node_run(7), 1.0)
     with closing(sqlite3.connect(path)) as database:

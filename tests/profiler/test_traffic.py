@@ -1,4 +1,4 @@
-"""Collected traffic files: what they say, and what is refused."""
+"""Collected traffic files: their content, and what is refused."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ GLOO_ALL_REDUCE = {
     "resnet50": {1048624: 280, 943768: 270, 589872: 240, 262192: 440, 1025072: 80, 524336: 80},
     "vgg16": {1048624: 4560, 943768: 450, 1025072: 160, 589872: 80, 786480: 60, 943752: 50},
 }
-"""The heaviest sizes of five rounds in which two processes reduced each tensor with Gloo."""
+"""The largest sizes of five rounds in which two processes reduced each tensor with Gloo."""
 
 
 @pytest.mark.parametrize("name", GLOO_ALL_REDUCE)
@@ -91,7 +91,7 @@ GLOO_SEND = {
     "resnet50": {9437232: 30, 4194352: 50, 2359344: 60, 1048624: 110, 8388656: 10, 8200240: 10},
     "vgg16": {411041840: 10, 67108912: 10, 9437232: 50, 16400432: 10, 2359344: 20, 4718640: 10},
 }
-"""The same where each tensor was sent to the other process and back."""
+"""The same if each tensor was sent to the other process and back."""
 
 
 @pytest.mark.parametrize(("name", "largest_mb"), [("resnet50", 9.0), ("vgg16", 392.0)])

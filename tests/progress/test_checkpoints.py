@@ -1,4 +1,4 @@
-"""Folders of checkpoints: what a node sees of them, with which rights, and what hangs."""
+"""Checkpoint folders: what a node sees of them, with which rights, and file systems that hang."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def newest_s(folder: Path) -> float | None:
 
 @dataclass
 class Node:
-    """The service of a node on which job 7 runs, with a clock of the test's own."""
+    """The service of a node on which job 7 runs, with a fake clock."""
 
     folder: Path
     now_s: float = 1000.0
@@ -71,7 +71,7 @@ class Node:
         return dict(self.folders.saves(self.running, self.now_s))
 
     def look(self) -> dict[RunId, float]:
-        """Look once more, and return what is known then."""
+        """Scan once more, and return the known saves."""
         self.tick(LOOK_EVERY_S)
         give_up_s = time.monotonic() + PATIENCE_S
         while self.folders._looks:
@@ -215,7 +215,7 @@ def test_what_is_no_folder_tells_nothing_and_holds_nothing_up(node: Node, what: 
 
 @pytest.fixture
 def hangs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A file system whose server does not answer."""
+    """A file system whose server does not respond."""
     monkeypatch.setattr(checkpoints, "look_into", lambda _path, _before: time.sleep(600.0))
     yield
 

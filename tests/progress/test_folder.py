@@ -1,4 +1,4 @@
-"""The shared folder as the controller reads it: live reports, ended runs, silent nodes."""
+"""The shared folder as read by the controller: live reports, ended runs, silent nodes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ class Site:
         self._writes = 0
 
     def tell(self, host: str, **steps: int | Record) -> None:
-        """Write a host's file: steps of 100 by run, such as ``run_7_0``, reached just now."""
+        """Write a host's file: progress out of 100 steps by run, such as ``run_7_0``, reached just
+        now."""
         runs = {}
         for name, step in steps.items():
             _, job, restarts = name.split("_")
@@ -197,7 +198,7 @@ def test_a_node_with_another_clock_says_when_by_ours(site: Site, changes: dict[s
 def test_a_file_system_that_hangs_leaves_what_is_known(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The thread hangs, and a caller has the answer at once."""
+    """The thread hangs, and a caller still gets an answer at once."""
     site.tell("a", run_7_0=10)
     site.look()
     hangs, may_go_on = threading.Event(), threading.Event()

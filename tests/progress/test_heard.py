@@ -1,4 +1,4 @@
-"""What is made of any reports of a run: they are users' programs' to write."""
+"""Any sequence of reports of a run, since users' programs write them."""
 
 from __future__ import annotations
 

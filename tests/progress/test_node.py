@@ -1,4 +1,4 @@
-"""The service on a node: what of users' files reaches the controller."""
+"""The service on a node: which content of users' files reaches the controller."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Node:
         self.service.tick(now_s, time.time())
 
     def told(self) -> dict[str, Record]:
-        """What the controller can read of each run."""
+        """Return what the controller can read about each run."""
         content = (self.collect / FOLDER / "n1.live").read_bytes()
         return {str(run_id): told.record() for run_id, told in parse(content).items()}
 

@@ -1,4 +1,4 @@
-"""What a program prints becomes its progress, and nothing else does."""
+"""Progress from a program's output, and output that is not progress."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ LENGTH_S = 1.0 * EPOCHS * STEPS
 
 
 def bar(description: str, step: int, total: int) -> str:
-    """A bar as tqdm draws it."""
+    """A progress bar like tqdm's."""
     drawn = "█" * (10 * step // total)
     share = f"{100 * step // total:3d}%|{drawn:10}|"
     return f"\r{description}{share} {step}/{total} [00:12<01:30, 9.7it/s]"
 
 
 def epochs_and_steps() -> Iterator[tuple[float, int, int]]:
-    """When each step of each epoch ends, one second each; step 0 is the beginning."""
+    """When each step of each epoch ends, at one step per second; step 0 is the beginning."""
     for epoch in range(EPOCHS):
         for step in range(STEPS + 1):
             yield float(epoch * STEPS + step), epoch, step
@@ -86,7 +86,7 @@ def bars_then_a_line() -> Iterator[Line]:
 
 
 def epochs_from_zero() -> Iterator[Line]:
-    """As in the tutorials of PyTorch, which count up to one less than there are."""
+    """Like the tutorials of PyTorch, which count up to one less than the total."""
     for at_s, epoch, step in epochs_and_steps():
         if step == 0:
             yield at_s, f"Epoch {epoch}/{EPOCHS - 1}\n----------\n"
@@ -119,7 +119,7 @@ def test_epochs_that_count_from_zero_are_not_believed_to_be_further() -> None:
 
 
 def test_a_bar_without_a_name_is_no_longer_believed_once_it_starts_again() -> None:
-    """In the first epoch it looks like a bar of the whole training."""
+    """In the first epoch it looks like a progress bar of the whole training."""
     lines = ((at_s, bar("", step, STEPS)) for at_s, _, step in epochs_and_steps())
     records = believed(lines)
     assert records

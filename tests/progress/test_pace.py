@@ -1,4 +1,4 @@
-"""How long the rest of a job takes, from when it reached which step."""
+"""How long the rest of a job takes, from when it reached each step."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def steady(chance: random.Random) -> Steps:
 
 
 def with_saves(chance: random.Random) -> Steps:
-    """A pause of five steps after every hundredth part of the work."""
+    """A pause of five steps after every hundredth of the work."""
     steps = list(steady(chance))
     for at in range(0, len(steps), len(steps) // 100):
         steps[at] *= 6
@@ -38,7 +38,8 @@ def with_a_slow_first_step(chance: random.Random) -> Steps:
 
 
 def estimated_at(steps: Steps, share: float) -> tuple[Estimate, float]:
-    """The estimate of the rest when this share is done, seen every ten seconds, and the truth."""
+    """The estimate of the rest when this share is done, read every ten seconds, and the true
+    value."""
     ends_s = list(accumulate(steps))
     done = round(share * len(steps))
     now_s = ends_s[done - 1]

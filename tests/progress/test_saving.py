@@ -86,7 +86,7 @@ def test_only_a_save_that_answers_the_signal_ends_the_grace(
 
 @pytest.mark.parametrize("behind_s", [30.0, 600.0])
 def test_a_node_whose_clock_is_behind_only_makes_the_grace_longer(behind_s: float) -> None:
-    """Answered 5 s after the signal, but the answer may seem to come before it."""
+    """It answered 5 s after the signal, but by its clock the answer may seem to come before it."""
     run = Run(0)
     at_s = NOW_S - behind_s
     record = Record(5, 10, at_s, 0, at_s - 60.0, 1.0, listens=True, answered_s=at_s - 5.0)

@@ -1,4 +1,4 @@
-"""The dashboard and the alerts ask for nothing that the controller does not have."""
+"""The dashboard and the alerts query only metrics that the controller has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for every decision on every cluster."""
+"""Invariants of every decision on every cluster."""
 
 from __future__ import annotations
 
@@ -126,7 +126,8 @@ STAKES = (
     WorkAtStake(NOW_S - 100, math.inf, 40.0, NOW_S + 3000),
     WorkAtStake(-math.inf, 900.0, 20.0),
 )
-"""A job that saves when asked to, one that saves soon, one that has just saved, a silent one."""
+"""A job that saves on request, one that saves soon, one that has just saved, and one that does not
+report."""
 
 PROTECTION_OF_LANE = {
     Lane.PREEMPTIBLE: None,
@@ -215,7 +216,7 @@ configs = st.builds(
 
 @st.composite
 def snapshots(draw: st.DrawFn) -> Snapshot:
-    """A random cluster on which some of the jobs already run, wherever they happened to fit."""
+    """A random cluster on which some of the jobs already run, on random nodes."""
     nodes = draw(nodes_lists)
     free = FreeResources(nodes)
     jobs = []
@@ -260,9 +261,9 @@ def _promoted(one: JobView, now_s: float) -> JobView:
 
 
 def _next(snapshot: Snapshot, plan: Plan, later_s: float, served_s: float = 0.0) -> Snapshot:
-    """The cluster once the plan has been carried out; nobody comes or ends.
+    """The cluster once the plan has been carried out, without arrivals and ends.
 
-    Who runs then has attained the service of so many seconds.
+    Jobs that then run have attained this many more seconds of service.
     """
     now_s = snapshot.now_s
     jobs = []
@@ -364,7 +365,7 @@ def test_no_victim_is_protected_or_in_a_tier_as_high_as_its_preemptors(
 def test_no_victim_could_have_stayed(
     snapshot: Snapshot, request: Request, style: PlacementStyle
 ) -> None:
-    """Put any one of the victims back, and the job fits nowhere."""
+    """If any one of the victims is put back, the job no longer fits."""
     free = FreeResources(snapshot.nodes)
     running = [one for one in snapshot.jobs if one.state is JobState.RUNNING]
     for one in running:
@@ -445,7 +446,7 @@ def test_preemption_stops_if_nothing_changes_from_outside(
 def test_no_job_needs_victims_twice_while_jobs_are_only_demoted(
     snapshot: Snapshot, config: Config
 ) -> None:
-    """Each runs long enough to sink to the bottom: nobody is below it any more."""
+    """Each job runs long enough to reach the lowest tier, so that none has a lower one."""
     busy = tuple(changed(one, ranks_last=False, fair=NOT_BOUND) for one in snapshot.jobs)
     snapshot = replace(snapshot, jobs=busy)
     las = replace(config, policy=replace(config.policy, name="2d-las", promote_knob=0.0))

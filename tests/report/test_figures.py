@@ -1,4 +1,4 @@
-"""What a report says of a ledger, by figures that were reckoned by hand."""
+"""A report on a ledger, compared with figures computed by hand."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def party(parties: Sequence[PartyFigures], name: str) -> PartyFigures:
 
 
 def three(path: Path) -> Report:
-    """A long job of alice on 4 GPUs makes room for a short one of bob on 2, and goes on after it.
+    """A long job of alice on 4 GPUs is preempted for a short one of bob on 2, and resumes after it.
 
-    A third job never runs, and a fourth waits still.
+    A third job never runs, and a fourth still waits.
     """
     remember(
         path,
@@ -346,7 +346,7 @@ def _anybodys(number: int, drawing: str, gpus: int, over: bool, chance: random.R
 
 
 def _anyhow(jobs: list[Job], chance: random.Random) -> Sequence[PreemptionRecord]:
-    """Each run but the last ended for some job or other, or for one that nobody knows."""
+    """Each run except the last was preempted for some job, or for one that is unknown."""
     return [
         preempted(
             record.key,

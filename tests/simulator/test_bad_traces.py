@@ -1,4 +1,4 @@
-"""Traces that are not right: one line that names the file and the line, and never anything else."""
+"""Invalid traces: the only output is one line that names the file and the line."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ NEARLY_TRACES = st.builds(
 
 @st.composite
 def right_widths(draw: st.DrawFn) -> bytes:
-    """A header, and rows of any words that have as many columns."""
+    """A header, and rows of arbitrary words with as many columns."""
     header = draw(HEADERS)
     separator = "|" if "|" in header else ","
     width = 18 if header.startswith(";") else header.count(separator) + 1

@@ -1,4 +1,4 @@
-"""The baselines: the authors' own numbers to the last digit, and small cases that are drawn."""
+"""The baselines: the authors' own numbers to the last digit, and small drawn cases."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_the_95th_percentile_is_the_value_that_the_authors_take(name: str) -> No
 
 
 def told_plainly(jobs: Sequence[TraceJob], gpus: int, cost: Cost) -> dict[str, float]:
-    """When each job ends if the whole list is sorted at every event, by the letter of the rule."""
+    """When each job ends if the whole list is sorted at every event, exactly by the rule."""
     left_s = {job.job_id: job.duration_s for job in jobs}
     coming, listed, ends_s = list(jobs), list[TraceJob](), dict[str, float]()
     running: list[TraceJob] = []
@@ -267,7 +267,7 @@ def test_a_pool_of_gpus_is_sliced_as_the_nodes_that_it_stands_for() -> None:
 # --------------------------------------------------------------------------- slurm
 
 H = 3600.0
-"""An hour."""
+"""One hour in seconds."""
 
 
 def backfilled(
@@ -276,7 +276,8 @@ def backfilled(
     parameters: SlurmParameters = DEFAULTS,
     default_limit_s: float = DEFAULT_LIMIT_S,
 ) -> list[float]:
-    """When jobs start that are (submitted, GPUs, duration, time limit), all in hours."""
+    """Return the start times of jobs given as (submitted, GPUs, duration, time limit), all in
+    hours."""
     sim_cluster = parse_cluster(cluster, "consolidate")
     jobs = tuple(
         TraceJob(str(i), at * H, gpus, long * H, limit_s=limit and limit * H)
@@ -442,7 +443,7 @@ any_jobs = st.lists(
 
 
 class Watched:
-    """A scheduler of which it is checked that no node is ever given more than it has."""
+    """A scheduler wrapper that checks that no node is overallocated."""
 
     def __init__(self, watched: Scheduler, nodes: Sequence[Node], sim_cluster: SimCluster) -> None:
         self._watched = watched
@@ -521,7 +522,7 @@ def test_every_job_ends_and_no_node_is_overfull(
 
 
 class Idle:
-    """Starts nobody."""
+    """A scheduler that starts no job."""
 
     def waits(self, job: SimJob, now_s: float) -> None: ...
     def runs(self, job: SimJob, now_s: float) -> None: ...

@@ -1,4 +1,4 @@
-"""The lower bound: below every schedule, and not far below where the best schedule is known."""
+"""The lower bound: below every schedule, and close to the best schedule if that is known."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ def test_no_policy_is_below_the_bound(policy: str, jobs: tuple[TraceJob, ...]) -
 
 
 def best_jct_s(jobs: Sequence[TraceJob], gpus: int) -> float:
-    """The least average of all schedules that decide anew every second, by trying them all."""
+    """Return the least average of all schedules that decide every second, by trying them all."""
     last_submission_s = max(job.submitted_s for job in jobs)
 
     @cache
     def remaining_s(now_s: float, left_s: tuple[float, ...]) -> float:
-        """Seconds still to be spent in the system, all jobs together."""
+        """Remaining seconds in the system, summed over the jobs."""
         if not any(left_s):
             return 0.0
         here = [

@@ -1,4 +1,4 @@
-"""The engine: starts, preemptions, thresholds and ends, each at its time."""
+"""The engine: starts, preemptions, thresholds and ends, each at the right time."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_every_job_ends_whatever_the_policy() -> None:
 
 @pytest.mark.parametrize("interval_s", [0.1, 0.3, 0.6, 0.7, 15, 60])
 def test_decisions_at_an_interval_of_any_length_come_to_an_end(interval_s: float) -> None:
-    """In binary fractions the third tick of 0.6 s lies a hair before 1.8."""
+    """In binary fractions the third tick of 0.6 s is slightly less than 1.8."""
     jobs = _jobs(*((number * 3 / 10, 1, number / 5 + 0.1) for number in range(40)))
     for one in simulate(jobs, "tiresias-l", "1x4", timing=Timing(interval_s=interval_s)):
         assert one.first_start_s >= one.job.submitted_s

@@ -1,4 +1,4 @@
-"""What placement and preemption cost, against the paper's tables."""
+"""The costs of placement and preemption, compared with the paper's tables."""
 
 from __future__ import annotations
 

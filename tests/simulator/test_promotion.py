@@ -20,13 +20,14 @@ SIM_CLUSTER = parse_cluster("16x8", "pooled")
 
 @cache
 def preemptions(workload: Workload, config: Config) -> int:
-    """On 128 GPUs, each preemption costing the 62 s of the paper's testbed."""
+    """On 128 GPUs; each preemption costs the 62 s of the paper's testbed."""
     setup = run.Setup(SIM_CLUSTER, config, Costs(SIM_CLUSTER, speeds=False, flat_s=62.0), Timing())
     return sum(outcome.preemptions for outcome in run.simulate(workload, "tiresias-l", setup))
 
 
 def with_knob(knob: float, **policy: object) -> Config:
-    """As deployed, but for the bound on victims in a cycle, of which a simulation has none."""
+    """The default settings, except for the limit of victims per cycle, which a simulation does not
+    have."""
     return parse(
         {
             "policy": {"promote_knob": knob, **policy},

@@ -1,4 +1,4 @@
-"""The public traces, where they are at hand: in TIRESIAS_TRACES or beside the checkout."""
+"""The public traces, if they are available: in TIRESIAS_TRACES or beside the checkout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The figures of a comparison, and the curves, files and pages that are made of them."""
+"""The figures of a comparison, and the curves, files and pages made from them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from slurm_tiresias.simulator.workload import Dropped, TraceJob, Workload
 def outcome(
     *runs: tuple[float, float], gpus: int = 1, submitted_s: float = 0.0, lost_s: float = 0.0
 ) -> Outcome:
-    """A job that ran then, and did nothing for ``lost_s`` of it."""
+    """A job that ran in this period, and made no progress for ``lost_s`` of it."""
     ran_s = sum(end_s - start_s for start_s, end_s in runs)
     job = TraceJob(f"{submitted_s:g}-{gpus}", submitted_s, gpus, ran_s - lost_s)
     return Outcome(
@@ -200,7 +200,7 @@ some_runs = st.lists(st.tuples(times, times), min_size=1, max_size=4).map(
 
 
 def _apart(pairs: list[list[int]]) -> list[tuple[int, int]]:
-    """The stretches, each moved behind the one before."""
+    """Return the intervals, each shifted to follow the one before."""
     moved, end = [], 0
     for start, stop in pairs:
         begin = max(start, end)
@@ -321,7 +321,7 @@ HOSTILE = "<script>alert('x')</script>\u202e&.csv"
 
 
 class _Elements(HTMLParser):
-    """Every start tag of a page with its attributes, and all that is called by an id."""
+    """Collects every start tag of a page with its attributes, and all references to ids."""
 
     def __init__(self, content: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Simulated jobs that report, and time limits that simulated users set."""
+"""Simulated jobs that report, and time limits set by simulated users."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulated cluster: the files that describe it, what jobs may use of it, and at what cost."""
+"""The simulated cluster: its files, what jobs may use of it, and the costs."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def test_a_job_is_spread_on_more_nodes_than_it_needs_of_its_type(
 
 
 class Watched:
-    """Costs that are none, and where every job started."""
+    """A cost model without costs that records where every job started."""
 
     def __init__(self) -> None:
         self.starts: dict[str, list[Allocation]] = {}
@@ -313,7 +313,7 @@ def test_a_file_of_nodes_that_are_all_alike_is_the_same_as_their_numbers(
 
 def test_random_placement_hardly_ever_consolidates_wide_jobs() -> None:
     def share_spread(placement: str) -> float:
-        """Of the time that jobs of several GPUs run."""
+        """The share of the run time of jobs with several GPUs."""
         sim_cluster = parse_cluster("15x4", placement)
         setup = run.Setup(
             sim_cluster, UNGUARDED, Costs(sim_cluster, speeds=True, flat_s=0.0), Timing()

@@ -1,4 +1,4 @@
-"""Sweeps: every setting gets its result, whatever becomes of the others."""
+"""Sweeps: every setting gets its result, even if others fail."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_job_that_can_never_start_fails_the_cell() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Deadly(Costs):
-    """The first preemption takes the process with it, as a lack of memory would."""
+    """The first preemption kills the process, as a lack of memory would."""
 
     def restart_s(self, job: TraceJob) -> float:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -116,7 +116,7 @@ def test_settings_are_compared_with_the_first_of_their_policy() -> None:
 
 @pytest.fixture
 def long_sweep() -> Iterator[subprocess.Popen[str]]:
-    """A sweep of many seconds in a session of its own."""
+    """A sweep of many seconds in its own session."""
     arguments = ["--workload", "philly-like:30000", "--cluster", "64x4", "--sweep", "thresholds"]
     process = subprocess.Popen(
         [sys.executable, "-m", "slurm_tiresias.cli", "tune", *arguments, "--workers", "2"],
@@ -165,7 +165,7 @@ def test_workers_do_not_outlive_a_killed_parent(long_sweep: subprocess.Popen[str
 
 
 def _session(leader: int) -> list[int]:
-    """The processes of a session that have not ended."""
+    """Return the processes of a session that have not ended."""
     found = []
     for folder in Path("/proc").iterdir():
         if not folder.name.isdecimal():
@@ -181,7 +181,7 @@ def _session(leader: int) -> list[int]:
 
 
 def _spawned(leader: int) -> int:
-    """How many workers a sweep has started."""
+    """Return how many workers a sweep has started."""
     return sum("spawn_main" in _command(member) for member in _session(leader))
 
 

@@ -1,4 +1,4 @@
-"""The loaders: a few lines of each format, and the jobs that they are."""
+"""The loaders: a few lines of each format, and the resulting jobs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from slurm_tiresias.simulator.workload import TraceJob, Workload
 
 
 def load(folder: Path, text: str, processors_per_gpu: int = 1) -> Workload:
-    """The text as a trace whose format has to be found out."""
+    """Load the text as a trace whose format must be detected."""
     path = folder / "trace"
     path.write_text(text)
     return load_trace(path, processors_per_gpu=processors_per_gpu)

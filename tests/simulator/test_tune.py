@@ -1,4 +1,4 @@
-"""Advice on thresholds: better must be shown, and simple wins where nothing is."""
+"""Advice on thresholds: improvements must be significant, and the simple setting wins otherwise."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def as_the_default(jobs: int = JOBS) -> list[float]:
 
 
 def times(factors: Sequence[float]) -> list[float]:
-    """The default's completion times, each part of the history times its own factor."""
+    """The default's completion times, with a separate factor for each part of the history."""
     jct_s = as_the_default()
     size = len(jct_s) // len(factors)
     return [value * factors[n // size] for n, value in enumerate(jct_s)]

@@ -1,4 +1,4 @@
-"""The workloads that the project generates: what is exact, what is drawn, and that it stays."""
+"""The generated workloads: what is exact, what is drawn, and that they never change."""
 
 from __future__ import annotations
 

@@ -21,10 +21,10 @@ ANOTHER_USER = 65534
 WHOLE_NODE = ("--gres=gpu:4", "--mem=100")
 ONE_GPU = ("--gpus=1", "--mem=100")
 LEAVES_AT_ONCE = "exec sleep 600"
-"""Nothing is in the way of its SIGTERM."""
+"""A job that does not ignore SIGTERM."""
 
 SALLOC = ("salloc", *ONE_GPU, "--kill-command")
-"""What is started in it ends with its job; a shell at a terminal would stay."""
+"""A command that ends with its job; a shell at a terminal would stay."""
 
 WITHIN_S = 10.0
 
@@ -63,7 +63,7 @@ Start = Callable[..., RealController]
 
 @pytest.fixture
 def start(cluster: RealCluster, nudge_file: Path) -> Iterator[Start]:
-    """Start controllers with settings; whatever still runs at the end is killed."""
+    """Start controllers with settings; those that still run at the end are killed."""
     started: list[RealController] = []
     with short_folder() as folder:
 
@@ -83,14 +83,14 @@ def start(cluster: RealCluster, nudge_file: Path) -> Iterator[Start]:
 
 
 class Prompts:
-    """Shells with an salloc or srun each."""
+    """Terminals with one salloc or srun each."""
 
     def __init__(self, cluster: RealCluster) -> None:
         self._cluster = cluster
         self._opened: list[subprocess.Popen[str]] = []
 
     def open(self, *command: str, user: int | None = None) -> str:
-        """Start one, without waiting for its job to start; return the job's id."""
+        """Start a command without waiting for its job to start; return the job's id."""
         before = self._jobs()
         rights = (f"--reuid={user}", f"--regid={user}", "--clear-groups")
         as_user = ("setpriv", *rights) if user is not None else ()
@@ -140,7 +140,7 @@ def prompts(cluster: RealCluster) -> Iterator[Prompts]:
 
 
 def fill(cluster: RealCluster, controller: RealController) -> list[str]:
-    """Jobs of one GPU each that hold all of them, all in the lower tier."""
+    """Single-GPU jobs in the lower tier that hold all GPUs."""
     wall = [cluster.sbatch(*ONE_GPU, script=LEAVES_AT_ONCE) for _ in range(16)]
     for job in wall:
         controller.wait_for_tier(job, 1)

@@ -1,4 +1,4 @@
-"""Estimates by history on a real cluster: who has run long under a name is expected to again."""
+"""Estimates by history on a real cluster: long runs under a name make later ones rank as long."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ALL_GPUS = ("-N4", "--gres=gpu:4", "--mem=100")
 TWO_GPUS = ("--gres=gpu:2", "--mem=100")
 THRESHOLD_GPU_S = 40
 LONG = "sleep 4"
-"""On 16 GPUs more than the threshold, on 2 far less."""
+"""Service above the threshold on 16 GPUs, and far below it on 2."""
 
 
 @pytest.fixture

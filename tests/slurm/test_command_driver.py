@@ -1,7 +1,7 @@
-"""The drivers on a real cluster: every write is verified by reading it back.
+"""The drivers on a real cluster: every write is checked by reading it back.
 
-What takes a ``driver`` holds of each of them that there is for this Slurm; the rest is of Slurm's
-commands alone.
+Tests with a ``driver`` run with each driver for this Slurm; the others test the command driver
+only.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ def test_nothing_to_write_starts_no_process(clean_cluster: RealCluster) -> None:
 def test_without_accounting_there_are_no_runs_and_without_slurmdbd_an_error(
     clean_cluster: RealCluster,
 ) -> None:
-    """sacct reads for itself, in slurm.conf, whether and where there is accounting."""
+    """sacct itself reads in slurm.conf whether there is accounting, and where."""
     config = Path(clean_cluster.env["SLURM_CONF"]).read_text().splitlines()
     kept = [line for line in config if not line.startswith("AccountingStorage")]
     lost = ["AccountingStorageType=accounting_storage/slurmdbd", "AccountingStoragePort=19"]
@@ -232,7 +232,7 @@ def test_a_signal_reaches_the_jobs_script(driver: CommandSlurm, clean_cluster: R
 
 @pytest.fixture
 def as_nobody(tmp_path_factory: pytest.TempPathFactory, cluster: RealCluster) -> Iterator[str]:
-    """A scontrol that runs as a user without rights."""
+    """Run scontrol as a user without rights."""
     if os.getuid() != 0:
         pytest.skip("only root can become nobody")
     path = cluster.folder / "scontrol-as-nobody"
@@ -330,7 +330,7 @@ def alive(driver: CommandSlurm) -> set[str]:
 def test_squeue_says_its_release_once_and_again_when_it_was_replaced(
     clean_cluster: RealCluster, tmp_path: Path
 ) -> None:
-    """An upgrade under a running controller: the columns are those of the new squeue."""
+    """Slurm is upgraded under a running controller: the columns are those of the new squeue."""
     log, path = tmp_path / "log", tmp_path / "squeue"
     log.touch()
 

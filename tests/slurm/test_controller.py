@@ -1,4 +1,4 @@
-"""How the controller behaves on a real cluster of four nodes with four GPUs each."""
+"""The controller on a real cluster of four nodes with four GPUs each."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Start = Callable[..., RealController]
 
 @pytest.fixture
 def start(clean_cluster: RealCluster, tmp_path: Path) -> Iterator[Start]:
-    """Start controllers with settings; whatever still runs at the end is killed."""
+    """Start controllers with settings; those that still run at the end are killed."""
     started: list[RealController] = []
 
     def start_one(
@@ -52,7 +52,7 @@ def start(clean_cluster: RealCluster, tmp_path: Path) -> Iterator[Start]:
 
 
 def fill(cluster: RealCluster, controller: RealController, *options: str) -> list[str]:
-    """Four jobs that hold all the GPUs, all in the lower tier."""
+    """Four jobs in the lower tier that hold all GPUs."""
     wall = [cluster.sbatch(*WHOLE_NODE, *options) for _ in range(4)]
     for job in wall:
         controller.wait_for_tier(job, 1)
@@ -74,7 +74,7 @@ def priority(cluster: RealCluster, job: str) -> int:
 
 
 def all_fields(cluster: RealCluster) -> str:
-    """Everything that scontrol shows of every job, but for what passes with time."""
+    """Everything that scontrol shows about every job, except values that change with time."""
     shown = cluster.run("scontrol", "-d", "show", "job")
     passing = r"(RunTime|LastSchedEval|(Accrue|Start|End)Time|Deadline|SchedNodeList|Scheduler)=\S*"
     return re.sub(passing, "", re.sub(r"Reason=\S+", "", shown))
@@ -83,7 +83,8 @@ def all_fields(cluster: RealCluster) -> str:
 def test_a_short_job_behind_a_wall_of_long_ones_runs_within_ten_cycles(
     clean_cluster: RealCluster, start: Start
 ) -> None:
-    """Mostly within six; while Slurm takes its time the controller runs some more, sooner."""
+    """Usually within six cycles; while Slurm is slow, the controller runs more cycles at shorter
+    intervals."""
     controller = start()
     wall = fill(clean_cluster, controller)
     short = clean_cluster.sbatch(*ONE_GPU, script=SHORT)
@@ -577,8 +578,9 @@ def test_a_victim_gets_its_signal_and_its_grace_before_it_is_requeued(
 def test_a_job_placed_on_a_victims_leftover_gpus_does_not_block_the_preemptor(
     clean_cluster: RealCluster, start: Start
 ) -> None:
-    """Slurm tries the one that was submitted first, finds its node taken, and passes the node over
-    for all that come after: also for the preemptor, which it then does not say to lack room."""
+    """Slurm tries the job that was submitted first, finds its node taken, and skips the node for
+    all later jobs. The preemptor is one of them, but Slurm does not report that it lacks
+    resources."""
     controller = start()
     two_gpus = ("-n2", "--gpus=2", "--mem-per-cpu=10")
     modest = clean_cluster.sbatch(*two_gpus, "-w", "n1")
@@ -681,7 +683,8 @@ from slurm_tiresias.controller import run
 os.setgroups([]), os.setgid(65534), os.setuid(65534)
 sys.exit(main())
 """
-"""The interpreter of a virtual environment may be out of that user's reach: give up rights late."""
+"""The user may be unable to reach the interpreter of a virtual environment: drop privileges
+late."""
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")

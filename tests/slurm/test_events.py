@@ -1,4 +1,4 @@
-"""One user's events do not erase those of others, on a real cluster."""
+"""One user's events do not displace those of others, on a real cluster."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def folder() -> Iterator[Path]:
 def test_an_array_whose_owner_lowers_its_priority_leaves_other_users_their_events(
     clean_cluster: RealCluster, folder: Path
 ) -> None:
-    """Its tasks are neither held nor anything else: an owner may lower a priority."""
+    """The tasks are not held: an owner may lower a priority."""
     cluster = clean_cluster
     controller = RealController(cluster, folder).start()
     ours = cluster.sbatch(*WHOLE_NODE)
@@ -72,6 +72,6 @@ def has_priority(cluster: RealCluster, key: str, wanted: int) -> bool:
 
 
 def pinned_priority(cluster: RealCluster, key: str) -> int:
-    """What the controller has written for a task that waits."""
+    """Return what the controller has written for a waiting task."""
     cluster.wait_until(lambda: priority(cluster, key) > 10**9, "its priority is pinned")
     return priority(cluster, key)

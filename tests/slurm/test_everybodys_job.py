@@ -1,4 +1,4 @@
-"""Every kind of job is scheduled rightly or left alone, and ``explain`` says which.
+"""Every kind of job is either scheduled correctly or left alone, and ``explain`` says which.
 
 The cluster has four nodes of four GPUs, one licence, partitions that overlap, and private jobs.
 """
@@ -28,7 +28,7 @@ HOUR = "-t60"
 Start = Callable[..., RealController]
 
 NOBODY_ID = 65534
-"""A number: Slurm 26.05 knows nobody of the name "nobody"."""
+"""A number, because Slurm 26.05 does not find the user by name."""
 NOBODY = ("setpriv", f"--reuid={NOBODY_ID}", f"--regid={NOBODY_ID}", "--clear-groups")
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 
@@ -40,7 +40,8 @@ from slurm_tiresias.cli.main import main
 os.setgroups([]), os.setgid(65534), os.setuid(65534)
 sys.exit(main())
 """
-"""The interpreter of a virtual environment may be out of that user's reach: give up rights late."""
+"""The user may be unable to reach the interpreter of a virtual environment: drop privileges
+late."""
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +65,7 @@ def cluster(private_cluster: RealCluster) -> RealCluster:
 
 @pytest.fixture
 def start(cluster: RealCluster) -> Iterator[Start]:
-    """Start a controller with settings, in a folder that others may look into."""
+    """Start a controller with settings, in a folder that other users may read."""
     started: list[RealController] = []
     with short_folder() as folder:
 
@@ -82,7 +83,7 @@ def start(cluster: RealCluster) -> Iterator[Start]:
 
 
 def wall_on(cluster: RealCluster, controller: RealController, *options: str) -> dict[str, str]:
-    """A job on every node that holds all its GPUs, in the lower tier; by node."""
+    """A job in the lower tier on every node that holds all its GPUs, by node."""
     nodes = ("n1", "n2", "n3", "n4")
     wall = {node: cluster.sbatch(*WHOLE_NODE, "-w", node, *options) for node in nodes}
     for job in wall.values():
@@ -91,7 +92,7 @@ def wall_on(cluster: RealCluster, controller: RealController, *options: str) -> 
 
 
 def requeued(cluster: RealCluster, wall: dict[str, str]) -> set[str]:
-    """The nodes whose jobs had to leave."""
+    """The nodes whose jobs were preempted."""
     return {node for node, job in wall.items() if cluster.squeue_field(job, "RestartCnt") != "0"}
 
 
@@ -106,7 +107,7 @@ def _is_told(controller: RealController, job: str, why: str) -> bool:
 
 
 def record(cluster: RealCluster, job: str) -> list[str]:
-    """All of a job that a controller could write."""
+    """All fields of a job that a controller could write."""
     shown = cluster.run("scontrol", "show", "job", job)
     written = r"(?:Priority|Nice|Restarts|Requeue|ReqNodeList|Features|TRES|TimeLimit)=\S*"
     return re.findall(written, shown)
@@ -345,7 +346,7 @@ def test_with_private_data_all_jobs_are_scheduled_and_users_see_only_own_ones(
 
 
 def as_nobody(controller: RealController, *arguments: str) -> str:
-    """All that another user is told."""
+    """Return everything that another user can see."""
     config = ("--config", str(controller.config_file))
     ended = subprocess.run(
         [sys.executable, "-c", AS_NOBODY, *config, *arguments],

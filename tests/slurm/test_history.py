@@ -1,4 +1,4 @@
-"""The history of a real cluster as a workload: each job once, as long as it ran."""
+"""The history of a real cluster as a workload: each job once, with its total running time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def history(cluster: RealCluster, since: str) -> Workload:
 
 
 def now() -> str:
-    """A time at which no job of the tests before was alive, in UTC."""
+    """A time at which no job of earlier tests was alive, in UTC."""
     time.sleep(1.1)
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime())
 
@@ -34,7 +34,7 @@ def by_id(workload: Workload) -> dict[str, TraceJob]:
 
 
 def ended(cluster: RealCluster, since: str, *keys: str) -> Workload:
-    """The history once the accounting knows the end of these jobs."""
+    """Return the history once accounting has the end of these jobs."""
 
     def known() -> Workload | None:
         try:
@@ -50,7 +50,8 @@ def ended(cluster: RealCluster, since: str, *keys: str) -> Workload:
 
 @dataclass(frozen=True)
 class Row:
-    """One run by sacct; ``elapsed_s`` is what it ran, ``suspended_s`` when it did not, within."""
+    """One run in sacct's format; ``elapsed_s`` is its running time, ``suspended_s`` the suspended
+    time in between."""
 
     elapsed_s: int
     suspended_s: int
@@ -59,7 +60,7 @@ class Row:
 
 
 def rows(cluster: RealCluster, key: str) -> list[Row]:
-    """All runs of a job, first one first."""
+    """All runs of a job, earliest first."""
     asked = ("sacct", "-DXnPj", key, "-o", "ElapsedRaw,Suspended,Start,End")
     answer = cluster.run("env", "SLURM_TIME_FORMAT=%s", *asked)
     return [_row(*line.split("|")) for line in answer.splitlines()]
@@ -164,7 +165,7 @@ def test_a_start_time_after_which_nothing_happened_is_refused(clean_cluster: Rea
 
 
 def test_without_accounting_and_without_slurmdbd_it_says_so(clean_cluster: RealCluster) -> None:
-    """sacct reads for itself, in slurm.conf, whether and where there is accounting."""
+    """sacct itself reads in slurm.conf whether there is accounting, and where."""
     config = Path(clean_cluster.env["SLURM_CONF"]).read_text().splitlines()
     kept = [line for line in config if not line.startswith("AccountingStorage")]
     lost = ["AccountingStorageType=accounting_storage/slurmdbd", "AccountingStoragePort=19"]
@@ -185,7 +186,7 @@ def test_without_sacct_it_says_so() -> None:
 
 
 def test_an_answer_of_any_length_is_taken(tmp_path: Path) -> None:
-    """More than a pipe holds, and complaints that are none."""
+    """More output than fits into a pipe, and harmless messages."""
     rows = 20_000
     sacct = tmp_path / "sacct"
     sacct.write_text(
@@ -201,7 +202,7 @@ def test_an_answer_of_any_length_is_taken(tmp_path: Path) -> None:
 
 
 def test_a_history_longer_than_the_site_allows_is_refused(tmp_path: Path) -> None:
-    """sacct then prints its header, and may end as if all were well."""
+    """sacct then prints its header, and may exit with success."""
     sacct = tmp_path / "sacct"
     sacct.write_text(
         "#!/bin/sh\necho 'JobID|Submit|State|ElapsedRaw|AllocTRES'\n"

@@ -1,5 +1,5 @@
-"""The in-memory Slurm where a real cluster cannot be controlled: faults, restarts, the clock, and
-its invariants under random operations."""
+"""The in-memory Slurm in cases that a real cluster cannot be made to show: faults, restarts, the
+clock, and its invariants under random operations."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def test_a_row_may_be_unreadable_for_a_while(slurm: InMemorySlurm) -> None:
 
 
 class Lost(Unbounded):
-    """The lease of a controller that another one has followed."""
+    """The lease of a controller that was superseded."""
 
     def check(self) -> float:
         raise LeaseLostError("another controller acts", "see which")
@@ -283,7 +283,8 @@ def test_many_small_steps_come_to_the_same_as_a_large_one() -> None:
 def test_due_events_occur_at_any_fraction_of_a_second(
     slurm: InMemorySlurm,
 ) -> None:
-    """Sums of tenths of seconds are no tenths: time must not stand still before such a moment."""
+    """Sums of tenths of seconds are inexact: time must not stand still just before such a
+    moment."""
     key = slurm.submit(gpus(4))
     for tenths in range(200):
         slurm.advance(2 + tenths / 10)
@@ -436,7 +437,7 @@ def check(slurm: InMemorySlurm, before: Observation, after: Observation, *, forg
 def test_an_undisturbed_cluster_runs_all_eligible_jobs(
     steps: Sequence[tuple[str, int, bool]],
 ) -> None:
-    """In the end nothing waits but what is held, and nothing is left on the nodes."""
+    """At the end only held jobs wait, and no node has a job."""
     slurm = InMemorySlurm()
     for what, number, flag in steps:
         act(slurm, what, number, flag)

@@ -1,4 +1,4 @@
-"""The limits that jobs share, from Slurm's answers. Those of test_shared_limits.py, from 22.05."""
+"""The limits that jobs share, from Slurm's output: that of test_shared_limits.py, on 22.05."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PartitionName=other AllowGroups=ALL Default=NO QoS=N/A DefaultTime=NONE Nodes=n[
 
 
 def asks(**changes: object) -> JobSpec:
-    """A job of ann's that asks for two nodes with two GPUs and three CPUs each."""
+    """A job of ann that requests two nodes with two GPUs and three CPUs each."""
     request = Request(Amount({"": 2}, 3), chunks=2, min_nodes=2)
     asked = {"request": request, "user": "ann", "account": "lab", "qos": "short"} | changes
     return changed(pending("8"), **asked).spec

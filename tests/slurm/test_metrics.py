@@ -1,4 +1,4 @@
-"""The metrics of a real controller, as it works, fails and stands by."""
+"""The metrics of a real controller that works, fails and stands by."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Start = Callable[..., tuple[RealController, int]]
 
 @pytest.fixture
 def start(clean_cluster: RealCluster, tmp_path: Path) -> Iterator[Start]:
-    """Start controllers that show their metrics; whatever still runs at the end is killed."""
+    """Start controllers that show their metrics; those that still run at the end are killed."""
     started: list[RealController] = []
 
     def start_one(

@@ -1,4 +1,4 @@
-"""What of Slurm's answers cannot be read is left alone, and a cycle decides about all the rest."""
+"""Unreadable parts of Slurm's output are left alone, and a cycle decides about all the rest."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_cycle_goes_on_though_a_record_of_each_node_cannot_be_read(
 
 
 class Worker:
-    """Answers what pyslurm's process would: these jobs, and no machines."""
+    """Answers like pyslurm's process: these jobs, and no nodes."""
 
     version = "25.11.2"
 
@@ -70,11 +70,11 @@ class Worker:
         return {"gone": [], "jobs": [list(job) for job in self._jobs], "machines": machines}
 
     def end(self) -> None:
-        """Nothing to end."""
+        """There is nothing to end."""
 
 
 def as_pyslurm_sees(key: str, **odd: object) -> SeenJob:
-    """A recorded job, by pyslurm's names; some of its fields are odd."""
+    """A recorded job with pyslurm's names, some of whose fields are unusual."""
     row = next(row for row in user_text.honest().rows if row.key == key)
     nothing = dict.fromkeys(SeenJob._fields)
     return SeenJob(

@@ -1,4 +1,4 @@
-"""What is known of models reaches the controller's decisions, on a real cluster."""
+"""Profiles of models affect the controller's decisions, on a real cluster."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def controller(
 
 
 def placement(controller: RealController, job: str) -> str:
-    """What ``explain`` says of it, once the controller has seen the job."""
+    """Return the output of ``explain`` once the controller has seen the job."""
     controller.wait_until(lambda: controller.job(job), f"{job} is seen")
     lines = controller.cli("explain", job).stdout.splitlines()
     return next(line.strip() for line in lines if "Placement: " in line)
@@ -62,7 +62,7 @@ def test_explain_says_by_which_model_and_number_a_job_is_placed(
 def test_a_second_run_is_placed_by_what_the_first_was_seen_to_send(
     clean_cluster: RealCluster, controller: RealController, collect_dir: Path
 ) -> None:
-    """The files are put where the plugin on the nodes leaves them; it has tests of its own."""
+    """The files are put where the plugin on the nodes would; the plugin has separate tests."""
     for name, model in (("skewed", "vgg16"), ("even", "resnet50")):
         first = clean_cluster.sbatch(*ANYWHERE, "-J", name, script="true")
         clean_cluster.wait_for_state(first, "COMPLETED")

@@ -1,4 +1,4 @@
-"""Jobs that report through their comment, on a real Slurm: the library's side of it."""
+"""Jobs that report through their comment, on a real Slurm: the part of the job library."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def folder() -> Iterator[Path]:
 def submitted(
     cluster: RealCluster, readable: Path, folder: Path, program: str, *options: str
 ) -> str:
-    """A job of the user's that runs a program, with a comment of the user's own; its id."""
+    """Submit a job of the user that runs a program, with the user's own comment; return its id."""
     script = f"exec {PYTHON} - {folder} << 'END'\n{program}\nEND"
     environment = f"ALL,PYTHONPATH={readable},TMPDIR={folder},TIRESIAS_PROGRESS=comment"
     return cluster.run(

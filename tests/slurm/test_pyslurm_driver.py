@@ -1,4 +1,4 @@
-"""pyslurm as a driver: where it is there, both drivers tell the same; where not, why not."""
+"""pyslurm as a driver: if available, both drivers show the same; if not, the reason is given."""
 
 from __future__ import annotations
 
@@ -43,14 +43,15 @@ RAISES = "raise ImportError('libslurmfull.so: cannot open shared object file')"
 FIELDS = {field.name for shape in (JobSpec, JobStatus) for field in dataclasses.fields(shape)}
 FIELDS -= {"spec"}
 FIELDS_OF_THE_PAST = FIELDS - {"request", "array_limit"}
-"""What a job asked for that has ended is known or not, as it happens; nobody looks at it."""
+"""Whether the request of an ended job is known varies; nothing uses it."""
 
 NotThere = Callable[[str], Commands]
 
 
 @pytest.fixture
 def with_pyslurm(cluster: RealCluster, tmp_path: Path) -> NotThere:
-    """Commands of the cluster, and on the path a package pyslurm 25.11.2 with this beginning."""
+    """Commands of the cluster, and on the path a package pyslurm 25.11.2 that begins with this
+    code."""
 
     def made(beginning: str) -> Commands:
         package = tmp_path / "pyslurm"
@@ -167,7 +168,7 @@ def by_commands(clean_cluster: RealCluster) -> CommandSlurm:
 
 
 def seen_alike(by_commands: CommandSlurm, by_pyslurm: PyslurmSlurm) -> Observation:
-    """What both drivers show, once they show the same; else it says in what they differ."""
+    """Return what both drivers show once they agree; otherwise fail with their differences."""
     give_up_s = time.monotonic() + 20.0
     while differences := _differences(by_commands.observe(), by_pyslurm.observe()):
         # A second may have begun, or a job started, between the one and the other.

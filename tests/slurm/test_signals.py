@@ -1,4 +1,4 @@
-"""Which jobs scancel says that it could not signal."""
+"""Which jobs scancel reports as not signalled."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DENIED = "Access/permission denied"
 
 
 def answering(folder: Path, complaints: str, status: int) -> CommandSlurm:
-    """A driver whose scancel says this, and writes down what it was asked."""
+    """A driver with a scancel that prints this, and logs its arguments."""
     (folder / "complaints").write_text(complaints)
     command = folder / "command"
     command.write_text(

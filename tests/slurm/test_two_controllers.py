@@ -1,4 +1,5 @@
-"""Two controllers on one state directory: never two that act, and never none for long."""
+"""Two controllers on one state directory: at most one acts at any time, and one always does
+soon."""
 
 from __future__ import annotations
 

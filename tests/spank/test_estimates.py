@@ -1,5 +1,5 @@
-"""Jobs that say how far they are on a real cluster: who gives way to whom, and who is not
-believed."""
+"""Jobs that report remaining work on a real cluster: which preempts which, and which reports do not
+count."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.spank.plugin import PluginCluster
 pytestmark = pytest.mark.slurm
 
 GPUS = 8
-"""All of the two nodes that the plugin's cluster has."""
+"""All GPUs of the two nodes of the plugin's cluster."""
 
 STEP_S = 0.05
 THRESHOLD_GPU_S = 160
@@ -42,7 +42,7 @@ class Site:
     controller: RealController
 
     def train(self, total: int, *arguments: str) -> str:
-        """Submit a job on all GPUs that makes twenty steps a second and reports them."""
+        """Submit a job on all GPUs that does twenty steps per second and reports them."""
         script = f"cd {self.plugin.work}; env PYTHONPATH={self.plugin.work}/lib "
         script += f"/usr/bin/python3 train.py {total} {' '.join(arguments)}"
         return self.plugin.submit(script, f"--gpus={GPUS}")

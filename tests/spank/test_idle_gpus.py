@@ -1,4 +1,4 @@
-"""Jobs that do nothing with their GPUs, on a real cluster whose NVML is a stand-in."""
+"""Jobs that leave their GPUs idle, on a real cluster with a fake NVML."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ pytestmark = pytest.mark.slurm
 AFTER_S = 15.0
 NODE_GPUS = 4
 CYCLES = 8
-"""So many twice a second: in that time what nodes have told is read."""
+"""The number of cycles, two per second, in which the nodes' reports are read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A cluster with the plugin, the service of its nodes, a stand-in for NVML and a controller."""
+    """A cluster with the plugin, the service of its nodes, a fake NVML and a controller."""
 
     plugin: PluginCluster
     controller: RealController
     gpu: Node
 
     def submit(self, name: str, node: str = "") -> str:
-        """Submit a job on all GPUs of a node that says its process and goes on until it is told to
-        end, in the one tier that there is."""
+        """Submit a job on all GPUs of a node that prints its process id and runs until it is told
+        to end; there is only one tier."""
         script = f"echo $$ > {self.plugin.work}/{name}; "
         script += f"until [ -e {self.plugin.work}/end-{name} ]; do sleep 0.1; done"
         where = [f"--nodelist={node}"] if node else []
@@ -88,7 +88,8 @@ class Site:
         self.controller.wait_until(lambda: self.is_running(job), f"job {job} runs")
 
     def tells(self, name: str, run_id: RunId, *, at_s: float, uid: int = 0) -> None:
-        """Put a file beside those of the nodes: the run has been idle for an hour."""
+        """Add a file beside those of the nodes, which says that the run has been idle for an
+        hour."""
         told = {run_id: NodeUse(at_s, 0, at_s - 3600, 3600.0, 0.0)}
         path = self.plugin.collect_folder / FOLDER / f"{name}{SUFFIX}"
         draft = path.with_suffix(".draft")

@@ -1,4 +1,4 @@
-"""A job that never saves, under the pressure of short jobs: it ends all the same, and its user is
+"""A job that never saves, on a cluster full of short jobs: it still completes, and its user is
 told."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slurm
 
 STEP_S, STEPS = 0.05, 240
 MAX_MIN_RUN_S = 3
-"""A quarter of what the job needs: with no more than that it would never end."""
+"""A quarter of the time that the job needs: if its runs were never longer, it would never end."""
 
 TRAIN = f"""
 import os, sys, time
@@ -69,8 +69,8 @@ class Site:
         return self.plugin.cluster.run("squeue", "-h", "-t", "all", "-o", "%T", "-j", job).strip()
 
     def press(self, job: str) -> list[str]:
-        """Until the job has ended, submit a short one for its second node whenever it runs; what
-        its user was told of it by ``explain``, each time that it was preempted."""
+        """Until the job has ended, submit a short job for its second node whenever it runs; return
+        what ``explain`` showed its user after each preemption."""
         told: list[str] = []
         until_s = time.monotonic() + LONGEST_S
         while (state := self.state(job)) in ("RUNNING", "PENDING", "COMPLETING"):

@@ -1,4 +1,4 @@
-"""What the plugin does on the nodes, and that no job is ever worse off for it."""
+"""What the plugin does on the nodes, and that it never harms a job."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ SHOW = 'echo "$TIRESIAS_TRAFFIC_FILE|$LD_PRELOAD"'
 
 @pytest.fixture
 def sender(plugin: PluginCluster) -> str:
-    """A command that sends three messages of as many bytes as it is told."""
+    """A command that sends three messages of the given size in bytes."""
     (plugin.work / "send.py").write_text(SEND)
     return f"/usr/bin/python3 {plugin.work}/send.py"
 
 
 def messages(content: bytes, size: int) -> int:
-    """How many messages of exactly this size a traffic file has counted."""
+    """Return how many messages of exactly this size a traffic file has counted."""
     octave = size.bit_length() - 1
     slots = 64 + octave * 544 + 32
     counts: dict[int, int] = dict(struct.iter_unpack("<QQ", content[slots : slots + 32 * 16]))
@@ -145,7 +145,8 @@ def test_on_a_cluster_that_profiles_all_with_gpus_a_job_can_decline(plugin: Plug
 
 @pytest.fixture
 def controller(plugin: PluginCluster, tmp_path: Path) -> Iterator[RealController]:
-    """It reads what the nodes collect and tells them what is known; they count the unknown."""
+    """A controller that reads the files of the nodes and publishes the known programs; nodes
+    measure only unknown ones."""
     plugin.set_up("profile=unknown")
     settings = {"profiler": {"collect_dir": str(plugin.collect_folder)}}
     started = RealController(plugin.cluster, tmp_path, settings)
@@ -156,14 +157,14 @@ def controller(plugin: PluginCluster, tmp_path: Path) -> Iterator[RealController
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Jobs that say whether their tasks are counted."""
+    """Jobs that print whether their tasks are measured."""
 
     plugin: PluginCluster
     controller: RealController
     sender: str
 
     def is_counted(self, *options: str) -> bool:
-        """Run such a job, and wait until the controller has learned what there is to learn."""
+        """Run such a job, and wait until the controller has learned everything from it."""
         script = f"{self.sender} 300000; srun -J step sh -c 'echo ${{TIRESIAS_TRAFFIC_FILE:-no}}'"
         ended = self.plugin.finish(script, *options)
         self.controller.wait_until(lambda: not self.plugin.collected(), "the file is read")
@@ -241,7 +242,7 @@ NOTHING = "|||\n"
 
 @pytest.fixture
 def reporter(plugin: PluginCluster) -> str:
-    """A command that says that so many of 100 steps are done; the controller collects that."""
+    """A command that reports this many of 100 steps; the controller collects the report."""
     plugin.progress_folder.mkdir()
     library = plugin.work / "lib" / "slurm_tiresias"
     shutil.copytree(
@@ -453,7 +454,7 @@ def _mount(folder: Path, kind: str) -> None:
 
 @pytest.fixture
 def unmounted(plugin: PluginCluster) -> Iterator[None]:
-    """What a test mounts is unmounted when it ends."""
+    """Undo the mounts of a test when it ends."""
     yield
     for folder in (plugin.run_folder, plugin.collect_folder):
         subprocess.run(["umount", str(folder)], capture_output=True, check=False)
@@ -462,7 +463,7 @@ def unmounted(plugin: PluginCluster) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def undisturbed() -> dict[str, str]:
-    """What the jobs below print where they are not profiled; filled by the first that needs it."""
+    """The output of the jobs below without profiling; filled by the first test that needs it."""
     return {}
 
 
@@ -496,11 +497,11 @@ def test_a_jobs_output_and_status_are_the_same_as_without(
 
 
 SRUN_WAITS = re.compile(r"srun: (Job \d+ step creation temporarily disabled|Step created for job)")
-"""What srun says where Slurm is still busy with the end of the step before."""
+"""srun's message while Slurm is still busy with the end of the previous step."""
 
 
 def _without_numbers(output: str) -> str:
-    """The output without job and process ids, which Bash aligns, but with the statuses."""
+    """The output without job and process ids, which Bash aligns, but with the exit statuses."""
     lines = (
         line if line.startswith("status") else re.sub(r" *\d+", "N", line)
         for line in output.splitlines()
@@ -511,7 +512,7 @@ def _without_numbers(output: str) -> str:
 
 @pytest.fixture
 def squashed(plugin: PluginCluster) -> Iterator[None]:
-    """On n1 root has no more rights in other users' folders than they have in each other's."""
+    """On n1, root has no more rights in other users' folders than ordinary users have."""
     without = with_rights(",".join(f"-{right}" for right in SQUASHED))
     start = (str(SCRIPT), "start", "--dir", str(plugin.cluster.folder), "slurmd.n1")
     plugin.cluster.kill("slurmd.n1", signal="TERM")

@@ -1,4 +1,4 @@
-"""What preemptions cost, as the controller measures it, and as the jobs' own journals have it."""
+"""The cost of preemptions as measured by the controller, compared with the jobs' own journals."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ STEP_S = 0.1
 LOAD_S = 3.0
 SAVE_S = 1.5
 EVERY = 80
-"""Steps between two saves of the jobs that save on their own only."""
+"""Steps between two saves of the jobs that save only by themselves."""
 
 TOLD_WITHIN_STEPS = 30
-"""A job tells once a second, its output is looked at twice a second: that, on a busy machine."""
+"""Tolerance: jobs report once per second, and their output is read twice per second, on a busy
+machine."""
 
 TRAIN = f"""
 import json, os, signal, sys, time
@@ -103,7 +104,8 @@ class Site:
     controller: RealController
 
     def train(self, *ways: str) -> Mapping[str, str]:
-        """Submit jobs to the first node, by the way in which they save; options begin with --."""
+        """Submit jobs to the first node, by the way in which they save; sbatch options begin with
+        --."""
         options = [way for way in ways if way.startswith("--")]
         self.fill_second_node()
         jobs = {}
@@ -126,10 +128,10 @@ class Site:
         self.controller.wait_until(is_running, f"job {job} runs")
 
     def preempt(self) -> None:
-        """Have all jobs on the first node preempted, to go on on the second.
+        """Preempt all jobs on the first node, so that they resume on the second.
 
-        A job that comes back to its node within two minutes may find no file to report into:
-        slurmd then runs no prolog for it.
+        A job that returns to its node within two minutes may find no file to report into: slurmd
+        runs no prolog for it then.
         """
         self.plugin.cluster.run("scancel", "--name=blocker")
         self.plugin.submit("sleep 600", "--gpus=4", "--nodes=1", "--nodelist=n1")
@@ -149,7 +151,8 @@ class Site:
         return json.loads(self.controller.cli("history", job, "--json").stdout)
 
     def cost(self, job: str) -> PreemptionCost:
-        """Wait until the cost of the one preemption of a job is known, or that it cannot be."""
+        """Wait until the cost of the one preemption of a job is known, or known to be
+        unavailable."""
 
         def is_known() -> bool:
             cost = self.history(job)["runs"][0]["cost"]
@@ -174,7 +177,7 @@ def about(seconds: float) -> object:
 
 
 def check(cost: PreemptionCost, lines: Sequence[Line], runs: Sequence[Mapping[str, Any]]) -> None:
-    """Compare what the preemption between the first two runs cost with the job's journal."""
+    """Compare the cost of the preemption between the first two runs with the job's journal."""
     before = [line for line in lines if line.run == 0]
     after = [line for line in lines if line.run == 1]
     resumed = next(line.step for line in after if line.what == "began")

@@ -1,4 +1,4 @@
-"""How far a job is, from its program over the node and the controller to what people are shown."""
+"""The progress of a job, from its program through the node and the controller to the commands."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Site:
     controller: RealController
 
     def train(self, total: int, stop_at: int = -1, *options: str) -> str:
-        """Submit a job that makes 50 steps a second, and stops making any at one of them."""
+        """Submit a job that does 50 steps per second, and stalls at one of them."""
         script = f"cd {self.plugin.work}; env PYTHONPATH={self.plugin.work}/lib "
         script += f"/usr/bin/python3 train.py {total} {stop_at}"
         return self.plugin.submit(script, "--gpus=1", *options)
@@ -120,7 +120,8 @@ def test_a_job_is_followed_from_its_first_step_over_a_requeue_to_its_end(site: S
 
 
 def test_a_dead_channel_and_a_lying_program_change_nothing_else(site: Site) -> None:
-    """A liar among others: his own line is as he says, and nothing else is touched."""
+    """A job with false reports among others: its own line shows them, and nothing else is
+    affected."""
     liar = site.plugin.submit(
         f"cd {site.plugin.work}; export PYTHONPATH={site.plugin.work}/lib; "
         "/usr/bin/python3 -c 'from slurm_tiresias import job; job.report(10**15, 10**15)'; "

@@ -1,4 +1,4 @@
-"""What users see of the plugin: its options, their refusal, and the hint that arrives."""
+"""What users see of the plugin: its options, its refusals, and the resulting hint."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ return slurm.SUCCESS
 
 @pytest.fixture
 def sites_own(plugin: PluginCluster) -> Iterator[PluginCluster]:
-    """A cluster with a job_submit.lua of its own, which calls ours, set to write site factors."""
+    """A cluster with its own job_submit.lua, which calls ours, set to write site factors."""
     folder = plugin.folder / "own"
     folder.mkdir()
     ours = folder / "ours.lua"

@@ -1,4 +1,4 @@
-"""Jobs that say when they save on a real cluster: the one that loses least leaves."""
+"""Jobs that report their saves on a real cluster: the one that loses least is preempted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""scripts/cluster, run for real: it must start, serve, and leave nothing behind."""
+"""scripts/cluster for real: it starts, works, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slurm
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "cluster"
 PACKAGE = Path("scripts", "testbed", "cluster")
-"""What the script imports."""
+"""The packages that the script imports."""
 SMALL = ("--nodes", "1", "--gpus", "2")
 
 
@@ -50,7 +50,7 @@ def state(folder: Path) -> str:
 
 
 def in_shell(folder: Path, script: str) -> str:
-    """What a user's shell prints who evaluated `env` and knows nothing else."""
+    """Return the output of a user's shell that has evaluated `env`."""
     prologue = f'eval "$({shlex.quote(str(SCRIPT))} env --dir {folder})"\n'
     outside = {name: value for name, value in os.environ.items() if not name.startswith("SLURM")}
     result = subprocess.run(
@@ -74,7 +74,8 @@ def eventually(condition: Callable[[], bool], what: str, seconds: float = 15.0) 
 
 
 def traces(folder: Path) -> list[str]:
-    """Every process that names the folder in its command or environment, found without help."""
+    """Return every process that names the folder in its command or environment, found
+    independently."""
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
@@ -121,7 +122,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Path]:
-    """A cluster for the tests that leave it as it was."""
+    """A cluster for the tests that do not change it."""
     with short_folder() as path:
         up(
             path,

@@ -1,4 +1,4 @@
-"""What scripts/test installs before it runs the checks."""
+"""What scripts/test installs before the checks."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ GITTINS_SAMPLES = 2
 """All times are short, so that everything happens within a few steps."""
 
 ANSWER_IN_TIME_S = "slurm_tiresias.controller.reconcile.ANSWER_IN_TIME_S"
-"""Patched because on a busy machine the thread that asks accounting may be late by chance."""
+"""Patched because on a busy machine the thread that asks accounting may sometimes be late."""
 
 HISTORY_EVERY_S = "slurm_tiresias.controller.cycle.HISTORY_EVERY_S"
 
