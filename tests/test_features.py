@@ -65,11 +65,11 @@ def value_of(expression: str) -> bool:
         ("c|(d&b)", True),
         ("d&(a|c)", False),
         ("(a&b)|(c&d)", True),
-        # Slurm ignores an operator at the end, and what follows a group.
+        # Slurm ignores a trailing operator, and what follows a group.
         ("a&", True),
         ("(b&c)d", True),
         ("(d)a", False),
-        # Counts and alternatives are for the job as a whole: the node need serve one part only.
+        # Counts and alternatives are for the job as a whole: the node need satisfy only one part.
         ("[a|d]", True),
         ("[d|e]&b", True),
         ("b*2&d", True),

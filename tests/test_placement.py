@@ -210,7 +210,7 @@ def test_no_configuration_asks_for_random_placement() -> None:
         configured(placement={"unknown_model": "random"})
 
 
-# What holds for whatever is free
+# Properties for any free resources
 
 
 def test_nothing_fits_by_count_on_a_node_with_too_few_free_cpus() -> None:
@@ -218,7 +218,7 @@ def test_nothing_fits_by_count_on_a_node_with_too_few_free_cpus() -> None:
     state = ClusterState(nodes)
     state.book({"n1": Amount({"": 1}, cpus=1)})
     job_class = state.class_of("", gpus(2, spanning=True), PlacementStyle.CONSOLIDATE)
-    assert job_class.whole is None  # it asks for CPUs
+    assert job_class.whole is None  # it requests CPUs
     by_count = Request(Amount({"": 2}), partitions=("gpu",))
     job_class = state.class_of("by count", by_count, PlacementStyle.CONSOLIDATE)
     assert job_class.whole == Amount({"": 2})

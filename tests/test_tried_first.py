@@ -41,9 +41,9 @@ ALL = {"n1", "n2", "n3"}
 @pytest.mark.parametrize(
     ("waits", "gpus", "ends_s", "kept"),
     [
-        # It would take the GPUs that are freed for a job as wide.
+        # The other job would take the GPUs that are freed for a job as wide.
         (asking(4), 4, 50.0, ALL),
-        # One GPU more is not enough for it, and it can start on n1 at 100.
+        # One more GPU is not enough for it, and it can start on n1 at 100.
         (asking(4), 1, 50.0, set()),
         (asking(4), 1, 150.0, {"n1"}),
         # On two nodes at 200, on three at 300.

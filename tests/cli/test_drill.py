@@ -99,7 +99,7 @@ def test_it_says_that_the_job_was_asked_to_save_and_requeued_as_it_had() -> None
     assert "0.5 s after the signal, and had reported no save by then" in text
 
 
-# What the controller is told
+# Reports to the controller
 
 
 def drill_of(*kinds: Kind, resumed: int = 10) -> Drill:

@@ -178,7 +178,7 @@ def test_a_damaged_store_gets_one_line_and_its_exit_code(site: Site) -> None:
     assert result.stderr.count("\n") == 1
 
 
-# What jobs did with their GPUs
+# GPU use
 
 KEY = Key(JOB, "train", "ann")
 MEASURED = GpuRun(

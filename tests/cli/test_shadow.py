@@ -202,7 +202,7 @@ def test_an_ordinary_user_learns_who_may_read_the_ledger() -> None:
     with short_folder() as folder:
         site = Site(folder)
         remember(site, [job("1")])
-        # All that is imported on the way is imported while that is sure to be possible.
+        # Import everything needed before dropping privileges.
         assert site.run("shadow", "report").exit_code == 1
         os.seteuid(NOBODY)
         try:

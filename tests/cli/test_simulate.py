@@ -438,7 +438,7 @@ def test_with_strict_types_jobs_of_missing_types_are_left_out_and_reported(live_
     assert (record["jobs"], record["cannot_run_on_the_cluster"]) == (2, 2)
 
 
-# Traces that are not right
+# Invalid traces
 
 
 @pytest.mark.parametrize(

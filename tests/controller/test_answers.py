@@ -235,7 +235,7 @@ def test_a_question_whose_client_has_left_is_not_computed(folder: Path) -> None:
         with connected(folder / "slow.sock") as second:
             second.sendall(b"2\n")
         third.sendall(b"3\n")
-        # The one that has left is found out while the first is computed.
+        # The disconnected client is detected while the first question is computed.
         time.sleep(3 * answers.LOOK_AGAIN_S)
         go_on.set()
         assert read(third) == b"done"

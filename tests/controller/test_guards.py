@@ -88,7 +88,7 @@ def test_a_run_is_protected_until_it_passes_the_furthest_step_of_earlier_ones(li
     life.preempt()
     assert [life.cycle(step) for step in (0, 20, 40, 41, 50)] == [True, True, True, False, False]
     life.preempt()
-    # Where the last run came no further, the point of the one before it counts.
+    # If the last run came no further, the step of the one before it counts.
     assert [life.cycle(step) for step in (45, 50, 51)] == [True, True, False]
 
 
@@ -219,7 +219,7 @@ def test_whatever_it_reports_it_is_protected_twice_as_long_as_one_that_loses_all
             before_s, began_s = life.redone_s, life.site.now_s
             for step, first in (one or (None, 0) for one in said):
                 life.cycle(step, first)
-            # It says the same until it is not protected any more, or is preempted before.
+            # It reports the same until its protection ends, or it is preempted before.
             while waits and life.cycle(said[-1][0] if said[-1] else None):
                 pass
             new_work_s += life.site.now_s - began_s - (life.redone_s - before_s)

@@ -160,7 +160,7 @@ def test_a_malformed_request_does_not_affect_other_clients(
                 while reader.recv(65536):
                     pass
             except OSError:
-                pass  # it had heard enough
+                pass  # it has sent enough
         assert asked(port).status == 200
     assert "Traceback" not in capfd.readouterr().err
 
@@ -170,7 +170,7 @@ def test_a_query_is_answered_despite_many_silent_connections() -> None:
     with listening(port):
         silent = [silent_reader(port) for _ in range(3 * MOST_AT_ONCE)]
         assert asked(port).status == 200
-        # Those who came first were hung up on.
+        # The oldest connections were closed.
         assert silent[0].recv(1) == b""
         for reader in silent:
             reader.close()

@@ -394,7 +394,7 @@ def test_a_step_of_slurms_clock_counts_neither_as_service_nor_as_waiting(
 
     def look(real_s: float, set_by_s: float) -> JobView:
         at_s = real_s + set_by_s
-        # squeue has no word for the time of a job that seems to start in the future.
+        # squeue shows INVALID for a job that seems to start in the future.
         elapsed_s = max(0.0, at_s - 1005)
         seen = Observation(at_s, (running(1005, elapsed_s), pending("8")), (), ())
         job_store.follow_clock(at_s, real_s)
@@ -551,7 +551,7 @@ def test_a_job_first_met_after_a_requeue_was_submitted_when_accounting_says(
     ask(
         job_store,
         5011,
-        AccountedRun("7", 100.0, 110.0, 10.0, 4, "COMPLETED", 90.0),  # an older job's
+        AccountedRun("7", 100.0, 110.0, 10.0, 4, "COMPLETED", 90.0),  # of an older job
         AccountedRun("7", 1005.0, 2000.0, 995.0, 4, "REQUEUED", 1000.0),
         AccountedRun("7", 2100.0, 3000.0, 900.0, 4, "NODE_FAIL", 2001.0),
         AccountedRun("7", 5005.0, None, 5.0, 4, "RUNNING", 5000.0),

@@ -148,7 +148,7 @@ def test_a_state_directory_out_of_reach_is_a_lease_that_is_over(
     assert not one.take()
 
 
-# What is written ends with the lease
+# Writes end with the lease
 
 
 def test_nothing_is_started_once_the_lease_is_over(
@@ -253,7 +253,7 @@ def test_a_missing_command_with_a_deadline_is_reported_by_name() -> None:
     assert answer.stderr == "no-such-command cannot be started: No such file or directory\n"
 
 
-# The ledger changes hands
+# Copies of the ledger
 
 
 def test_each_term_has_its_own_ledger_with_all_that_was_in_the_one_before(tmp_path: Path) -> None:

@@ -299,7 +299,7 @@ def test_a_controller_on_a_damaged_ledger_ends_with_one_line_and_its_own_exit_co
     assert "tiresias-slurm ledger rebuild" in error_of(result)
 
 
-# Not to be written
+# Unwritable
 
 
 @pytest.fixture
@@ -376,7 +376,7 @@ def test_no_old_ledger_is_kept_if_there_was_none(path: Path) -> None:
     Ledger(path).close()
 
 
-# What is asked of it
+# Queries
 
 
 def test_the_first_tasks_of_an_array_are_those_of_the_lowest_numbers(path: Path) -> None:
@@ -388,7 +388,7 @@ def test_the_first_tasks_of_an_array_are_those_of_the_lowest_numbers(path: Path)
     assert found == ["12_1", "12_2", "12_10"]
 
 
-# Of one cluster
+# Bound to one cluster
 
 
 def test_a_ledger_without_a_name_is_bound_to_the_cluster_that_first_uses_it(path: Path) -> None:

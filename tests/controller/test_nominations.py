@@ -62,7 +62,7 @@ def reviewed(job_store: JobStore, free_s: float | None, *others: JobStatus) -> N
     seen = Observation(2001.0, (pending("7"), *others), TWO_NODES, ())
     job_store.observe(seen)
     nominate(job_store, "7", free_s)
-    # Reviewing asks Slurm nothing.
+    # Reviewing sends no query to Slurm.
     Actor(cast(Slurm, None), job_store, CONFIG, 0.0).review(seen)
     return job_store.nominations.get("7")
 
@@ -202,7 +202,7 @@ def test_a_jobs_reason_holds_until_slurm_has_tried_it_again(job_store: JobStore)
     assert why_not(1010, reason="None") == why_not(1020, reason="None") == "Dependency"
     assert why_not(1030, reason="Priority") == ""
     assert why_not(1040, reason="None") == ""
-    # What users say themselves ends when they say so.
+    # Reasons set by users end when users remove them.
     assert why_not(1050, reason="JobHeldUser", priority=0) == "JobHeldUser"
     assert why_not(1060, reason="None") == ""
     assert why_not(1070, reason="BeginTime", eligible_s=1075.0) == "BeginTime"

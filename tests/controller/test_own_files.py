@@ -92,7 +92,7 @@ def test_a_store_that_others_could_open_becomes_a_file_that_none_of_them_has_ope
     take_from_others(path)
     assert path.stat().st_ino == before
     path.chmod(0o644)
-    with path.open("rb"):  # or its number may be given to the new file
+    with path.open("rb"):  # otherwise its number may be given to the new file
         take_from_others(path)
         assert path.stat().st_ino != before
     with closing(ProfileStore(path)) as store:

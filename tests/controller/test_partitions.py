@@ -74,7 +74,7 @@ def test_a_waiting_job_is_placed_only_where_a_partition_would_start_it(
     waits = asking(partitions=("gpu", "other"))
     limited = Partition("gpu", N1, **{"up": True, **limits})
     assert viewed(job_store, waits, limited, OTHER).request.partitions == ("other",)
-    # Where none would, Slurm says why.
+    # If none would start it, Slurm shows the reason.
     only = asking(partitions=("gpu",))
     assert viewed(job_store, only, limited, OTHER).request.partitions == ("gpu",)
 

@@ -181,7 +181,7 @@ def test_a_run_without_a_step_is_all_restart_and_its_own_preemption_loses_no_wor
     site.at(1085.0, pending("7", raw_id=7, restarts=2, submit_s=1082.0), pending("8"))
     told = resumed(20, 1108.0, at_s=1108.0, first_s=1103.0)
     site.tell(2, told)
-    # Only now it is sure that the run between them has told nothing.
+    # Only now is it certain that the run between them has reported nothing.
     site.at(1110.0 + SETTLES_S, again(1110.0 + SETTLES_S, restarts=2, since_s=1100.0))
     first, second = site.cost(0), site.cost(1)
     assert first.again_s == 10.0 and first.restart_s == pytest.approx(20.0)

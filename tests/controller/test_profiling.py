@@ -315,7 +315,7 @@ def test_a_job_that_completes_after_a_requeue_has_ended_its_run(
     assert not file.exists()
 
 
-# What jobs did with their GPUs
+# GPU use
 
 GPU = GpuRun("GPU-1", samples=3, seen_s=20.0, utilization=0.5)
 
@@ -368,7 +368,7 @@ def test_files_of_gpus_that_cannot_be_read_are_put_aside(
     assert [seen.run_id.node for seen in store.gpu_runs("train")] == ["n6"]
 
 
-# What the nodes are told
+# The index file for the nodes
 
 BUILT_IN_LINES = [f"built-in {name}" for name in sorted(NAMES)]
 
@@ -406,7 +406,7 @@ def test_profiles_stored_or_forgotten_by_others_reach_the_index_in_the_next_cycl
         learn(profiler)
         other.save(profile_of(key) for key in keys)
         learn(profiler)
-        # An operator's profile of a built-in model counts in every spelling, too.
+        # An operator's profile of a built-in model counts in every spelling.
         assert told(collect_dir) == ["job x y", "model bert", "model gpt+2 ann"]
         other.forget(keys[:1])
         learn(profiler)

@@ -165,7 +165,7 @@ def test_what_the_epilog_has_collected_is_later_than_what_was_told_before(site: 
     assert (row.step, row.saved_step) == (507, 507)
     assert row.step_s == pytest.approx(1.0)
     assert collected.exists()
-    # Removed only after the ledger has surely kept it.
+    # Removed only after the ledger has certainly stored it.
     site.cycle(waits)
     site.cycle(waits)
     assert not collected.exists()

@@ -247,7 +247,7 @@ def test_with_0_days_all_jobs_are_kept_for_good(aged: Ledger, clock: Clock) -> N
     assert len(keys(aged, "jobs")) == 7
 
 
-# What does not grow
+# Constant costs
 
 
 def filled(path: Path, jobs: int) -> Ledger:

@@ -147,7 +147,7 @@ def test_a_client_that_does_not_read_its_answer_delays_others_only_briefly(
 def test_text_sent_by_users_is_ignored_and_the_next_state_is_served(folder: Path) -> None:
     shown = Views(folder, STATE)
     with serving(shown.service):
-        # It may have been answered, and hung up on, before it has said a word.
+        # The server may have answered and disconnected before the client has sent anything.
         with _connected(folder) as connection, suppress(BrokenPipeError, ConnectionResetError):
             connection.sendall(b"release 99999999999\n" * 100)
         shown.show(state(waiting("3")))

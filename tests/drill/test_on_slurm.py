@@ -97,7 +97,7 @@ class User:
 
 @pytest.fixture(scope="module")
 def user(cluster: RealCluster, readable: Path) -> Iterator[User]:
-    # The tests before leave their jobs on the cluster, which would be in the way of a drill's.
+    # Earlier tests leave their jobs on the cluster, which would delay the drill's.
     cluster.clean()
     with short_folder() as folder:
         folder.chmod(0o777)
@@ -179,7 +179,7 @@ def test_the_watcher_cancels_the_job_of_a_drill_that_was_killed(user: User) -> N
     folder = user.place("killed")
     process = user.start(folder, "--trial", "step", str(write("survivor", folder)))
     assert process.stderr is not None
-    # It watches the job once it says what it does.
+    # It watches the job once it shows progress.
     assert any("preempts it" in line for line in process.stderr)
     process.kill()
     process.communicate()

@@ -37,7 +37,7 @@ def test_a_node_list_that_was_not_given_back_is_given_back_later(
     asked: Sequence[str],
     nth: int,
 ) -> None:
-    # The victim's grace is long: the preemptor waits on its claim for as long as is looked at it.
+    # The victim's grace is long, so the preemptor's nomination lasts for the whole test.
     controller.settings = {
         **controller.settings,
         "preemption": {"min_run_s": 1, "signal": "CONT", "grace_s": 300},

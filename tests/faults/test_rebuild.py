@@ -89,7 +89,7 @@ def test_a_node_list_that_the_lost_ledger_knew_of_is_taken_back(
     controller.wait_until(
         lambda: clean_cluster.squeue_field(urgent, "ReqNodes") == "", "its node list is taken back"
     )
-    # A pause is among what a rebuilt ledger keeps of one that can still be read.
+    # A pause is among the facts that a rebuilt ledger takes from a readable old one.
     controller.stop()
     done = controller.cli("ledger", "rebuild")
     assert done.returncode == 0

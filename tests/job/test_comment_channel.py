@@ -236,7 +236,7 @@ def test_the_comment_of_another_task_and_its_words_are_left_alone(
     live(session, clock, 300.0)
     assert {call.split()[2] for call in slurm.calls("scontrol")} == {f"JobId={JOB}_3"}
     words, word = split(slurm.comment)
-    # The shell of this test's squeue drops line ends at the end, and nothing else.
+    # The shell of the fake squeue strips trailing newlines, and nothing else.
     assert words == "mine, with 100% 'odd' \"words\"\nand lines  "
     assert decode(word).total == 10**6
 

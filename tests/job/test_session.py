@@ -292,7 +292,7 @@ def test_processes_that_disagree_on_their_steps_are_as_far_as_the_first(
 def test_only_the_first_rank_reports(file: Path, clock: Clock) -> None:
     in_a_job(file, clock, SLURM_PROCID="1").report(5, 10)
     assert has_no_record(file)
-    # torchrun starts its ranks in one task of Slurm's.
+    # torchrun starts its ranks in one task of Slurm.
     in_a_job(file, clock, SLURM_PROCID="0", RANK="1").report(5, 10)
     assert has_no_record(file)
     in_a_job(file, clock, SLURM_PROCID="1", RANK="0").report(5, 10)
@@ -375,7 +375,7 @@ def test_one_save_comes_before_the_time_limit_in_time_for_its_length(
     session.saving()
     clock.now_s = 1540.0
     session.saved(1)
-    # A save takes 40 s: three times that before the end.
+    # A save takes 40 s, so the save before the time limit begins three times that before the end.
     clock.now_s = 1879.0
     assert not session.save_due()
     clock.now_s = 1880.0

@@ -144,7 +144,7 @@ def test_whatever_a_job_reports_it_attains_little_before_jobs_that_need_more(
     """The bound of docs/algorithm.md, for a job of four GPUs that runs without interruption."""
     width, claim = 4, None
     executed_s, gained_gpu_s, last_gpu_s = first_s, 0.0, 0.0
-    # In the end it runs on for long without another report.
+    # At the end it keeps running for long without another report.
     for remaining_gpu_s in [*said_gpu_s, *[None] * 100]:
         if remaining_gpu_s is not None:
             claim = with_report(claim, remaining_gpu_s, width * executed_s, width, EVERY_S)
@@ -158,7 +158,7 @@ def test_whatever_a_job_reports_it_attains_little_before_jobs_that_need_more(
                 last_gpu_s = attained_gpu_s
         executed_s = until_s
     bound_gpu_s = OVERRUN * limit_gpu_s + SPARE * EVERY_S * width
-    # What it attains until the next report is taken, and until the next moment looked at here.
+    # The service until the next report is accepted, and until the next check in this test.
     between_gpu_s = max(60.0 * width, REPORT_EVERY_SHARE * last_gpu_s)
     assert gained_gpu_s <= bound_gpu_s + between_gpu_s + EPSILON + between_gpu_s / 16
 
@@ -188,7 +188,7 @@ def running(one: JobView) -> JobView:
 
 def test_a_job_at_the_edge_of_a_tier_changes_it_soon_although_the_difference_is_rounded() -> None:
     policy = make_policy(configured(policy={"thresholds_gpu_s": [96, 384]}).policy)
-    # 493 minus this is 384 as a float, and less than 384 as a number.
+    # 493 minus this number is 384 as a float, but less than 384 exactly.
     at_gpu_s = 109.00000000000003
     runs = claiming("1", 0.0, attained_gpu_s=at_gpu_s, attained_since_promotion_gpu_s=at_gpu_s)
     runs = running(runs)

@@ -73,9 +73,9 @@ def test_a_run_keeps_nothing_if_the_next_begins_no_further_than_any_before(
 def test_lost_work_can_be_done_again_in_twice_the_time_that_it_took() -> None:
     assert redoing_for_s([]) == 0
     assert redoing_for_s([(600.0, 0.0)]) == 1200
-    # What was done again in a run is not lost anew.
+    # Work that was redone in a run is not lost anew.
     assert redoing_for_s([(600.0, 0.0), (900.0, 600.0)]) == 1800
     # A run that was protected to its bound adds nothing.
     assert redoing_for_s([(600.0, 0.0), (1200.0, 1200.0)]) == 1200
-    # No run is longer than the longest of those before it, twice.
+    # No run is longer than twice the longest of those before it.
     assert redoing_for_s([(60.0, 0.0)] * 100) == 120

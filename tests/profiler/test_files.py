@@ -75,7 +75,7 @@ def test_the_initializers_of_an_onnx_model_are_read_wherever_their_data_lies() -
     }
 
 
-# Files that are none
+# Invalid files
 
 
 def safetensors_file(header: object, data: bytes = b"", length: int | None = None) -> bytes:

@@ -181,7 +181,7 @@ def test_nvml_is_not_touched_where_no_job_is_profiled(node: Node) -> None:
         (node.run / other).touch()
     node.computes(node.process(SLURM_JOB_ID="7"))
     node.begins()
-    assert node.ends() == 0  # after a last look
+    assert node.ends() == 0  # after a last sample
     assert node.asked == ""
     node.prolog("7.0.n1")
     node.begins()
@@ -387,7 +387,7 @@ def test_thousands_of_files_are_one_quick_look(node: Node, monkeypatch: pytest.M
     node.written("4999.0.n1")
 
 
-# Whose a process is
+# The owner of a process
 
 
 def test_a_process_says_which_job_it_is_of_and_the_kernel_whose_it_is(node: Node) -> None:
@@ -415,7 +415,7 @@ def test_a_process_that_is_not_there_is_of_no_job(pid: int) -> None:
     assert claim_of(pid) is None
 
 
-# Which GPUs are busy, told to the controller
+# Busy GPUs, as reported to the controller
 
 
 def wanted(node: Node) -> Path:

@@ -222,7 +222,7 @@ def test_a_measured_profile_does_not_apply_to_another_users_jobs() -> None:
     assert find({measured.key: measured}, "ann", "bert", "") is None
 
 
-# What runs did with their GPUs
+# GPU use of runs
 
 
 def gpus_of(job_id: int, node: str = "n1", key: Key = KEY) -> NodeGpus:

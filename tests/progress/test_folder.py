@@ -47,7 +47,7 @@ class Site:
             runs[RunId(int(job), int(restarts), host)] = told
         path = self.folder / f"{host}.live"
         path.write_bytes(text_of(runs))
-        # As long after each other as nodes write, which a fast test is not.
+        # At the interval at which nodes write, which a fast test would not keep.
         self._writes += 1
         os.utime(path, ns=(self._writes, self._writes))
 

@@ -59,7 +59,7 @@ def node(tmp_path: Path) -> Node:
 
 def test_what_jobs_report_is_told_and_what_has_ended_is_not(node: Node) -> None:
     first = node.report("7.0.n1", 10)
-    node.report("8_3.0.n1", 10)  # no name of a run
+    node.report("8_3.0.n1", 10)  # not the name of a run
     node.report("9.2.n2", 20)  # another node of Slurm on this host
     node.tick()
     assert node.told() == {"7.0.n1": record(10), "9.2.n2": record(20)}
@@ -142,7 +142,7 @@ def test_what_a_user_may_put_into_his_file_neither_is_told_nor_harms(
 def test_a_lease_on_a_file_makes_nobody_wait_for_its_owner(node: Node) -> None:
     path = node.report("7.0.n1", 10)
     node.report("8.0.n1", 10)
-    before = signal.signal(signal.SIGIO, signal.SIG_IGN)  # the owner does not answer
+    before = signal.signal(signal.SIGIO, signal.SIG_IGN)  # the owner does not release the lease
     try:
         with path.open("r+b") as stream:
             assert fcntl.fcntl(stream, fcntl.F_SETLEASE, fcntl.F_WRLCK) == 0

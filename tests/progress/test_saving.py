@@ -73,7 +73,7 @@ def test_the_time_to_save_is_no_longer_than_the_longest_grace() -> None:
         ({"answered_s": 1989.0}, True),  # clocks that differ a little
         ({"answered_s": 1987.0}, False),
         ({"answered_s": None}, False),
-        ({"answered_s": None, "saved_s": 1999.0}, False),  # who knows when it began
+        ({"answered_s": None, "saved_s": 1999.0}, False),  # when it began is unknown
         ({"answered_s": 1995.0, "restarts": 1}, False),
         ({"answered_s": 1995.0, "state": "done"}, False),
     ],

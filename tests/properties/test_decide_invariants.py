@@ -335,7 +335,7 @@ def test_no_victim_is_protected_or_in_a_tier_as_high_as_its_preemptors(
     snapshot: Snapshot, config: Config
 ) -> None:
     plan, policy = _decided(snapshot, config)
-    # Whoever is promoted in this very plan is ranked as if it had attained nothing.
+    # A job that is promoted in this plan is ranked as if it had attained nothing.
     jobs = {
         one.job_id: changed(
             one,
@@ -434,7 +434,7 @@ def test_preemption_stops_if_nothing_changes_from_outside(
     for _ in range(80):
         plan, _policy = _decided(snapshot, config)
         quiet_s = 0.0 if plan.starts or plan.preemptions else quiet_s + later_s
-        # By then no protection lasts, and who waits has been promoted if it ever is.
+        # By then all protections have ended, and waiting jobs have been promoted if they ever are.
         if quiet_s > 400:
             return
         preempted.update(one.job_id for one in plan.preemptions)

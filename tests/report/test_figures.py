@@ -80,7 +80,7 @@ def test_completion_and_queueing_times_are_reported_by_size(path: Path) -> None:
     report = three(path)
     everything = report.all_sizes
     assert everything.jobs == 2 and everything.preempted_jobs == 1
-    # Job 1 was there for 17 steps and ran for 8 of them; job 2 for 7 and for 4.
+    # Job 1 existed for 17 steps and ran for 8 of them; job 2 for 7 and for 4.
     assert everything.jct == Spread(1200.0, 1200.0, 1700.0)
     assert everything.queueing == Spread(600.0, 600.0, 900.0)
     assert everything.mean_slowdown == pytest.approx((17 / 8 + 7 / 4) / 2)
@@ -331,7 +331,7 @@ def test_the_parts_of_any_report_add_up_to_the_whole(
 
 
 def _anybodys(number: int, drawing: str, gpus: int, over: bool, chance: random.Random) -> Job:
-    # A job that is there stays until it ends.
+    # A job that exists stays until it ends.
     stays = drawing.lstrip().replace(" ", ".") or "."
     before = " " * (len(drawing) - len(drawing.lstrip()))
     return job(

@@ -68,7 +68,7 @@ def workload(*jobs: tuple[float, int, float, str]) -> Workload:
     )
 
 
-# What is there
+# Nodes
 
 
 def test_nodes_times_gpus_is_a_cluster() -> None:
@@ -108,7 +108,7 @@ def test_there_are_examples() -> None:
     assert list(EXAMPLES.glob("*.toml"))
 
 
-# What jobs may use
+# Eligible nodes
 
 
 def test_a_job_is_bound_to_the_type_it_names_and_else_runs_on_any(cluster: Path) -> None:
@@ -196,7 +196,7 @@ def test_pooled_there_is_one_node_of_each_type(cluster: Path) -> None:
     assert not Costs(sim_cluster, speeds=True, flat_s=None).is_spread(a_job(9), three)
 
 
-# What it costs
+# Costs
 
 
 @pytest.mark.parametrize(
@@ -327,7 +327,7 @@ def test_random_placement_hardly_ever_consolidates_wide_jobs() -> None:
     assert share_spread("consolidate") < 0.6
 
 
-# What is no cluster
+# Invalid clusters
 
 GROUP = "[[group]]\nnodes = 2\ngpus = 8\n"
 

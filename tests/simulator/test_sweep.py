@@ -144,7 +144,7 @@ def test_ctrl_c_ends_the_workers_and_nothing_is_said_of_it(
 
 def test_ctrl_c_is_heard_once_all_workers_are_started_even_if_a_thread_takes_it() -> None:
     done = Event()
-    # The system hands a signal that the main thread blocks to one that does not.
+    # The kernel delivers a signal that the main thread blocks to a thread that does not.
     Thread(target=done.wait, daemon=True).start()
     heard_at_the_end = False
     with pytest.raises(KeyboardInterrupt), sweep._deaf_to_ctrl_c():

@@ -163,7 +163,7 @@ def restarts(cluster: RealCluster, jobs: list[str]) -> int:
 def test_a_job_at_a_prompt_starts_within_ten_seconds_on_a_full_cluster(
     cluster: RealCluster, start: Start, prompts: Prompts, command: tuple[str, ...]
 ) -> None:
-    # With the usual interval: job_submit.lua has the controller look at once.
+    # With the usual interval: job_submit.lua nudges the controller.
     controller = start(controller={"interval_s": 10})
     fill(cluster, controller)
     began_s = time.monotonic()
@@ -196,7 +196,7 @@ def test_a_user_gets_what_the_bound_allows_and_another_user_too(
     lanes = dict(line.split()[:2] for line in shown if len(line.split()) == 2)
     assert lanes[shells[0]] == "interactive" and lanes[shells[2]] == "idle-only"
 
-    # Killed in between, the next controller knows what they have, and what they had.
+    # If it is killed, the next controller knows the present and past use of the lane.
     controller.kill()
     controller.start()
     controller.cycles(4)
@@ -223,7 +223,7 @@ def test_the_hours_that_a_user_has_had_count_after_a_kill_and_a_cancel(
     cluster.run("scancel", first)
     cluster.wait_for_state(first, "CANCELLED")
     controller.start()
-    # It has had some seconds of its six minutes, which a new name does not give back.
+    # It has used some seconds of its six minutes, which a new name does not restore.
     again = prompts.open(*SALLOC, "--time=6", "--job-name=another")
     controller.wait_for_reason(again, "idle-only")
     said = " ".join(controller.cli("explain", again).stdout.split())

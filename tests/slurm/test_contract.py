@@ -214,7 +214,7 @@ def test_a_site_factor_moves_slurms_own_priority_and_outlives_a_hold(site: Slurm
     assert job(site, key).priority >= 6000
 
 
-# --------------------------------------------------------------------------- what Slurm says
+# --------------------------------------------------------------------------- pending reasons
 
 
 def pin_until_forgotten(site: SlurmSite, key: str) -> None:
@@ -317,7 +317,7 @@ def test_a_node_list_for_a_job_that_has_started_is_refused_and_shrinks_nothing(
 
 def test_a_job_that_names_its_nodes_keeps_them_and_lets_others_pass(site: SlurmSite) -> None:
     """A nomination reserves its nodes: no later job in the queue starts there."""
-    # With a time limit, or Slurm's backfilling takes what has none to end as soon.
+    # With a time limit: otherwise backfill assumes that jobs without one end just as soon.
     running(site, Asked(gpus=3, per_node=True, node_list="n1", minutes=10))
     nominated = site.submit(Asked(gpus=4, nodes=1, begin_in_s=3600))
     write(site, Update(nominated, priority=PINNED, node_list="n1", start_in_s=0))
@@ -455,7 +455,7 @@ def test_a_requeued_job_completes_first_and_has_neither_started_nor_ended(
     before = requeues.plain["running"]
     for completing in (requeues.plain["completing"], requeues.written["completing"]):
         assert completing.state is JobState.COMPLETING
-        # Slurm tells when a time limit would end it, were it to start this second.
+        # Slurm shows when a time limit would end the job if it started this second.
         assert (completing.start_s, completing.end_s, completing.restarts) == (None, None, 1)
     assert set(requeues.plain["completing"].allocation) <= set(before.allocation)
 

@@ -145,7 +145,7 @@ def test_jobs_of_one_tier_start_in_the_configured_order_also_after_a_requeue(
     clean_cluster: RealCluster, start: Start
 ) -> None:
     controller = start()
-    # Submitted in one order, started in the other, each in a second of its own.
+    # Submitted in one order and started in the other, each in a different second.
     wall = [clean_cluster.sbatch(*WHOLE_NODE, "--hold") for _ in range(4)]
     in_order = list(reversed(wall))
     for job in in_order:
@@ -155,7 +155,7 @@ def test_jobs_of_one_tier_start_in_the_configured_order_also_after_a_requeue(
     for job in wall:
         controller.wait_for_tier(job, 1)
     urgent = [clean_cluster.sbatch(*WHOLE_NODE, "-t5") for _ in range(4)]
-    # All four are requeued at once: Slurm gives them a new submission, we keep the first start.
+    # All four are requeued at once: Slurm resets the submission, the ledger keeps the first start.
     for job in wall:
         controller.wait_for_reason(job, "no-room")
     priorities = [priority(clean_cluster, job) for job in in_order]
@@ -182,7 +182,7 @@ def test_running_jobs_that_are_left_alone_are_neither_rewritten_nor_preempted_bu
         before = all_fields(clean_cluster)
         long = clean_cluster.sbatch(*WHOLE_NODE)
         controller.wait_for_tier(long, 1)
-        # It takes the GPUs of the one managed job, though the others have run for longer.
+        # It takes the GPUs of the only managed job, although the others have run longer.
         urgent = clean_cluster.sbatch(*WHOLE_NODE)
         clean_cluster.wait_for_state(urgent, "RUNNING")
         next_one = clean_cluster.sbatch("-N3", *WHOLE_NODE)
@@ -208,7 +208,7 @@ def test_array_tasks_are_accounted_and_preempted_one_by_one(
     array = clean_cluster.sbatch(*WHOLE_NODE, "--array=0-5")
     for task in range(4):
         controller.wait_for_tier(f"{array}_{task}", 1)
-    # Tasks 4 and 5 never ran: they come from the top tier and push out two of their brothers.
+    # Tasks 4 and 5 never ran: they are in the top tier and preempt two tasks of their array.
     for task in (4, 5):
         clean_cluster.wait_for_state(f"{array}_{task}", "RUNNING")
     counts = [restarts(clean_cluster, f"{array}_{task}") for task in range(6)]
@@ -232,7 +232,7 @@ def test_an_array_that_waits_is_pinned_whole_and_never_split(
     )
     assert controller.cli("release").returncode == 0
     assert priority(clean_cluster, f"{array}_50") < 1000
-    # Only the first task was ever looked at by itself: the others still share one record.
+    # Only the first task was ever changed individually: the others still share one record.
     records = clean_cluster.run("squeue", "-h", "-r", "-j", array, "-O", "JobID").split()
     assert set(records) == {array}
 
@@ -283,7 +283,7 @@ def test_a_preemptor_that_does_not_start_gives_its_nodes_back_and_takes_no_victi
     wall = [clean_cluster.sbatch(*WHOLE_NODE, "-w", node) for node in ("n1", "n3")]
     for job in wall:
         controller.wait_for_tier(job, 1)
-    # It wants nodes that are adjacent, which placement knows nothing of.
+    # It requests adjacent nodes, which placement does not model.
     preemptor = clean_cluster.sbatch("-N2", "--gres=gpu:4", "--mem=100", "--contiguous")
     controller.wait_until(lambda: controller.events("gave-up"), "the preemptor gives up")
     controller.wait_until(
@@ -359,7 +359,7 @@ def test_a_preemptor_whose_node_is_drained_meanwhile_goes_elsewhere(
     clean_cluster: RealCluster, start: Start
 ) -> None:
     controller = start()
-    # They ignore SIGTERM: from the requeue until KillWait is over their nodes start nothing.
+    # They ignore SIGTERM: from the requeue until KillWait is over, their nodes start nothing.
     stubborn = "trap '' TERM; while :; do sleep 1; done"
     wall = [clean_cluster.sbatch(*WHOLE_NODE, script=stubborn) for _ in range(4)]
     for job in wall:
@@ -473,7 +473,7 @@ def test_attained_service_equals_what_accounting_says(
     clean_cluster.run("scontrol", "requeue", wall[0])
     controller.wait_until(lambda: controller.events("requeued"), "the requeue is seen")
     controller.stop()
-    # While nobody looks: one job comes and goes, another is requeued, a third ends.
+    # While no controller runs: one job comes and goes, another is requeued, a third ends.
     unseen = clean_cluster.sbatch(*ONE_GPU, script="sleep 1")
     clean_cluster.run("scontrol", "requeue", wall[1])
     clean_cluster.run("scancel", wall[2])

@@ -39,7 +39,7 @@ def ended(cluster: RealCluster, since: str, *keys: str) -> Workload:
     def known() -> Workload | None:
         try:
             workload = history(cluster, since)
-        except (UsageError, TraceError):  # no job at all yet, or none that is over
+        except (UsageError, TraceError):  # no job at all yet, or none that has ended
             return None
         return workload if set(keys) <= by_id(workload).keys() else None
 
@@ -133,7 +133,7 @@ def test_jobs_that_cannot_be_simulated_are_left_out_and_reported(
     clean_cluster.sbatch(script="sleep 1")
     running = clean_cluster.sbatch("--gpus=1")
     clean_cluster.wait_for_state(running, "RUNNING")
-    # Wider than what is left: neither of these starts, and one of them never will.
+    # Wider than what is left: neither starts, and one of them never will.
     never_ran, _waiting = (clean_cluster.sbatch("--gpus=16", "--nodes=4") for _ in range(2))
     clean_cluster.wait_until(
         lambda: clean_cluster.squeue_field(never_ran, "Reason") == "Resources", "it waits for GPUs"
@@ -148,7 +148,7 @@ def test_jobs_that_cannot_be_simulated_are_left_out_and_reported(
     assert by_id(history(clean_cluster, since)).keys() == {over}
 
 
-# ---------------------------------------------------------------- what can be wrong
+# ---------------------------------------------------------------- errors
 
 
 @pytest.mark.parametrize("since", ["last tuesday", "2026-13-01", "2999-01-01", "", " ", "a\x1b[2J"])

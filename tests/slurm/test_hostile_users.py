@@ -236,7 +236,7 @@ def priority_of(cluster: RealCluster, job: str) -> int:
 
 HIGHEST_OUT_OF_BAND = {
     "Partition=other": bands.LOWEST["pinned"] - 1,
-    # It may use its GPUs without limit, and waits behind the last of two tiers.
+    # It may use its GPUs without limit, and is ranked after the last of two tiers.
     "Requeue=0": bands.TOP_TIER - bands.BAND - 1,
 }
 

@@ -310,7 +310,7 @@ def test_a_slurmctld_that_was_killed_has_forgotten_what_it_had_not_saved(
     assert slurm.job(waits).priority == 1, "the pin is forgotten"
     assert slurm.job(runs).state is JobState.RUNNING
     for key in (requeued, ends):
-        # Slurm knows that both ran, and finds them nowhere.
+        # Slurm knows that both ran, but no node reports them.
         assert (slurm.job(key).state, slurm.job(key).restarts) == (JobState.COMPLETING, 1)
     slurm.advance(5)
     free = running(slurm, gpus(12))

@@ -188,7 +188,7 @@ def wait_for_rows(cluster: RealCluster, jobs: Collection[str]) -> Mapping[str, R
     def rows() -> Mapping[str, Row] | None:
         found = cluster.sacct_rows(jobs, "state,exitcode,submit,end")
         over = all(values[-1].isdigit() for each in found.values() for values in each)
-        # After a requeue the row of what came next may be late.
+        # After a requeue, the row of the next run may be late.
         over = over and all(each[-1][0] != "REQUEUED" for each in found.values())
         return {job: last(each) for job, each in found.items()} if over else None
 

@@ -107,7 +107,7 @@ def test_locks_of_another_user_hold_up_no_cycle(
     file = leave_traffic(clean_cluster, collect_dir)
     controller.wait_until(lambda: not file.exists(), "the first file is read")
     if locked_before_it_starts:
-        # As after a version that left them open to other users, while one had them open.
+        # As after a version that left them accessible to other users, one of whom has them open.
         controller.kill()
         for path in controller.state_dir.glob("profiles.sqlite*"):
             path.chmod(0o644)

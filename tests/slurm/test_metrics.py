@@ -67,7 +67,7 @@ def wait_for(cluster: RealCluster, port: int, what: str, wanted: Callable[[Scrap
         except OSError:
             return False
 
-    # An end is told once accounting has confirmed it, which is asked ever more rarely.
+    # An end is counted once accounting has confirmed it, which is asked at growing intervals.
     cluster.wait_until(shown, what, 3 * PATIENCE_S)
 
 
@@ -103,7 +103,7 @@ def test_metrics_count_events_and_contain_no_text_from_users(
     scrape = Scrape.of(port)
     told = Scrape(controller.cli("metrics").stdout)
     assert told.types() == scrape.types() and told.value(ENDED) == 5, "asked without the port"
-    # Neither the job that had ended before, nor any twice.
+    # Neither the job that had ended before, nor any job twice.
     assert scrape.value(ENDED) == 5
     queued_s = scrape.value("tiresias_job_queueing_seconds_sum")
     jct_s = scrape.value("tiresias_job_completion_seconds_sum")
@@ -126,7 +126,7 @@ def test_a_job_that_was_counted_is_not_counted_again_after_a_restart(
     clean_cluster: RealCluster, start: Start
 ) -> None:
     controller, port = start()
-    # What ended in the second of the first look may have ended before it.
+    # A job that ended in the second of the first observation may have ended before it.
     wait_for_the_next_second(clean_cluster)
     counted = clean_cluster.sbatch(*ONE_GPU, script="true")
     wait_for(clean_cluster, port, f"the end of {counted}", is_(ENDED, 1))
@@ -134,7 +134,7 @@ def test_a_job_that_was_counted_is_not_counted_again_after_a_restart(
     clean_cluster.wait_for_state(running, "RUNNING")
     controller.cycles(1)
     controller.kill()
-    # This one ends while nobody looks, but was seen alive.
+    # This one ends while no controller runs, but was seen alive.
     clean_cluster.run("scancel", running)
     controller.start()
     wait_for(clean_cluster, port, f"the end of {running}", is_(ENDED, 1))

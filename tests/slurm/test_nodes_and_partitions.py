@@ -135,7 +135,7 @@ def test_a_job_that_its_partition_would_not_start_again_is_not_preempted(
     change(cluster, "other", "MaxTime=INFINITE", "State=DOWN")
     controller.cycles(3)
     assert not controller.events("preempted")
-    # A partition that drains starts what waits in it.
+    # A draining partition starts its waiting jobs.
     change(cluster, "other", "State=DRAIN")
     cluster.wait_for_state(waits, "RUNNING")
     (victim,) = victims_for(controller, waits)

@@ -118,7 +118,7 @@ def test_pyslurms_driver_goes_on_too(odd: dict[str, object]) -> None:
     states = {job.key: job.state for job in seen.jobs}
     assert states["7"] is JobState.PENDING
     unreadable = {job.key for job in seen.jobs if job.unreadable}
-    # squeue's row and scontrol's record tell what these two lack.
+    # squeue's row and scontrol's record contain what these two lack.
     assert unreadable == (set() if {"excluded_nodes", "array_id"} & odd.keys() else {"9"})
     assert seen.nodes == (parse_nodes.unreadable_node("n1"),)
     assert seen.partitions == (parse_nodes.unreadable_partition("gpu"),)

@@ -87,7 +87,7 @@ def test_a_file_is_not_read_while_its_job_runs_and_is_once_it_was_requeued(
     assert file.exists()
     clean_cluster.run("scontrol", "requeue", job)
     controller.wait_until(lambda: not file.exists(), "the file is read")
-    # The cycle that took the file away is told of when it is over.
+    # The controller publishes that the file was taken once that cycle has ended.
     controller.cycles(1)
     assert "consolidated: largest message 61 %" in placement(controller, job)
 

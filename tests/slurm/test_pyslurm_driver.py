@@ -65,7 +65,7 @@ def with_pyslurm(cluster: RealCluster, tmp_path: Path) -> NotThere:
     return made
 
 
-# --------------------------------------------------------------------------- where it is not there
+# --------------------------------------------------------------------------- if it is missing
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_pyslurm_is_built_only_for_releases_that_it_is_right_for(tmp_path: Path)
     assert "no pyslurm is known to work on Slurm 22.05.8, only on 25.11, 26.05" in line
 
 
-# --------------------------------------------------------------------------- where it is there
+# --------------------------------------------------------------------------- if it works
 
 
 @pytest.fixture
@@ -171,7 +171,7 @@ def seen_alike(by_commands: CommandSlurm, by_pyslurm: PyslurmSlurm) -> Observati
     """Return what both drivers show once they agree; otherwise fail with their differences."""
     give_up_s = time.monotonic() + 20.0
     while differences := _differences(by_commands.observe(), by_pyslurm.observe()):
-        # A second may have begun, or a job started, between the one and the other.
+        # Between the two readings a second may have begun, or a job started.
         assert time.monotonic() < give_up_s, "\n".join(differences[:10])
     return by_pyslurm.observe()
 

@@ -126,5 +126,5 @@ def test_a_liar_is_protected_for_no_more_than_twice_what_it_can_have_lost(site: 
         for run in json.loads(site.controller.cli("history", job, "--json").stdout)["runs"]
     )
     print(f"first {first_s:.1f} s, then {second_s:.1f} s")
-    # It is protected, up to the bound; then come a cycle, the requeue and its last words.
+    # It is protected up to the bound; then follow a cycle, the requeue and its last reports.
     assert MAX_MIN_RUN_S + 1.0 < second_s < 2 * first_s + 4.0

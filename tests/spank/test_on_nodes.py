@@ -55,7 +55,7 @@ def messages(content: bytes, size: int) -> int:
     return counts.get(size, 0)
 
 
-# What is collected
+# Collected files
 
 
 def test_the_messages_of_the_script_and_of_its_steps_are_collected_at_the_end(
@@ -82,7 +82,7 @@ def test_every_node_of_a_job_gives_a_file(plugin: PluginCluster, sender: str) ->
 
 def test_an_interactive_job_gives_a_file_too(plugin: PluginCluster, sender: str) -> None:
     plugin.cluster.run("srun", PROFILED, "sh", "-c", f"{sender} 3000")
-    # srun does not wait for what comes after the job; the file has another name while it is copied.
+    # srun does not wait for the epilog; the file has another name while it is copied.
     plugin.cluster.wait_until(
         lambda: any(name.endswith(".n1.traffic") for name in plugin.collected()),
         "a file is collected",
@@ -120,7 +120,7 @@ def test_a_job_that_is_cancelled_gives_what_it_counted(plugin: PluginCluster, se
     assert messages(plugin.traffic(f"{job}.0.n1.traffic"), 3000) == 3
 
 
-# Who is profiled
+# Profiled jobs
 
 
 def test_only_jobs_that_ask_are_profiled_and_a_step_can_decline(plugin: PluginCluster) -> None:
@@ -168,7 +168,7 @@ class Trial:
         script = f"{self.sender} 300000; srun -J step sh -c 'echo ${{TIRESIAS_TRAFFIC_FILE:-no}}'"
         ended = self.plugin.finish(script, *options)
         self.controller.wait_until(lambda: not self.plugin.collected(), "the file is read")
-        # What was read is told in the same cycle: it is over when one more has ended.
+        # The profile is published in the cycle that reads the file, which ends before the next one.
         self.controller.cycles(1)
         assert ended.status == "0:0"
         return ended.output != "no\n"
@@ -213,7 +213,7 @@ def test_a_job_submitted_by_a_profiled_job_does_not_count_into_its_file(
     inner = f"sbatch --parsable --wait --output={plugin.work}/inner.out --wrap '{SHOW}' >/dev/null"
     ended = plugin.finish(inner, PROFILED)
     assert ended.status == "0:0"
-    # The inner job asked for nothing itself, but sbatch hands on the options of the job it is in.
+    # The inner job has no option itself, but sbatch passes on the options of the enclosing job.
     assert f"/{ended.job}." not in (plugin.work / "inner.out").read_text()
 
 
@@ -224,7 +224,7 @@ def test_the_users_own_preloads_stay_first(plugin: PluginCluster) -> None:
     assert ended.output == f"{libc}:{monitor}\n"
 
 
-# How far a job is
+# Progress
 
 REPORT = """
 import sys
@@ -380,7 +380,7 @@ def test_a_job_reports_where_nothing_is_collected(plugin: PluginCluster, reporte
     assert list(plugin.collect_folder.iterdir()) == [] and plugin.left() == []
 
 
-# No job is worse off
+# Jobs are never harmed
 
 BEHAVIOUR = r"""
 try() { echo "== $1"; "${@:2}"; echo "status $?"; }
@@ -535,7 +535,7 @@ def test_with_root_squash_the_collect_folder_is_read_and_written_as_its_owner(
     for path, mode in ((known, 0o600), (plugin.collect_folder, 0o700)):
         os.chown(path, NOBODY, NOBODY)
         path.chmod(mode)
-    # Of root's own jobs: what belongs to others on the node it may not touch any more either.
+    # For root's own jobs: root may no longer access other users' files on the node either.
     submit = ("sbatch", "--parsable", "--wait", "--nodelist=n1", "--gpus=1", "--output=/dev/null")
     plugin.cluster.run(*submit, "--tiresias-model=mine", "--wrap", "true")
     other = plugin.cluster.run(*submit, "--tiresias-model=other", "--wrap", "true").strip()
@@ -569,7 +569,7 @@ def test_a_user_who_fills_his_file_fills_no_more_than_the_mount_of_the_run_folde
     assert int(blocks) * 512 <= 32 << 20
     file = plugin.run_folder / f"{filler}.0.n1.traffic"
     assert file.stat().st_dev == plugin.run_folder.stat().st_dev != plugin.folder.stat().st_dev
-    # The next job's prolog takes back what is more than a file has.
+    # The next job's prolog truncates the file to its original size.
     ended = plugin.finish(f"{sender} 3000", PROFILED)
     assert (ended.status, ended.output) == ("0:0", "")
     assert messages(plugin.traffic(f"{ended.job}.0.n1.traffic"), 3000) == 3
@@ -622,7 +622,7 @@ def test_a_plugin_for_another_release_is_left_out_and_the_cluster_goes_on(
     assert made.returncode == 0, made.stderr
     plugin.set_up(library=library)
     ended = plugin.finish("echo runs; srun echo steps; exit 3")
-    # srun itself says, on its stderr, that it leaves the plugin out.
+    # srun itself reports, on its stderr, that it skips the plugin.
     printed = [line for line in ended.output.splitlines() if not line.startswith("srun: ")]
     assert (ended.status, printed) == ("3:0", ["runs", "steps"])
     assert re.search(r"Incompatible (Slurm )?plugin .*version", ended.output)

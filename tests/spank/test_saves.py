@@ -114,7 +114,7 @@ def test_a_victim_is_asked_and_leaves_as_soon_as_it_has_saved(site: Site) -> Non
         lambda: f"goes on from {site.saves()[-1][0]}" in site.output(job), "it goes on"
     )
     assert site.saves()[-1][0] >= step
-    # The shell of its script, which knows nothing of the signal, has survived it.
+    # The shell of the job's script, which does not handle the signal, has survived it.
     assert "ended with" not in site.output(job)
 
 

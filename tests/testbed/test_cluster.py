@@ -137,7 +137,7 @@ def shared() -> Iterator[Path]:
 
 
 def test_a_gpu_job_runs_and_accounting_counts_its_gpus(shared: Path) -> None:
-    # One job over both nodes: its GPUs are more than either has.
+    # One job on both nodes: it has more GPUs than either node.
     job = in_shell(shared, "sbatch --parsable -o /dev/null -N2 --gpus=6 --wrap 'srun true'").strip()
 
     def row() -> str:
@@ -355,7 +355,7 @@ def test_a_node_that_slurm_refuses_is_named_at_once(folder: Path) -> None:
 
 
 def test_an_ordinary_user_can_run_it(folder: Path) -> None:
-    # A copy, as the user may not be let into the folder where this checkout is.
+    # A copy, since the user may be unable to access the folder of this checkout.
     copy = shutil.copytree(SCRIPT.parent / "testbed" / "cluster", folder.parent / PACKAGE)
     script = shutil.copy(SCRIPT, copy.parents[1] / "cluster")
     environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/nonexistent"}
