@@ -11,7 +11,8 @@ the partition sets a time limit, the job gets prompt_limit_min, because the lane
 without a limit.
 
 A job whose owner changes it so that the controller will not manage it, or so that it may use more
-than the controller knows, is delayed too, so that the controller first takes its priority back. Its owner cannot make a running job unpreemptible with Requeue=0.
+than the controller knows, is delayed too, so that the controller first takes its priority back. Its
+owner cannot make a running job unpreemptible with Requeue=0.
 
 Copy it beside slurm.conf and set JobSubmitPlugins=lua. A site with its own job_submit.lua keeps
 that one, adds dofile("/etc/slurm-tiresias/job_submit.lua") at its top, before its own functions,

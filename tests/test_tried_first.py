@@ -63,7 +63,7 @@ def test_a_job_avoids_nodes_that_slurm_keeps_for_a_higher_priority_job(
     assert first.kept_from(asking(gpus), URGENT, ends_s) == set()
 
 
-def test_idle_gpus_beside_those_that_are_freed_count_too() -> None:
+def test_idle_gpus_count_together_with_freed_ones() -> None:
     holders = FULL[2:]
     first = TriedFirst(NODES, holders, [Contender(asking(4), URGENT)])
     assert first.kept_from(asking(1), GPU, 50.0) == set()

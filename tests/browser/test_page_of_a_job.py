@@ -28,7 +28,7 @@ pytestmark = pytest.mark.long
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_says_until_when_the_job_waits_who_comes_first_and_all_that_happened(
+def test_the_page_of_a_job_shows_its_expected_start_the_jobs_ahead_and_its_history(
     browser: Browser, tmp_path: Path, scheme: str
 ) -> None:
     now_s = time.time()

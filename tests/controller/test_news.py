@@ -67,7 +67,9 @@ def test_a_job_that_ran_for_less_than_a_second_has_run_and_one_cancelled_before_
     assert job_store.take_stats().ended == []
 
 
-def test_a_job_that_is_cancelled_while_it_waits_again_ends_then(job_store: JobStore) -> None:
+def test_a_requeued_job_cancelled_while_waiting_ends_at_its_cancellation(
+    job_store: JobStore,
+) -> None:
     see(job_store, 1000, running(1000, 0))
     see(job_store, 1010, pending(restarts=1, submit_s=1010))
     see(job_store, 1040, pending(restarts=1, state=None, slurm_state="CANCELLED", end_s=1035.0))

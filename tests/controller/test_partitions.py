@@ -56,7 +56,7 @@ def viewed(job_store: JobStore, job: JobStatus, *partitions: Partition) -> JobVi
 
 
 @pytest.mark.parametrize("limits", REFUSING)
-def test_a_running_job_that_its_partition_would_not_start_again_is_guarded(
+def test_a_running_job_that_its_partition_would_not_restart_is_protected(
     job_store: JobStore, limits: dict[str, Any]
 ) -> None:
     runs = asking(
@@ -111,7 +111,7 @@ def test_a_job_uses_no_more_nodes_than_the_limit_of_its_widest_partition(
     assert viewed(job_store, waits, gpu, other).request.max_nodes == most
 
 
-def test_jobs_of_a_partition_have_no_more_cpus_of_a_node_than_it_may_have(
+def test_jobs_of_a_partition_use_at_most_its_cpus_per_node(
     job_store: JobStore,
 ) -> None:
     """A partition that may use eight of sixteen CPUs; the rest belongs to other jobs."""

@@ -145,7 +145,7 @@ def test_no_step_is_lost_or_done_again_after_sigterm(new_run: NewRun) -> None:
     assert (proof["restarts"], proof["steps_redone"]) == (2, 0)
 
 
-def test_sigusr1_saves_and_goes_on(new_run: NewRun) -> None:
+def test_sigusr1_saves_and_continues(new_run: NewRun) -> None:
     run = new_run(3000, step_s=0.001)
     process = run.start()
     run.wait_for_steps(20)
@@ -230,7 +230,7 @@ def test_a_finished_training_started_again_does_nothing_more(new_run: NewRun) ->
     assert run.count("step") == 20
 
 
-def test_a_training_cut_in_pieces_ends_with_the_model_of_one_in_a_single_piece(
+def test_an_interrupted_training_ends_with_the_same_model_as_an_uninterrupted_one(
     new_run: NewRun,
 ) -> None:
     pieces = new_run(200, step_s=0.002)

@@ -30,7 +30,7 @@ OF_ITS_OWN = ("-N2", "--ntasks-per-node=1", *WHOLE_NODE, "-w", "n2")
     ],
     ids=["refused, of its own", "unheard", "killed before", "refused", "killed after"],
 )
-def test_a_node_list_that_was_not_given_back_is_given_back_later(
+def test_a_node_list_that_could_not_be_restored_is_restored_later(
     clean_cluster: RealCluster,
     controller: RealController,
     moment: str,

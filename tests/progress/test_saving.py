@@ -47,7 +47,7 @@ def test_the_library_takes_the_signal_for_a_request_to_save() -> None:
         ({}, {}, {}, True, False),
     ],
 )
-def test_a_job_is_asked_where_it_would_get_no_signal_and_this_run_saves_on_request(
+def test_a_job_without_a_signal_is_asked_if_its_run_saves_on_request(
     job: dict[str, Any],
     progress: dict[str, Any] | None,
     site: dict[str, Any],

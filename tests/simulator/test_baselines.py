@@ -97,7 +97,7 @@ THE_480 = "synthetic480_seed1.csv"
         (THE_480, "15x4", "pooled", "gandiva", 4561.84, 2316, 16937, 36127, None),
     ],
 )
-def test_the_authors_simulator_says_the_same(
+def test_averages_equal_those_of_the_authors_simulator(
     name: str,
     cluster: str,
     placement: str,
@@ -170,7 +170,7 @@ few_jobs = st.lists(
 @pytest.mark.parametrize("policy", COSTS)
 @given(workload=few_jobs)
 @settings(max_examples=150, deadline=None)
-def test_sorting_the_running_jobs_only_is_sorting_all(policy: str, workload: Workload) -> None:
+def test_sorting_only_the_running_jobs_equals_sorting_all(policy: str, workload: Workload) -> None:
     outcomes = simulated(workload, policy, "2x4", "pooled")
     found = {outcome.job.job_id: outcome.end_s for outcome in outcomes}
     assert found == told_plainly(workload.jobs, 8, COSTS[policy])
@@ -213,7 +213,7 @@ def test_under_yarn_cs_the_first_job_that_does_not_fit_blocks_all_behind_it() ->
     assert [outcome.first_start_s for outcome in outcomes] == [0, 100, 110]
 
 
-def test_a_job_waits_for_nodes_although_there_are_gpus_enough() -> None:
+def test_a_job_may_wait_for_nodes_despite_enough_idle_gpus() -> None:
     # One GPU is free on node 1, one on node 2, and all four on node 3.
     rows = [(0.0, 3, 50.0), (0.0, 3, 90.0), (0.0, 6, 10.0)]
     pooled, on_nodes = (
@@ -255,7 +255,7 @@ def test_a_job_that_ends_within_a_step_is_noticed_at_the_end_of_the_step() -> No
     assert cut_short.end_s == 15
 
 
-def test_a_pool_of_gpus_is_sliced_as_the_nodes_that_it_stands_for() -> None:
+def test_a_pool_of_gpus_is_time_sliced_like_its_nodes() -> None:
     jobs = jobs_of(*((10.0 * i, 1 + i % 8, 100.0 + 7 * i) for i in range(40)))
     pooled, on_nodes = (
         [outcome.runs for outcome in simulated(jobs, "gandiva", "3x4", placement)]
@@ -330,7 +330,7 @@ def test_every_waiting_job_has_a_reservation_and_not_just_the_first() -> None:
     assert backfilled([*rows[:3], rows[4]], "2x4") == [0, 0, 3, 1]
 
 
-def test_a_reservation_beyond_the_window_is_none() -> None:
+def test_no_reservation_is_made_beyond_the_window() -> None:
     rows = [(0, 4, 3, 3), (0, 2, 5, 5), (0, 4, 10, 10), (0, 4, 1, 1), (1, 2, 8, 8)]
     short = SlurmParameters(bf_window_s=3.5 * H)
     assert backfilled(rows, "2x4", short) == [0, 0, 3, 9, 1]
@@ -359,7 +359,7 @@ def test_limits_count_in_whole_minutes() -> None:
     assert backfilled(rows, "1x4", SlurmParameters(limit_grain_s=600.0)) == [0, 4, 5]
 
 
-def test_jobs_lie_on_the_nodes_that_a_real_slurm_chose() -> None:
+def test_jobs_get_the_nodes_that_a_real_slurm_chose() -> None:
     # The first jobs of a replay of paper480:1, 21 times as fast, on slurm-wlm 22.05.8: before any
     # had to wait.
     chosen = (

@@ -232,7 +232,7 @@ def _setup(
     ),
     st.sampled_from([None, SAVES]),
 )
-def test_under_tiresias(
+def test_choices_equal_those_of_new_snapshots_under_tiresias(
     workload: Workload,
     config: Config,
     cluster: str,

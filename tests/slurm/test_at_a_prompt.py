@@ -233,7 +233,7 @@ def test_the_hours_that_a_user_has_had_count_after_a_kill_and_a_cancel(
     assert restarts(cluster, wall) <= 2
 
 
-def test_nothing_preempts_a_job_at_a_prompt(
+def test_no_job_preempts_a_job_at_a_prompt(
     cluster: RealCluster, start: Start, prompts: Prompts
 ) -> None:
     controller = start()
@@ -251,7 +251,7 @@ def test_nothing_preempts_a_job_at_a_prompt(
     assert holds in said
 
 
-def test_a_prompt_that_is_left_before_it_starts_costs_no_further_job(
+def test_a_prompt_cancelled_before_its_start_preempts_no_further_job(
     cluster: RealCluster, start: Start, prompts: Prompts
 ) -> None:
     controller = start(preemption={"signal": "USR1", "grace_s": 3})
@@ -270,7 +270,7 @@ def test_a_prompt_that_is_left_before_it_starts_costs_no_further_job(
     assert set(states(cluster, wall)) == {"RUNNING"}
 
 
-def test_a_waiting_job_that_is_to_use_more_does_not_start_before_the_controller_knows(
+def test_a_waiting_job_with_raised_limits_waits_for_the_controller(
     cluster: RealCluster, start: Start, prompts: Prompts
 ) -> None:
     controller = start(preemption={"min_run_s": 600})

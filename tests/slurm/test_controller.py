@@ -80,7 +80,7 @@ def all_fields(cluster: RealCluster) -> str:
     return re.sub(passing, "", re.sub(r"Reason=\S+", "", shown))
 
 
-def test_a_short_job_behind_a_wall_of_long_ones_runs_within_ten_cycles(
+def test_a_short_job_on_a_full_cluster_of_long_ones_runs_within_ten_cycles(
     clean_cluster: RealCluster, start: Start
 ) -> None:
     """Usually within six cycles; while Slurm is slow, the controller runs more cycles at shorter
@@ -219,9 +219,7 @@ def test_array_tasks_are_accounted_and_preempted_one_by_one(
     )
 
 
-def test_an_array_that_waits_is_pinned_whole_and_never_split(
-    clean_cluster: RealCluster, start: Start
-) -> None:
+def test_a_waiting_array_is_pinned_in_one_record(clean_cluster: RealCluster, start: Start) -> None:
     controller = start(policy={"thresholds_gpu_s": [100000]})
     for _ in range(4):
         clean_cluster.sbatch(*WHOLE_NODE)
@@ -273,7 +271,7 @@ def test_a_priority_that_an_admin_sets_is_repaired_and_reported(
     controller.wait_until(lambda: (waiting, "") in controller.events("repaired"), "and reported")
 
 
-def test_a_preemptor_that_does_not_start_gives_its_nodes_back_and_takes_no_victim_again(
+def test_a_preemptor_that_does_not_start_backs_off(
     clean_cluster: RealCluster, start: Start
 ) -> None:
     controller = start(preemption={"start_bound_s": 3, "retry_after_s": 1})
@@ -302,7 +300,7 @@ def test_a_preemptor_that_does_not_start_gives_its_nodes_back_and_takes_no_victi
     assert "it asks for --contiguous, which only Slurm can place" in " ".join(said.split())
 
 
-def test_a_controller_that_is_stopped_leaves_no_node_list_and_goes_on_later(
+def test_a_stopped_controller_leaves_no_node_list_and_resumes_later(
     clean_cluster: RealCluster, start: Start
 ) -> None:
     controller = start(preemption={"min_run_s": 1, "signal": "USR1", "grace_s": 600})
@@ -355,7 +353,7 @@ def test_no_job_is_preempted_for_a_job_that_slurm_would_not_start(
             clean_cluster.run("scontrol", "delete", "ReservationName=soon")
 
 
-def test_a_preemptor_whose_node_is_drained_meanwhile_goes_elsewhere(
+def test_a_preemptor_whose_node_is_drained_is_placed_on_another(
     clean_cluster: RealCluster, start: Start
 ) -> None:
     controller = start()
@@ -408,7 +406,7 @@ def test_a_job_that_leaves_the_managed_partition_loses_its_priority_again(
     controller.wait_until(lambda: priority(clean_cluster, moved) < 1000, "given back")
 
 
-def test_with_the_controller_killed_every_job_finishes_and_a_new_one_carries_on(
+def test_jobs_finish_after_the_controller_is_killed_and_a_new_one_continues(
     clean_cluster: RealCluster, start: Start
 ) -> None:
     controller = start()
@@ -434,9 +432,7 @@ def test_with_the_controller_killed_every_job_finishes_and_a_new_one_carries_on(
         clean_cluster.wait_for_state(job, "COMPLETED")
 
 
-def test_shadow_leaves_every_field_of_every_job_as_it_was(
-    clean_cluster: RealCluster, start: Start
-) -> None:
+def test_shadow_mode_changes_no_field_of_any_job(clean_cluster: RealCluster, start: Start) -> None:
     for job in [clean_cluster.sbatch(*WHOLE_NODE) for _ in range(4)]:
         clean_cluster.wait_for_state(job, "RUNNING")
     array = clean_cluster.sbatch(*WHOLE_NODE, "--array=0-3")

@@ -215,9 +215,7 @@ def test_a_job_of_several_partitions_preempts_only_on_their_nodes(
     assert cluster.squeue_field(narrow, "NodeList") == "n2"
 
 
-def test_a_job_that_wants_a_node_for_itself_gets_a_whole_one_and_no_more(
-    cluster: RealCluster, start: Start
-) -> None:
+def test_an_exclusive_job_gets_exactly_one_whole_node(cluster: RealCluster, start: Start) -> None:
     controller = start()
     quarters = [cluster.sbatch(*ONE_GPU, "-w", "n1") for _ in range(4)]
     others = [cluster.sbatch(*WHOLE_NODE, "-w", node, "--no-requeue") for node in ("n2", "n3")]
@@ -246,7 +244,7 @@ def test_a_job_that_wants_a_node_for_itself_gets_a_whole_one_and_no_more(
 
 
 @pytest.mark.parametrize("when", ["idle", "taken"])
-def test_no_job_is_put_where_a_reservation_begins_before_it_could_end(
+def test_no_job_is_placed_on_nodes_reserved_before_it_could_end(
     cluster: RealCluster, start: Start, when: str
 ) -> None:
     controller = start()

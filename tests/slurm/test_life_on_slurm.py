@@ -72,7 +72,7 @@ class Row:
     rows: int
 
 
-def test_every_end_is_that_of_accounting_with_its_exit_code_and_who_cancelled_it(
+def test_history_shows_ends_exit_codes_and_cancellers_as_in_accounting(
     controller: RealController,
 ) -> None:
     cluster = controller.cluster

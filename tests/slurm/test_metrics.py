@@ -142,7 +142,7 @@ def test_a_job_that_was_counted_is_not_counted_again_after_a_restart(
     assert Scrape.of(port).value(ENDED) == 1
 
 
-def test_a_controller_that_backs_off_says_so_and_why_and_for_how_long(
+def test_metrics_show_back_off_with_its_reason_and_duration(
     clean_cluster: RealCluster, start: Start
 ) -> None:
     controller, port = start(controller={"interval_s": 0.5, "command_timeout_s": 2})
@@ -178,9 +178,7 @@ def test_a_controller_that_backs_off_says_so_and_why_and_for_how_long(
     wait_for(clean_cluster, port, "no next try", is_("tiresias_next_try_seconds", 0))
 
 
-def test_a_port_that_is_taken_stops_no_scheduling(
-    clean_cluster: RealCluster, tmp_path: Path
-) -> None:
+def test_a_port_in_use_does_not_stop_scheduling(clean_cluster: RealCluster, tmp_path: Path) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -194,7 +192,7 @@ def test_a_port_that_is_taken_stops_no_scheduling(
     assert "Traceback" not in log
 
 
-def test_a_standby_says_so_and_shows_no_jobs_until_it_acts(
+def test_metrics_show_a_standby_without_jobs_until_it_acts(
     clean_cluster: RealCluster, start: Start
 ) -> None:
     def settings(host: str) -> dict[str, object]:

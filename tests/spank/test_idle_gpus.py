@@ -161,7 +161,7 @@ def test_a_job_that_has_long_used_no_gpu_is_preempted_before_a_busy_one_of_its_o
         assert max(held) > AFTER_S * NODE_GPUS * 0.5
 
 
-def test_it_is_flagged_and_told_to_its_user_and_once_it_computes_no_more(
+def test_an_idle_job_is_flagged_until_it_computes_again(
     plugin: PluginCluster, tmp_path: Path
 ) -> None:
     with opened(plugin, tmp_path, "rank-last") as site:
@@ -198,7 +198,7 @@ def test_it_is_flagged_and_told_to_its_user_and_once_it_computes_no_more(
         controller.wait_until(lambda: site.is_running(waiting), "one of the two is preempted")
 
 
-def test_flag_only_tells(plugin: PluginCluster, tmp_path: Path) -> None:
+def test_the_action_flag_only_reports(plugin: PluginCluster, tmp_path: Path) -> None:
     with opened(plugin, tmp_path, "flag") as site:
         jobs = [site.submit(name) for name in ("one", "two")]
         waiting = site.submit("waiting")
@@ -210,7 +210,7 @@ def test_flag_only_tells(plugin: PluginCluster, tmp_path: Path) -> None:
         site.controller.wait_for_reason(waiting, "no-room")
 
 
-def test_forged_late_and_foreign_samples_change_nothing_and_nor_does_having_none(
+def test_forged_late_foreign_and_missing_samples_have_no_effect(
     plugin: PluginCluster, tmp_path: Path
 ) -> None:
     nowhere = tmp_path / "no-driver"

@@ -73,14 +73,14 @@ def test_the_messages_of_the_script_and_of_its_steps_are_collected_at_the_end(
     assert plugin.left() == []
 
 
-def test_every_node_of_a_job_gives_a_file(plugin: PluginCluster, sender: str) -> None:
+def test_every_node_of_a_job_has_a_file(plugin: PluginCluster, sender: str) -> None:
     ended = plugin.finish(f"srun {sender} 3000", PROFILED, "--nodes=2")
     assert plugin.collected() == [f"{ended.job}.0.n{node}.traffic" for node in (1, 2)]
     for name in plugin.collected():
         assert messages(plugin.traffic(name), 3000) == 3
 
 
-def test_an_interactive_job_gives_a_file_too(plugin: PluginCluster, sender: str) -> None:
+def test_an_interactive_job_has_a_file(plugin: PluginCluster, sender: str) -> None:
     plugin.cluster.run("srun", PROFILED, "sh", "-c", f"{sender} 3000")
     # srun does not wait for the epilog; the file has another name while it is copied.
     plugin.cluster.wait_until(
@@ -91,7 +91,7 @@ def test_an_interactive_job_gives_a_file_too(plugin: PluginCluster, sender: str)
     assert messages(plugin.traffic(name), 3000) == 3
 
 
-def test_a_requeued_job_gives_one_file_for_each_run(plugin: PluginCluster, sender: str) -> None:
+def test_a_requeued_job_has_one_file_per_run(plugin: PluginCluster, sender: str) -> None:
     again = 'test -n "$SLURM_RESTART_COUNT" && exit; sleep 600'
     job = plugin.submit(
         f"srun {sender} $((3000 + 1000 * SLURM_RESTART_COUNT)); touch sent; {again}", PROFILED
@@ -105,12 +105,12 @@ def test_a_requeued_job_gives_one_file_for_each_run(plugin: PluginCluster, sende
         assert messages(plugin.traffic(name), 3000 + 1000 * restart) == 3
 
 
-def test_each_task_of_an_array_gives_a_file(plugin: PluginCluster, sender: str) -> None:
+def test_each_task_of_an_array_has_a_file(plugin: PluginCluster, sender: str) -> None:
     plugin.submit(f"{sender} 3000", PROFILED, "--array=0-2", "--output=/dev/null")
     plugin.cluster.wait_until(lambda: len(plugin.collected()) == 3, "three files")
 
 
-def test_a_job_that_is_cancelled_gives_what_it_counted(plugin: PluginCluster, sender: str) -> None:
+def test_the_counts_of_a_cancelled_job_are_collected(plugin: PluginCluster, sender: str) -> None:
     job = plugin.submit(
         f"{sender} 3000; touch sent; trap '' TERM; sleep 600 & wait; wait", PROFILED
     )
@@ -294,7 +294,7 @@ def test_a_requeued_job_reports_in_each_run(plugin: PluginCluster, reporter: str
 
 
 @pytest.mark.usefixtures("reporter")
-def test_with_auto_the_output_is_read_along_and_stays_on_the_node(plugin: PluginCluster) -> None:
+def test_with_auto_the_output_is_read_and_stays_on_the_node(plugin: PluginCluster) -> None:
     show = f"{SHOW_PROGRESS}; srun sh -c '{SHOW_PROGRESS}'"
     told = "; printf told | dd of=$TIRESIAS_OUTPUT_FILE conv=notrunc status=none"
     ended = plugin.finish(show + told, "--tiresias-progress=auto")
@@ -303,9 +303,7 @@ def test_with_auto_the_output_is_read_along_and_stays_on_the_node(plugin: Plugin
     assert plugin.reported() == plugin.left() == []
 
 
-def test_a_job_or_a_site_that_says_off_has_no_progress(
-    plugin: PluginCluster, reporter: str
-) -> None:
+def test_progress_can_be_turned_off_by_job_or_site(plugin: PluginCluster, reporter: str) -> None:
     script = f"{SHOW_PROGRESS}; srun sh -c '{SHOW_PROGRESS}'; srun {reporter} 42"
     assert plugin.finish(script, "--tiresias-progress=off").output == NOTHING * 2
     plugin.set_up("progress=off")
@@ -316,7 +314,7 @@ def test_a_job_or_a_site_that_says_off_has_no_progress(
 
 
 @pytest.mark.usefixtures("reporter")
-def test_a_step_may_decline_to_report_but_not_ask_for_more_than_its_job(
+def test_a_step_can_turn_off_reports_but_not_request_more_than_its_job(
     plugin: PluginCluster,
 ) -> None:
     def step(choice: str) -> str:
@@ -336,7 +334,7 @@ PROGRESS_TAMPERING = {
 
 
 @pytest.mark.parametrize("how", PROGRESS_TAMPERING)
-def test_a_report_that_the_user_tampered_with_is_thrown_away(
+def test_a_report_file_changed_by_the_user_is_discarded(
     plugin: PluginCluster, reporter: str, how: str
 ) -> None:
     ended = plugin.finish(f"{reporter} 42; {PROGRESS_TAMPERING[how]} && exit 3")
@@ -346,7 +344,7 @@ def test_a_report_that_the_user_tampered_with_is_thrown_away(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can put a file in the place of another")
 @pytest.mark.parametrize("is_link", [True, False])
-def test_a_link_or_another_users_file_in_the_place_of_a_report_is_thrown_away(
+def test_a_link_or_foreign_file_in_place_of_a_report_is_discarded(
     plugin: PluginCluster, reporter: str, is_link: bool
 ) -> None:
     job = plugin.submit(
@@ -367,13 +365,15 @@ def test_a_link_or_another_users_file_in_the_place_of_a_report_is_thrown_away(
 
 
 @pytest.mark.usefixtures("reporter")
-def test_what_a_user_writes_into_his_report_is_collected_unread(plugin: PluginCluster) -> None:
+def test_the_content_of_a_report_is_collected_unchecked(plugin: PluginCluster) -> None:
     ended = plugin.finish('head -c 512 /dev/urandom > "$TIRESIAS_PROGRESS_FILE"')
     assert (ended.status, ended.output) == ("0:0", "")
     assert plugin.reported() == [f"{ended.job}.0.n1.progress"]
 
 
-def test_a_job_reports_where_nothing_is_collected(plugin: PluginCluster, reporter: str) -> None:
+def test_jobs_report_on_nodes_without_a_collect_folder(
+    plugin: PluginCluster, reporter: str
+) -> None:
     plugin.progress_folder.rmdir()
     ended = plugin.finish(f"{reporter} 42; srun {reporter} 43; exit 3")
     assert (ended.status, ended.output) == ("3:0", "")
@@ -482,7 +482,7 @@ def undisturbed() -> dict[str, str]:
         _collect_folder_missing,
     ],
 )
-def test_a_jobs_output_and_status_are_the_same_as_without(
+def test_a_jobs_output_and_status_do_not_change_with_the_plugin(
     plugin: PluginCluster, undisturbed: dict[str, str], breaks: Breaking
 ) -> None:
     script = BEHAVIOUR.replace("SEND", f"{plugin.work}/send.py")
@@ -550,7 +550,7 @@ FILL = "head -c 200M /dev/zero"
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
 @pytest.mark.usefixtures("unmounted")
-def test_a_user_who_fills_his_file_fills_no_more_than_the_mount_of_the_run_folder(
+def test_a_users_files_can_fill_only_the_mount_of_the_run_folder(
     plugin: PluginCluster, sender: str
 ) -> None:
     plugin.run_folder.mkdir()
@@ -588,14 +588,14 @@ TAMPERING = {
 
 
 @pytest.mark.parametrize("how", TAMPERING)
-def test_a_file_that_the_user_tampered_with_is_thrown_away(plugin: PluginCluster, how: str) -> None:
+def test_a_traffic_file_changed_by_the_user_is_discarded(plugin: PluginCluster, how: str) -> None:
     ended = plugin.finish(f"{TAMPERING[how]} && exit 3", PROFILED)
     assert (ended.status, ended.output) == ("3:0", "")
     assert (plugin.collected(), plugin.left()) == ([], [])
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root's jobs run as another user")
-def test_the_user_cannot_put_something_else_in_the_files_place(plugin: PluginCluster) -> None:
+def test_the_user_cannot_replace_the_traffic_file(plugin: PluginCluster) -> None:
     attempts = (
         'rm -f "$TIRESIAS_TRAFFIC_FILE"',
         'ln -sf /etc/shadow "$TIRESIAS_TRAFFIC_FILE"',
@@ -606,7 +606,7 @@ def test_the_user_cannot_put_something_else_in_the_files_place(plugin: PluginClu
     assert plugin.collected() == [f"{ended.job}.0.n1.traffic"]
 
 
-def test_a_plugin_for_another_release_is_left_out_and_the_cluster_goes_on(
+def test_a_plugin_for_another_release_is_skipped_and_jobs_run(
     plugin: PluginCluster, tmp_path: Path
 ) -> None:
     headers = tmp_path / "include"

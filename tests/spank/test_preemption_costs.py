@@ -194,7 +194,7 @@ def check(cost: PreemptionCost, lines: Sequence[Line], runs: Sequence[Mapping[st
     assert cost.steps_again == pytest.approx(done - resumed, abs=TOLD_WITHIN_STEPS)
 
 
-def test_costs_are_what_the_journals_say(site: Site) -> None:
+def test_measured_costs_agree_with_the_journals(site: Site) -> None:
     jobs = site.train("asked", "every", "nothing", "prints")
     for job in jobs.values():
         site.wait_for_steps(job, 420)
@@ -219,7 +219,7 @@ def test_costs_are_what_the_journals_say(site: Site) -> None:
 
 
 @pytest.mark.long
-def test_a_killed_controller_measures_on_and_silent_jobs_are_said_to_be_unknown(
+def test_measuring_survives_a_killed_controller_and_silent_jobs_are_unknown(
     site: Site,
 ) -> None:
     warned = "--comment=tiresias:checkpoint=USR1@4"
