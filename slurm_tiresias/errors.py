@@ -25,7 +25,7 @@ class TiresiasError(Exception):
         self.remedy = remedy
 
     def __str__(self) -> str:
-        # ``what`` may end in a message of Slurm, which may end in a full stop itself.
+        # ``what`` may end with a message of Slurm that has its own full stop.
         return f"{self.what.rstrip('.')}. {self.remedy[:1].upper()}{self.remedy[1:]}."
 
 

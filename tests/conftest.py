@@ -18,13 +18,13 @@ from hypothesis import settings
 from scripts.testbed.real_cluster import RealCluster, short_folder, started_cluster
 from tests.readable import copy_program
 
-# On a build server the same examples every time: what chance finds is found at the desk.
+# The same examples every time on a build server: random examples are for developers' machines.
 settings.register_profile("desk", deadline=None)
 settings.register_profile("server", deadline=None, derandomize=True)
 settings.register_profile("long", deadline=None, derandomize=False, max_examples=20_000)
 settings.load_profile("server" if os.environ.get("CI") else "desk")
 
-# A shell that runs the tests in the background makes them, and all they start, deaf to Ctrl-C.
+# A shell that runs the tests in the background makes them and their children ignore Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

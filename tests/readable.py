@@ -21,7 +21,7 @@ EXTRAS = ("report", "tune", "metrics")
 
 def copy_program(folder: Path) -> None:
     """Fill a folder with the package and all that it imports, to be first in ``PYTHONPATH``."""
-    # Drafts of compiled files vanish at any moment.
+    # Temporary files of the compiler may disappear at any moment.
     ignored = shutil.ignore_patterns("*.pyc.*")
     for name in ("slurm_tiresias", "tests/cli"):
         shutil.copytree(ROOT / name, folder / name, copy_function=_link, ignore=ignored)

@@ -164,7 +164,7 @@ def _imported_by(file: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("part", MAY_IMPORT)
-def test_imports_run_one_way(part: str) -> None:
+def test_imports_go_one_way(part: str) -> None:
     for file, module in _imports(part):
         package, _, rest = module.partition(".")
         if package == "slurm_tiresias" and rest:
@@ -192,7 +192,7 @@ def test_tests_import_tools_and_tools_the_testbed_and_never_the_other_way(
 
 
 @pytest.mark.parametrize("part", PURE)
-def test_a_decision_has_no_clock_no_chance_and_no_files(part: str) -> None:
+def test_a_decision_uses_no_clock_no_randomness_and_no_files(part: str) -> None:
     for file, module in _imports(part):
         assert module.split(".")[0] not in IMPURE_MODULES, f"{file} imports {module}"
 
@@ -250,6 +250,6 @@ def test_nothing_is_ever_passed_through_a_shell() -> None:
         assert not re.search(r"\b(os\.execute|io\.popen|loadstring|load)\s*\(", file.read_text())
 
 
-def test_every_part_of_the_package_has_its_rule() -> None:
+def test_every_part_of_the_package_has_an_import_rule() -> None:
     parts = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or path.is_dir()}
     assert parts - {"__init__", "__pycache__"} == MAY_IMPORT.keys()

@@ -48,7 +48,7 @@ def test_a_single_pending_job_starts_in_the_first_cycle_in_which_it_fits() -> No
     assert state.choose(2.0) == []
 
 
-def test_a_refusal_ends_when_room_grows_though_the_refused_job_asks_for_less_by_then() -> None:
+def test_a_refused_class_is_retried_when_capacity_grows() -> None:
     state = ClusterState([Node("n1", Amount({"": 4}, cpus=8), frozenset({"gpu"}))])
     held = {"n1": Amount({"": 4}, cpus=4)}
     state.book(held)
@@ -65,7 +65,7 @@ def test_a_refusal_ends_when_room_grows_though_the_refused_job_asks_for_less_by_
     ]
 
 
-def test_a_refusal_ends_when_a_preemption_frees_more_than_is_needed() -> None:
+def test_a_refused_class_is_retried_when_a_preemption_frees_more_than_needed() -> None:
     state = ClusterState([Node("n1", Amount({"": 4}, cpus=8), frozenset({"gpu"}))])
     held = {"n1": Amount({"": 4}, cpus=4)}
     state.book(held)

@@ -65,11 +65,11 @@ def value_of(expression: str) -> bool:
         ("c|(d&b)", True),
         ("d&(a|c)", False),
         ("(a&b)|(c&d)", True),
-        # Slurm ignores an operator at the end, and what follows a group.
+        # Slurm ignores a trailing operator, and what follows a group.
         ("a&", True),
         ("(b&c)d", True),
         ("(d)a", False),
-        # Counts and alternatives are for the job as a whole: the node need serve one part only.
+        # Counts and alternatives are for the job as a whole: the node need satisfy only one part.
         ("[a|d]", True),
         ("[d|e]&b", True),
         ("b*2&d", True),
@@ -87,7 +87,7 @@ def test_features_of_a_node_match_expressions(expression: str, served: bool) -> 
     "expression",
     ["&a", "a&&b", "a&|b", "|", "(", ")", "(a", "a)", "a(b", "(a)(b)", "()", "(a&)", "*2", "[a"],
 )
-def test_no_node_serves_what_slurm_would_refuse(expression: str) -> None:
+def test_no_node_matches_an_expression_that_slurm_refuses(expression: str) -> None:
     assert not readable(expression)
     assert not matches(expression, FEATURES)
 
@@ -112,7 +112,7 @@ def test_operators_apply_from_left_to_right_and_parentheses_group(expression: st
     ],
     ids=["empty", "nested", "opened", "both", "chained", "flat", "word", "counts"],
 )
-def test_nesting_and_length_cost_no_error_and_no_time(hostile: Callable[[int], str]) -> None:
+def test_deep_nesting_and_length_cause_no_error_or_delay(hostile: Callable[[int], str]) -> None:
     expression = hostile(MOST_CHARACTERS)
     assert len(expression) <= MOST_CHARACTERS
     began = time.process_time()

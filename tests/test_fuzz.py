@@ -38,7 +38,7 @@ changes = st.lists(
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_a_reader_takes_what_is_right_and_stands_what_once_broke_it(name: str) -> None:
+def test_readers_accept_valid_inputs_and_survive_past_crashes(name: str) -> None:
     contents = kept(name)
     assert contents
     READERS[name].read(contents[0])
@@ -66,7 +66,7 @@ def test_mutated_inputs_are_read_or_refused_and_never_crash_a_reader(name: str) 
     st.sampled_from(user_text.WRITERS),
     st.dictionaries(st.sampled_from(tuple(user_text.FIELDS)), users_texts, min_size=1, max_size=3),
 )
-def test_text_in_a_users_job_does_not_change_how_other_jobs_are_read(
+def test_a_users_text_does_not_change_how_other_jobs_are_read(
     key: str, texts: dict[str, str]
 ) -> None:
     parts = (f"{field}={text}" for field, text in {"job": key, **texts}.items())

@@ -172,7 +172,7 @@ def test_a_running_jobs_resources_are_known_per_node(release: Path) -> None:
     assert all(amount.cpus == 1 and amount.memory_mb == 500 for amount in held.values())
 
 
-def test_a_hostile_name_comes_through_whole_and_forges_nothing(release: Path) -> None:
+def test_a_hostile_name_is_read_verbatim_and_forges_no_record(release: Path) -> None:
     rows = rows_of(release)
     jobs = jobs_of(release)
     named, commented = jobs[HOSTILE_TEXT], jobs["hostile"]
@@ -222,7 +222,7 @@ def test_without_details_a_running_jobs_holding_is_split_evenly(release: Path) -
     assert [row.key for row in memory.unknown([row])] == [row.key], "it is asked about again"
 
 
-def test_a_job_is_asked_about_once_while_nothing_changes(release: Path) -> None:
+def test_scontrol_is_asked_once_about_an_unchanged_job(release: Path) -> None:
     """Two kinds are asked about again: jobs whose hostile texts spoil the answer about all jobs,
     and waiting arrays, whose limit of running tasks may change at any time."""
     rows = rows_of(release)
@@ -335,7 +335,7 @@ def test_a_cut_off_answer_is_refused(release: Path, kept: float) -> None:
         tuple(job_rows.rows(answer[: int(len(answer) * kept)], SEPARATOR, of_folder(release)))
 
 
-def test_no_jobs_are_no_rows() -> None:
+def test_an_empty_queue_has_no_rows() -> None:
     assert tuple(job_rows.rows("", SEPARATOR, OLDEST)) == ()
     assert tuple(job_rows.rows("\n", SEPARATOR, OLDEST)) == ()
 
@@ -352,7 +352,9 @@ def test_a_state_that_no_release_has_makes_its_job_unreadable_and_no_other(relea
 
 
 @pytest.mark.parametrize("field", ["tres_per_node", "tres_per_job", "memory_per_tres"])
-def test_an_odd_spelling_makes_only_that_users_job_unreadable(release: Path, field: str) -> None:
+def test_an_unparsable_value_makes_only_that_users_job_unreadable(
+    release: Path, field: str
+) -> None:
     rows = list(rows_of(release))
     at = next(n for n, row in enumerate(rows) if row.name == "spread over nodes")
     before, after = RowMemory(), RowMemory()
@@ -511,7 +513,7 @@ def test_a_slurmctld_that_is_down_raises_its_own_error(refusing: Path) -> None:
         assert not isinstance(complaint, SlurmUnreachableError | SlurmPermissionError)
 
 
-def test_a_job_that_is_gone_is_no_complaint(refusing: Path) -> None:
+def test_a_job_that_is_gone_is_not_an_error(refusing: Path) -> None:
     for line in refusals(refusing)["no such job"]["stderr"].splitlines():
         assert commands._NOT_THERE.fullmatch(line)
 
@@ -1016,7 +1018,7 @@ def test_each_error_message_is_attributed_to_the_write_that_caused_it() -> None:
     ]
 
 
-def test_a_scontrol_that_stopped_half_way_is_noticed() -> None:
+def test_a_scontrol_that_stopped_early_is_detected() -> None:
     writes = [Update("1", priority=5), Update("2", priority=5)]
     assert write_lines.failures(writes, "invalid keyword: M0\n", "M") is None
     assert write_lines.failures(writes, "", "M") is None
@@ -1136,7 +1138,7 @@ def test_garbage_in_scontrols_records_is_rejected(garbage: str, at: int) -> None
 
 
 @given(st.text(alphabet=st.characters(codec="utf-8"), max_size=60))
-def test_a_name_comes_back_as_it_went_in(name: str) -> None:
+def test_a_written_name_is_read_back_unchanged(name: str) -> None:
     values = ["x"] * (len(job_rows.FIELDS) - 1) + [name]
     separator = job_rows.new_separator()
     answer = "".join(f"{value}{separator}" for value in values) + "\n"

@@ -171,7 +171,8 @@ def _is_of(row: AccountedEnd, run: RunRecord) -> bool:
 
 
 def _is_told_in(told: RunProgressRecord, run: RunRecord, until_s: float | None) -> bool:
-    # A run may tell of itself after its end: Slurm ends it when it begins to end its processes.
+    # A run may report after its recorded end: for Slurm it ends when the kill of its processes
+    # begins.
     latest_s = math.inf if until_s is None else until_s
     return run.start_s - SAME_START_S <= told.reported_s < latest_s
 
@@ -182,7 +183,7 @@ def _how_it_ended(
     """Combine both sources: accounting does not say who requeued a job, the events do."""
     if row is not None and row.state != REQUEUED:
         return _in_words(row)
-    # The event that ended a run is noted only when the end is seen.
+    # The event that ended a run is recorded only when the end is seen.
     latest_s = math.inf if until_s is None else until_s
     ends = (e for e in job.events if e.job_id == job.job_id and e.kind in LEFT)
     event = next((e for e in ends if run.start_s <= e.at_s <= latest_s), None)

@@ -64,8 +64,8 @@ class Claims:
         progress = self._of_this_run(job)
         if progress is None or self._job_store.runs.ran_s(job) < self._every_s:
             return None
-        # After its last step a job may evaluate or save for long, which no report foretells: its
-        # last promise stands, so that it is not disbelieved at its very end.
+        # After its last step a job may evaluate or save for long, which no report predicts: its
+        # last promise stands, so that its claim still counts at its very end.
         if progress.finished or self.why_stopped(job, now_s):
             return None
         remaining = progress.remaining(progress.step)

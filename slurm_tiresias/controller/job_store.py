@@ -466,7 +466,8 @@ class JobStore:
         record = JobAccount.opened(job, self._ledger.next_number())
         if not why_cannot_be_requeued(job.spec):
             return record
-        # Of a run that nothing is known of, the priority with which it started may tell.
+        # If nothing is known of a run, the priority with which it started may show whether it was
+        # managed.
         written_as = self._config.priority.write
         preemptible = written_as == "pinned" and bands.starts_managed(job.priority, written_as)
         return record if preemptible else replace(record, lane=Lane.IDLE_ONLY)
@@ -674,14 +675,14 @@ class JobStore:
                 continue
             if record.ended_s is not None:
                 if key not in uncommitted and not self._awaits_accounting(key):
-                    # It has ended and is settled: keep it in the ledger only.
+                    # It has ended and its figures are final: keep it in the ledger only.
                     self._tell_end_of(key)
                     self._records.pop(key)
                     self._runs.let_go(key)
                     self.inherited.let_go(key)
                 continue
             self._runs.close_as_last_seen(key)
-            # Accounting knows what it did since it was last seen.
+            # Accounting knows what happened since it was last seen.
             unknown = min(record.accounted_restarts, record.restarts - 1)
             self.nomination_event(key, Started())
             self.preemption_event(key, Ended())

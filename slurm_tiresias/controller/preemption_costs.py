@@ -61,7 +61,7 @@ class PreemptionCosts:
         for cost in awaited:
             job = jobs.get(cost.key)
             if cost.gone_s is None and job is not None and _has_left(job, cost):
-                # Slurm submits a requeued job anew when its last process is gone.
+                # Slurm sets a requeued job's submission time to when its last process was gone.
                 cost = replace(cost, gone_s=max(cost.asked_s, job.spec.submit_s))
                 self._job_store.put_cost(cost)
             cost = self._with_last_save(cost, job)
@@ -70,7 +70,7 @@ class PreemptionCosts:
 
     def _with_last_save(self, cost: PreemptionCost, job: JobStatus | None) -> PreemptionCost:
         saved_s = self._progress.last_save_s(job.raw_id, cost.restarts) if job else None
-        # What came later is of the next run.
+        # Later reports belong to the next run.
         latest_s = math.inf if cost.gone_s is None else cost.gone_s + 1.0
         if saved_s is None or saved_s > latest_s or saved_s <= (cost.saved_s or 0.0):
             return cost
@@ -113,7 +113,7 @@ class PreemptionCosts:
         if restart_s is None:
             if following.end_s is None or not (_is_settled(following, now_s) or job is None):
                 return
-            # It has made no new step at all.
+            # The run has made no new step at all.
             restart_s = following.elapsed_s
         left = told.get(cost.restarts)
         resumed_step = resumed_step_of(later[0])
@@ -185,7 +185,8 @@ def _source_run(told: Mapping[int, JobProgress], restarts: int) -> JobProgress |
 def _restart_s(back: JobProgress | None, before: JobProgress, following: RunRecord) -> float | None:
     if back is None:
         return None
-    # By the steps of the run before: the first step of a run may compile, and is no usual one.
+    # Use the step time of the previous run: the first step of a run may compile, and is not
+    # typical.
     step_s = before.per_step.likely_s if before.per_step else 0.0
     return restart_s_of(back, following.start_s, following.elapsed_s, step_s)
 

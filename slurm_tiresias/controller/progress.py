@@ -112,7 +112,7 @@ class ProgressTracker:
                 record = decode_word(word)
             except RecordError:
                 record = None
-            # What a run has written stays there when the job is requeued.
+            # The comment of a run remains when the job is requeued.
             if record is not None and record.at_s >= (job.start_s or 0.0) - CLOCK_WANDERS_S:
                 run = before.run if before else Run(job.restarts)
                 run.take(ProgressSource.COMMENT, record, seen.at_s, seen.steady_s)
@@ -146,7 +146,7 @@ class ProgressTracker:
             return
         keys = {job.raw_id: job.key for job in seen.jobs}
         rows = []
-        # Of several nodes of a run, the first by name counts: it comes last.
+        # If several nodes report on a run, the first by name counts: it comes last here.
         for run_id in sorted(latest.ended, reverse=True):
             key = keys.get(run_id.job_id)
             if key is None or self._job_store.record(key) is None:

@@ -163,7 +163,7 @@ def _run_in_turns(config: Config) -> None:
 
 
 def _first_contact(slurm: Slurm, config: Config) -> Cluster:
-    # Rights first: a user without them gets only that error, and none about slurmdbd's files.
+    # Check rights first: a user without them gets only that error, and none about slurmdbd's files.
     if not slurm.may_operate():
         raise SlurmPermissionError(
             "This user may neither set priorities nor requeue other users' jobs",
@@ -221,7 +221,7 @@ class Controller:
         self._progress = ProgressFolder(config.profiler.collect_dir)
         is_wanted = config.idle_gpus.after_s > 0
         self._gpu_use = GpuUseFolder(config.profiler.collect_dir if is_wanted else "")
-        # Also where it counts for nothing: what is too old is forgotten all the same.
+        # Even if it is not used: results that are too old are forgotten all the same.
         self._drilled = DrilledPrograms(ledger)
         drills_count = config.preemption.drilled_min_run_s > 0
         self._cycles = self._begun_anew()

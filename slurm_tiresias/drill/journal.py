@@ -82,7 +82,7 @@ class RunJournal:
         self.nodes_up: set[str] = set()
         self.last_lines: deque[str] = deque(maxlen=MOST_LAST_LINES)
 
-    # What the drill waits for
+    # Conditions that the drill waits for
 
     @property
     def moves(self) -> int:
@@ -113,7 +113,7 @@ class RunJournal:
         """Return a time by the drill's clock as one by the clock of the nodes."""
         return at_s - (self._behind_s or 0.0)
 
-    # What is added
+    # Input
 
     def add(self, line: str, received_s: float) -> None:
         """Take in one line of a watcher; lines of any other origin are ignored."""
@@ -213,7 +213,7 @@ class RunJournal:
             dispositions={int(number): _disposition(number, *masks) for number in SIGNALS},
         )
         if known is not None:
-            # What it did with signals when they came is what counts, not what it did while leaving.
+            # Only what it did with signals when they came counts, not what it did while exiting.
             keep = self._run.term_s is not None
             if not keep:
                 self._former[key] = (self._changed_s.get(key, 0.0), known.dispositions)
@@ -326,13 +326,13 @@ class RunJournal:
                 self._trackers.add((tracker, found[1]))
                 return
         if _LOG.search(path):
-            # What is written in one go, such as a mark in a checkpoint, is no log.
+            # A file that is written in one go, such as a marker in a checkpoint, is not a log.
             if grows:
                 self._logs.add(path)
         elif again:
             self._saves["file"].append(Save(None, None, at_s))
 
-    # What it makes
+    # Results
 
     def run(self) -> Run:
         """Return the run as far as it is known."""

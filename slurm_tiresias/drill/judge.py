@@ -482,8 +482,8 @@ def _has_saved(trial: Trial, run: Run) -> bool:
     """
     process, told_s = trainer(run), run.told_s
     if process is not None and process.on(run.told_by) is Disposition.DEFAULT:
-        # A save that was done or under way when the signal came was luck. A program that waits for
-        # the signal has no handler, and saves all the same.
+        # A save that was done or under way when the signal came proves nothing. A program that
+        # waits for the signal has no handler, and still saves.
         begun_s = (save.began_s for save in _saves_after(run))
         return told_s is not None and any(at_s is None or at_s >= told_s for at_s in begun_s)
     if _saved_after(run) is not None:

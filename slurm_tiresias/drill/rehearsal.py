@@ -251,7 +251,7 @@ class Rehearsal:
     def _cancel(self) -> None:
         """Cancel the job, and wait until it has left its nodes."""
         if self._steps:
-            # Also what Slurm would leave behind.
+            # Including processes that Slurm would leave behind.
             self._steps[-1].order("finish")
             give_up_s = time.monotonic() + FINISHES_S
             while not self._steps[-1].is_over and time.monotonic() < give_up_s:
@@ -507,7 +507,7 @@ class Rehearsal:
                 self._say(f"waits to start ({job.reason})")
             time.sleep(LOOK_S)
 
-    # What stayed behind
+    # Leftover processes
 
     def _look_for_survivors(self) -> tuple[str, ...]:
         """Check the nodes that no later run of the job used; return those that cannot be

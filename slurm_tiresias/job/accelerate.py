@@ -57,7 +57,8 @@ class Checkpoints:
         if self.accelerator.is_main_process:
             for path in (*draft.rglob("*"), draft):
                 sync(path)
-            # One of the same step is left by a run that did this step before, and is as good.
+            # A folder for the same step was left by an earlier run that did this step; it is
+            # equivalent.
             shutil.rmtree(whole, ignore_errors=True)
             draft.replace(whole)
             sync(self.folder)

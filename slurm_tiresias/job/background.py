@@ -58,7 +58,8 @@ class BackgroundCommand:
             try:
                 ended, status = os.waitpid(self._pid, os.WNOHANG)
             except ChildProcessError:
-                # The program waits for all of its children: the code is lost, 0 the best guess.
+                # The program itself waits for all of its children, so the exit code is lost; 0 is
+                # the best guess.
                 self._code = 0
             else:
                 self._code = _exit_code(status) if ended else None

@@ -108,7 +108,7 @@ def channel_for(
     job_id = environment.get(JOB_VARIABLE, "")
     if environment.get(WAY_VARIABLE) != BY_COMMENT or not job_id.isdecimal():
         return None
-    # Here, as few programs need all that it imports.
+    # Imported here because it imports many modules, and few programs need it.
     from slurm_tiresias.job.comment_channel import CommentChannel
 
     return CommentChannel(job_id, environment, clock)

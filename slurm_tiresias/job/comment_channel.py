@@ -88,7 +88,7 @@ class CommentChannel:
         self._command_began_s = 0.0
         self._command_is_slow = False
         self._answer: IO[bytes] | None = None
-        # Ends each of squeue's rows: no comment has it, whatever its user wrote.
+        # Ends each of squeue's rows: random, so that no comment can contain it.
         self._row_end = f"|{os.urandom(16).hex()}\n"
         self._descriptor = _open_state_file(job_id)
         self._state = self._read_state(environment.get(RESTART_VARIABLE, "0"))
@@ -160,7 +160,7 @@ class CommentChannel:
                 answer.seek(0)
                 self._understand(os.fsdecode(answer.read()))
             else:
-                # It counts like an update, or it would be repeated at once.
+                # It counts as an update, or it would be repeated at once.
                 pace.count(now_s)
                 pace.answered(False)
         return True
@@ -202,7 +202,7 @@ class CommentChannel:
         try:
             self._command = BackgroundCommand(command, self._environment, output)
         except OSError:
-            # A node that is short of processes for a while.
+            # The node may temporarily be unable to create processes.
             self._state.pace.answered(False)
         return self._command is not None
 
@@ -218,7 +218,7 @@ class CommentChannel:
                 str(fields["words"]),
                 *(fields[name] and checked(fields[name]) for name in ("last", "sent")),
             )
-            # The clock begins anew when the node does.
+            # The monotonic clock restarts when the node reboots.
             return kept if kept.run == run and kept.pace.last_s <= self._clock() else new
         except (OSError, ValueError, KeyError, TypeError):
             return new

@@ -61,13 +61,13 @@ class Preemptible(keras.callbacks.Callback):  # type: ignore[misc]
         if self.total is None:
             self.total = self.params["epochs"] * self.steps_per_epoch
         if self._step is None and self.done:
-            # Not earlier: building the model for its data takes random numbers, too.
+            # Not earlier: building the model for its data also draws random numbers.
             self._load(self._checkpoints()[self.done])
             if not self.skipped:
                 self._restore_torch()
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        # In the middle of an epoch not earlier: its data loader takes a random number first.
+        # Not earlier in the middle of an epoch: its data loader first draws a random number.
         self._restore_torch()
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -117,7 +117,7 @@ class Preemptible(keras.callbacks.Callback):  # type: ignore[misc]
         draft = self.folder / f"draft{_SUFFIX}"
         model = self.model
         model.save_weights(draft, overwrite=True)
-        # Keras leaves these out.
+        # Keras skips these.
         with h5py.File(draft, "a") as file:
             for number, seed in enumerate(_seeds(model)):
                 file[f"{_SEEDS}/{number}"] = keras.ops.convert_to_numpy(seed)

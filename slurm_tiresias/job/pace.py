@@ -29,7 +29,7 @@ AFTER_SAVE = 0.7
 
 MOST_SLOWNESS = 64
 
-# Not the random numbers of the program, which are the same in each of its runs.
+# Not the program's random numbers, which are the same in each of its runs.
 _chance = random.SystemRandom()
 
 

@@ -127,7 +127,7 @@ def checked(fields: dict[str, Any]) -> Record:
     fields = {**LATER, **fields}
     for name, types, most in _NUMBERS:
         value = fields[name]
-        # True is an integer to Python, and no step; NaN is in no range.
+        # True is an integer to Python, but not a step; NaN is in no range.
         if type(value) not in types or not (value is None or 0 <= value <= most):
             raise RecordError(f"{name} is out of range")
     if fields["state"] not in STATES:

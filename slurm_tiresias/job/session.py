@@ -176,7 +176,7 @@ class Session:
         self._new_step_s = None
         self._send(RUNNING)
         if self._channel is not None:
-            self._due_s = -NEVER  # the first step is told at once
+            self._due_s = -NEVER  # the first step is reported at once
 
     def done(self) -> None:
         """Report that all steps are done."""
@@ -239,7 +239,7 @@ class Session:
                 self.saving()
                 save(done)
                 self.saved(done)
-            # Asked after the save: what came meanwhile is answered by it, too.
+            # Checked after the save: requests that came during it are also answered by it.
             if due and done < total and self.leaving(agree):
                 self.leave()
         self.done()
@@ -305,7 +305,7 @@ class Session:
             self._open()
         channel = self._channel
         if channel is None or os.getpid() != self._pid:
-            # A child of the program that reports, such as a data loader's, reports nothing.
+            # A child of the reporting program, such as a data loader's worker, reports nothing.
             return
         now_s = self._clock()
         self._due_s = now_s + SEND_EVERY_S

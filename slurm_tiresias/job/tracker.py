@@ -60,7 +60,7 @@ def _kept_in(file: Path) -> str:
         file.parent.mkdir(parents=True, exist_ok=True)
         draft = file.with_name(f"{file.name}.{uuid.uuid4().hex}")
         draft.write_text(f"{uuid.uuid4().hex}\n")
-        # Of processes that do this at the same time one is first, and all take its id.
+        # If several processes do this at the same time, one comes first, and all use its id.
         with contextlib.suppress(FileExistsError):
             os.link(draft, file)
         draft.unlink()

@@ -63,7 +63,8 @@ class ByReports:
         expires_gpu_s = expires_at_gpu_s(claim, job.width, self.every_s)
         until_gpu_s = [math.nextafter(min(claim.promised_gpu_s, expires_gpu_s), math.inf)]
         if least_gpu_s > 0.0:
-            # Where ``total - attained`` is below the limit although it is rounded to a float.
+            # Needed if ``total - attained`` is exactly below the limit, but is rounded to it as a
+            # float.
             until_gpu_s.append(claim.total_gpu_s - least_gpu_s + math.ulp(claim.total_gpu_s))
         if most_gpu_s < math.inf:
             until_gpu_s.append(most_gpu_s / MOST_TIMES_ATTAINED)
@@ -192,8 +193,9 @@ class WithEstimates(Policy):
         charged_gpu_s = remaining.gpu_s + job.inherited_gpu_s
         tier = tier_of(charged_gpu_s, self.thresholds_gpu_s)
         if job.state is JobState.RUNNING:
-            # The order of running jobs only breaks ties between victims. If it followed what is
-            # left, each cycle would change it, and the planner would try every class again.
+            # The order of running jobs only breaks ties between victims. If it depended on
+            # remaining service, each cycle would change it, and the planner would try every class
+            # again.
             return JobRank(LEVELS[tier], (0.0, job.submitted_s), tier)
         return JobRank(LEVELS[tier], (charged_gpu_s, job.submitted_s), tier)
 

@@ -196,7 +196,8 @@ class FairShares:
                 width.worked_s += until_s * _speed(width, level)
             self._now_s = to_s if first is None else self._now_s + until_s
             if first is not None:
-                # Exactly, so that rounding neither delays this end nor hides one at the same time.
+                # Compare exactly, so that rounding neither delays this end nor hides one at the
+                # same time.
                 first.worked_s = max(first.worked_s, first.ends[0][0])
             for width in sharing:
                 width.note(self._now_s)
@@ -214,7 +215,7 @@ class FairShares:
             if job is not None and not job.ended and job.ends_at_s == ends_at_s:
                 if ends_at_s > width.worked_s:
                     return
-                # What it has had already cannot be taken back.
+                # Running time that it already had cannot be taken back.
                 job.ends_at_s = width.worked_s
                 job.ended = True
                 width.sharing -= 1

@@ -52,7 +52,8 @@ def leaving_of(run: LeftRun, told: JobProgress, resumed_step: int) -> Leaving:
     saved_s, answered_s = told.saved_s, None
     heard_s = told.asked_s
     if saved_s is not None and heard_s is not None:
-        # The program knows to the millisecond when it heard of it, the controller to a cycle.
+        # The program knows the time of the request to the millisecond, the controller only to a
+        # cycle.
         answers = saved_s >= heard_s >= asked_s - CLOCKS_DIFFER_S
         asked_s = min(heard_s, end_s) if answers else asked_s
     if saved_s is not None and saved_s >= asked_s:

@@ -71,7 +71,7 @@ class GpuActivity:
         """Take in a sample of all GPUs that have processes, while these runs are on the node."""
         ago_s = math.inf if self._sampled_s is None else now_s - self._sampled_s
         if not 0.0 <= ago_s <= self._pause_s:
-            # Nothing is known of what happened meanwhile: every run begins anew.
+            # The activity meanwhile is unknown: every run begins anew.
             self._runs.clear()
             ago_s = 0.0
         self._sampled_s = now_s

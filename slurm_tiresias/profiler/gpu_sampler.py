@@ -60,7 +60,7 @@ class Sampler:
             self._add(owners, gpus or (), now_s)
             self._write_all_but(owners)
             if gpus is None or wall_s is None or not is_wanted:
-                # Without samples nothing is told, and what was told before is soon too old.
+                # Without samples nothing is reported, and earlier reports soon become too old.
                 self._activity.forget()
             else:
                 self._activity.take(watched, _whose(gpus, watched), now_s)
@@ -84,7 +84,7 @@ class Sampler:
         for gpu in gpus:
             uuid = gpu.use.uuid
             if uuid is None:
-                continue  # lost this very moment
+                continue  # lost at this very moment
             # A GPU shared by several profiled runs counts for each of them.
             claims = {claim_of(pid) for pid in gpu.pids}
             for run_id in {run_id for claim in claims if claim for run_id in jobs.get(claim, ())}:
@@ -104,7 +104,7 @@ class Sampler:
             del self._sums[run_id]
 
 
-# Who is profiled
+# Profiled runs
 
 
 def profiled(run_dir: Path) -> dict[RunId, int]:

@@ -42,7 +42,7 @@ class GpuUseTeller:
     life."""
 
     def __init__(self, collect_dir: Path, host: str | None = None) -> None:
-        # Several nodes of Slurm may be one host.
+        # Several nodes of Slurm may share one host.
         name = _NOT_IN_A_NAME.sub("-", host or socket.gethostname()) or "node"
         self._folder = collect_dir / FOLDER
         self._path = self._folder / f"{name}{SUFFIX}"

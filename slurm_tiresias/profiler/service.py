@@ -94,7 +94,7 @@ class Profiler:
             self._warning.clear()
         self.folder.background.step_unless_started()
 
-    # What is known
+    # Placement
 
     def _refresh(self) -> None:
         version = self._store.version()
@@ -105,7 +105,7 @@ class Profiler:
         self._placings.clear()
         self.folder.known.tell(self._knowledge.profiles)
 
-    # What is learned
+    # Learning
 
     def _collect(self, seen: Observation, ran_s: RanSeconds) -> None:
         jobs = {job.raw_id: job for job in seen.jobs}

@@ -207,7 +207,7 @@ class CheckpointFolders:
             ended, _ = os.waitpid(look.pid, os.WNOHANG)
             if not ended:
                 if now_s - look.began_s > GIVEN_UP_AFTER_S:
-                    # One that waits for a file server does not end before that answers.
+                    # A child that waits for a file server does not end before the server answers.
                     os.kill(look.pid, signal.SIGKILL)
                 continue
             del self._looks[run_id]

@@ -157,7 +157,7 @@ class ProgressFolder:
                 continue
             if now_s - run.told_s > LOST_AFTER_S:
                 run.told_again(now_s, lost=True)
-            # Several nodes of a job may report: the first by name counts, for all of the run.
+            # Several nodes of a job may report: the first by name counts, for the whole run.
             order = (-run_id.restarts, run_id.node)
             if order < chosen.get(run_id.job_id, (1, "")):
                 chosen[run_id.job_id] = order

@@ -37,7 +37,7 @@ class NodeProgress:
 
     def __init__(self, run_dir: Path, collect_dir: Path, host: str | None = None) -> None:
         self._run_dir = run_dir
-        # Several nodes of Slurm may be one host.
+        # Several nodes of Slurm may share one host.
         name = _NOT_IN_A_NAME.sub("-", host or socket.gethostname()) or "node"
         self._path = collect_dir / FOLDER / f"{name}{SUFFIX}"
         self._outputs: dict[RunId, OutputProgress] = {}
@@ -87,7 +87,7 @@ class NodeProgress:
             kinds = found[run_id]
             reported = PROGRESS_KIND in kinds and self._reported(run_id)
             printed = OUTPUT_KIND in kinds and self._printed(run_id, wall_s)
-            # A program that reports knows better than its output.
+            # A program's own reports are better than its output.
             if one := reported or printed:
                 told[run_id] = one
         self._outputs = {run_id: kept for run_id, kept in self._outputs.items() if run_id in found}

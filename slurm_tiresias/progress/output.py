@@ -209,7 +209,8 @@ class _Nest:
         if now.falls > before.falls:
             self._confirmed |= now.turn == before.turn + 1
         elif 0 < passed < inner.count.total / 2:
-            # Too little time for a whole turn: this one counts the steps of all turns.
+            # Too short for a whole turn of the outer loop: this count covers the steps of all
+            # turns.
             self.is_refuted = True
 
     def _done(self) -> int:
@@ -276,7 +277,7 @@ class OutputProgress:
             The progress of the run; None while it is unknown, or unknown again.
         """
         now_s = min(max(now_s, 0.0), MOST_TIME_S)
-        # A slot that is being written to counts as it was.
+        # A slot that is being written to keeps its previous value.
         known = {
             slot: sighting or self._sightings.get(slot)
             for slot, sighting in sightings_in(content).items()
@@ -303,7 +304,7 @@ class OutputProgress:
         if track is None:
             track = _Track(sighting, count, changed_s, now_s)
         else:
-            # Another step than at the last look: it cannot have changed before.
+            # The step has changed since the last reading, so its time cannot be earlier than that.
             recent = changed_s >= self._updated_s - 1
             track.follow(sighting, count, changed_s if recent else now_s, now_s)
         self._tracks[key] = track

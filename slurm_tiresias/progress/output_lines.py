@@ -150,7 +150,7 @@ def _plain(description: str, words: str, step: int, total: int, after: str) -> C
     if level is None and (unit := _UNIT_AFTER.match(after)):
         level = _LEVELS.get(unit[1].lower().removesuffix("s"))
     if level is not None:
-        # A step takes no time worth telling whether it is done or begins.
+        # A step is short, so it does not matter whether the line means its beginning or its end.
         done = level is Level.STEP or any(character.isdigit() for character in after)
         return Count(words, level, step, total, done=done)
     bare = description.endswith("[") and after.startswith("]")

@@ -49,7 +49,7 @@ class StepTime:
         """Return the average time of each of the next steps."""
         spread = ROUGH_SPREAD
         if self.blocks > 1:
-            # Of the mean so far, and of the mean of the steps to come.
+            # The variance of the mean so far, plus that of the mean of the remaining steps.
             error_s = self.block_s * math.sqrt(
                 1 / self.blocks + min(1.0, self.block_steps / max(1, steps))
             )

@@ -351,7 +351,7 @@ def made(
         ),
         events=dict(sorted(period.events.items())),
         pruned_before_s=period.pruned_before_s,
-        # Of others' jobs nothing is known, so neither is what a fair share would have been.
+        # Other users' jobs are not shown, so the fair share cannot be computed either.
         fair_share=against_fair_share(every, completed, gpus_now)
         if gpus_now and not period.only_of
         else None,
@@ -417,7 +417,7 @@ def _with_runs(jobs: Frame, runs: Frame, period: Period) -> Frame:
             "last_s": until_s,
             "gpus": runs["gpus"],
             "gpu_s": inside_s * share * runs["gpus"],
-            # When in its run a job was idle is not recorded: evenly over all of it.
+            # When in its run a job was idle is not recorded: spread the time evenly over the run.
             "idle_gpu_s": idle_share * runs["idle_gpu_s"],
         }
     )

@@ -85,7 +85,7 @@ class Reports:
             self._reporting[job.job_id] = _Reporting(reporter, chance)
         reporting = self._reporting.get(job.job_id)
         if reporting is not None:
-            # A run ends its warm-up with the first report, from which the restart shows.
+            # The first report of a run ends its warm-up, and shows the restart time.
             reporting.next_s = job.running_since_s + self._every_s
 
     def next_s(self, job: SimJob) -> float:
@@ -103,7 +103,7 @@ class Reports:
         exact = reporting.reporter is Reporter.HONEST and not self._model.sigma
         off_gpu_s = abs(job.claim.total_gpu_s - job.attained_gpu_s - said_gpu_s)
         settled = off_gpu_s <= SETTLED * said_gpu_s
-        # Further reports of an exact job say the same, once earlier ones weigh nothing any more.
+        # Further reports of an exact job say the same once earlier reports have lost their weight.
         again = not (exact and settled) or self._model.shuffled
         next_in_s = next_report_in_s(job.run_s, self._every_s) if again else math.inf
         reporting.next_s = now_s + next_in_s

@@ -122,7 +122,7 @@ class Processes:
             return False
         for word in environment:
             name, _, value = word.partition(b"=")
-            # Several nodes, or clusters, may be one host.
+            # Several nodes, or clusters, may share one host.
             if value != self.same.get(name, value):
                 return False
         for word in environment:
@@ -139,7 +139,7 @@ class Processes:
             return
         known["ticks"] = facts[2]
         shown = (facts[0], facts[1], command_of(pid), tuple(sorted(masks_of(pid).items())))
-        # A process that is just ending has no command any more.
+        # A process that is just ending no longer has a command.
         if shown != known["shown"] and shown[2]:
             known["shown"] = shown
             emit(
@@ -258,7 +258,7 @@ class Files:
         if shown == before:
             return
         self.seen[path] = shown
-        # A file that only grows is no checkpoint that was written anew.
+        # A file that only grows is not a checkpoint that was written anew.
         replaced = before is not None and (found.st_ino != before[0] or found.st_size < before[1])
         grows = before is not None and not replaced and path not in self.growing
         if grows:

@@ -292,7 +292,7 @@ class _Srun:
 
     def _write(self, text: bytes) -> None:
         assert self._process.stdin is not None
-        # It may have ended already; that is seen by the end of its output.
+        # It may have ended already, which the end of its output will show.
         with contextlib.suppress(OSError, ValueError):
             self._process.stdin.write(text)
             self._process.stdin.flush()

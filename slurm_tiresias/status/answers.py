@@ -273,7 +273,7 @@ class _Loop:
         while not self._closing:
             try:
                 self._turn()
-            except Exception as error:  # out of descriptors, say: users are answered again later
+            except Exception as error:  # no file descriptors, for example: retry later
                 self._warning.warn(error)
                 time.sleep(PATIENCE_S)
         for computer in (self._quick, self._long):

@@ -80,7 +80,7 @@ def watched(tab: Tab, what: str) -> float:
     return float(longest_ms)
 
 
-def test_it_does_not_stutter_with_a_thousand_nodes_and_ten_thousand_jobs(
+def test_the_page_stays_fluid_with_a_thousand_nodes_and_ten_thousand_jobs(
     browser: Browser, tmp_path: Path
 ) -> None:
     longest_ms = {}
@@ -142,7 +142,7 @@ def test_keyboard_focus_stays_on_a_job_after_the_next_cycle(
         assert tab.evaluate(focused) == below
 
 
-def test_a_map_that_is_squeezed_to_nothing_is_drawn_again_when_there_is_room(
+def test_a_map_shrunk_to_zero_width_is_drawn_again_when_it_grows(
     browser: Browser, tmp_path: Path
 ) -> None:
     squeezed = "(width) => { document.getElementById('nodes-map').style.width = width; }"

@@ -123,7 +123,7 @@ def on_new_terminal(width: int) -> Iterator[tuple[int, Callable[[], str]]]:
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
     output: list[bytes] = []
-    # It holds few bytes: who writes waits until somebody has read them.
+    # The terminal buffers only a few bytes: a writer blocks until they are read.
     reader = threading.Thread(target=lambda: output.extend(_pieces_from(ours)))
     reader.start()
     try:

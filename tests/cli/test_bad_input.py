@@ -247,19 +247,17 @@ NO_SLURM = {"controller": 5, "init": 5, "release": 5, "ledger rebuild": 5}
 WELL = {"status": 0, "explain": 0, "history": 0, "config show": 0, "profile list": 0, "tune": 0}
 
 
-def test_every_command_ends_well_where_all_but_slurm_is_there(place: Place, program: Warm) -> None:
+def test_every_command_exits_cleanly_if_only_slurm_is_missing(place: Place, program: Warm) -> None:
     all_end_well(at(place, program), {**NO_SLURM, **WELL, "simulate": 0, "nudge": 3, "pause": 0})
 
 
-def test_every_command_ends_well_where_no_controller_ever_was(place: Place, program: Warm) -> None:
+def test_every_command_exits_cleanly_if_no_controller_ever_ran(place: Place, program: Warm) -> None:
     place.state_dir = place.folder / "nothing"
     place.configure("")
     all_end_well(at(place, program), {"status": 3, "explain": 3, "nudge": 3, "pause": 0})
 
 
-def test_every_command_ends_well_where_what_was_published_is_old(
-    place: Place, program: Warm
-) -> None:
+def test_every_command_exits_cleanly_with_a_stale_state(place: Place, program: Warm) -> None:
     place.publish(busy_state(at_s=time.time() - 4000))
     ends = all_end_well(at(place, program), {"status": 3, "explain": 3})
     assert JOB in ends["status"].stdout and JOB in ends["explain"].stdout
@@ -281,7 +279,7 @@ def test_a_damaged_snapshot_is_one_line(place: Place, command: str, content: byt
     assert "is not a state that this version can read, or it is damaged" in error_of(result)
 
 
-def test_every_command_ends_well_by_damaged_files_and_leaves_them_as_they_are(
+def test_every_command_exits_cleanly_with_damaged_files_and_leaves_them_unchanged(
     place: Place, program: Warm
 ) -> None:
     names = ("state.json", "ledger.sqlite", PROFILES, "control.sock", "history.sock")
@@ -293,7 +291,7 @@ def test_every_command_ends_well_by_damaged_files_and_leaves_them_as_they_are(
         assert (place.state_dir / name).read_bytes() == name.encode() * 1000, name
 
 
-def test_every_command_ends_well_where_folders_stand_for_files(place: Place, program: Warm) -> None:
+def test_every_command_exits_cleanly_if_folders_replace_files(place: Place, program: Warm) -> None:
     for name in ("state.json", "ledger.sqlite", PROFILES, "control.sock", "history.sock"):
         (place.state_dir / name).unlink(missing_ok=True)
         (place.state_dir / name).mkdir()
@@ -343,7 +341,7 @@ def says_nothing(connection: socket.socket) -> None:
 
 
 @pytest.mark.parametrize("answer", [hangs_up, babbles, says_nothing])
-def test_a_forged_controller_socket_makes_no_command_fail_badly(
+def test_every_command_exits_cleanly_with_a_forged_controller_socket(
     place: Place, answer: Callable[[socket.socket], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Read the state like a user who must ask for it: root may read every file."""
@@ -369,7 +367,7 @@ def test_a_forged_controller_socket_makes_no_command_fail_badly(
 
 
 @as_root
-def test_every_command_ends_well_for_a_user_who_may_see_nothing_of_others(
+def test_every_command_exits_cleanly_for_a_user_who_sees_no_other_jobs(
     place: Place, program_for_others: Warm
 ) -> None:
     seen = state(
@@ -419,7 +417,7 @@ def test_a_configuration_that_this_user_may_not_read_is_exit_code_four(
     ],
     ids=["torn", "too large", "too many digits", "too deep", "missing", "folder"],
 )
-def test_every_command_ends_well_by_a_bad_configuration(
+def test_every_command_exits_cleanly_with_a_bad_configuration(
     place: Place, program: Warm, file: str | None
 ) -> None:
     place.config.unlink()
@@ -441,7 +439,7 @@ def test_every_command_ends_cleanly_when_its_output_is_closed(place: Place, prog
         os.close(writes)
 
 
-def test_every_command_ends_well_where_the_output_finds_no_room(
+def test_every_command_exits_cleanly_if_its_output_is_on_a_full_disk(
     place: Place, program: Warm
 ) -> None:
     with Path("/dev/full").open("w") as full:
@@ -452,14 +450,14 @@ def test_every_command_ends_well_where_the_output_finds_no_room(
         assert "The output could not all be written: No space left on device" in ends[name].stderr
 
 
-def test_every_command_ends_well_where_standard_output_is_closed(
+def test_every_command_exits_cleanly_if_standard_output_is_closed(
     place: Place, program: Warm
 ) -> None:
     call = partial(program.call, environment=place.environment(), folder=place.folder)
     all_end_well(partial(call, closed=True), {**NO_SLURM, **WELL})
 
 
-def test_every_command_ends_well_without_home_and_terminal_type(
+def test_every_command_exits_cleanly_without_home_and_terminal_type(
     place: Place, program: Warm
 ) -> None:
     left = {k: v for k, v in place.environment().items() if k not in ("HOME", "TERM")}
@@ -475,7 +473,7 @@ ASCII_ONLY = (
 
 
 @pytest.mark.parametrize("locale", ASCII_ONLY, ids=["C", "C without UTF-8", "ascii"])
-def test_every_command_says_ascii_where_nothing_else_is_understood(
+def test_every_command_prints_only_ascii_in_an_ascii_locale(
     place: Place, locale: Mapping[str, str]
 ) -> None:
     odd = running("40712", name="größe-测试", user="müller")
@@ -487,7 +485,7 @@ def test_every_command_says_ascii_where_nothing_else_is_understood(
 
 
 @pytest.mark.parametrize("width", [1, 20, 40])
-def test_every_command_ends_well_on_a_narrow_terminal(
+def test_every_command_exits_cleanly_on_a_narrow_terminal(
     place: Place, program: Warm, width: int
 ) -> None:
     def call(arguments: tuple[str, ...]) -> Ended:
@@ -501,7 +499,7 @@ def test_every_command_ends_well_on_a_narrow_terminal(
 
 
 @pytest.mark.parametrize("environment", [{"TERM": "dumb"}, {"NO_COLOR": "1"}])
-def test_no_command_colours_where_no_colour_is_wanted(
+def test_no_command_uses_colour_with_no_color(
     place: Place, program: Warm, environment: Mapping[str, str]
 ) -> None:
     def call(arguments: tuple[str, ...]) -> Ended:
@@ -541,7 +539,7 @@ def test_an_invalid_job_id_is_exit_code_two(
 
 
 @pytest.mark.parametrize("asked", [asked for asked in JOBS_ASKED if asked not in ("", " 1", "-1")])
-def test_no_filter_takes_what_is_no_job_id(place: Place, asked: str) -> None:
+def test_every_filter_refuses_an_invalid_job_id(place: Place, asked: str) -> None:
     result = place.run("status", "-j", asked)
     assert result.exit_code == 2
     assert error_of(result).startswith(JOBS_ASKED[asked])

@@ -58,14 +58,14 @@ def test_every_shell_offers_the_same_jobs(site: Site, shell: str) -> None:
     assert ("R it?is?[2J of bob" in said) is (shell != "bash")
 
 
-def test_nothing_is_offered_that_a_shell_would_take_apart(site: Site) -> None:
+def test_offered_words_contain_no_shell_metacharacters(site: Site) -> None:
     site.publish(
         state(*(running(str(n), user=u) for n, u in enumerate(("a b", "*", "$(x)", "-o"))))
     )
     assert words(site, "status", "-u", "") == []
 
 
-def test_nothing_is_offered_and_nothing_said_where_there_is_nothing(site: Site) -> None:
+def test_without_a_state_nothing_is_offered_and_nothing_printed(site: Site) -> None:
     assert words(site, "explain", "") == []
     (site.folder / published.FILE_NAME).write_text("{")
     assert words(site, "explain", "") == []

@@ -56,7 +56,7 @@ def test_each_command_sends_one_word_to_the_controller(site: Site, word: str, sa
     assert result.stdout.startswith(said) and result.stdout.count("\n") == 1
 
 
-def test_the_controllers_own_words_are_passed_on(site: Site) -> None:
+def test_the_controllers_answer_is_printed(site: Site) -> None:
     answering(site.folder, line(text="released 12 jobs\x1b[2J"))
     assert site.run("release").stdout == "released 12 jobs?[2J\n"
 

@@ -45,7 +45,7 @@ def test_the_page_is_up_to_date() -> None:
     assert "\n".join(reference_lines()) + "\n" == written, "run scripts/dev generate"
 
 
-def test_no_field_vanishes_or_changes() -> None:
+def test_no_json_field_is_removed_or_changed() -> None:
     there = {
         f"{command} {p}: {kind}" for command in COMMANDS for p, kind in fields_of(command).items()
     }

@@ -58,7 +58,7 @@ def test_what_could_not_be_rebuilt_is_reported(site: Site, rebuilt: list[Rebuilt
     ]
 
 
-def test_the_same_for_programs(site: Site, rebuilt: list[Rebuilt]) -> None:
+def test_json_has_the_result(site: Site, rebuilt: list[Rebuilt]) -> None:
     told = json.loads(site.run("ledger", "rebuild", "--json").stdout)
     assert told == json.loads(json.dumps(asdict(rebuilt[-1])))
 

@@ -90,7 +90,7 @@ def test_an_answer_not_from_a_controller_is_recognized(site: Site) -> None:
     assert "is not a controller of this version" in error_of(result)
 
 
-def test_metrics_are_named_as_prometheus_wants_them_and_by_their_units() -> None:
+def test_metric_names_follow_the_conventions_of_prometheus() -> None:
     names = [metric.name for metric in METRICS]
     assert len(set(names)) == len(names)
     for metric in METRICS:

@@ -162,7 +162,8 @@ def _load_everything() -> None:
     import slurm_tiresias.controller.run  # noqa: F401
     from slurm_tiresias.cli.main import cli
 
-    codecs.lookup("utf-8-sig")  # another user may not reach what Python would load then
+    # Another user may be unable to reach modules that Python would load later.
+    codecs.lookup("utf-8-sig")
     context = click.Context(cli)
     for name in cli.list_commands(context):
         cli.get_command(context, name)
@@ -170,5 +171,5 @@ def _load_everything() -> None:
 
 if __name__ == "__main__":
     _load_everything()
-    gc.freeze()  # what stands here is not gone through at the end of each fork
+    gc.freeze()  # existing objects are not scanned at the end of each fork
     _serve(socket.socket(fileno=int(sys.argv[1])))

@@ -92,7 +92,7 @@ def test_doctor_finds_nothing_that_keeps_the_controller_from_acting(containers: 
     assert [one for one in findings if one["severity"] == "error"] == []
 
 
-def test_the_commands_of_the_page_work_as_they_stand_there(containers: Composed) -> None:
+def test_the_commands_in_the_documentation_work_verbatim(containers: Composed) -> None:
     page = (ROOT / "docs" / "how-to" / "containers.md").read_text()
     lines = re.findall(r"^ {4}docker compose exec (.+)$", page, re.MULTILINE)
     assert len(lines) == 4
@@ -135,7 +135,7 @@ def test_a_wide_job_is_preempted_and_resumed_and_status_and_explain_say_so(
     assert runs.split() == ["REQUEUED", "COMPLETED"]
 
 
-def test_a_controller_that_is_killed_goes_on_from_what_it_knew(containers: Composed) -> None:
+def test_a_killed_controller_continues_from_its_ledger(containers: Composed) -> None:
     job = containers.submit(*EVERYTHING, TRAINING, "--steps=1000")
     wait_until(lambda: containers.job(job).get("tier") == 1, "the demotion", PATIENCE_S)
     attained = containers.job(job)["attained_gpu_s"]

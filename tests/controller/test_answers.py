@@ -125,7 +125,7 @@ def test_silent_connections_of_one_user_keep_no_other_from_being_answered(
         assert time.monotonic() - began_s < WITHIN_S
 
 
-def test_a_user_with_all_places_taken_by_silent_connections_is_answered_still(
+def test_a_user_is_answered_although_silent_connections_take_all_places(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(answers, "PATIENCE_S", 3 * WITHIN_S)
@@ -152,9 +152,7 @@ def test_the_user_with_most_connections_loses_one_if_all_are_taken(
         assert read(clients[1]) == b"y"
 
 
-def test_a_client_that_is_slow_to_ask_or_never_reads_is_hung_up_on(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slow_clients_are_disconnected(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answers, "PATIENCE_S", 0.2)
     much = Service(folder / "much.sock", lambda _question: b"x" * 3_000_000)
     with (
@@ -171,7 +169,7 @@ def test_a_client_that_is_slow_to_ask_or_never_reads_is_hung_up_on(
         assert 0 < len(read(never_reads)) < 3_000_000
 
 
-def test_a_user_who_asks_again_and_again_waits_and_others_do_not(
+def test_a_user_with_many_queries_waits_and_others_do_not(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """User 1 asks five questions at once, then user 2 asks one."""
@@ -235,14 +233,14 @@ def test_a_question_whose_client_has_left_is_not_computed(folder: Path) -> None:
         with connected(folder / "slow.sock") as second:
             second.sendall(b"2\n")
         third.sendall(b"3\n")
-        # The one that has left is found out while the first is computed.
+        # The disconnected client is detected while the first question is computed.
         time.sleep(3 * answers.LOOK_AGAIN_S)
         go_on.set()
         assert read(third) == b"done"
     assert asked == ["1", "3"]
 
 
-def test_an_answer_that_cannot_be_made_is_refused_and_the_next_one_is_made(folder: Path) -> None:
+def test_a_failed_answer_is_refused_and_later_ones_work(folder: Path) -> None:
     def fails(question: Question) -> bytes:
         return str(1 / len(question.text)).encode()
 
@@ -387,7 +385,7 @@ def wait_until(condition: object) -> None:
         time.sleep(0.01)
 
 
-def test_a_refusal_is_one_at_every_socket() -> None:
+def test_every_socket_sends_a_refusal_that_clients_understand() -> None:
     with pytest.raises(RefusedError) as caught:
         checked_answer(answers.refusal("Too much", "Ask for less"), 1)
     assert str(caught.value) == "Too much. Ask for less."

@@ -98,7 +98,7 @@ def reports_in(site: Site) -> list[Path]:
     return sorted(site.folder.glob(crash.REPORTS))
 
 
-def test_a_job_that_makes_the_decision_fail_is_excluded_and_others_go_on(
+def test_a_job_that_makes_the_decision_fail_is_excluded_and_others_are_scheduled(
     controller: Controller,
     site: Site,
     monkeypatch: pytest.MonkeyPatch,
@@ -252,7 +252,7 @@ def test_exactly_the_jobs_that_make_a_decision_fail_are_found(poisoned: set[str]
     assert decisions <= 13 * len(poisoned) + 2
 
 
-def test_no_culprit_is_found_if_the_failure_does_not_depend_on_jobs() -> None:
+def test_no_job_is_excluded_if_the_failure_does_not_depend_on_jobs() -> None:
     def fail(_: Snapshot) -> None:
         raise ZeroDivisionError
 

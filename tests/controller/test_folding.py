@@ -62,7 +62,7 @@ def test_over_a_day_a_user_has_one_event_of_a_kind_a_minute(
     assert told >= 5 * day_s / 60 - 5, "none is lost"
 
 
-def test_the_count_of_folded_events_is_noted_once_they_stop(
+def test_the_count_of_folded_events_is_recorded_once_they_stop(
     job_store: JobStore, ledger: Ledger
 ) -> None:
     for now_s in (1000, 1001):
@@ -76,7 +76,7 @@ def test_the_count_of_folded_events_is_noted_once_they_stop(
     assert len(ledger.last_events(300)) == MOST_AT_ONCE + 1
 
 
-def test_a_clock_that_is_set_back_is_no_new_start(job_store: JobStore, ledger: Ledger) -> None:
+def test_a_clock_set_back_does_not_reset_the_limit(job_store: JobStore, ledger: Ledger) -> None:
     for now_s in (90_000, 1000, 90_000, 1000):
         for task in range(100):
             job_store.note(now_s, "repaired", f"12_{task}", "alice's")

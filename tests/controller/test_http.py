@@ -68,7 +68,7 @@ def test_a_page_is_shown_by_its_path() -> None:
     ],
 )
 @pytest.mark.parametrize("path", ["/page", "/other"])
-def test_it_answers_to_addresses_to_localhost_and_to_names_of_its_own(
+def test_requests_for_addresses_localhost_and_own_names_are_answered(
     named: int, host: str, path: str
 ) -> None:
     assert asked(named, path, Host=host).status == 200
@@ -126,7 +126,7 @@ def test_a_fallback_page_answers_all_other_paths_and_gets_the_request_headers() 
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "CONNECT", "TRACE"])
-def test_nothing_can_be_written(method: str) -> None:
+def test_only_reading_requests_are_accepted(method: str) -> None:
     port = free_port()
     with listening(port):
         assert asked(port, method=method).status == 501
@@ -160,7 +160,7 @@ def test_a_malformed_request_does_not_affect_other_clients(
                 while reader.recv(65536):
                     pass
             except OSError:
-                pass  # it had heard enough
+                pass  # it has sent enough
         assert asked(port).status == 200
     assert "Traceback" not in capfd.readouterr().err
 
@@ -170,7 +170,7 @@ def test_a_query_is_answered_despite_many_silent_connections() -> None:
     with listening(port):
         silent = [silent_reader(port) for _ in range(3 * MOST_AT_ONCE)]
         assert asked(port).status == 200
-        # Those who came first were hung up on.
+        # The oldest connections were closed.
         assert silent[0].recv(1) == b""
         for reader in silent:
             reader.close()
@@ -188,7 +188,7 @@ def test_a_failing_page_affects_only_its_own_request() -> None:
         assert asked(port).read() == b"good"
 
 
-def test_a_port_that_is_taken_is_one_line_and_is_used_once_it_is_free(
+def test_a_port_in_use_is_logged_once_and_used_once_it_is_free(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(shown, "LISTENS_AGAIN_S", 0.05)

@@ -77,7 +77,7 @@ def ledger_of(folder: Path) -> Path:
     return folder / "ledger.sqlite"
 
 
-def test_the_socket_tells_the_same_as_the_ledger(folder: Path) -> None:
+def test_the_socket_returns_the_same_as_the_ledger(folder: Path) -> None:
     from_ledger = query_history(folder, "1")
     assert from_ledger.history is not None
     assert [run.attained_gpu_s for run in from_ledger.history.runs] == [120.0]

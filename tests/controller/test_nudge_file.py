@@ -91,7 +91,7 @@ def waits(controller: Controller, selector: selectors.BaseSelector, wakeups: soc
             wakeups.recv(4096)
 
 
-def test_a_nudge_is_noticed_when_it_is_left_and_the_file_is_not_looked_for_meanwhile(
+def test_a_nudge_is_noticed_by_signal_without_polling(
     waiting: Controller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[float] = []
@@ -122,7 +122,7 @@ def test_a_nudge_is_noticed_when_it_is_left_and_the_file_is_not_looked_for_meanw
     assert len(looks) < 10
 
 
-def test_a_nudge_is_noticed_where_the_kernel_tells_nothing(
+def test_a_nudge_is_noticed_by_polling_without_signals(
     waiting: Controller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run, "LOOK_FOR_NUDGE_S", 0.05)

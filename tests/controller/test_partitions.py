@@ -56,7 +56,7 @@ def viewed(job_store: JobStore, job: JobStatus, *partitions: Partition) -> JobVi
 
 
 @pytest.mark.parametrize("limits", REFUSING)
-def test_a_running_job_that_its_partition_would_not_start_again_is_guarded(
+def test_a_running_job_that_its_partition_would_not_restart_is_protected(
     job_store: JobStore, limits: dict[str, Any]
 ) -> None:
     runs = asking(
@@ -74,7 +74,7 @@ def test_a_waiting_job_is_placed_only_where_a_partition_would_start_it(
     waits = asking(partitions=("gpu", "other"))
     limited = Partition("gpu", N1, **{"up": True, **limits})
     assert viewed(job_store, waits, limited, OTHER).request.partitions == ("other",)
-    # Where none would, Slurm says why.
+    # If none would start it, Slurm shows the reason.
     only = asking(partitions=("gpu",))
     assert viewed(job_store, only, limited, OTHER).request.partitions == ("gpu",)
 
@@ -111,7 +111,7 @@ def test_a_job_uses_no_more_nodes_than_the_limit_of_its_widest_partition(
     assert viewed(job_store, waits, gpu, other).request.max_nodes == most
 
 
-def test_jobs_of_a_partition_have_no_more_cpus_of_a_node_than_it_may_have(
+def test_jobs_of_a_partition_use_at_most_its_cpus_per_node(
     job_store: JobStore,
 ) -> None:
     """A partition that may use eight of sixteen CPUs; the rest belongs to other jobs."""

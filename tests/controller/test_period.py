@@ -66,7 +66,7 @@ def rows_of(period: Period) -> tuple[object, ...]:
     return period.jobs, period.runs, period.preemptions, period.events
 
 
-def test_the_socket_tells_the_same_as_the_ledger(folder: Path) -> None:
+def test_the_socket_returns_the_same_as_the_ledger(folder: Path) -> None:
     from_ledger = query_report(folder, 0.0, 2000.0)
     assert not from_ledger.live and len(from_ledger.jobs) == 4
     assert len(from_ledger.preemptions) == 2 and from_ledger.events == {"demoted": 4}

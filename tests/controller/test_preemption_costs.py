@@ -104,7 +104,7 @@ def test_a_preemption_is_measured_with_the_first_new_step_by_any_controller(
     assert learned == ProgramCosts(5.0, 10.0, None, 1)
 
 
-def test_what_the_epilog_has_collected_counts_more_than_what_was_told_live(
+def test_collected_reports_take_precedence_over_live_ones(
     site: CostSite,
 ) -> None:
     """The job saved when asked, which was only learned from the collected file."""
@@ -118,7 +118,7 @@ def test_what_the_epilog_has_collected_counts_more_than_what_was_told_live(
     assert cost.leave_s == GONE_S - 1036.0
 
 
-def test_of_a_job_that_tells_nothing_it_is_said_that_nothing_is_known(site: CostSite) -> None:
+def test_the_cost_for_a_job_without_reports_is_unknown(site: CostSite) -> None:
     site.leave(None)
     site.at(1041.0 + SETTLES_S, WAITS)
     assert site.cost().source == CostSource.AWAITED
@@ -128,7 +128,7 @@ def test_of_a_job_that_tells_nothing_it_is_said_that_nothing_is_known(site: Cost
     assert site.costs.costs_of("ann", "train") is None
 
 
-def test_of_a_silent_job_that_names_its_folder_it_is_known_when_it_last_saved(
+def test_the_last_save_of_a_silent_job_is_known_from_its_checkpoint_folder(
     site: CostSite,
 ) -> None:
     """The node reports a save during the run, and a save before its end once the run has ended."""
@@ -159,7 +159,7 @@ def test_of_a_silent_job_that_names_its_folder_it_is_known_when_it_last_saved(
     )
 
 
-def test_a_job_that_ends_before_it_told_where_it_went_on_leaves_its_cost_unknown(
+def test_the_cost_is_unknown_if_a_job_ends_before_it_reports_its_resumed_step(
     site: CostSite,
 ) -> None:
     site.leave(record(30))
@@ -172,7 +172,7 @@ def test_a_job_that_ends_before_it_told_where_it_went_on_leaves_its_cost_unknown
     assert [cost.source for cost in site.job_store.take_stats().costs] == ["ended"]
 
 
-def test_a_run_without_a_step_is_all_restart_and_its_own_preemption_loses_no_work(
+def test_preempting_a_run_without_steps_loses_no_work(
     site: CostSite,
 ) -> None:
     site.leave(record(30, saved_step=20, saving_s=START_S + 20, saved_s=START_S + 23))
@@ -181,7 +181,7 @@ def test_a_run_without_a_step_is_all_restart_and_its_own_preemption_loses_no_wor
     site.at(1085.0, pending("7", raw_id=7, restarts=2, submit_s=1082.0), pending("8"))
     told = resumed(20, 1108.0, at_s=1108.0, first_s=1103.0)
     site.tell(2, told)
-    # Only now it is sure that the run between them has told nothing.
+    # Only now is it certain that the run between them has reported nothing.
     site.at(1110.0 + SETTLES_S, again(1110.0 + SETTLES_S, restarts=2, since_s=1100.0))
     first, second = site.cost(0), site.cost(1)
     assert first.again_s == 10.0 and first.restart_s == pytest.approx(20.0)
@@ -189,7 +189,7 @@ def test_a_run_without_a_step_is_all_restart_and_its_own_preemption_loses_no_wor
     assert second.restart_s == pytest.approx(7.0)
 
 
-def test_a_new_job_with_the_same_id_has_no_part_in_it(site: CostSite) -> None:
+def test_a_new_job_with_the_same_id_is_not_measured(site: CostSite) -> None:
     site.leave(record(30))
     site.at(1070.0, ended(AGAIN_S, 5.0, raw_id=7, restarts=1, submit_s=GONE_S))
     site.at(9000.0, running(8995.0, 5.0, raw_id=7, submit_s=8990.0))

@@ -110,7 +110,7 @@ def test_jobs_in_use_or_not_confirmed_by_accounting_stay(aged: Ledger) -> None:
     assert keys(aged, "jobs") == {"1", "2", "4", "5", "6", "7", "8"}
 
 
-def test_the_policies_by_history_go_by_pruned_jobs_too(
+def test_policies_based_on_history_still_use_pruned_jobs(
     aged: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = aged.samples()
@@ -168,7 +168,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def test_the_controller_prunes_bit_by_bit_some_time_after_its_start(
+def test_the_controller_prunes_in_steps_some_time_after_its_start(
     ledger: Ledger, clock: Clock
 ) -> None:
     old = 2 * JOBS_AT_A_TIME + 1
@@ -247,7 +247,7 @@ def test_with_0_days_all_jobs_are_kept_for_good(aged: Ledger, clock: Clock) -> N
     assert len(keys(aged, "jobs")) == 7
 
 
-# What does not grow
+# Constant costs
 
 
 def filled(path: Path, jobs: int) -> Ledger:
@@ -401,7 +401,7 @@ def test_a_dry_run_counts_and_removes_nothing_even_with_a_running_controller(
     assert jobs_in(site_with_jobs) == {"1", "2", "3"}
 
 
-def test_the_command_removes_what_is_named_and_else_what_the_configuration_does_not_keep(
+def test_prune_uses_the_given_time_or_the_configured_retention(
     site_with_jobs: Site,
 ) -> None:
     result = site_with_jobs.run("ledger", "prune", "--before=1970-01-15", "--json")
@@ -414,14 +414,14 @@ def test_the_command_removes_what_is_named_and_else_what_the_configuration_does_
     assert jobs_in(site_with_jobs) == {"3"}
 
 
-def test_jobs_that_still_count_stay_whatever_is_named(site_with_jobs: Site) -> None:
+def test_jobs_that_still_count_are_never_pruned(site_with_jobs: Site) -> None:
     site_with_jobs.configure('[policy]\ncharge = "user"\n')
     result = site_with_jobs.run("ledger", "prune", "--before=now")
     assert "still count in decisions, and stay" in result.stdout
     assert jobs_in(site_with_jobs) == {"1", "2", "3"}, "job 3 started before they ended"
 
 
-def test_beside_a_controller_the_command_refuses_in_one_line(site_with_jobs: Site) -> None:
+def test_pruning_beside_a_running_controller_is_a_one_line_error(site_with_jobs: Site) -> None:
     with state_dir_locked(parse({"controller": {"state_dir": str(site_with_jobs.folder)}})):
         result = site_with_jobs.run("ledger", "prune", "--before=now")
     assert result.exit_code == 9

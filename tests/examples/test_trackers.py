@@ -137,7 +137,7 @@ def test_wandb_has_one_run_with_each_step_once(tmp_path: Path) -> None:
 @pytest.mark.long
 @needs("mlflow")
 def test_mlflow_has_one_run_with_each_step_once(tmp_path: Path) -> None:
-    # mlflow-skinny can only keep runs in files, which newer releases refuse unless told to.
+    # mlflow-skinny can only store runs in files, which newer releases refuse by default.
     environment = {
         "MLFLOW_TRACKING_URI": f"file://{tmp_path}/mlflow",
         "MLFLOW_ALLOW_FILE_STORE": "true",

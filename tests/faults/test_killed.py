@@ -21,12 +21,12 @@ A_FEW = (
 """The setting with most operations under way."""
 
 
-def test_every_method_of_the_driver_is_known_to_read_or_to_write() -> None:
+def test_every_method_of_the_driver_is_classified_as_reading_or_writing() -> None:
     assert kill_points.methods_of_the_driver() == kill_points.READING | kill_points.WRITING
     assert not kill_points.READING & kill_points.WRITING
 
 
-def test_every_write_and_every_commit_is_a_place_of_some_setting() -> None:
+def test_every_write_and_every_commit_is_tested_in_some_setting() -> None:
     reached = {
         point.name for setting in kill_sweep.ALL_SETTINGS for point in kill_sweep.points_of(setting)
     }

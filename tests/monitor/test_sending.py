@@ -39,7 +39,7 @@ def test_every_sent_message_is_counted_exactly(monitor: Monitor, program: str) -
     assert not any(octave.unlisted_messages for octave in monitor.messages().octaves)
 
 
-def test_files_pipes_local_sockets_and_what_fails_are_not_counted(monitor: Monitor) -> None:
+def test_files_pipes_local_sockets_and_failed_sends_are_not_counted(monitor: Monitor) -> None:
     ended = monitor.run(monitor.program("senders"), "uncounted")
     assert (ended.returncode, ended.stderr) == (0, "")
     assert monitor.messages().total_bytes == 0
@@ -100,7 +100,7 @@ def test_the_tensors_of_a_model_have_the_ratio_of_the_paper(
     assert measured.skew.ratio == pytest.approx(ratio, rel=0.01)
 
 
-def test_a_process_that_execs_counts_on(monitor: Monitor) -> None:
+def test_counting_continues_after_exec(monitor: Monitor) -> None:
     send = (
         "import socket; socket.socket(type=socket.SOCK_DGRAM).sendto(bytes({}), ('127.0.0.1', 9))"
     )
@@ -114,7 +114,7 @@ def test_a_process_that_execs_counts_on(monitor: Monitor) -> None:
 
 
 @pytest.mark.parametrize("messages", [1000, 10_000])
-def test_a_task_that_is_killed_leaves_what_it_had_counted(monitor: Monitor, messages: int) -> None:
+def test_counts_of_a_killed_task_are_kept(monitor: Monitor, messages: int) -> None:
     """Whether or not the thread has its own list."""
     script = f"""
 import os, signal, socket

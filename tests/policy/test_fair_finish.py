@@ -32,7 +32,7 @@ from slurm_tiresias.policy.fair_finish import SharedJob, fair_ends_s
         "in any order",
     ],
 )
-def test_jobs_end_when_they_would_with_an_equal_share(
+def test_jobs_end_as_computed_for_an_equal_share(
     jobs: Sequence[SharedJob], ends_s: Sequence[float]
 ) -> None:
     assert fair_ends_s(jobs, 4) == pytest.approx(ends_s)
@@ -76,5 +76,5 @@ def plainly(jobs: Sequence[SharedJob], gpus: int) -> list[float]:
     ),
     st.sampled_from([1, 4, 12]),
 )
-def test_widths_in_groups_give_the_same_as_job_by_job(jobs: list[SharedJob], gpus: int) -> None:
+def test_grouping_by_width_equals_the_naive_computation(jobs: list[SharedJob], gpus: int) -> None:
     assert fair_ends_s(jobs, gpus) == pytest.approx(plainly(jobs, gpus), rel=1e-6, abs=1e-6)

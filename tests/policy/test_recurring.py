@@ -56,7 +56,7 @@ def test_a_new_job_name_is_ranked_by_its_users_history_and_a_new_user_by_service
     assert runs.remaining_s("", "", 10.0) is None
 
 
-def test_too_few_jobs_tell_nothing() -> None:
+def test_too_few_jobs_give_no_estimate() -> None:
     runs = RunHistory(2, [("ann", "train", 50.0)])
     assert runs.remaining_s("ann", "train", 0.0) is None
     runs.add("ann", "train", 70.0)

@@ -75,7 +75,7 @@ def test_the_initializers_of_an_onnx_model_are_read_wherever_their_data_lies() -
     }
 
 
-# Files that are none
+# Invalid files
 
 
 def safetensors_file(header: object, data: bytes = b"", length: int | None = None) -> bytes:
@@ -241,7 +241,7 @@ def test_a_damaged_or_forged_file_is_refused_in_one_line(tmp_path: Path, content
     assert refused.value.exit_code == 2
 
 
-def test_a_checkpoint_of_before_release_1_6_gets_a_clear_word() -> None:
+def test_a_checkpoint_older_than_release_1_6_gets_a_clear_error() -> None:
     with pytest.raises(ModelFileError, match=r"before release 1\.6; save its weights anew"):
         read(RECORDED / "legacy.pt")
 
@@ -290,13 +290,13 @@ def test_a_zip_directory_as_large_as_the_file_allows_is_refused(tmp_path: Path) 
         read(file)
 
 
-def test_a_pickle_of_endless_steps_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pickle_with_too_many_steps_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pickles, "MOST_OPCODES", 1000)
     with pytest.raises(Exception, match="more than 1,000 steps"):
         list(pickles.tensors_in(b"\x80\x02" + b"N0" * 1000 + b"N."))
 
 
-def test_an_onnx_model_of_endless_fields_is_given_up(
+def test_an_onnx_model_with_too_many_fields_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("slurm_tiresias.profiler.files.onnx.MOST_FIELDS", 1000)
@@ -329,7 +329,7 @@ def test_damaged_model_files_raise_only_the_readers_own_error(
     assert all(tensor.size_bytes >= 0 for tensor in tensors)
 
 
-def test_a_pickle_that_writes_out_to_more_than_there_is_memory_is_given_up() -> None:
+def test_a_pickle_whose_text_would_exceed_the_memory_is_refused() -> None:
     """A tuple of two copies of the previous tuple, forty levels deep, instead of a name."""
     doubled = b"".join(b"2\x86" for _ in range(40))
     with pytest.raises(Unreadable, match="damaged"):
@@ -342,7 +342,7 @@ def test_a_key_of_thousands_of_digits_does_not_break_the_reader() -> None:
 
 @given(program=st.binary(max_size=200))
 @settings(max_examples=300, deadline=None)
-def test_no_program_makes_the_walk_over_a_pickle_fail_in_another_way(program: bytes) -> None:
+def test_any_pickle_program_is_read_or_raises_the_readers_error(program: bytes) -> None:
     try:
         list(pickles.tensors_in(b"\x80\x02" + program))
     except Exception as error:

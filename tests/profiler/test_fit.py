@@ -19,7 +19,7 @@ def test_from_the_papers_ten_models_the_limit_splits_them_as_the_paper_does(prio
     assert 0.146 < limit < 0.610
 
 
-def test_a_prior_that_splits_as_well_stands() -> None:
+def test_a_prior_that_separates_as_well_is_kept() -> None:
     assert fitted_pack_limit(OF_THE_PAPER, 0.5, least_pairs=10) == 0.5
 
 

@@ -48,7 +48,7 @@ def test_without_a_name_every_gpu_that_can_be_opened_is_shown(driver: str) -> No
     assert seen(LD_LIBRARY_PATH=driver) == [{"gpu": UUID, **ALL_SEEN}]
 
 
-def test_a_gpu_that_is_not_there_has_no_numbers(driver: str) -> None:
+def test_a_missing_gpu_has_no_numbers(driver: str) -> None:
     [other] = seen("GPU-99999999", LD_LIBRARY_PATH=driver)
     assert other.pop("gpu") == "GPU-99999999"
     assert set(other.values()) == {None}
@@ -72,5 +72,5 @@ def test_a_gpu_cannot_be_named_by_its_number(name: str) -> None:
         checked_gpu(name)
 
 
-def test_the_fields_are_those_that_programs_are_promised() -> None:
+def test_the_fields_are_the_documented_ones() -> None:
     assert set(GpuUse.__dataclass_fields__) == {"gpu", *ALL_SEEN}

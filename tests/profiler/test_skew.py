@@ -102,7 +102,7 @@ def test_no_tensor_is_split_over_buckets_and_none_is_lost() -> None:
     assert max(buckets) >= max(sizes)
 
 
-def test_nothing_has_no_skew() -> None:
+def test_an_empty_list_has_no_skew() -> None:
     assert skew_of([]) is None
     assert skew_of([0, 0]) is None
 

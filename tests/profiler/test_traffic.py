@@ -33,7 +33,7 @@ def sent(sizes: Sizes) -> Sent:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("rounds", [7, 500])
-def test_the_ratio_of_every_model_is_found_in_what_it_sent(name: str, rounds: int) -> None:
+def test_the_skew_of_every_model_is_found_in_its_messages(name: str, rounds: int) -> None:
     """Three tensors of one size are three tensors, not one that was sent three times as often."""
     skew = skew_of(tensor_sizes(name))
     found = sent(rounds_of(list(tensor_sizes(name)), rounds))
@@ -124,7 +124,7 @@ def test_counts_in_the_lists_of_threads_are_added() -> None:
     assert traffic.collectives.listed == {777: 12}
 
 
-def test_a_size_that_was_never_counted_says_nothing() -> None:
+def test_a_slot_without_a_count_is_ignored() -> None:
     """A task was killed between taking a slot and counting its message."""
     assert parse(traffic_file({1024: 0}, lists=[{512: 0}])).messages.listed == {}
     assert sent({1024: 9, 2048: 0}) == sent({1024: 9})
@@ -182,7 +182,7 @@ def test_files_that_the_monitor_cannot_have_written_are_refused(content: bytes) 
     st.dictionaries(st.integers(0, FILE_BYTES // 8 - 1), st.integers(0, (1 << 64) - 1), max_size=40)
 )
 @settings(max_examples=150, deadline=None)
-def test_no_damage_makes_the_reader_fail_in_another_way(damage: dict[int, int]) -> None:
+def test_damaged_files_raise_only_the_readers_error(damage: dict[int, int]) -> None:
     content = bytearray(traffic_file({1024: 9, 1 << 20: 30}, {777: 12}, [{1024: 9}, {1025: 99}]))
     for at, word in damage.items():
         struct.pack_into("<Q", content, 8 * at, word)

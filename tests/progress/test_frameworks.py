@@ -226,7 +226,7 @@ def programs() -> list[object]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", programs())
-def test_what_is_believed_of_a_training_is_right(
+def test_the_progress_read_from_a_trainings_output_is_right(
     name: str, library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(output, "LEAST_S", output.LEAST_S / FASTER)

@@ -68,7 +68,7 @@ def test_after_a_tenth_of_the_work_the_rest_is_known_to_5_percent(
     assert held >= 90
 
 
-def test_the_range_is_wide_where_steps_differ_much_and_holds_the_truth_all_the_same() -> None:
+def test_the_range_is_wide_for_varying_steps_and_contains_the_true_value() -> None:
     held = 0
     for seed in range(100):
         chance = random.Random(seed)
@@ -87,7 +87,7 @@ def test_a_single_report_gives_a_rough_range_only() -> None:
     assert step_time.of_next(50) == Estimate(2.0, 2.0 / 1.5, 3.0)
 
 
-def test_a_program_that_begins_again_is_measured_anew() -> None:
+def test_a_restarted_program_is_measured_anew() -> None:
     pace = Pace(0, 0.0)
     for step in range(1, 50):
         pace.add(step, 10.0 * step)
@@ -99,7 +99,7 @@ def test_a_program_that_begins_again_is_measured_anew() -> None:
     assert step_time.mean_s == pytest.approx(1.0)
 
 
-def test_a_clock_that_is_set_back_begins_anew_too() -> None:
+def test_a_clock_set_back_restarts_the_measurement() -> None:
     pace = Pace(0, 1000.0)
     pace.add(5, 1010.0)
     pace.add(6, 400.0)

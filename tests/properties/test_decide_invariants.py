@@ -312,7 +312,7 @@ def test_every_plan_fits_its_nodes(snapshot: Snapshot, config: Config) -> None:
 
 
 @given(snapshots(), configs)
-def test_every_start_is_where_the_job_may_run_and_as_large_as_it_asked(
+def test_every_start_matches_the_request_and_the_eligible_nodes(
     snapshot: Snapshot, config: Config
 ) -> None:
     plan, _ = _decided(snapshot, config)
@@ -335,7 +335,7 @@ def test_no_victim_is_protected_or_in_a_tier_as_high_as_its_preemptors(
     snapshot: Snapshot, config: Config
 ) -> None:
     plan, policy = _decided(snapshot, config)
-    # Whoever is promoted in this very plan is ranked as if it had attained nothing.
+    # A job that is promoted in this plan is ranked as if it had attained nothing.
     jobs = {
         one.job_id: changed(
             one,
@@ -362,7 +362,7 @@ def test_no_victim_is_protected_or_in_a_tier_as_high_as_its_preemptors(
 
 
 @given(snapshots(), requests, st.sampled_from(PlacementStyle))
-def test_no_victim_could_have_stayed(
+def test_every_victim_is_needed(
     snapshot: Snapshot, request: Request, style: PlacementStyle
 ) -> None:
     """If any one of the victims is put back, the job no longer fits."""
@@ -434,7 +434,7 @@ def test_preemption_stops_if_nothing_changes_from_outside(
     for _ in range(80):
         plan, _policy = _decided(snapshot, config)
         quiet_s = 0.0 if plan.starts or plan.preemptions else quiet_s + later_s
-        # By then no protection lasts, and who waits has been promoted if it ever is.
+        # By then all protections have ended, and waiting jobs have been promoted if they ever are.
         if quiet_s > 400:
             return
         preempted.update(one.job_id for one in plan.preemptions)
@@ -460,7 +460,7 @@ def test_no_job_needs_victims_twice_while_jobs_are_only_demoted(
 
 
 @given(snapshots(), configs, st.randoms(use_true_random=False))
-def test_the_order_in_which_jobs_and_nodes_come_changes_nothing(
+def test_plans_do_not_depend_on_the_order_of_jobs_and_nodes(
     snapshot: Snapshot, config: Config, chance: random.Random
 ) -> None:
     nodes, jobs = list(snapshot.nodes), list(snapshot.jobs)

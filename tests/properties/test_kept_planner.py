@@ -235,7 +235,7 @@ def test_a_kept_planner_plans_what_a_new_one_would(
         assert list(plan.decisions) == list(expected.decisions)
         assert planner.plan(cluster.snapshot) == expected
         if step % 7 == 0:
-            # A policy that has learned more may rank all jobs otherwise.
+            # A policy that has learned more may rank all jobs differently.
             runs = RunHistory(1, [*RUNS, ("ann", "train", float(step % 1000))])
             policy = make_policy(config.policy, HISTORY, runs, LIMITS)
             plan = planner.plan(cluster.snapshot, policy)

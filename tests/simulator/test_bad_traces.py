@@ -94,9 +94,7 @@ def test_a_bad_trace_is_a_usage_error() -> None:
 
 
 @pytest.mark.parametrize("length", range(len(HEADER) + 1, len(HEADER) + 20))
-def test_a_trace_that_was_cut_off_anywhere_within_a_line_is_refused(
-    tmp_path: Path, length: int
-) -> None:
+def test_a_trace_truncated_within_a_line_is_refused(tmp_path: Path, length: int) -> None:
     path = tmp_path / "cut.csv"
     path.write_bytes((HEADER + b"a,0,1,12345\nb,1,1,67890\n")[:length])
     if path.read_bytes().endswith(b"\n"):

@@ -97,7 +97,7 @@ def test_usage_no_longer_counts_after_its_window(window_s: float, started_s: flo
     assert outcome.first_start_s == started_s
 
 
-def test_a_job_that_began_in_a_low_tier_by_what_it_inherited_is_promoted_when_it_starves() -> None:
+def test_inherited_service_does_not_prevent_promotion() -> None:
     later = TraceJob("later", 1900, 4, 100, user="eve")
     promoting: dict[str, Any] = {"promote_knob": 1, "promote_floor_s": 500}
     *_, outcome = simulated(*USED, LONG, later, charge="user", **promoting)

@@ -232,7 +232,7 @@ def _setup(
     ),
     st.sampled_from([None, SAVES]),
 )
-def test_under_tiresias(
+def test_choices_equal_those_of_new_snapshots_under_tiresias(
     workload: Workload,
     config: Config,
     cluster: str,
@@ -246,6 +246,6 @@ def test_under_tiresias(
     history = ServiceHistory(job.gpus * job.duration_s for job in workload.jobs)
     reports = Reports(model, workload, config.policy.report_every_s) if model else None
     scheduler = schedulers.tiresias(config, nodes, history, reports)
-    # The same policy: what it learns it learns once, when a job ends.
+    # The same policy object: it learns once, when a job ends.
     checked = _run(workload, setup, scheduler, scheduler.policy)
     assert checked.choices >= len(workload.jobs)

@@ -35,13 +35,13 @@ def task(workload: Workload | None = None, cluster: str = "2x4") -> Task:
     return Task(workload or run.fitting(philly_like(80, 1, 8, 1.2), sim_cluster)[0], setup)
 
 
-def test_results_are_those_of_single_simulations_in_the_order_asked() -> None:
+def test_results_equal_single_simulations_in_the_given_order() -> None:
     asked = (THREE, SMALL, DEFAULT, SMALL)
     some = task()
     assert run_here(some, asked, workers=2) == tuple(measure(some, cell) for cell in asked)
 
 
-def test_a_cell_measures_what_the_simulation_says() -> None:
+def test_a_cell_has_the_figures_of_its_simulation() -> None:
     some = task()
     policy = replace(some.setup.config.policy, thresholds_gpu_s=(600.0,))
     setup = replace(some.setup, config=replace(some.setup.config, policy=policy))
@@ -59,7 +59,7 @@ def test_progress_counts_the_different_cells() -> None:
     assert told == [1, 2]
 
 
-def test_a_cell_that_fails_says_why_and_leaves_the_others_alone() -> None:
+def test_a_failed_cell_has_a_reason_and_does_not_affect_others() -> None:
     nonsense = Cell((3600.0,), policy="magic")
     first, failed, last = run_here(task(), (SMALL, nonsense, DEFAULT), workers=2)
     assert isinstance(first, Measured) and isinstance(last, Measured)
@@ -80,7 +80,7 @@ class Deadly(Costs):
         return 0.0
 
 
-def test_a_worker_that_is_killed_costs_its_own_cell_only() -> None:
+def test_a_killed_worker_fails_only_its_own_cell() -> None:
     some = task()
     sim_cluster = some.setup.cluster
     deadly = replace(
@@ -132,7 +132,7 @@ def long_sweep() -> Iterator[subprocess.Popen[str]]:
     process.communicate()
 
 
-def test_ctrl_c_ends_the_workers_and_nothing_is_said_of_it(
+def test_ctrl_c_ends_the_workers_quietly(
     long_sweep: subprocess.Popen[str],
 ) -> None:
     _wait_until(lambda: _spawned(long_sweep.pid) == 2)
@@ -142,9 +142,9 @@ def test_ctrl_c_ends_the_workers_and_nothing_is_said_of_it(
     _wait_until(lambda: not _session(long_sweep.pid))
 
 
-def test_ctrl_c_is_heard_once_all_workers_are_started_even_if_a_thread_takes_it() -> None:
+def test_ctrl_c_takes_effect_once_all_workers_are_started() -> None:
     done = Event()
-    # The system hands a signal that the main thread blocks to one that does not.
+    # The kernel delivers a signal that the main thread blocks to a thread that does not.
     Thread(target=done.wait, daemon=True).start()
     heard_at_the_end = False
     with pytest.raises(KeyboardInterrupt), sweep._deaf_to_ctrl_c():

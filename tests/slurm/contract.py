@@ -23,7 +23,7 @@ SCRIPTS: dict[Script, str] = {
     "lasts": "sleep 600",
     "ends": "true",
     "fails": "exit 3",
-    # Only in its first run: a test that is over need not wait until Slurm kills it.
+    # Only in its first run: a test that has ended need not wait until Slurm kills the job.
     "ignores SIGTERM": "[ $SLURM_RESTART_COUNT ] || trap '' TERM; while :; do sleep 1; done",
 }
 

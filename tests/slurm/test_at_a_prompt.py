@@ -163,7 +163,7 @@ def restarts(cluster: RealCluster, jobs: list[str]) -> int:
 def test_a_job_at_a_prompt_starts_within_ten_seconds_on_a_full_cluster(
     cluster: RealCluster, start: Start, prompts: Prompts, command: tuple[str, ...]
 ) -> None:
-    # With the usual interval: job_submit.lua has the controller look at once.
+    # With the usual interval: job_submit.lua nudges the controller.
     controller = start(controller={"interval_s": 10})
     fill(cluster, controller)
     began_s = time.monotonic()
@@ -196,7 +196,7 @@ def test_a_user_gets_what_the_bound_allows_and_another_user_too(
     lanes = dict(line.split()[:2] for line in shown if len(line.split()) == 2)
     assert lanes[shells[0]] == "interactive" and lanes[shells[2]] == "idle-only"
 
-    # Killed in between, the next controller knows what they have, and what they had.
+    # If it is killed, the next controller knows the present and past use of the lane.
     controller.kill()
     controller.start()
     controller.cycles(4)
@@ -223,7 +223,7 @@ def test_the_hours_that_a_user_has_had_count_after_a_kill_and_a_cancel(
     cluster.run("scancel", first)
     cluster.wait_for_state(first, "CANCELLED")
     controller.start()
-    # It has had some seconds of its six minutes, which a new name does not give back.
+    # It has used some seconds of its six minutes, which a new name does not restore.
     again = prompts.open(*SALLOC, "--time=6", "--job-name=another")
     controller.wait_for_reason(again, "idle-only")
     said = " ".join(controller.cli("explain", again).stdout.split())
@@ -233,7 +233,7 @@ def test_the_hours_that_a_user_has_had_count_after_a_kill_and_a_cancel(
     assert restarts(cluster, wall) <= 2
 
 
-def test_nothing_preempts_a_job_at_a_prompt(
+def test_no_job_preempts_a_job_at_a_prompt(
     cluster: RealCluster, start: Start, prompts: Prompts
 ) -> None:
     controller = start()
@@ -251,7 +251,7 @@ def test_nothing_preempts_a_job_at_a_prompt(
     assert holds in said
 
 
-def test_a_prompt_that_is_left_before_it_starts_costs_no_further_job(
+def test_a_prompt_cancelled_before_its_start_preempts_no_further_job(
     cluster: RealCluster, start: Start, prompts: Prompts
 ) -> None:
     controller = start(preemption={"signal": "USR1", "grace_s": 3})
@@ -270,7 +270,7 @@ def test_a_prompt_that_is_left_before_it_starts_costs_no_further_job(
     assert set(states(cluster, wall)) == {"RUNNING"}
 
 
-def test_a_waiting_job_that_is_to_use_more_does_not_start_before_the_controller_knows(
+def test_a_waiting_job_with_raised_limits_waits_for_the_controller(
     cluster: RealCluster, start: Start, prompts: Prompts
 ) -> None:
     controller = start(preemption={"min_run_s": 600})

@@ -109,7 +109,7 @@ def test_unchanged_jobs_keep_the_same_object(site: SlurmSite) -> None:
     assert written.spec is before[waits].spec, "it asks for what it asked for"
 
 
-def test_a_drained_node_is_not_available_and_its_job_runs_on(site: SlurmSite) -> None:
+def test_a_drained_node_is_not_available_and_its_job_keeps_running(site: SlurmSite) -> None:
     key = running(site, Asked(gpus=4, node_list="n2"))
     site.drain("n2")
     try:
@@ -214,7 +214,7 @@ def test_a_site_factor_moves_slurms_own_priority_and_outlives_a_hold(site: Slurm
     assert job(site, key).priority >= 6000
 
 
-# --------------------------------------------------------------------------- what Slurm says
+# --------------------------------------------------------------------------- pending reasons
 
 
 def pin_until_forgotten(site: SlurmSite, key: str) -> None:
@@ -248,7 +248,7 @@ def test_a_job_waits_for_its_begin_time_unless_a_write_starts_it(site: SlurmSite
     wait_for(site, key, JobState.RUNNING)
 
 
-def test_a_dependency_is_met_by_an_end_and_missed_by_another(site: SlurmSite) -> None:
+def test_a_dependency_is_satisfied_or_failed_by_an_end(site: SlurmSite) -> None:
     first = running(site, Asked(gpus=4))
     any_end = site.submit(Asked(dependency=f"afterany:{first}"))
     good_end = site.submit(Asked(dependency=f"afterok:{first}"))
@@ -315,9 +315,11 @@ def test_a_node_list_for_a_job_that_has_started_is_refused_and_shrinks_nothing(
     assert after.priority == before.priority, "the whole request is refused"
 
 
-def test_a_job_that_names_its_nodes_keeps_them_and_lets_others_pass(site: SlurmSite) -> None:
+def test_a_job_that_names_its_nodes_reserves_them_and_does_not_block_others(
+    site: SlurmSite,
+) -> None:
     """A nomination reserves its nodes: no later job in the queue starts there."""
-    # With a time limit, or Slurm's backfilling takes what has none to end as soon.
+    # With a time limit: otherwise backfill assumes that jobs without one end just as soon.
     running(site, Asked(gpus=3, per_node=True, node_list="n1", minutes=10))
     nominated = site.submit(Asked(gpus=4, nodes=1, begin_in_s=3600))
     write(site, Update(nominated, priority=PINNED, node_list="n1", start_in_s=0))
@@ -455,7 +457,7 @@ def test_a_requeued_job_completes_first_and_has_neither_started_nor_ended(
     before = requeues.plain["running"]
     for completing in (requeues.plain["completing"], requeues.written["completing"]):
         assert completing.state is JobState.COMPLETING
-        # Slurm tells when a time limit would end it, were it to start this second.
+        # Slurm shows when a time limit would end the job if it started this second.
         assert (completing.start_s, completing.end_s, completing.restarts) == (None, None, 1)
     assert set(requeues.plain["completing"].allocation) <= set(before.allocation)
 
@@ -837,7 +839,9 @@ def suspensions(site_name: str, request: pytest.FixtureRequest) -> Suspensions:
         return Suspensions((first, second), suspended.at_s, rows[resumed], others)
 
 
-def test_a_suspended_job_holds_its_gpus_and_its_clock_stands(suspensions: Suspensions) -> None:
+def test_a_suspended_job_holds_its_gpus_and_its_running_time_stops(
+    suspensions: Suspensions,
+) -> None:
     first, second = suspensions.shown
     assert (first.state, first.slurm_state) == (JobState.RUNNING, "SUSPENDED")
     assert first.elapsed_s == second.elapsed_s
@@ -859,14 +863,14 @@ def test_a_suspended_job_does_not_run_and_if_it_ends_its_run_ended_at_suspension
 # --------------------------------------------------------------------------- accounting, signals
 
 
-def test_each_task_of_an_array_has_a_row_of_its_own(site: SlurmSite) -> None:
+def test_each_task_of_an_array_has_a_separate_accounting_row(site: SlurmSite) -> None:
     array = site.submit(Asked(per_node=True, array="0-1", script="ends"))
     tasks = [f"{array}_0", f"{array}_1"]
     site.wait_until(lambda: [row.key for row in site.slurm.runs(tasks, 0.0)] == tasks, "both tasks")
     assert list(site.slurm.runs([], 0.0)) == []
 
 
-def test_accounting_tells_how_a_job_ended_also_while_it_waited(site: SlurmSite) -> None:
+def test_accounting_shows_how_a_running_or_waiting_job_ended(site: SlurmSite) -> None:
     fails = site.submit(Asked(script="fails"))
     wait_for(site, fails, None)
     waits = site.submit(Asked(held=True))

@@ -128,7 +128,7 @@ def test_doctor_finds_problems_and_its_lines_solve_them(cluster: RealCluster) ->
     assert all(found[name] == "ok" for name in harmless_here)
     assert found["slurmctld"] == found["partitions"] == found["gpus"] == found["clock"] == "ok"
 
-    # What priority-type warns of: a job that nobody manages stands above all tiers.
+    # The problem of priority-type: a job that is not managed ranks above all tiers.
     job = cluster.sbatch("--gpus=1", "--hold")
     cluster.run("scontrol", "release", job)
     assert int(cluster.squeue_field(job, "PriorityLong")) > TOP_TIER
@@ -148,7 +148,7 @@ def test_doctor_finds_problems_and_its_lines_solve_them(cluster: RealCluster) ->
     assert code == 0, [each for each in mended["findings"] if each["severity"] == "warning"]
     found = by_name(mended)
     assert {found[name] for name in (*WRONG, *ALSO_WRONG)} == {"ok"}
-    # A priority that another script sets is seen, and the doctor's own commands undo it.
+    # The doctor detects a priority set by another script, and its own commands undo it.
     running = [cluster.sbatch("--gres=gpu:4") for _ in range(2)]
     job = cluster.sbatch("--gres=gpu:4")
     for each in running:
@@ -161,7 +161,7 @@ def test_doctor_finds_problems_and_its_lines_solve_them(cluster: RealCluster) ->
         cluster.run(*command.split())
     assert by_name(diagnosis(cluster)[1])["other-writers"] == "ok"
     cluster.run("scancel", *running, job)
-    # What nobody asked to change stays.
+    # Other lines are unchanged.
     config = cluster.run("scontrol", "show", "config")
     assert re.search(r"^SchedulerParameters += (\S+,)?bf_window=99,", config, re.MULTILINE)
 

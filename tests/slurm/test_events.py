@@ -45,7 +45,7 @@ def test_an_array_whose_owner_lowers_its_priority_leaves_other_users_their_event
         last = f"{array}_{TASKS}"
         for _ in range(3):
             pinned = pinned_priority(cluster, last)
-            # Slurm lowers it, and says that it will not stay so.
+            # Slurm lowers it, and warns that the change will not last.
             lower = f"scontrol update JobId={array} Priority=5 || true"
             cluster.run(*NOBODY, "sh", "-c", lower)
             cluster.wait_until(

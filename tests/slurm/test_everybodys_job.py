@@ -155,7 +155,7 @@ def test_no_job_is_preempted_for_jobs_that_slurm_would_not_start_and_explain_say
         controller.wait_for_reason(jobs["Licenses"], "slurm-waits")
         controller.cycles(4)
         for why, job in jobs.items():
-            # Whatever is written to a job makes Slurm forget its reason until it looks again.
+            # Any write to a job makes Slurm forget its reason until it tries the job again.
             controller.wait_until(partial(_is_told, controller, job, why), f"{job}: {why}")
         assert [record(cluster, job) for job in left_alone] == before
         assert requeued(cluster, wall) == set()
@@ -185,7 +185,7 @@ def test_het_jobs_start_as_a_whole_or_not_at_all_and_keep_their_resources(
         cluster.wait_for_state(cluster.sbatch(*WHOLE_NODE, "-w", node, "--no-requeue"), "RUNNING")
     het = cluster.sbatch(*ONE_GPU, ":", "-N2", *WHOLE_NODE)
     controller = start()
-    # One of its parts would fit on n4. A managed job may have that room.
+    # One of its components would fit on n4. A managed job may use that room.
     managed = cluster.sbatch(*WHOLE_NODE)
     cluster.wait_for_state(managed, "RUNNING")
     controller.wait_for_tier(managed, 1)
@@ -215,9 +215,7 @@ def test_a_job_of_several_partitions_preempts_only_on_their_nodes(
     assert cluster.squeue_field(narrow, "NodeList") == "n2"
 
 
-def test_a_job_that_wants_a_node_for_itself_gets_a_whole_one_and_no_more(
-    cluster: RealCluster, start: Start
-) -> None:
+def test_an_exclusive_job_gets_exactly_one_whole_node(cluster: RealCluster, start: Start) -> None:
     controller = start()
     quarters = [cluster.sbatch(*ONE_GPU, "-w", "n1") for _ in range(4)]
     others = [cluster.sbatch(*WHOLE_NODE, "-w", node, "--no-requeue") for node in ("n2", "n3")]
@@ -232,8 +230,8 @@ def test_a_job_that_wants_a_node_for_itself_gets_a_whole_one_and_no_more(
     assert cluster.squeue_field(alone, "NodeList") == "n1"
     assert [cluster.squeue_field(job, "RestartCnt") for job in quarters] == ["1"] * 4
     assert cluster.squeue_field(shares, "RestartCnt") == "0"
-    # What it does not use of its node is nobody's. Of those that want the node of one before them
-    # newer releases say themselves that it may be reserved for another.
+    # The rest of its node stays unused. For later jobs that require the node, newer releases
+    # themselves show that it may be reserved for another job.
     controller.wait_for_reason(quarters[0], "no-room")
     for job in quarters:
         controller.wait_until(
@@ -246,7 +244,7 @@ def test_a_job_that_wants_a_node_for_itself_gets_a_whole_one_and_no_more(
 
 
 @pytest.mark.parametrize("when", ["idle", "taken"])
-def test_no_job_is_put_where_a_reservation_begins_before_it_could_end(
+def test_no_job_is_placed_on_nodes_reserved_before_it_could_end(
     cluster: RealCluster, start: Start, when: str
 ) -> None:
     controller = start()

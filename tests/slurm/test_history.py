@@ -39,7 +39,7 @@ def ended(cluster: RealCluster, since: str, *keys: str) -> Workload:
     def known() -> Workload | None:
         try:
             workload = history(cluster, since)
-        except (UsageError, TraceError):  # no job at all yet, or none that is over
+        except (UsageError, TraceError):  # no job at all yet, or none that has ended
             return None
         return workload if set(keys) <= by_id(workload).keys() else None
 
@@ -98,7 +98,7 @@ def test_a_requeued_job_is_one_job_that_ran_for_the_sum_of_its_runs(
     assert not workload.dropped
 
 
-def test_time_in_which_a_job_was_suspended_is_no_running_time(clean_cluster: RealCluster) -> None:
+def test_suspended_time_does_not_count_as_running_time(clean_cluster: RealCluster) -> None:
     since = now()
     suspended = clean_cluster.sbatch("--gpus=1", script="sleep 6")
     run_for_s(clean_cluster, suspended, 1.0)
@@ -111,7 +111,7 @@ def test_time_in_which_a_job_was_suspended_is_no_running_time(clean_cluster: Rea
     assert row.suspended_s > 0
 
 
-def test_the_tasks_of_an_array_are_jobs_of_their_own(clean_cluster: RealCluster) -> None:
+def test_the_tasks_of_an_array_are_separate_jobs(clean_cluster: RealCluster) -> None:
     since = now()
     array = clean_cluster.sbatch(
         "--array=3,7", "--gpus=2", script='sleep "$((SLURM_ARRAY_TASK_ID - 2))"'
@@ -133,7 +133,7 @@ def test_jobs_that_cannot_be_simulated_are_left_out_and_reported(
     clean_cluster.sbatch(script="sleep 1")
     running = clean_cluster.sbatch("--gpus=1")
     clean_cluster.wait_for_state(running, "RUNNING")
-    # Wider than what is left: neither of these starts, and one of them never will.
+    # Wider than what is left: neither starts, and one of them never will.
     never_ran, _waiting = (clean_cluster.sbatch("--gpus=16", "--nodes=4") for _ in range(2))
     clean_cluster.wait_until(
         lambda: clean_cluster.squeue_field(never_ran, "Reason") == "Resources", "it waits for GPUs"
@@ -148,11 +148,11 @@ def test_jobs_that_cannot_be_simulated_are_left_out_and_reported(
     assert by_id(history(clean_cluster, since)).keys() == {over}
 
 
-# ---------------------------------------------------------------- what can be wrong
+# ---------------------------------------------------------------- errors
 
 
 @pytest.mark.parametrize("since", ["last tuesday", "2026-13-01", "2999-01-01", "", " ", "a\x1b[2J"])
-def test_a_time_that_is_none_is_refused(cluster: RealCluster, since: str) -> None:
+def test_an_invalid_time_is_refused(cluster: RealCluster, since: str) -> None:
     with pytest.raises(UsageError) as refused:
         history(cluster, since)
     assert_is_one_clear_line(refused.value)
@@ -164,7 +164,7 @@ def test_a_start_time_after_which_nothing_happened_is_refused(clean_cluster: Rea
     assert_is_one_clear_line(refused.value)
 
 
-def test_without_accounting_and_without_slurmdbd_it_says_so(clean_cluster: RealCluster) -> None:
+def test_missing_accounting_and_a_stopped_slurmdbd_are_reported(clean_cluster: RealCluster) -> None:
     """sacct itself reads in slurm.conf whether there is accounting, and where."""
     config = Path(clean_cluster.env["SLURM_CONF"]).read_text().splitlines()
     kept = [line for line in config if not line.startswith("AccountingStorage")]
@@ -179,13 +179,13 @@ def test_without_accounting_and_without_slurmdbd_it_says_so(clean_cluster: RealC
         assert_is_one_clear_line(refused.value)
 
 
-def test_without_sacct_it_says_so() -> None:
+def test_a_missing_sacct_is_reported() -> None:
     with pytest.raises(SlurmUnreachableError, match="cannot be started") as refused:
         from_sacct("2020-01-01", Commands(sacct="/nonexistent/sacct"))
     assert_is_one_clear_line(refused.value)
 
 
-def test_an_answer_of_any_length_is_taken(tmp_path: Path) -> None:
+def test_an_answer_of_any_length_is_read(tmp_path: Path) -> None:
     """More output than fits into a pipe, and harmless messages."""
     rows = 20_000
     sacct = tmp_path / "sacct"

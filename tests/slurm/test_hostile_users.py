@@ -189,7 +189,7 @@ def is_preempted(cluster: RealCluster, controller: RealController, wall: str) ->
     )
 
 
-def test_the_owners_hold_on_a_running_job_protects_nothing(
+def test_an_owners_hold_on_a_running_job_gives_no_protection(
     cluster: RealCluster, start: Start
 ) -> None:
     controller = start()
@@ -236,7 +236,7 @@ def priority_of(cluster: RealCluster, job: str) -> int:
 
 HIGHEST_OUT_OF_BAND = {
     "Partition=other": bands.LOWEST["pinned"] - 1,
-    # It may use its GPUs without limit, and waits behind the last of two tiers.
+    # It may use its GPUs without limit, and is ranked after the last of two tiers.
     "Requeue=0": bands.TOP_TIER - bands.BAND - 1,
 }
 
@@ -273,14 +273,14 @@ def test_a_job_that_leaves_its_band_does_not_start_before_its_priority_is_taken_
 
 
 @pytest.mark.parametrize("ask", ["--gres=gpu:0", "--gres=gpu:x:0t", "--gpus=0k"])
-def test_a_job_that_asks_for_no_gpus_is_not_born_in_a_band(cluster: RealCluster, ask: str) -> None:
+def test_a_job_without_gpus_is_not_submitted_into_a_band(cluster: RealCluster, ask: str) -> None:
     held = attacks(cluster, ask, "--begin=now+1hour")
     assert not bands.is_in_a_band(priority_of(cluster, held), "pinned")
     counted = attacks(cluster, "--gres=gpu:1", "--begin=now+1hour")
     assert priority_of(cluster, counted) == bands.TOP_TIER
 
 
-def test_release_takes_back_every_priority_of_a_band_of_jobs_without_a_record_too(
+def test_release_resets_band_priorities_even_of_jobs_without_a_record(
     cluster: RealCluster, start: Start
 ) -> None:
     controller = start(controller={"interval_s": 600})
@@ -330,7 +330,7 @@ def ended_runs(controller: RealController, job: str) -> list[float]:
     return [run.elapsed_s for run in controller.runs(job) if run.confirmed and run.end_s]
 
 
-def test_a_user_who_has_cost_others_too_much_preempts_no_more_and_another_does(
+def test_a_user_over_budget_does_not_preempt_and_another_does(
     cluster: RealCluster, start: Start
 ) -> None:
     controller = start(preemption={"budget_share": 0.0003})  # 17 GPU-seconds on 16 GPUs

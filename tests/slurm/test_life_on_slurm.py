@@ -72,7 +72,7 @@ class Row:
     rows: int
 
 
-def test_every_end_is_that_of_accounting_with_its_exit_code_and_who_cancelled_it(
+def test_history_shows_ends_exit_codes_and_cancellers_as_in_accounting(
     controller: RealController,
 ) -> None:
     cluster = controller.cluster
@@ -188,7 +188,7 @@ def wait_for_rows(cluster: RealCluster, jobs: Collection[str]) -> Mapping[str, R
     def rows() -> Mapping[str, Row] | None:
         found = cluster.sacct_rows(jobs, "state,exitcode,submit,end")
         over = all(values[-1].isdigit() for each in found.values() for values in each)
-        # After a requeue the row of what came next may be late.
+        # After a requeue, the row of the next run may be late.
         over = over and all(each[-1][0] != "REQUEUED" for each in found.values())
         return {job: last(each) for job, each in found.items()} if over else None
 

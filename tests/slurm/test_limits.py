@@ -70,7 +70,7 @@ def test_a_job_is_bound_only_by_the_limits_of_its_own_qos_and_account() -> None:
     assert set(known().of(bound)) == {Limit("GrpJobs of QOS night", 7, 1, 1)}
 
 
-def test_a_licence_counts_wherever_limits_do_not() -> None:
+def test_licences_count_even_if_limits_are_not_enforced() -> None:
     cads, solver = known("AccountingStorageEnforce = associations\n").of(
         asks(licenses="cad:2,solver")
     )

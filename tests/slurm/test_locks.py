@@ -97,7 +97,7 @@ def longest_cycle_s(controller: RealController, count: int) -> float:
 
 
 @pytest.mark.parametrize("locked_before_it_starts", [False, True])
-def test_locks_of_another_user_hold_up_no_cycle(
+def test_locks_of_another_user_delay_no_cycle(
     clean_cluster: RealCluster,
     controller: RealController,
     collect_dir: Path,
@@ -107,7 +107,7 @@ def test_locks_of_another_user_hold_up_no_cycle(
     file = leave_traffic(clean_cluster, collect_dir)
     controller.wait_until(lambda: not file.exists(), "the first file is read")
     if locked_before_it_starts:
-        # As after a version that left them open to other users, while one had them open.
+        # As after a version that left them accessible to other users, one of whom has them open.
         controller.kill()
         for path in controller.state_dir.glob("profiles.sqlite*"):
             path.chmod(0o644)
@@ -122,7 +122,7 @@ def test_locks_of_another_user_hold_up_no_cycle(
     assert "placed without the stored profiles" not in controller.stop()
 
 
-def test_locks_of_another_user_hold_up_neither_of_two_controllers(
+def test_locks_of_another_user_delay_neither_of_two_controllers(
     clean_cluster: RealCluster, controller: RealController, collect_dir: Path
 ) -> None:
     """They share the files of the lease and of the standbys."""

@@ -135,7 +135,7 @@ def test_a_job_that_its_partition_would_not_start_again_is_not_preempted(
     change(cluster, "other", "MaxTime=INFINITE", "State=DOWN")
     controller.cycles(3)
     assert not controller.events("preempted")
-    # A partition that drains starts what waits in it.
+    # A draining partition starts its waiting jobs.
     change(cluster, "other", "State=DRAIN")
     cluster.wait_for_state(waits, "RUNNING")
     (victim,) = victims_for(controller, waits)
@@ -174,7 +174,7 @@ def test_gpus_whose_cpus_its_partition_may_not_use_are_not_idle_for_a_job(
     assert victims_for(controller, waits) == [long]
 
 
-def test_preemption_goes_on_below_a_partition_of_a_higher_priority_tier(
+def test_jobs_below_a_higher_priority_tier_still_preempt(
     cluster: RealCluster, controller: RealController
 ) -> None:
     """A waiting job there gets the freed GPUs, and backfill starts no job that delays it."""

@@ -26,7 +26,7 @@ from slurm_tiresias.slurm.pyslurm_records import SeenJob
         ("topology", " Nodes=", " Nodes=n[1-", "a node list"),
     ],
 )
-def test_a_cycle_goes_on_though_a_record_of_each_node_cannot_be_read(
+def test_a_cycle_continues_with_unreadable_records(
     answer: str,
     was: str,
     odd: str,
@@ -109,7 +109,7 @@ def as_pyslurm_sees(key: str, **odd: object) -> SeenJob:
         {"priority": None},
     ],
 )
-def test_pyslurms_driver_goes_on_too(odd: dict[str, object]) -> None:
+def test_the_pyslurm_driver_continues_with_unreadable_records(odd: dict[str, object]) -> None:
     jobs = [as_pyslurm_sees("7"), as_pyslurm_sees("9", **odd)]
     slurm = PyslurmSlurm(cast(PyslurmProcess, Worker(jobs)))
     with user_text.commands():
@@ -118,7 +118,7 @@ def test_pyslurms_driver_goes_on_too(odd: dict[str, object]) -> None:
     states = {job.key: job.state for job in seen.jobs}
     assert states["7"] is JobState.PENDING
     unreadable = {job.key for job in seen.jobs if job.unreadable}
-    # squeue's row and scontrol's record tell what these two lack.
+    # squeue's row and scontrol's record contain what these two lack.
     assert unreadable == (set() if {"excluded_nodes", "array_id"} & odd.keys() else {"9"})
     assert seen.nodes == (parse_nodes.unreadable_node("n1"),)
     assert seen.partitions == (parse_nodes.unreadable_partition("gpu"),)

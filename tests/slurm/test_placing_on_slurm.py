@@ -140,7 +140,7 @@ def test_a_job_that_is_consolidated_stays_under_one_switch(
     assert set(nodes_of(cluster, other)) < {"n4", "n5", "n6"}
 
 
-def test_a_start_that_its_user_has_put_off_is_left_alone(
+def test_a_begin_time_set_by_the_user_is_kept(
     cluster: RealCluster, controller: RealController
 ) -> None:
     begin_s = int(time.time()) + 5

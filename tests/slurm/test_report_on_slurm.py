@@ -48,7 +48,7 @@ def test_completion_queueing_and_use_are_those_of_sacct_though_jobs_were_preempt
     controller: RealController,
 ) -> None:
     cluster = controller.cluster
-    # Slurm remembers the jobs of other tests: they ended before.
+    # Slurm remembers the jobs of other tests, which have ended.
     since_s = int(time.time()) + 1
     cluster.wait_until(lambda: time.time() >= since_s, "the next second")
     since = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(since_s))
@@ -105,7 +105,7 @@ def whole_report(
         whole = report["jobs"]["completed"] == len(jobs) and not report["unconfirmed_runs"]
         return report if whole else None
 
-    # Accounting that is late is asked ever more rarely.
+    # Late accounting is asked at growing intervals.
     patience_s = 4 * PATIENCE_S
     found = controller.cluster.wait_until(is_whole, "the report has all jobs", patience_s)
     assert found is not None and found["live"]

@@ -34,7 +34,7 @@ def said_of(controller: RealController, command: str, job: str) -> str:
     return " ".join(ended.stdout.split())
 
 
-def test_with_every_gpu_held_all_views_say_what_slurm_does_and_what_would_be(
+def test_in_shadow_mode_all_views_show_slurms_actions_and_the_controllers(
     clean_cluster: RealCluster, controller: RealController
 ) -> None:
     controller.start()

@@ -95,7 +95,7 @@ def check(bed: Bed, trouble: Trouble | None = None) -> None:
 
 
 @only_by_commands
-def test_an_unknown_newer_release_is_warned_about_once_and_worked_with(bed: Bed) -> None:
+def test_an_unknown_newer_release_is_one_warning_and_works(bed: Bed) -> None:
     pretend = "s/^\\(SLURM_VERSION *= \\).*/\\199.05.0/"
     bed.commands.go_wrong("scontrol", f"\"$@\" | sed '{pretend}'")
     bed.controller.extra_environment = bed.commands.environment
@@ -120,7 +120,7 @@ def test_an_unknown_newer_release_is_warned_about_once_and_worked_with(bed: Bed)
         pytest.param("squeue hangs", marks=pytest.mark.long),
     ],
 )
-def test_nothing_is_done_while_a_command_goes_wrong_and_all_goes_on_afterwards(
+def test_the_controller_acts_on_nothing_while_a_command_fails(
     bed: Bed, tmp_path: Path, name: str
 ) -> None:
     trouble = BY_NAME[name]
@@ -218,7 +218,7 @@ def test_the_controller_recovers_from_every_kind_of_command_failure(
 
 @pytest.mark.long
 @pytest.mark.parametrize("trouble", SLURM_TROUBLES, ids=lambda trouble: trouble.name)
-def test_every_fault_of_slurms_own(
+def test_the_controller_recovers_from_every_fault_of_slurm(
     single_cluster: RealCluster, tmp_path: Path, trouble: Trouble
 ) -> None:
     with bed_on(single_cluster, tmp_path) as bed:
@@ -230,7 +230,7 @@ def test_every_fault_of_slurms_own(
 
 
 @pytest.mark.long
-def test_a_partition_that_is_renamed_is_complained_of_and_managed_again_when_it_is_back(
+def test_a_missing_partition_is_reported_and_managed_again_when_it_returns(
     single_cluster: RealCluster, tmp_path: Path
 ) -> None:
     conf = Path(single_cluster.env["SLURM_CONF"])

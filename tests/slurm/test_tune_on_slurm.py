@@ -77,7 +77,7 @@ def queued(cluster: RealCluster, states: str = "all") -> list[str]:
     return [line.split()[0] for line in answer.splitlines() if line.split()[1] not in over]
 
 
-def test_the_cluster_finds_what_this_machine_finds_byte_by_byte(
+def test_results_on_the_cluster_equal_those_on_this_machine(
     start: Callable[..., Sweep], jobs_dir: Path
 ) -> None:
     there = printed(start("--on-slurm", "--jobs-dir", str(jobs_dir), "--slurm-partition", "gpu"))

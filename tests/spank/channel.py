@@ -38,7 +38,7 @@ def open_channel(
     try:
         yield controller.start()
     finally:
-        # The next test waits until no job is left.
+        # The next test requires that no job is left.
         plugin.cluster.run("scancel", f"--user={NOBODY}", "--full", "--signal=KILL")
         service.terminate()
         service.wait(timeout=30)

@@ -31,7 +31,7 @@ def started(build: Path) -> Iterator[PluginCluster]:
         pytest.skip("no slurmctld on this machine")
     with short_folder() as parent:
         plugstack = parent / "plugstack.conf"
-        # slurmd asks only once whether the plugin has an epilog.
+        # slurmd checks only once whether the plugin has an epilog.
         plugstack.write_text(f"optional {build}/spank_tiresias.so\n")
         options = (
             *("--nodes", "2", "--partition", "gpu", "other", "--no-accounting"),

@@ -71,8 +71,8 @@ class PluginCluster:
         conf = self.cluster.folder / "etc" / "plugstack.conf"
         draft = conf.with_suffix(".new")
         draft.write_text(" ".join(line) + "\n")
-        # In one step: a slurmd that has just been started may be reading it, and one that met an
-        # empty file would run no prolog of the plugin's for as long as it lives.
+        # Atomically: a slurmd that has just started may be reading it, and with an empty file it
+        # would never run the plugin's prolog.
         draft.replace(conf)
 
     def submit(self, script: str, *options: str) -> str:

@@ -69,7 +69,7 @@ def test_a_managed_job_that_reports_through_the_plugin_passes(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can submit jobs of several users")
-def test_a_program_that_passed_all_trials_is_preempted_sooner_and_no_other_users_of_its_name(
+def test_a_drilled_program_is_preempted_sooner_for_its_own_user_only(
     plugin: PluginCluster, readable: Path
 ) -> None:
     run = f"exec env PYTHONPATH={readable} /usr/bin/python3 train.py"

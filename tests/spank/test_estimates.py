@@ -85,7 +85,7 @@ def site(plugin: PluginCluster, tmp_path: Path) -> Iterator[Site]:
         yield Site(plugin, controller)
 
 
-def test_a_job_with_much_left_gives_way_before_it_has_attained_much(site: Site) -> None:
+def test_a_job_with_much_left_is_preempted_early(site: Site) -> None:
     long = site.train(1_000_000)
     site.wait_until_ranked_by_reports(long)
     site.controller.wait_for_tier(long, 1)
@@ -122,7 +122,7 @@ def test_a_job_about_to_end_is_not_preempted_and_a_dead_channel_or_controller_st
     assert site.plugin.restarts(old) == 0
 
 
-def test_a_job_that_always_says_that_it_is_about_to_end_is_not_believed_for_long(
+def test_always_reporting_a_near_end_gains_little(
     site: Site,
 ) -> None:
     liar = site.train(1_000_000, "lies")

@@ -95,7 +95,7 @@ def site(plugin: PluginCluster, tmp_path: Path) -> Iterator[Site]:
         yield Site(plugin, controller)
 
 
-def test_a_job_that_never_saves_ends_all_the_same_and_its_user_is_told(site: Site) -> None:
+def test_a_job_that_never_saves_still_ends_and_its_user_is_informed(site: Site) -> None:
     job = site.train()
     began_s = time.monotonic()
     told = site.press(job)
@@ -108,7 +108,7 @@ def test_a_job_that_never_saves_ends_all_the_same_and_its_user_is_told(site: Sit
     assert "no-net-progress" in events
 
 
-def test_a_liar_is_protected_for_no_more_than_twice_what_it_can_have_lost(site: Site) -> None:
+def test_false_reports_protect_a_job_for_at_most_twice_its_lost_time(site: Site) -> None:
     job = site.train("lies")
     site.controller.wait_until(
         lambda: (
@@ -126,5 +126,5 @@ def test_a_liar_is_protected_for_no_more_than_twice_what_it_can_have_lost(site: 
         for run in json.loads(site.controller.cli("history", job, "--json").stdout)["runs"]
     )
     print(f"first {first_s:.1f} s, then {second_s:.1f} s")
-    # It is protected, up to the bound; then come a cycle, the requeue and its last words.
+    # It is protected up to the bound; then follow a cycle, the requeue and its last reports.
     assert MAX_MIN_RUN_S + 1.0 < second_s < 2 * first_s + 4.0

@@ -183,10 +183,10 @@ def check(cost: PreemptionCost, lines: Sequence[Line], runs: Sequence[Mapping[st
     resumed = next(line.step for line in after if line.what == "began")
     reached_s = next(line.at_s for line in before if line.what != "saved" and line.step == resumed)
     assert cost.save_s is not None and cost.leave_s is not None and cost.again_s is not None
-    # Slurm tells in whole seconds when the run ended.
+    # Slurm records the end of the run in whole seconds.
     worked_s = pytest.approx(before[-1].at_s - reached_s, rel=0.05, abs=1.5)
     assert cost.save_s + cost.leave_s + cost.again_s == worked_s
-    # Slurm's start, which comes before that of the program.
+    # Slurm's start, which is before that of the program.
     new_step_s = next(line.at_s for line in after if line.what == "step")
     assert cost.restart_s == about(new_step_s - runs[1]["start_s"] - STEP_S)
     assert cost.lost_all == (resumed == 0)
@@ -194,7 +194,7 @@ def check(cost: PreemptionCost, lines: Sequence[Line], runs: Sequence[Mapping[st
     assert cost.steps_again == pytest.approx(done - resumed, abs=TOLD_WITHIN_STEPS)
 
 
-def test_costs_are_what_the_journals_say(site: Site) -> None:
+def test_measured_costs_agree_with_the_journals(site: Site) -> None:
     jobs = site.train("asked", "every", "nothing", "prints")
     for job in jobs.values():
         site.wait_for_steps(job, 420)
@@ -219,12 +219,12 @@ def test_costs_are_what_the_journals_say(site: Site) -> None:
 
 
 @pytest.mark.long
-def test_a_killed_controller_measures_on_and_silent_jobs_are_said_to_be_unknown(
+def test_measuring_survives_a_killed_controller_and_silent_jobs_are_unknown(
     site: Site,
 ) -> None:
     warned = "--comment=tiresias:checkpoint=USR1@4"
     asked = site.train("asked", warned)["asked"]
-    # With the same time to save: a job that left first would start again where it was.
+    # All with the same grace: a job that left first would restart on its old node.
     options = ("--nodelist=n1", "--job-name=silent")
     silent = site.plugin.submit("trap '' USR1; sleep 600", warned, "--gpus=2", *options)
     folder = site.plugin.work / "checkpoints"
@@ -248,7 +248,7 @@ def test_a_killed_controller_measures_on_and_silent_jobs_are_said_to_be_unknown(
     assert site.cost(silent).source == "silent"
     by_folder = site.cost(names)
     saves = [float(at_s) for at_s in (site.plugin.work / "saves").read_text().split()]
-    # Slurm says in whole seconds when the last process was gone.
+    # Slurm records in whole seconds when the last process was gone.
     last_s = max(at_s for at_s in saves if at_s <= (by_folder.gone_s or 0.0) + 1.0)
     assert by_folder.source == "folder"
     assert by_folder.answered_s == about(last_s - by_folder.asked_s)

@@ -104,7 +104,7 @@ def site(plugin: PluginCluster, tmp_path: Path) -> Iterator[Site]:
         yield one
 
 
-def test_a_victim_is_asked_and_leaves_as_soon_as_it_has_saved(site: Site) -> None:
+def test_a_victim_is_requeued_as_soon_as_it_has_saved_on_request(site: Site) -> None:
     job = site.train()
     requeued_s = site.preempt(job)
     (step, saved_s), *_ = site.saves()
@@ -114,7 +114,7 @@ def test_a_victim_is_asked_and_leaves_as_soon_as_it_has_saved(site: Site) -> Non
         lambda: f"goes on from {site.saves()[-1][0]}" in site.output(job), "it goes on"
     )
     assert site.saves()[-1][0] >= step
-    # The shell of its script, which knows nothing of the signal, has survived it.
+    # The shell of the job's script, which does not handle the signal, has survived it.
     assert "ended with" not in site.output(job)
 
 
@@ -126,7 +126,7 @@ def test_a_victim_whose_save_hangs_gets_no_more_than_the_grace(site: Site) -> No
     assert not site.saves()
 
 
-def test_a_victim_that_got_the_sites_signal_does_not_use_up_its_grace(
+def test_a_victim_that_saves_at_the_sites_signal_ends_its_grace(
     plugin: PluginCluster, tmp_path: Path
 ) -> None:
     with opened(plugin, tmp_path, SIGNAL) as site:

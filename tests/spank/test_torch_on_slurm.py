@@ -92,7 +92,7 @@ def submit(plugin: PluginCluster, model: str, then: str = "") -> str:
     )
     file = plugin.work / "script"
     file.write_text(script)
-    # As whoever runs the tests: another user may not read this PyTorch.
+    # As the user who runs the tests: other users may be unable to read this PyTorch.
     return plugin.cluster.run(
         *("sbatch", "--parsable", "-J", NAMES[model], f"--output={plugin.work}/%j.out"),
         *("-n4", "--gpus=4", "--mem-per-cpu=200", str(file)),

@@ -137,7 +137,7 @@ def shared() -> Iterator[Path]:
 
 
 def test_a_gpu_job_runs_and_accounting_counts_its_gpus(shared: Path) -> None:
-    # One job over both nodes: its GPUs are more than either has.
+    # One job on both nodes: it has more GPUs than either node.
     job = in_shell(shared, "sbatch --parsable -o /dev/null -N2 --gpus=6 --wrap 'srun true'").strip()
 
     def row() -> str:
@@ -154,7 +154,7 @@ def test_a_job_sees_the_gpus_it_was_given(shared: Path) -> None:
     assert output.split() == ["n2", "0,1,2"]
 
 
-def test_two_jobs_that_name_no_memory_share_a_node(shared: Path) -> None:
+def test_two_jobs_without_a_memory_request_share_a_node(shared: Path) -> None:
     output = in_shell(
         shared,
         "for i in 1 2; do sbatch -o /dev/null -w n1 --gpus=1 --wrap 'sleep 60'; done\n"
@@ -184,7 +184,7 @@ def test_a_given_configuration_line_replaces_the_scripts_own(shared: Path) -> No
     assert "Gres=gpu:v100:4" in output
 
 
-def test_up_on_a_running_cluster_says_so_and_refuses_another_shape(folder: Path) -> None:
+def test_up_on_a_running_cluster_accepts_only_the_same_shape(folder: Path) -> None:
     up(folder, *SMALL, "--no-accounting")
     before = running(folder)
     again = cluster("up", "--dir", folder, *SMALL, "--no-accounting")
@@ -279,7 +279,7 @@ def test_a_backup_slurmctld_takes_over_and_gives_back(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("own_mounts")
-def test_a_backup_comes_up_where_the_machines_own_name_is_not_known(
+def test_a_backup_starts_if_the_machines_own_name_does_not_resolve(
     folder: Path, tmp_path: Path
 ) -> None:
     hosts = tmp_path / "hosts"
@@ -310,7 +310,7 @@ def test_down_leaves_no_process_behind_after_up_was_killed(folder: Path, after: 
     assert not folder.exists()
 
 
-def test_up_clears_what_a_dead_cluster_left(folder: Path) -> None:
+def test_up_removes_leftovers_of_a_dead_cluster(folder: Path) -> None:
     up(folder, *SMALL)
     dead = running(folder)
     for name in ("slurmctld", "database"):
@@ -355,7 +355,7 @@ def test_a_node_that_slurm_refuses_is_named_at_once(folder: Path) -> None:
 
 
 def test_an_ordinary_user_can_run_it(folder: Path) -> None:
-    # A copy, as the user may not be let into the folder where this checkout is.
+    # A copy, since the user may be unable to access the folder of this checkout.
     copy = shutil.copytree(SCRIPT.parent / "testbed" / "cluster", folder.parent / PACKAGE)
     script = shutil.copy(SCRIPT, copy.parents[1] / "cluster")
     environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/nonexistent"}
@@ -386,7 +386,7 @@ def test_an_ordinary_user_can_run_it(folder: Path) -> None:
     assert not folder.exists()
 
 
-def test_a_folder_that_is_no_clusters_is_left_alone(folder: Path) -> None:
+def test_a_folder_of_something_else_is_left_alone(folder: Path) -> None:
     folder.mkdir()
     (folder / "thesis.tex").write_text("years of work")
     refused = cluster("up", "--dir", folder, *SMALL)
@@ -396,7 +396,7 @@ def test_a_folder_that_is_no_clusters_is_left_alone(folder: Path) -> None:
     assert (folder / "thesis.tex").read_text() == "years of work"
 
 
-def test_down_twice_is_fine_and_env_says_what_to_do(folder: Path) -> None:
+def test_down_can_be_repeated_and_env_says_what_to_do(folder: Path) -> None:
     assert cluster("down", "--dir", folder).returncode == 0
     assert cluster("down", "--dir", folder).returncode == 0
     result = cluster("env", "--dir", folder)

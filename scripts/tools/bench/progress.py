@@ -97,7 +97,7 @@ class _Site:
         )
         self._state_dir = folder
         self.rests = False
-        # Here it is said when the folder is read.
+        # In the benchmark, ``look`` is called explicitly.
         self.reader.background.step_unless_started = lambda: None  # type: ignore[method-assign]
 
     def all_report(self) -> None:
@@ -157,7 +157,7 @@ def measure() -> None:
             telling.all_report()
             reading_s.append(telling.read_s())
             pair = (silent, silent_s), (telling, told_s)
-            # In turns: a processor that is faster for a while is so for both.
+            # Alternate, so that changes in processor speed affect both equally.
             for site, took_s in pair if number % 2 else reversed(pair):
                 gc.collect()
                 took_s.append(site.cycle_s())

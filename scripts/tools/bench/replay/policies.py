@@ -105,7 +105,7 @@ class Policy:
             thresholds_gpu_s=self.thresholds_gpu_s or shared.thresholds_gpu_s,
             reports=self.reports,
             saves=self.saves,
-            # Jobs that save are ranked by attained service: losses alone are compared.
+            # Jobs that save are ranked by attained service, so that only their losses differ.
             estimates=() if self.saves else shared.estimates,
             victims=self.victims,
             waits_for_saves=self.waits_for_saves,

@@ -243,7 +243,7 @@ def _beside(them: Compared) -> Iterator[Sequence[str]]:
             yield (name, COLUMNS[measure], f"{real[measure]:,.0f}", f"{simulated:,.0f}", off)
 
 
-# The words
+# Text
 
 
 def verdicts(them: Compared) -> Iterator[str]:
