@@ -14,7 +14,7 @@ import click
 
 from slurm_tiresias.cli.options import named_config_path, remember_config
 from slurm_tiresias.cli.text import printable
-from slurm_tiresias.config import GITTINS, HISTORY, ORDERS, Config, load, parse
+from slurm_tiresias.config import GITTINS, HISTORY, LAS, ORDERS, Config, load, parse
 from slurm_tiresias.errors import UsageError
 from slurm_tiresias.simulator import run
 from slurm_tiresias.simulator.engine import Timing
@@ -171,7 +171,7 @@ class Base:
         policy = self.config.policy
         if HISTORY in policy.estimates:
             return "tiresias-h"
-        return "tiresias-g" if policy.name == GITTINS else "tiresias-l"
+        return {LAS: "tiresias-l", GITTINS: "tiresias-g"}.get(policy.name, policy.name)
 
 
 PAPER = "paper"
