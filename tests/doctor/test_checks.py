@@ -456,7 +456,7 @@ def test_every_finding_says_what_why_and_what_to_do_in_plain_sentences() -> None
     for case in CASES:
         found = finding(diagnose(case.change(sound())), case.check)
         assert found.why.endswith(".") and (
-            found.why[0].isupper() or found.why.startswith("slurmctld ")
+            found.why[0].isupper() or found.why.startswith(("slurmctld ", "slurmctld's "))
         )
         assert found.seen and not found.seen.endswith("."), found
         if found.severity is WARNING:

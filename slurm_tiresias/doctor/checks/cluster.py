@@ -156,7 +156,7 @@ CHECKS = (
         "Lines in slurm.conf have no effect before slurmctld has read them.",
         _running_as_written,
     ),
-    Check("config", "tiresias.toml says which jobs are managed, and how.", _config, ()),
+    Check("config", "The configuration says which jobs are managed, and how.", _config, ()),
     Check(
         "partitions",
         "The controller does not start if a managed partition does not exist.",
