@@ -219,6 +219,16 @@ def test_only_jobs_of_some_users_accounts_or_partitions_can_be_asked_for(site: S
     assert "No such job was there from Nov 07 22:13:20 to Nov 14 22:13:20" in error_of(result)
 
 
+def test_the_jobs_are_compared_with_stock_slurm_on_the_nodes_that_are_named(site: Site) -> None:
+    fill(site)
+    text = told(site, "--against-stock", "1x4", "-u", "bob")
+    # Job 1 would have run for 8 steps at once, and job 2 for 4 of its 6 after that.
+    assert re.search(r"Against stock Slurm, simulated\n.*JCT 10m00s, measured 11m40s", text)
+    data = json.loads(told(site, "--against-stock", "1x4", "--json"))
+    assert data["stock_slurm"]["gpus"] == 4
+    assert "Against stock Slurm" not in told(site)
+
+
 def test_tables_can_go_without_their_titles(site: Site) -> None:
     fill(site)
     output = told(site, "-n")
@@ -306,6 +316,7 @@ def test_a_page_is_drawn_where_nothing_has_ended_yet(site: Site) -> None:
         (("-S", "now+1day"), 2, "Name a --since that has passed"),
         (("--html", "{folder}/no/such.html"), 2, "cannot be written"),
         (("--html", "{folder}"), 2, "is not a file"),
+        (("--against-stock", "0x4"), 2, "'0x4' is no cluster"),
         (("-S", "2020-01-01", "-E", "2020-02-01"), 1, "No managed job was there from Jan 01"),
     ],
 )
