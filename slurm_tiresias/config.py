@@ -21,7 +21,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from slurm_tiresias.errors import ConfigError
 
 LEAST_SLOWDOWN = 1.5
-"""The least bound on the slowdown that leaves any choice."""
+"""The smallest bound on the slowdown that leaves the controller any choice."""
 
 MAX_TIERS = 8
 """More tiers than have been shown to help; bounds the number of priority bands."""
@@ -172,7 +172,7 @@ class PolicyConfig:
 
 @dataclass(frozen=True)
 class PreemptionConfig:
-    """What protects a running job from preemption, and how it is warned of one."""
+    """What protects a running job from preemption, and what warning it gets."""
 
     min_run_s: float = setting(
         120.0,
@@ -366,7 +366,7 @@ class ProfilerConfig:
 
 @dataclass(frozen=True)
 class IdleGpusConfig:
-    """What becomes of jobs that do nothing with their GPUs (docs/how-to/limits.md#idle-gpus)."""
+    """What is done about jobs that do not use their GPUs (docs/how-to/limits.md#idle-gpus)."""
 
     after_s: float = setting(
         0.0,
@@ -400,7 +400,7 @@ class PriorityConfig:
 
 @dataclass(frozen=True)
 class SlurmConfig:
-    """How Slurm is reached (docs/how-to/operate.md)."""
+    """How the controller reaches Slurm (docs/how-to/operate.md)."""
 
     driver: str = setting(
         "commands",

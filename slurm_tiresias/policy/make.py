@@ -28,8 +28,8 @@ def make_policy(
 ) -> Policy:
     """Return the policy that a configuration specifies; ``ValueError`` for an unknown name.
 
-    2D-Gittins falls back to 2D-LAS until ``history`` holds ``gittins_samples`` ended jobs. What
-    ``runs`` and ``limits`` hold is what the estimates by history and by limits begin with.
+    2D-Gittins falls back to 2D-LAS until ``history`` holds ``gittins_samples`` ended jobs. ``runs``
+    and ``limits`` are the initial data of the estimates by history and by limits.
     """
     base = _without_estimates(config, history)
     if not config.estimates:

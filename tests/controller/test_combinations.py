@@ -1,4 +1,4 @@
-"""Each rule beside each other setting: what it does alone it does with the other one on, too.
+"""Each rule combined with each other setting: its effect must be the same as alone.
 
 ``docs/explanation/algorithm.md`` has the table. The rules run cycle by cycle on the in-memory
 Slurm.
@@ -100,7 +100,7 @@ RULES: Mapping[str, Callable[[Ledger, Tables], None]] = {
 
 
 def with_folder(tables: Tables, ledger: Ledger) -> Tables:
-    """Name the folder of the nodes' samples, where these are wanted."""
+    """Set the folder of the nodes' samples, if they are needed."""
     folder: Tables = {"profiler": {"collect_dir": str(Path(ledger.path).parent)}}
     return both(tables, folder) if "idle_gpus" in tables else tables
 

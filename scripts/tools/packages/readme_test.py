@@ -69,7 +69,8 @@ def has_a_running_slurm(root: Root) -> None:
 
 
 def follows_the_readme(root: Root) -> None:
-    """From nothing to shadow mode by the README's lines, and back after it has acted."""
+    """From a fresh machine to shadow mode with the README's commands, and uninstalled after
+    acting."""
     began = time.monotonic()
     for command in _commands(PACKAGES):
         if command.text.endswith("shadow report"):
@@ -89,7 +90,7 @@ def follows_the_readme(root: Root) -> None:
 
 
 def follows_it_without_packages(root: Root) -> None:
-    """The same with a virtual environment, and back from shadow mode."""
+    """The same with a virtual environment, uninstalled from shadow mode."""
     _let_pip_fetch_as_here(root)
     for command in _commands(WITHOUT_PACKAGES):
         _does(root, command)

@@ -24,7 +24,7 @@ MOST_NAMED = 8
 PLUGIN = "/usr/lib/slurm-tiresias/spank_tiresias.so"
 RUN_UNIT = r"run-slurm\x2dtiresias.mount"
 RUN_OPTIONS = "size=32m,nr_inodes=300,mode=0755,nodev,nosuid,noexec"
-"""As in etc/slurm-tiresias.mount."""
+"""The same as in etc/slurm-tiresias.mount."""
 OURS, OURS_TOO = "tiresias_job_submit", "tiresias_job_modify"
 """The functions of etc/job_submit.lua, by which a script is recognized as that file."""
 
