@@ -3,7 +3,7 @@
 What jobs report about their saves may be wrong, even on purpose. It only decides which of several
 jobs of a tier is preempted, and when, and a job's gain from false reports is bounded: work counts
 as unsaved for at most twice as long as the job usually takes between two saves, and without a save
-for no longer than what its program is known to lose (docs/algorithm.md).
+for no longer than what its program is known to lose (docs/explanation/algorithm.md).
 """
 
 from __future__ import annotations

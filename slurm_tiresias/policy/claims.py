@@ -3,7 +3,7 @@
 A report is a promise. A job that reports R remaining GPU-seconds is ranked by R until it has
 attained twice that, plus what it attains in half a minute. Then its promise is broken, and it is
 ranked by attained service for good. So a false report keeps a job ahead of others at most a few
-times as long as a true one would (docs/algorithm.md).
+times as long as a true one would (docs/explanation/algorithm.md).
 """
 
 from __future__ import annotations

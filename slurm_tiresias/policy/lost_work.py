@@ -1,7 +1,7 @@
 """How much work the runs of a job have lost, and how long that protects its present run.
 
 This comes from reports of users' programs, so it is bounded by what Slurm itself has measured
-(docs/algorithm.md).
+(docs/explanation/algorithm.md).
 """
 
 from __future__ import annotations

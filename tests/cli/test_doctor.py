@@ -127,7 +127,7 @@ def test_exit_codes_distinguish_no_finding_from_a_warning(
 
 
 def test_the_list_of_checks_is_up_to_date(site: Site) -> None:
-    page = (ROOT / "docs" / "doctor.md").read_text()
+    page = (ROOT / "docs" / "reference" / "doctor.md").read_text()
     assert site.run("doctor", "--reference").stdout == page, "run scripts/dev generate"
 
 

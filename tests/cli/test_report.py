@@ -146,7 +146,7 @@ def test_the_report_shows_completion_times_by_size_and_the_costs_of_preemption(
         *(f"Nov {day}   0.0      0.0" for day in SPANS),
         "Nov 14 05:25:20   0.1      0.0",
         "",
-        "What each figure means, and what cannot be known: docs/report.md.",
+        "What each figure means and cannot say: docs/how-to/monitor.md",
     ]
 
 
@@ -196,7 +196,7 @@ def test_json_has_every_figure(site: Site) -> None:
 def test_the_documented_fields_are_the_actual_ones(site: Site) -> None:
     fill(site)
     data = json.loads(told(site, "--json"))
-    text = (Path(__file__).parents[2] / "docs" / "report.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "how-to" / "monitor.md").read_text()
     documented = set(re.findall(r"`(\w+)`", text.partition("## For programs")[2]))
     assert set(_names(data)) <= documented
 
@@ -217,6 +217,16 @@ def test_the_report_can_be_limited_to_users_accounts_or_partitions(site: Site) -
     result = site.run("report", "-u", "nobody")
     assert result.exit_code == 1
     assert "No such job was there from Nov 07 22:13:20 to Nov 14 22:13:20" in error_of(result)
+
+
+def test_the_jobs_are_compared_with_stock_slurm_on_the_nodes_that_are_named(site: Site) -> None:
+    fill(site)
+    text = told(site, "--against-stock", "1x4", "-u", "bob")
+    # Job 1 would have run for 8 steps at once, and job 2 for 4 of its 6 after that.
+    assert re.search(r"Against stock Slurm, simulated\n.*JCT 10m00s, measured 11m40s", text)
+    data = json.loads(told(site, "--against-stock", "1x4", "--json"))
+    assert data["stock_slurm"]["gpus"] == 4
+    assert "Against stock Slurm" not in told(site)
 
 
 def test_tables_can_be_printed_without_headers(site: Site) -> None:
@@ -306,6 +316,7 @@ def test_a_page_is_drawn_even_if_no_job_has_ended(site: Site) -> None:
         (("-S", "now+1day"), 2, "Name a --since that has passed"),
         (("--html", "{folder}/no/such.html"), 2, "cannot be written"),
         (("--html", "{folder}"), 2, "is not a file"),
+        (("--against-stock", "0x4"), 2, "'0x4' is no cluster"),
         (("-S", "2020-01-01", "-E", "2020-02-01"), 1, "No managed job was there from Jan 01"),
     ],
 )

@@ -1,6 +1,7 @@
 """Each rule combined with each other setting: its effect must be the same as alone.
 
-``docs/algorithm.md`` has the table. The rules run cycle by cycle on the Slurm in memory.
+``docs/explanation/algorithm.md`` has the table. The rules run cycle by cycle on the in-memory
+Slurm.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tests.controller.test_idle_gpus import AFTER_S, Site
 
 Tables = Mapping[str, Mapping[str, object]]
 
-PAGE = Path(__file__).parents[2] / "docs" / "algorithm.md"
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "algorithm.md"
 
 SETTINGS: Mapping[str, Tables] = {
     "`policy.estimates`": {"policy": {"estimates": ["reports", "limits", "history"]}},

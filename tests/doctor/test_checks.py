@@ -209,6 +209,17 @@ CASES = (
     ),
     Case("least-loaded", settings(SelectTypeParameters="CR_CORE_MEMORY,CR_LLN"), NOTE),
     Case("least-loaded", seen_as(partitions=(partition(least_loaded=True),)), NOTE),
+    Case("prompt-limit", seen_as(partitions=(partition(limits_time=False),)), NOTE),
+    Case(
+        "prompt-limit",
+        both(
+            seen_as(partitions=(partition(limits_time=False),)),
+            lambda seen: replace(
+                seen, job_submit=f"local prompt_limit_min = 240\n{seen.job_submit}"
+            ),
+        ),
+        OK,
+    ),
     Case(
         "scheduler-type",
         settings(SchedulerType="sched/builtin"),
@@ -445,7 +456,7 @@ def test_every_finding_has_a_problem_a_reason_and_a_remedy() -> None:
     for case in CASES:
         found = finding(diagnose(case.change(sound())), case.check)
         assert found.why.endswith(".") and (
-            found.why[0].isupper() or found.why.startswith("slurmctld ")
+            found.why[0].isupper() or found.why.startswith(("slurmctld ", "slurmctld's "))
         )
         assert found.seen and not found.seen.endswith("."), found
         if found.severity is WARNING:

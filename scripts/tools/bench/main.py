@@ -40,7 +40,7 @@ TRACE = click.Path(path_type=Path, exists=True, dir_okay=False)
 
 @click.group()
 def bench() -> None:
-    """Run benchmarks, and write the results into docs/benchmarks.md."""
+    """Run benchmarks, and write the results into scripts/records/benchmarks.md."""
 
 
 @bench.command()

@@ -192,24 +192,23 @@ def _run_folder(seen: Seen) -> Verdict | None:
 CHECKS = (
     Check(
         "job-submit",
-        "What slurmctld calls for every new job lets it start in the top tier at once, and "
-        "carries users' hints.",
+        "With job_submit.lua a new job starts in the top tier at once, and users' hints are read.",
         _job_submit,
     ),
     Check(
         "other-writers",
-        "Who else writes priorities and this controller would overwrite one another in turns.",
+        "Another program that writes priorities and the controller would overwrite each other.",
         _other_writers,
     ),
     Check(
         "all-partitions",
-        "A job that may also run in a partition that is not managed is left alone.",
+        "A job that may also run in an unmanaged partition is not managed.",
         _all_partitions,
     ),
     Check(
         "plugstack",
-        "A required plugin that does not load stops every job of the cluster; an optional one is "
-        "left out.",
+        "A required plugin that fails to load stops every job of the cluster; an optional one is "
+        "skipped.",
         _plugstack,
         ("plugstack",),
     ),
@@ -221,8 +220,8 @@ CHECKS = (
     ),
     Check(
         "run-folder",
-        "Users write into files there, and could fill /run of a node, on which Slurm and all "
-        "services depend.",
+        "Users write into files there, and could fill the node's /run, which Slurm and other "
+        "services need.",
         _run_folder,
         ("plugstack",),
     ),
