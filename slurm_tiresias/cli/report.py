@@ -117,7 +117,7 @@ def report(
     until_s = now_s if until_s is None else min(until_s, now_s)
     if not since_s < until_s:
         raise UsageError(
-            f"The time from {moment(since_s)} to {moment(until_s)} is none",
+            f"The period from {moment(since_s)} to {moment(until_s)} is empty",
             "Name a --since that has passed, and an --until after it",
         )
     state_dir = Path(config.controller.state_dir)

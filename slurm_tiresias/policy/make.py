@@ -46,7 +46,7 @@ def make_policy(
 def _without_estimates(config: PolicyConfig, history: ServiceHistory | None) -> Policy:
     order, promotion = ORDERS[config.order], Promotion.of(config)
     if config.name not in (LAS, GITTINS):
-        raise ValueError(f"no policy is called {config.name!r}")
+        raise ValueError(f"there is no policy {config.name!r}")
     if config.name == GITTINS and history and len(history) >= config.gittins_samples:
         return TieredGittins(config.thresholds_gpu_s, order, history, promotion)
     return TieredLas(config.thresholds_gpu_s, order, promotion)

@@ -655,7 +655,7 @@ def test_an_invalid_reports_option_is_a_one_line_error(
     live_site: Site, trace: Path, reports: str
 ) -> None:
     result = live_site.run(*arguments(trace, f"--reports={reports}"))
-    assert "is no share of the jobs. Write SHARE" in error_of(result)
+    assert "is not a valid share of jobs. Write SHARE" in error_of(result)
 
 
 def test_the_bound_on_the_slowdown_is_shown_with_its_cost(live_site: Site) -> None:

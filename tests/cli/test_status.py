@@ -334,7 +334,7 @@ def test_failed_cycles_are_shown_with_their_cause(site: Site) -> None:
     result = site.run("status")
     assert result.exit_code == 3
     assert "58 cycles failed since: Unable to contact slurmctld" in result.stdout
-    assert "no good cycle for 10m00s, and what it shows is that old: Unable" in error_of(result)
+    assert "no good cycle for 10m00s, and the state shown is that old: Unable" in error_of(result)
 
 
 def test_the_next_try_and_problems_of_good_cycles_are_shown(site: Site) -> None:
@@ -534,7 +534,9 @@ def test_sorting_by_an_unsortable_column_is_refused(site: Site) -> None:
     site.publish(state())
     result = site.run("status", "-S", "colour")
     assert result.exit_code == 2
-    assert error_of(result).startswith("Jobs cannot be sorted by 'colour'. By these: JOBID, ")
+    assert error_of(result).startswith(
+        "Jobs cannot be sorted by column 'colour'. Sort by one of: JOBID, "
+    )
 
 
 def test_status_watch_says_how_many_lines_do_not_fit() -> None:
