@@ -655,7 +655,7 @@ def _check_thresholds(thresholds_gpu_s: tuple[float, ...]) -> None:
 def _check_slowdown(times: float) -> None:
     if 0 < times < LEAST_SLOWDOWN:
         raise ConfigError(
-            f"policy.max_slowdown = {times:g} is too small: a job could hardly ever wait",
+            f"policy.max_slowdown = {times:g} leaves no room: a job could hardly ever wait",
             f"Write at least {LEAST_SLOWDOWN:g}, or 0 for no bound",
         )
 

@@ -312,7 +312,7 @@ def test_a_page_is_drawn_even_if_no_job_has_ended(site: Site) -> None:
     [
         (("-S", "yesterday-ish"), 2, "--since 'yesterday-ish' is not a time"),
         (("-E", "2023-13-99"), 2, "--until '2023-13-99' is not a time"),
-        (("-S", "2023-11-14T21:00", "-E", "2023-11-14T20:00"), 2, "is none"),
+        (("-S", "2023-11-14T21:00", "-E", "2023-11-14T20:00"), 2, "is empty"),
         (("-S", "now+1day"), 2, "Name a --since that has passed"),
         (("--html", "{folder}/no/such.html"), 2, "cannot be written"),
         (("--html", "{folder}"), 2, "is not a file"),

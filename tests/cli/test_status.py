@@ -289,7 +289,7 @@ def test_a_damaged_state_is_no_traceback(site: Site, content: bytes) -> None:
     (site.folder / published.FILE_NAME).write_bytes(content)
     result = site.run("status")
     assert result.exit_code == 3
-    assert "is not a state that this version can read" in error_of(result)
+    assert "is not a state of this version" in error_of(result)
 
 
 def test_a_stale_state_is_shown_with_a_warning(site: Site) -> None:
@@ -321,7 +321,7 @@ def test_a_state_of_another_schema_is_refused(site: Site) -> None:
     site.publish(state(schema=published.SCHEMA + 1))
     result = site.run("status")
     assert result.exit_code == 3
-    assert "state.json is not a state that this version can read" in error_of(result)
+    assert "state.json is not a state of this version" in error_of(result)
 
 
 def test_a_state_slightly_older_than_three_intervals_is_not_stale(site: Site) -> None:

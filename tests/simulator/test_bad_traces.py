@@ -34,7 +34,7 @@ SACCT = "|".join(sacct.COLUMNS).encode() + b"\n"
         (HEADER + b"a,0,0,5\n", 2, "the job requests no GPU"),
         (HEADER + b"a,0,-1,5\n", 2, "the number of GPUs is no whole number"),
         (HEADER + b"a,0,1.5,5\n", 2, "the number of GPUs is no whole number"),
-        (HEADER + b"a,0,1,5\nb,1,1,5\na,2,1,5\n", 4, "the job id 'a' was on line 2 already"),
+        (HEADER + b"a,0,1,5\nb,1,1,5\na,2,1,5\n", 4, "the job id 'a' was already on line 2"),
         (HEADER + b",0,1,5\n", 2, "the job id is missing"),
         (HEADER + b"a,0,1,5\nb,1\n", 3, "has 2 columns, and the header 4"),
         (HEADER + b"a,0,1,5\nb,1,1,6", 3, "the file ends within this line"),
