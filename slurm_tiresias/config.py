@@ -520,7 +520,7 @@ def load(path: Path) -> Config:
     try:
         tables = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # also integers of thousands of digits
-        raise ConfigError(f"{path} is not valid TOML: {error}", "Mend that line") from error
+        raise ConfigError(f"{path} is not valid TOML: {error}", "Correct that line") from error
     return parse(tables, str(path))
 
 
@@ -616,7 +616,9 @@ def _check_range(field: Setting, value: Any, source: str) -> None:
     values = value if isinstance(value, tuple) else (value,)
     for one in values:
         if one in RENAMED:
-            raise ConfigError(f"{source} {field.name} = {one!r} is no more", RENAMED[one])
+            raise ConfigError(
+                f"{source} {field.name} = {one!r} is not a known choice any more", RENAMED[one]
+            )
         if choices and one not in choices:
             raise ConfigError(
                 f"{source} {field.name} = {one!r} is none of its choices",
@@ -670,7 +672,7 @@ def _check_drilled(preemption: PreemptionConfig) -> None:
 def _check_signal(preemption: PreemptionConfig) -> None:
     name = preemption.signal
     if name and f"SIG{name.removeprefix('SIG')}" not in signal.Signals.__members__:
-        raise ConfigError(f"preemption.signal = {name!r} is no signal", "Write a name like USR1")
+        raise ConfigError(f"preemption.signal = {name!r} is not a signal", "Write a name like USR1")
     if preemption.grace_s > 0 and not name:
         raise ConfigError(
             "preemption.grace_s is set without preemption.signal",
@@ -682,8 +684,8 @@ def _check_interactive(interactive: InteractiveConfig) -> None:
     gpus, hours = interactive.gpus_per_user, interactive.gpu_hours_per_user
     if gpus > 0 and hours == 0:
         raise ConfigError(
-            f"interactive.gpus_per_user = {gpus} gives users GPUs, and gpu_hours_per_user = 0 "
-            "no time on them",
+            f"interactive.gpus_per_user = {gpus} contradicts gpu_hours_per_user = 0, which gives "
+            "users no time on these GPUs",
             "Write how many GPU hours they have a day, or set gpus_per_user = 0",
         )
     if 0 < gpus * 24 < hours:
@@ -698,7 +700,7 @@ def _check_idle_gpus(config: Config) -> None:
     idle = config.idle_gpus
     if idle.action != FLAG and not idle.after_s:
         raise ConfigError(
-            f'idle_gpus.action = "{idle.action}" is set, but idle_gpus.after_s = 0 turns that off',
+            f'idle_gpus.action = "{idle.action}" is set, but idle_gpus.after_s = 0 disables it',
             "Say after how many seconds in idle_gpus.after_s, or leave action out",
         )
     if idle.after_s and not config.profiler.collect_dir:
@@ -744,6 +746,6 @@ def _check_listen(listen: str) -> None:
         host_and_port(listen)
     except ValueError:
         raise ConfigError(
-            f"http.listen = {listen!r} is no address with a port",
+            f"http.listen = {listen!r} is not an address with a port",
             "Write one like 127.0.0.1:9817, or leave it empty",
         ) from None

@@ -270,8 +270,8 @@ def check_sort(names: Sequence[str]) -> None:
     for name in names:
         if name.lstrip("+-").upper() not in _SORTED_BY:
             raise UsageError(
-                f"Jobs cannot be sorted by {printable(name)!r}",
-                f"By these: {', '.join(_SORTED_BY)}",
+                f"Jobs cannot be sorted by column {printable(name)!r}",
+                f"Sort by one of: {', '.join(_SORTED_BY)}",
             )
 
 

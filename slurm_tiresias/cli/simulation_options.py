@@ -77,7 +77,7 @@ def generated(name: str, site: SimCluster) -> Workload:
     )
     if philly is None or not 0 < jobs <= MOST_GENERATED or not offered > 0:
         raise UsageError(
-            f"{name!r} is no workload",
+            f"{name!r} is not a workload",
             "Write paper480[:SEED], or philly-like:JOBS[:SEED][@LOAD], up to a million jobs",
         )
     return philly_like(jobs, int(philly["seed"] or PUBLISHED_SEED), site.gpus, offered)
@@ -96,7 +96,7 @@ def reports_of(
     share, sigma, liars = (float(part or 0) for part in match.groups()) if match else (101, 0, 0)
     if share + liars > 100 or sigma > MOST_SIGMA:
         raise UsageError(
-            f"--reports {printable(value)!r} is no share of the jobs",
+            f"--reports {printable(value)!r} is not a valid share of jobs",
             f"Write SHARE[:SIGMA[:LIARS]], like 50 or 50:0.5:25: percent of the jobs that report, "
             f"by which factor e^SIGMA they err (0 to {MOST_SIGMA:g}), percent that lie",
         )
@@ -297,7 +297,7 @@ def flat_s(overhead: str) -> float | None:
     except ValueError:
         seconds = -1.0
     if not 0.0 <= seconds < 1e9:
-        raise UsageError(f"--overhead {overhead!r} is none", "Write model, none, or seconds")
+        raise UsageError(f"--overhead {overhead!r} is empty", "Write model, none, or seconds")
     return seconds
 
 
@@ -311,7 +311,7 @@ def fitting(workload: Workload, site: SimCluster, cluster: str) -> tuple[Workloa
     if not kept.jobs:
         raise UsageError(
             f"No job of {printable(workload.name)} can run on {printable(cluster)}",
-            "Name a --cluster that is large enough and has the GPUs that they ask for",
+            "Name a --cluster that is large enough and has the requested GPUs",
         )
     notes = (*workload.notes, *site.notes(workload.jobs))
     return replace(kept, notes=notes), len(unfit)

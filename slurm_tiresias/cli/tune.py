@@ -85,7 +85,7 @@ class OnSlurm:
             return Jobs(self.jobs_dir or Path(), self.slurm_partition, minutes)
         if (self.slurm_partition, self.slurm_minutes, self.jobs_dir) != (None, None, None):
             raise UsageError(
-                "--slurm-partition, --slurm-time and --jobs-dir are of no use without --on-slurm",
+                "--slurm-partition, --slurm-time and --jobs-dir have no effect without --on-slurm",
                 "Add --on-slurm, or leave them out",
             )
         return None

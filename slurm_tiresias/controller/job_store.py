@@ -320,7 +320,8 @@ class JobStore:
         if abs(set_by_s) <= CLOCK_WANDERS_S:
             return False
         log.warning(
-            "Slurm's clock was set by %+.0f s; run, wait and back-off times leave the step out",
+            "Slurm's clock was set by %+.0f s; the step is excluded from run, wait and back-off "
+            "times",
             set_by_s,
         )
         self._lifecycles.shift(set_by_s)

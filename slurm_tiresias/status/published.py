@@ -360,14 +360,15 @@ def read(state_dir: Path, answer_s: float | None = None) -> PublishedState:
     except OSError as error:
         raise NotRunningError(
             f"No controller has published anything in {state_dir} ({error.strerror or error})",
-            "Start it with: tiresias-slurm controller --config FILE, or name its config here",
+            "Start it with: tiresias-slurm controller --config FILE, or name its configuration "
+            "here",
         ) from error
     try:
         return _state(checked_answer(text, SCHEMA))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise NotRunningError(
-            f"{path} is not a state that this version can read, or it is damaged",
-            "A controller writes it anew each cycle; see that one runs, and of this version",
+            f"{path} is not a state of this version, or is damaged",
+            "A controller rewrites it in each cycle; check that one of this version runs",
         ) from error
 
 
