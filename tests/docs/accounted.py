@@ -35,7 +35,6 @@ ELSEWHERE: Mapping[str, str] = {
     r"(\./)?scripts/dev matrix": "tests/test_matrix.py",
     r"(\./)?scripts/dev fuzz.*": "tests/test_fuzz.py",
     r"scripts/dev frameworks": "scripts/tools/frameworks.py",
-    r"(\./)?scripts/dev bare": "scripts/tools/bare/main.py",
     r"docker compose .*": "tests/containers",
     r"(\./)?scripts/dev containers.*": "tests/containers",
     r"make -C spank.*": "tests/spank/test_build.py",
