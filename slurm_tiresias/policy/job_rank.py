@@ -18,8 +18,8 @@ BOUND_LEVEL: Key = (-1.0,)
 first tier."""
 
 IDLE_LEVEL: Key = (math.inf,)
-"""The level of running jobs that have long done nothing with their GPUs: all others may preempt
-them."""
+"""The level of jobs that have long done nothing with their GPUs: all others may preempt them, and
+they preempt none."""
 
 
 class JobRank(NamedTuple):
