@@ -73,6 +73,15 @@ REASON_TEXTS: Mapping[Reason, ReasonText] = {
         "Nothing is needed to bring it back. Let it resume from its last checkpoint.",
         would="It would be preempted for a job of a higher tier.",
     ),
+    Reason.IDLE_GPUS: ReasonText(
+        "leaves idle GPUs",
+        "It has long done nothing with its GPUs, so it is preempted even if no other job waits.",
+        "Once it has saved, or its grace is over, it is requeued and comes back by itself, after "
+        "all others. It stays if it uses a GPU before that.",
+        "See why its GPUs do nothing. If it has no more use for them: scancel JOBID.",
+        would="It has long done nothing with its GPUs, so it would be preempted even if no other "
+        "job waited.",
+    ),
     Reason.COMPLETING: ReasonText(
         "ending",
         "It has ended or been requeued, and its nodes are still being cleaned up.",
@@ -266,6 +275,7 @@ _WOULD = {
     Reason.NOMINATED.value: "would start now",
     Reason.PREEMPTED.value: "would be preempted",
     Reason.VACATING.value: "would be preempted",
+    Reason.IDLE_GPUS.value: "would be requeued for its idle GPUs",
 }
 
 

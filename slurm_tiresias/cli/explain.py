@@ -69,7 +69,15 @@ LANES = {
     Lane.IDLE_ONLY.value: "It is not preempted and preempts no job, because Slurm cannot requeue "
     "it. Its tier goes by the most that it may use, its GPUs times its time limit.",
 }
-LEAVES = (Reason.PREEMPTED.value, Reason.VACATING.value)
+NOT_TOLD: Mapping[str, str] = {
+    "told-in-this-run": "This run was told once to leave them and is not told again.",
+    "requeued-often-enough": (
+        "It is requeued for that no more: as often as that is done it was, and it did not help."
+    ),
+}
+"""Why a job that uses none of its GPUs is not preempted for that alone."""
+
+LEAVES = (Reason.PREEMPTED.value, Reason.VACATING.value, Reason.IDLE_GPUS.value)
 DEPENDENCY = "Dependency"
 WITHOUT_NEWS = ("", "None", "Priority", "Resources")
 """Slurm's reasons that say only that a job waits for its turn."""
@@ -385,6 +393,11 @@ def _standing(case: Case) -> Iterator[str]:
         yield from _bound(job.bound)
     if job.gpu_use is not None:
         yield from _gpu_use(job.gpu_use, case.state.at_s)
+    if job.idle_requeues:
+        yield (
+            f"It was requeued for its idle GPUs {_times(job.idle_requeues)} in a row and has used "
+            "none since, so it ranks last, waiting or running, until it uses one."
+        )
     if job.promotions:
         yield (
             f"It was promoted to tier 0 {_times(job.promotions)} for having waited long; its tier "
@@ -429,6 +442,13 @@ def _gpu_use(use: PublishedGpuUse, now_s: float) -> Iterator[str]:
             "So it is preempted before all other jobs, also by jobs of its own tier, until it uses "
             "a GPU again (idle_gpus.action)."
         )
+    if use.leaves_at_s is not None and use.leaves_at_s > now_s:
+        yield (
+            f"If it uses none before {moment(use.leaves_at_s)}, it is preempted even if no other "
+            "job waits (idle_gpus.leave_after_s)."
+        )
+    if use.not_told:
+        yield NOT_TOLD.get(use.not_told, f"It stays: {printable(use.not_told)}.")
 
 
 def _ranked_by(estimate: PublishedEstimate, tier: PublishedTier | None) -> str:

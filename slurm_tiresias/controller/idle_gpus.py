@@ -14,10 +14,10 @@ from slurm_tiresias.policy.idle_gpus import (
     idleness,
     is_flagged,
     is_to_leave,
-    may_be_told_to_leave,
     ranks_last,
     ranks_last_anew,
     why_it_stays,
+    why_not_told,
 )
 from slurm_tiresias.policy.job_rank import IDLE_LEVEL
 from slurm_tiresias.profiler.gpu_use_folder import GpuUseFolder
@@ -96,7 +96,7 @@ class IdleGpus:
         if account is None or job.preemptor or not is_to_leave(found, self._config, now_s):
             return False
         under_way = self._leaving(job.job_id)
-        if under_way is None and not may_be_told_to_leave(account, job.status.restarts):
+        if under_way is None and why_not_told(account, job.status.restarts):
             return False
         told_s = under_way.signalled_s if under_way else None
         if told_s is not None and (found.idle_since_s or 0.0) > told_s:

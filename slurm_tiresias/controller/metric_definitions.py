@@ -33,6 +33,9 @@ EVENTS = (
     "no-net-progress",
     "admitted",
     "gpus-idle",
+    "idle-told",
+    "idle-requeued",
+    "idle-stays",
     "failed",
     "would",
     "released",
@@ -199,7 +202,9 @@ JOB_EVENTS = _counter(
     "changed what was written; failed: Slurm refused a write; list-refused: Slurm held the job for "
     "the nodes named for it; signal-refused: Slurm refused a "
     "checkpoint signal; admitted: a job at a prompt came to go first; requeued: not by the "
-    "controller; node-failed: so, because its node failed; "
+    "controller; node-failed: so, because its node failed; idle-requeued: by the controller, for "
+    "idle GPUs and for no other job; idle-told: before that, told to save and to leave; "
+    "idle-stays: it used a GPU before it left; "
     "would: what shadow mode would do.",
     {"event": ", ".join(EVENTS)},
 )

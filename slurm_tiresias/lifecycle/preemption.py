@@ -6,9 +6,9 @@
                                                                                         v
                                                     none <--Resumed, Running-- REQUEUED
 
-``Cause`` says why. A preemption for idle GPUs has no preemptor: ``GpusIdle`` plans it, ``StillIdle``
-takes the place of ``PreemptorTried``, and ``Stays`` that of ``PreemptorGone``. If the plan preempts
-such a victim for another job meanwhile, a preemption for that job begins.
+``Cause`` says why. A preemption for idle GPUs has no preemptor: ``GpusIdle`` plans it,
+``StillIdle`` takes the place of ``PreemptorTried``, and ``Stays`` that of ``PreemptorGone``. If the
+plan preempts such a victim for another job meanwhile, a preemption for that job begins.
 
 A preemption is abandoned (its state is removed) when its preemptor no longer waits or the victim
 uses a GPU again, when Slurm refuses the signal ``MAX_SIGNAL_REFUSALS`` times or the requeue once,
@@ -101,8 +101,7 @@ class PreemptorTried:
 
 @dataclass(frozen=True, slots=True)
 class StillIdle:
-    """The victim of a preemption for idle GPUs may be signalled. ``asks``: see ``PreemptorTried``.
-    """
+    """The plan still takes idle GPUs from the victim. ``asks``: see ``PreemptorTried``."""
 
     at_s: float
     asks: bool = False

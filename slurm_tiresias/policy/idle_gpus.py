@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Final, NamedTuple
 
 from slurm_tiresias.config import LEAVE, RANK_LAST, IdleGpusConfig
@@ -96,13 +97,25 @@ def ranks_last_anew(account: JobAccount, config: IdleGpusConfig) -> bool:
 def is_to_leave(found: GpuIdleness, config: IdleGpusConfig, now_s: float) -> bool:
     """Whether all GPUs of a run have been idle for so long that it is preempted for that alone."""
     since_s = found.idle_since_s
-    return config.action == LEAVE and since_s is not None and now_s - since_s >= config.leave_after_s
+    if config.action != LEAVE or since_s is None:
+        return False
+    return now_s - since_s >= config.leave_after_s
 
 
-def may_be_told_to_leave(account: JobAccount, restarts: int) -> bool:
-    """Whether the run after so many restarts may be preempted for its idle GPUs: a run is told to
-    leave them once, and a job is requeued for them ``MOST_IN_A_ROW`` times at most."""
-    return account.told_to_leave != restarts and account.idle_requeues < MOST_IN_A_ROW
+class NotTold(StrEnum):
+    """Why a run is not told to leave its idle GPUs."""
+
+    ONCE_IN_A_RUN = "told-in-this-run"
+    OFTEN_ENOUGH = "requeued-often-enough"
+    """``MOST_IN_A_ROW`` times."""
+
+
+def why_not_told(account: JobAccount, restarts: int) -> NotTold | None:
+    """Return why the run after so many restarts is not told to leave its idle GPUs, however long
+    they are; None if it may be."""
+    if account.idle_requeues >= MOST_IN_A_ROW:
+        return NotTold.OFTEN_ENOUGH
+    return NotTold.ONCE_IN_A_RUN if account.told_to_leave == restarts else None
 
 
 def why_it_stays(found: GpuIdleness | None, config: IdleGpusConfig, now_s: float) -> str:

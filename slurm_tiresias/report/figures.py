@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from slurm_tiresias.lifecycle.preemption import Cause
 from slurm_tiresias.plotting.curves import POINTS, Curve, course
 from slurm_tiresias.report.fair_share import AtBound, FairShare, against_fair_share
 from slurm_tiresias.report.moved import VacatedGpus, moved_gpu_s
@@ -35,7 +36,7 @@ _NUMBERS = {
     "jobs": ("submitted_s", "ended_s", "restarts", "preemptions"),
     "runs": ("start_s", "end_s", "elapsed_s", "gpus", "confirmed", "idle_gpu_s"),
     "preemptions": tuple(
-        c for c in PERIOD["preemptions"] if c not in ("job_id", "for_job", "cost_source")
+        c for c in PERIOD["preemptions"] if c not in ("job_id", "for_job", "cause", "cost_source")
     ),
 }
 
@@ -205,6 +206,8 @@ class PartyFigures:
     requeue_wait_s: float
     idle_gpu_s: float = 0.0
     """GPU time held idle, as far as the nodes told (``idle_gpus``)."""
+    idle_requeues: int = 0
+    """How often its jobs were requeued for idle GPUs, which are no preemptions for other jobs."""
 
     @property
     def balance_gpu_s(self) -> float:
@@ -263,6 +266,8 @@ class Report:
     """The jobs at or near the bound on their slowdown now."""
     idle_gpu_s: float = 0.0
     """GPU time held idle, as far as the nodes told (``idle_gpus``)."""
+    idle_requeues: int = 0
+    """How often jobs were requeued for idle GPUs; these do not count as preemptions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +303,9 @@ def made(
     jobs = every[_selected(every, filters)]
     runs = runs[runs["job_id"].isin(jobs["job_id"])]
     completed = _completed(jobs, period)
-    preemptions = _with_both_sides(preemptions, all_jobs, jobs, period)
+    for_idle_gpus = preemptions["cause"] == Cause.IDLE_GPUS
+    idle_requeues = preemptions[for_idle_gpus & preemptions["job_id"].isin(jobs["job_id"])]
+    preemptions = _with_both_sides(preemptions[~for_idle_gpus], all_jobs, jobs, period)
     gpus, waiting = _courses(jobs, runs, period)
     gpu_s = float(jobs["gpu_s"].sum())
     span_s = period.until_s - period.since_s
@@ -324,8 +331,8 @@ def made(
             for low, high in WIDTHS
         ),
         preemptions=_preemptions(preemptions),
-        users=_parties("user", jobs, completed, preemptions),
-        accounts=_parties("account", jobs, completed, preemptions),
+        users=_parties("user", jobs, completed, preemptions, idle_requeues),
+        accounts=_parties("account", jobs, completed, preemptions, idle_requeues),
         fairness=Fairness(_jain("user", completed), _jain("account", completed)),
         over_time=OverTime(
             step_s=span_s / POINTS,
@@ -342,6 +349,7 @@ def made(
         else None,
         at_bound=at_bound,
         idle_gpu_s=float(jobs["idle_gpu_s"].sum()),
+        idle_requeues=len(idle_requeues),
     )
     kinds = _by_kind(completed).items()
     return found, Drawn(
@@ -602,13 +610,14 @@ def _most_preempted(found: Frame) -> list[PreemptedJob]:
 
 
 def _parties(
-    kind: str, jobs: Frame, completed: Frame, preemptions: Frame
+    kind: str, jobs: Frame, completed: Frame, preemptions: Frame, idle_requeues: Frame
 ) -> tuple[PartyFigures, ...]:
     """Return the users or accounts by balance of moved service, then by GPU use, largest first."""
     left = preemptions[preemptions["mine_left"]].groupby(kind)
     came = preemptions[preemptions["mine_came"]].groupby(f"for_{kind}")
     done = completed.groupby(kind)
     means = done[["jct_s", "queued_s", "slowdown"]].mean()
+    party_of = jobs.set_index("job_id")[kind]
     rows = pd.DataFrame(
         {
             "jobs": done.size(),
@@ -623,11 +632,13 @@ def _parties(
             "received_gpu_s": came["moved_gpu_s"].sum(),
             "requeue_wait_s": left["wait_s"].sum(),
             "idle_gpu_s": jobs.groupby(kind)["idle_gpu_s"].sum(),
+            "idle_requeues": idle_requeues["job_id"].map(party_of).value_counts(),
         }
     )
     averages = ("mean_jct_s", "mean_queueing_s", "mean_slowdown", "progress")
     rows = rows.fillna({name: 0 for name in rows if name not in averages})
-    rows = rows.astype(dict.fromkeys(("jobs", "preempted", "preempting"), int))
+    counts = ("jobs", "preempted", "preempting", "idle_requeues")
+    rows = rows.astype(dict.fromkeys(counts, int))
     found = []
     for name, row in zip(rows.index, rows.to_dict("records"), strict=True):
         values: dict[str, Any] = {

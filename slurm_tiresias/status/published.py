@@ -144,6 +144,12 @@ class PublishedGpuUse:
     """Whether the job is therefore preempted before all others."""
     held_idle_gpu_s: float
     """For how long this run has held idle GPUs, each counted."""
+    leaves_at_s: float | None = None
+    """When it is preempted for that even if no other job waits, unless it uses a GPU before; None
+    if it is not."""
+    not_told: str = ""
+    """Why it is not, though the site wants that: ``told-in-this-run``, ``requeued-often-enough``,
+    or "" if another rule or nothing forbids it."""
 
 
 @dataclass
@@ -226,6 +232,9 @@ class PublishedJob:
     """How it stands to the bound on its slowdown; None without one."""
     gpu_use: PublishedGpuUse | None = None
     """What it does with its GPUs; None if it does not run or that is not known."""
+    idle_requeues: int = 0
+    """How often in a row it was requeued for idle GPUs and has used none since: while it is not 0,
+    it ranks last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,8 +242,8 @@ class PublishedEvent:
     """An event of a job, or with an empty ``job_id`` of the controller.
 
     Events of jobs: demoted, promoted, preempted, requeued, node-failed, repaired, gave-up,
-    list-refused, signal-refused, no-net-progress, gpus-idle, failed (Slurm refused a write) and so
-    on. Events of the controller: paused, resumed, released.
+    list-refused, signal-refused, no-net-progress, gpus-idle, idle-told, idle-requeued, idle-stays,
+    failed (Slurm refused a write) and so on. Events of the controller: paused, resumed, released.
     """
 
     at_s: float

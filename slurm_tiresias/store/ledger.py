@@ -709,6 +709,7 @@ PERIOD: Mapping[str, Mapping[str, str]] = {
         "gpus": "r.gpus",
         "start_s": "r.start_s",
         "left_s": "r.end_s",
+        "cause": "p.cause",
         "again_s": "(SELECT MIN(start_s) FROM incarnations a "
         "WHERE a.key = p.key AND a.start_s > r.start_s)",
         "ended_s": "v.ended_s",

@@ -20,13 +20,14 @@ from slurm_tiresias.policy.idle_gpus import (
     MOST_IN_A_ROW,
     TOLD_EVERY_S,
     GpuIdleness,
+    NotTold,
     idleness,
     is_flagged,
     is_to_leave,
-    may_be_told_to_leave,
     ranks_last,
     ranks_last_anew,
     why_it_stays,
+    why_not_told,
 )
 from slurm_tiresias.policy.job_rank import IDLE_LEVEL
 from slurm_tiresias.policy.make import make_policy
@@ -170,12 +171,14 @@ def test_only_a_run_that_was_idle_for_longer_than_when_it_was_flagged_is_to_leav
 
 def test_a_run_is_told_to_leave_once_and_a_job_so_often_in_a_row() -> None:
     account = JobAccount("1", 2, 0.0, 0.0, 0.0, 0)
-    assert may_be_told_to_leave(account, 2)
+    assert why_not_told(account, 2) is None
     told = replace(account, told_to_leave=2)
-    assert (may_be_told_to_leave(told, 2), may_be_told_to_leave(told, 3)) == (False, True)
+    assert why_not_told(told, 2) is NotTold.ONCE_IN_A_RUN
+    assert why_not_told(told, 3) is None
     for times in range(MOST_IN_A_ROW + 1):
         account = replace(account, idle_requeues=times)
-        assert may_be_told_to_leave(account, 2) is (times < MOST_IN_A_ROW)
+        often_enough = NotTold.OFTEN_ENOUGH if times >= MOST_IN_A_ROW else None
+        assert why_not_told(account, 2) is often_enough
         assert ranks_last_anew(account, IdleGpusConfig(600.0, LEAVE, 1800.0)) is (times > 0)
         assert not ranks_last_anew(account, IdleGpusConfig(600.0, RANK_LAST))
 
