@@ -92,14 +92,14 @@ class PolicyConfig:
         "of their progress, as long as they keep what they promise. history: how long jobs of the "
         "same user and name ran. limits: which part of their time limits the user's jobs used, if "
         "the limits tell anything. A job of which nothing is known has the tier of its attained "
-        "service (docs/algorithm.md).",
+        "service (docs/explanation/algorithm.md).",
         choices=ESTIMATES,
     )
     thresholds_gpu_s: tuple[float, ...] = setting(
         (3600.0, 18_000.0, 90_000.0, 450_000.0, 2_250_000.0),
         "Attained service at which a job moves down a tier, ascending; one threshold "
         "makes two tiers. The paper has one, 3200 or 3600 (pages 490 and 493); several, far apart, "
-        "serve work whose jobs differ by orders of magnitude much better (docs/tuning.md).",
+        "suit work whose jobs differ by orders of magnitude much better (docs/how-to/simulate.md).",
         unit="GPU-seconds",
         minimum=1e-3,
     )
@@ -128,8 +128,8 @@ class PolicyConfig:
         0.0,
         "No job is to take longer than so many times what it would take if all jobs shared the "
         "GPUs evenly. A job that waits for so long that it has to run now goes before all others, "
-        "and a run near that bound is not preempted (docs/algorithm.md). 0: no bound; otherwise "
-        "at least 1.5.",
+        "and a run near that bound is not preempted (docs/explanation/algorithm.md). 0: no bound; "
+        "otherwise at least 1.5.",
         minimum=0,
         maximum=1000,
     )
@@ -139,7 +139,7 @@ class PolicyConfig:
         "that of its user's other runs that ended in the charge_window_s before it first started, "
         "so that no user returns to the top tier by submitting the same work in pieces. account: "
         "the same with the account that a job is charged to in Slurm; a job without one is its "
-        "user's (docs/algorithm.md).",
+        "user's (docs/explanation/algorithm.md).",
         choices=CHARGES,
     )
     charge_window_s: float = setting(
@@ -306,7 +306,7 @@ class PreemptionConfig:
 
 @dataclass(frozen=True)
 class InteractiveConfig:
-    """How much of the top tier jobs at a prompt get, which are salloc and srun (docs/users.md)."""
+    """How much of the top tier salloc and srun get (docs/how-to/limits.md)."""
 
     gpus_per_user: int = setting(
         1,
@@ -345,7 +345,7 @@ class PlacementConfig:
 
 @dataclass(frozen=True)
 class ProfilerConfig:
-    """How the program finds out which models are skewed (docs/profiles.md)."""
+    """How the program finds out which models are skewed (docs/how-to/placement.md)."""
 
     collect_dir: str = setting(
         "",
@@ -374,7 +374,7 @@ class ProfilerConfig:
 
 @dataclass(frozen=True)
 class IdleGpusConfig:
-    """What becomes of jobs that do nothing with their GPUs (docs/admin.md#idle-gpus)."""
+    """What becomes of jobs that do nothing with their GPUs (docs/how-to/limits.md#idle-gpus)."""
 
     after_s: float = setting(
         0.0,
@@ -419,7 +419,7 @@ class PriorityConfig:
 
 @dataclass(frozen=True)
 class SlurmConfig:
-    """How Slurm is reached (docs/operation.md)."""
+    """How Slurm is reached (docs/how-to/operate.md)."""
 
     driver: str = setting(
         "commands",
@@ -469,7 +469,7 @@ class ControllerConfig:
     standby: bool = setting(
         False,
         "Whether controllers on two hosts share this state_dir, one acting and one standing by "
-        "(docs/operation.md). It must then be on a file system that both see.",
+        "(docs/how-to/operate.md). It must then be on a file system that both see.",
     )
     host: str = setting(
         "",
@@ -487,7 +487,7 @@ class ControllerConfig:
 
 @dataclass(frozen=True)
 class HttpConfig:
-    """What is shown over HTTP: a live page, at /, and metrics, at /metrics (docs/operation.md)."""
+    """What is served over HTTP: a live page at /, metrics at /metrics (docs/how-to/monitor.md)."""
 
     listen: str = setting(
         "",

@@ -1,4 +1,4 @@
-"""The systemd units: as tightly closed as docs/security.md says."""
+"""The systemd units: as tightly closed as docs/explanation/security.md says."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNITS = ("tiresias-slurm.service", "tiresias-slurm-sampler.service")
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze")
 @pytest.mark.parametrize("unit", UNITS)
 def test_a_unit_is_as_closed_as_the_page_says(unit: str) -> None:
-    page = (ROOT / "docs" / "security.md").read_text()
+    page = (ROOT / "docs" / "explanation" / "security.md").read_text()
     said = re.search(rf"etc/{re.escape(unit)} +(\d\.\d)", page)
     ended = subprocess.run(
         ["systemd-analyze", "security", "--offline=true", "--no-pager", ROOT / "etc" / unit],

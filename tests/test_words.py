@@ -1,6 +1,6 @@
 """The words of the code: one term for one thing, and no word that hides its subject.
 
-docs/design.md has the glossary.
+docs/explanation/architecture.md has the glossary.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Pages such as docs/benchmarks.md, in which every command writes one section."""
+"""Pages such as scripts/records/benchmarks.md, in which every command writes one section."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Document:
 
 
 BENCHMARKS = Document(
-    ROOT / "docs" / "benchmarks.md",
+    ROOT / "scripts" / "records" / "benchmarks.md",
     """# Benchmarks
 
 Each section is written by the command it names; what stands here was measured, not typed.

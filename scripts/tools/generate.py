@@ -13,11 +13,11 @@ from scripts import ROOT
 PROGRAM = "slurm_tiresias.cli"
 FILES: Mapping[str, tuple[str, ...]] = {
     "etc/tiresias.toml": (PROGRAM, "config", "example"),
-    "docs/config.md": (PROGRAM, "config", "reference"),
-    "docs/doctor.md": (PROGRAM, "doctor", "--reference"),
-    "docs/metrics.md": (PROGRAM, "metrics", "--reference"),
-    "docs/json.md": ("slurm_tiresias.cli.json_reference",),
-    "docs/cli.md": ("scripts.tools.packages.reference",),
+    "docs/reference/config.md": (PROGRAM, "config", "reference"),
+    "docs/reference/doctor.md": (PROGRAM, "doctor", "--reference"),
+    "docs/reference/metrics.md": (PROGRAM, "metrics", "--reference"),
+    "docs/reference/json.md": ("slurm_tiresias.cli.json_reference",),
+    "docs/reference/cli.md": ("scripts.tools.packages.reference",),
 }
 """Each generated file, and the module with its arguments that prints it."""
 

@@ -75,7 +75,7 @@ def reference_lines() -> Iterator[str]:
     yield "# What the doctor looks at"
     yield ""
     yield "All checks of `tiresias-slurm doctor`, and why each matters. This page is the output of"
-    yield "`tiresias-slurm doctor --reference`; [admin.md](admin.md) says how to use it."
+    yield "`tiresias-slurm doctor --reference`; [roll-out.md](../how-to/roll-out.md) uses it."
     yield ""
     yield "| check | why it matters |"
     yield "|---|---|"

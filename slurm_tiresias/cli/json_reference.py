@@ -1,4 +1,4 @@
-"""The reference of ``--json`` output, field by field; generates docs/json.md."""
+"""The reference of ``--json`` output, field by field; generates docs/reference/json.md."""
 
 from __future__ import annotations
 

@@ -72,14 +72,14 @@ def longer_runs(job: PublishedJob) -> Iterator[str]:
             f"Its last {job.stuck_runs} runs kept nothing of what they did: each began no further "
             "than the one before. So that it can end all the same, it is not preempted for "
             f"{least}, and each further preemption makes that longer. Let it save more often, or "
-            "when it gets SIGTERM: docs/users.md."
+            "when it gets SIGTERM: docs/how-to/save-and-resume.md."
         )
     elif job.program_lost:
         times = "preemption" if job.program_lost == 1 else f"{job.program_lost} preemptions"
         yield (
             f"The last {times} of jobs of {printable(job.user)} named {printable(job.name)} lost "
             f"all their work, so it is not preempted for {least}. Let it save when it gets "
-            "SIGTERM: docs/users.md."
+            "SIGTERM: docs/how-to/save-and-resume.md."
         )
 
 

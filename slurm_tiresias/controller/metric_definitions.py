@@ -1,8 +1,8 @@
 """The definition of every metric of the controller, with its meaning.
 
-docs/metrics.md is generated from it (``scripts/dev generate``), and ``metrics.py`` exports no other
-metric. Labels have few values and contain no text from users: they identify neither jobs nor users
-nor accounts.
+docs/reference/metrics.md is generated from it (``scripts/dev generate``), and ``metrics.py``
+exports no other metric. Labels have few values and contain no text from users: they identify
+neither jobs nor users nor accounts.
 """
 
 from __future__ import annotations
@@ -279,11 +279,11 @@ METRICS: tuple[Metric, ...] = (
 
 
 def reference_lines() -> Iterator[str]:
-    """Generate the page docs/metrics.md."""
+    """Generate the page docs/reference/metrics.md."""
     yield "# Metrics"
     yield ""
     yield "What the controller tells Prometheus at `/metrics`, where `http.listen` is set"
-    yield "([operation.md](operation.md#metrics)). This page is the output of"
+    yield "([monitor.md](../how-to/monitor.md)). This page is the output of"
     yield "`tiresias-slurm metrics --reference`; without the option it prints the values."
     yield ""
     yield "No label holds a word that a user wrote. Jobs, users and accounts are not told apart, so"

@@ -19,7 +19,7 @@ from slurm_tiresias.drill.observed import (
     Trial,
 )
 
-PAGE = "docs/users.md"
+PAGE = "docs/how-to/save-and-resume.md"
 SIGNALS = f"{PAGE}#signals-in-more-detail"
 SAVING = f"{PAGE}#losing-nothing-when-a-job-has-to-leave"
 OUTPUT = f"{PAGE}#output-arrays-scratch"

@@ -3,7 +3,7 @@
 What jobs say of their saves may be wrong, on purpose too. It decides only which of several jobs of
 a tier leaves, and when; and what a job can gain by it is bounded: work counts as unsaved for at
 most twice as long as the job usually takes between two saves, and without a save for no longer than
-what its program is known to lose (docs/algorithm.md).
+what its program is known to lose (docs/explanation/algorithm.md).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A report is a promise. A job that says that R GPU-seconds are left is ranked by R until it has
 attained twice that, and what it attains in half a minute. Then its promise is broken, and it is
 ranked by attained service for good: a false report keeps a job before others for no longer than a
-few times as long as a true one would (docs/algorithm.md).
+few times as long as a true one would (docs/explanation/algorithm.md).
 """
 
 from __future__ import annotations

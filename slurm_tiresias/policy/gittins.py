@@ -15,7 +15,7 @@ class ServiceHistory:
     """Total GPU-seconds of ended jobs: the distribution that the Gittins index is computed from.
 
     Immutable. The index follows the printed formula of Pseudocode 1 (page 490); the values
-    plotted in the paper's Fig. 20 come from a different formula (see docs/algorithm.md).
+    plotted in the paper's Fig. 20 come from a different formula (docs/explanation/algorithm.md).
     """
 
     __slots__ = ("_counts", "_samples", "_served", "_totals")

@@ -1,7 +1,7 @@
 """What the runs of a job have lost, and for how long that protects its present run.
 
 It is known from what users' programs report, so it is bounded by what Slurm itself has measured
-(docs/algorithm.md).
+(docs/explanation/algorithm.md).
 """
 
 from __future__ import annotations

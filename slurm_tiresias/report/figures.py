@@ -1,9 +1,9 @@
-"""The figures of a report, computed from the records of its period; docs/report.md defines each."""
+"""The figures of a report, from the records of its period (docs/how-to/monitor.md)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -13,9 +13,15 @@ from numpy.typing import NDArray
 
 from slurm_tiresias.lifecycle.preemption import Cause
 from slurm_tiresias.plotting.curves import POINTS, Curve, course
-from slurm_tiresias.report.fair_share import AtBound, FairShare, against_fair_share
+from slurm_tiresias.report.comparisons import (
+    AtBound,
+    Comparison,
+    against_fair_share,
+    against_stock_slurm,
+)
 from slurm_tiresias.report.moved import VacatedGpus, moved_gpu_s
 from slurm_tiresias.simulator.report import BINS, SHORT_S, SMALL_GPUS, mean, median, percentile
+from slurm_tiresias.simulator.sim_cluster import SimCluster
 from slurm_tiresias.simulator.sizes import WIDTHS, width_title
 from slurm_tiresias.status.report_query import Period
 from slurm_tiresias.store.ledger import PERIOD
@@ -33,7 +39,7 @@ MOST_LISTED = 100
 """Maximum number of user pairs, and of jobs, in the lists of most preemptions."""
 
 _NUMBERS = {
-    "jobs": ("submitted_s", "ended_s", "restarts", "preemptions"),
+    "jobs": ("submitted_s", "ended_s", "restarts", "preemptions", "time_limit_s"),
     "runs": ("start_s", "end_s", "elapsed_s", "gpus", "confirmed", "idle_gpu_s"),
     "preemptions": tuple(
         c for c in PERIOD["preemptions"] if c not in ("job_id", "for_job", "cause", "cost_source")
@@ -260,14 +266,17 @@ class Report:
     events: Mapping[str, int]
     pruned_before_s: float
     """Some jobs that ended before this time may have been pruned; 0.0 if none."""
-    fair_share: FairShare | None = None
-    """None if the number of GPUs is not known, or not all jobs are shown."""
+    fair_share: Comparison | None = None
+    """Against an even share of the GPUs at all times (``policy.fair_finish``); None if the number
+    of GPUs is not known, or not all jobs are shown."""
     at_bound: tuple[AtBound, ...] = ()
     """The jobs at or near the bound on their slowdown now."""
     idle_gpu_s: float = 0.0
     """GPU time held idle, as far as the nodes told (``idle_gpus``)."""
     idle_requeues: int = 0
     """How often jobs were requeued for idle GPUs; these do not count as preemptions."""
+    stock_slurm: Comparison | None = None
+    """Against stock Slurm, simulated; None if no cluster was named, or not all jobs are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,10 +295,14 @@ def made(
     cluster: str = "",
     gpus_now: int | None = None,
     at_bound: tuple[AtBound, ...] = (),
+    stock_cluster: SimCluster | None = None,
+    progress: Callable[[int], None] = lambda _: None,
 ) -> tuple[Report, Drawn]:
     """Return the report of a period, and the data for its pictures.
 
-    ``gpus_now`` is the number of GPUs in the managed partitions; None if unknown.
+    ``gpus_now`` is the number of GPUs in the managed partitions; None if unknown. With a
+    ``stock_cluster`` the jobs are also simulated under stock Slurm on these nodes; ``progress``
+    gets the number of simulated jobs that have ended.
     """
     # In whole seconds, like Slurm's start times.
     began_s = -math.inf if period.began_s is None else math.floor(period.began_s)
@@ -297,15 +310,16 @@ def made(
     period = replace(period, since_s=max(period.since_s, began_s))
     all_jobs = _frame("jobs", period.jobs)
     runs = _frame("runs", period.runs)
-    preemptions = _frame("preemptions", period.preemptions)
+    requeues = _frame("preemptions", period.preemptions)
     every = _with_runs(all_jobs, runs, period)
     every = every.assign(earlier=every["first_s"] < began_s)
     jobs = every[_selected(every, filters)]
     runs = runs[runs["job_id"].isin(jobs["job_id"])]
     completed = _completed(jobs, period)
-    for_idle_gpus = preemptions["cause"] == Cause.IDLE_GPUS
-    idle_requeues = preemptions[for_idle_gpus & preemptions["job_id"].isin(jobs["job_id"])]
-    preemptions = _with_both_sides(preemptions[~for_idle_gpus], all_jobs, jobs, period)
+    for_idle_gpus = requeues["cause"] == Cause.IDLE_GPUS
+    idle_requeues = requeues[for_idle_gpus & requeues["job_id"].isin(jobs["job_id"])]
+    preemptions_of_all = requeues[~for_idle_gpus]
+    preemptions = _with_both_sides(preemptions_of_all, all_jobs, jobs, period)
     gpus, waiting = _courses(jobs, runs, period)
     gpu_s = float(jobs["gpu_s"].sum())
     span_s = period.until_s - period.since_s
@@ -350,6 +364,15 @@ def made(
         at_bound=at_bound,
         idle_gpu_s=float(jobs["idle_gpu_s"].sum()),
         idle_requeues=len(idle_requeues),
+        stock_slurm=against_stock_slurm(
+            every.assign(need_s=_needed_s(every, preemptions_of_all)),
+            completed,
+            stock_cluster,
+            period.since_s,
+            progress,
+        )
+        if stock_cluster and not period.only_of
+        else None,
     )
     kinds = _by_kind(completed).items()
     return found, Drawn(
@@ -417,6 +440,17 @@ def _with_runs(jobs: Frame, runs: Frame, period: Period) -> Frame:
     by_run = joined["ended_s"].notna() & (joined["runs"] > joined["restarts"])
     joined["end_s"] = joined["last_s"].where(by_run, joined["ended_s"])
     return joined[~(joined["end_s"] < period.since_s)]
+
+
+def _needed_s(jobs: Frame, preemptions: Frame) -> pd.Series[float]:
+    """Return how long each job ran in the period, less what its preemptions are known to have cost.
+
+    Stock Slurm would not have preempted, so nothing would have been lost.
+    """
+    lost_s = preemptions[[f"lost_{part}_s" for part in LOST_PARTS]].sum(axis=1)
+    by_job_s = lost_s.groupby(preemptions["job_id"]).sum()
+    ran_s = jobs["gpu_s"] / jobs["gpus"].clip(lower=1)
+    return (ran_s - jobs["job_id"].map(by_job_s).fillna(0.0)).clip(lower=1.0)
 
 
 def _completed(jobs: Frame, period: Period) -> Frame:

@@ -1,7 +1,7 @@
 """A lower bound on the average job completion time of any schedule, to compare policies with.
 
 It holds even for a scheduler that knows all durations and future arrivals and preempts at no cost.
-It may not be attainable. ``docs/lower-bound.md`` has the proof.
+It may not be attainable. ``docs/explanation/simulator.md`` has the proof.
 """
 
 from __future__ import annotations

@@ -70,6 +70,11 @@ class Setup:
     """Scheduling interval of the policies in ``OWN_PACE``; 0 means at every event."""
 
 
+def without_overhead(cluster: SimCluster) -> Setup:
+    """Return the setup for baselines that neither preempt nor slow jobs down by placement."""
+    return Setup(cluster, Config(), Costs(cluster, False, 0.0), Timing())
+
+
 def fitting(workload: Workload, cluster: SimCluster) -> tuple[Workload, tuple[TraceJob, ...]]:
     """Split a workload into the jobs that the cluster can run and those that it cannot."""
     wide = tuple(job for job in workload.jobs if not cluster.can_run(job))

@@ -1,8 +1,8 @@
 """What each user sees of the published state if Slurm keeps jobs private.
 
-``PrivateData`` hides a user's jobs from all others but operators (docs/security.md). Then only the
-controller can read the published file, and users connect to a socket beside it. They send nothing:
-the kernel identifies the user, and the answer is what that user may see.
+``PrivateData`` hides a user's jobs from all others but operators (docs/explanation/security.md).
+Then only the controller can read the published file, and users connect to a socket beside it. They
+send nothing: the kernel identifies the user, and the answer is what that user may see.
 """
 
 from __future__ import annotations

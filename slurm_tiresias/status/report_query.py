@@ -17,7 +17,7 @@ from slurm_tiresias import json_codec
 from slurm_tiresias.status.answers import Peer, Question, Service, query_or_read
 from slurm_tiresias.store.ledger import Ledger
 
-SCHEMA = 2
+SCHEMA = 3
 SOCKET_NAME = "report.sock"
 NOBODY = "nobody"
 OWN = "own"

@@ -689,6 +689,7 @@ PERIOD: Mapping[str, Mapping[str, str]] = {
         "ended_s": "ended_s",
         "restarts": "restarts",
         "preemptions": "preemptions",
+        "time_limit_s": "time_limit_s",
     },
     "runs": {
         "job_id": "i.key",

@@ -94,7 +94,8 @@ def test_the_reference_has_every_setting_in_a_row_of_its_own(site: Site) -> None
 
 
 @pytest.mark.parametrize(
-    ("command", "path"), [("example", "etc/tiresias.toml"), ("reference", "docs/config.md")]
+    ("command", "path"),
+    [("example", "etc/tiresias.toml"), ("reference", "docs/reference/config.md")],
 )
 def test_generated_files_are_up_to_date(site: Site, command: str, path: str) -> None:
     written = (ROOT / Path(path)).read_text(encoding="utf-8")

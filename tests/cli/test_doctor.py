@@ -127,7 +127,7 @@ def test_a_sound_cluster_ends_well_and_a_warning_has_a_code_of_its_own(
 
 
 def test_the_list_of_checks_is_up_to_date(site: Site) -> None:
-    page = (ROOT / "docs" / "doctor.md").read_text()
+    page = (ROOT / "docs" / "reference" / "doctor.md").read_text()
     assert site.run("doctor", "--reference").stdout == page, "run scripts/dev generate"
 
 

@@ -41,7 +41,7 @@ JSON_OF: dict[type, tuple[str, ...]] = {
 
 
 def test_the_page_is_up_to_date() -> None:
-    written = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
+    written = (ROOT / "docs" / "reference" / "json.md").read_text(encoding="utf-8")
     assert "\n".join(reference_lines()) + "\n" == written, "run scripts/dev generate"
 
 

@@ -21,7 +21,7 @@ from tests.slurm.scrape import Scrape
 
 
 def test_the_page_of_the_metrics_is_up_to_date(site: Site) -> None:
-    written = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    written = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
     assert site.run("metrics", "--reference").stdout == written, "run scripts/dev generate"
 
 

@@ -146,7 +146,7 @@ def test_it_says_how_jobs_of_each_size_fared_and_what_preemption_cost_and_brough
         *(f"Nov {day}   0.0      0.0" for day in SPANS),
         "Nov 14 05:25:20   0.1      0.0",
         "",
-        "What each figure means, and what cannot be known: docs/report.md.",
+        "What each figure means and cannot say: docs/how-to/monitor.md",
     ]
 
 
@@ -196,7 +196,7 @@ def test_for_programs_it_is_json_with_every_figure(site: Site) -> None:
 def test_the_fields_that_are_documented_are_the_fields_that_there_are(site: Site) -> None:
     fill(site)
     data = json.loads(told(site, "--json"))
-    text = (Path(__file__).parents[2] / "docs" / "report.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "how-to" / "monitor.md").read_text()
     documented = set(re.findall(r"`(\w+)`", text.partition("## For programs")[2]))
     assert set(_names(data)) <= documented
 
@@ -217,6 +217,16 @@ def test_only_jobs_of_some_users_accounts_or_partitions_can_be_asked_for(site: S
     result = site.run("report", "-u", "nobody")
     assert result.exit_code == 1
     assert "No such job was there from Nov 07 22:13:20 to Nov 14 22:13:20" in error_of(result)
+
+
+def test_the_jobs_are_compared_with_stock_slurm_on_the_nodes_that_are_named(site: Site) -> None:
+    fill(site)
+    text = told(site, "--against-stock", "1x4", "-u", "bob")
+    # Job 1 would have run for 8 steps at once, and job 2 for 4 of its 6 after that.
+    assert re.search(r"Against stock Slurm, simulated\n.*JCT 10m00s, measured 11m40s", text)
+    data = json.loads(told(site, "--against-stock", "1x4", "--json"))
+    assert data["stock_slurm"]["gpus"] == 4
+    assert "Against stock Slurm" not in told(site)
 
 
 def test_tables_can_go_without_their_titles(site: Site) -> None:
@@ -306,6 +316,7 @@ def test_a_page_is_drawn_where_nothing_has_ended_yet(site: Site) -> None:
         (("-S", "now+1day"), 2, "Name a --since that has passed"),
         (("--html", "{folder}/no/such.html"), 2, "cannot be written"),
         (("--html", "{folder}"), 2, "is not a file"),
+        (("--against-stock", "0x4"), 2, "'0x4' is no cluster"),
         (("-S", "2020-01-01", "-E", "2020-02-01"), 1, "No managed job was there from Jan 01"),
     ],
 )

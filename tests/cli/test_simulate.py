@@ -601,7 +601,7 @@ def test_the_clusters_own_history_can_be_the_workload(
 def test_the_manual_names_every_option_policy_format_and_figure(
     live_site: Site, trace: Path
 ) -> None:
-    manual = (ROOT / "docs" / "simulator.md").read_text()
+    manual = (ROOT / "docs" / "how-to" / "simulate.md").read_text()
     named = {word for code in re.findall("`([^`\n]+)`", manual) for word in re.split("[ =]", code)}
     options = {option for each in simulate.params for option in each.opts}
     (record,) = records(live_site, *arguments(trace, "--policy", "sf"))

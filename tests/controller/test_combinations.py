@@ -1,6 +1,7 @@
 """Each rule beside each other setting: what it does alone it does with the other one on, too.
 
-``docs/algorithm.md`` has the table. The rules run cycle by cycle on the Slurm in memory.
+``docs/explanation/algorithm.md`` has the table. The rules run cycle by cycle on the in-memory
+Slurm.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tests.controller.test_idle_gpus import AFTER_S, Site
 
 Tables = Mapping[str, Mapping[str, object]]
 
-PAGE = Path(__file__).parents[2] / "docs" / "algorithm.md"
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "algorithm.md"
 
 SETTINGS: Mapping[str, Tables] = {
     "`policy.estimates`": {"policy": {"estimates": ["reports", "limits", "history"]}},
@@ -30,6 +31,9 @@ SETTINGS: Mapping[str, Tables] = {
     "`policy.max_slowdown`": {"policy": {"max_slowdown": 2.0}},
     "`[interactive]`": {"interactive": {"gpus_per_user": 2, "gpu_hours_per_user": 4}},
     "`[idle_gpus]`": {"idle_gpus": {"after_s": AFTER_S, "action": "rank-last"}},
+    '`idle_gpus.action = "leave"`': {
+        "idle_gpus": {"after_s": AFTER_S, "action": "leave", "leave_after_s": 3 * AFTER_S}
+    },
     "`preemption.drilled_min_run_s`": {"preemption": {"min_run_s": 1, "drilled_min_run_s": 0.5}},
 }
 

@@ -9,6 +9,7 @@ import pytest
 
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller import bands
+from slurm_tiresias.controller.cycle import SHADOW
 from slurm_tiresias.controller.difference import from_decision
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.view import Backoffs, SnapshotBuilder
@@ -17,6 +18,7 @@ from slurm_tiresias.policy.make import make_policy
 from slurm_tiresias.scheduling.decide import decide
 from slurm_tiresias.slurm.protocol import Observation, Update
 from slurm_tiresias.store.ledger import Ledger
+from tests.controller.in_memory import Managed
 from tests.controller.test_job_store import ended, pending, running
 from tests.pictures import gpus
 
@@ -171,3 +173,18 @@ def test_priorities_put_the_lane_first_and_the_others_behind_their_tier(
     assert seen.state is JobState.RUNNING
     decision = plan.decisions["7"]
     assert from_decision(runs, seen.account, None, decision, 1020, CONFIG).writes == ()
+
+
+def test_shadow_mode_admits_a_job_at_a_prompt_and_preempts_nothing_for_it(ledger: Ledger) -> None:
+    policy = {"thresholds_gpu_s": [20.0]}
+    managed = Managed(ledger, {"policy": policy, "preemption": {"min_run_s": 0.0}})
+    wall = managed.fill()
+    prompt = managed.submit_at_a_prompt(1, minutes=60)
+    for _ in range(12):
+        managed.cycle(SHADOW)
+    shown = {job.job_id: job for job in managed.last.snapshot.jobs}
+    assert shown[prompt].lane is Lane.INTERACTIVE
+    would = {(victim, preemptor) for victim, preemptor in managed.events("would")}
+    assert {preemptor for victim, preemptor in would if victim in wall} == {prompt}
+    assert managed.seen(prompt).state is JobState.PENDING
+    assert all(managed.seen(key).state is JobState.RUNNING for key in wall)

@@ -36,7 +36,7 @@ OTHER_PROGRAMS = frozenset(
     }
 )
 """What no page has a use for so far."""
-GENERATED = "docs/cli.md"
+GENERATED = "docs/reference/cli.md"
 """Names every command in prose, and is written from the program."""
 
 EVERY = [one for page in pages() for one in commands(page) if not one.in_prose]

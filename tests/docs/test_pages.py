@@ -109,7 +109,7 @@ def test_every_exit_code_that_is_named_exists(one: Page) -> None:
 
 
 def test_the_table_of_exit_codes_has_all_that_the_program_has() -> None:
-    named = set(_first_cells("docs/operation.md", "Exit codes"))
+    named = set(_first_cells("docs/how-to/operate.md", "Exit codes"))
     assert named == CODES.keys()
 
 
@@ -120,7 +120,7 @@ def _first_cells(name: str, section: str) -> Iterator[str]:
 
 
 def test_the_reference_of_commands_is_up_to_date() -> None:
-    written = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    written = (ROOT / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
     assert written == reference(), "out of date; run scripts/dev generate"
 
 
@@ -140,7 +140,7 @@ def test_every_documented_example_parses() -> None:
 
 def test_the_architecture_page_matches_the_architecture_rules() -> None:
     said: dict[str, set[str]] = {}
-    for line in page("docs/design.md").lines:
+    for line in page("docs/explanation/architecture.md").lines:
         if line.section == "The house" and line.text.startswith("| `"):
             part, _, *may_import = (cell.strip() for cell in line.text.strip("|").split("|"))
             if may_import:

@@ -76,7 +76,7 @@ def sound(release: str = "22.05") -> Seen:
 
 
 def partition(name: str = "gpu", **changes: Any) -> SurveyedPartition:
-    usual = SurveyedPartition(name, frozenset({"n1"}), True, 1, "OFF", False)
+    usual = SurveyedPartition(name, frozenset({"n1"}), True, 1, "OFF", False, True)
     return replace(usual, **changes)
 
 

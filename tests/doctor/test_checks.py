@@ -207,6 +207,17 @@ CASES = (
     ),
     Case("least-loaded", settings(SelectTypeParameters="CR_CORE_MEMORY,CR_LLN"), NOTE),
     Case("least-loaded", seen_as(partitions=(partition(least_loaded=True),)), NOTE),
+    Case("prompt-limit", seen_as(partitions=(partition(limits_time=False),)), NOTE),
+    Case(
+        "prompt-limit",
+        both(
+            seen_as(partitions=(partition(limits_time=False),)),
+            lambda seen: replace(
+                seen, job_submit=f"local prompt_limit_min = 240\n{seen.job_submit}"
+            ),
+        ),
+        OK,
+    ),
     Case(
         "scheduler-type",
         settings(SchedulerType="sched/builtin"),

@@ -140,7 +140,7 @@ EPSILON = 1e-6
 def test_whatever_a_job_reports_it_attains_little_before_jobs_that_need_more(
     said_gpu_s: list[float], limit_gpu_s: float, first_s: float
 ) -> None:
-    """The bound of docs/algorithm.md, for a job of four GPUs that runs without a break."""
+    """The bound of docs/explanation/algorithm.md, for a job of four GPUs that runs through."""
     width, claim = 4, None
     executed_s, gained_gpu_s, last_gpu_s = first_s, 0.0, 0.0
     # In the end it runs on for long without another report.

@@ -20,6 +20,8 @@ from slurm_tiresias.cli.screen import Screen
 from slurm_tiresias.lifecycle.preemption import Cause
 from slurm_tiresias.model import JobAccount
 from slurm_tiresias.report.figures import Filters, PartyFigures, Report, Spread, made
+from slurm_tiresias.report.page import html
+from slurm_tiresias.simulator.sim_cluster import SimCluster
 from slurm_tiresias.store.ledger import FIRST_LOOK, Ledger
 from slurm_tiresias.store.records import PreemptionRecord, RunRecord
 from tests.report.pictures import STEP_S, cost, job, period_of, preempted, remember, reported
@@ -499,6 +501,49 @@ def test_requeues_for_idle_gpus_count_apart_from_preemptions(path: Path) -> None
     text = "\n".join(report_text.lines(report, Screen(100, False, True)))
     assert "For that, jobs were requeued 2 times" in text
     assert re.search(r"^ann +.* 2$", text, re.MULTILINE)
+
+
+def test_completion_times_are_compared_with_stock_slurm_simulated_on_the_same_jobs(
+    path: Path,
+) -> None:
+    remember(
+        path,
+        [
+            # On 4 GPUs; job 2 passed job 1, which stock Slurm would have started first.
+            #         0         1
+            #         01234567890123456789
+            job("1", ".####|", gpus=4, user="ann", account="lab"),
+            job("2", " #|", gpus=4, user="bob", account="lab"),
+            # Wider than the cluster that is simulated
+            job("3", "     ##|", gpus=8, user="bob", account="lab"),
+        ],
+        [],
+    )
+    report, _ = reported(path, 0, 20, stock_cluster=SimCluster(1, 4))
+    found = report.stock_slurm
+    assert found is not None and (found.gpus, found.all.jobs) == (4, 2)
+    assert {one.name: one.median for one in found.users} == pytest.approx(
+        {"ann": 1.25, "bob": 0.25}
+    )
+    assert found.all.mean_jct_s == pytest.approx(3 * STEP_S)
+    assert found.all.other_mean_jct_s == pytest.approx(4 * STEP_S)
+    text = "\n".join(report_text.lines(report, Screen(80, False, True)))
+    assert "Against stock Slurm, simulated" in text
+    page = html(*reported(path, 0, 20, stock_cluster=SimCluster(1, 4)))
+    assert b"Against stock Slurm, simulated" in page
+
+
+def test_work_lost_to_preemption_is_not_simulated_under_stock_slurm(path: Path) -> None:
+    remember(
+        path,
+        [job("1", "##..##|", gpus=4), job("2", "  ##|", gpus=4)],
+        [preempted("1", "2", at=2, run=0)],
+        [cost("1", 0, 2, 4, again_s=STEP_S)],
+    )
+    report, _ = reported(path, 0, 20, stock_cluster=SimCluster(1, 4))
+    assert report.stock_slurm is not None
+    # Job 1 needed three steps, and job 2 would have waited for the last of them.
+    assert report.stock_slurm.all.other_mean_jct_s == pytest.approx(3 * STEP_S)
 
 
 def test_gpu_time_held_idle_is_summed_by_user_and_account_as_far_as_it_lies_in_the_period(

@@ -80,7 +80,7 @@ def controllers_user() -> str:
 
 @pytest.fixture
 def collect_dir(controllers_user: str) -> Iterator[Path]:
-    """What docs/spank.md has an admin make: the nodes' root writes, the controller reads."""
+    """The folder of docs/how-to/placement.md: the nodes' root writes, the controller reads."""
     with short_folder() as folder:
         shutil.chown(folder, controllers_user, controllers_user)
         folder.chmod(0o750)

@@ -1,7 +1,7 @@
 """What one user without any right can do to all others: nothing.
 
 A cluster with etc/job_submit.lua, a controller that acts as SlurmUser, and two users: the attacker
-and an honest one. Each test is one attack, as docs/security.md lists them.
+and an honest one. Each test is one attack, as docs/explanation/security.md lists them.
 """
 
 from __future__ import annotations

@@ -314,7 +314,7 @@ def options_of(site: Site, folder: Path) -> list[str]:
     basic = site.write == "pinned" and random.random() < 0.3
     conf.append(f"PriorityType=priority/{'basic' if basic else 'multifactor'}")
     if site.write == "site-factor":
-        # The largest weights that fit between two tiers (docs/operation.md, "Priorities").
+        # The largest weights that fit between two tiers (docs/how-to/operate.md, "Priorities").
         conf += [
             f"PriorityWeight{of}={random.choice((0, 90_000_000))}" for of in ("Age", "JobSize")
         ]

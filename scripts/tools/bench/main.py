@@ -40,7 +40,7 @@ TRACE = click.Path(path_type=Path, exists=True, dir_okay=False)
 
 @click.group()
 def bench() -> None:
-    """Measure, and write what was measured into docs/benchmarks.md."""
+    """Measure, and write what was measured into scripts/records/benchmarks.md."""
 
 
 @bench.command()

@@ -78,7 +78,8 @@ def _part(title: str, placement: str, overhead: str, seeds: Sequence[int]) -> st
         f"### {title[0].upper()}{title[1:]}\n\n{markdown(header, rows)}\n\n"
         f"{CLUSTER}, seeds {seeds[0]} to {seeds[-1]}; the first figure is seed {seeds[0]}, behind "
         "it the smallest, the median and the largest of all seeds. `paper`: its testbed / its "
-        "simulation. The lower bound is that of [lower-bound.md](lower-bound.md)."
+        "simulation. The lower bound is proved in "
+        "[simulator.md](../../docs/explanation/simulator.md)."
     )
 
 

@@ -1,4 +1,4 @@
-"""docs/reliability.md: the faults that the controller was exposed to, and the results."""
+"""scripts/records/reliability.md: the faults that the controller was exposed to, and what came."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from scripts import ROOT
 from scripts.tools.document import Document, write_section
 
 RELIABILITY = Document(
-    ROOT / "docs" / "reliability.md",
+    ROOT / "scripts" / "records" / "reliability.md",
     """# Reliability
 
 Each section is written by the command it names, on a real Slurm; what stands here was counted, not
-typed. What the controller does when something fails is told in [operation.md](operation.md).
+typed. [operate.md](../../docs/how-to/operate.md) has what the controller does on failures.
 """,
 )
 

@@ -80,10 +80,10 @@ def anchor(heading: str) -> str:
 
 
 def pages() -> list[Page]:
-    """Return all documentation pages."""
-    names = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md")
-    docs = sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))
-    return [page(name) for name in (*names, *docs)]
+    """Return all documentation pages, and the records that the benchmarks write."""
+    found = [*ROOT.glob("*.md"), ROOT / "examples" / "README.md"]
+    found += [*(ROOT / "docs").rglob("*.md"), *(ROOT / "scripts" / "records").glob("*.md")]
+    return [page(str(path.relative_to(ROOT))) for path in sorted(found)]
 
 
 def page(name: str) -> Page:

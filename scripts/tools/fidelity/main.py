@@ -77,7 +77,7 @@ FACTORS = (4.0, 400.0)
     default=lambda: Path(f"/tmp/slurm-tiresias-fidelity-{os.getuid()}"),
     help="A folder to work in. Default: in /tmp.",
 )
-@click.option("--record", is_flag=True, help="Write the result into docs/fidelity.md.")
+@click.option("--record", is_flag=True, help="Write the result into scripts/records/fidelity.md.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def fidelity(
     job_count: int,

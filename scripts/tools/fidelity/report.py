@@ -1,4 +1,4 @@
-"""The result as text, as JSON, and for docs/fidelity.md."""
+"""The result as text, as JSON, and for scripts/records/fidelity.md."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from scripts.tools.fidelity.compare import Ended, Figure
 from scripts.tools.fidelity.setting import Setting
 from slurm_tiresias import __version__
 
-DOCUMENT = ROOT / "docs" / "fidelity.md"
+DOCUMENT = ROOT / "scripts" / "records" / "fidelity.md"
 BEGIN, END = "<!-- results: written by scripts/dev fidelity --record -->", "<!-- end of results -->"
 COLUMNS = ("", "real", "simulated", "least", "most", "off", "may be off")
 

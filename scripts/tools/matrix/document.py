@@ -1,4 +1,4 @@
-"""docs/releases.md: the tests run on each release of Slurm, and their results."""
+"""scripts/records/releases.md: the tests run on each release of Slurm, and their results."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from scripts.tools.document import markdown
 from scripts.tools.matrix.suite import Run
 from scripts.tools.matrix.upgrade import Upgrade
 
-PAGE = ROOT / "docs" / "releases.md"
+PAGE = ROOT / "scripts" / "records" / "releases.md"
 
 HEAD = """# Releases of Slurm
 

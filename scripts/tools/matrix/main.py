@@ -44,7 +44,7 @@ PATIENCE_S = 1500.0
     "--cost",
     "only_cost",
     is_flag=True,
-    help="Measure what reading and writing cost into docs/benchmarks.md, and no more.",
+    help="Measure what reading and writing cost into scripts/records/benchmarks.md, and no more.",
 )
 @click.option("--fresh", is_flag=True, help="Make the roots anew.")
 @cache_option("matrix")
@@ -61,7 +61,7 @@ def matrix(
     mirror: str | None,
     pytest: Sequence[str],
 ) -> None:
-    """Run the tests on every release of Slurm, and write docs/releases.md.
+    """Run the tests on every release of Slurm, and write scripts/records/releases.md.
 
     Arguments beyond the options go to pytest; the page is then left alone.
     """

@@ -1,4 +1,4 @@
-"""Generate docs/cli.md, the page of all commands, from their help.
+"""Generate docs/reference/cli.md, the page of all commands, from their help.
 
 python3 -m scripts.tools.packages.reference
 """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from slurm_tiresias.controller.bands import BAND, SITE_FACTOR_BAND, TOP_TIER
 from slurm_tiresias.doctor.checks.files import known, scheduler, slurm_conf
 from slurm_tiresias.doctor.finding import Check, Verdict, error, note, ok, warning
@@ -64,6 +66,23 @@ def _least_loaded(seen: Seen) -> Verdict | None:
         return ok("jobs go where they fit tightest")
     return note(
         f"{', '.join(spread)}: jobs go to the least loaded node", do=("take it out of slurm.conf",)
+    )
+
+
+def _prompt_limit(seen: Seen) -> Verdict | None:
+    if not seen.config.interactive.gpus_per_user:
+        return None
+    unlimited = [p.name for p in seen.managed if not p.limits_time]
+    if not unlimited:
+        return ok("jobs at a prompt have a time limit")
+    if re.search(r"prompt_limit_min *= *[1-9]", seen.job_submit or ""):
+        return ok("job_submit.lua limits jobs at a prompt")
+    return note(
+        f"salloc and srun without --time have no limit in {', '.join(unlimited)}",
+        do=(
+            "Write a DefaultTime for the partition into slurm.conf, or use etc/job_submit.lua, "
+            "which has prompt_limit_min",
+        ),
     )
 
 
@@ -185,6 +204,12 @@ CHECKS = (
         "Jobs spread over all nodes leave no room for wide ones, and skewed models run slower.",
         _least_loaded,
         ("settings", "partitions"),
+    ),
+    Check(
+        "prompt-limit",
+        "A job at a prompt without a time limit does not start ahead of others ([interactive]).",
+        _prompt_limit,
+        ("partitions",),
     ),
     Check(
         "scheduler-type",

@@ -1,7 +1,7 @@
 """Stock Slurm as sites run it: priorities by age, its main scheduler, and its backfill.
 
 The model follows ``sched/backfill`` and ``select/cons_tres`` of Slurm 22.05.8 and was checked
-against replays on a real Slurm (docs/fidelity.md).
+against replays on a real Slurm (scripts/records/fidelity.md).
 """
 
 from __future__ import annotations

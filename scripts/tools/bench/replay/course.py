@@ -162,7 +162,7 @@ def replay(policy: str, head: Head, store: Store, where: Place) -> Replayed:
 
 
 def told(head: Head, runs: Mapping[str, Replayed]) -> int:
-    """Print the tables; for the whole workload, also write them to docs/benchmarks.md."""
+    """Print the tables; for the whole workload, also write them to the record of benchmarks."""
     of_stock = is_of_stock_slurm(runs)
     text = body(compared(head, runs if of_stock else POLICIES, runs), runs)
     print(text)

@@ -352,7 +352,7 @@ def _sentences(them: Compared, runs: Mapping[str, Replayed]) -> Iterator[str]:
         "paper's simulator; `perfect limits` is stock Slurm, simulated without any delay, had each "
         "user known the exact duration to a minute, the grain of Slurm's limits: too coarse to run "
         "it here. `lower bound`: no scheduler's average is below it, see "
-        "[lower-bound.md](lower-bound.md). A wide job is one of more than 4 GPUs, a short one one "
-        "of less than 800 s. The paper's completion times are read off its Fig. 10a."
+        "[simulator.md](../../docs/explanation/simulator.md). A wide job has more than 4 GPUs, a "
+        "short one takes less than 800 s. The paper's completion times are read off its Fig. 10a."
     )
     yield from _course(runs)
