@@ -598,6 +598,8 @@ def _next(case: Case) -> Iterator[str]:
     ends = ends_text(case.job.reason, in_last_tier=in_last_tier)
     if _stays(case.job):
         ends = "It runs until it ends."
+    elif case.job.idle_requeues and waits_for_room(case.job):
+        ends = "It starts on GPUs that no job before it needs: all others come before it."
     yield ends.replace("JOBID", printable(case.job.job_id))
     if waits_for_room(case.job) and case.job.managed:
         yield from _queue_before(case)

@@ -136,7 +136,7 @@ class Setup:
             {
                 "idle_gpus": idle_gpus,
                 # Only tells that there is a folder: each world has its own.
-                "profiler": {"collect_dir": "/collect"} if self.idle else {},
+                "profiler": {"collect_dir": "/nonexistent/collect"} if self.idle else {},
                 "policy": policy,
                 "manage": {"partitions": sorted(MANAGED_ONES)},
                 "preemption": preemption,
