@@ -115,7 +115,7 @@ MAY_IMPORT = {
         "scheduling",
         "slurm",
     },
-    "report": {"lifecycle", "plotting", "policy", "simulator", "status", "store"},
+    "report": {"plotting", "policy", "simulator", "status", "store"},
     "cli": {
         "atomic_write",
         "config",

@@ -85,6 +85,8 @@ class IdleGpus:
         return why_it_stays(self.of(key), self._config, self._now_s)
 
     def _ranks_last(self, job: JobView, found: GpuIdleness | None) -> bool:
+        if job.state is JobState.RUNNING and found is None:
+            return False  # it may compute
         account = self._job_store.record(job.job_id)
         if account is not None and ranks_last_anew(account, self._config):
             return True

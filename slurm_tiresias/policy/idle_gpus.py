@@ -89,8 +89,8 @@ def ranks_last(found: GpuIdleness, config: IdleGpusConfig, now_s: float) -> bool
 
 
 def ranks_last_anew(account: JobAccount, config: IdleGpusConfig) -> bool:
-    """Whether a job that was requeued for its idle GPUs, and has used none since, ranks last while
-    it waits and from its next start on."""
+    """Whether a job that was requeued for its idle GPUs, and has been told to use none since, ranks
+    last while it waits and from its next start on."""
     return config.action == LEAVE and account.idle_requeues > 0
 
 

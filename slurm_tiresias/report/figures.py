@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from slurm_tiresias.lifecycle.preemption import Cause
 from slurm_tiresias.plotting.curves import POINTS, Curve, course
 from slurm_tiresias.report.comparisons import (
     AtBound,
@@ -42,7 +41,7 @@ _NUMBERS = {
     "jobs": ("submitted_s", "ended_s", "restarts", "preemptions", "time_limit_s"),
     "runs": ("start_s", "end_s", "elapsed_s", "gpus", "confirmed", "idle_gpu_s"),
     "preemptions": tuple(
-        c for c in PERIOD["preemptions"] if c not in ("job_id", "for_job", "cause", "cost_source")
+        c for c in PERIOD["preemptions"] if c not in ("job_id", "for_job", "cost_source")
     ),
 }
 
@@ -316,7 +315,7 @@ def made(
     jobs = every[_selected(every, filters)]
     runs = runs[runs["job_id"].isin(jobs["job_id"])]
     completed = _completed(jobs, period)
-    for_idle_gpus = requeues["cause"] == Cause.IDLE_GPUS
+    for_idle_gpus = requeues["for_idle_gpus"] > 0
     idle_requeues = requeues[for_idle_gpus & requeues["job_id"].isin(jobs["job_id"])]
     preemptions_of_all = requeues[~for_idle_gpus]
     preemptions = _with_both_sides(preemptions_of_all, all_jobs, jobs, period)

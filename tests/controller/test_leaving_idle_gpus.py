@@ -136,6 +136,20 @@ def test_once_it_is_back_it_ranks_last_until_it_uses_a_gpu(site: LeavingSite) ->
     assert record is not None and record.idle_requeues == 0
 
 
+def test_once_it_is_back_it_does_not_rank_last_where_its_node_tells_nothing(
+    site: LeavingSite,
+) -> None:
+    idle = site.jobs[0]
+    site.busy[idle] = 0
+    site.go_on_until(IDLE_REQUEUED, idle)
+    site.wait_for_state(idle, JobState.RUNNING)
+    for _ in range(5):
+        site.cycle()
+        assert site.last_ones() == []
+    site.go_on(1)
+    assert site.last_ones() == [idle]
+
+
 @pytest.mark.parametrize("write", ["pinned", "site-factor"])
 def test_while_it_waits_it_stands_behind_all_others_and_preempts_none(
     ledger: Ledger, tmp_path: Path, write: str
