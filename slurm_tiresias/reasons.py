@@ -74,13 +74,12 @@ REASON_TEXTS: Mapping[Reason, ReasonText] = {
         would="It would be preempted for a job of a higher tier.",
     ),
     Reason.IDLE_GPUS: ReasonText(
-        "leaves idle GPUs",
-        "It has long done nothing with its GPUs, so it is preempted even if no other job waits.",
+        "preempted for idle GPUs",
+        "Its GPUs have long been idle, so it is preempted even if no other job waits.",
         "Once it has saved, or its grace is over, it is requeued and comes back by itself, after "
         "all others. It stays if it uses a GPU before that.",
-        "See why its GPUs do nothing. If it has no more use for them: scancel JOBID.",
-        would="It has long done nothing with its GPUs, so it would be preempted even if no other "
-        "job waited.",
+        "Find out why its GPUs are idle. If it needs them no more: scancel JOBID.",
+        would="Its GPUs have long been idle, so it would be preempted even if no other job waited.",
     ),
     Reason.COMPLETING: ReasonText(
         "ending",
@@ -316,14 +315,14 @@ IN_SHADOW = "in shadow mode"
 
 
 def done_in_words(noted: str) -> str:
-    """Put what shadow mode noted for a job (``start on n1``, ``be preempted``) into the form that
-    follows "would have"."""
+    """Put what shadow mode recorded for a job (``start on n1``, ``be preempted``) into the form
+    that follows "would have"."""
     first, gap, rest = noted.partition(" ")
     return {"start": "started", "be": "been"}.get(first, first) + gap + rest
 
 
 def would_have(noted: str, for_job: str = "") -> str:
-    """Say what shadow mode noted for a job as a statement: "would have started on n1 …"."""
+    """Put what shadow mode recorded for a job into a statement: "would have started on n1 …"."""
     whom = f" for job {for_job}" if for_job else ""
     return f"would have {done_in_words(noted)}{whom} ({IN_SHADOW})"
 

@@ -69,13 +69,16 @@ LANES = {
     Lane.IDLE_ONLY.value: "It is not preempted and preempts no job, because Slurm cannot requeue "
     "it. Its tier goes by the most that it may use, its GPUs times its time limit.",
 }
-NOT_TOLD: Mapping[str, str] = {
-    "told-in-this-run": "This run was told once to leave them and is not told again.",
+NOT_PREEMPTED: Mapping[str, str] = {
+    "signalled-in-this-run": (
+        "A run is preempted for idle GPUs alone only once, and this one was signalled before."
+    ),
     "requeued-often-enough": (
-        "It is requeued for that no more: as often as that is done it was, and it did not help."
+        "It was requeued for idle GPUs as often in a row as a job may be, so it is not again until "
+        "it uses a GPU."
     ),
 }
-"""Why a job that uses none of its GPUs is not preempted for that alone."""
+"""Why a job with idle GPUs is not preempted for them alone."""
 
 LEAVES = (Reason.PREEMPTED.value, Reason.VACATING.value, Reason.IDLE_GPUS.value)
 DEPENDENCY = "Dependency"
@@ -139,12 +142,12 @@ class Case:
 def explain(config: Config, job_id: str, as_json: bool) -> None:
     """Say why a job waits, runs or was preempted.
 
-    Says where the job stands, who holds what it needs and what protects them, what has to happen
-    for it to start, and what its user can do; of a job that has ended, what is remembered of it. Of
-    an array it says how many tasks are where, and why. Where the controller does not act (shadow
-    mode, paused), it says what Slurm does, and apart from that what the controller would do. Exit
-    code 1: no such job. Exit code 3: no controller runs, or what it published is too old to be
-    believed (it is explained nevertheless).
+    Shows the job's place in the queue, which jobs hold the GPUs that it needs and what protects
+    them, what must happen for it to start, and what its user can do. For a job that has ended,
+    shows its recorded history; for an array, how many tasks are in which state, and why. If the
+    controller does not act (shadow mode, paused), shows what Slurm does, and separately what the
+    controller would do. Exit code 1: no such job. Exit code 3: no controller runs, or its published
+    state is out of date (the job is explained nevertheless).
     """
     checked_job_id(job_id)
     state, now_s = published.read(Path(config.controller.state_dir)), time.time()
@@ -206,7 +209,7 @@ def _the_job(state: PublishedState, job_id: str) -> PublishedJob | None:
 def _explain_ended(
     config: Config, job_id: str, state: PublishedState, now_s: float, *, as_json: bool
 ) -> None:
-    """Explain what became of a job that the last cycle did not see, from its recorded history."""
+    """Explain what happened to a job that the last cycle did not see, from its recorded history."""
     try:
         job = query_history(Path(config.controller.state_dir), job_id).history
     except TiresiasError:
@@ -447,8 +450,8 @@ def _gpu_use(use: PublishedGpuUse, now_s: float) -> Iterator[str]:
             f"If it uses none before {moment(use.leaves_at_s)}, it is preempted even if no other "
             "job waits (idle_gpus.leave_after_s)."
         )
-    if use.not_told:
-        yield NOT_TOLD.get(use.not_told, f"It stays: {printable(use.not_told)}.")
+    if use.kept_because:
+        yield NOT_PREEMPTED.get(use.kept_because, f"It is kept: {printable(use.kept_because)}.")
 
 
 def _ranked_by(estimate: PublishedEstimate, tier: PublishedTier | None) -> str:

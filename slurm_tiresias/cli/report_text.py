@@ -302,7 +302,7 @@ def _preempted(found: PreemptionFigures) -> Iterator[str]:
 
 
 def _costs(cost: CostFigures) -> Iterator[str]:
-    """Yield what was lost to preemption, and how much of that is unknown."""
+    """Yield what preemptions lost, and how much of that is unknown."""
     if cost.measured:
         yield (
             f"Lost to preemption, by what jobs tell: {gpu_hours(cost.lost_gpu_s)}, for saves "

@@ -72,8 +72,8 @@ from slurm_tiresias.lifecycle.preemption import (
     SignalHeard,
     SignalRefused,
     SignalUnanswered,
+    Spared,
     StartDelayed,
-    Stays,
     StillIdle,
     StoodDown,
 )
@@ -144,13 +144,13 @@ class Actor:
         config: Config,
         requeue_delay_s: float,
         progress_of: Callable[[str], JobProgress | None] = lambda _key: None,
-        why_it_stays: Callable[[str], str] = lambda _key: "",
+        why_spared: Callable[[str], str] = lambda _key: "",
     ) -> None:
-        """``progress_of`` says how far a job is, ``why_it_stays`` why one that was to leave its
-        idle GPUs is to leave no more."""
+        """``progress_of`` returns a job's progress, ``why_spared`` why it is not preempted for its
+        idle GPUs any more."""
         self._slurm = slurm
         self._progress_of = progress_of
-        self._why_it_stays = why_it_stays
+        self._why_spared = why_spared
         self._requeue_delay_s = requeue_delay_s
         self._job_store = job_store
         self._config = config
@@ -334,7 +334,7 @@ class Actor:
                 event = GpusIdle() if for_idle_gpus else Planned(decision.preempted_for)
                 self._tell_victim(decision.job_id, event)
         self._spare_victims_elsewhere(jobs)
-        self._spare_those_not_idle(plan, jobs, seen.at_s)
+        self._spare_busy_jobs(plan, jobs, seen.at_s)
         updates = [*self._updates(plan, jobs, seen), *self._restarts(jobs, seen.at_s)]
         self._job_store.commit()
         failures = self._send(updates, seen.at_s)
@@ -513,15 +513,13 @@ class Actor:
             if allocation.keys().isdisjoint(job.allocation):
                 self._tell_victim(one.key, PreemptorGone(victim_runs=True))
 
-    def _spare_those_not_idle(
-        self, plan: Plan, jobs: Mapping[str, JobStatus], now_s: float
-    ) -> None:
+    def _spare_busy_jobs(self, plan: Plan, jobs: Mapping[str, JobStatus], now_s: float) -> None:
         """Drop preemptions for idle GPUs where the plan lets the job stay."""
         for one in self._under_way(Cause.IDLE_GPUS):
             decision = plan.decisions.get(one.key)
             goes = decision is not None and decision.action is Action.PREEMPT
             if one.makes_room and _runs(jobs.get(one.key)) and not goes:
-                self._tell_victim(one.key, Stays(now_s, self._why_it_stays(one.key)))
+                self._tell_victim(one.key, Spared(now_s, self._why_spared(one.key)))
 
     def _updates(self, plan: Plan, jobs: Mapping[str, JobStatus], seen: Observation) -> list[Write]:
         """Return the writes that bring priorities and node lists in line with the plan."""

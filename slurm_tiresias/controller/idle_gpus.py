@@ -16,8 +16,8 @@ from slurm_tiresias.policy.idle_gpus import (
     is_to_leave,
     ranks_last,
     ranks_last_anew,
-    why_it_stays,
-    why_not_told,
+    why_not_preempted,
+    why_spared,
 )
 from slurm_tiresias.policy.job_rank import IDLE_LEVEL
 from slurm_tiresias.profiler.gpu_use_folder import GpuUseFolder
@@ -80,13 +80,13 @@ class IdleGpus:
         self._noted = {key: run for key, run in self._noted.items() if key in self._now}
         return replace(snapshot, jobs=tuple(views))
 
-    def why_it_stays(self, key: str) -> str:
-        """Return why a job that was to leave its idle GPUs stays, in words."""
-        return why_it_stays(self.of(key), self._config, self._now_s)
+    def why_spared(self, key: str) -> str:
+        """Return why a job is not preempted for its idle GPUs any more, in words."""
+        return why_spared(self.of(key), self._config, self._now_s)
 
     def _ranks_last(self, job: JobView, found: GpuIdleness | None) -> bool:
         if job.state is JobState.RUNNING and found is None:
-            return False  # it may compute
+            return False  # it may be computing
         account = self._job_store.record(job.job_id)
         if account is not None and ranks_last_anew(account, self._config):
             return True
@@ -98,11 +98,11 @@ class IdleGpus:
         if account is None or job.preemptor or not is_to_leave(found, self._config, now_s):
             return False
         under_way = self._leaving(job.job_id)
-        if under_way is None and why_not_told(account, job.status.restarts):
+        if under_way is None and why_not_preempted(account, job.status.restarts):
             return False
-        told_s = under_way.signalled_s if under_way else None
-        if told_s is not None and (found.idle_since_s or 0.0) > told_s:
-            return False  # it has used a GPU since then, while no cycle saw it
+        signalled_s = under_way.signalled_s if under_way else None
+        if signalled_s is not None and (found.idle_since_s or 0.0) > signalled_s:
+            return False  # it has used a GPU since then, which no cycle saw
         as_last = replace(job, ranks_last=True)
         return protection_of(as_last, now_s, self._whole_config, IDLE_LEVEL) is None
 

@@ -32,9 +32,9 @@ from slurm_tiresias.lifecycle.preemption import (
     CountIdleRequeue,
     CountPreemption,
     Ended,
-    MarkRunTold,
+    MarkSignalled,
     NoteSignalRefused,
-    NoteStays,
+    NoteSpared,
     NotRunning,
     Preemption,
     PreemptionEvent,
@@ -62,8 +62,8 @@ from slurm_tiresias.store.records import (
 
 log = logging.getLogger("tiresias-slurm")
 
-IDLE_TOLD, IDLE_REQUEUED, IDLE_STAYS = "idle-told", "idle-requeued", "idle-stays"
-"""The events of a job that is told to leave its idle GPUs, is requeued for them, or stays."""
+IDLE_SIGNALLED, IDLE_REQUEUED, IDLE_SPARED = "idle-signalled", "idle-requeued", "idle-spared"
+"""The events of a job that is signalled for its idle GPUs, is requeued for them, or is spared."""
 
 CLOCK_WANDERS_S = 5.0
 """The most that clocks drift apart between two observations; a larger step means a set clock."""
@@ -93,7 +93,7 @@ class CycleStats:
     ended: list[EndedJob] = field(default_factory=list)
     accounting_failures: int = 0
     costs: list[PreemptionCost] = field(default_factory=list)
-    """Of preemptions of which by now is known what they cost, or that it cannot be known."""
+    """Preemptions whose cost has become known, or is known to be unavailable."""
 
 
 @dataclass(slots=True, eq=False)
@@ -147,7 +147,8 @@ class JobStore:
         self._node_failures: set[tuple[str, int]] = set()
         """Runs known to have ended with their nodes, by job and number of restarts."""
         self._told_ended: set[str] = set()
-        """Jobs whose end was reported, or came before the first look, while Slurm shows them."""
+        """Jobs whose end was reported, or came before the first observation, while Slurm shows
+        them."""
 
     def record(self, key: str) -> JobAccount | None:
         return self._records.get(key)
@@ -196,10 +197,10 @@ class JobStore:
                     self.nomination_event(of.preemptor, VictimLeft())
                 case CountIdleRequeue(at_s, of):
                     self._count_idle_requeue(of, at_s)
-                case MarkRunTold(at_s, heard):
-                    self._mark_run_told(key, at_s, heard=heard)
-                case NoteStays(at_s, why):
-                    self.note(at_s, IDLE_STAYS, key, why)
+                case MarkSignalled(at_s, heard):
+                    self._mark_signalled(key, at_s, heard=heard)
+                case NoteSpared(at_s, why):
+                    self.note(at_s, IDLE_SPARED, key, why)
                 case _:
                     others.append(effect)
         return others
@@ -219,11 +220,12 @@ class JobStore:
             self._changed_jobs.add(record.key)
 
     def progress_of_live_jobs(self) -> Sequence[RunProgressRecord]:
-        """Return what the runs of all jobs that have not ended reported last, first runs first."""
+        """Return the last reports of the runs of all jobs that have not ended, earliest runs
+        first."""
         return self._ledger.progress_of_live_jobs()
 
     def progress_of(self, key: str) -> Mapping[int, RunProgressRecord]:
-        """Return what the ended runs of a job reported last, by restarts."""
+        """Return the last reports of the ended runs of a job, by number of restarts."""
         uncommitted = (row for row in self._progress if row.key == key)
         return {row.restarts: row for row in (*self._ledger.progress_of(key), *uncommitted)}
 
@@ -233,7 +235,8 @@ class JobStore:
         return sorted(runs, key=lambda run: run.start_s)
 
     def runs_in_lane(self, lane: Lane, since_s: float) -> Sequence[tuple[str, RunRecord]]:
-        """Return the runs in a lane that the ledger has as ended after ``since_s``, with users."""
+        """Return the lane's runs that according to the ledger ended after ``since_s``, with their
+        users."""
         return self._ledger.runs_in_lane(lane, since_s)
 
     @property
@@ -260,7 +263,7 @@ class JobStore:
             self._stats.costs.append(cost)
 
     def keep_progress(self, rows: Iterable[RunProgressRecord]) -> None:
-        """Keep what runs that have ended reported last; committed with the other changes."""
+        """Record the last reports of runs that have ended; committed with the other changes."""
         self._progress.extend(rows)
 
     def was_noted(self, kind: str, key: str, text: str) -> bool:
@@ -423,8 +426,8 @@ class JobStore:
     def _lane_of(self, job: JobStatus, before: Lane) -> Lane:
         """Return the lane of a job, unless it waits at a prompt and is admitted (``lane.py``).
 
-        A run stays in the lane in which it started: that its owner forbids its requeue changes
-        nothing (Slurm itself does so with a waiting job that it ends because its node is gone).
+        A run stays in the lane in which it started, even if its owner forbids its requeue later.
+        (Slurm itself does that to a waiting job that it ends because its node is gone.)
         """
         if not why_cannot_be_requeued(job.spec):
             return Lane.PREEMPTIBLE
@@ -476,7 +479,8 @@ class JobStore:
         record = JobAccount.opened(job, self._ledger.next_number())
         if not why_cannot_be_requeued(job.spec):
             return record
-        # Of a run that nothing is known of, the priority with which it started may tell.
+        # If nothing is known of a run, the priority with which it started may show whether it was
+        # managed.
         written_as = self._config.priority.write
         preemptible = written_as == "pinned" and bands.starts_managed(job.priority, written_as)
         return record if preemptible else replace(record, lane=Lane.IDLE_ONLY)
@@ -564,8 +568,8 @@ class JobStore:
         )
 
     def _count_idle_requeue(self, of: Preemption, now_s: float) -> None:
-        """Record a requeue for idle GPUs. It counts neither against a preemptor nor for the job's
-        protection from further preemptions."""
+        """Record a requeue for idle GPUs. It is charged to no preemptor and does not protect the
+        job from preemption."""
         record = self._records[of.key]
         self._record_preemption(record, of, now_s)
         self.put(replace(record, idle_requeues=record.idle_requeues + 1))
@@ -586,16 +590,16 @@ class JobStore:
             )
         )
 
-    def _mark_run_told(self, key: str, now_s: float, *, heard: bool) -> None:
-        """Remember that a job's present run was told to leave its idle GPUs."""
+    def _mark_signalled(self, key: str, now_s: float, *, heard: bool) -> None:
+        """Record that a job's present run was signalled for its idle GPUs."""
         record = self._records.get(key)
-        if record is None or record.told_to_leave == record.restarts:
+        if record is None or record.idle_signalled_run == record.restarts:
             return
-        self.put(replace(record, told_to_leave=record.restarts))
+        self.put(replace(record, idle_signalled_run=record.restarts))
         if heard:
             gpus_s = f"{self._config.idle_gpus.leave_after_s:g} s"
             text = f"no GPU used for {gpus_s}, restart {record.restarts}"
-            self.note(now_s, IDLE_TOLD, key, text)
+            self.note(now_s, IDLE_SIGNALLED, key, text)
 
     def _await_cost(self, record: JobAccount, of: Preemption, now_s: float) -> None:
         runs = [run for run in self.runs_of(of.key) if run.end_s is not None]
@@ -708,14 +712,14 @@ class JobStore:
                 continue
             if record.ended_s is not None:
                 if key not in uncommitted and not self._awaits_accounting(key):
-                    # It has ended and is settled: keep it in the ledger only.
+                    # It has ended and its figures are final: keep it in the ledger only.
                     self._tell_end_of(key)
                     self._records.pop(key)
                     self._runs.let_go(key)
                     self.inherited.let_go(key)
                 continue
             self._runs.close_as_last_seen(key)
-            # Accounting knows what it did since it was last seen.
+            # Accounting knows what happened since it was last seen.
             unknown = min(record.accounted_restarts, record.restarts - 1)
             self.nomination_event(key, Started())
             self.preemption_event(key, Ended())

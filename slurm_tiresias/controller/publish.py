@@ -1,4 +1,4 @@
-"""Turn a cycle into what is published of it."""
+"""Turn a cycle into the state that is published."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from slurm_tiresias.policy.idle_gpus import (
     GpuIdleness,
     is_flagged,
     ranks_last_anew,
-    why_not_told,
+    why_not_preempted,
 )
 from slurm_tiresias.policy.policy import Policy
 from slurm_tiresias.policy.protection import before_save, protected_for_s
@@ -64,13 +64,13 @@ from slurm_tiresias.status.published import (
 from slurm_tiresias.store.records import EventRecord
 
 ProgressOf = Callable[[str], JobProgress | None]
-"""Maps a job to how far it is."""
+"""Maps a job to its progress."""
 
 BoundOf = Callable[[str], BoundNow | None]
-"""Maps a job to how it stands to the bound on its slowdown."""
+"""Maps a job to its position relative to the bound on its slowdown."""
 
 GpuUseOf = Callable[[str], GpuIdleness | None]
-"""Maps a running job to what it does with its GPUs."""
+"""Maps a running job to its GPU use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def _decided(job: PublishedJob) -> tuple[str, Sequence[str], str]:
 
 
 def nothing_yet(cluster: Cluster, config: Config, health: Health) -> PublishedState:
-    """Return the state to publish before the first cycle is over."""
+    """Return the state to publish before the first cycle has ended."""
     return PublishedState(
         schema=SCHEMA,
         cluster=cluster.name,
@@ -373,8 +373,8 @@ def _gpu_use(
     if idle.action != LEAVE or account is None or use.idle_since_s is None or not shown.ranks_last:
         return shown
     if not job.leaves_idle:
-        shown.not_told = why_not_told(account, job.status.restarts) or ""
-    if not shown.not_told:
+        shown.kept_because = why_not_preempted(account, job.status.restarts) or ""
+    if not shown.kept_because:
         guarded_until_s = min_run_until_s(job, config.preemption)
         shown.leaves_at_s = max(use.idle_since_s + idle.leave_after_s, guarded_until_s)
     return shown

@@ -7,8 +7,8 @@
                                                     none <--Resumed, Running-- REQUEUED
 
 ``Cause`` says why. A preemption for idle GPUs has no preemptor: ``GpusIdle`` plans it,
-``StillIdle`` takes the place of ``PreemptorTried``, and ``Stays`` that of ``PreemptorGone``. If the
-plan preempts such a victim for another job meanwhile, a preemption for that job begins.
+``StillIdle`` takes the place of ``PreemptorTried``, and ``Spared`` that of ``PreemptorGone``. If
+the plan preempts such a victim for another job meanwhile, a preemption for that job begins.
 
 A preemption is abandoned (its state is removed) when its preemptor no longer waits or the victim
 uses a GPU again, when Slurm refuses the signal ``MAX_SIGNAL_REFUSALS`` times or the requeue once,
@@ -44,7 +44,7 @@ class Cause(enum.StrEnum):
     FOR_JOB = "for-job"
     """Another job, its preemptor, is to start on its GPUs."""
     IDLE_GPUS = "idle-gpus"
-    """It has long done nothing with its GPUs. No other job need wait for them."""
+    """Its GPUs have long been idle. No other job needs to wait for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class GpusIdle:
-    """The plan preempts the job because it does nothing with its GPUs."""
+    """The plan preempts the job for its idle GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class PreemptorTried:
 
 @dataclass(frozen=True, slots=True)
 class StillIdle:
-    """The plan still takes idle GPUs from the victim. ``asks``: see ``PreemptorTried``."""
+    """The plan still preempts the victim for its idle GPUs. ``asks``: as in ``PreemptorTried``."""
 
     at_s: float
     asks: bool = False
@@ -195,11 +195,11 @@ class PreemptorGone:
 
 
 @dataclass(frozen=True, slots=True)
-class Stays:
-    """A job that was to leave its idle GPUs still runs, and is to leave no more.
+class Spared:
+    """The victim of a preemption for idle GPUs still runs, and is not preempted for them any more.
 
-    It uses a GPU, say, or its nodes tell nothing. Slurm shows that it runs, so a requeue that the
-    ledger has as sent was not carried out.
+    It uses a GPU, for example, or its nodes report nothing. Since Slurm shows it as running, a
+    requeue that is recorded as sent was not carried out.
     """
 
     at_s: float
@@ -229,7 +229,7 @@ PreemptionEvent = (
     | StartDelayed
     | Resumed
     | PreemptorGone
-    | Stays
+    | Spared
     | StoodDown
 )
 
@@ -289,10 +289,10 @@ class CountIdleRequeue:
 
 
 @dataclass(frozen=True, slots=True)
-class MarkRunTold:
-    """Record that this run was told to leave its idle GPUs, so that it is not told again.
+class MarkSignalled:
+    """Record that this run was signalled for its idle GPUs: it is not signalled for them again.
 
-    ``heard`` is false if Slurm has refused the signal for good.
+    ``heard`` is false if Slurm refused the signal too often.
     """
 
     at_s: float
@@ -300,8 +300,8 @@ class MarkRunTold:
 
 
 @dataclass(frozen=True, slots=True)
-class NoteStays:
-    """Record that the job does not leave its GPUs after all, and why."""
+class NoteSpared:
+    """Record that the job is not preempted for its idle GPUs after all, and why."""
 
     at_s: float
     why: str
@@ -315,8 +315,8 @@ PreemptionEffect = (
     | BackOff
     | CountPreemption
     | CountIdleRequeue
-    | MarkRunTold
-    | NoteStays
+    | MarkSignalled
+    | NoteSpared
 )
 PreemptionEffects = tuple[PreemptionEffect, ...]
 
@@ -385,10 +385,10 @@ def _for_idle_gpus(
     match event:
         case StillIdle(at_s, asks) if current.state is PreemptionState.PLANNED:
             return _signalled(current, at_s, asks), (SendSignal(),)
-        case Stays(at_s, why):
+        case Spared(at_s, why):
             # A victim that was not signalled has noticed nothing.
-            was_told = current.state is not PreemptionState.PLANNED
-            return None, ((NoteStays(at_s, why),) if was_told else ())
+            was_signalled = current.state is not PreemptionState.PLANNED
+            return None, ((NoteSpared(at_s, why),) if was_signalled else ())
         case Planned() if current.state is not PreemptionState.REQUEUE_SENT:
             # It is signalled again once its preemptor has been tried, and has its whole grace from
             # then on: it may have worked since it saved.
@@ -441,8 +441,8 @@ def _signal_answered(
 ) -> tuple[Preemption | None, PreemptionEffects]:
     for_idle_gpus = current.cause is Cause.IDLE_GPUS
     if isinstance(event, SignalHeard):
-        told = MarkRunTold(current.signalled_s or 0.0, heard=True)
-        return replace(current, refusals=0), (told,) if for_idle_gpus else ()
+        mark = MarkSignalled(current.signalled_s or 0.0, heard=True)
+        return replace(current, refusals=0), (mark,) if for_idle_gpus else ()
     # The grace has not begun.
     planned = replace(current, state=PreemptionState.PLANNED, signalled_s=None, asked=False)
     if isinstance(event, SignalUnanswered):
@@ -452,7 +452,7 @@ def _signal_answered(
         return replace(planned, refusals=current.refusals + 1), (note,)
     # A requeue without the signal would lose its work.
     if for_idle_gpus:
-        return None, (note, MarkRunTold(event.at_s, heard=False))
+        return None, (note, MarkSignalled(event.at_s, heard=False))
     why = f"job {current.key} cannot be told to save its state ({event.words})"
     return None, (note, BackOff(event.at_s, current.preemptor, why))
 

@@ -89,8 +89,8 @@ def ranks_last(found: GpuIdleness, config: IdleGpusConfig, now_s: float) -> bool
 
 
 def ranks_last_anew(account: JobAccount, config: IdleGpusConfig) -> bool:
-    """Whether a job that was requeued for its idle GPUs, and has been told to use none since, ranks
-    last while it waits and from its next start on."""
+    """Whether a job that was requeued for its idle GPUs ranks last, waiting or running, because it
+    has used no GPU since."""
     return config.action == LEAVE and account.idle_requeues > 0
 
 
@@ -102,28 +102,28 @@ def is_to_leave(found: GpuIdleness, config: IdleGpusConfig, now_s: float) -> boo
     return now_s - since_s >= config.leave_after_s
 
 
-class NotTold(StrEnum):
-    """Why a run is not told to leave its idle GPUs."""
+class NotPreempted(StrEnum):
+    """Why a run is not preempted for its idle GPUs alone."""
 
-    ONCE_IN_A_RUN = "told-in-this-run"
+    ONCE_IN_A_RUN = "signalled-in-this-run"
     OFTEN_ENOUGH = "requeued-often-enough"
     """``MOST_IN_A_ROW`` times."""
 
 
-def why_not_told(account: JobAccount, restarts: int) -> NotTold | None:
-    """Return why the run after so many restarts is not told to leave its idle GPUs, however long
-    they are; None if it may be."""
+def why_not_preempted(account: JobAccount, restarts: int) -> NotPreempted | None:
+    """Return why a job's run after ``restarts`` restarts is not preempted for its idle GPUs alone,
+    however long they have been idle; None if it may be."""
     if account.idle_requeues >= MOST_IN_A_ROW:
-        return NotTold.OFTEN_ENOUGH
-    return NotTold.ONCE_IN_A_RUN if account.told_to_leave == restarts else None
+        return NotPreempted.OFTEN_ENOUGH
+    return NotPreempted.ONCE_IN_A_RUN if account.idle_signalled_run == restarts else None
 
 
-def why_it_stays(found: GpuIdleness | None, config: IdleGpusConfig, now_s: float) -> str:
-    """Return why a run that was to leave its idle GPUs stays, in words."""
+def why_spared(found: GpuIdleness | None, config: IdleGpusConfig, now_s: float) -> str:
+    """Return why a run is not preempted for its idle GPUs any more, in words."""
     if found is None:
-        return "its nodes have told nothing of its GPUs lately"
+        return "its nodes have not reported its GPU use lately"
     if found.busy:
         return f"{found.busy} of its {found.gpus} GPUs {'is' if found.busy == 1 else 'are'} used"
     if not is_to_leave(found, config, now_s):
-        return "its GPUs have been used meanwhile, or are sampled anew"
+        return "its GPUs have been used meanwhile, or their sampler was restarted"
     return "it may not be preempted any more"

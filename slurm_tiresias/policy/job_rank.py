@@ -18,8 +18,8 @@ BOUND_LEVEL: Key = (-1.0,)
 first tier."""
 
 IDLE_LEVEL: Key = (math.inf,)
-"""The level of jobs that have long done nothing with their GPUs: all others may preempt them, and
-they preempt none."""
+"""The level of jobs whose GPUs have long been idle: all other jobs may preempt them, and they
+preempt none."""
 
 
 class JobRank(NamedTuple):

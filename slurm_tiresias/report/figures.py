@@ -134,26 +134,28 @@ class PreemptedJob:
 
 @dataclass(frozen=True, slots=True)
 class CostFigures:
-    """What preemptions of one program, or of all, cost, as far as it is known.
+    """The cost of preemptions of one program, or of all, as far as it is known.
 
-    A program is what a user runs under one name; both texts are untrusted, and empty for all.
+    A program is the set of a user's jobs with one name; both texts are untrusted, and empty for
+    all.
     """
 
     user: str
     name: str
     preemptions: int
     measured: int
-    """Number of which the cost is known."""
+    """Number of preemptions whose cost is known."""
     not_yet: int
-    """Number of which it is not known yet: the jobs have made no new step since."""
+    """Number of preemptions whose cost is not known yet: the jobs have made no new step since."""
     unknown: int
-    """Number of which it cannot be known: the jobs told nothing, or ended too soon."""
+    """Number of preemptions whose cost cannot be known: the jobs reported nothing, or ended too
+    soon."""
     unknown_runs_gpu_s: float
     """GPU time of the runs that these ended, of which any part may be lost."""
     saved: int
-    """Number of the measured after which the job saved when it was asked to."""
+    """Number of measured preemptions after which the job saved when it was asked to."""
     lost_all: int
-    """Number of the measured after which the job kept nothing of its run."""
+    """Number of measured preemptions after which the job kept nothing of its run."""
     lost_gpu_s: float
     save_gpu_s: float
     leave_gpu_s: float
@@ -172,9 +174,9 @@ class PreemptionFigures:
     jobs: int
     for_jobs: int
     incomplete: int
-    """Number whose ended run is not known; they are left out of the times."""
+    """Number of preemptions whose preempted run is not known; they are left out of the times."""
     hidden: int
-    """Number in which one job is another user's, of which only the id is shown."""
+    """Number of preemptions in which one job is another user's; only its id is shown."""
     in_vain: int
     """Number in which the victim ran again, or ended, before the preemptor started."""
     grace: Spread
@@ -210,9 +212,9 @@ class PartyFigures:
     received_gpu_s: float
     requeue_wait_s: float
     idle_gpu_s: float = 0.0
-    """GPU time held idle, as far as the nodes told (``idle_gpus``)."""
+    """GPU time held idle, as far as the nodes reported it (``idle_gpus``)."""
     idle_requeues: int = 0
-    """How often its jobs were requeued for idle GPUs, which are no preemptions for other jobs."""
+    """How often its jobs were requeued for idle GPUs; these do not count as preemptions."""
 
     @property
     def balance_gpu_s(self) -> float:
@@ -271,7 +273,7 @@ class Report:
     at_bound: tuple[AtBound, ...] = ()
     """The jobs at or near the bound on their slowdown now."""
     idle_gpu_s: float = 0.0
-    """GPU time held idle, as far as the nodes told (``idle_gpus``)."""
+    """GPU time held idle, as far as the nodes reported it (``idle_gpus``)."""
     idle_requeues: int = 0
     """How often jobs were requeued for idle GPUs; these do not count as preemptions."""
     stock_slurm: Comparison | None = None
@@ -356,7 +358,7 @@ def made(
         ),
         events=dict(sorted(period.events.items())),
         pruned_before_s=period.pruned_before_s,
-        # Of others' jobs nothing is known, so neither is what a fair share would have been.
+        # Other users' jobs are not shown, so the fair share cannot be computed either.
         fair_share=against_fair_share(every, completed, gpus_now)
         if gpus_now and not period.only_of
         else None,
@@ -423,7 +425,7 @@ def _with_runs(jobs: Frame, runs: Frame, period: Period) -> Frame:
             "last_s": until_s,
             "gpus": runs["gpus"],
             "gpu_s": inside_s * share * runs["gpus"],
-            # When in its run a job was idle is not recorded: evenly over all of it.
+            # When in its run a job was idle is not recorded: spread the time evenly over the run.
             "idle_gpu_s": idle_share * runs["idle_gpu_s"],
         }
     )
@@ -612,7 +614,8 @@ def _cost(user: str, name: str, found: Frame) -> CostFigures:
 
 
 def _costs_by_program(found: Frame) -> tuple[CostFigures, ...]:
-    """Return the programs that lost most first; of the others those preempted most."""
+    """Return the programs that lost most first; programs without known losses by number of
+    preemptions."""
     programs = [
         _cost(str(user), str(name), part) for (user, name), part in found.groupby(["user", "name"])
     ]

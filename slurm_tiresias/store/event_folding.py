@@ -15,12 +15,19 @@ from slurm_tiresias.store.records import EventRecord
 AT_WILL = frozenset(
     {
         *("repaired", "unpinned", "failed", "gave-up", "requeued", "list-refused"),
-        *("signal-refused", "no-net-progress", "admitted", "gpus-idle", "idle-told", "idle-stays"),
+        *(
+            "signal-refused",
+            "no-net-progress",
+            "admitted",
+            "gpus-idle",
+            "idle-signalled",
+            "idle-spared",
+        ),
     }
 )
 """Kinds that users cause by lowering their jobs' priority, moving jobs out of a band, requeueing
-them, making Slurm refuse writes, reporting what is not so, holding jobs at a prompt, or leaving
-their GPUs idle."""
+them, making Slurm refuse writes, sending false reports, holding jobs at a prompt, or leaving their
+GPUs idle."""
 
 MOST_AT_ONCE = 20
 ONE_MORE_AFTER_S = 60.0

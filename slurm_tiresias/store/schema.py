@@ -232,7 +232,7 @@ def _add_causes(database: sqlite3.Connection) -> None:
         _add_column(database, table, "cause TEXT")
         database.execute(f"UPDATE {table} SET cause = ?", (Cause.FOR_JOB,))
     _add_column(database, "jobs", "idle_requeues INTEGER DEFAULT 0")
-    _add_column(database, "jobs", "told_to_leave INTEGER")
+    _add_column(database, "jobs", "idle_signalled_run INTEGER")
 
 
 MIGRATIONS: Mapping[int, Callable[[sqlite3.Connection], None]] = {

@@ -40,7 +40,7 @@ def back_to_schema_13(database: sqlite3.Connection) -> None:
     """Undo what schema 14 added: preemptions for idle GPUs."""
     for table in ("preemptions_under_way", "preemptions"):
         database.execute(f"ALTER TABLE {table} DROP COLUMN cause")
-    for column in ("idle_requeues", "told_to_leave"):
+    for column in ("idle_requeues", "idle_signalled_run"):
         database.execute(f"ALTER TABLE jobs DROP COLUMN {column}")
     database.execute("UPDATE facts SET value = '13' WHERE name = 'schema_version'")
 
@@ -55,8 +55,8 @@ def back_to_schema_10(database: sqlite3.Connection) -> None:
 
 
 def back_to_schema_9(database: sqlite3.Connection) -> None:
-    """Undo what schemas 10 to 14 added: costs of preemptions, what guards learn, drills, lanes and
-    idle GPUs."""
+    """Undo what schemas 10 to 14 added: costs of preemptions, learned protections, drills, lanes
+    and idle GPUs."""
     back_to_schema_10(database)
     database.execute("DROP TABLE preemption_costs")
     database.execute("ALTER TABLE preemptions_under_way DROP COLUMN asked")

@@ -15,7 +15,7 @@ import pytest
 from slurm_tiresias.controller import bands
 from slurm_tiresias.controller.cycle import PAUSED, SHADOW
 from slurm_tiresias.controller.idle_gpus import GPUS_IDLE
-from slurm_tiresias.controller.job_store import IDLE_REQUEUED, IDLE_STAYS, IDLE_TOLD
+from slurm_tiresias.controller.job_store import IDLE_REQUEUED, IDLE_SIGNALLED, IDLE_SPARED
 from slurm_tiresias.lifecycle.preemption import Cause, PreemptionState
 from slurm_tiresias.model import Action, JobState, Reason
 from slurm_tiresias.policy.idle_gpus import LATE_AFTER_S, MOST_IN_A_ROW
@@ -83,7 +83,7 @@ def site(ledger: Ledger, tmp_path: Path) -> LeavingSite:
     return LeavingSite(ledger, tmp_path)
 
 
-def test_an_idle_job_leaves_though_none_waits_and_a_busy_and_a_partly_busy_one_stay(
+def test_an_idle_job_is_requeued_if_no_job_waits_and_busy_and_partly_busy_jobs_run_on(
     site: LeavingSite,
 ) -> None:
     idle, partly, busy, _ = site.jobs
@@ -93,7 +93,7 @@ def test_an_idle_job_leaves_though_none_waits_and_a_busy_and_a_partly_busy_one_s
     assert [key for key, _ in site.events(GPUS_IDLE)] == [idle]
     assert site.last_ones() == [idle]
     assert site.signals(idle) == []
-    site.go_on_until(IDLE_TOLD, idle)
+    site.go_on_until(IDLE_SIGNALLED, idle)
     told_s = site.last.seen.at_s
     assert told_s - began_s == pytest.approx(LEAVE_AFTER_S, abs=2)
     assert site.signals(idle) == [SIGNAL]
@@ -109,7 +109,7 @@ def test_an_idle_job_leaves_though_none_waits_and_a_busy_and_a_partly_busy_one_s
     assert site.signals(partly) == site.signals(busy) == []
 
 
-def test_it_counts_apart_from_preemptions_for_other_jobs(site: LeavingSite) -> None:
+def test_a_requeue_for_idle_gpus_counts_apart_from_preemptions(site: LeavingSite) -> None:
     idle = site.jobs[0]
     site.busy[idle] = 0
     site.go_on_until(IDLE_REQUEUED, idle)
@@ -121,7 +121,7 @@ def test_it_counts_apart_from_preemptions_for_other_jobs(site: LeavingSite) -> N
     assert not site.cycles.job_store.awaited_costs
 
 
-def test_once_it_is_back_it_ranks_last_until_it_uses_a_gpu(site: LeavingSite) -> None:
+def test_a_requeued_job_ranks_last_until_it_uses_a_gpu(site: LeavingSite) -> None:
     idle = site.jobs[0]
     site.busy[idle] = 0
     site.go_on_until(IDLE_REQUEUED, idle)
@@ -136,7 +136,7 @@ def test_once_it_is_back_it_ranks_last_until_it_uses_a_gpu(site: LeavingSite) ->
     assert record is not None and record.idle_requeues == 0
 
 
-def test_once_it_is_back_it_does_not_rank_last_where_its_node_tells_nothing(
+def test_a_requeued_job_that_runs_without_samples_does_not_rank_last(
     site: LeavingSite,
 ) -> None:
     idle = site.jobs[0]
@@ -151,7 +151,7 @@ def test_once_it_is_back_it_does_not_rank_last_where_its_node_tells_nothing(
 
 
 @pytest.mark.parametrize("write", ["pinned", "site-factor"])
-def test_while_it_waits_it_stands_behind_all_others_and_preempts_none(
+def test_a_requeued_job_waits_behind_all_others_and_preempts_none(
     ledger: Ledger, tmp_path: Path, write: str
 ) -> None:
     site = LeavingSite(ledger, tmp_path, {"priority": {"write": write}})
@@ -170,7 +170,9 @@ def test_while_it_waits_it_stands_behind_all_others_and_preempts_none(
     assert site.events("preempted") == []
 
 
-def test_after_so_many_times_in_a_row_it_is_only_flagged_and_ranks_last(site: LeavingSite) -> None:
+def test_after_three_requeues_in_a_row_a_job_is_only_flagged_and_ranks_last(
+    site: LeavingSite,
+) -> None:
     idle = site.jobs[0]
     site.busy[idle] = 0
     site.go_on_until(IDLE_REQUEUED, idle, MOST_IN_A_ROW)
@@ -188,12 +190,12 @@ def test_after_so_many_times_in_a_row_it_is_only_flagged_and_ranks_last(site: Le
     assert record is not None and record.idle_requeues == 1
 
 
-def test_the_first_busy_sample_in_its_grace_spares_it_and_it_is_told_once_in_a_run(
+def test_a_busy_sample_in_the_grace_spares_a_job_and_its_run_is_not_signalled_again(
     site: LeavingSite,
 ) -> None:
     idle = site.jobs[0]
     site.busy[idle] = 0
-    site.go_on_until(IDLE_TOLD, idle)
+    site.go_on_until(IDLE_SIGNALLED, idle)
     assert site.under_way(idle) is PreemptionState.SIGNALLED
     site.busy[idle] = 1
     site.go_on(0.5)
@@ -201,18 +203,18 @@ def test_the_first_busy_sample_in_its_grace_spares_it_and_it_is_told_once_in_a_r
     assert site.last_ones() == []
     site.busy[idle] = 0
     site.go_on(2 * LEAVE_AFTER_S)
-    assert site.times(IDLE_STAYS, idle) == 1
-    found = [one.text for one in site.ledger.last_events(100) if one.kind == IDLE_STAYS]
+    assert site.times(IDLE_SPARED, idle) == 1
+    found = [one.text for one in site.ledger.last_events(100) if one.kind == IDLE_SPARED]
     assert found == [f"1 of its {NODE_GPUS} GPUs is used"]
     assert site.seen(idle).restarts == 0
     assert site.signals(idle) == [SIGNAL]
     assert site.last_ones() == [idle]
 
 
-def test_a_gpu_that_was_used_between_two_controllers_spares_it_too(site: LeavingSite) -> None:
+def test_a_job_that_was_busy_while_no_controller_ran_is_spared(site: LeavingSite) -> None:
     idle = site.jobs[0]
     site.busy[idle] = 0
-    site.go_on_until(IDLE_TOLD, idle)
+    site.go_on_until(IDLE_SIGNALLED, idle)
     slurm = site._site.slurm
     slurm.advance(10)
     site._idle_since_s[idle] = site.last.seen.at_s + 10
@@ -220,27 +222,29 @@ def test_a_gpu_that_was_used_between_two_controllers_spares_it_too(site: Leaving
     site.restart()
     site.tells(late_s=-10 - 2 * LEAVE_AFTER_S)
     site.cycle()
-    assert site.times(IDLE_STAYS, idle) == 1
+    assert site.times(IDLE_SPARED, idle) == 1
     site.go_on(GRACE_S + 5)
     assert site.seen(idle).restarts == 0
 
 
-def test_without_samples_in_its_grace_it_stays(site: LeavingSite) -> None:
+def test_a_job_without_samples_in_its_grace_is_spared(site: LeavingSite) -> None:
     idle = site.jobs[0]
     site.busy[idle] = 0
-    site.go_on_until(IDLE_TOLD, idle)
+    site.go_on_until(IDLE_SIGNALLED, idle)
     site.tells(late_s=LATE_AFTER_S + 1)
     for _ in range(round(4 * GRACE_S)):
         site.cycle()
     assert site.under_way(idle) is None
-    assert site.times(IDLE_STAYS, idle) == 1
+    assert site.times(IDLE_SPARED, idle) == 1
     assert site.seen(idle).restarts == 0
 
 
-def test_a_job_that_waits_takes_the_gpus_with_a_grace_of_its_own(site: LeavingSite) -> None:
+def test_a_preemptor_takes_over_a_victim_in_its_grace_and_signals_it_again(
+    site: LeavingSite,
+) -> None:
     idle = site.jobs[0]
     site.busy[idle] = 0
-    site.go_on_until(IDLE_TOLD, idle)
+    site.go_on_until(IDLE_SIGNALLED, idle)
     waiting = site.submit(WHOLE_NODE)
     site.wait_for_state(waiting, JobState.RUNNING)
     assert site.events("preempted") == [(idle, waiting)]
@@ -251,17 +255,17 @@ def test_a_job_that_waits_takes_the_gpus_with_a_grace_of_its_own(site: LeavingSi
     assert (record.preemptions, record.idle_requeues) == (1, 0)
 
 
-def test_its_minimum_run_time_is_kept(ledger: Ledger, tmp_path: Path) -> None:
+def test_the_minimum_run_time_protects_an_idle_job(ledger: Ledger, tmp_path: Path) -> None:
     site = LeavingSite(ledger, tmp_path, min_run_s=90.0)
     idle = site.jobs[0]
     began_s = site.seen(idle).start_s
     site.busy[idle] = 0
-    site.go_on_until(IDLE_TOLD, idle)
+    site.go_on_until(IDLE_SIGNALLED, idle)
     assert began_s is not None
     assert site.last.seen.at_s - began_s == pytest.approx(90.0, abs=2)
 
 
-def test_a_job_that_was_preempted_often_enough_stays(ledger: Ledger, tmp_path: Path) -> None:
+def test_max_per_job_protects_an_idle_job(ledger: Ledger, tmp_path: Path) -> None:
     site = LeavingSite(ledger, tmp_path, max_per_job=1)
     idle = site.jobs[0]
     site.busy[idle] = 0
@@ -275,7 +279,7 @@ def test_a_job_that_was_preempted_often_enough_stays(ledger: Ledger, tmp_path: P
     assert site.seen(idle).restarts == 1
 
 
-def test_jobs_that_slurm_may_not_requeue_that_are_at_a_prompt_or_suspended_stay(
+def test_no_requeue_prompt_and_suspended_jobs_are_never_preempted_for_idle_gpus(
     site: LeavingSite,
 ) -> None:
     for _ in range(3):
@@ -294,7 +298,9 @@ def test_jobs_that_slurm_may_not_requeue_that_are_at_a_prompt_or_suspended_stay(
         assert site.seen(key).restarts == 0
 
 
-def test_shadow_mode_and_a_pause_only_say_what_would_be_done(site: LeavingSite) -> None:
+def test_in_shadow_mode_and_while_paused_an_idle_job_only_would_be_requeued(
+    site: LeavingSite,
+) -> None:
     idle = site.jobs[0]
     site.busy[idle] = 0
     for mode in (SHADOW, PAUSED):
@@ -311,10 +317,10 @@ def test_shadow_mode_and_a_pause_only_say_what_would_be_done(site: LeavingSite) 
     assert site.seen(idle).restarts == 0
 
 
-def test_a_pause_in_its_grace_lets_it_stay(site: LeavingSite) -> None:
+def test_a_pause_in_the_grace_spares_an_idle_job(site: LeavingSite) -> None:
     idle = site.jobs[0]
     site.busy[idle] = 0
-    site.go_on_until(IDLE_TOLD, idle)
+    site.go_on_until(IDLE_SIGNALLED, idle)
     for _ in range(40):
         site.tells()
         site._site.slurm.advance(0.5)
@@ -323,7 +329,7 @@ def test_a_pause_in_its_grace_lets_it_stay(site: LeavingSite) -> None:
     assert site.seen(idle).restarts == 0
 
 
-def test_no_more_leave_in_one_cycle_than_may_be_preempted_in_one(
+def test_max_victims_per_cycle_bounds_preemptions_for_idle_gpus(
     ledger: Ledger, tmp_path: Path
 ) -> None:
     site = LeavingSite(ledger, tmp_path, max_victims_per_cycle=1)
@@ -332,13 +338,13 @@ def test_no_more_leave_in_one_cycle_than_may_be_preempted_in_one(
     told: list[int] = []
     for _ in range(round(2 * LEAVE_AFTER_S)):
         site.go_on(0.5)
-        told.append(len(site.events(IDLE_TOLD)))
+        told.append(len(site.events(IDLE_SIGNALLED)))
     assert told[-1] >= len(site.jobs)
     assert max(b - a for a, b in pairwise(told)) == 1
 
 
 @pytest.mark.parametrize("action", ["flag", "rank-last"])
-def test_with_the_other_actions_none_leaves(ledger: Ledger, tmp_path: Path, action: str) -> None:
+def test_other_actions_requeue_no_idle_job(ledger: Ledger, tmp_path: Path, action: str) -> None:
     site = Site(ledger, tmp_path, action)
     site.busy = dict.fromkeys(site.jobs, 0)
     site.go_on(3 * LEAVE_AFTER_S)

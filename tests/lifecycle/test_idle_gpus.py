@@ -1,4 +1,4 @@
-"""A job that uses none of its GPUs leaves once, wherever the controller is killed on the way."""
+"""An idle job is requeued once, wherever the controller is killed on the way."""
 
 from __future__ import annotations
 
@@ -64,9 +64,9 @@ class Idle:
         assert [run[0] for run in self.world.idle_requeues] == [self.idle]
         record = self.world.cycles.job_store.record(self.idle)
         assert record is not None
-        assert (record.idle_requeues, record.told_to_leave, record.preemptions) == (1, 0, 0)
+        assert (record.idle_requeues, record.idle_signalled_run, record.preemptions) == (1, 0, 0)
         assert self.events("idle-requeued") == ["restart 1"]
-        assert len(self.events("idle-told")) == 1
+        assert len(self.events("idle-signalled")) == 1
         assert self.events("requeued") == self.events("preempted") == []
         self.world.settle()
 
@@ -77,7 +77,7 @@ def idle() -> Iterator[Idle]:
         yield Idle(world)
 
 
-def test_it_leaves_though_no_job_waits(idle: Idle) -> None:
+def test_an_idle_job_is_requeued_if_no_job_waits(idle: Idle) -> None:
     idle.until(idle.is_signalled)
     assert idle.world.sim.clock.steady_s >= LEAVE_AFTER_S
     idle.ends_well()
@@ -85,7 +85,7 @@ def test_it_leaves_though_no_job_waits(idle: Idle) -> None:
 
 @pytest.mark.parametrize("fault", KILLS, ids=lambda fault: str(fault.value))
 @pytest.mark.parametrize("at", range(MOST_EFFECTS))
-def test_killed_at_any_effect_of_every_cycle_it_requeues_once(
+def test_a_controller_killed_in_every_other_cycle_requeues_once(
     idle: Idle, fault: Fault, at: int
 ) -> None:
     for number in range(40):
@@ -97,7 +97,7 @@ def test_killed_at_any_effect_of_every_cycle_it_requeues_once(
 
 @pytest.mark.parametrize("fault", KILLS, ids=lambda fault: str(fault.value))
 @pytest.mark.parametrize("at", range(MOST_EFFECTS))
-def test_killed_at_any_effect_of_the_cycle_that_requeues_it_requeues_once(
+def test_a_controller_killed_in_the_cycle_of_the_requeue_requeues_once(
     idle: Idle, fault: Fault, at: int
 ) -> None:
     idle.until(idle.is_signalled)
@@ -109,7 +109,7 @@ def test_killed_at_any_effect_of_the_cycle_that_requeues_it_requeues_once(
 
 @pytest.mark.parametrize("fault", KILLS, ids=lambda fault: str(fault.value))
 @pytest.mark.parametrize("at", range(MOST_EFFECTS))
-def test_killed_around_the_requeue_it_spares_a_job_that_then_uses_a_gpu_if_it_still_runs(
+def test_a_job_that_still_runs_after_a_kill_and_uses_a_gpu_is_spared(
     idle: Idle, fault: Fault, at: int
 ) -> None:
     idle.until(idle.is_signalled)
@@ -121,13 +121,13 @@ def test_killed_around_the_requeue_it_spares_a_job_that_then_uses_a_gpu_if_it_st
     for _ in range(10):
         idle.cycle()
     assert idle.requeues() == was_requeued
-    assert len(idle.events("idle-stays")) == 1 - was_requeued
+    assert len(idle.events("idle-spared")) == 1 - was_requeued
     idle.world.settle()
 
 
 @pytest.mark.parametrize("fault", [Fault.FAILS, Fault.ANSWER_LOST, Fault.REFUSED])
 @pytest.mark.parametrize("at", range(MOST_EFFECTS))
-def test_with_any_failure_it_is_requeued_once_or_stays(idle: Idle, fault: Fault, at: int) -> None:
+def test_failures_lead_to_at_most_one_requeue(idle: Idle, fault: Fault, at: int) -> None:
     for number in range(40):
         idle.cycle(fault if number % 2 else None, at)
         if idle.requeues():
@@ -136,7 +136,7 @@ def test_with_any_failure_it_is_requeued_once_or_stays(idle: Idle, fault: Fault,
     idle.world.settle()
 
 
-def test_a_controller_that_was_paused_in_its_grace_tells_this_run_no_more(idle: Idle) -> None:
+def test_a_run_is_not_signalled_again_after_a_pause_in_its_grace(idle: Idle) -> None:
     idle.until(idle.is_signalled)
     idle.world.switch(PAUSED)
     idle.cycle()
@@ -148,7 +148,7 @@ def test_a_controller_that_was_paused_in_its_grace_tells_this_run_no_more(idle: 
     idle.world.settle()
 
 
-def test_another_controller_goes_on_where_the_first_one_was(idle: Idle) -> None:
+def test_a_standby_continues_the_grace(idle: Idle) -> None:
     idle.until(idle.is_signalled)
     idle.world.failover()
     idle.until(idle.requeues)

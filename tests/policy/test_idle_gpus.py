@@ -20,14 +20,14 @@ from slurm_tiresias.policy.idle_gpus import (
     MOST_IN_A_ROW,
     TOLD_EVERY_S,
     GpuIdleness,
-    NotTold,
+    NotPreempted,
     idleness,
     is_flagged,
     is_to_leave,
     ranks_last,
     ranks_last_anew,
-    why_it_stays,
-    why_not_told,
+    why_not_preempted,
+    why_spared,
 )
 from slurm_tiresias.policy.job_rank import IDLE_LEVEL
 from slurm_tiresias.policy.make import make_policy
@@ -161,7 +161,7 @@ def test_a_job_that_ranks_last_does_so_in_every_tier_and_keeps_its_tier(
 
 @pytest.mark.parametrize("action", [FLAG, RANK_LAST, LEAVE])
 @pytest.mark.parametrize("idle_s", [1799.0, 1800.0, None])
-def test_only_a_run_that_was_idle_for_longer_than_when_it_was_flagged_is_to_leave(
+def test_only_a_run_that_was_idle_for_leave_after_s_is_preempted_for_that(
     action: str, idle_s: float | None
 ) -> None:
     config = IdleGpusConfig(after_s=600.0, action=action, leave_after_s=1800.0)
@@ -169,16 +169,16 @@ def test_only_a_run_that_was_idle_for_longer_than_when_it_was_flagged_is_to_leav
     assert is_to_leave(idle, config, NOW_S) is (action == LEAVE and idle_s == 1800.0)
 
 
-def test_a_run_is_told_to_leave_once_and_a_job_so_often_in_a_row() -> None:
+def test_a_run_is_preempted_for_idle_gpus_once_and_a_job_three_times_in_a_row() -> None:
     account = JobAccount("1", 2, 0.0, 0.0, 0.0, 0)
-    assert why_not_told(account, 2) is None
-    told = replace(account, told_to_leave=2)
-    assert why_not_told(told, 2) is NotTold.ONCE_IN_A_RUN
-    assert why_not_told(told, 3) is None
+    assert why_not_preempted(account, 2) is None
+    told = replace(account, idle_signalled_run=2)
+    assert why_not_preempted(told, 2) is NotPreempted.ONCE_IN_A_RUN
+    assert why_not_preempted(told, 3) is None
     for times in range(MOST_IN_A_ROW + 1):
         account = replace(account, idle_requeues=times)
-        often_enough = NotTold.OFTEN_ENOUGH if times >= MOST_IN_A_ROW else None
-        assert why_not_told(account, 2) is often_enough
+        often_enough = NotPreempted.OFTEN_ENOUGH if times >= MOST_IN_A_ROW else None
+        assert why_not_preempted(account, 2) is often_enough
         assert ranks_last_anew(account, IdleGpusConfig(600.0, LEAVE, 1800.0)) is (times > 0)
         assert not ranks_last_anew(account, IdleGpusConfig(600.0, RANK_LAST))
 
@@ -191,7 +191,7 @@ def test_a_run_is_told_to_leave_once_and_a_job_so_often_in_a_row() -> None:
         ({"n1": use(None, busy=1), "n2": use(2_000.0)}, True),
     ],
 )
-def test_a_run_that_has_used_one_gpu_once_has_been_busy(
+def test_a_run_that_used_one_gpu_at_any_time_has_been_busy(
     told: Mapping[str, NodeUse], has_been_busy: bool
 ) -> None:
     idle = found(told)
@@ -201,15 +201,15 @@ def test_a_run_that_has_used_one_gpu_once_has_been_busy(
 @pytest.mark.parametrize(
     ("idle", "why"),
     [
-        (None, "its nodes have told nothing of its GPUs lately"),
+        (None, "its nodes have not reported its GPU use lately"),
         (GpuIdleness(8, 1, None, 0.0), "1 of its 8 GPUs is used"),
         (GpuIdleness(8, 8, None, 0.0), "8 of its 8 GPUs are used"),
-        (GpuIdleness(8, 0, NOW_S - 9, 0.0), "its GPUs have been used meanwhile, or are sampled"),
+        (GpuIdleness(8, 0, NOW_S - 9, 0.0), "its GPUs have been used meanwhile, or their"),
         (GpuIdleness(8, 0, NOW_S - 1900, 0.0), "it may not be preempted any more"),
     ],
 )
-def test_it_is_said_why_a_run_does_not_leave_after_all(idle: GpuIdleness | None, why: str) -> None:
-    assert why_it_stays(idle, IdleGpusConfig(600.0, LEAVE, 1800.0), NOW_S).startswith(why)
+def test_the_reason_to_spare_a_run_is_given_in_words(idle: GpuIdleness | None, why: str) -> None:
+    assert why_spared(idle, IdleGpusConfig(600.0, LEAVE, 1800.0), NOW_S).startswith(why)
 
 
 def test_it_is_off_by_default_and_settings_that_contradict_each_other_are_refused() -> None:

@@ -1,4 +1,4 @@
-"""Jobs that do nothing with their GPUs, on a real cluster whose NVML is a stand-in."""
+"""Jobs that leave their GPUs idle, on a real cluster with a fake NVML."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from scripts.testbed.real_controller import RealController
 from slurm_tiresias.controller.idle_gpus import GPUS_IDLE
-from slurm_tiresias.controller.job_store import IDLE_REQUEUED, IDLE_STAYS, IDLE_TOLD
+from slurm_tiresias.controller.job_store import IDLE_REQUEUED, IDLE_SIGNALLED, IDLE_SPARED
 from slurm_tiresias.model import NodeUse
 from slurm_tiresias.policy.idle_gpus import LATE_AFTER_S
 from slurm_tiresias.profiler.gpu_activity import SUFFIX, text_of
@@ -31,20 +31,20 @@ LEAVE_AFTER_S = 25.0
 GRACE_S = 4.0
 NODE_GPUS = 4
 CYCLES = 8
-"""So many twice a second: in that time what nodes have told is read."""
+"""The number of cycles, two per second, in which the nodes' reports are read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A cluster with the plugin, the service of its nodes, a stand-in for NVML and a controller."""
+    """A cluster with the plugin, the service of its nodes, a fake NVML and a controller."""
 
     plugin: PluginCluster
     controller: RealController
     gpu: Node
 
     def submit(self, name: str, node: str = "", gpus: int = NODE_GPUS) -> str:
-        """Submit a job on so many GPUs of a node that says its process, and which of its runs gets
-        USR1, and goes on until it is told to end, in the one tier that there is."""
+        """Submit a job on this many GPUs of a node that prints its process id, notes which of its
+        runs gets USR1, and runs until it is told to end; there is only one tier."""
         script = f"echo $$ > {self.plugin.work}/{name}; "
         script += f"trap 'echo ${{SLURM_RESTART_COUNT:-0}} >> {self.plugin.work}/got-{name}' USR1; "
         script += f"until [ -e {self.plugin.work}/end-{name} ]; do sleep 0.1; done"
@@ -97,7 +97,8 @@ class Site:
         self.controller.wait_until(lambda: self.is_running(job), f"job {job} runs")
 
     def tells(self, name: str, run_id: RunId, *, at_s: float, uid: int = 0) -> None:
-        """Put a file beside those of the nodes: the run has been idle for an hour."""
+        """Add a file beside those of the nodes, which says that the run has been idle for an
+        hour."""
         told = {run_id: NodeUse(at_s, 0, at_s - 3600, 3600.0, 0.0)}
         path = self.plugin.collect_folder / FOLDER / f"{name}{SUFFIX}"
         draft = path.with_suffix(".draft")
@@ -162,7 +163,7 @@ def test_a_job_that_has_long_used_no_gpu_is_preempted_before_a_busy_one_of_its_o
         assert (shown.gpus, shown.busy, shown.ranks_last) == (NODE_GPUS, 1, False)
         assert f"1 of its {NODE_GPUS} GPUs do something now" in site.cli("explain", partly)
 
-        # It comes back, and is left alone for as long as a new job.
+        # It is requeued, and protected for as long as a new job.
         site.end("waiting")
         site.wait_until_running(idle)
         again = site.wait_until_idle(idle, long=False)
@@ -172,7 +173,7 @@ def test_a_job_that_has_long_used_no_gpu_is_preempted_before_a_busy_one_of_its_o
         assert max(held) > AFTER_S * NODE_GPUS * 0.5
 
 
-def test_it_is_flagged_and_told_to_its_user_and_once_it_computes_no_more(
+def test_an_idle_job_is_flagged_until_it_computes_again(
     plugin: PluginCluster, tmp_path: Path
 ) -> None:
     with opened(plugin, tmp_path, "rank-last") as site:
@@ -187,7 +188,7 @@ def test_it_is_flagged_and_told_to_its_user_and_once_it_computes_no_more(
         assert "preempted before all other jobs" in site.cli("explain", job)
         assert "none of its 4 GPUs has been used for 15 s" in site.cli("history", job)
 
-        # A restart of the controller neither loses nor invents it.
+        # A restart of the controller neither loses nor invents the idle time.
         controller.kill()
         controller.start()
         after = site.wait_until_idle(job, long=True)
@@ -209,7 +210,7 @@ def test_it_is_flagged_and_told_to_its_user_and_once_it_computes_no_more(
         controller.wait_until(lambda: site.is_running(waiting), "one of the two is preempted")
 
 
-def test_flag_only_tells(plugin: PluginCluster, tmp_path: Path) -> None:
+def test_the_action_flag_only_reports(plugin: PluginCluster, tmp_path: Path) -> None:
     with opened(plugin, tmp_path, "flag") as site:
         jobs = [site.submit(name) for name in ("one", "two")]
         waiting = site.submit("waiting")
@@ -221,7 +222,7 @@ def test_flag_only_tells(plugin: PluginCluster, tmp_path: Path) -> None:
         site.controller.wait_for_reason(waiting, "no-room")
 
 
-def test_an_idle_job_leaves_after_a_while_though_none_waits_and_busy_ones_stay(
+def test_an_idle_job_is_requeued_if_no_job_waits_and_busy_jobs_run_on(
     plugin: PluginCluster, tmp_path: Path
 ) -> None:
     with opened(plugin, tmp_path, "leave") as site:
@@ -239,7 +240,7 @@ def test_an_idle_job_leaves_after_a_while_though_none_waits_and_busy_ones_stay(
         assert site.signalled("idle") == []
 
         controller.wait_until(lambda: site.signalled("idle"), "its checkpoint signal arrives")
-        [told] = [event for event in controller.state().events if event.kind == IDLE_TOLD]
+        [told] = [event for event in controller.state().events if event.kind == IDLE_SIGNALLED]
         assert told.at_s >= use.idle_since_s + LEAVE_AFTER_S
         assert "being preempted" in site.cli("status")
         # A controller that is killed in its grace goes on with it.
@@ -251,7 +252,7 @@ def test_an_idle_job_leaves_after_a_while_though_none_waits_and_busy_ones_stay(
         assert controller.events(IDLE_REQUEUED) == [(idle, "")]
         assert controller.events("preempted") == []
         text = site.cli("history", idle)
-        assert "was told to save and to leave its idle GPUs" in text
+        assert "signalled to save, as it is preempted for its idle GPUs" in text
         assert "requeued for idle GPUs" in text
         assert "so it ranks last, waiting or running" in site.cli("explain", idle)
         assert "jobs were requeued 1 time" in site.cli("report", "--since", "now-1hour")
@@ -259,7 +260,7 @@ def test_an_idle_job_leaves_after_a_while_though_none_waits_and_busy_ones_stay(
         # Once it is told again it uses a GPU, and stays.
         controller.wait_until(lambda: site.signalled("idle") == [0, 1], "its next run is told")
         site.gpu.computes(*computing, site.pid("idle"))
-        controller.wait_until(lambda: controller.events(IDLE_STAYS), "it stays")
+        controller.wait_until(lambda: controller.events(IDLE_SPARED), "it stays")
         site.wait_until_busy(idle, 1)
         controller.wait_until(
             lambda: (job := controller.job(idle)) is not None and not job.idle_requeues,
@@ -272,7 +273,7 @@ def test_an_idle_job_leaves_after_a_while_though_none_waits_and_busy_ones_stay(
 
 
 @pytest.mark.parametrize("action", ["rank-last", "leave"])
-def test_forged_late_and_foreign_samples_change_nothing_and_nor_does_having_none(
+def test_forged_late_foreign_and_missing_samples_have_no_effect(
     plugin: PluginCluster, tmp_path: Path, action: str
 ) -> None:
     nowhere = tmp_path / "no-driver"
@@ -303,8 +304,8 @@ def test_forged_late_and_foreign_samples_change_nothing_and_nor_does_having_none
             assert site.use(job) is None
             assert site.is_running(job)
         assert controller.events("preempted") == controller.events(GPUS_IDLE) == []
-        assert controller.events(IDLE_TOLD) == []
-        # The same by a node, as of now, counts: it is not for another reason that nothing changed.
+        assert controller.events(IDLE_SIGNALLED) == []
+        # The same file written by a node now counts, so the file above was ignored for its owner.
         site.tells("n1", RunId(one, 0, "n1"), at_s=time.time())
         kind = "preempted" if waiting else IDLE_REQUEUED
         controller.wait_until(

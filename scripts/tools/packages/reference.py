@@ -22,7 +22,11 @@ Every command of `{PROGRAM}` with all its options. This page is written from the
 (`scripts/dev generate`), like the manual pages that the packages bring along (`man {PROGRAM}`).
 
 The configuration is `{DEFAULT_CONFIG}`, unless `{CONFIG_VARIABLE}` or
-`--config` names another file. `--config` may stand before or after the command."""
+`--config FILE` names another file; every command that reads it takes that option, before or after
+its name. Every command takes `-h`."""
+
+OF_ALL = ("The configuration file.", "Show this message and exit.")
+"""The meanings of options that the head of the page explains."""
 
 
 def page() -> str:
@@ -67,11 +71,14 @@ def _commands_of(group: click.Context) -> Iterator[str]:
 
 
 def _options(context: click.Context) -> Iterator[str]:
-    yield from ("", "| option | meaning |", "|---|---|")
-    for option in context.command.get_params(context):
-        names, meaning = option.get_help_record(context) or ("", "")
-        if meaning:
-            yield f"| {_code(names)} | {_cell(meaning)} |"
+    records = (option.get_help_record(context) for option in context.command.get_params(context))
+    rows = [
+        f"| {_code(names)} | {_cell(meaning)} |"
+        for names, meaning in filter(None, records)
+        if meaning and meaning not in OF_ALL
+    ]
+    if rows:
+        yield from ("", "| option | meaning |", "|---|---|", *rows)
 
 
 def _summary(context: click.Context) -> str:

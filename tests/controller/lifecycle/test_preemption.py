@@ -13,9 +13,9 @@ from slurm_tiresias.lifecycle.preemption import (
     Ended,
     GpusIdle,
     GraceOver,
-    MarkRunTold,
+    MarkSignalled,
     NoteSignalRefused,
-    NoteStays,
+    NoteSpared,
     NotRunning,
     Planned,
     Preemption,
@@ -34,8 +34,8 @@ from slurm_tiresias.lifecycle.preemption import (
     SignalHeard,
     SignalRefused,
     SignalUnanswered,
+    Spared,
     StartDelayed,
-    Stays,
     StillIdle,
     StoodDown,
     shifted,
@@ -78,7 +78,7 @@ EVENTS: dict[str, PreemptionEvent] = {
     "resumed": Resumed(),
     "preemptor gone": PreemptorGone(victim_runs=True),
     "both gone": PreemptorGone(victim_runs=False),
-    "stays": Stays(1020.0, "1 of its 4 GPUs is used"),
+    "stays": Spared(1020.0, "1 of its 4 GPUs is used"),
     "stood down": StoodDown(),
 }
 MARKS = {
@@ -89,8 +89,8 @@ MARKS = {
     NoteSignalRefused: "note",
     BackOff: "back off",
     CountIdleRequeue: "count idle",
-    MarkRunTold: "mark",
-    NoteStays: "note stays",
+    MarkSignalled: "mark",
+    NoteSpared: "note stays",
 }
 TABLE = """
                    | none    | planned            | signalled            | requeue-sent          | requeued
@@ -161,22 +161,20 @@ def test_each_event_leads_to_the_state_in_the_transition_table(
     assert ", ".join([found, *(MARKS[type(effect)] for effect in effects)]) == wanted
 
 
-def test_a_job_that_leaves_idle_gpus_makes_room_for_a_job_that_needs_them_with_a_new_grace() -> (
-    None
-):
+def test_a_victim_with_idle_gpus_is_signalled_anew_for_a_preemptor() -> None:
     after, effects = transition("7", IDLE_STATES["idle signalled"], Planned("9"))
     assert after == Preemption("7", PreemptionState.PLANNED, "9")
     assert effects == ()
 
 
-def test_a_run_whose_signal_is_refused_too_often_is_not_told_to_leave_its_idle_gpus_again() -> None:
+def test_a_run_that_cannot_be_signalled_is_not_preempted_for_its_idle_gpus_again() -> None:
     current = IDLE_STATES["idle planned"]
     for number in range(MAX_SIGNAL_REFUSALS):
         signalled, _ = transition("7", current, StillIdle(1000.0 + number))
         current, effects = transition("7", signalled, EVENTS["signal refused"])
     assert current is None
-    assert [type(effect) for effect in effects] == [NoteSignalRefused, MarkRunTold]
-    assert effects[-1] == MarkRunTold(1020.0, heard=False)
+    assert [type(effect) for effect in effects] == [NoteSignalRefused, MarkSignalled]
+    assert effects[-1] == MarkSignalled(1020.0, heard=False)
 
 
 def test_a_planned_preemption_keeps_its_preemptor() -> None:
