@@ -247,7 +247,8 @@ class PublishedEvent:
 
     Events of jobs: demoted, promoted, preempted, requeued, node-failed, repaired, gave-up,
     list-refused, signal-refused, no-net-progress, gpus-idle, idle-signalled, idle-requeued,
-    idle-spared, failed (Slurm refused a write) and so on. Events of the controller: paused, resumed, released.
+    idle-spared, failed (Slurm refused a write) and so on. Events of the controller: paused,
+    resumed, released.
     """
 
     at_s: float

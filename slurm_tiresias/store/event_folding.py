@@ -15,14 +15,8 @@ from slurm_tiresias.store.records import EventRecord
 AT_WILL = frozenset(
     {
         *("repaired", "unpinned", "failed", "gave-up", "requeued", "list-refused"),
-        *(
-            "signal-refused",
-            "no-net-progress",
-            "admitted",
-            "gpus-idle",
-            "idle-signalled",
-            "idle-spared",
-        ),
+        *("signal-refused", "no-net-progress", "admitted"),
+        *("gpus-idle", "idle-signalled", "idle-spared"),
     }
 )
 """Kinds that users cause by lowering their jobs' priority, moving jobs out of a band, requeueing

@@ -108,17 +108,6 @@ def test_every_exit_code_that_is_named_exists(one: Page) -> None:
             assert code in CODES, f"{one.name}:{number}: no command ends with {code}"
 
 
-def test_the_table_of_exit_codes_has_all_that_the_program_has() -> None:
-    named = set(_first_cells("docs/how-to/operate.md", "Exit codes"))
-    assert named == CODES.keys()
-
-
-def _first_cells(name: str, section: str) -> Iterator[str]:
-    for line in page(name).lines:
-        if line.section == section and line.text.startswith("|"):
-            yield from re.findall(r"\d+", line.text.split("|")[1])
-
-
 def test_the_reference_of_commands_is_up_to_date() -> None:
     written = (ROOT / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
     assert written == reference(), "out of date; run scripts/dev generate"

@@ -32,16 +32,7 @@ OF_ALL = ("The configuration file.", "Show this message and exit.")
 def page() -> str:
     """Return the whole page in Markdown."""
     every = commands()
-    return "\n".join([HEAD, *_contents(every), *_codes(), *_each(every)]) + "\n"
-
-
-def _contents(every: list[click.Context]) -> Iterator[str]:
-    yield from ("", "| command | what it does |", "|---|---|")
-    for context in every:
-        if isinstance(context.command, click.Group):
-            continue
-        path = context.command_path
-        yield f"| [`{path}`](#{path.replace(' ', '-')}) | {_cell(_summary(context))} |"
+    return "\n".join([HEAD, *_codes(), *_each(every)]) + "\n"
 
 
 def _codes() -> Iterator[str]:
@@ -79,11 +70,6 @@ def _options(context: click.Context) -> Iterator[str]:
     ]
     if rows:
         yield from ("", "| option | meaning |", "|---|---|", *rows)
-
-
-def _summary(context: click.Context) -> str:
-    text = inspect.cleandoc(context.command.help or "").partition("\n\n")[0]
-    return " ".join(text.split())
 
 
 def _paragraphs(text: str) -> Iterator[str]:
