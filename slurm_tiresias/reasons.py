@@ -74,7 +74,7 @@ REASON_TEXTS: Mapping[Reason, ReasonText] = {
         would="It would be preempted for a job of a higher tier.",
     ),
     Reason.IDLE_GPUS: ReasonText(
-        "preempted for idle GPUs",
+        "preempted, GPUs idle",
         "Its GPUs have long been idle, so it is preempted even if no other job waits.",
         "Once it has saved, or its grace is over, it is requeued and comes back by itself, after "
         "all others. It stays if it uses a GPU before that.",
