@@ -387,10 +387,10 @@ class IdleGpusConfig:
     )
     leave_after_s: float = setting(
         0.0,
-        'With action = "leave": a job whose GPUs have been idle for so long gets its checkpoint '
-        "signal and its grace, and is requeued, once in a run and at most 3 times in a row without "
-        "having used a GPU in between. It then ranks last, waiting or running, until it uses one. "
-        "The first sample in which it uses a GPU before that spares it. More than after_s.",
+        'With action = "leave": a job whose GPUs have been idle this long gets its checkpoint '
+        "signal and its grace, and is requeued. A sample with a busy GPU before the requeue spares "
+        "it. This happens once in a run, and at most 3 times in a row if the job uses no GPU in "
+        "between. Until it uses one it ranks last, waiting or running. Longer than after_s.",
         unit="seconds",
         minimum=0,
         maximum=7 * 86400,

@@ -4,9 +4,9 @@ Every intent is in the ledger before it is sent to Slurm. First the preemptor ge
 its nodes; then its victims get their checkpoint signals and their graces; then they are requeued,
 together, as soon as each has saved or its grace is over; and once they are pending again, their
 start times are set, since Slurm would otherwise delay them by two minutes. A job that is preempted
-for its idle GPUs takes the same way alone. ``lifecycle`` has the states of each start and each
-preemption. The effects of their transitions are carried out here, and each answer of Slurm is the
-next event.
+for its idle GPUs has no preemptor, and is requeued alone. ``lifecycle`` has the states of each
+start and each preemption. The effects of their transitions are carried out here, and each answer of
+Slurm is the next event.
 """
 
 from __future__ import annotations
@@ -514,7 +514,7 @@ class Actor:
                 self._tell_victim(one.key, PreemptorGone(victim_runs=True))
 
     def _spare_busy_jobs(self, plan: Plan, jobs: Mapping[str, JobStatus], now_s: float) -> None:
-        """Drop preemptions for idle GPUs where the plan lets the job stay."""
+        """Drop preemptions for idle GPUs that the plan does not have any more."""
         for one in self._under_way(Cause.IDLE_GPUS):
             decision = plan.decisions.get(one.key)
             goes = decision is not None and decision.action is Action.PREEMPT
@@ -638,7 +638,7 @@ class Actor:
         seen: Observation,
     ) -> list[str]:
         """Return the victims to signal: Slurm has found their preemptors to lack only resources, or
-        they leave idle GPUs.
+        they are preempted for idle GPUs.
 
         A preemptor in ``told`` was written to in this cycle, so its observed reason is older than
         its nomination: a licence that was free then may have been taken since. The update makes
@@ -700,7 +700,7 @@ class Actor:
 
     def _has_to_leave(self, one: Preemption, plan: Plan, jobs: Mapping[str, JobStatus]) -> bool:
         """Whether a victim still runs and is managed, and its preemptor still awaits its GPUs or
-        the plan still takes idle ones from it."""
+        the plan still preempts it for idle GPUs."""
         job, decision = jobs.get(one.key), plan.decisions.get(one.key)
         if job is None or decision is None or not _runs(job) or is_protected(job):
             return False
@@ -722,7 +722,7 @@ class Actor:
         The preemptor's limits are checked again: other jobs may have reached them during the grace.
         """
         ready: list[tuple[Preemption, PreemptionEvent]] = []
-        # A job that leaves idle GPUs waits for no other.
+        # Requeued for idle GPUs: these need not wait for other victims.
         alone: list[tuple[Preemption, PreemptionEvent]] = []
         incomplete: set[str] = set()
         for one in self._in_state(PreemptionState.SIGNALLED, PreemptionState.REQUEUE_SENT):
