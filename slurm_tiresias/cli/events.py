@@ -9,7 +9,7 @@ from slurm_tiresias.reasons import IN_SHADOW, would_have
 from slurm_tiresias.status.published import PublishedEvent
 
 _OF_IDLE_GPUS: Mapping[str, str] = {
-    "idle-signalled": "signalled to save, as it is preempted for its idle GPUs",
+    "idle-signalled": "to be preempted for its idle GPUs",
     "idle-requeued": "requeued for its idle GPUs",
     "idle-spared": "not preempted for its idle GPUs after all",
 }

@@ -529,8 +529,7 @@ def test_an_event_of_two_jobs_is_worded_from_the_view_of_each(
         (
             "idle-signalled",
             "no GPU used for 1800 s, restart 1",
-            "signalled to save, as it is preempted for its idle GPUs: no GPU used for 1800 s, "
-            "restart 1",
+            "to be preempted for its idle GPUs: no GPU used for 1800 s, restart 1",
         ),
         ("idle-requeued", "restart 2", "requeued for its idle GPUs: restart 2"),
         (

@@ -28,7 +28,8 @@ pytestmark = pytest.mark.slurm
 
 AFTER_S = 15.0
 LEAVE_AFTER_S = 25.0
-GRACE_S = 4.0
+GRACE_S = 15.0
+"""Longer than it takes until the controller has read a sample: it looks every 5 s."""
 NODE_GPUS = 4
 CYCLES = 8
 """The number of cycles, two per second, in which the nodes' reports are read."""
@@ -252,7 +253,7 @@ def test_an_idle_job_is_requeued_if_no_job_waits_and_busy_jobs_run_on(
         assert controller.events(IDLE_REQUEUED) == [(idle, "")]
         assert controller.events("preempted") == []
         text = site.cli("history", idle)
-        assert "signalled to save, as it is preempted for its idle GPUs" in text
+        assert "to be preempted for its idle GPUs" in text
         assert "requeued for idle GPUs" in text
         assert "so it ranks last, waiting or running" in site.cli("explain", idle)
         assert "jobs were requeued 1 time" in site.cli("report", "--since", "now-1hour")
