@@ -88,8 +88,10 @@ def rank_of(job: JobFacts, policy: Policy) -> JobRank:
         tier = policy.tier_after(kept_gpu_s)
         return JobRank((float(tier),), (math.inf, kept_gpu_s, job.submitted_s), tier)
     if job.ranks_last:
-        # Its tier stays: once it uses a GPU again, it is as if it had never been idle.
-        return policy.rank(job)._replace(level=IDLE_LEVEL)
+        # Its tier stays: once it uses a GPU again, it is as if it had never been idle. Among
+        # themselves such jobs keep the order of the policy.
+        rank = policy.rank(job)
+        return rank._replace(level=IDLE_LEVEL, order_key=(*rank.level, *rank.order_key))
     if job.fair.at_bound and job.state is not JobState.RUNNING:
         level = BOUND_LEVEL if job.fair.length_known else FIRST_LEVEL
         return JobRank(level, (-math.inf, job.submitted_s), 0)

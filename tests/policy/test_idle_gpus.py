@@ -155,8 +155,18 @@ def test_a_job_that_ranks_last_does_so_in_every_tier_and_keeps_its_tier(
     policy = make_policy(parse({"policy": {"name": name}}).policy)
     request = Request(Amount({"": 1}))
     job = view("1", state, request, attained_gpu_s=attained_gpu_s, ranks_last=True)
-    assert rank_of(job, policy) == policy.rank(job)._replace(level=IDLE_LEVEL)
-    assert rank_of(job, policy).level > policy.rank(job).level
+    rank, usual = rank_of(job, policy), policy.rank(job)
+    assert rank.level == IDLE_LEVEL > usual.level and rank.tier == usual.tier
+
+
+def test_jobs_that_rank_last_keep_the_order_of_their_tiers_among_themselves() -> None:
+    policy = make_policy(parse({}).policy)
+    request = Request(Amount({"": 1}))
+    lower, higher = (
+        view(key, JobState.PENDING, request, attained_gpu_s=attained_gpu_s, ranks_last=True)
+        for key, attained_gpu_s in (("1", 1e9), ("2", 0.0))
+    )
+    assert rank_of(higher, policy) < rank_of(lower, policy)
 
 
 @pytest.mark.parametrize("action", [FLAG, RANK_LAST, LEAVE])

@@ -188,7 +188,7 @@ def test_a_port_in_use_does_not_stop_scheduling(clean_cluster: RealCluster, tmp_
         job = clean_cluster.sbatch(*ONE_GPU, script="true")
         clean_cluster.wait_for_state(job, "COMPLETED")
         log = controller.stop()
-    assert log.count(f"{listen} cannot be listened at (Address already in use)") == 1
+    assert log.count(f"{listen} cannot be used (Address already in use)") == 1
     assert "Traceback" not in log
 
 
