@@ -26,7 +26,7 @@ SETTINGS: Mapping[str, Mapping[str, object]] = {
 def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seconds in place of minutes: what a job of unknown length runs, and what a restart takes."""
     monkeypatch.setattr(slowdown_bound, "LEAST_RUN_S", 5.0)
-    monkeypatch.setattr(slowdown_bound, "NEAR_UNKNOWN_S", 1.0)
+    monkeypatch.setattr(slowdown_bound, "NEAR_S", 1.0)
     monkeypatch.setattr(
         f"{slowdown_bound.__name__}.USUAL_STAKE", USUAL_STAKE._replace(restart_s=1.0)
     )

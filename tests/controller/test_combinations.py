@@ -42,7 +42,7 @@ SETTINGS: Mapping[str, Tables] = {
 def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seconds in place of minutes, as in ``test_bounds``."""
     monkeypatch.setattr(slowdown_bound, "LEAST_RUN_S", 5.0)
-    monkeypatch.setattr(slowdown_bound, "NEAR_UNKNOWN_S", 1.0)
+    monkeypatch.setattr(slowdown_bound, "NEAR_S", 1.0)
     usual = USUAL_STAKE._replace(restart_s=1.0)
     monkeypatch.setattr(f"{slowdown_bound.__name__}.USUAL_STAKE", usual)
 
