@@ -163,7 +163,10 @@ def test_jobs_that_rank_last_keep_the_order_of_their_tiers_among_themselves() ->
     policy = make_policy(parse({}).policy)
     request = Request(Amount({"": 1}))
     lower, higher = (
-        view(key, JobState.PENDING, request, attained_gpu_s=attained_gpu_s, ranks_last=True)
+        replace(
+            view(key, JobState.PENDING, request, attained_gpu_s=attained_gpu_s, ranks_last=True),
+            attained_since_promotion_gpu_s=attained_gpu_s,
+        )
         for key, attained_gpu_s in (("1", 1e9), ("2", 0.0))
     )
     assert rank_of(higher, policy) < rank_of(lower, policy)
