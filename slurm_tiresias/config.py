@@ -34,8 +34,8 @@ CHARGES = ("job", "user", "account")
 ORDERS = ("first-start", "entry", "running-first", "newest")
 LEAST_LOSS = "least-loss"
 VICTIMS = (LEAST_LOSS, "fewest-gpus")
-FLAG, RANK_LAST = "flag", "rank-last"
-IDLE_ACTIONS = (FLAG, RANK_LAST)
+FLAG, RANK_LAST, LEAVE = "flag", "rank-last", "leave"
+IDLE_ACTIONS = (FLAG, RANK_LAST, LEAVE)
 MODES = ("enforce", "shadow")
 PRIORITY_WRITES = ("pinned", "site-factor")
 STYLES = ("consolidate", "spread")
@@ -381,8 +381,19 @@ class IdleGpusConfig:
         FLAG,
         "flag: it is only shown, to the job's user and to administrators. rank-last: besides, the "
         "job is preempted before all others, also by jobs of its own tier, until it uses a GPU "
-        "again. What protects any job from preemption protects it, too.",
+        "again. leave: besides, it is preempted after leave_after_s even if no other job waits. "
+        "What protects any job from preemption protects it, too.",
         choices=IDLE_ACTIONS,
+    )
+    leave_after_s: float = setting(
+        0.0,
+        'With action = "leave": a job whose GPUs have been idle this long gets its checkpoint '
+        "signal and its grace, and is requeued. A sample with a busy GPU before the requeue spares "
+        "it. This happens once in a run, and at most 3 times in a row if the job uses no GPU in "
+        "between. Until it uses one it ranks last, waiting or running. Longer than after_s.",
+        unit="seconds",
+        minimum=0,
+        maximum=7 * 86400,
     )
 
 
@@ -520,7 +531,7 @@ def load(path: Path) -> Config:
     try:
         tables = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # also integers of thousands of digits
-        raise ConfigError(f"{path} is not valid TOML: {error}", "Mend that line") from error
+        raise ConfigError(f"{path} is not valid TOML: {error}", "Correct that line") from error
     return parse(tables, str(path))
 
 
@@ -616,7 +627,9 @@ def _check_range(field: Setting, value: Any, source: str) -> None:
     values = value if isinstance(value, tuple) else (value,)
     for one in values:
         if one in RENAMED:
-            raise ConfigError(f"{source} {field.name} = {one!r} is no more", RENAMED[one])
+            raise ConfigError(
+                f"{source} {field.name} = {one!r} is not a known choice any more", RENAMED[one]
+            )
         if choices and one not in choices:
             raise ConfigError(
                 f"{source} {field.name} = {one!r} is none of its choices",
@@ -670,7 +683,7 @@ def _check_drilled(preemption: PreemptionConfig) -> None:
 def _check_signal(preemption: PreemptionConfig) -> None:
     name = preemption.signal
     if name and f"SIG{name.removeprefix('SIG')}" not in signal.Signals.__members__:
-        raise ConfigError(f"preemption.signal = {name!r} is no signal", "Write a name like USR1")
+        raise ConfigError(f"preemption.signal = {name!r} is not a signal", "Write a name like USR1")
     if preemption.grace_s > 0 and not name:
         raise ConfigError(
             "preemption.grace_s is set without preemption.signal",
@@ -682,8 +695,8 @@ def _check_interactive(interactive: InteractiveConfig) -> None:
     gpus, hours = interactive.gpus_per_user, interactive.gpu_hours_per_user
     if gpus > 0 and hours == 0:
         raise ConfigError(
-            f"interactive.gpus_per_user = {gpus} gives users GPUs, and gpu_hours_per_user = 0 "
-            "no time on them",
+            f"interactive.gpus_per_user = {gpus} contradicts gpu_hours_per_user = 0, which gives "
+            "users no time on these GPUs",
             "Write how many GPU hours they have a day, or set gpus_per_user = 0",
         )
     if 0 < gpus * 24 < hours:
@@ -698,8 +711,19 @@ def _check_idle_gpus(config: Config) -> None:
     idle = config.idle_gpus
     if idle.action != FLAG and not idle.after_s:
         raise ConfigError(
-            f'idle_gpus.action = "{idle.action}" is set, but idle_gpus.after_s = 0 turns that off',
+            f'idle_gpus.action = "{idle.action}" is set, but idle_gpus.after_s = 0 disables it',
             "Say after how many seconds in idle_gpus.after_s, or leave action out",
+        )
+    if idle.action == LEAVE and not idle.leave_after_s > idle.after_s:
+        raise ConfigError(
+            f'idle_gpus.action = "{LEAVE}" needs leave_after_s above after_s = {idle.after_s:g}, '
+            f"and it is {idle.leave_after_s:g}",
+            "Write a longer time in idle_gpus.leave_after_s: jobs are told before they are to go",
+        )
+    if idle.leave_after_s and idle.action != LEAVE:
+        raise ConfigError(
+            f'idle_gpus.leave_after_s is set, but action = "{idle.action}" lets jobs stay',
+            f'Write action = "{LEAVE}", or leave leave_after_s out',
         )
     if idle.after_s and not config.profiler.collect_dir:
         raise ConfigError(
@@ -744,6 +768,6 @@ def _check_listen(listen: str) -> None:
         host_and_port(listen)
     except ValueError:
         raise ConfigError(
-            f"http.listen = {listen!r} is no address with a port",
+            f"http.listen = {listen!r} is not an address with a port",
             "Write one like 127.0.0.1:9817, or leave it empty",
         ) from None

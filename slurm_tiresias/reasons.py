@@ -48,10 +48,10 @@ REASON_TEXTS: Mapping[Reason, ReasonText] = {
     ),
     Reason.STARTS_PREEMPTING: ReasonText(
         "starts, preempting",
-        "It starts now, on GPUs of jobs that come later in the order and sit in a lower tier.",
+        "It starts now, on GPUs of jobs that come later in the order and are in a lower tier.",
         "It starts once those jobs have saved their state and left.",
         would="It would start now, on GPUs of jobs that come later in the controller's order and "
-        "sit in a lower tier.",
+        "are in a lower tier.",
     ),
     Reason.NOMINATED: ReasonText(
         "starting",
@@ -73,6 +73,14 @@ REASON_TEXTS: Mapping[Reason, ReasonText] = {
         "Nothing is needed to bring it back. Let it resume from its last checkpoint.",
         would="It would be preempted for a job of a higher tier.",
     ),
+    Reason.IDLE_GPUS: ReasonText(
+        "preempted, GPUs idle",
+        "Its GPUs have long been idle, so it is preempted even if no other job waits.",
+        "Once it has saved, or its grace is over, it is requeued and comes back by itself, after "
+        "all others. It stays if it uses a GPU before that.",
+        "Find out why its GPUs are idle. If it needs them no more: scancel JOBID.",
+        would="Its GPUs have long been idle, so it would be preempted even if no other job waited.",
+    ),
     Reason.COMPLETING: ReasonText(
         "ending",
         "It has ended or been requeued, and its nodes are still being cleaned up.",
@@ -92,7 +100,7 @@ REASON_TEXTS: Mapping[Reason, ReasonText] = {
     ),
     Reason.NEVER_FITS: ReasonText(
         "never fits",
-        "It asks for more than the nodes it may use have, even with every job gone.",
+        "It requests more than its eligible nodes have, even without any other job.",
         "It does not start until its request or the cluster changes.",
         "Cancel it, and submit it again asking for less, or for other nodes or another GPU type.",
     ),
@@ -109,7 +117,7 @@ REASON_TEXTS: Mapping[Reason, ReasonText] = {
         "It starts when the reservation is over, or that job has started, or when other nodes are "
         "enough for it.",
         "Ask for less time, if that is enough: scontrol update JobId=JOBID TimeLimit=MINUTES. "
-        "When the reservation begins says: scontrol show reservation.",
+        "The beginning of the reservation is shown by: scontrol show reservation.",
     ),
     Reason.BACKS_OFF: ReasonText(
         "did not start",
@@ -120,7 +128,7 @@ REASON_TEXTS: Mapping[Reason, ReasonText] = {
     ),
     Reason.OVER_BUDGET: ReasonText(
         "over budget",
-        "Its user's jobs have made others lose as much GPU time lately as they may "
+        "Its user's jobs have recently cost other users as much GPU time as allowed "
         "(preemption.budget_share).",
         "No job is preempted for it until less was lost in the last preemption.budget_window_s; "
         "it starts earlier if GPUs happen to be free.",
@@ -141,11 +149,11 @@ REASON_TEXTS: Mapping[Reason, ReasonText] = {
     ),
     Reason.SHARES_LIMIT: ReasonText(
         "shares a limit",
-        "Jobs before it are about to start that share a limit with it, which may leave no room for "
-        "it: a licence, say, or a bound of its QOS or account.",
+        "Jobs ahead of it that share a limit with it are about to start, and may exhaust it: a "
+        "licence, for example, or a bound of its QOS or account.",
         "Its turn comes as soon as these have started, if the limit is not reached then.",
-        "Nothing is needed. What is left of its limits shows: scontrol show assoc_mgr, scontrol "
-        "show licenses.",
+        "Nothing is needed. The unused part of its limits is shown by: scontrol show assoc_mgr, "
+        "scontrol show licenses.",
     ),
     Reason.SLURM_WAITS: ReasonText(
         "Slurm waits",
@@ -179,7 +187,7 @@ PROTECTION_TEXTS: Mapping[Protection, ProtectionText] = {
     ),
     Protection.DEADLINE: ProtectionText(
         "deadline",
-        "started anew it could not end before its deadline, and Slurm ends such a job for good",
+        "after a restart it could not end before its deadline, and Slurm ends such a job for good",
     ),
     Protection.TRIED_FIRST: ProtectionText(
         "higher PriorityTier",
@@ -193,11 +201,11 @@ PROTECTION_TEXTS: Mapping[Protection, ProtectionText] = {
     ),
     Protection.REDOING_WORK: ProtectionText(
         "redoing lost work",
-        "it is still doing again what it lost at its last preemption",
+        "it is still redoing the work that it lost at its last preemption",
     ),
     Protection.AT_BOUND: ProtectionText(
         "near its bound",
-        "waiting once more it could take longer than policy.max_slowdown allows",
+        "if it had to wait again, it could exceed policy.max_slowdown",
     ),
     Protection.INTERACTIVE: ProtectionText(
         "at a prompt", "its user works in it at a prompt (salloc or srun)"
@@ -208,7 +216,7 @@ PROTECTION_TEXTS: Mapping[Protection, ProtectionText] = {
     ),
     Protection.UNMANAGED: ProtectionText("not managed", "it is not managed by this controller"),
     Protection.SAME_TIER: ProtectionText(
-        "same or higher tier", "it sits in the same tier as the job that waits, or in a higher one"
+        "same or higher tier", "it is in the same tier as the waiting job, or in a higher one"
     ),
 }
 
@@ -229,12 +237,12 @@ SLURM_WORDS: Mapping[str, str] = {
     "Priority": "Slurm tries others before it",
     "Resources": "too few GPUs, CPUs or memory are free for it",
     "Dependency": "another job has to end first",
-    "DependencyNeverSatisfied": "the job that it waits for has ended otherwise than it asked for",
-    "BeginTime": "the time has not come at which it is to begin at the earliest",
+    "DependencyNeverSatisfied": "the job that it waits for did not end as the dependency requires",
+    "BeginTime": "its begin time has not come yet",
     "JobArrayTaskLimit": "as many tasks of its array run as its % allows",
     "JobHeldUser": "its user has held it",
     "JobHeldAdmin": "an administrator has held it",
-    BAD_CONSTRAINTS: "no nodes can ever be what it asks for, so Slurm holds it",
+    BAD_CONSTRAINTS: "no nodes can satisfy its request, so Slurm holds it",
     "Licenses": "too few licences are free",
     "Reservation": "its reservation has not begun",
     "PartitionDown": "its partition starts no jobs now",
@@ -266,6 +274,7 @@ _WOULD = {
     Reason.NOMINATED.value: "would start now",
     Reason.PREEMPTED.value: "would be preempted",
     Reason.VACATING.value: "would be preempted",
+    Reason.IDLE_GPUS.value: "would be requeued for its idle GPUs",
 }
 
 

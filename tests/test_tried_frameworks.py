@@ -19,5 +19,5 @@ def test_missing_pytorch_is_one_line_and_not_an_error(tmp_path: Path) -> None:
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.startswith("frameworks: pytest was left out: ERROR: ")
+    assert ended.stdout.startswith("frameworks: pytest was skipped: ERROR: ")
     assert ended.stdout.count("\n") == 1

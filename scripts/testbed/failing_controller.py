@@ -96,7 +96,7 @@ class FaultySlurm:
     def signal(self, keys: Sequence[str], signal: str) -> Mapping[str, str]:
         moment = self._faults.due({kill_points.SIGNAL})
         if moment == kill_points.UNHEARD:
-            raise SlurmUnreachableError("a test has swallowed the signal", "wait")
+            raise SlurmUnreachableError("a test has caught the signal", "wait")
         if moment == kill_points.BEFORE:
             die()
         complaints = self._slurm.signal(keys, signal)
@@ -112,7 +112,7 @@ class FaultySlurm:
             return [*self._slurm.write([*writes[:at], *writes[at + 1 :]]), refused]
         if moment == kill_points.UNHEARD:
             self._slurm.write(writes)
-            raise SlurmUnreachableError("a test has swallowed the answer", "wait")
+            raise SlurmUnreachableError("a test has caught the error", "wait")
         self._slurm.write(writes[: at + 1] if moment == kill_points.AFTER else writes[:at])
         return die()
 

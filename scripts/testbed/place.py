@@ -244,7 +244,7 @@ def wait_until(condition: Callable[[], bool], what: str, patience_s: float = PAT
     deadline_s = time.monotonic() + patience_s
     while not condition():
         if time.monotonic() > deadline_s:
-            raise DemoError(f"waited {patience_s:g} s in vain for {what}")
+            raise DemoError(f"waited {patience_s:g} s without success for {what}")
         time.sleep(0.1)
 
 

@@ -54,7 +54,7 @@ def frameworks(short: bool, cache: Path) -> None:
     for module, package in {**NEEDED, **({} if short else FRAMEWORKS)}.items():
         problem = _installed(python, module, package, SHORT_LIMIT_S if short else LONG_LIMIT_S)
         if problem:
-            click.echo(f"frameworks: {package} was left out: {problem}")
+            click.echo(f"frameworks: {package} was skipped: {problem}")
             if module in NEEDED:
                 return
     chosen = "not long" if short else ""

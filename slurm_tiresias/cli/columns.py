@@ -39,7 +39,7 @@ STATE_CODES: Mapping[str, str] = {
 """Slurm's short job states, as squeue shows them."""
 
 _TROUBLE = {Reason.NEVER_FITS.value, Reason.NO_NODES.value, Reason.BACKS_OFF.value}
-_PREEMPTED = {Reason.PREEMPTED.value, Reason.VACATING.value}
+_PREEMPTED = {Reason.PREEMPTED.value, Reason.VACATING.value, Reason.IDLE_GPUS.value}
 
 
 def state_code(job: PublishedJob) -> str:
@@ -57,6 +57,8 @@ def reason(job: PublishedJob) -> str:
     short = printable(reason_text(job.reason).short)
     if job.preempted_for and job.reason in _PREEMPTED:
         return f"{short} for {printable(job.preempted_for)}"
+    if job.idle_requeues and job.state == JobState.PENDING.value:
+        short = f"{short}, ranks last after idle GPUs"
     return f"{short}: {added}" if (added := _added_to_reason(job)) else short
 
 
@@ -270,8 +272,8 @@ def check_sort(names: Sequence[str]) -> None:
     for name in names:
         if name.lstrip("+-").upper() not in _SORTED_BY:
             raise UsageError(
-                f"Jobs cannot be sorted by {printable(name)!r}",
-                f"By these: {', '.join(_SORTED_BY)}",
+                f"Jobs cannot be sorted by column {printable(name)!r}",
+                f"Sort by one of: {', '.join(_SORTED_BY)}",
             )
 
 

@@ -94,7 +94,7 @@ def _said(answer: dict[str, Any], done: str) -> str:
         exit_code = answer.get("exit_code")
         kind = kinds.get(exit_code, TiresiasError) if isinstance(exit_code, int) else TiresiasError
         raise kind(
-            f"The controller could not do it: {printable(str(error))}", "Its log may say more"
+            f"The command failed in the controller: {printable(str(error))}", "Its log may say more"
         )
     return printable(str(answer.get("text") or done))
 
@@ -104,7 +104,7 @@ def _in_shadow(word: str) -> str:
     if word == "release":
         raise TiresiasError(
             "Nothing was released: the controller runs in shadow mode and writes nothing to Slurm",
-            "To give back what an earlier one wrote, stop it and release again",
+            "To release what an earlier one wrote, stop it and release again",
         )
     then = "acts no more until it is resumed" if word == "pause" else "acts"
     return f"The controller runs in shadow mode and does nothing; once in enforce mode, it {then}."

@@ -190,12 +190,14 @@ def divided(words: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """
     for index, word in enumerate(words):
         if word == "--wrap" or word.startswith("--wrap="):
-            raise UsageError("--wrap cannot be rehearsed", "Write the command into a script")
+            raise UsageError(
+                "A drill needs a script, and --wrap has none", "Write the command into a script"
+            )
         if not word.startswith("-") and Path(word).is_file():
             return tuple(words[:index]), tuple(words[index:])
     raise UsageError(
-        f"No batch script among: {shorten(printable(' '.join(words)), 60)}",
-        "Name one that is there: tiresias-slurm drill [SBATCH OPTIONS] SCRIPT [ARGUMENTS]",
+        f"There is no batch script among: {shorten(printable(' '.join(words)), 60)}",
+        "Name an existing file: tiresias-slurm drill [SBATCH OPTIONS] SCRIPT [ARGUMENTS]",
     )
 
 
@@ -203,7 +205,7 @@ def one_task(options: Sequence[str], script: str) -> tuple[str, ...]:
     """Return the option that reduces an array to one task; nothing for other jobs."""
     given = [word for word in options if word.startswith(("--array", "-a"))]
     if given:
-        raise UsageError("A drill is of one job", "Leave --array out, or write --array in no more")
+        raise UsageError("A drill tests a single job", "Leave --array out, or write --array only")
     with Path(script).open(encoding="utf-8", errors="replace") as file:
         for line in file:
             word = line.removeprefix("#SBATCH").strip() if line.startswith("#SBATCH") else ""

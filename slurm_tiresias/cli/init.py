@@ -103,7 +103,7 @@ def init(
     if not _PLAIN_PATH.fullmatch(state_dir):
         # The path is inserted into a unit, a script and Lua, which all quote differently.
         raise UsageError(
-            f"--state-dir {printable(state_dir)} is no plain path",
+            f"--state-dir {printable(state_dir)} is not a plain path",
             "Write an absolute path of letters, digits and . _ + -",
         )
     kinds = node_kinds(seen, chosen)
@@ -152,7 +152,7 @@ def _check_free(folder: Path, force: bool) -> None:
     there = tuple(name for name in init_files.NAMES if (folder / name).exists())
     if there and not force:
         raise UsageError(
-            f"{printable(str(folder))} has {listed(there)} already",
+            f"{printable(str(folder))} already has {listed(there)}",
             "Name another folder, or write over them with --force",
         )
 

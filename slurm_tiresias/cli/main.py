@@ -130,11 +130,11 @@ def _system_error(error: OSError) -> TiresiasError:
     if error.errno in NO_ROOM and not error.filename:
         return TiresiasError(
             f"The output could not all be written: {error.strerror}",
-            "Make room, or write it elsewhere; what the command does beside that may be done",
+            "Free some space, or write elsewhere; other effects of the command may be done",
         )
     about = f" ({error.filename})" if error.filename else ""
     return TiresiasError(
-        f"The system refused: {error.strerror or error}{about}", "Mend that and try again"
+        f"The system refused: {error.strerror or error}{about}", "Solve the problem and try again"
     )
 
 

@@ -112,7 +112,7 @@ def words(
     found = tuple(filter(None, (word.strip() for word in (value or "").split(","))))
     if value is not None and not found:
         given = "/".join(parameter.opts)
-        raise UsageError(f"{given} names nothing", "Name something, or leave it out")
+        raise UsageError(f"{given} names no value", "Name a value, or leave the option out")
     return found
 
 
@@ -147,11 +147,11 @@ def complain_if_not_current(state: PublishedState, now_s: float) -> None:
         return
     if state.failures:
         raise NotRunningError(
-            f"The controller has had no good cycle for {age}, and what it shows is that old: "
+            f"The controller has had no good cycle for {age}, and the state shown is that old: "
             f"{printable(state.error)}",
-            "It goes on trying; mend the cause",
+            "It keeps trying; remove the cause",
         )
     raise NotRunningError(
-        f"The controller has published nothing for {age}, and what it shows is that old",
-        f"See whether it runs: look at its log, or start it with: {PROGRAM} controller",
+        f"The controller has published nothing for {age}, and the state shown is that old",
+        f"Check whether it runs: see its log, or start it with: {PROGRAM} controller",
     )

@@ -104,9 +104,9 @@ def report(
     """Report what the controller did in a period, by job size, user and account.
 
     Shows completion times and queueing by size, preemptions and their cost, the service that they
-    moved, who gained and who paid by user and account, and the use of the GPUs. If jobs are
-    private, users other than root and the controller's user see only their own jobs;
-    docs/how-to/monitor.md explains each figure. Exit code 1: there was no managed job. Exit code 3:
+    moved, who gained and who paid by user and account, and the use of the GPUs.
+    docs/how-to/monitor.md explains each figure. If jobs are private, users other than root and the
+    controller's user see only their own jobs. Exit code 1: there was no managed job. Exit code 3:
     no controller runs that could answer. Exit code 15: the answer is too large, or there were too
     many requests.
     """
@@ -116,7 +116,7 @@ def report(
     until_s = now_s if until_s is None else min(until_s, now_s)
     if not since_s < until_s:
         raise UsageError(
-            f"The time from {moment(since_s)} to {moment(until_s)} is none",
+            f"The period from {moment(since_s)} to {moment(until_s)} is empty",
             "Name a --since that has passed, and an --until after it",
         )
     cluster = stock_cluster and _parse_cluster(stock_cluster)

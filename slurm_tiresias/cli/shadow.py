@@ -79,7 +79,7 @@ def _found(config: Config, since_s: float | None) -> Shadowed:
     if found is None:
         set_it = 'Set mode = "shadow" in the configuration, restart'
         raise TiresiasError(
-            "The controller has not been in shadow mode yet",
+            "The controller was never in shadow mode",
             f"{'Restart' if config.controller.mode == SHADOW else set_it} the controller, and ask "
             "again in a week",
         )

@@ -23,7 +23,7 @@ MOST_SECONDS = 1e9
 def source_or_paper480(source: Source) -> Source:
     """Return the named source, or the paper's workload. Raises ``UsageError``."""
     if source.trace is None and source.trace_format != AUTO:
-        raise UsageError("--format says nothing without --trace", "Add --trace FILE, or drop it")
+        raise UsageError("--format has no effect without --trace", "Add --trace FILE, or drop it")
     if source.trace or source.from_sacct or source.since or source.workload is not None:
         return source
     return replace(source, workload=DEFAULT_WORKLOAD)
@@ -40,7 +40,7 @@ def policies(
             close = get_close_matches(name, POLICIES, n=1)
             hint = f"Perhaps {close[0]} was meant; there are" if close else "There are"
             raise UsageError(
-                f"{printable(name)!r} is no policy", f"{hint}: {', '.join((*POLICIES, ALL))}"
+                f"{printable(name)!r} is not a policy", f"{hint}: {', '.join((*POLICIES, ALL))}"
             )
     return tuple(dict.fromkeys(named))
 
@@ -58,7 +58,7 @@ def scheduler_config(
     cuts_gpu_s = _cuts_gpu_s(thresholds, queues)
     if not 0.0 <= promote_knob < MOST_SECONDS:
         raise UsageError(
-            f"--promote-knob {promote_knob:g} is no multiple", "Write 0, or a number above"
+            f"--promote-knob {promote_knob:g} is not a valid multiple", "Write 0, or a number above"
         )
     options = {
         "order": order,
@@ -86,7 +86,7 @@ def _cuts_gpu_s(thresholds: str, queues: int | None) -> list[float]:
         cuts_gpu_s = [float(number) for number in thresholds.split(",")]
     except ValueError as error:
         raise UsageError(
-            f"--thresholds {printable(thresholds)!r} is no list of numbers",
+            f"--thresholds {printable(thresholds)!r} is not a list of numbers",
             "Write GPU-seconds, like 3600,18000",
         ) from error
     if queues is None or queues == len(cuts_gpu_s) + 1:
@@ -103,7 +103,7 @@ def checked_seconds(option: str, value: float) -> float:
     """Check a duration of zero or more seconds that a clock can count. Raises ``UsageError``."""
     if not 0.0 <= value < MOST_SECONDS:
         raise UsageError(
-            f"{option} {value:g} is no time to wait",
+            f"{option} {value:g} is not a valid duration",
             f"Write seconds, at least 0 and below {MOST_SECONDS:.0f}",
         )
     return value

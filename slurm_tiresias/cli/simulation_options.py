@@ -77,7 +77,7 @@ def generated(name: str, site: SimCluster) -> Workload:
     )
     if philly is None or not 0 < jobs <= MOST_GENERATED or not offered > 0:
         raise UsageError(
-            f"{name!r} is no workload",
+            f"{name!r} is not a workload",
             "Write paper480[:SEED], or philly-like:JOBS[:SEED][@LOAD], up to a million jobs",
         )
     return philly_like(jobs, int(philly["seed"] or PUBLISHED_SEED), site.gpus, offered)
@@ -96,7 +96,7 @@ def reports_of(
     share, sigma, liars = (float(part or 0) for part in match.groups()) if match else (101, 0, 0)
     if share + liars > 100 or sigma > MOST_SIGMA:
         raise UsageError(
-            f"--reports {printable(value)!r} is no share of the jobs",
+            f"--reports {printable(value)!r} is not a valid share of jobs",
             f"Write SHARE[:SIGMA[:LIARS]], like 50 or 50:0.5:25: percent of the jobs that report, "
             f"by which factor e^SIGMA they err (0 to {MOST_SIGMA:g}), percent that lie",
         )
@@ -190,8 +190,8 @@ def base_option(command: Command) -> Command:
         metavar="FILE",
         is_eager=True,
         callback=_base,
-        help="The tiresias.toml of a site: simulate its policy, guards and interval, where no "
-        "option says otherwise.",
+        help="Configuration of a site, whose policy, protections and interval are simulated unless "
+        "an option overrides them.",
     )(command)
 
 
@@ -216,9 +216,9 @@ def deployed_options(command: Command) -> Command:
         is_eager=True,
         expose_value=False,
         callback=_preset,
-        help="The settings of the paper's testbed instead of those that would be deployed: two "
-        f"tiers cut at {PAPER_DEFAULTS['thresholds']} GPU-seconds, decisions at every event, no "
-        f"guards; policies {', '.join(PAPER_DEFAULTS['names'])}.",
+        help="The settings of the paper's testbed: two tiers cut at "
+        f"{PAPER_DEFAULTS['thresholds']} GPU-seconds, decisions at every event, no protections; "
+        f"policies {', '.join(PAPER_DEFAULTS['names'])}.",
     )(command)
     return click.option(
         "--config",
@@ -226,8 +226,8 @@ def deployed_options(command: Command) -> Command:
         metavar="FILE",
         is_eager=True,
         callback=_deployed,
-        help="The tiresias.toml of a site: simulate its policy, guards and interval, where no "
-        "option says otherwise. Default: the default configuration.",
+        help="Configuration of a site, whose policy, protections and interval are simulated unless "
+        "an option overrides them. Default: the default configuration.",
     )(command)
 
 
@@ -297,7 +297,7 @@ def flat_s(overhead: str) -> float | None:
     except ValueError:
         seconds = -1.0
     if not 0.0 <= seconds < 1e9:
-        raise UsageError(f"--overhead {overhead!r} is none", "Write model, none, or seconds")
+        raise UsageError(f"--overhead {overhead!r} is empty", "Write model, none, or seconds")
     return seconds
 
 
@@ -311,7 +311,7 @@ def fitting(workload: Workload, site: SimCluster, cluster: str) -> tuple[Workloa
     if not kept.jobs:
         raise UsageError(
             f"No job of {printable(workload.name)} can run on {printable(cluster)}",
-            "Name a --cluster that is large enough and has the GPUs that they ask for",
+            "Name a --cluster that is large enough and has the requested GPUs",
         )
     notes = (*workload.notes, *site.notes(workload.jobs))
     return replace(kept, notes=notes), len(unfit)
@@ -324,7 +324,10 @@ def source_options(command: Command) -> Command:
         "source",
         Source,
         click.option(
-            "--trace", type=click.Path(path_type=Path), metavar="FILE", help="A recorded history."
+            "--trace",
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            help="A file of recorded jobs.",
         ),
         click.option(
             "--format",
@@ -333,16 +336,14 @@ def source_options(command: Command) -> Command:
             metavar="NAME",
             default=AUTO,
             show_default=True,
-            help=f"How it is written: {', '.join(FORMATS)}; {AUTO}: its first line tells.",
+            help=f"Format of that file: {', '.join(FORMATS)}; {AUTO}: as its first line shows.",
         ),
-        click.option(
-            "--from-sacct", is_flag=True, help="The history of this cluster, from its accounts."
-        ),
-        click.option("--since", metavar="DATE", help="Where that begins, as for sacct."),
+        click.option("--from-sacct", is_flag=True, help="The jobs in this cluster's accounting."),
+        click.option("--since", metavar="DATE", help="Start of that history, as for sacct."),
         click.option(
             "--workload",
             metavar="NAME",
-            help="A generated one: paper480[:SEED] or philly-like:JOBS[:SEED][@LOAD].",
+            help="A generated workload: paper480[:SEED] or philly-like:JOBS[:SEED][@LOAD].",
         ),
     )
 
@@ -365,15 +366,15 @@ def world_options(command: Command, interval_s: float = 0.0) -> Command:
             type=click.Choice(PLACEMENTS),
             default="skew",
             show_default=True,
-            help="skew: as the model of a job likes it; consolidate, spread, random (on any free "
-            "GPUs): all jobs alike; pooled: as if all GPUs were in one node.",
+            help="skew: by the skew of each job's model; consolidate, spread, random: all jobs "
+            "alike; pooled: as if all GPUs were in one node.",
         ),
         click.option(
             "--overhead",
             metavar="model|none|SECONDS",
             default="model",
             show_default=True,
-            help="What a preemption costs.",
+            help="Cost of a preemption: as measured in the paper, none, or so many seconds.",
         ),
         click.option(
             "--interval",
@@ -382,7 +383,7 @@ def world_options(command: Command, interval_s: float = 0.0) -> Command:
             metavar="SECONDS",
             default=interval_s,
             show_default=True,
-            help="The time between two decisions of the controller; 0: one at every event.",
+            help="Time between two decisions; 0: a decision at every event.",
         ),
     )
 

@@ -236,7 +236,7 @@ def _check_known(job_ids: Sequence[str], state: PublishedState, now_s: float) ->
     raise TiresiasError(
         f"No job {listed(tuple(job_ids))}{whose} waits or runs here: it has ended, was submitted "
         "just now, or the id is wrong",
-        f"See its life with: tiresias-slurm history {job_ids[0]}",
+        f"See its history with: tiresias-slurm history {job_ids[0]}",
     )
 
 

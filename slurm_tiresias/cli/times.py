@@ -43,7 +43,7 @@ def slurm_time(
     except (ValueError, OverflowError, OSError):
         pass
     raise UsageError(
-        f"{parameter.opts[-1]} {printable(value[:LONGEST_SHOWN])!r} is no time",
+        f"{parameter.opts[-1]} {printable(value[:LONGEST_SHOWN])!r} is not a time",
         "Write a date, like 2026-01-31 or 2026-01-31T12:00, or a span, like now-7days",
     )
 

@@ -62,19 +62,19 @@ class DrilledPrograms:
 
     def service(self, state_dir: Path) -> Service:
         """Make the service to which drills report their results."""
-        return Service(state_dir / SOCKET_NAME, self._take, remedy="Drill it again later")
+        return Service(state_dir / SOCKET_NAME, self._take, remedy="Run the drill again later")
 
     def _take(self, question: Question) -> bytes:
         said = _SAID.fullmatch(question.text)
         if said is None:
-            raise RefusedError("That is not how a drill says how it ended", "Use drill")
+            raise RefusedError("The message is not a drill result", "Use drill")
         program = self._program_of(said[2], question)
         with self._lock:
             if program not in self._said:
                 of_users = Counter(user for user, _ in self._said)
                 is_full = of_users.total() >= MOST_WAITING
                 if is_full or of_users[program[0]] >= MOST_WAITING_OF_A_USER:
-                    raise RefusedError("Too many drills have ended just now", "Drill it again")
+                    raise RefusedError("Too many drills have ended just now", "Run the drill again")
             self._said[program] = said[1] == PASSED
         return json_codec.dumps({"schema": SCHEMA, "noted": True})
 
@@ -85,7 +85,7 @@ class DrilledPrograms:
             account = reader.job(job_id) or next(iter(reader.tasks_of(job_id, 1)), None)
         if account is None or not user or account.user != user:
             raise RefusedError(
-                f"The controller has managed no job {job_id} of this user", "Drill it again"
+                f"The controller has managed no job {job_id} of this user", "Run the drill again"
             )
         return account.user, account.name
 

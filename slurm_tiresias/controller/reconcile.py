@@ -76,7 +76,7 @@ class Reconciler:
             rows = inquiry.rows()
         except TiresiasError as error:
             pause_s = self._pause_after_failure_s
-            log.warning("accounting is asked again in %.0f s: %s", pause_s, error)
+            log.warning("accounting will be asked again in %.0f s: %s", pause_s, error)
             self._job_store.accounting_failed()
             self._ask_nothing_before_s = now_s + pause_s
             self._pause_after_failure_s = min(2 * pause_s, LAST_PAUSE_S)

@@ -289,7 +289,7 @@ class Controller:
                 except TiresiasError as error:
                     log.warning("node lists were left on waiting jobs: %s", error)
             self._put(replace(self._health, mode=STOPPED).shown_on(self._state))
-        log.info("stopped; Slurm goes on by the priorities that stand there")
+        log.info("stopped; Slurm continues with the priorities that are set")
 
     def _wait(self, selector: selectors.BaseSelector) -> list[object]:
         """Wait until the next cycle is due or a client connects; return what can be read."""
@@ -393,7 +393,7 @@ class Controller:
         said = " ".join(str(error).split())
         self._failed(
             InternalError(
-                f"The controller met an error of its own: {what}: {said}",
+                f"Internal error of the controller: {what}: {said}",
                 f"Report it, with {report}" if report else "Report it, with the log of --verbose",
             ),
             at_once=bool(suspects),
@@ -417,7 +417,7 @@ class Controller:
             try:
                 self._reports[what] = write_report(self._state_dir, error, self._cycles.seen)
             except (OSError, ValueError) as failed:
-                log.warning("what the cycle saw cannot be kept: %s", failed)
+                log.warning("the observation of the cycle cannot be saved: %s", failed)
         return self._reports.get(what)
 
     def _sign_of_life(self) -> None:
@@ -529,7 +529,7 @@ class Controller:
                 answer = self._obey(command, peer_of(connection))
                 connection.sendall(json.dumps(answer).encode() + b"\n")
             except OSError as error:
-                log.warning("a request on the control socket was cut off: %s", error)
+                log.warning("a request on the control socket was incomplete: %s", error)
 
     def _obey(self, command: str, who: Peer) -> dict[str, Any]:
         if not command:

@@ -49,7 +49,8 @@ def state_dir_locked(config: Config, *, shared: bool = False) -> Iterator[Path]:
         status = state_dir.stat()
         if is_anybodys(status.st_uid, status.st_mode, os.geteuid()):
             raise ConfigError(
-                f"Others may write into the state directory {state_dir}, or it is another user's",
+                f"Other users may write into the state directory {state_dir}, or it belongs to "
+                "another user",
                 "Give it to the controller's user, mode 755",
             )
         make_if_missing(state_dir / LOCK_NAME, 0o600)
@@ -66,7 +67,7 @@ def state_dir_locked(config: Config, *, shared: bool = False) -> Iterator[Path]:
         os.close(descriptor)
         raise AlreadyRunningError(
             f"Another controller works in {state_dir}",
-            "Use that one; if it does not answer, see its log, or stop it",
+            "Use that controller; if it does not answer, see its log, or stop it",
         ) from error
     try:
         yield state_dir
@@ -103,7 +104,7 @@ def _profile_store(state_dir: Path, term: int | None) -> ProfileStore:
         take_from_others(path)
         return ProfileStore(path)
     except (ProfileStoreError, OSError, sqlite3.Error) as error:
-        log.warning("until a restart jobs are placed without the stored profiles: %s", error)
+        log.warning("jobs are placed without the stored profiles until a restart: %s", error)
         return ProfileStore(None)
 
 

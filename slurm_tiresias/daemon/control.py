@@ -39,14 +39,15 @@ def send(state_dir: Path, command: str, timeout_s: float = 60.0) -> dict[str, An
                 return _answer(answers.readline())
         except PermissionError as error:
             raise SlurmPermissionError(
-                "This user may not command the controller",
+                "This user may not control the controller",
                 "Run this command as the user the controller runs as, or as root",
             ) from error
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             raise NotRunningError(
                 f"No controller answers in {state_dir} ({reason})",
-                "Start it with: tiresias-slurm controller --config FILE, or name its config here",
+                "Start it with: tiresias-slurm controller --config FILE, or name its configuration "
+                "here",
             ) from error
 
 

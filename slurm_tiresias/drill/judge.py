@@ -184,9 +184,9 @@ def _findings(trial: Trial, kill_wait_s: float) -> Iterator[Finding]:
 
 TORN = Finding(
     Code.SAVE_TORN,
-    "A second signal in the middle of the save tore it.",
-    "Let the handler only set a flag, and save between two steps: another signal then changes "
-    "nothing. Write beside the old checkpoint and rename.",
+    "A second signal interrupted the save.",
+    "Let the handler only set a flag, and save between two steps: a second signal then has no "
+    "effect. Write the checkpoint beside the old one and rename it.",
     SAVING,
 )
 
@@ -199,8 +199,8 @@ def _ended_itself(run: Run) -> Finding:
         return Finding(
             Code.ENDED_BY_SIGNAL,
             f"The job was over before its requeue: {described(process)} died of {name}, and the "
-            f"job ended as {run.ended}. Such a job does not come back.",
-            f"Handle {name} by saving and going on, and ignore it until the program does: "
+            f"job ended as {run.ended}. Slurm does not requeue such a job.",
+            f"Handle {name} by saving and continuing, and ignore it until the program handles it: "
             + (
                 f"srun bash -c 'trap \"\" {name[3:]}; exec python3 ...', as srun keeps no trap."
                 if _is_task_of_srun(run, process)
@@ -253,14 +253,14 @@ def _has_no_handler(run: Run, process: Process, name: str) -> Finding:
         return Finding(
             Code.HANDLER_IN_PARENT_ONLY,
             f"{described(handling[0])} handles {name}, but {described(process)}, which trains, "
-            "does not, and died of it.",
+            "does not, and was killed by it.",
             "Handle it in the program that trains and saves, not in what starts it.",
             SAVING,
         )
     return Finding(
         Code.NO_HANDLER,
-        f"{described(process)} has no handler for {name}, and died of it without a save.",
-        "Let the program save on it: for step in slurm_tiresias.job.steps(...) does, or write a "
+        f"{described(process)} has no handler for {name}, and was killed by it without a save.",
+        "Make the program save on it: for step in slurm_tiresias.job.steps(...) does, or write a "
         "handler that sets a flag.",
         SAVING,
     )
@@ -283,7 +283,7 @@ def _handled_in_vain(run: Run, process: Process, kill_wait_s: float) -> Finding:
         return Finding(
             Code.STAYED,
             f"{after}, and it had begun no save that could be seen.",
-            "Look between two steps whether the job is leaving, also in warm-up, evaluation and "
+            "Check between two steps whether the job must leave, also in warm-up, evaluation and "
             "compilation; a save must be done within KillWait.",
             SAVING,
         )
@@ -370,8 +370,8 @@ def _about_the_next_run(trial: Trial, torn: bool) -> Iterator[Finding]:
                 Code.DID_NOT_COME_BACK,
                 f"After the preemption the job started again and ended as {after.ended} (exit code "
                 f"{after.exit_code}) without a step.",
-                "See the last lines of its output: a start must cope with whatever the last one "
-                "left behind.",
+                "See the last lines of its output: a start must handle anything that the previous "
+                "one left.",
                 SAVING,
             )
         return
@@ -385,16 +385,16 @@ def _resumed_before(after: Run, expected: int) -> Finding:
     if after.resumed_step == 0:
         return Finding(
             Code.RESUMED_FROM_NOTHING,
-            f"A checkpoint of step {expected} was saved, but the next start began with nothing.",
-            "Look for a checkpoint first thing, under a name that does not change between two "
-            "starts: one with SLURM_JOB_ID, not with the time.",
+            f"A checkpoint of step {expected} was saved, but the next start began from scratch.",
+            "Look for a checkpoint first, under a name that is the same at each start, such as one "
+            "with SLURM_JOB_ID, not with the time.",
             SAVING,
         )
     return Finding(
         Code.RESUMED_EARLIER,
         f"A checkpoint of step {expected} was saved, but the next start began at step "
         f"{after.resumed_step}.",
-        "Let it load the newest checkpoint that is whole.",
+        "Make it load the newest complete checkpoint.",
         SAVING,
     )
 
@@ -411,7 +411,7 @@ def _about_output(trial: Trial, after: Run) -> Iterator[Finding]:
     if new := _new_log(earlier, after):
         yield Finding(
             Code.NEW_LOG,
-            f"Each start writes a log file of its own: {new[0]}, and then {new[1]}.",
+            f"Each start writes a separate log file: {new[0]}, and then {new[1]}.",
             "Name the log after SLURM_JOB_ID, not after the time or the process, and append to it.",
             OUTPUT,
         )
@@ -455,10 +455,10 @@ def _about_survivors(survivors: tuple[Survivor, ...]) -> Iterator[Finding]:
     others = f" and {len(survivors) - 1} more" if len(survivors) > 1 else ""
     yield Finding(
         Code.SURVIVOR,
-        f"After the job had left {one.node}, a process of it was still there: "
+        f"After the job had left {one.node}, one of its processes was still running: "
         f"{short_command(one.command)} (pid {one.pid}){others}.{memory}",
-        "Start nothing with setsid, nohup or as a daemon, and end what the program has started "
-        "before it ends.",
+        "Start nothing with setsid, nohup or as a daemon, and end all child processes before the "
+        "program exits.",
         SIGNALS,
     )
 

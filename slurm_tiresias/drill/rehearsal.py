@@ -208,7 +208,7 @@ class Rehearsal:
         except OSError as error:
             raise CannotRehearseError(
                 f"No folder can be made in {Path.cwd()}: {error.strerror}",
-                "Start the drill in a folder of yours that the nodes see, too",
+                "Start the drill in your own folder that the nodes see too",
             ) from None
         (self._folder / "progress").write_bytes(bytes(RECORD_BYTES))
 
@@ -328,7 +328,7 @@ class Rehearsal:
             return _Watched(journal, _NoStep())
         if job.restarts != number:
             raise CannotRehearseError(
-                f"Job {self._job_id} was requeued by others meanwhile", "Try again"
+                f"Job {self._job_id} was requeued by another user meanwhile", "Try again"
             )
         self._job = job
         step = self._slurm.step(self._job_id, len(job.nodes), self._told(job))
@@ -448,8 +448,8 @@ class Rehearsal:
         while (job := self._slurm.job(self._job_id)).state != "PENDING":
             if time.monotonic() > give_up_s:
                 raise CannotRehearseError(
-                    f"Job {self._job_id} does not leave its nodes after its requeue",
-                    "See its nodes: an epilog may hang",
+                    f"Job {self._job_id} has not left its nodes after its requeue",
+                    "Check its nodes: an epilog may hang",
                 )
             if job.has_ended:
                 watched.journal.ended_itself(job.state, job.exit_code)

@@ -98,7 +98,7 @@ class FileLease:
         if not self.term or self._now_s() >= self._until_s or not self._rules():
             raise LeaseLostError(
                 f"The lease of this controller (term {self.term} on {self.host}) is over",
-                "nothing is to be done: it goes on as a standby",
+                "nothing needs to be done: it continues as a standby",
             )
         return self._until_s
 

@@ -64,7 +64,7 @@ class FileChannel:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             self.close()
-            raise ChannelError(f"{path}: another process of this job reports already") from error
+            raise ChannelError(f"{path}: another process of this job already reports") from error
         except (OSError, ChannelError):
             self.close()
             raise

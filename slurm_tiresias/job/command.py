@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command == "run":
         program = options.program[1:] if options.program[:1] == ["--"] else options.program
         if not program:
-            parser().error("run: no program. Name one behind --")
+            parser().error("run: no program. Name one after --")
         return run(program)
     if options.command == "report":
         step, total = options.progress
@@ -146,7 +146,7 @@ def parser() -> argparse.ArgumentParser:
 def _progress(text: str) -> tuple[int, int | None]:
     found = re.fullmatch(r"([0-9]{1,18})(?:/([0-9]{1,18}))?", text)
     if found is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no progress. Write 120 or 120/5000.")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a progress. Write 120 or 120/5000.")
     return int(found[1]), int(found[2]) if found[2] else None
 
 

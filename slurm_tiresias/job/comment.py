@@ -76,7 +76,7 @@ def decode(word: str) -> Record:
     """The record in a word; ``RecordError`` unless it is exactly what ``encode`` produces."""
     found = _WORD.fullmatch(word) if len(word) <= MOST_CHARACTERS else None
     if found is None:
-        raise RecordError("not a word of progress")
+        raise RecordError("not a progress word")
     body, _, checksum = word.rpartition(";")
     if checksum != _checksum(body):
         raise RecordError("the checksum is wrong")
@@ -85,7 +85,7 @@ def decode(word: str) -> Record:
     except ValueError as error:
         raise RecordError(str(error)) from error
     if encode(record) != word:
-        raise RecordError("numbers in another form than ours")
+        raise RecordError("numbers in a different format")
     return record
 
 

@@ -252,6 +252,6 @@ def _open_state_file(job_id: str) -> int:
     except (OSError, ChannelError) as error:
         os.close(descriptor)
         if isinstance(error, BlockingIOError):
-            raise ChannelError(f"{path}: another process of this job reports already") from error
+            raise ChannelError(f"{path}: another process of this job already reports") from error
         raise
     return descriptor

@@ -106,7 +106,7 @@ def encode(record: Record) -> bytes:
 def decode(content: bytes) -> Record:
     """The record in these bytes; ``RecordError`` unless they are exactly one valid record."""
     if len(content) != RECORD_BYTES or not content.startswith(_MAGIC + b" "):
-        raise RecordError("not a record of progress")
+        raise RecordError("not a progress record")
     checksum, _, text = content[len(_MAGIC) + 1 :].strip(b" \n").partition(b" ")
     if checksum != b"%08x" % zlib.crc32(text):
         raise RecordError("the checksum is wrong")
@@ -115,10 +115,10 @@ def decode(content: bytes) -> Record:
     except (ValueError, RecursionError) as error:
         raise RecordError("not JSON") from error
     if not isinstance(fields, dict):
-        raise RecordError("not a record of progress")
+        raise RecordError("not a progress record")
     fields = {**LATER, **fields}
     if fields.keys() != Record.__dataclass_fields__.keys():
-        raise RecordError("other fields than a record has")
+        raise RecordError("the fields are not those of a record")
     return checked(fields)
 
 

@@ -88,7 +88,7 @@ class CollectFolder:
             self._done.add(collected.path.name)
             try:
                 if isinstance(collected.content, str):
-                    log.warning("%s is put aside: %s", collected.path.name, collected.content)
+                    log.warning("%s is set aside: %s", collected.path.name, collected.content)
                     _put_aside(collected.path)
                 else:
                     collected.path.unlink()

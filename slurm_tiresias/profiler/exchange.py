@@ -30,20 +30,20 @@ def as_data(profile: Profile) -> dict[str, object]:
 def parsed(content: bytes) -> list[Profile]:
     """Parse the profiles of a file; raise ``UsageError`` if any of them is wrong."""
     if len(content) > MOST_BYTES:
-        raise UsageError("That is too long for a list of profiles", "Import what export wrote")
+        raise UsageError("The input is too long for a list of profiles", "Import what export wrote")
     try:
         data = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise UsageError("That is not JSON", "Import what export wrote") from error
+        raise UsageError("The input is not JSON", "Import what export wrote") from error
     match data:
         case {"schema": 1, "profiles": [*entries]}:
             return [_profile(number, entry) for number, entry in enumerate(entries, start=1)]
-    raise UsageError("That is no list of profiles of this version", "Import what export wrote")
+    raise UsageError("This is not a list of profiles of this version", "Import what export wrote")
 
 
 def _profile(number: int, entry: object) -> Profile:
     unsound = UsageError(
-        f"Profile {number} of the list is not a sound one",
+        f"Profile {number} of the list is invalid",
         "Give it kind, name, largest_bytes and total_bytes, the largest no more than the total",
     )
     try:

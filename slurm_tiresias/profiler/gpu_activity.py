@@ -137,11 +137,11 @@ def parse(content: bytes) -> dict[RunId, NodeUse]:
     Raises ``ValueError`` if it is not such a file.
     """
     if len(content) > MOST_BYTES:
-        raise ValueError("too long for what a node tells of its GPUs")
+        raise ValueError("too long for a node's report on its GPUs")
     first, *lines = content.decode("ascii", "replace").split("\n")
     head = _FIRST_LINE.fullmatch(first)
     if head is None:
-        raise ValueError("not what a node tells of its GPUs")
+        raise ValueError("not a node's report on its GPUs")
     at_s = float(head[1])
     found = {}
     for line in lines:

@@ -186,7 +186,8 @@ def parse(content: bytes) -> tuple[GpuRun, ...]:
 
 def _fault(what: str) -> GpuFileError:
     return GpuFileError(
-        f"It is no file of a job's GPUs: {what}", "Nothing needs to be done; the use is not kept"
+        f"It is not a file of a job's GPUs: {what}",
+        "Nothing needs to be done; the GPU use is not stored",
     )
 
 
@@ -195,7 +196,7 @@ def _gpu_run(entry: object) -> GpuRun:
         raise _fault("an entry has other fields")
     for name, is_sound in _IS_SOUND.items():
         if not is_sound(entry[name]):
-            raise _fault(f"{name} cannot be right")
+            raise _fault(f"{name} is impossible")
     return GpuRun(**entry)
 
 

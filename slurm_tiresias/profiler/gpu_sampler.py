@@ -75,7 +75,7 @@ class Sampler:
         has_driver = gpus is not None
         if has_driver != self._has_driver:
             absent = "without NVML (nvidia-ml-py and the driver) nothing is sampled"
-            log.warning("NVML is there again" if has_driver else absent)
+            log.warning("NVML is available again" if has_driver else absent)
         self._has_driver = has_driver
         return gpus
 

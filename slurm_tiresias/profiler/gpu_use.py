@@ -63,7 +63,7 @@ def checked_gpu(gpu: str) -> str:
     """Return a UUID or PCI address; raise ``UsageError`` for anything else, such as an index."""
     if not (is_uuid(gpu) or is_pci_address(gpu)):
         raise UsageError(
-            f"{gpu[:80]!r} names no GPU",
+            f"{gpu[:80]!r} does not name a GPU",
             "Give its UUID or its PCI address, as nvidia-smi -L and lspci show them, not a number",
         )
     return gpu

@@ -141,7 +141,7 @@ def _read(path: Path, owner: int, before: _Read | None) -> _Read:
         found = os.fstat(descriptor)
         # On a file server that denies root its rights, nodes write as the folder's owner.
         if found.st_uid not in (ROOT, owner) or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise ValueError("others than the nodes may write to it, so it counts for nothing")
+            raise ValueError("others than the nodes may write to it, so it is ignored")
         if not stat.S_ISREG(found.st_mode):
             raise ValueError("it is not a file")
         signature = (found.st_ino, found.st_mtime_ns, found.st_size, found.st_uid, found.st_mode)

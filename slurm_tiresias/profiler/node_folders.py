@@ -42,8 +42,8 @@ def folder_locked(run_dir: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise AlreadyRunningError(
-                f"Another sampler looks after the jobs in {run_dir}",
-                "Use that one, or stop it first",
+                f"Another sampler handles the jobs in {run_dir}",
+                "Use that sampler, or stop it first",
             ) from error
         yield
     finally:
@@ -65,7 +65,8 @@ def _own_folder(path: Path) -> int:
     if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         os.close(descriptor)
         raise SamplerFolderError(
-            f"Others may write into the run folder {path}, or it is another user's", _RUN_REMEDY
+            f"Other users may write into the run folder {path}, or it belongs to another user",
+            _RUN_REMEDY,
         )
     return descriptor
 

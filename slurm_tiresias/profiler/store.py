@@ -251,7 +251,7 @@ class ProfileStore:
             raise ProfileStoreError(
                 f"The store of profiles {self._path} cannot be used: {error}",
                 "Run this as the user that the controller runs as, and check the free space; a "
-                "damaged file may be moved away, what was measured is then lost",
+                "damaged file may be moved away, which loses the measurements",
             ) from error
 
 
@@ -283,7 +283,7 @@ def _opened_to_read(path: Path) -> sqlite3.Connection:
             database.close()
         else:
             return database
-    raise sqlite3.OperationalError("it is not there, or may not be read")
+    raise sqlite3.OperationalError("it does not exist, or may not be read")
 
 
 def _columns_of(part: Key | Skew) -> tuple[object, ...]:

@@ -99,7 +99,7 @@ def parse(content: bytes) -> Traffic:
     if _HEADER.unpack_from(content) != _RIGHT_HEADER:
         raise _fault("its header is not that of this version")
     if any(content[_END_OF_SECTIONS + _LISTS_TAKEN.size : _START_OF_LISTS]):
-        raise _fault("it has data behind its last section")
+        raise _fault("it has data after its last section")
     sections = content[_HEADER.size : _END_OF_SECTIONS]
     messages = _section(sections[:_SECTION_BYTES], _in_lists(content))
     return Traffic(messages, _section(sections[_SECTION_BYTES:], {}))
@@ -107,7 +107,7 @@ def parse(content: bytes) -> Traffic:
 
 def _fault(what: str) -> TrafficFileError:
     return TrafficFileError(
-        f"It is no traffic file: {what}", "Nothing needs to be done; the job was not profiled"
+        f"It is not a traffic file: {what}", "Nothing needs to be done; the job was not profiled"
     )
 
 

@@ -35,7 +35,7 @@ def run(run_dir: Path, collect_dir: Path, every_s: float) -> None:
     """
     if not may_write_into(collect_dir):
         raise SamplerFolderError(
-            f"The folder {collect_dir} is not there, or may not be written to",
+            f"The folder {collect_dir} does not exist, or may not be written to",
             "Give --collect as in plugstack.conf, and see that it is mounted",
         )
     with folder_locked(run_dir), _signals_held():
@@ -43,7 +43,7 @@ def run(run_dir: Path, collect_dir: Path, every_s: float) -> None:
             Sampler(run_dir, collect_dir, every_s),
             NodeProgress(run_dir, collect_dir),
         )
-        log.info("looks after the jobs in %s every %g s", run_dir, every_s)
+        log.info("handles the jobs in %s every %g s", run_dir, every_s)
         stopping, due_s = False, time.monotonic() + every_s
         while not stopping:
             stopping = signal.sigtimedwait(_STOP, min(every_s, LOOK_EVERY_S)) is not None

@@ -120,7 +120,7 @@ def _rounds(jobs: int) -> int:
 
 
 def _delays_s(jobs: _Relaxed, weights: Numbers) -> Numbers:
-    """The time from each release to the mean date of the job's work, with the least weighted sum.
+    """The period from each release to the mean date of the job's work, with the least weighted sum.
 
     The sum is least if the job with the most weight per length always goes first.
     """

@@ -60,7 +60,8 @@ def read_cluster(path: Path) -> ClusterFile:
     for key in tables:
         if key not in ("group", "strict_types"):
             raise UsageError(
-                f"{path} has no use for {_quoted(key)}", "Write [[group]] tables and strict_types"
+                f"{path} has an unknown key {_quoted(key)}",
+                "Write [[group]] tables and strict_types",
             )
     strict = tables.get("strict_types", False)
     if not isinstance(strict, bool):
@@ -82,7 +83,7 @@ def _tables(path: Path) -> Mapping[str, Any]:
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise UsageError(
-            f"{_quoted(str(path))} is no cluster: {why}",
+            f"{_quoted(str(path))} is not a cluster: {why}",
             "Write nodes x GPUs of each, like 15x4, or name a file that describes them",
         ) from None
     if len(data) > MOST_BYTES:
@@ -113,7 +114,7 @@ def _group(table: Mapping[str, Any], where: str) -> NodeGroup:
 
 def _count(table: Mapping[str, Any], key: str, where: str, at_most: int) -> int:
     if key not in table:
-        raise UsageError(f"{where} does not say {key}", f"Write {key} = and how many")
+        raise UsageError(f"{where} has no {key}", f"Write {key} = NUMBER")
     value = table[key]
     if type(value) is int and 1 <= value <= at_most:
         return value
@@ -130,7 +131,7 @@ def _name(table: Mapping[str, Any], key: str, where: str) -> str:
     if isinstance(value, str) and _NAME.fullmatch(value):
         return value
     raise UsageError(
-        f"{where}: {key} = {_quoted(value)} is no name",
+        f"{where}: {key} = {_quoted(value)} is not a valid name",
         "Write up to 64 letters, digits and -_.:+ in quotes, a letter or digit first",
     )
 

@@ -39,7 +39,7 @@ def write_whole(target: Path, content: bytes) -> None:
             draft.replace(target)
     except OSError as error:
         raise TiresiasError(
-            f"{target} cannot be written: {_why(error)}", "Mend that and run it again"
+            f"{target} cannot be written: {_why(error)}", "Solve the problem and run it again"
         ) from error
 
 

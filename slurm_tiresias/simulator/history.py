@@ -26,11 +26,11 @@ def from_sacct(since: str, commands: Commands | None = None) -> Workload:
     # sacct takes an empty time as today, which cannot have been meant.
     if not since.strip() or not since.isprintable():
         raise UsageError(
-            f"--since {since[:MOST_SHOWN]!r} is no time", "write a date, like 2026-01-31"
+            f"--since {since[:MOST_SHOWN]!r} is not a time", "write a date, like 2026-01-31"
         )
     answer = history.printed(sacct.arguments(since), sacct.ENVIRONMENT, commands or Commands())
     if answer.count(b"\n") <= 1:
-        raise UsageError(f"Slurm knows of no job since {since}", "write an earlier --since")
+        raise UsageError(f"Slurm has no job since {since}", "write an earlier --since")
     try:
         # As bytes, because the output of a large cluster is too long to copy needlessly.
         return sacct.history(reading.as_trace(Path("sacct"), answer, errors="replace"))

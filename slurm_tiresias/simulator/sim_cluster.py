@@ -192,7 +192,7 @@ def parse_cluster(spec: str, placement: str) -> SimCluster:
     nodes, gpus = (int(digits) if len(digits) < 7 else 0 for digits in match.groups())
     if not (0 < nodes <= MOST_NODES and 0 < gpus <= MOST_GPUS_PER_NODE):
         raise UsageError(
-            f"{spec[:40]!r} is no cluster",
+            f"{spec[:40]!r} is not a cluster",
             f"Write nodes x GPUs of each, like 15x4, up to {MOST_NODES}x{MOST_GPUS_PER_NODE}",
         )
     return SimCluster(nodes, gpus, placement)

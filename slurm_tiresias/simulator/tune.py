@@ -71,7 +71,7 @@ def candidates(
     for fewer than two jobs, which cannot be split into halves.
     """
     if len(workload.jobs) < 2:
-        raise UsageError("One job is no history", "Name more jobs, or an earlier --since")
+        raise UsageError("One job is not enough history", "Name more jobs, or an earlier --since")
     service_gpu_s = [job.gpus * job.duration_s for job in workload.jobs]
     # Rounded to two digits, because a threshold of 3,847 GPU-seconds is hard to read.
     quantiles = [
@@ -155,7 +155,7 @@ def advise(workload: Workload, results: Sequence[Result], objective: str) -> Adv
     if isinstance(default, Failed):
         raise TiresiasError(
             f"The default setting could not be simulated: {default.why}",
-            "Mend that first: without it there is nothing to compare with",
+            "Solve that first: without it there is nothing to compare with",
         )
     measured = [result for result in results if isinstance(result, Measured)]
     evidence = _weighed(measured, OBJECTIVES[objective])

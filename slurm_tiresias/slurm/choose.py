@@ -31,6 +31,6 @@ def slurm_by(
     except BindingError as error:
         if driver == PYSLURM:
             raise
-        log.info("speaks to Slurm by its commands: %s", error.what)
+        log.info("uses Slurm's commands: %s", error.what)
         return CommandSlurm(commands, lease, count, because=error.what)
     return PyslurmSlurm(worker, commands, lease, count, or_commands=driver == AUTO)

@@ -54,7 +54,7 @@ class SlurmClock:
         if self.ahead_s:
             way = "behind" if self.ahead_s > 0 else "ahead of"
             log.warning(
-                "this host's clock is %.0f s %s slurmctld's, which counts; set it right",
+                "this host's clock is %.0f s %s slurmctld's, which counts; correct it",
                 *(abs(self.ahead_s), way),
             )
         else:

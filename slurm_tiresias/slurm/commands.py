@@ -185,8 +185,8 @@ class CommandSlurm:
             why = answer.stderr.partition("\n")[0] or "sacctmgr shows no settings of it"
         # No warning: the command line also queries the cluster, and does not need this.
         log.info(
-            "whether slurmdbd keeps jobs private is not known, so each user is shown own jobs only "
-            "until the controller is started again: %s",
+            "whether slurmdbd keeps jobs private is unknown, so users see only their own jobs "
+            "until the controller is restarted: %s",
             why,
         )
         return True
@@ -223,7 +223,8 @@ class CommandSlurm:
                 return replace(self._clock.applied(seen), steady_s=began.steady_s)
         raise SlurmAnswerError(
             f"This host's clock was set during each of {MOST_READINGS} readings of the jobs",
-            "see what sets the clock, and let one service set it (chronyc sources, timedatectl)",
+            "find out what sets the clock, and let one service set it (chronyc sources, "
+            "timedatectl)",
         )
 
     def _read(self, at_s: float) -> tuple[Observation, float]:
@@ -383,7 +384,7 @@ class CommandSlurm:
     def signal(self, keys: Sequence[str], signal: str) -> Mapping[str, str]:
         """Send a signal to every process of these running jobs; return the refusals."""
         if not _SIGNAL.fullmatch(signal):
-            raise ValueError(f"{signal!r} is no signal")
+            raise ValueError(f"{signal!r} is not a signal")
         refused: dict[str, str] = {}
         # scancel knows only a few signals by name, but all by number.
         number = getattr(signals, f"SIG{signal.removeprefix('SIG')}", None)
@@ -419,7 +420,7 @@ class CommandSlurm:
         if lacks := missing - _ids(listed):
             raise SlurmAnswerError(
                 f"squeue's list of jobs lacks job {min(lacks)}, which slurmctld knows",
-                "see whether something stops or limits its processes",
+                "check whether something stops or limits its processes",
             )
         return listed
 
@@ -447,7 +448,7 @@ class CommandSlurm:
         if len(sections) != len(questions):
             raise SlurmAnswerError(
                 f"scontrol answered {len(sections)} of {len(questions)} questions",
-                "see whether something stops or limits its processes",
+                "check whether something stops or limits its processes",
             )
         return [_PROMPT.sub("", section) for section in sections]
 
@@ -520,7 +521,7 @@ class CommandSlurm:
             said = answer.stderr.strip() or answer.stdout.strip()
             raise SlurmUnreachableError(
                 f"slurmctld is down: {' '.join(said.split())[:300]}",
-                "start slurmctld, or see whether this host reaches it",
+                "start slurmctld, or check whether this host reaches it",
             )
         return answer
 
@@ -536,7 +537,9 @@ def _slurmdbd_conf_hides_jobs(config: str) -> bool:
     try:
         return parse_config.hides_jobs(Path(slurm_conf).with_name("slurmdbd.conf").read_text())
     except (OSError, ValueError) as error:
-        log.info("slurmdbd.conf cannot be read here, PrivateData of slurm.conf counts: %s", error)
+        log.info(
+            "slurmdbd.conf cannot be read here, so PrivateData of slurm.conf is used: %s", error
+        )
         return False
 
 

@@ -74,17 +74,17 @@ def _refused(said: str) -> TiresiasError:
     words = " ".join(said.split())[:MOST_WORDS]
     if process.NO_ACCOUNTING in said:
         return UsageError(
-            "this cluster keeps no accounts of its jobs",
+            "this cluster has no accounting",
             "Set AccountingStorageType=accounting_storage/slurmdbd, or use a trace from elsewhere",
         )
     if _NO_SUCH_TIME.search(said):
         return UsageError(
-            f"sacct does not take this time: {words}",
+            f"sacct does not accept this time: {words}",
             "Write a date that has passed, like 2026-01-31, or a span, like now-30days",
         )
     if _TOO_MUCH.search(said):
         return UsageError(
-            f"slurmdbd refuses so long an answer: {words}",
+            f"slurmdbd refuses an answer of this length: {words}",
             "Name a later time, or see MaxQueryTimeRange in slurmdbd.conf",
         )
     return process.complaint("sacct", said)

@@ -110,14 +110,14 @@ def rows(answer: str, separator: str, release: Release) -> Iterator[JobRow]:
     """
     pieces = answer.split(separator)
     if pieces.pop().strip("\n"):
-        raise notation.unreadable("an end that is cut off", answer[-80:])
+        raise notation.unreadable("a truncated end", answer[-80:])
     width = len(FIELDS)
     if len(pieces) % width:
-        raise notation.unreadable("a row that is cut off", answer[-80:])
+        raise notation.unreadable("a truncated row", answer[-80:])
     for at in range(0, len(pieces), width):
         row = pieces[at : at + width]
         if at and not row[0].startswith("\n"):
-            raise notation.unreadable("a row without its own line", row[0])
+            raise notation.unreadable("a row without a separate line", row[0])
         row[0] = row[0].removeprefix("\n")
         row[_SHARING] = release.sharing(row[_SHARING])
         yield JobRow._make(row)

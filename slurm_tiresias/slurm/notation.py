@@ -48,7 +48,7 @@ Value = TypeVar("Value")
 def unreadable(what: str, text: str) -> SlurmAnswerError:
     """Return the error for a malformed answer."""
     return SlurmAnswerError(
-        f"Slurm's answer has {what} that cannot be read: {text[:80]!r}",
+        f"Slurm's answer has {what} that cannot be parsed: {text[:80]!r}",
         "check that Slurm's commands and slurmctld are of one release, 22.05 or newer",
     )
 

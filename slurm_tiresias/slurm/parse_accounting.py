@@ -40,7 +40,7 @@ def runs(
     ``SlurmAnswerError`` if the answer is cut off.
     """
     if answer and not answer.endswith("\n"):
-        raise notation.unreadable("an end that is cut off", answer[-80:])
+        raise notation.unreadable("a truncated end", answer[-80:])
     for line in answer.splitlines():
         try:
             row = _run(line)

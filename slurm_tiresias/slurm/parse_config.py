@@ -51,7 +51,7 @@ def clock_s(answer: str) -> float:
     """Return slurmctld's clock at the time of the answer, in whole seconds."""
     match = _AS_OF.search(answer)
     if match is None:
-        raise notation.unreadable("no time of its own", answer[:80])
+        raise notation.unreadable("no time", answer[:80])
     return notation.known_epoch(match[1])
 
 

@@ -94,7 +94,7 @@ def run(
     if until_s <= time.clock_gettime(time.CLOCK_BOOTTIME):
         raise LeaseLostError(
             f"{arguments[0]} was not started: this controller's lease is over",
-            "nothing is to be done; the other controller acts",
+            "nothing needs to be done; the other controller acts",
         )
     try:
         with (
@@ -116,7 +116,7 @@ def run(
     except subprocess.TimeoutExpired:
         raise SlurmUnreachableError(
             f"{arguments[0]} gave no answer within {timeout_s:g} s",
-            "see whether slurmctld is up and not overloaded (scontrol ping, sdiag)",
+            "check whether slurmctld is up and not overloaded (scontrol ping, sdiag)",
         ) from None
     except OSError as error:
         raise SlurmUnreachableError(
@@ -125,8 +125,8 @@ def run(
         ) from None
     if child.returncode == -signal.SIGALRM:
         raise SlurmUnreachableError(
-            f"{arguments[0]} was not done before the lease of this controller had to be renewed",
-            "see whether slurmctld is overloaded (sdiag)",
+            f"{arguments[0]} did not end before the lease of this controller had to be renewed",
+            "check whether slurmctld is overloaded (sdiag)",
         )
     return Answer(_text(stdout), _text(stderr), child.returncode)
 
@@ -162,8 +162,8 @@ def complaint(command: str, said: str) -> TiresiasError:
     words = " ".join(said.split()) or "it failed without a word"
     if _UNREACHABLE.search(said):
         return SlurmUnreachableError(
-            f"{command} does not reach Slurm: {words[:300]}",
-            "see whether slurmctld, munged and, for sacct, slurmdbd are up",
+            f"{command} cannot reach Slurm: {words[:300]}",
+            "check whether slurmctld, munged and, for sacct, slurmdbd are up",
         )
     if is_denial(said):
         return SlurmPermissionError(

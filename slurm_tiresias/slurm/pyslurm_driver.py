@@ -347,4 +347,4 @@ class PyslurmSlurm(CommandSlurm):
         self._end_worker()
         self._given_up = True
         self._driver = Driver(because=error.what)
-        log.warning("goes on by Slurm's commands alone: %s", error.what)
+        log.warning("continues with Slurm's commands alone: %s", error.what)

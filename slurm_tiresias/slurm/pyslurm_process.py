@@ -62,8 +62,8 @@ class PyslurmProcess:
             built_for = version_in(says["built_for"])[:2]
             if built_for != self.slurm:
                 raise BindingError(
-                    f"pyslurm {self.version} was built for Slurm {series(built_for)}, and here "
-                    f"is {series(self.slurm)}",
+                    f"pyslurm {self.version} was built for Slurm {series(built_for)}, and this "
+                    f"host has {series(self.slurm)}",
                     _REMEDY,
                 )
         except BaseException:
@@ -92,7 +92,7 @@ class PyslurmProcess:
         if until_s <= time.clock_gettime(time.CLOCK_BOOTTIME):
             raise LeaseLostError(
                 "nothing was written through pyslurm: this controller's lease is over",
-                "nothing is to be done; the other controller acts",
+                "nothing needs to be done; the other controller acts",
             )
         bound = None if until_s == math.inf else until_s
         assert self._child.stdin is not None
@@ -134,7 +134,7 @@ class PyslurmProcess:
                 if left_s <= 0:
                     raise SlurmUnreachableError(
                         f"pyslurm gave no answer within {timeout_s:g} s",
-                        "see whether slurmctld is up and not overloaded (scontrol ping, sdiag)",
+                        "check whether slurmctld is up and not overloaded (scontrol ping, sdiag)",
                     )
                 if not selector.select(min(left_s, process.MEANWHILE_EVERY_S)):
                     meanwhile()
@@ -151,8 +151,8 @@ class PyslurmProcess:
         status = self._child.wait()
         if status == -signal.SIGALRM:
             return SlurmUnreachableError(
-                "pyslurm was not done before the lease of this controller had to be renewed",
-                "see whether slurmctld is overloaded (sdiag)",
+                "pyslurm did not end before the lease of this controller had to be renewed",
+                "check whether slurmctld is overloaded (sdiag)",
             )
         self._complaints.seek(0)
         return _cannot_be_used(self._complaints.read().decode(errors="replace"), status)
@@ -173,7 +173,7 @@ def check_fits(worker: PyslurmProcess, slurmctld: Version) -> None:
     """Raise ``BindingError`` if slurmctld's release differs from that of pyslurm's library."""
     if worker.slurm != slurmctld[:2]:
         raise BindingError(
-            f"pyslurm speaks as Slurm {series(worker.slurm)}, and slurmctld is of "
+            f"pyslurm uses the protocol of Slurm {series(worker.slurm)}, and slurmctld is of "
             f"{series(slurmctld[:2])}",
             _REMEDY,
         )

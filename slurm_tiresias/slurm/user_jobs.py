@@ -212,7 +212,7 @@ class UserCommands:
         told = self._run("scontrol", "show", "config")
         kill_wait, cluster = _KILL_WAIT.search(told), _CLUSTER.search(told)
         if kill_wait is None or cluster is None:
-            raise SlurmAnswerError("scontrol show config tells no KillWait", "Run it by hand")
+            raise SlurmAnswerError("scontrol show config has no KillWait", "Run it by hand")
         # slurmd never waits less.
         return UserSettings(cluster[1], max(5.0, float(kill_wait[1])))
 

@@ -48,7 +48,7 @@ def lines(write: Write, ahead_s: float = 0.0) -> Sequence[str]:
     allows requeues takes two.
     """
     if not _KEY.fullmatch(write.key):
-        raise ValueError(f"{write.key!r} is no job")
+        raise ValueError(f"{write.key!r} is not a job id")
     match write:
         case Requeue(key, allow):
             allowing = [f"update JobId={key} Requeue=1"] if allow else []
@@ -86,7 +86,7 @@ def _changes(update: Update, ahead_s: float) -> list[str]:
         raise ValueError(f"nothing to change on job {update.key}")
     if update.priority is not None:
         if not LOWEST_PRIORITY <= update.priority <= HIGHEST_PRIORITY:
-            raise ValueError(f"no job can be given priority {update.priority}")
+            raise ValueError(f"no job can have priority {update.priority}")
         changes.append(f"Priority={update.priority}")
     if update.site_factor is not None:
         changes.append(f"SiteFactor={update.site_factor}")

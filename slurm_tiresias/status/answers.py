@@ -485,7 +485,8 @@ def query_or_read(
         except (OSError, TiresiasError) as error:
             raise NotRunningError(
                 f"No controller answers in {state_dir} ({no_answer.strerror or no_answer})",
-                "Start it with: tiresias-slurm controller --config FILE, or name its config here",
+                "Start it with: tiresias-slurm controller --config FILE, or name its configuration "
+                "here",
             ) from error
     try:
         return from_answer(checked_answer(answer, schema))

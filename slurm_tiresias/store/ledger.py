@@ -30,7 +30,7 @@ from slurm_tiresias.errors import (
     TiresiasError,
 )
 from slurm_tiresias.lifecycle.nomination import Nomination
-from slurm_tiresias.lifecycle.preemption import Preemption
+from slurm_tiresias.lifecycle.preemption import Cause, Preemption
 from slurm_tiresias.model import JobAccount, Lane
 from slurm_tiresias.policy.charge import EndedRun, payer_of
 from slurm_tiresias.policy.losses import Loss, losses_of
@@ -608,14 +608,13 @@ class Ledger:
         if (version := self._schema_version()) != SCHEMA_VERSION:
             raise LedgerError(
                 f"The ledger {self._path} is of another version (schema {version})",
-                "Start the controller of the same version as this command, which brings it up "
-                "to date",
+                "Start the controller of the same version as this command, which migrates it",
             )
 
     def _schema_version(self) -> int:
         version = self.value("schema_version")
         if version is None or not version.isdecimal() or int(version) == 0:
-            raise damaged(self._path, "it does not say of which version it is")
+            raise damaged(self._path, "it has no version")
         return int(version)
 
     def _migrate(self, version: int) -> None:
@@ -632,7 +631,7 @@ class Ledger:
             for older in range(version, SCHEMA_VERSION):
                 MIGRATIONS[older](self._database)
             self.set_value("schema_version", str(SCHEMA_VERSION))
-        log.info("the ledger has been brought up to date; as it was, it lies in %s", backup)
+        log.info("the ledger was migrated; a copy of the old one is %s", backup)
 
     def _read(self, kind: type[T], query: str, *values: object) -> Iterator[T]:
         fields = dataclasses.fields(kind)  # type: ignore[arg-type]
@@ -713,6 +712,7 @@ PERIOD: Mapping[str, Mapping[str, str]] = {
         "gpus": "r.gpus",
         "start_s": "r.start_s",
         "left_s": "r.end_s",
+        "for_idle_gpus": f"p.cause = '{Cause.IDLE_GPUS}'",
         "again_s": "(SELECT MIN(start_s) FROM incarnations a "
         "WHERE a.key = p.key AND a.start_s > r.start_s)",
         "ended_s": "v.ended_s",
@@ -802,7 +802,7 @@ def _create(path: Path) -> None:
     """Create a ledger without jobs in one step, so that an empty file always means damage."""
     draft = path.with_name(f".{path.name}.new")
     if _log_of(path).exists():
-        raise damaged(path, "there is nothing left of it but its write-ahead log")
+        raise damaged(path, "only its write-ahead log is left")
     for end in ("", "-journal"):
         draft.with_name(draft.name + end).unlink(missing_ok=True)
     create(draft, MODE)
@@ -839,19 +839,19 @@ def _explained(path: Path) -> Iterator[None]:
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
         if code == sqlite3.SQLITE_INTERRUPT:
-            raise RefusedError("To read this from the ledger takes too long", "Ask for less") from (
+            raise RefusedError("Reading this from the ledger takes too long", "Ask for less") from (
                 error
             )
         if code in _DAMAGE:
             raise damaged(path, error) from error
         raise LedgerError(
             f"The ledger {path} cannot be used: {error}",
-            _REMEDIES.get(code, "Let this user write it and the directory that it lies in"),
+            _REMEDIES.get(code, "Let this user write to it and its directory"),
         ) from error
     except OSError as error:
         raise LedgerError(
             f"The ledger {path} cannot be used: {error.strerror}",
-            "Let this user write it and the directory that it lies in, and see that there is room",
+            "Let this user write to it and its directory, and check the free space",
         ) from error
 
 

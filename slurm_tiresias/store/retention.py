@@ -40,7 +40,7 @@ def latest_cutoff_s(config: Config, ledger: Ledger, now_s: float) -> float:
 
 
 def configured_cutoff_s(config: Config, now_s: float) -> float | None:
-    """Return the time before which ended jobs are not kept; None if all are kept for good."""
+    """Return the time before which ended jobs are not kept; None if all are kept forever."""
     days = config.controller.keep_ended_jobs_days
     return now_s - days * DAY_S if days else None
 
@@ -105,8 +105,8 @@ def prune_all(ledger: Ledger, config: Config, before_s: float | None, *, dry_run
     wanted_s = configured_cutoff_s(config, now_s) if before_s is None else before_s
     if wanted_s is None:
         raise UsageError(
-            "controller.keep_ended_jobs_days is 0: all jobs are kept for good",
-            "Say which are not to be kept, with --before",
+            "controller.keep_ended_jobs_days is 0: all jobs are kept forever",
+            "Say which to remove, with --before",
         )
     cutoff_s = min(wanted_s, latest_cutoff_s(config, ledger, now_s))
     bytes_before = ledger.path.stat().st_size
@@ -128,5 +128,5 @@ def _pruned(ledger: Ledger, cutoff_s: float) -> Pruned:
     try:
         ledger.give_back_room()
     except LedgerError as error:
-        log.warning("the file keeps its size, and has room for new jobs: %s", error)
+        log.warning("the file keeps its size; new jobs will fill it: %s", error)
     return total

@@ -61,8 +61,9 @@ def inherited_ledger(
             return copying.result()
     except FileExistsError as error:
         raise LedgerError(
-            f"{error} is there although term {term} only begins",
-            "Were lease files removed by hand? Move that ledger to a higher number than any other",
+            f"{error} exists although term {term} only begins",
+            "Were lease files removed by hand? Rename that ledger to a number higher than any "
+            "other",
         ) from error
     except sqlite3.DatabaseError as error:
         raise damaged(newest_ledger(state_dir), error) from error
@@ -126,7 +127,7 @@ def _copy(before: Path, mine: Path) -> None:
             break
         time.sleep(TRY_AGAIN_S)
     else:
-        raise OSError("it is being written to all the time")
+        raise OSError("it is written to all the time")
     with closing(sqlite3.connect(draft, isolation_level=None)) as database:
         (found,) = database.execute("PRAGMA quick_check(1)").fetchone()
         if found != "ok":

@@ -123,8 +123,8 @@ class Listener:
         except (OSError, UnicodeError) as error:
             why = getattr(error, "strerror", None) or error
             self._warning.warn(
-                f"{self._listen} cannot be listened at ({why}). "
-                "Stop what does, or name another address in http.listen"
+                f"{self._listen} cannot be used ({why}). Stop the program that uses it, or name "
+                "another address in http.listen"
             )
             return None
         shown = ["/"] * bool(self._any_page) + list(self._pages)

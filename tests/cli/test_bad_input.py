@@ -276,7 +276,7 @@ def test_a_damaged_snapshot_is_one_line(place: Place, command: str, content: byt
     (place.state_dir / published.FILE_NAME).write_bytes(content)
     result = place.run(command, *([JOB] if command == "explain" else []))
     assert result.exit_code == 3
-    assert "is not a state that this version can read, or it is damaged" in error_of(result)
+    assert "is not a state of this version, or is damaged" in error_of(result)
 
 
 def test_every_command_exits_cleanly_with_damaged_files_and_leaves_them_unchanged(
@@ -560,7 +560,7 @@ def test_a_filter_that_names_nothing_does_not_show_everything(place: Place, opti
     """An empty value, as from an unset shell variable."""
     result = place.run("status", option, "")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "names nothing. Name something, or leave it out." in error_of(result)
+    assert "names no value. Name a value, or leave the option out." in error_of(result)
 
 
 def test_watch_ends_quietly_at_an_interrupt_in_the_middle_of_it(place: Place) -> None:

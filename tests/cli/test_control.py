@@ -72,7 +72,7 @@ def test_a_refusal_is_an_error_with_the_exit_code_it_names(
     result = site.run("release")
     assert result.exit_code == code
     assert error_of(result) == (
-        "The controller could not do it: slurmctld is away. Start it. Its log may say more."
+        "The command failed in the controller: slurmctld is away. Start it. Its log may say more."
     )
 
 

@@ -167,8 +167,8 @@ def test_init_needs_slurmctld_and_says_so(bare: Site) -> None:
     [
         (("-p", "nowhere"), "Partition nowhere does not exist"),
         (("-p", "cpu"), "Partition cpu has no GPUs"),
-        (("--state-dir", "here"), "is no plain path"),
-        (("--state-dir", "/x'; rm"), "is no plain path"),
+        (("--state-dir", "here"), "is not a plain path"),
+        (("--state-dir", "/x'; rm"), "is not a plain path"),
     ],
 )
 def test_init_refuses_invalid_arguments(

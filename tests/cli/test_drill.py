@@ -54,7 +54,7 @@ def test_an_array_is_reduced_to_one_task(script: str) -> None:
 def test_bad_usage_is_one_line(site: Site) -> None:
     result = site.run("drill", "nowhere.sh")
     assert result.exit_code == 2
-    assert error_of(result).startswith("No batch script among: nowhere.sh.")
+    assert error_of(result).startswith("There is no batch script among: nowhere.sh.")
 
 
 @pytest.mark.parametrize("width", [80, 40])

@@ -310,13 +310,13 @@ def test_a_page_is_drawn_even_if_no_job_has_ended(site: Site) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [
-        (("-S", "yesterday-ish"), 2, "--since 'yesterday-ish' is no time"),
-        (("-E", "2023-13-99"), 2, "--until '2023-13-99' is no time"),
-        (("-S", "2023-11-14T21:00", "-E", "2023-11-14T20:00"), 2, "is none"),
+        (("-S", "yesterday-ish"), 2, "--since 'yesterday-ish' is not a time"),
+        (("-E", "2023-13-99"), 2, "--until '2023-13-99' is not a time"),
+        (("-S", "2023-11-14T21:00", "-E", "2023-11-14T20:00"), 2, "is empty"),
         (("-S", "now+1day"), 2, "Name a --since that has passed"),
         (("--html", "{folder}/no/such.html"), 2, "cannot be written"),
         (("--html", "{folder}"), 2, "is not a file"),
-        (("--against-stock", "0x4"), 2, "'0x4' is no cluster"),
+        (("--against-stock", "0x4"), 2, "'0x4' is not a cluster"),
         (("-S", "2020-01-01", "-E", "2020-02-01"), 1, "No managed job was there from Jan 01"),
     ],
 )

@@ -154,7 +154,7 @@ def test_shadow_report_is_refused_if_shadow_mode_was_never_on(
     began(site, 0, "enforce")
     result = site.run("shadow", "report")
     assert result.exit_code == 1
-    said = f"The controller has not been in shadow mode yet. {remedy} in a week."
+    said = f"The controller was never in shadow mode. {remedy} in a week."
     assert error_of(result) == said
 
 

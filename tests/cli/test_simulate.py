@@ -176,11 +176,11 @@ def test_an_interval_makes_jobs_wait_for_the_next_tick(live_site: Site, trace: P
 @pytest.mark.parametrize(
     ("more", "what"),
     [
-        (("--workload", "foo"), "no workload"),
-        (("--workload", ""), "no workload"),
-        (("--workload", "paper480:x"), "no workload"),
-        (("--workload", "philly-like:0"), "no workload"),
-        (("--workload", "philly-like:2000000"), "no workload"),
+        (("--workload", "foo"), "is not a workload"),
+        (("--workload", ""), "is not a workload"),
+        (("--workload", "paper480:x"), "is not a workload"),
+        (("--workload", "philly-like:0"), "is not a workload"),
+        (("--workload", "philly-like:2000000"), "is not a workload"),
         (("--workload", "paper480", "--trace", "{trace}"), "one source"),
         (("--workload", "paper480", "--from-sacct", "--since", "2026-01-01"), "one source"),
         (("--from-sacct",), "--since"),
@@ -192,7 +192,7 @@ def test_an_interval_makes_jobs_wait_for_the_next_tick(live_site: Site, trace: P
         (("--cluster", "0x4"), "'0x4'"),
         (("--trace", "{trace}", "--cluster", "1x1"), "No job of trace.csv can run on 1x1"),
         (("--placement", "magic"), "'magic'"),
-        (("--thresholds", "a"), "no list of numbers"),
+        (("--thresholds", "a"), "is not a list of numbers"),
         (("--thresholds", "9,5"), "not ascending"),
         (("--thresholds", "nan"), "not a list of numbers"),
         (("--thresholds", "0"), "out of range"),
@@ -201,15 +201,15 @@ def test_an_interval_makes_jobs_wait_for_the_next_tick(live_site: Site, trace: P
         (("--queues", "99999"), "--queues"),
         (("--overhead", "much"), "'much'"),
         (("--overhead", "-1"), "'-1'"),
-        (("--interval", "nan"), "no time to wait"),
-        (("--interval", "inf"), "no time to wait"),
+        (("--interval", "nan"), "is not a valid duration"),
+        (("--interval", "inf"), "is not a valid duration"),
         (("--interval", "-1"), "-1"),
-        (("--requeue-delay", "nan"), "no time to wait"),
-        (("--promote-knob", "nan"), "no multiple"),
-        (("--promote-knob", "-1"), "no multiple"),
-        (("--policy", "magic"), "no policy"),
+        (("--requeue-delay", "nan"), "is not a valid duration"),
+        (("--promote-knob", "nan"), "is not a valid multiple"),
+        (("--promote-knob", "-1"), "is not a valid multiple"),
+        (("--policy", "magic"), "is not a policy"),
         (("--policy", "tiresias"), "Perhaps tiresias-l was meant"),
-        (("--policy", ""), "no policy"),
+        (("--policy", ""), "is not a policy"),
         (("--csv", "{folder}"), "is not a file"),
         (("--html", "{folder}/no/such"), "cannot be written"),
         (("--html", "/dev/null"), "is not a file"),
@@ -438,7 +438,7 @@ def test_with_strict_types_jobs_of_missing_types_are_left_out_and_reported(live_
     [
         (b"job_id,submit_time_s,num_gpus\na,0,1\n", 1, "no column 'duration_s'"),
         (f"{HEADER}a,0,1,5,\nb,0,1,-5,\n".encode(), 3, "negative"),
-        (f"{HEADER}a,0,1,5,\na,9,1,5,\n".encode(), 3, "'a' was on line 2 already"),
+        (f"{HEADER}a,0,1,5,\na,9,1,5,\n".encode(), 3, "'a' was already on line 2"),
         (f"{HEADER}a,0,0,5,\n".encode(), 2, "no GPU"),
         (f"{HEADER}a,0,1000000000,5,\n".encode(), 2, "more than 1,000,000 GPUs"),
         (f"{HEADER}a,0,1,5,\nb,0,1,60".encode(), 3, "ends within this line"),
@@ -655,7 +655,7 @@ def test_an_invalid_reports_option_is_a_one_line_error(
     live_site: Site, trace: Path, reports: str
 ) -> None:
     result = live_site.run(*arguments(trace, f"--reports={reports}"))
-    assert "is no share of the jobs. Write SHARE" in error_of(result)
+    assert "is not a valid share of jobs. Write SHARE" in error_of(result)
 
 
 def test_the_bound_on_the_slowdown_is_shown_with_its_cost(live_site: Site) -> None:

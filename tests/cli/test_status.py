@@ -289,7 +289,7 @@ def test_a_damaged_state_is_no_traceback(site: Site, content: bytes) -> None:
     (site.folder / published.FILE_NAME).write_bytes(content)
     result = site.run("status")
     assert result.exit_code == 3
-    assert "is not a state that this version can read" in error_of(result)
+    assert "is not a state of this version" in error_of(result)
 
 
 def test_a_stale_state_is_shown_with_a_warning(site: Site) -> None:
@@ -322,7 +322,7 @@ def test_a_state_of_another_schema_is_refused(site: Site) -> None:
     site.publish(state(schema=published.SCHEMA + 1))
     result = site.run("status")
     assert result.exit_code == 3
-    assert "state.json is not a state that this version can read" in error_of(result)
+    assert "state.json is not a state of this version" in error_of(result)
 
 
 def test_a_state_slightly_older_than_three_intervals_is_not_stale(site: Site) -> None:
@@ -335,7 +335,7 @@ def test_failed_cycles_are_shown_with_their_cause(site: Site) -> None:
     result = site.run("status")
     assert result.exit_code == 3
     assert "58 cycles failed since: Unable to contact slurmctld" in result.stdout
-    assert "no good cycle for 10m00s, and what it shows is that old: Unable" in error_of(result)
+    assert "no good cycle for 10m00s, and the state shown is that old: Unable" in error_of(result)
 
 
 def test_the_next_try_and_problems_of_good_cycles_are_shown(site: Site) -> None:
@@ -535,7 +535,9 @@ def test_sorting_by_an_unsortable_column_is_refused(site: Site) -> None:
     site.publish(state())
     result = site.run("status", "-S", "colour")
     assert result.exit_code == 2
-    assert error_of(result).startswith("Jobs cannot be sorted by 'colour'. By these: JOBID, ")
+    assert error_of(result).startswith(
+        "Jobs cannot be sorted by column 'colour'. Sort by one of: JOBID, "
+    )
 
 
 def test_status_watch_says_how_many_lines_do_not_fit() -> None:

@@ -94,7 +94,7 @@ def test_times_are_accepted_in_all_documented_formats(text: str, moment: datetim
     ],
 )
 def test_an_invalid_time_is_refused_with_the_accepted_formats(text: str) -> None:
-    with pytest.raises(UsageError, match=r"^--since '.*' is no time\. Write a date") as caught:
+    with pytest.raises(UsageError, match=r"^--since '.*' is not a time\. Write a date") as caught:
         read(text)
     assert str(caught.value).isprintable() and len(str(caught.value)) < 200
 

@@ -43,6 +43,9 @@ SMALLER: Mapping[str, str] = {
 }
 """What makes a command quick, and what becomes of it."""
 
+TUTORIAL = "docs/tutorial/user.md"
+"""The page that is followed by a test of its own, from its first command to its last."""
+
 TRAINED = "examples/README.md"
 """The page whose first job is trained, requeued and verified; its id is 17 there."""
 

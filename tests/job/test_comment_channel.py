@@ -301,7 +301,7 @@ def test_of_two_programs_in_a_job_only_the_first_reports(
     first.report(1, 10)
     second.report(9, 10)
     assert first._channel is not None and second._channel is None
-    assert "another process of this job reports already" in capsys.readouterr().err
+    assert "another process of this job already reports" in capsys.readouterr().err
 
 
 def test_successive_programs_share_one_bound_and_continue_each_other(

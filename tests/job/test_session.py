@@ -302,7 +302,7 @@ def test_of_two_programs_in_a_job_only_the_first_reports_and_the_second_is_warne
     first.report(1, 10)
     second.report(9, 10)
     assert record_in(file).step == 1
-    assert "another process of this job reports already" in capsys.readouterr().err
+    assert "another process of this job already reports" in capsys.readouterr().err
 
 
 def test_a_child_of_the_program_reports_nothing(file: Path, clock: Clock) -> None:

@@ -141,7 +141,7 @@ EPSILON = 1e-6
 def test_false_reports_gain_a_bounded_amount_of_service(
     said_gpu_s: list[float], limit_gpu_s: float, first_s: float
 ) -> None:
-    """The bound of docs/explanation/algorithm.md, for a job of four GPUs that runs through."""
+    """The bound of docs/explanation/algorithm.md, for an uninterrupted job of four GPUs."""
     width, claim = 4, None
     executed_s, gained_gpu_s, last_gpu_s = first_s, 0.0, 0.0
     # At the end it keeps running for long without another report.

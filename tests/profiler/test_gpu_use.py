@@ -68,7 +68,7 @@ def test_without_the_binding_there_are_no_numbers_and_no_error(tmp_path: Path) -
 
 @pytest.mark.parametrize("name", ["0", "3", "", "GPU-", "all", "GPU-$(reboot)", "0:0:0"])
 def test_a_gpu_cannot_be_named_by_its_number(name: str) -> None:
-    with pytest.raises(UsageError, match="names no GPU"):
+    with pytest.raises(UsageError, match="does not name a GPU"):
         checked_gpu(name)
 
 

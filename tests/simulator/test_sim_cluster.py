@@ -399,6 +399,6 @@ def test_a_file_that_is_no_text_is_one_line(tmp_path: Path) -> None:
 def test_a_cluster_that_is_neither_numbers_nor_a_file_is_a_one_line_error(spec: str) -> None:
     with pytest.raises(UsageError) as error:
         parse_cluster(spec, "skew")
-    assert "is no cluster" in error.value.what or "has no groups" in error.value.what
+    assert "is not a cluster" in error.value.what or "has no groups" in error.value.what
     assert "\n" not in str(error.value)
     assert len(str(error.value)) < 250

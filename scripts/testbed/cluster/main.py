@@ -105,7 +105,7 @@ def signal_named(text: str) -> signal.Signals:
     try:
         return signal.Signals[f"SIG{text.removeprefix('SIG')}"]
     except KeyError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no signal") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a signal") from None
 
 
 def whole_number(most: int) -> Callable[[str], int]:
@@ -165,7 +165,7 @@ def gpu_types(text: str, nodes: int) -> tuple[str, ...]:
 
 def check_name(name: str, option: str) -> None:
     if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
-        raise UsageError(f"{option}: {name!r} is no name. Use letters, digits, _ and -.")
+        raise UsageError(f"{option}: {name!r} is not a valid name. Use letters, digits, _ and -.")
 
 
 def check_slurm_user(name: str) -> None:
@@ -183,16 +183,16 @@ def check_slurm_user(name: str) -> None:
 
 def check_conf_line(line: str) -> None:
     if not re.fullmatch(r"[A-Za-z]\w*=[^\n]*", line):
-        raise UsageError(f"--slurm-conf-line: {line!r} is no line of slurm.conf. Use Key=Value.")
+        raise UsageError(f"--slurm-conf-line: {line!r} is not a line of slurm.conf. Use Key=Value.")
     if key_of(line) == "clustername":
         raise UsageError(
-            "--slurm-conf-line: ClusterName is how `down` knows the jobs. Leave it out."
+            "--slurm-conf-line: `down` recognizes the jobs by ClusterName. Leave it out."
         )
 
 
 def check_conf_file(file: Path) -> None:
     if not file.is_file():
-        raise UsageError(f"--conf-file: {file} is no file. Name one that is there.")
+        raise UsageError(f"--conf-file: {file} is not a file. Name an existing one.")
     if file.name in OWN_FILES:
         raise UsageError(
             f"--conf-file: {file.name} is written by this script. Use --slurm-conf-line."

@@ -146,7 +146,7 @@ def place_named(argument: str | None) -> Place:
             f"Use a path of at most {MOST_SOCKET_PATH - len(longest)} characters."
         )
     if folder.parent == folder:
-        raise UsageError("--dir / is no place for a cluster. Name a folder of its own.")
+        raise UsageError("--dir / cannot hold a cluster. Name a separate folder.")
     return Place(folder)
 
 
@@ -160,7 +160,7 @@ def read_record(place: Place) -> Record | None:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ClusterError(
             f"{place.record_file} cannot be read: {error}. "
-            f"Clear it away with `{this_command('down', place)}`."
+            f"Remove it with `{this_command('down', place)}`."
         ) from error
 
 

@@ -168,7 +168,7 @@ def _cgroup() -> Iterator[Path]:
     mounts = (line.split() for line in Path("/proc/mounts").read_text().splitlines())
     tops = [Path(words[1]) for words in mounts if words[2] == "cgroup2"]
     if not tops:
-        raise RootError("no cgroup2 is mounted, and systemd cannot do without")
+        raise RootError("no cgroup2 is mounted, and systemd requires it")
     group = tops[0] / f"slurm-tiresias-{os.getpid()}"
     group.mkdir()
     try:

@@ -150,7 +150,7 @@ def _kept_and_anew(
         anew_s.append(time.process_time() - planned_s)
         kept_s.append(planned_s - began_s)
         if plan != expected:
-            raise AssertionError("the kept planner has planned otherwise than a new one")
+            raise AssertionError("the plans of the kept planner and of a new one differ")
     return kept_s, anew_s
 
 

@@ -96,7 +96,7 @@ def _timed_reading(driver: Slurm, jobs: int) -> float:
     seen = driver.observe()
     took_s = time.monotonic() - began_s
     if len(seen.jobs) != jobs:
-        raise DemoError(f"{len(seen.jobs)} jobs were read in the place of {jobs}")
+        raise DemoError(f"{len(seen.jobs)} jobs were read instead of {jobs}")
     return took_s
 
 

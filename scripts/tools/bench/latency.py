@@ -1,4 +1,4 @@
-"""The time from sbatch until a job runs on GPUs that a lower tier held, and its parts.
+"""The period from sbatch until a job runs on GPUs that a lower tier held, and its parts.
 
 The cluster is always full of jobs that never end and soon fall into the lower tier, so each new
 job preempts one of them.

@@ -47,7 +47,7 @@ def bench() -> None:
 @click.option(
     "--trace",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="A recorded trace, for 256 nodes of 8 GPUs, such as that of Philly; beside the generated.",
+    help="A recorded trace for 256 nodes of 8 GPUs, such as Philly's, besides the generated one.",
 )
 def simulator(trace: Path | None) -> None:
     """Speed of the simulator."""
@@ -89,8 +89,12 @@ def orders() -> None:
 @bench.command(name="beyond")
 @click.option("--philly", type=TRACE, help="The Philly trace, as a file.")
 @click.option("--itp", type=TRACE, help="The ITP trace, as a file.")
-@click.option("--fresh", is_flag=True, help="Other seeds and stretches, as a check of the default.")
-@click.option("--workers", type=click.IntRange(1), help="Processes. Default: one a core.")
+@click.option(
+    "--fresh", is_flag=True, help="Use other seeds and sections, as a check of the default."
+)
+@click.option(
+    "--workers", type=click.IntRange(1), help="Number of processes. Default: one per core."
+)
 def beyond_the_paper(
     philly: Path | None, itp: Path | None, fresh: bool, workers: int | None
 ) -> None:
@@ -101,8 +105,12 @@ def beyond_the_paper(
 @bench.command(name="estimates")
 @click.option("--philly", type=TRACE, help="The Philly trace, as a file.")
 @click.option("--itp", type=TRACE, help="The ITP trace, as a file.")
-@click.option("--fresh", is_flag=True, help="Other seeds and stretches, as a check of the rules.")
-@click.option("--workers", type=click.IntRange(1), help="Processes. Default: one a core.")
+@click.option(
+    "--fresh", is_flag=True, help="Use other seeds and sections, as a check of the rules."
+)
+@click.option(
+    "--workers", type=click.IntRange(1), help="Number of processes. Default: one per core."
+)
 def what_jobs_tell(philly: Path | None, itp: Path | None, fresh: bool, workers: int | None) -> None:
     """The benefit of estimating remaining service, and the cost of false reports."""
     estimates.measure(philly, itp, fresh, workers)
@@ -111,8 +119,12 @@ def what_jobs_tell(philly: Path | None, itp: Path | None, fresh: bool, workers: 
 @bench.command(name="saves")
 @click.option("--philly", type=TRACE, help="The Philly trace, as a file.")
 @click.option("--itp", type=TRACE, help="The ITP trace, as a file.")
-@click.option("--fresh", is_flag=True, help="Other seeds and stretches, as a check of the rules.")
-@click.option("--workers", type=click.IntRange(1), help="Processes. Default: one a core.")
+@click.option(
+    "--fresh", is_flag=True, help="Use other seeds and sections, as a check of the rules."
+)
+@click.option(
+    "--workers", type=click.IntRange(1), help="Number of processes. Default: one per core."
+)
 def work_done_again(
     philly: Path | None, itp: Path | None, fresh: bool, workers: int | None
 ) -> None:
@@ -123,7 +135,9 @@ def work_done_again(
 @bench.command(name="slowdown")
 @click.option("--philly", type=TRACE, help="The Philly trace, as a file.")
 @click.option("--itp", type=TRACE, help="The ITP trace, as a file.")
-@click.option("--workers", type=click.IntRange(1), help="Processes. Default: one a core.")
+@click.option(
+    "--workers", type=click.IntRange(1), help="Number of processes. Default: one per core."
+)
 def bound_on_slowdown(philly: Path | None, itp: Path | None, workers: int | None) -> None:
     """The cost of a bound on the slowdown, and how many jobs stay within it."""
     slowdown.measure(philly, itp, workers)
@@ -160,7 +174,7 @@ def start_of_commands(rounds: int) -> None:
 @bench.command(name="latency")
 @click.option("--preemptions", default=200, show_default=True, type=click.IntRange(5, 10_000))
 def preemption_latency(preemptions: int) -> None:
-    """The time from sbatch until a job runs on GPUs that a lower tier held."""
+    """The period from sbatch until a job runs on GPUs that a lower tier held."""
     latency.measure(preemptions)
 
 
@@ -180,7 +194,7 @@ def controller_cycle(jobs: int, changes: int) -> None:
     default=(10_000, 1_000_000),
     show_default=True,
     type=click.IntRange(1_000, 10_000_000),
-    help="So many ended jobs; may be repeated.",
+    help="Number of ended jobs; may be repeated.",
 )
 def aged_ledger(sizes: tuple[int, ...]) -> None:
     """Starts, cycles, failovers and queries with a ledger of this many ended jobs."""
@@ -195,7 +209,7 @@ def aged_ledger(sizes: tuple[int, ...]) -> None:
     default=(2_000, 10_000),
     show_default=True,
     type=click.IntRange(1_000, 100_000),
-    help="So many waiting jobs; may be repeated.",
+    help="Number of waiting jobs; may be repeated.",
 )
 def reading_and_writing(sizes: tuple[int, ...]) -> None:
     """The cost of reads and writes with each driver for the installed Slurm."""
@@ -232,7 +246,7 @@ def in_memory_slurm() -> None:
     "policies",
     multiple=True,
     type=click.Choice(list(POLICIES)),
-    help="Run this one, again where it has run; may be repeated. Default: those not run yet.",
+    help="A policy to run, even if it has run; may be repeated. Default: those not run yet.",
 )
 @click.option("--jobs", default=480, show_default=True, type=click.IntRange(4, 480))
 @click.option("--seed", default=1, show_default=True)
@@ -243,12 +257,12 @@ def in_memory_slurm() -> None:
     type=click.Choice(LIMITS),
     default=DAY,
     show_default=True,
-    help="The jobs' time limits: a day for each, or spread as users give them.",
+    help="The jobs' time limits: a day for each, or distributed like users' limits.",
 )
 @click.option(
     "--factor",
     type=click.FloatRange(4, 400),
-    help="So many times as fast. Default: a preemption weighs what it did on the paper's testbed.",
+    help="The speedup. Default: a preemption costs relatively as much as on the paper's testbed.",
 )
 @click.option(
     "--into",
@@ -262,7 +276,7 @@ def in_memory_slurm() -> None:
     type=click.Path(path_type=Path, file_okay=False),
     help="A folder for the clusters. Default: in /tmp.",
 )
-@click.option("--report", "report_only", is_flag=True, help="Run nothing, tell what has run.")
+@click.option("--report", "report_only", is_flag=True, help="Run nothing; report what has run.")
 def replay_on_slurm(**options: Any) -> None:
     """The paper's jobs on a real Slurm, one policy at a time; all 480 take over an hour."""
     sys.exit(course.run(course.Options(**options)))

@@ -118,7 +118,12 @@ def _of_a_pair(rounds: int, chance: random.Random) -> str:
     if late_s:
         fail([f"took over after {s:.1f} s, not within {TAKES_OVER_WITHIN_S:g} s" for s in late_s])
     if spans > terms:
-        fail([f"{spans} times the writer changed in {terms} terms: two have acted at once"])
+        fail(
+            [
+                f"{spans} times the writer changed in {terms} terms: two controllers have acted at "
+                "once"
+            ]
+        )
     return _told_of_pair(took_s, jobs, spans, terms)
 
 

@@ -129,10 +129,15 @@ class Watch:
     default=CYCLES_AN_HOUR,
     show_default=True,
     type=click.IntRange(9, 10_000),
-    help="Over so many the memory has to stay as it is; the default makes an hour of real ones.",
+    help="Number of cycles over which memory must not grow; the default is an hour of real ones.",
 )
 @click.option("--storm", default=1000, show_default=True, help="Jobs submitted in a burst.")
-@click.option("--tasks", default=5000, show_default=True, help="Of each of two arrays after it.")
+@click.option(
+    "--tasks",
+    default=5000,
+    show_default=True,
+    help="Number of tasks of each of two arrays submitted after it.",
+)
 def load(running: int, pending: int, cycles: int, storm: int, tasks: int) -> None:
     """Thousands of jobs: what they cost, whether memory grows, a storm, and a mass cancel."""
     options = f"--running {running} --pending {pending} --cycles {cycles}"

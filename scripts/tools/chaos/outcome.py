@@ -19,4 +19,4 @@ CHECKED = (
 
 def fail(wrong: Sequence[str]) -> NoReturn:
     """Print what is wrong, one line each, and exit."""
-    raise click.ClickException("\n  ".join([f"{len(wrong)} things are wrong:", *wrong]))
+    raise click.ClickException("\n  ".join([f"{len(wrong)} problems:", *wrong]))

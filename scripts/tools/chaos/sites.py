@@ -49,7 +49,7 @@ class Batch:
 
 @click.command()
 @click.option("--rounds", default=100_000, show_default=True, type=click.IntRange(1))
-@click.option("--real", is_flag=True, help="On real clusters, for --minutes.")
+@click.option("--real", is_flag=True, help="Use real clusters, for --minutes.")
 @click.option("--minutes", default=60.0, show_default=True, type=click.FloatRange(0.1))
 @click.option(
     "--processes", default=lambda: len(os.sched_getaffinity(0)), type=click.IntRange(1, 256)

@@ -108,7 +108,7 @@ def _client(folder: Path, outer: subprocess.Popen[bytes]) -> docker.DockerClient
             return client
         time.sleep(0.1)
     last_words = (folder / "log").read_text(errors="replace").strip().splitlines()[-8:]
-    raise EngineError("\n  ".join(["dockerd does not run here:", *last_words]))
+    raise EngineError("\n  ".join(["dockerd does not start here:", *last_words]))
 
 
 def clear(client: docker.DockerClient) -> None:

@@ -35,8 +35,8 @@ EXPECTED_ERRORS = (
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
-@click.option("--own", is_flag=True, help="An engine of its own in any case (as root).")
-@click.option("--fresh", is_flag=True, help="Make the image anew.")
+@click.option("--own", is_flag=True, help="Use a private engine in any case (as root).")
+@click.option("--fresh", is_flag=True, help="Build the image anew.")
 @cache_option("roots")
 @click.argument("pytest", nargs=-1, type=click.UNPROCESSED)
 def containers(own: bool, fresh: bool, cache: Path, pytest: Sequence[str]) -> None:

@@ -135,7 +135,7 @@ def compare(where: Place, options: argparse.Namespace) -> int:
         f"{len(mix)} jobs (seed {options.seed}) on 4 nodes of 4 GPUs\n"
         f"{screen.STOCK}: priority/multifactor with backfill\n"
         f"  time limits: {LIMITS[options.limits]}\n"
-        f"{screen.TIRESIAS}: the same, and the controller beside it"
+        f"{screen.TIRESIAS}: the same, with the controller"
     )
     stock = run_once(where, console, screen.STOCK, mix)
     place.start_controller(where)
@@ -164,7 +164,7 @@ def report(
     for fault in (*stock.faults, *tiresias.faults):
         console.print(f"FAULT: {fault}", markup=False)
     if not stock.faults and not tiresias.faults:
-        out.print(f"All {2 * len(mix)} jobs have proven that they did each step once.")
+        out.print(f"All {2 * len(mix)} jobs have proven that they ran each step once.")
     if options.json:
         print(json.dumps(as_json(options, results, took_s), indent=2), flush=True)
 
@@ -198,7 +198,7 @@ def leave_something_to_see(where: Place, console: Console) -> None:
         jobs.submit(where, narrow, where.jobs / narrow.name)
     console.print(
         f"""
-The cluster and the controller go on running, with a few more jobs. To look around:
+The cluster and the controller keep running, with a few more jobs. To look around:
 
     eval "$({place.this_command(where, "env")})"
     tiresias-slurm status

@@ -52,24 +52,26 @@ FACTORS = (4.0, 400.0)
     type=click.IntRange(FEWEST_JOBS, MOST_JOBS),
     default=120,
     show_default=True,
-    help="The first so many of the paper's.",
+    help="Number of jobs, the first of the paper's.",
 )
-@click.option("--seed", type=int, default=1, show_default=True, help="Of the workload.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the workload.")
 @click.option(
     "--nodes",
     type=click.IntRange(1, MOST_NODES),
     default=15,
     show_default=True,
-    help="Of four GPUs each.",
+    help="Number of nodes, of four GPUs each.",
 )
 @click.option(
     "--factor",
     type=click.FloatRange(*FACTORS),
     default=40.0,
     show_default=True,
-    help="So many times as fast.",
+    help="The speedup.",
 )
-@click.option("--order", type=click.Choice(ORDERS), default="first-start", help="Inside a tier.")
+@click.option(
+    "--order", type=click.Choice(ORDERS), default="first-start", help="The order inside a tier."
+)
 @click.option(
     "--dir",
     "folder",

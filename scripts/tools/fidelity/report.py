@@ -145,7 +145,7 @@ def record(result: Result, document: Path = DOCUMENT) -> None:
         before, rest = text.split(BEGIN)
         results, after = rest.split(END)
     except (OSError, ValueError) as error:
-        raise DemoError(f"{document} has no place for results: {error}") from error
+        raise DemoError(f"{document} has no section for results: {error}") from error
     sections = dict(re.findall(r"^(### .*)\n((?:(?!### ).*\n)*)", results, re.MULTILINE))
     sections[heading(result.setting)] = "\n" + "\n".join(as_markdown(result)) + "\n\n"
     written = "".join(f"{title}\n{body}" for title, body in sorted(sections.items()))

@@ -123,7 +123,7 @@ class Setting:
         fitting, wide = run.fitting(replace(whole, jobs=kept), self.site())
         if wide:
             raise UsageError(
-                f"{len(wide)} of the jobs are wider than {self.nodes * self.gpus} GPUs. "
+                f"{len(wide)} of the jobs request more than {self.nodes * self.gpus} GPUs. "
                 "Name more --nodes."
             )
         return fitting

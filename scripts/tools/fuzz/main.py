@@ -59,7 +59,7 @@ class Run:
     "--jobs",
     type=click.IntRange(min=1),
     default=os.cpu_count() or 1,
-    help="Readers at a time (default: as many as there are processors).",
+    help="Concurrent readers (default: the number of processors).",
 )
 def fuzz(seconds: int, readers: tuple[str, ...], jobs: int) -> None:
     """Fuzz each reader for this many SECONDS (default: 60); all readers, unless some are named.

@@ -31,6 +31,6 @@ def measure(root: Root, last_driver: str, jobs: Sequence[int] = JOBS) -> None:
         check=False,
     )
     if ended.returncode != 0:
-        raise click.ClickException(f"what it costs on {root.release.slurm} was not measured")
+        raise click.ClickException(f"the cost on {root.release.slurm} was not measured")
     page = document.BENCHMARKS.path.relative_to(ROOT)
     document.take_over(drivers.title(root.release.slurm), root / SOURCE / page)

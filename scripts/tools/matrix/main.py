@@ -29,24 +29,24 @@ PATIENCE_S = 1500.0
     "chosen",
     multiple=True,
     type=click.Choice([release.slurm for release in RELEASES]),
-    help="This one; may be repeated. Default: all.",
+    help="A release; may be repeated. Default: all.",
 )
 @click.option(
     "--driver",
     "drivers",
     multiple=True,
     type=click.Choice(DRIVERS),
-    help="This one, on those releases that it can speak to. Default: all.",
+    help="A driver, on the releases that it supports. Default: all.",
 )
 @click.option("--short", is_flag=True, help="The essential tests only; the page is left alone.")
-@click.option("--upgrade", "only_upgrade", is_flag=True, help="Rehearse the upgrade, and no more.")
+@click.option("--upgrade", "only_upgrade", is_flag=True, help="Test only the upgrade.")
 @click.option(
     "--cost",
     "only_cost",
     is_flag=True,
-    help="Measure what reading and writing cost into scripts/records/benchmarks.md, and no more.",
+    help="Only measure the cost of reads and writes into scripts/records/benchmarks.md.",
 )
-@click.option("--fresh", is_flag=True, help="Make the roots anew.")
+@click.option("--fresh", is_flag=True, help="Build the roots anew.")
 @cache_option("matrix")
 @click.option("--mirror", help="Debian's mirror. Default: this machine's own.")
 @click.argument("pytest", nargs=-1, type=click.UNPROCESSED)

@@ -96,7 +96,7 @@ def after(folder: Path) -> None:
     ended = len(busy.jobs)
     cluster.down()
     if wrong:
-        sys.exit("\n  ".join([f"{len(wrong)} things are wrong:", *wrong]))
+        sys.exit("\n  ".join([f"{len(wrong)} problems:", *wrong]))
     say(f"all {ended} jobs have ended, and nothing was lost")
 
 

@@ -31,8 +31,8 @@ LATER = "99.1"
 
 @click.command()
 @click.option("--suite", default=host_suite, help="The release of Debian. Default: this machine's.")
-@click.option("--build-only", is_flag=True, help="Leave the packages in dist/SUITE, and no more.")
-@click.option("--readme", is_flag=True, help="Follow README.md and docs/how-to/install.md.")
+@click.option("--build-only", is_flag=True, help="Only leave the packages in dist/SUITE.")
+@click.option("--readme", is_flag=True, help="Follow README.md and docs/how-to/install.md instead.")
 @cache_option("roots")
 def packages(suite: str, build_only: bool, readme: bool, cache: Path) -> None:
     """Build the packages and test them as an administrator would use them: on a clean, booted
@@ -96,7 +96,7 @@ def try_packages(suite: str, cache: Path, build_only: bool) -> None:
             for trial in TRIALS:
                 with step((trial.__doc__ or "").rstrip(".")):
                     trial(root, now, later)
-    print(f"the packages are as they should be: {time.monotonic() - began:.0f} s")
+    print(f"the packages pass all checks: {time.monotonic() - began:.0f} s")
 
 
 def follow_readme(suite: str, cache: Path) -> None:

@@ -318,7 +318,7 @@ def _rebuilt(arguments: tuple[Any, ...]) -> Rebuilt:
             named = (one.name for one in rest if isinstance(one, _Name) and one.module == "torch")
             sizes = (_BYTES_OF_TYPE[name] for name in named if name in _BYTES_OF_TYPE)
             return Rebuilt(storage, offset, shape, next(sizes, storage.element_bytes))
-    raise Unreadable("its pickle rebuilds a tensor from what is no storage")
+    raise Unreadable("its pickle rebuilds a tensor from an object that is not a storage")
 
 
 def _storage(persistent_id: object) -> Storage:

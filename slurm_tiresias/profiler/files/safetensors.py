@@ -62,7 +62,7 @@ def _parsed(header: bytes) -> Mapping[str, Any]:
     try:
         parsed = json.loads(header.decode("utf-8"), object_pairs_hook=_without_twins)
     except (ValueError, RecursionError) as error:
-        raise Unreadable("its header is not the JSON that it ought to be") from error
+        raise Unreadable("its header is not valid JSON") from error
     if not isinstance(parsed, dict):
         raise Unreadable("its header is not a table")
     return parsed
@@ -71,7 +71,7 @@ def _parsed(header: bytes) -> Mapping[str, Any]:
 def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     table = dict(pairs)
     if len(table) < len(pairs):
-        raise ValueError("a name comes twice")
+        raise ValueError("a name occurs twice")
     return table
 
 

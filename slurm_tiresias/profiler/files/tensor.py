@@ -40,7 +40,7 @@ def checked_shape(dimensions: Iterable[object]) -> tuple[int, ...]:
     shape: list[int] = []
     for dimension in dimensions:
         if not isinstance(dimension, int) or isinstance(dimension, bool) or dimension < 0:
-            raise Unreadable("a tensor has a dimension that is no whole number from 0 on")
+            raise Unreadable("a tensor has a dimension that is not a whole number of at least 0")
         shape.append(dimension)
         if len(shape) > MOST_DIMENSIONS:
             raise Unreadable(f"a tensor has more than {MOST_DIMENSIONS} dimensions")

@@ -52,7 +52,7 @@ class _Bounded(io.BufferedReader):
         most = MOST_BYTES_AT_ONCE + 1 if size is None or size < 0 else size
         piece = super().read(min(most, MOST_BYTES_AT_ONCE + 1))
         if len(piece) > MOST_BYTES_AT_ONCE:
-            raise Unreadable("its zip archive claims a directory of absurd size")
+            raise Unreadable("its zip archive claims a directory of impossible size")
         return piece
 
 
@@ -64,11 +64,11 @@ def _pickle_in(archive: zipfile.ZipFile) -> tuple[str, bytes]:
         if info.filename == _PICKLE or info.filename.endswith(f"/{_PICKLE}")
     ]
     if len(found) != 1:
-        raise Unreadable("it is a zip archive, but no checkpoint of PyTorch")
+        raise Unreadable("it is a zip archive, but not a checkpoint of PyTorch")
     info = found[0]
     # PyTorch never compresses, so a file in the archive cannot grow while it is read.
     if info.compress_type != zipfile.ZIP_STORED or info.file_size > MOST_PICKLE_BYTES:
-        raise Unreadable("its pickle is compressed or too large, as none of PyTorch's is")
+        raise Unreadable("its pickle is compressed or too large, unlike those of PyTorch")
     with archive.open(info) as stream:
         return info.filename.removesuffix(_PICKLE), stream.read(MOST_PICKLE_BYTES)
 
@@ -87,7 +87,7 @@ def _tensors(
             raise Unreadable("a tensor claims more than the file holds")
         shape, offset = checked_shape(rebuilt.shape), rebuilt.offset
         if not isinstance(offset, int) or not 0 <= offset <= MOST_ELEMENTS:
-            raise Unreadable("a tensor begins nowhere")
+            raise Unreadable("a tensor has no valid offset")
         # A view may repeat its storage, which bounds the bytes that it takes.
         size_bytes = min(prod(shape) * rebuilt.element_bytes, storage.size_bytes)
         where = (storage.key, offset, size_bytes)

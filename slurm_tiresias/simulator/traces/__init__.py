@@ -73,6 +73,6 @@ def sniff(path: Path) -> str:
     raise reading.refusal(
         path,
         line,
-        "this begins like no trace that is known",
+        "the beginning matches no known trace format",
         f"give a header line that names the columns, or say which of {', '.join(FORMATS)} it is",
     )

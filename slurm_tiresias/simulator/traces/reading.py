@@ -49,7 +49,9 @@ def number(text: str, what: str) -> float:
         value = math.nan
     if -MOST_SECONDS <= value <= MOST_SECONDS:
         return value
-    raise BadValueError(f"{what} is {f'no sane number: {quoted(text)}' if text else 'missing'}")
+    raise BadValueError(
+        f"{what} is {f'not a plausible number: {quoted(text)}' if text else 'missing'}"
+    )
 
 
 def duration(text: str) -> float:
@@ -64,7 +66,7 @@ def whole(text: str, what: str = "the number of GPUs") -> int:
     """Parse a count, zero or more; ``8.0`` is accepted as a whole number."""
     value = number(text, what)
     if value < 0.0 or value != int(value):
-        raise BadValueError(f"{what} is no whole number of zero or more: {quoted(text)}")
+        raise BadValueError(f"{what} is not a whole number of zero or more: {quoted(text)}")
     return int(value)
 
 
@@ -74,7 +76,7 @@ def date_s(text: str) -> float:
         moment = datetime.fromisoformat(text)
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
-        raise BadValueError(f"this is no date and time: {quoted(text)}") from None
+        raise BadValueError(f"this is not a date and time: {quoted(text)}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,7 @@ class TraceFile:
 
 def refusal(path: Path, line: int, what: str, remedy: str = "") -> TraceError:
     return TraceError(
-        f"{path}, line {line}: {what}", remedy or "correct that line, or take it out of the trace"
+        f"{path}, line {line}: {what}", remedy or "correct that line, or remove it from the trace"
     )
 
 
@@ -178,7 +180,7 @@ class Harvest:
             raise BadValueError("the job id is missing")
         before = self._seen.setdefault(job.job_id, line)
         if before != line:
-            raise BadValueError(f"the job id {quoted(job.job_id)} was on line {before} already")
+            raise BadValueError(f"the job id {quoted(job.job_id)} was already on line {before}")
         if job.gpus == 0:
             self.drop(line, NO_GPU)
         elif job.gpus > MOST_GPUS:

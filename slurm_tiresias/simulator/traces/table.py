@@ -23,7 +23,7 @@ def rows(file: TraceFile) -> Iterator[tuple[int, Row]]:
             if row:
                 yield reader.line_num, row
     except csv.Error as error:
-        raise file.refuse(reader.line_num, f"this is no CSV ({error})") from None
+        raise file.refuse(reader.line_num, f"this is not CSV ({error})") from None
 
 
 def rows_below(
@@ -42,7 +42,7 @@ def header_of(file: TraceFile, lines: Iterator[tuple[int, Row]]) -> Row:
     names = [name.strip() for name in row]
     twice = {name for name in names if names.count(name) > 1 and name}
     if twice:
-        raise file.refuse(line, f"the column {reading.quoted(min(twice))} is there twice")
+        raise file.refuse(line, f"the column {reading.quoted(min(twice))} occurs twice")
     return names
 
 
@@ -150,7 +150,7 @@ class _Columns:
     def _gpu_count(self, text: str) -> int:
         gpus = reading.whole(text)
         if gpus == 0 and not self._layout.expects_cpu_jobs:
-            raise BadValueError("the job asks for no GPU")
+            raise BadValueError("the job requests no GPU")
         return gpus
 
     def _needed(self, names: tuple[str, ...]) -> int:

@@ -84,4 +84,4 @@ class Faults:
 
 def unreachable() -> TiresiasError:
     """Return the error of a driver if slurmctld does not answer."""
-    return SlurmUnreachableError("slurmctld is down: a test has it so", "wait for it")
+    return SlurmUnreachableError("slurmctld is down: injected by a test", "wait for it")

@@ -147,7 +147,7 @@ def check_same(options: Options, head: Head) -> None:
     """Refuse to mix results of different jobs or factors in one folder."""
     wanted = options.setting(options.factor or head.setting.factor)
     if replace(head.setting, load_s=0.0) != wanted:
-        raise UsageError(f"{options.into} holds a replay of other options. Name another --into.")
+        raise UsageError(f"{options.into} holds a replay with other options. Name another --into.")
 
 
 def to_run(options: Options, store: Store) -> Sequence[str]:

@@ -60,7 +60,7 @@ def _on_fewest_nodes(setting: Setting, job: TraceJob) -> tuple[str, ...]:
     each, rest = divmod(job.gpus, nodes)
     if rest:
         raise UsageError(
-            f"{job.gpus} GPUs cannot be shared evenly by {nodes} nodes. Name other --gpus."
+            f"{job.gpus} GPUs cannot be divided evenly among {nodes} nodes. Name other --gpus."
         )
     return (
         *(f"--nodes={nodes}", f"--gpus-per-node={each}", f"--ntasks-per-node={each}"),

@@ -106,7 +106,7 @@ def _read(path: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise UsageError(f"{path} is no result of a replay: {error}") from error
+        raise UsageError(f"{path} is not a result of a replay: {error}") from error
     return known
 
 
