@@ -306,7 +306,7 @@ def _package_commands(choice: Choice) -> tuple[str, tuple[str, ...]]:
     nodes = "on login and compute nodes"
     if choice.packaged:
         return f"apt-get install ./slurm-tiresias-spank_*.deb    # {nodes}", (
-            "apt-get purge slurm-tiresias-controller slurm-tiresias",
+            "apt-get purge slurm-tiresias-controller slurm-tiresias slurm-tiresias-job",
             f"apt-get purge slurm-tiresias-spank    # {nodes}, if you installed it",
         )
     return f"make -C spank install    # in the checkout, {nodes}", (
