@@ -718,7 +718,7 @@ def _check_idle_gpus(config: Config) -> None:
         raise ConfigError(
             f'idle_gpus.action = "{LEAVE}" needs leave_after_s above after_s = {idle.after_s:g}, '
             f"and it is {idle.leave_after_s:g}",
-            "Write a longer time in idle_gpus.leave_after_s: jobs are told before they are to go",
+            "Write a longer time in idle_gpus.leave_after_s: jobs are flagged before that",
         )
     if idle.leave_after_s and idle.action != LEAVE:
         raise ConfigError(

@@ -216,7 +216,7 @@ def test_it_is_off_by_default_and_settings_that_contradict_each_other_are_refuse
     assert Config().idle_gpus.after_s == 0
     folder = {"profiler": {"collect_dir": "/shared/collect"}}
     assert parse({**folder, "idle_gpus": {"after_s": 600, "action": "rank-last"}})
-    with pytest.raises(ConfigError, match="after_s = 0 turns that off"):
+    with pytest.raises(ConfigError, match="after_s = 0 disables it"):
         parse({**folder, "idle_gpus": {"action": "rank-last"}})
     with pytest.raises(ConfigError, match=r"without profiler\.collect_dir"):
         parse({"idle_gpus": {"after_s": 600}})
