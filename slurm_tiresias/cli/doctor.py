@@ -16,6 +16,7 @@ from slurm_tiresias.doctor.diagnosis import Diagnosis, diagnose
 from slurm_tiresias.doctor.finding import Finding, Severity
 from slurm_tiresias.doctor.look import look
 from slurm_tiresias.doctor.seen import Seen
+from slurm_tiresias.status.shadow_comparison import SHADOW
 
 SCHEMA = 1
 WARNINGS, ERRORS = 12, 13
@@ -28,7 +29,11 @@ LOOKS = {
     Severity.ERROR: "bad",
 }
 WORST_FIRST = tuple(reversed(Severity))
-AFTERWARDS = "Then: scontrol reconfigure, or restart slurmctld where plugins change; doctor again."
+AFTERWARDS = (
+    "Then: scontrol reconfigure, or restart slurmctld if PriorityType or another plugin changes. "
+    "Call the doctor again."
+)
+IN_SHADOW_MODE = "Shadow mode needs none of these changes. Make them before the controller acts."
 
 
 @click.command()
@@ -129,6 +134,8 @@ def report(
     yield from screen.prose(_sum(diagnosis), indent="")
     if any(diagnosis.lines_of(finding) for finding in diagnosis.findings):
         yield from screen.prose(AFTERWARDS, indent="")
+        if seen.config.controller.mode == SHADOW and not diagnosis.count(Severity.ERROR):
+            yield from screen.prose(IN_SHADOW_MODE, indent="")
 
 
 def _wrong(finding: Finding, diagnosis: Diagnosis, screen: Screen) -> Iterator[str]:

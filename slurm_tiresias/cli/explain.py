@@ -505,6 +505,13 @@ def _why(case: Case) -> Iterator[str]:
         yield "What it needs is held by these, which may not be preempted for it:"
 
 
+def _is_delayed_after_requeue(case: Case) -> bool:
+    """Whether Slurm delays the job because it was preempted, and not until a time that its user
+    chose."""
+    job = case.job
+    return case.waits and job.slurm_reason == "BeginTime" and job.preempted_at_s is not None
+
+
 def _detail(job: PublishedJob) -> Iterator[str]:
     if job.detail and job.detail != job.slurm_reason:
         yield f"In detail: {printable(job.detail).rstrip('.')}."
@@ -516,6 +523,8 @@ def _slurm_keeps_it(case: Case) -> Iterator[str]:
     if begins_s is not None and begins_s > case.now_s:
         left = duration(begins_s - case.now_s)
         yield f"Slurm does not start it before {moment(begins_s)}, in {left}."
+    elif begins_s is None and case.state.acts and _is_delayed_after_requeue(case):
+        yield "Slurm delays a requeued job; the controller ends the delay in one of its cycles."
     if case.depends_on:
         yield f"It depends on {printable(case.depends_on)}."
 

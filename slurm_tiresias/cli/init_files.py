@@ -207,8 +207,10 @@ def _lines_for(path: str, diagnosis: Diagnosis) -> str:
     for line, findings in reasons.items():
         said = [f"{each.severity.value}: {printable(each.seen)}. {each.why}" for each in findings]
         said += [f"{line.place[:1].upper()}{line.place[1:]}:"] if line.place else []
-        comments = [part for sentence in said for part in commented(sentence)]
         may_stay = all(each.severity is Severity.NOTE for each in findings)
+        if not may_stay:  # such as a daemon to start, which slurmctld needs with this line
+            said += [f"First: {printable(each)}" for finding in findings for each in finding.do]
+        comments = [part for sentence in said for part in commented(sentence)]
         body.append("\n".join([*comments, f"#{line.line}" if may_stay else line.line]))
     return "\n\n".join([head, *(body or ["# Nothing is wanting."])]) + "\n"
 
@@ -251,7 +253,7 @@ def _steps(seen: Seen, choice: Choice, folder: str, has_cgroup: bool) -> tuple[S
             (
                 f"cat {here}/{SLURM_CONF}    # into {printable(seen.slurm_conf)}",
                 *cgroup,
-                "scontrol reconfigure",
+                "scontrol reconfigure    # restart slurmctld if PriorityType or a plugin changes",
                 "tiresias-slurm doctor",
             ),
         ),
@@ -304,7 +306,7 @@ def _package_commands(choice: Choice) -> tuple[str, tuple[str, ...]]:
     nodes = "on login and compute nodes"
     if choice.packaged:
         return f"apt-get install ./slurm-tiresias-spank_*.deb    # {nodes}", (
-            "apt-get purge slurm-tiresias-controller slurm-tiresias",
+            "apt-get purge slurm-tiresias-controller slurm-tiresias slurm-tiresias-job",
             f"apt-get purge slurm-tiresias-spank    # {nodes}, if you installed it",
         )
     return f"make -C spank install    # in the checkout, {nodes}", (

@@ -141,7 +141,7 @@ def complain_if_not_current(state: PublishedState, now_s: float) -> None:
     if state.mode == STOPPED:
         raise NotRunningError(
             f"The controller was stopped; its last cycle was {age} ago",
-            f"Start it with: {PROGRAM} controller",
+            f"Start it with: systemctl start {PROGRAM}, or without systemd: {PROGRAM} controller",
         )
     if not state.is_stale(now_s):
         return

@@ -3,6 +3,7 @@ did."""
 
 from __future__ import annotations
 
+import shlex
 import statistics
 import time
 from collections.abc import Iterator, Sequence
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import click
 
-from slurm_tiresias.cli.options import config_option, json_option, takes_config
+from slurm_tiresias.cli.options import config_option, config_path, json_option, takes_config
 from slurm_tiresias.cli.screen import Column, Screen, show_or_json
 from slurm_tiresias.cli.text import NOTHING, count, duration, moment, or_dash, printable
 from slurm_tiresias.cli.times import slurm_time
@@ -105,11 +106,10 @@ def lines(found: Shadowed, screen: Screen) -> Iterator[str]:
     yield from _paid(found.disturbed, screen)
     yield ""
     for sentence in (
-        "Each job is judged alone: had the controller acted, the queue would have been another one "
-        "from its first start on.",
-        "What all of it would have come to: tiresias-slurm simulate --from-sacct --since "
-        f"{datetime.fromtimestamp(found.since_s):%Y-%m-%d} --cluster NODESxGPUS "
-        "--policy slurm,tiresias-l",
+        "Each job is judged alone, as if the rest of the queue had stayed as it was.",
+        "The effect on all jobs together, if Slurm keeps accounts: tiresias-slurm simulate "
+        f"--from-sacct --since {datetime.fromtimestamp(found.since_s):%Y-%m-%d} "
+        f"--config {shlex.quote(str(config_path()))} --cluster NODESxGPUS",
     ):
         yield from screen.prose(sentence, indent="")
 

@@ -123,7 +123,31 @@ def test_exit_codes_distinguish_no_finding_from_a_warning(
     assert result.exit_code == 0, result.stdout
     assert "Then:" not in result.stdout
     seen = with_settings(sound(release), KillWait="5 sec")
-    assert site.run("doctor").exit_code == 12
+    result = site.run("doctor")
+    assert result.exit_code == 12
+    assert "Then: scontrol reconfigure" in result.stdout
+    assert "Shadow mode needs none" not in result.stdout
+
+
+def test_in_shadow_mode_doctor_says_that_no_warning_is_urgent(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = replace(Config(), controller=replace(Config().controller, mode="shadow"))
+    seen = replace(with_settings(sound(), KillWait="5 sec"), config=config)
+    monkeypatch.setattr("slurm_tiresias.cli.doctor.look", lambda _: seen)
+    assert "Shadow mode needs none of these changes." in site.run("doctor").stdout
+
+
+def test_lines_of_slurm_conf_say_what_to_start_first(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = with_settings(sound(), AccountingStorageType="accounting_storage/none")
+    monkeypatch.setattr("slurm_tiresias.cli.init.look", lambda _: seen)
+    out = site.folder / "out"
+    assert site.run("init", str(out), "--no-history").exit_code == 0
+    text = (out / "slurm.conf.lines").read_text()
+    before, line, _ = text.partition("\nAccountingStorageType=accounting_storage/slurmdbd\n")
+    assert line and "# First: systemctl enable --now slurmdbd" in before
 
 
 def test_the_list_of_checks_is_up_to_date(site: Site) -> None:

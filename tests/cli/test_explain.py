@@ -224,6 +224,15 @@ def test_it_says_when_a_job_may_begin(site: Site) -> None:
     assert said in site.run("explain", "1").stdout
 
 
+def test_it_says_that_a_preempted_job_is_delayed_by_its_requeue(site: Site) -> None:
+    said = "Slurm delays a requeued job; the controller ends the delay"
+    begins = {"slurm_reason": "BeginTime", "reason": "slurm-waits"}
+    assert said not in explained(site, waiting("1", **begins))
+    preempted = waiting("1", preempted_at_s=NOW_S - 3, **begins)
+    assert said in explained(site, preempted)
+    assert said not in explained(site, replace(preempted, begins_s=NOW_S + 60))
+
+
 @pytest.mark.parametrize("mode", ["enforce", "shadow"])
 def test_it_says_on_which_jobs_a_job_depends(
     site: Site, monkeypatch: pytest.MonkeyPatch, mode: str

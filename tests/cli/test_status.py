@@ -307,7 +307,8 @@ def test_a_stopped_controller_is_distinguished_from_a_stale_one(site: Site) -> N
     assert "  stopped  cycle 4821, 10m00s ago" in result.stdout and "40712" in result.stdout
     assert error_of(result) == (
         "The controller was stopped; its last cycle was 10m00s ago. "
-        "Start it with: tiresias-slurm controller."
+        "Start it with: systemctl start tiresias-slurm, or without systemd: "
+        "tiresias-slurm controller."
     )
 
 
