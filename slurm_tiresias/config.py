@@ -597,7 +597,7 @@ def _read(wanted: Any, value: Any) -> Any:
         if not isinstance(value, list):
             raise TypeError
         return tuple(_read(get_args(wanted)[0], item) for item in value)
-    # In Python, a bool is an int, too.
+    # In Python, a bool is an int too.
     if isinstance(value, bool) is not (wanted is bool):
         raise TypeError
     if not isinstance(value, int | float if wanted is float else wanted):
@@ -700,7 +700,7 @@ def _check_idle_gpus(config: Config) -> None:
     idle = config.idle_gpus
     if idle.action != FLAG and not idle.after_s:
         raise ConfigError(
-            f'idle_gpus.action = "{idle.action}" is set, but idle_gpus.after_s = 0 disables it',
+            f'idle_gpus.action = "{idle.action}" is set, but idle_gpus.after_s = 0 turns that off',
             "Say after how many seconds in idle_gpus.after_s, or leave action out",
         )
     if idle.after_s and not config.profiler.collect_dir:

@@ -61,5 +61,5 @@ def _saved(cost: PreemptionCost) -> str:
 
 
 def _seconds(seconds: float) -> str:
-    """Format a short time with a decimal, where that says more."""
+    """Format a short time with a decimal, if that says more."""
     return f"{seconds:.1f}s" if seconds < 10 else duration(seconds)

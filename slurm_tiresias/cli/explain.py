@@ -234,7 +234,7 @@ def _as_data_of_ended(job: JobHistory, ended: str, state: PublishedState) -> dic
         "blocking_jobs": [],
         "room_expected_at_s": None,
         "events": [asdict(event) for event in job.events[-MOST_EVENTS:]],
-        "sections": [asdict(Section("What became of it", (ended,)))],
+        "sections": [asdict(Section("What happened to it", (ended,)))],
     }
 
 

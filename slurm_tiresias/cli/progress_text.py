@@ -59,7 +59,7 @@ def gpus_in_words(number: int) -> str:
 
 
 def alarm(job: PublishedJob) -> str:
-    """Return what the job's user should look at; "" if nothing."""
+    """Return what needs the attention of the job's user; "" if nothing."""
     return idle_gpus(job) or quiet(job) or stuck(job)
 
 

@@ -39,7 +39,7 @@ EVENTS = (
     "paused",
     "resumed",
 )
-"""Kinds of events that have no metric of their own."""
+"""Kinds of events without a separate metric."""
 
 SETTLED = tuple(source.value for source in CostSource if source is not CostSource.AWAITED)
 LACKS_ROOM = frozenset({"no-room", "guarded", "given-up", "over-budget"})

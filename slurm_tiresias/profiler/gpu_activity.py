@@ -51,7 +51,7 @@ class _Run:
     first_s: float
     busy_gpu_s: float = 0.0
     last_busy_s: dict[str, float] = field(default_factory=dict)
-    """By GPU; "" stands for one that may be any job's."""
+    """By GPU; "" stands for a run that may belong to any job."""
 
     @property
     def idle_since_s(self) -> float:

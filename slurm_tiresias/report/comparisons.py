@@ -66,7 +66,7 @@ class Comparison:
 
 
 def against_fair_share(jobs: Frame, completed: Frame, gpus: int) -> Comparison:
-    """Compare the completed jobs with a fair share of so many GPUs among all jobs.
+    """Compare the completed jobs with a fair share of this many GPUs among all jobs.
 
     ``jobs`` are all of the period; those that have not ended share until its end.
     """

@@ -69,7 +69,7 @@ struct traffic_header {
 };
 
 struct traffic_slot {
-	uint64_t bytes;    /* the size, in an octave one of its own; 0: the slot is free */
+	uint64_t bytes;    /* the size, each one only once in an octave; 0: the slot is free */
 	uint64_t messages; /* how many of exactly this size */
 };
 
@@ -107,10 +107,12 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file is little-en
 /* Fill in the header of a file that is being created. */
 void traffic_describe(struct traffic_header *header);
 
-/* What is wrong with a traffic file, or NULL: it is valid, or empty.
+/*
+ * Return what is wrong with a traffic file, or NULL if it is valid or empty.
  *
- * For files that a user has written: looks at no more than `bytes` bytes, and believes nothing.
- * `file` must be aligned to 8 bytes and must not change meanwhile: copy it first. */
+ * For files that a user has written: reads at most `bytes` bytes, and trusts none of them. `file`
+ * must be aligned to 8 bytes and must not change meanwhile: copy it first.
+ */
 const char *traffic_fault(const void *file, size_t bytes);
 
 #endif

@@ -104,7 +104,7 @@ def test_it_names_who_holds_what_the_job_needs_and_what_protects_them(site: Site
         "  - Job 40718_3 of alice (tier 0), 1 GPU on gpu07: it has not yet run for the minimum "
         "time since it last started; 1m00s to go.\n"
     ) in output
-    assert "Job 40600 of wei (tier 1), 32 GPUs on gpu[03-06]: it sits in the same tier" in output
+    assert "Job 40600 of wei (tier 1), 32 GPUs on gpu[03-06]: it is in the same tier" in output
 
 
 def test_a_protection_that_has_run_out_meanwhile_is_not_timed(site: Site) -> None:
@@ -394,7 +394,7 @@ def test_in_shadow_mode_explain_separates_slurms_actions_from_the_controllers(si
     )
     assert part_of(site, "40731", "What the controller would do") == (
         "The controller runs in shadow mode: it decides and does nothing; Slurm schedules. It "
-        "would start now, on GPUs of jobs that come later in the controller's order and sit in a "
+        "would start now, on GPUs of jobs that come later in the controller's order and are in a "
         "lower tier. It would start on gpu02, to consolidate. It would preempt job 40655 of jsmith."
     )
     assert part_of(site, "40655", "What Slurm does").startswith("It runs on gpu02, since Nov 14 ")
@@ -698,7 +698,7 @@ def test_an_estimate_counts_on_the_end_of_a_job_that_reports(site: Site) -> None
     holds = running("7", gpus=4, attained_gpu_s=10.0, progress=told)
     waits = waiting("12", gpus=4, rank=0, reason="guarded", blockers=(same_tier,))
     output = explained(site, waits, holds)
-    assert "in the same tier as the job that waits, or in a higher one; it needs 4m45s-5m15s" in (
+    assert "in the same tier as the waiting job, or in a higher one; it needs 4m45s-5m15s" in (
         output
     )
     assert "(Nov 14 22:18:20) job 7 of alice will likely have ended." in output

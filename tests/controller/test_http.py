@@ -201,8 +201,9 @@ def test_a_port_in_use_is_logged_once_and_used_once_it_is_free(
             wait_until_answered(port)
     (line,) = [record.getMessage() for record in caplog.records]
     assert line == (
-        f"nothing is shown over HTTP for now: 127.0.0.1:{port} cannot be listened at "
-        "(Address already in use). Stop what does, or name another address in http.listen"
+        f"nothing is shown over HTTP for now: 127.0.0.1:{port} cannot be used "
+        "(Address already in use). Stop the program that uses it, or name another address in "
+        "http.listen"
     )
 
 
@@ -213,4 +214,4 @@ def test_an_address_of_another_host_is_logged_in_one_line_and_harms_nothing(
     with caplog.at_level(logging.WARNING), Listener(listen, {}).open():
         pass
     (line,) = [record.getMessage() for record in caplog.records]
-    assert f"{listen} cannot be listened at (" in line
+    assert f"{listen} cannot be used (" in line

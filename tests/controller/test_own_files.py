@@ -151,7 +151,7 @@ def test_the_published_state_is_world_readable_unless_jobs_are_private(
 @pytest.mark.parametrize("mode", [0o777, 0o775, 0o1777])
 def test_a_state_directory_writable_by_others_is_refused(folder: Path, mode: int) -> None:
     folder.chmod(mode)
-    with pytest.raises(ConfigError, match="Others may write"):
+    with pytest.raises(ConfigError, match="Other users may write"):
         set_paused(config_of(folder), True)
     assert modes(folder) == {}
 

@@ -129,7 +129,7 @@ def test_without_a_lane_no_job_is_admitted() -> None:
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
-        ({"gpus_per_user": 1, "gpu_hours_per_user": 0}, "no time on them"),
+        ({"gpus_per_user": 1, "gpu_hours_per_user": 0}, "no time on these GPUs"),
         ({"gpus_per_user": 1, "gpu_hours_per_user": 25}, "more than gpus_per_user = 1 can use"),
         ({"gpus_per_user": -1}, "out of range"),
     ],

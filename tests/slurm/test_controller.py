@@ -453,7 +453,7 @@ def test_shadow_mode_changes_no_field_of_any_job(clean_cluster: RealCluster, sta
 
 def _would_have_gained(controller: RealController) -> list[str]:
     report = json.loads(controller.cli("shadow", "report", "--json").stdout)
-    assert report["disturbed"], "somebody would have made room"
+    assert report["disturbed"], "some job would have been preempted"
     return sorted(job["job_id"] for job in report["sooner"])
 
 
@@ -683,7 +683,7 @@ sys.exit(main())
 late."""
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_a_user_without_rights_gets_a_permission_error(
     clean_cluster: RealCluster, tmp_path: Path
 ) -> None:

@@ -485,7 +485,7 @@ class World:
 
     def name_nodes(self, key: str, node_list: str) -> None:
         """Set the node list, as the owner. Lists that the controller has written, or noted and not
-        yet written, are skipped, because it could not tell them from its own."""
+        yet written, are skipped, because it could not distinguish them from its own."""
         ours = {*self.slurm.lists.get(key, ()), *memory.lists_noted(self.cycles, key)}
         if refolded(node_list) in ours:
             return
@@ -501,7 +501,7 @@ class World:
         )
 
     def obstruct(self, key: str, reason: str = OBSTACLE) -> None:
-        """Give Slurm a reason of its own to keep the job waiting; "" removes it."""
+        """Give Slurm its own reason to keep the job waiting; "" removes it."""
         keys = self.sim.obstruct(key, reason)
         (self.obstructed.update if reason else self.obstructed.difference_update)(keys)
         self._done(f"obstruct '{reason}'", key, "")

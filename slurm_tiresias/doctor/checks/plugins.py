@@ -82,7 +82,7 @@ def _write(seen: Seen) -> str:
 
 def _other_writers(seen: Seen) -> Verdict:
     has = known(seen)
-    # all_partitions has a check of its own.
+    # all_partitions has a separate check.
     known_plugins = HARMLESS | {ALL_PARTITIONS}
     unknown = [name for name in _submit_plugins(has) if name not in known_plugins]
     found = [f"JobSubmitPlugins={name}" for name in unknown]
