@@ -42,10 +42,10 @@ def _sentences(cost: PreemptionCost) -> Iterator[str]:
 def _again(cost: PreemptionCost) -> str:
     work = f"{_seconds(cost.again_s)} of work" if cost.again_s else ""
     if cost.lost_all:
-        return f"It kept nothing of this run{work and ', '}{work}."
+        return f"It saved nothing in this run{work and ', '}{work}."
     if cost.steps_again:
-        return f"{count(cost.steps_again, 'step')} had to be done again{work and ', '}{work}."
-    return f"{work or 'No work'} had to be done again."
+        return f"{count(cost.steps_again, 'step')} had to be repeated{work and ', '}{work}."
+    return f"{work or 'No work'} had to be repeated."
 
 
 def _saved(cost: PreemptionCost) -> str:

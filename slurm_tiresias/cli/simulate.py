@@ -101,7 +101,7 @@ class Outputs:
     metavar="SECONDS",
     default=0.0,
     show_default=True,
-    help="How long a preempted job cannot start again.",
+    help="How long a preempted job cannot restart.",
 )
 @click.option(
     "--policy",
@@ -120,13 +120,13 @@ class Outputs:
     metavar="GPU-S[,...]",
     default=DEPLOYED["thresholds"],
     show_default=True,
-    help="Where the tiers are cut, in GPU-seconds.",
+    help="The thresholds of the tiers, in GPU-seconds.",
 )
 @click.option(
     "--queues",
     type=click.IntRange(2, MAX_TIERS),
     metavar="N",
-    help="The number of tiers. With one threshold the next are twice the one before.",
+    help="The number of tiers. With one threshold, each next one is twice the one before.",
 )
 @click.option(
     "--promote-knob",
@@ -140,8 +140,8 @@ class Outputs:
     "--max-slowdown",
     type=float,
     metavar="TIMES",
-    help="No job is to take longer than so many times what it would with a fair share of the GPUs "
-    "(policy.max_slowdown); what it would be without is shown too.",
+    help="Bound on the completion time of each job, as a multiple of that with a fair share of the "
+    "GPUs (policy.max_slowdown); the result without the bound is shown too.",
 )
 @click.option(
     "--pack-limit",
@@ -149,19 +149,19 @@ class Outputs:
     metavar="SHARE",
     default=DEPLOYED["pack_limit"],
     show_default=True,
-    help="Models of a larger skew are consolidated.",
+    help="Models with a larger skew are consolidated.",
 )
 @click.option(
     "--reports",
     metavar="SHARE[:SIGMA[:LIARS]]",
     callback=reports_of,
-    help="Jobs report how far they are: how many percent of them, off by which factor e^SIGMA each "
-    "time, and how many percent always say that hardly anything is left.",
+    help="Jobs report their progress: SHARE percent of them, each time off by a factor of about "
+    "e^SIGMA, and LIARS percent always report that hardly anything is left.",
 )
 @click.option(
     "--limits",
     type=click.Choice(tuple(LIMIT_MODELS)),
-    help="Users set these time limits, and Tiresias goes by them: "
+    help="Users set these time limits, which Tiresias uses as estimates: "
     + "; ".join(f"{name}: {described}" for name, (_, described) in LIMIT_MODELS.items())
     + ".",
 )
@@ -169,16 +169,16 @@ class Outputs:
     "--saves",
     metavar="WHEN=SHARE[,...][@TOLD]",
     callback=saves_of,
-    help="How programs save, like asked=40,30=40,never=20: how many percent of them when they are "
-    "asked to, every so many minutes, or never; and of how many percent it is known when they "
-    "save (all). Default: all when asked to, so that preemption loses no work.",
+    help="How programs save, like asked=40,30=40,never=20: the percentages that save on request, "
+    "at an interval in minutes, or never; after @, the percentage that reports its saves "
+    "(all). Default: all on request, so that preemption loses no work.",
 )
 @click.option(
     "--who-pays",
     "by",
     type=click.Choice(tuple(BY)),
-    help="Show besides whose jobs take how long against a fair share, and against stock Slurm "
-    "where --policy has it too.",
+    help="Also show whose jobs take how long compared with a fair share, and with stock Slurm if "
+    "--policy includes it.",
 )
 @json_option
 @click.option("--csv", "csv_file", type=FilePath, metavar="FILE", help="A line for each job.")

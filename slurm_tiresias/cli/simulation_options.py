@@ -129,7 +129,8 @@ def saves_of(
         raise UsageError(
             f"--saves {printable(value)!r} does not say how programs save",
             "Write WHEN=PERCENT[,...][@PERCENT], like asked=40,5=30,120=30@50: WHEN is asked, "
-            "never or minutes; the shares are 100 in all; of so many it is known when they save",
+            "never or minutes; the shares are 100 in all; after @, the percentage that reports its "
+            "saves",
         )
     return SaveModel(shares, percent / 100)
 
@@ -190,8 +191,8 @@ def base_option(command: Command) -> Command:
         metavar="FILE",
         is_eager=True,
         callback=_base,
-        help="The tiresias.toml of a site: simulate its policy, guards and interval, where no "
-        "option says otherwise.",
+        help="The tiresias.toml of a site: simulate its policy, protections and interval, unless "
+        "an option says otherwise.",
     )(command)
 
 
@@ -216,8 +217,8 @@ def deployed_options(command: Command) -> Command:
         is_eager=True,
         expose_value=False,
         callback=_preset,
-        help="The settings of the paper's testbed instead of those that would be deployed: two "
-        f"tiers cut at {PAPER_DEFAULTS['thresholds']} GPU-seconds, decisions at every event, no "
+        help="The settings of the paper's testbed instead of the default ones: two tiers divided "
+        f"at {PAPER_DEFAULTS['thresholds']} GPU-seconds, decisions at every event, no "
         f"guards; policies {', '.join(PAPER_DEFAULTS['names'])}.",
     )(command)
     return click.option(
@@ -336,9 +337,9 @@ def source_options(command: Command) -> Command:
             help=f"How it is written: {', '.join(FORMATS)}; {AUTO}: its first line tells.",
         ),
         click.option(
-            "--from-sacct", is_flag=True, help="The history of this cluster, from its accounts."
+            "--from-sacct", is_flag=True, help="The history of this cluster, from its accounting."
         ),
-        click.option("--since", metavar="DATE", help="Where that begins, as for sacct."),
+        click.option("--since", metavar="DATE", help="Where the history begins, as for sacct."),
         click.option(
             "--workload",
             metavar="NAME",
@@ -365,7 +366,7 @@ def world_options(command: Command, interval_s: float = 0.0) -> Command:
             type=click.Choice(PLACEMENTS),
             default="skew",
             show_default=True,
-            help="skew: as the model of a job likes it; consolidate, spread, random (on any free "
+            help="skew: by the skew of the job's model; consolidate, spread, random (on any free "
             "GPUs): all jobs alike; pooled: as if all GPUs were in one node.",
         ),
         click.option(

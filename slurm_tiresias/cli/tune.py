@@ -125,26 +125,26 @@ def slurm_options(command: Command) -> Command:
     type=click.Choice(tuple(TIRESIAS)),
     default="tiresias-l",
     show_default=True,
-    help="Whose thresholds; a --sweep has both.",
+    help="The policy whose thresholds to tune; a --sweep has both.",
 )
 @click.option(
     "--objective",
     type=click.Choice(tuple(tuning.OBJECTIVES)),
     default="average",
     show_default=True,
-    help="Which job completion time is to be small.",
+    help="Which job completion time to minimize.",
 )
 @click.option(
     "--sweep",
     "sweep_name",
     type=click.Choice(tuple(sensitivity.SWEEPS)),
-    help="No advice: how much one setting matters, as in the paper's Figs. 14 and 15.",
+    help="No advice, but the effect of one setting, as in the paper's Figs. 14 and 15.",
 )
 @click.option(
     "--workers",
     type=click.IntRange(min=0),
     default=0,
-    help="Processes at once; 0: one a core.",
+    help="Number of processes; 0: one per core.",
 )
 @slurm_options
 @json_option

@@ -402,7 +402,9 @@ def test_in_shadow_mode_explain_separates_slurms_actions_from_the_controllers(si
     assert would.endswith("It would be preempted for job 40731 of priya.")
     would = part_of(site, "40729", "What the controller would do")
     assert "It would wait: jobs of lower tiers hold the GPUs it needs, but may not be" in would
-    assert "These hold what it needs, and would not be preempted for it: - Job 40718_3" in would
+    assert (
+        "These jobs hold what it needs, and would not be preempted for it: - Job 40718_3" in would
+    )
     would = part_of(site, "40712", "What the controller would do")
     assert "It would run on: nothing before it in the controller's order needs its GPUs." in would
 
@@ -537,12 +539,12 @@ def test_an_array_is_summed_up_by_tier_and_reason(site: Site) -> None:
         "Array 5 (train) of alice, partition gpu: 500 tasks that run or wait; 2 run, 498 wait."
     )
     assert lines[2:6] == [
-        "Where its tasks stand",
+        "Its tasks by tier",
         "  They have attained 3.0 GPU-h in all.",
         "  - Tier 0: 1 run on 4 GPUs, 498 wait for 1,992 GPUs.",
         "  - Tier 1: 1 run on 4 GPUs.",
     ]
-    why = lines[lines.index("Why, from the most frequent reason on") + 1 :][:4]
+    why = lines[lines.index("Reasons, the most frequent first") + 1 :][:4]
     assert why[0].startswith("  - 487 pending (5_[3-489]), no room. Too few GPUs are free")
     assert "It starts when jobs before it end" in why[0]
     assert why[1].startswith(
@@ -687,7 +689,7 @@ def test_a_job_on_a_silent_node_is_not_shown_as_stalled(site: Site) -> None:
 
 def test_explain_shows_the_step_at_which_a_waiting_job_will_resume(site: Site) -> None:
     output = explained(site, waiting("12", progress=progress(450)))
-    assert "When it last ran it came to step 450 of 1,000 (45 %), by its own reports." in output
+    assert "Its last run reached step 450 of 1,000 (45 %), by its own reports." in output
     assert ", from which it would go on." in output
     assert "Once it runs again it needs 8m42s to 9m37s more" in output
 

@@ -180,7 +180,7 @@ def test_history_shows_the_known_and_unknown_costs_of_each_preemption(site: Site
         "  - Run 2: It was gone 30s after the request, without having saved. It kept nothing of "
         "this run, 2m30s of work. The next run took 14s to its first new step. Lost in all: 3m14s "
         "on 4 GPUs, 0.21 GPU-h.\n"
-        "  - Run 3: Whether it saved is not known. 1 step had to be done again, 1m20s of work. "
+        "  - Run 3: Whether it saved is not known. 1 step had to be repeated, 1m20s of work. "
         "What the restart took is not known. What it took to leave is not known. Lost in all, as "
         "far as that: 1m20s on 4 GPUs, 0.08 GPU-h.\n"
         "  - Run 4: What it cost is not known: the job tells nothing of its steps.\n"

@@ -210,7 +210,7 @@ def test_measured_costs_agree_with_the_journals(site: Site) -> None:
     assert [costs[way].answered_s for way in ("every", "nothing", "prints")] == [None] * 3
     assert every.save_every_s == about(EVERY * STEP_S + SAVE_S)
     told = site.controller.cli("history", jobs["nothing"]).stdout
-    assert "It kept nothing of this run" in " ".join(told.split())
+    assert "It saved nothing in this run" in " ".join(told.split())
     lost_gpu_s = sum(cost.lost_gpu_s for cost in costs.values())
     report = json.loads(site.controller.cli("report", "--json").stdout)["preemptions"]
     assert report["cost"]["lost_gpu_s"] == pytest.approx(lost_gpu_s)

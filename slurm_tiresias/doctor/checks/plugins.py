@@ -178,7 +178,7 @@ def _run_folder(seen: Seen) -> Verdict | None:
         by_hand = (f"echo '{table}' >> /etc/fstab", f"mount {folder.path}")
         unit = f"systemctl enable --now '{RUN_UNIT}'    # if the package has brought it; else:"
         return warning(
-            f"{folder.path} is not on a tmpfs of its own",
+            f"{folder.path} is not on a separate tmpfs",
             do=(unit, *by_hand) if folder.path == run_folder.DEFAULT else by_hand,
         )
     if folder.limit_bytes is None:
