@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from slurm_tiresias.cli.options import json_option, takes_config, words
-from slurm_tiresias.cli.progress import progress
 from slurm_tiresias.cli.screen import stdout
 from slurm_tiresias.cli.text import moment, printable
 from slurm_tiresias.cli.times import slurm_time
@@ -20,13 +19,13 @@ from slurm_tiresias.config import Config
 from slurm_tiresias.errors import NotRunningError, RefusedError, TiresiasError, UsageError
 from slurm_tiresias.extras import check_installed
 from slurm_tiresias.simulator import files
-from slurm_tiresias.simulator.sim_cluster import PLACEMENTS, SimCluster, parse_cluster
 from slurm_tiresias.status import published
 from slurm_tiresias.status.report_query import Period, query_report
 
 if TYPE_CHECKING:
     from slurm_tiresias.report.comparisons import AtBound
     from slurm_tiresias.report.figures import Drawn, Report
+    from slurm_tiresias.simulator.sim_cluster import SimCluster
 
 SINCE = "now-7days"
 NEEDED = ("pandas",)
@@ -120,15 +119,22 @@ def report(
             f"The period from {moment(since_s)} to {moment(until_s)} is empty",
             "Name a --since that has passed, and an --until after it",
         )
+    cluster = stock_cluster and _parse_cluster(stock_cluster)
     state_dir = Path(config.controller.state_dir)
     period = query_report(state_dir, since_s, until_s, own=own)
-    cluster = stock_cluster and parse_cluster(stock_cluster, PLACEMENTS[0])
     found, drawn = _made(period, (users, accounts, partitions), state_dir, cluster or None)
     try:
         if target:
             _write(target, found, drawn)
     finally:
         _show(found, as_json, not noheader)
+
+
+def _parse_cluster(spec: str) -> SimCluster:
+    # numpy takes a tenth of a second to load.
+    from slurm_tiresias.simulator.sim_cluster import PLACEMENTS, parse_cluster
+
+    return parse_cluster(spec, PLACEMENTS[0])
 
 
 def _made(
@@ -147,6 +153,8 @@ def _made(
     if stock_cluster is None:
         report, drawn = made(period, filters, *known)
     else:
+        from slurm_tiresias.cli.progress import progress
+
         with progress("stock Slurm", len(period.jobs)) as advance:
             report, drawn = made(period, filters, *known, stock_cluster, advance)
     if not report.jobs.there:

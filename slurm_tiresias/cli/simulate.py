@@ -101,7 +101,7 @@ class Outputs:
     metavar="SECONDS",
     default=0.0,
     show_default=True,
-    help="How long a preempted job cannot restart.",
+    help="Time before a preempted job can start again.",
 )
 @click.option(
     "--policy",
@@ -120,13 +120,13 @@ class Outputs:
     metavar="GPU-S[,...]",
     default=DEPLOYED["thresholds"],
     show_default=True,
-    help="The thresholds of the tiers, in GPU-seconds.",
+    help="Thresholds between the tiers, in GPU-seconds.",
 )
 @click.option(
     "--queues",
     type=click.IntRange(2, MAX_TIERS),
     metavar="N",
-    help="The number of tiers. With one threshold, each next one is twice the one before.",
+    help="Number of tiers. With one threshold, each further one is twice the one before.",
 )
 @click.option(
     "--promote-knob",
@@ -140,8 +140,8 @@ class Outputs:
     "--max-slowdown",
     type=float,
     metavar="TIMES",
-    help="Bound on the completion time of each job, as a multiple of that with a fair share of the "
-    "GPUs (policy.max_slowdown); the result without the bound is shown too.",
+    help="Bound on completion times as multiples of those with a fair share "
+    "(policy.max_slowdown); the result without the bound is shown too.",
 )
 @click.option(
     "--pack-limit",
@@ -155,13 +155,13 @@ class Outputs:
     "--reports",
     metavar="SHARE[:SIGMA[:LIARS]]",
     callback=reports_of,
-    help="Jobs report their progress: SHARE percent of them, each time off by a factor of about "
-    "e^SIGMA, and LIARS percent always report that hardly anything is left.",
+    help="Percentage of jobs that report progress; the error of each report, a factor e^SIGMA; the "
+    "percentage that always report to be nearly done.",
 )
 @click.option(
     "--limits",
     type=click.Choice(tuple(LIMIT_MODELS)),
-    help="Users set these time limits, which Tiresias uses as estimates: "
+    help="Time limits, which Tiresias uses as estimates: "
     + "; ".join(f"{name}: {described}" for name, (_, described) in LIMIT_MODELS.items())
     + ".",
 )
@@ -169,20 +169,20 @@ class Outputs:
     "--saves",
     metavar="WHEN=SHARE[,...][@TOLD]",
     callback=saves_of,
-    help="How programs save, like asked=40,30=40,never=20: the percentages that save on request, "
-    "at an interval in minutes, or never; after @, the percentage that reports its saves "
-    "(all). Default: all on request, so that preemption loses no work.",
+    help="How programs save, e.g. asked=40,30=40,never=20: 40 % on request, 40 % every 30 minutes, "
+    "20 % never. TOLD: percentage that report their saves (100). Default: all on request, so that "
+    "preemption loses no work.",
 )
 @click.option(
     "--who-pays",
     "by",
     type=click.Choice(tuple(BY)),
-    help="Also show whose jobs take how long compared with a fair share, and with stock Slurm if "
-    "--policy includes it.",
+    help="Also show completion times against a fair share, and against stock Slurm if --policy "
+    "has it, by these groups.",
 )
 @json_option
-@click.option("--csv", "csv_file", type=FilePath, metavar="FILE", help="A line for each job.")
-@click.option("--html", "html_file", type=FilePath, metavar="FILE", help="A page with plots.")
+@click.option("--csv", "csv_file", type=FilePath, metavar="FILE", help="Write a line for each job.")
+@click.option("--html", "html_file", type=FilePath, metavar="FILE", help="Write a page with plots.")
 def simulate(
     base: Base,
     source: Source,

@@ -14,7 +14,7 @@ import click
 
 from slurm_tiresias.cli.options import named_config_path, remember_config
 from slurm_tiresias.cli.text import printable
-from slurm_tiresias.config import GITTINS, HISTORY, ORDERS, Config, load, parse
+from slurm_tiresias.config import GITTINS, HISTORY, LAS, ORDERS, Config, load, parse
 from slurm_tiresias.errors import UsageError
 from slurm_tiresias.simulator import run
 from slurm_tiresias.simulator.engine import Timing
@@ -172,7 +172,7 @@ class Base:
         policy = self.config.policy
         if HISTORY in policy.estimates:
             return "tiresias-h"
-        return "tiresias-g" if policy.name == GITTINS else "tiresias-l"
+        return {LAS: "tiresias-l", GITTINS: "tiresias-g"}.get(policy.name, policy.name)
 
 
 PAPER = "paper"
@@ -191,8 +191,8 @@ def base_option(command: Command) -> Command:
         metavar="FILE",
         is_eager=True,
         callback=_base,
-        help="The tiresias.toml of a site: simulate its policy, protections and interval, unless "
-        "an option says otherwise.",
+        help="Configuration of a site, whose policy, protections and interval are simulated unless "
+        "an option overrides them.",
     )(command)
 
 
@@ -217,9 +217,9 @@ def deployed_options(command: Command) -> Command:
         is_eager=True,
         expose_value=False,
         callback=_preset,
-        help="The settings of the paper's testbed instead of the default ones: two tiers divided "
-        f"at {PAPER_DEFAULTS['thresholds']} GPU-seconds, decisions at every event, no "
-        f"guards; policies {', '.join(PAPER_DEFAULTS['names'])}.",
+        help="The settings of the paper's testbed: two tiers cut at "
+        f"{PAPER_DEFAULTS['thresholds']} GPU-seconds, decisions at every event, no protections; "
+        f"policies {', '.join(PAPER_DEFAULTS['names'])}.",
     )(command)
     return click.option(
         "--config",
@@ -227,8 +227,8 @@ def deployed_options(command: Command) -> Command:
         metavar="FILE",
         is_eager=True,
         callback=_deployed,
-        help="The tiresias.toml of a site: simulate its policy, guards and interval, where no "
-        "option says otherwise. Default: the default configuration.",
+        help="Configuration of a site, whose policy, protections and interval are simulated unless "
+        "an option overrides them. Default: the default configuration.",
     )(command)
 
 
@@ -325,7 +325,10 @@ def source_options(command: Command) -> Command:
         "source",
         Source,
         click.option(
-            "--trace", type=click.Path(path_type=Path), metavar="FILE", help="A recorded history."
+            "--trace",
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            help="A file of recorded jobs.",
         ),
         click.option(
             "--format",
@@ -334,16 +337,14 @@ def source_options(command: Command) -> Command:
             metavar="NAME",
             default=AUTO,
             show_default=True,
-            help=f"How it is written: {', '.join(FORMATS)}; {AUTO}: its first line tells.",
+            help=f"Format of that file: {', '.join(FORMATS)}; {AUTO}: as its first line shows.",
         ),
-        click.option(
-            "--from-sacct", is_flag=True, help="The history of this cluster, from its accounting."
-        ),
-        click.option("--since", metavar="DATE", help="Where the history begins, as for sacct."),
+        click.option("--from-sacct", is_flag=True, help="The jobs in this cluster's accounting."),
+        click.option("--since", metavar="DATE", help="Start of that history, as for sacct."),
         click.option(
             "--workload",
             metavar="NAME",
-            help="A generated one: paper480[:SEED] or philly-like:JOBS[:SEED][@LOAD].",
+            help="A generated workload: paper480[:SEED] or philly-like:JOBS[:SEED][@LOAD].",
         ),
     )
 
@@ -366,15 +367,15 @@ def world_options(command: Command, interval_s: float = 0.0) -> Command:
             type=click.Choice(PLACEMENTS),
             default="skew",
             show_default=True,
-            help="skew: by the skew of the job's model; consolidate, spread, random (on any free "
-            "GPUs): all jobs alike; pooled: as if all GPUs were in one node.",
+            help="skew: by the skew of each job's model; consolidate, spread, random: all jobs "
+            "alike; pooled: as if all GPUs were in one node.",
         ),
         click.option(
             "--overhead",
             metavar="model|none|SECONDS",
             default="model",
             show_default=True,
-            help="What a preemption costs.",
+            help="Cost of a preemption: as measured in the paper, none, or so many seconds.",
         ),
         click.option(
             "--interval",
@@ -383,7 +384,7 @@ def world_options(command: Command, interval_s: float = 0.0) -> Command:
             metavar="SECONDS",
             default=interval_s,
             show_default=True,
-            help="The time between two decisions of the controller; 0: one at every event.",
+            help="Time between two decisions; 0: a decision at every event.",
         ),
     )
 

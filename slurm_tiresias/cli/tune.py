@@ -98,19 +98,19 @@ def slurm_options(command: Command) -> Command:
         "slurm",
         OnSlurm,
         click.option("--on-slurm", is_flag=True, help="Simulate in jobs of this Slurm cluster."),
-        click.option("--slurm-partition", metavar="P", help="Where these jobs run."),
+        click.option("--slurm-partition", metavar="P", help="Partition of these jobs."),
         click.option(
             "--slurm-time",
             "slurm_minutes",
             metavar="MIN",
             type=click.IntRange(min=1),
-            help=f"The time limit of each; {DEFAULT_MINUTES} by default.",
+            help=f"Time limit of each; {DEFAULT_MINUTES} by default.",
         ),
         click.option(
             "--jobs-dir",
             type=click.Path(path_type=Path, file_okay=False),
             metavar="DIR",
-            help="A folder that all nodes share; the current one by default.",
+            help="Folder that all nodes share; by default the current one.",
         ),
     )
 
@@ -125,26 +125,26 @@ def slurm_options(command: Command) -> Command:
     type=click.Choice(tuple(TIRESIAS)),
     default="tiresias-l",
     show_default=True,
-    help="The policy whose thresholds to tune; a --sweep has both.",
+    help="Policy whose thresholds are tuned; a --sweep shows tiresias-l and tiresias-g.",
 )
 @click.option(
     "--objective",
     type=click.Choice(tuple(tuning.OBJECTIVES)),
     default="average",
     show_default=True,
-    help="Which job completion time to minimize.",
+    help="The job completion time to minimize.",
 )
 @click.option(
     "--sweep",
     "sweep_name",
     type=click.Choice(tuple(sensitivity.SWEEPS)),
-    help="No advice, but the effect of one setting, as in the paper's Figs. 14 and 15.",
+    help="Show how sensitive the result is to one setting (paper Figs. 14 and 15), without advice.",
 )
 @click.option(
     "--workers",
     type=click.IntRange(min=0),
     default=0,
-    help="Number of processes; 0: one per core.",
+    help="Number of processes; 0: one for each core.",
 )
 @slurm_options
 @json_option

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from slurm_tiresias.model import JobState, Lane
 from slurm_tiresias.policy.job_rank import BOUND_LEVEL, FIRST_LEVEL, IDLE_LEVEL, JobFacts, JobRank
@@ -37,6 +37,10 @@ class Policy(ABC):
     __slots__ = ()
 
     promotion: Promotion = NEVER
+
+    takes_estimates: ClassVar[bool] = False
+    """Whether a job with an estimate gets the tier of its remaining service instead
+    (``policy.estimates``). Only for policies whose levels are tiers."""
 
     learns: bool = False
     """Whether the end of a job may change the ranks of other jobs of the same user."""

@@ -1,4 +1,4 @@
-"""How long jobs took against a fair share of the GPUs and against stock Slurm, and who pays."""
+"""Job completion times compared with a fair share of the GPUs and with stock Slurm."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     Seconds: TypeAlias = "pd.Series[float]"
 
 SHORTEST_S = 10.0
-"""The shortest completion time that is compared with."""
+"""The shortest completion time that is used as a reference."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Completion times of some jobs in multiples of those under another schedule."""
+    """Completion times of some jobs as multiples of those under another schedule."""
 
     name: str
     """A size, a user or an account: the latter two are untrusted, and empty if unknown."""
@@ -50,7 +50,7 @@ class AtBound:
     job_id: str
     user: str
     must_run_by_s: float | None
-    """When it must run at the latest; None if it runs."""
+    """The time by which it must run; None if it runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Comparison:
     all: Compared
     by_gpus: tuple[Compared, ...]
     users: tuple[Compared, ...]
-    """Those whose jobs took longest first, by the 99th percentile."""
+    """The users or accounts whose jobs took longest first, by the 99th percentile."""
     accounts: tuple[Compared, ...]
 
 

@@ -117,7 +117,7 @@ CALLS = {path: call_of(path) for path in commands()}
 
 
 def documented_codes() -> set[int]:
-    text = (ROOT / "docs" / "how-to" / "operate.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
     table = text.partition("## Exit codes")[2]
     return {
         int(code) for row in re.findall(r"^\| ([\d, ]+) \|", table, re.M) for code in row.split(",")

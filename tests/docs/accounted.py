@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 NEWCOMER = "scripts/tools/packages/readme_test.py"
-"""A clean Debian on which the README is followed line by line: scripts/dev packages --readme."""
+"""A clean Debian on which the README and docs/how-to/install.md are followed line by line:
+scripts/dev packages --readme."""
 
 ELSEWHERE: Mapping[str, str] = {
     # What needs root, Debian's packages or systemd
@@ -34,13 +35,11 @@ ELSEWHERE: Mapping[str, str] = {
     r"(\./)?scripts/dev matrix": "tests/test_matrix.py",
     r"(\./)?scripts/dev fuzz.*": "tests/test_fuzz.py",
     r"scripts/dev frameworks": "scripts/tools/frameworks.py",
-    r"(\./)?scripts/dev bare": "scripts/tools/bare/main.py",
     r"docker compose .*": "tests/containers",
     r"(\./)?scripts/dev containers.*": "tests/containers",
     r"make -C spank.*": "tests/spank/test_build.py",
     # What has tests of its own, with all that it needs
     r"(\./)?scripts/cluster up": "tests/testbed/test_cluster.py",
-    r"tiresias-slurm controller.*": "scripts/testbed/real_controller.py",
     r"tiresias-slurm ledger rebuild": "tests/faults/test_rebuild.py",
     r"tiresias-slurm ledger prune": "tests/controller/test_retention.py",
     r"tiresias-slurm ledger adopt": "tests/controller/test_ledger.py",

@@ -36,13 +36,15 @@ job_id,submit_time_s,num_gpus,duration_s,model,user
 
 SMALLER: Mapping[str, str] = {
     r"philly-like:5000": "philly-like:100",
-    r"paper480:1": "philly-like:100",
     r"philly-like:1000@": "philly-like:60@",
     r"^tiresias-slurm tune ": "tiresias-slurm tune --workers 1 ",
     r"--steps 600 ": "--steps 16 ",
     r"examples/train\.sbatch$": "examples/train.sbatch --steps 16 --step-seconds 0.5",
 }
 """What makes a command quick, and what becomes of it."""
+
+TUTORIAL = "docs/tutorial/user.md"
+"""The page that is followed by a test of its own, from its first command to its last."""
 
 TRAINED = "examples/README.md"
 """The page whose first job is trained, requeued and verified; its id is 17 there."""

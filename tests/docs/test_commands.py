@@ -13,7 +13,7 @@ from scripts.tools.docs.commands import Command, begins_a_command, commands
 from scripts.tools.docs.pages import pages
 from tests.docs.accounted import ELSEWHERE, MAY_END_WITH
 from tests.docs.parsers import complaint, is_a_command
-from tests.docs.place import SMALLER, TRAINED, managed_place
+from tests.docs.place import SMALLER, TRAINED, TUTORIAL, managed_place
 
 ROOT = Path(__file__).parents[2]
 OTHER_PROGRAMS = frozenset(
@@ -116,7 +116,7 @@ def test_every_other_command_is_typed_and_works(clean_cluster: RealCluster, tmp_
     folder.mkdir()
     typed: dict[tuple[str, str], Command] = {}
     for command in (*EVERY, *(one for one in MENTIONED if is_whole(one, tmp_path))):
-        if not elsewhere(command.text):
+        if command.page != TUTORIAL and not elsewhere(command.text):
             # The same job is another one in the page where it is trained.
             page = command.page if command.page == TRAINED else ""
             typed.setdefault((page, command.text), command)

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scripts.testbed.job_views import changed
+from slurm_tiresias.config import POLICIES
 from slurm_tiresias.model import JobState, JobView
 from slurm_tiresias.policy.gittins import ServiceHistory
-from slurm_tiresias.policy.make import make_policy
+from slurm_tiresias.policy.make import FACTORIES, make_policy
 from slurm_tiresias.policy.tiers import (
     ORDERS,
     TieredGittins,
@@ -135,3 +136,7 @@ def test_no_quantum_beats_the_best_index(
 def test_a_job_within_rounding_error_of_the_longest_known_service_ranks_first() -> None:
     almost = ServiceHistory([1e6, 1.4, 48575.3])
     assert almost.index(999999.9999999999, 1.0) > 1e3
+
+
+def test_every_policy_that_can_be_configured_can_be_made() -> None:
+    assert FACTORIES.keys() == set(POLICIES)

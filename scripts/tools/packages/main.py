@@ -32,7 +32,7 @@ LATER = "99.1"
 @click.command()
 @click.option("--suite", default=host_suite, help="The release of Debian. Default: this machine's.")
 @click.option("--build-only", is_flag=True, help="Only leave the packages in dist/SUITE.")
-@click.option("--readme", is_flag=True, help="Follow the README line by line instead.")
+@click.option("--readme", is_flag=True, help="Follow README.md and docs/how-to/install.md instead.")
 @cache_option("roots")
 def packages(suite: str, build_only: bool, readme: bool, cache: Path) -> None:
     """Build the packages and test them as an administrator would use them: on a clean, booted

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import click
 
-from scripts.tools.packages.commands import commands, exit_codes, inner_commands
+from scripts.tools.packages.commands import commands, exit_codes
 from slurm_tiresias.cli.options import CONFIG_VARIABLE, DEFAULT_CONFIG, PROGRAM
 
 HEAD = f"""\
@@ -28,20 +28,14 @@ its name. Every command takes `-h`."""
 OF_ALL = ("The configuration file.", "Show this message and exit.")
 """The meanings of options that the head of the page explains."""
 
+LONG_ROW = 45
+"""Shorter rows are repeated for each command that has the option."""
+
 
 def page() -> str:
     """Return the whole page in Markdown."""
     every = commands()
-    return "\n".join([HEAD, *_contents(every), *_codes(), *_each(every)]) + "\n"
-
-
-def _contents(every: list[click.Context]) -> Iterator[str]:
-    yield from ("", "| command | what it does |", "|---|---|")
-    for context in every:
-        if isinstance(context.command, click.Group):
-            continue
-        path = context.command_path
-        yield f"| [`{path}`](#{path.replace(' ', '-')}) | {_cell(_summary(context))} |"
+    return "\n".join([HEAD, *_codes(), *_each(every)]) + "\n"
 
 
 def _codes() -> Iterator[str]:
@@ -50,40 +44,37 @@ def _codes() -> Iterator[str]:
 
 
 def _each(every: list[click.Context]) -> Iterator[str]:
+    shown: dict[str, str] = {}
     for context in every:
-        yield from ("", f"## {context.command_path}")
+        if isinstance(context.command, click.Group):
+            # Each of its commands has a section, and the head of the page what all have in common.
+            continue
         text = inspect.cleandoc(context.command.help or "")
-        yield from _paragraphs(text)
-        usage = " ".join(context.command.collect_usage_pieces(context))
-        yield from ("", "```text", f"{context.command_path} {usage}", "```")
-        yield from _options(context)
-        if context.parent is not None:
-            yield from _commands_of(context)
+        yield from ("", f"## {context.command_path}", *_paragraphs(text))
+        usage = context.command.collect_usage_pieces(context)
+        if usage != ["[OPTIONS]"]:
+            yield from ("", "```text", " ".join([context.command_path, *usage]), "```")
+        yield from _options(context, shown)
         if context.command.epilog:
             yield from _paragraphs(inspect.cleandoc(context.command.epilog))
 
 
-def _commands_of(group: click.Context) -> Iterator[str]:
-    paths = [one.command_path for one in inner_commands(group)]
-    if paths:
-        links = (f"[`{path}`](#{path.replace(' ', '-')})" for path in paths)
-        yield from ("", f"Its commands: {', '.join(links)}.")
-
-
-def _options(context: click.Context) -> Iterator[str]:
-    records = (option.get_help_record(context) for option in context.command.get_params(context))
-    rows = [
-        f"| {_code(names)} | {_cell(meaning)} |"
-        for names, meaning in filter(None, records)
-        if meaning and meaning not in OF_ALL
-    ]
+def _options(context: click.Context, shown: dict[str, str]) -> Iterator[str]:
+    """Yield the table of options; ``shown`` has the long rows so far, by row, with the command."""
+    rows, repeated = [], dict[str, list[str]]()
+    for option in context.command.get_params(context):
+        names, meaning = option.get_help_record(context) or ("", "")
+        if not meaning or meaning in OF_ALL:
+            continue
+        row = f"| {_code(names)} | {_cell(meaning)} |"
+        first = shown.setdefault(row, context.command_path)
+        if first == context.command_path or len(row) < LONG_ROW:
+            rows.append(row)
+        else:
+            repeated.setdefault(first, []).append(_code(names.split()[0].rstrip(",")))
+    rows += [f"| {', '.join(names)} | as for `{first}` |" for first, names in repeated.items()]
     if rows:
         yield from ("", "| option | meaning |", "|---|---|", *rows)
-
-
-def _summary(context: click.Context) -> str:
-    text = inspect.cleandoc(context.command.help or "").partition("\n\n")[0]
-    return " ".join(text.split())
 
 
 def _paragraphs(text: str) -> Iterator[str]:
