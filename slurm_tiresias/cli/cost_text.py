@@ -10,7 +10,7 @@ from slurm_tiresias.store.records import CostSource, PreemptionCost
 
 WHY_UNKNOWN = {
     CostSource.AWAITED: "What it cost is not known yet: the job has made no new step since.",
-    CostSource.SILENT: "What it cost is not known: the job tells nothing of its steps.",
+    CostSource.SILENT: "What it cost is not known: the job does not report its steps.",
     CostSource.ENDED: "What it cost is not known: the job ended before it told where it went on.",
 }
 
@@ -34,7 +34,7 @@ def _sentences(cost: PreemptionCost) -> Iterator[str]:
     is_all = None not in (cost.leave_s, cost.restart_s)
     lost_s = cost.lost_gpu_s / cost.gpus if cost.gpus else 0.0
     yield (
-        f"Lost in all{'' if is_all else ', as far as that'}: {_seconds(lost_s)} on "
+        f"Lost in all{'' if is_all else ', as far as known'}: {_seconds(lost_s)} on "
         f"{count(cost.gpus, 'GPU')}, {gpu_hours(cost.lost_gpu_s)}."
     )
 

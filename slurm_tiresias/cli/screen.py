@@ -122,7 +122,7 @@ class Screen:
     def columns_that_fit(
         self, columns: Sequence[Column[Row]], rows: Sequence[Row]
     ) -> tuple[Column[Row], ...]:
-        """Return the columns that fit, dropping first those with the lowest ``goes``."""
+        """Return the columns that fit; those with the lowest ``goes`` are dropped first."""
         if self.width is None:
             return tuple(columns)
         needs: dict[int, int] = {}

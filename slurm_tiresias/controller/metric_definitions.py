@@ -156,7 +156,7 @@ QUIET = _gauge(
 )
 STUCK = _gauge(
     "tiresias_stuck_jobs",
-    "Managed jobs that report having kept nothing of their last two runs.",
+    "Managed jobs that report to have saved nothing in their last two runs.",
 )
 BOUND = _gauge(
     "tiresias_bound_jobs",

@@ -35,7 +35,7 @@ HOLDERS_SHARE = 0.9
 """The holder stops a little early, because clocks tick at slightly different rates."""
 
 ANY_HOST = "*"
-"""Any host may take a lease released to this."""
+"""The host that a released lease names if any host may take it."""
 
 FORGOTTEN_AFTER_S = 3600.0
 TERMS_KEPT = 10

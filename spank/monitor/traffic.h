@@ -24,7 +24,7 @@
  *     largest  = max(unlisted_largest_bytes, slots[].bytes)
  *
  * and the histogram is these numbers over the octaves. A message is counted by one atomic addition,
- * or, unlisted, by three; there is no moment at which a killed task leaves a wrong number.
+ * or by three if unlisted. Killing a task at any moment therefore leaves no wrong number.
  *
  * A list belongs permanently to the thread that has taken it, and has slots like those of an
  * octave, but for sizes of any octave. The counts in a list are in addition to those in the
@@ -49,7 +49,7 @@
 #define TRAFFIC_LARGEST_BYTES ((UINT64_C(1) << TRAFFIC_OCTAVES) - 1) /* larger ones count as this */
 
 enum traffic_section_index {
-	TRAFFIC_MESSAGES = 0,    /* sends on AF_INET and AF_INET6 sockets, and of RDMA verbs */
+	TRAFFIC_MESSAGES = 0,    /* sends by RDMA verbs and on AF_INET and AF_INET6 sockets */
 	TRAFFIC_COLLECTIVES = 1, /* NCCL: elements times the size of one, per rank and call */
 };
 

@@ -37,7 +37,7 @@ def controller(
 def run_once(controller: RealController, name: str, *options: str, script: str) -> None:
     job = controller.cluster.sbatch(*options, "-J", name, script=script)
     controller.cluster.wait_for_state(job, "COMPLETED")
-    controller.cycles(1)  # that see its end
+    controller.cycles(1)  # to observe the end
 
 
 def test_a_job_expected_to_run_long_is_in_a_lower_tier_from_its_first_second(

@@ -298,7 +298,7 @@ def test_with_charge_by_user_a_resubmitted_job_starts_with_the_service_of_the_la
     cluster.wait_for_state(first, "COMPLETED")
     again = cluster.sbatch(*WHOLE_NODE, "--begin=now+1hour")
     controller.wait_for_tier(again, 1)
-    assert "more count for its tier: what other jobs of its user used" in explained(
+    assert "more count for its tier: the service of runs of other jobs of its user" in explained(
         controller, again
     )
 
@@ -318,7 +318,7 @@ def test_with_charge_by_account_a_colleagues_job_starts_with_the_accounts_servic
     paid_by_another = cluster.sbatch(*WHOLE_NODE, "--hold", "-A", "office")
     controller.wait_for_tier(paid_by_another, 0)
     said = explained(controller, colleagues)
-    assert "more count for its tier: what other jobs of its account used" in said
+    assert "more count for its tier: the service of runs of other jobs of its account" in said
     assert "of its account" not in explained(controller, paid_by_another)
 
 

@@ -253,6 +253,6 @@ def test_measuring_survives_a_killed_controller_and_silent_jobs_are_unknown(
     assert by_folder.source == "folder"
     assert by_folder.answered_s == about(last_s - by_folder.asked_s)
     told = " ".join(site.controller.cli("history", silent).stdout.split())
-    assert "What it cost is not known: the job tells nothing of its steps." in told
+    assert "What it cost is not known: the job does not report its steps." in told
     report = " ".join(site.controller.cli("report").stdout.split())
     assert "What 1 preemption cost is unknown" in report

@@ -244,7 +244,7 @@ function runs(life, now) {
 
 const UNKNOWN = {
   awaited: "not known yet: it has made no new step since",
-  silent: "not known: it tells nothing of its steps",
+  silent: "not known: it does not report its steps",
   ended: "not known: it ended before it told where it went on",
 };
 
