@@ -38,7 +38,7 @@ class StepTime:
     """Seconds per step.
 
     ``block_s`` is the standard deviation of the mean of ``block_steps`` steps, as if blocks were
-    independent of each other; ``blocks`` is how many it comes from, 0 if it is unknown.
+    independent of each other; ``blocks`` is the number of blocks measured, 0 if it is unknown.
     """
 
     mean_s: float
