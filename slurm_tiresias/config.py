@@ -34,8 +34,8 @@ CHARGES = ("job", "user", "account")
 ORDERS = ("first-start", "entry", "running-first", "newest")
 LEAST_LOSS = "least-loss"
 VICTIMS = (LEAST_LOSS, "fewest-gpus")
-FLAG, RANK_LAST = "flag", "rank-last"
-IDLE_ACTIONS = (FLAG, RANK_LAST)
+FLAG, RANK_LAST, LEAVE = "flag", "rank-last", "leave"
+IDLE_ACTIONS = (FLAG, RANK_LAST, LEAVE)
 MODES = ("enforce", "shadow")
 PRIORITY_WRITES = ("pinned", "site-factor")
 STYLES = ("consolidate", "spread")
@@ -381,8 +381,19 @@ class IdleGpusConfig:
         FLAG,
         "flag: it is only shown, to the job's user and to administrators. rank-last: besides, the "
         "job is preempted before all others, also by jobs of its own tier, until it uses a GPU "
-        "again. What protects any job from preemption protects it, too.",
+        "again. leave: besides, it is preempted after leave_after_s even if no other job waits. "
+        "What protects any job from preemption protects it, too.",
         choices=IDLE_ACTIONS,
+    )
+    leave_after_s: float = setting(
+        0.0,
+        'With action = "leave": a job whose GPUs have been idle this long gets its checkpoint '
+        "signal and its grace, and is requeued. A sample with a busy GPU before the requeue spares "
+        "it. This happens once in a run, and at most 3 times in a row if the job uses no GPU in "
+        "between. Until it uses one it ranks last, waiting or running. Longer than after_s.",
+        unit="seconds",
+        minimum=0,
+        maximum=7 * 86400,
     )
 
 
@@ -702,6 +713,17 @@ def _check_idle_gpus(config: Config) -> None:
         raise ConfigError(
             f'idle_gpus.action = "{idle.action}" is set, but idle_gpus.after_s = 0 turns that off',
             "Say after how many seconds in idle_gpus.after_s, or leave action out",
+        )
+    if idle.action == LEAVE and not idle.leave_after_s > idle.after_s:
+        raise ConfigError(
+            f'idle_gpus.action = "{LEAVE}" needs leave_after_s above after_s = {idle.after_s:g}, '
+            f"and it is {idle.leave_after_s:g}",
+            "Write a longer time in idle_gpus.leave_after_s: jobs are flagged before that",
+        )
+    if idle.leave_after_s and idle.action != LEAVE:
+        raise ConfigError(
+            f'idle_gpus.leave_after_s is set, but action = "{idle.action}" lets jobs stay',
+            f'Write action = "{LEAVE}", or leave leave_after_s out',
         )
     if idle.after_s and not config.profiler.collect_dir:
         raise ConfigError(

@@ -148,6 +148,7 @@ class Reason(enum.Enum):
     HELD = "held"
     SLURM_WAITS = "slurm-waits"
     SHARES_LIMIT = "shares-limit"
+    IDLE_GPUS = "idle-gpus"
     UNMANAGED = "unmanaged"
 
 
@@ -503,6 +504,10 @@ class JobAccount:
     """The two numbers of its ``Claim``; None before its first report is taken."""
     lane: Lane = Lane.PREEMPTIBLE
     """While it runs or after its end, the lane in which its last run started."""
+    idle_requeues: int = 0
+    """How often in a row it was requeued for its idle GPUs, without having used one in between."""
+    idle_signalled_run: int | None = None
+    """The restarts of the run that was last signalled for its idle GPUs; None if none was."""
 
     @staticmethod
     def opened(job: JobStatus, entry_number: int = 0) -> JobAccount:
@@ -583,7 +588,10 @@ class JobView:
     learned: Learned = NOTHING_LEARNED
     fair: FairStanding = NOT_BOUND
     ranks_last: bool = False
-    """Whether its run is preempted before all others (``policy/idle_gpus.py``)."""
+    """Whether its run is preempted before all others, or it waits behind all others
+    (``policy/idle_gpus.py``)."""
+    leaves_idle: bool = False
+    """Whether its run is preempted now, even for no other job (``policy/idle_gpus.py``)."""
     at_stake: WorkAtStake | None = None
     """What preempting it now would lose; None if nothing is known of it or of any other job."""
     remaining_s: float | None = None

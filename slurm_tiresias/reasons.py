@@ -73,6 +73,14 @@ REASON_TEXTS: Mapping[Reason, ReasonText] = {
         "Nothing is needed to bring it back. Let it resume from its last checkpoint.",
         would="It would be preempted for a job of a higher tier.",
     ),
+    Reason.IDLE_GPUS: ReasonText(
+        "preempted, GPUs idle",
+        "Its GPUs have long been idle, so it is preempted even if no other job waits.",
+        "Once it has saved, or its grace is over, it is requeued and comes back by itself, after "
+        "all others. It stays if it uses a GPU before that.",
+        "Find out why its GPUs are idle. If it needs them no more: scancel JOBID.",
+        would="Its GPUs have long been idle, so it would be preempted even if no other job waited.",
+    ),
     Reason.COMPLETING: ReasonText(
         "ending",
         "It has ended or been requeued, and its nodes are still being cleaned up.",
@@ -266,6 +274,7 @@ _WOULD = {
     Reason.NOMINATED.value: "would start now",
     Reason.PREEMPTED.value: "would be preempted",
     Reason.VACATING.value: "would be preempted",
+    Reason.IDLE_GPUS.value: "would be requeued for its idle GPUs",
 }
 
 

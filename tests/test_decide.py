@@ -541,6 +541,33 @@ def test_a_held_job_and_a_job_that_slurm_delays_are_not_started() -> None:
     assert plan.decisions["2"].reason is Reason.SLURM_WAITS
 
 
+def test_a_job_is_preempted_for_its_idle_gpus_if_no_job_waits() -> None:
+    idle = job("1", gpus(4), ranks_last=True, leaves_idle=True)
+    alone = plan_for(cluster("n1  1 1 1 1", [idle]))
+    assert alone.decisions["1"].action is Action.PREEMPT
+    assert alone.decisions["1"].reason is Reason.IDLE_GPUS
+    assert alone.decisions["1"].preempted_for == ""
+    two = plan_for(cluster("n1  1 1 1 1", [idle, job("2", gpus(4), ranks_last=True)]))
+    assert two.decisions["1"].reason is Reason.IDLE_GPUS
+    assert two.decisions["2"].action is Action.WAIT
+
+
+def test_a_preemptor_takes_precedence_over_idle_gpus_as_the_reason() -> None:
+    idle = job("1", gpus(4), ranks_last=True, leaves_idle=True)
+    plan = plan_for(cluster("n1  1 1 1 1", [idle, job("2", gpus(4))]))
+    assert plan.decisions["1"].reason is Reason.PREEMPTED
+    assert plan.decisions["1"].preempted_for == "2"
+
+
+def test_a_waiting_job_that_ranks_last_starts_last_and_preempts_none() -> None:
+    last = job("1", gpus(4), submitted_s=0, ranks_last=True)
+    after = job("2", gpus(4), tier=2, submitted_s=100)
+    expect(cluster("n1  . . . .", [last, after]), "n1  2 2 2 2")
+    plan = plan_for(cluster("n1  2 2 2 2", [last, after]))
+    assert plan.decisions["1"].action is Action.WAIT
+    assert plan.preemptions == ()
+
+
 def test_a_nomination_keeps_its_gpus_while_its_victim_is_leaving() -> None:
     victim = job("1", gpus(4), tier=1, preemptor="2")
     preemptor = job("2", gpus(4), nominated_to={"n1": Amount({"": 4}, cpus=1)})

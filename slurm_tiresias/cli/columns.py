@@ -39,7 +39,7 @@ STATE_CODES: Mapping[str, str] = {
 """Slurm's short job states, as squeue shows them."""
 
 _TROUBLE = {Reason.NEVER_FITS.value, Reason.NO_NODES.value, Reason.BACKS_OFF.value}
-_PREEMPTED = {Reason.PREEMPTED.value, Reason.VACATING.value}
+_PREEMPTED = {Reason.PREEMPTED.value, Reason.VACATING.value, Reason.IDLE_GPUS.value}
 
 
 def state_code(job: PublishedJob) -> str:
@@ -57,6 +57,8 @@ def reason(job: PublishedJob) -> str:
     short = printable(reason_text(job.reason).short)
     if job.preempted_for and job.reason in _PREEMPTED:
         return f"{short} for {printable(job.preempted_for)}"
+    if job.idle_requeues and job.state == JobState.PENDING.value:
+        short = f"{short}, ranks last after idle GPUs"
     return f"{short}: {added}" if (added := _added_to_reason(job)) else short
 
 

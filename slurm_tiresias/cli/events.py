@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from slurm_tiresias.cli.text import printable
 from slurm_tiresias.reasons import IN_SHADOW, would_have
 from slurm_tiresias.status.published import PublishedEvent
+
+_OF_IDLE_GPUS: Mapping[str, str] = {
+    "idle-signalled": "to be preempted for its idle GPUs",
+    "idle-requeued": "requeued for its idle GPUs",
+    "idle-spared": "not preempted for its idle GPUs after all",
+}
 
 
 def event_text(job_id: str, event: PublishedEvent) -> str:
@@ -32,6 +40,8 @@ def _its_own(event: PublishedEvent) -> str:
         return f"makes no net progress: {text}"
     if event.kind == "gpus-idle":
         return f"does nothing with its GPUs: {text}"
+    if event.kind in _OF_IDLE_GPUS:
+        return f"{_OF_IDLE_GPUS[event.kind]}{_after_colon(text)}"
     if event.kind == "demoted":
         return f"{event.kind} {text}"
     return f"{_kind(event)}{_after_colon(text)}"

@@ -69,7 +69,18 @@ LANES = {
     Lane.IDLE_ONLY.value: "It is not preempted and preempts no job, because Slurm cannot requeue "
     "it. Its tier follows from the most that it may use: its GPUs times its time limit.",
 }
-LEAVES = (Reason.PREEMPTED.value, Reason.VACATING.value)
+NOT_PREEMPTED: Mapping[str, str] = {
+    "signalled-in-this-run": (
+        "A run is preempted for idle GPUs alone only once, and this one was signalled before."
+    ),
+    "requeued-often-enough": (
+        "It was requeued for idle GPUs as often in a row as a job may be, so it is not again until "
+        "it uses a GPU."
+    ),
+}
+"""Why a job with idle GPUs is not preempted for them alone."""
+
+LEAVES = (Reason.PREEMPTED.value, Reason.VACATING.value, Reason.IDLE_GPUS.value)
 DEPENDENCY = "Dependency"
 WITHOUT_NEWS = ("", "None", "Priority", "Resources")
 """Slurm's reasons that say only that a job waits for its turn."""
@@ -385,6 +396,11 @@ def _standing(case: Case) -> Iterator[str]:
         yield from _bound(job.bound)
     if job.gpu_use is not None:
         yield from _gpu_use(job.gpu_use, case.state.at_s)
+    if job.idle_requeues:
+        yield (
+            f"It was requeued for its idle GPUs {_times(job.idle_requeues)} in a row and has used "
+            "none since, so it ranks last, waiting or running, until it uses one."
+        )
     if job.promotions:
         yield (
             f"It was promoted to tier 0 {_times(job.promotions)} because it had waited long; its "
@@ -429,6 +445,13 @@ def _gpu_use(use: PublishedGpuUse, now_s: float) -> Iterator[str]:
             "Therefore it is preempted before all other jobs, even by jobs of its own tier, until "
             "it uses a GPU again (idle_gpus.action)."
         )
+    if use.leaves_at_s is not None and use.leaves_at_s > now_s:
+        yield (
+            f"If it uses none before {moment(use.leaves_at_s)}, it is preempted even if no other "
+            "job waits (idle_gpus.leave_after_s)."
+        )
+    if use.kept_because:
+        yield NOT_PREEMPTED.get(use.kept_because, f"It is kept: {printable(use.kept_because)}.")
 
 
 def _ranked_by(estimate: PublishedEstimate, tier: PublishedTier | None) -> str:
@@ -581,6 +604,8 @@ def _next(case: Case) -> Iterator[str]:
     ends = ends_text(case.job.reason, in_last_tier=in_last_tier)
     if _stays(case.job):
         ends = "It runs until it ends."
+    elif case.job.idle_requeues and waits_for_room(case.job):
+        ends = "It starts on GPUs that no job before it needs: all others come before it."
     yield ends.replace("JOBID", printable(case.job.job_id))
     if waits_for_room(case.job) and case.job.managed:
         yield from _queue_before(case)

@@ -33,7 +33,11 @@ HISTORY_SCHEMA = 1
 SAME_START_S = 1.5
 """Largest difference of two records of one start: accounting counts in whole seconds."""
 
-LEFT = ("preempted", "requeued", "node-failed")
+BY_CONTROLLER: Mapping[str, str] = {
+    "preempted": "preempted",
+    "idle-requeued": "requeued for idle GPUs",
+}
+LEFT = (*BY_CONTROLLER, "requeued", "node-failed")
 """Events that end a run but not the job."""
 
 REQUEUED = "REQUEUED"
@@ -187,8 +191,8 @@ def _how_it_ended(
     latest_s = math.inf if until_s is None else until_s
     ends = (e for e in job.events if e.job_id == job.job_id and e.kind in LEFT)
     event = next((e for e in ends if run.start_s <= e.at_s <= latest_s), None)
-    if event and (row is None or event.kind == "preempted"):
-        kind = event.kind.replace("-", " ")
+    if event and (row is None or event.kind in BY_CONTROLLER):
+        kind = BY_CONTROLLER.get(event.kind, event.kind.replace("-", " "))
         return f"{kind} by {event.other}" if event.other else kind
     return "ended" if row is None else _in_words(row)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from slurm_tiresias.cli.text import NOTHING, duration, moment, printable
-from slurm_tiresias.model import STUCK_RUNS, JobState, ProgressSource
+from slurm_tiresias.model import STUCK_RUNS, JobState, ProgressSource, Reason
 from slurm_tiresias.status.published import PublishedJob, PublishedProgress
 
 ACCORDING_TO = {
@@ -51,7 +51,8 @@ def idle_gpus(job: PublishedJob) -> str:
     use = job.gpu_use
     if use is None or use.idle_since_s is None or not use.idle_long:
         return ""
-    return f"idle {gpus_in_words(use.gpus)} since {moment(use.idle_since_s)}"
+    leaves = ", being preempted" if job.reason == Reason.IDLE_GPUS.value else ""
+    return f"idle {gpus_in_words(use.gpus)} since {moment(use.idle_since_s)}{leaves}"
 
 
 def gpus_in_words(number: int) -> str:

@@ -170,12 +170,20 @@ class _ReportText:
             f"Jobs held GPUs that they did not use for {gpu_hours(report.idle_gpu_s)}, as far as "
             "their nodes told."
         )
+        if report.idle_requeues:
+            yield from self.prose(
+                f"For that, jobs were requeued {count(report.idle_requeues, 'time')}; these do not "
+                "count as preemptions."
+            )
         for name, parties in (("USER", report.users), ("ACCOUNT", report.accounts)):
             name_column: Column[PartyFigures] = Column(name, lambda row: _whose(row.name), least=6)
             idle = [one for one in parties if one.idle_gpu_s]
             idle.sort(key=lambda one: -one.idle_gpu_s)
             yield ""
-            yield from self.table((name_column, *IDLE_COLUMNS), idle[:MOST_SHOWN])
+            columns = [name_column, *IDLE_COLUMNS]
+            if report.idle_requeues:
+                columns.append(IDLE_REQUEUES)
+            yield from self.table(columns, idle[:MOST_SHOWN])
 
     def over_time(self) -> Iterator[str]:
         course = self.report.over_time
@@ -447,6 +455,9 @@ IDLE_COLUMNS: tuple[Column[PartyFigures], ...] = (
     Column("GPU-H HELD", lambda row: hours(row.gpu_s), right=True),
     Column("IDLE", lambda row: hours(row.idle_gpu_s), right=True),
     Column("SHARE", lambda row: _share(row.idle_gpu_s, row.gpu_s), right=True),
+)
+IDLE_REQUEUES: Column[PartyFigures] = Column(
+    "REQUEUED", lambda row: f"{row.idle_requeues:,}", right=True, goes=1
 )
 
 COMPARED_COLUMNS: tuple[Column[Compared], ...] = (

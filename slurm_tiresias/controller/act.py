@@ -3,9 +3,10 @@
 Every intent is in the ledger before it is sent to Slurm. First the preemptor gets its priority and
 its nodes; then its victims get their checkpoint signals and their graces; then they are requeued,
 together, as soon as each has saved or its grace is over; and once they are pending again, their
-start times are set, since Slurm would otherwise delay them by two minutes. ``lifecycle`` has the
-states of each start and each preemption. The effects of their transitions are carried out here, and
-each answer of Slurm is the next event.
+start times are set, since Slurm would otherwise delay them by two minutes. A job that is preempted
+for its idle GPUs has no preemptor, and is requeued alone. ``lifecycle`` has the states of each
+start and each preemption. The effects of their transitions are carried out here, and each answer of
+Slurm is the next event.
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ from slurm_tiresias.lifecycle.nomination import (
 )
 from slurm_tiresias.lifecycle.preemption import (
     BackOff,
+    Cause,
+    GpusIdle,
     GraceOver,
     Planned,
     Preemption,
@@ -69,7 +72,9 @@ from slurm_tiresias.lifecycle.preemption import (
     SignalHeard,
     SignalRefused,
     SignalUnanswered,
+    Spared,
     StartDelayed,
+    StillIdle,
     StoodDown,
 )
 from slurm_tiresias.model import (
@@ -139,10 +144,13 @@ class Actor:
         config: Config,
         requeue_delay_s: float,
         progress_of: Callable[[str], JobProgress | None] = lambda _key: None,
+        why_spared: Callable[[str], str] = lambda _key: "",
     ) -> None:
-        """``progress_of`` says how far a job is."""
+        """``progress_of`` returns a job's progress, ``why_spared`` why it is not preempted for its
+        idle GPUs any more."""
         self._slurm = slurm
         self._progress_of = progress_of
+        self._why_spared = why_spared
         self._requeue_delay_s = requeue_delay_s
         self._job_store = job_store
         self._config = config
@@ -181,7 +189,7 @@ class Actor:
         self._withdraw_where_others_run(seen)
         self._expire_where_victims_stay(jobs, seen)
         self._look_at_nominations(jobs, seen)
-        for victim in list(self._job_store.preemptions.values()):
+        for victim in self._under_way(Cause.FOR_JOB):
             # A job that no longer waits on its nomination no longer needs its victims.
             if not self._is_awaited(victim.preemptor, jobs):
                 self._tell_victim(victim.key, PreemptorGone(_runs(jobs.get(victim.key))))
@@ -232,7 +240,7 @@ class Actor:
         """
         staying: dict[str, str] = {}
         partitions = {one.name: one for one in seen.partitions}
-        for one in self._job_store.preemptions.values():
+        for one in self._under_way(Cause.FOR_JOB):
             job = jobs.get(one.key)
             awaited = one.makes_room and self._is_awaited(one.preemptor, jobs)
             if job is None or not _runs(job) or not awaited:
@@ -260,7 +268,7 @@ class Actor:
             for node, amount in held.items():
                 free[node] = free.get(node, 0) - amount.gpu_count
         victims: dict[str, list[str]] = {}
-        for preemption in self._job_store.preemptions.values():
+        for preemption in self._under_way(Cause.FOR_JOB):
             if preemption.makes_room and preemption.key in running:
                 victims.setdefault(preemption.preemptor, []).append(preemption.key)
         for one in list(self._job_store.nominations.values()):
@@ -292,7 +300,7 @@ class Actor:
 
     def _look_at_nominations(self, jobs: Mapping[str, JobStatus], seen: Observation) -> None:
         """Update each nomination with what still blocks its start; some expire."""
-        under_way = [one for one in self._job_store.preemptions.values() if one.makes_room]
+        under_way = [one for one in self._under_way(Cause.FOR_JOB) if one.makes_room]
         leaving = {one.preemptor for one in under_way if one.is_leaving}
         has_victims = {one.preemptor for one in under_way}
         cleaning_up = {
@@ -322,14 +330,17 @@ class Actor:
         self._nominate(plan, jobs, seen)
         for decision in plan.preemptions:
             if self._job_store.record(decision.job_id) is not None:
-                self._tell_victim(decision.job_id, Planned(decision.preempted_for))
+                for_idle_gpus = decision.reason is Reason.IDLE_GPUS
+                event = GpusIdle() if for_idle_gpus else Planned(decision.preempted_for)
+                self._tell_victim(decision.job_id, event)
         self._spare_victims_elsewhere(jobs)
+        self._spare_busy_jobs(plan, jobs, seen.at_s)
         updates = [*self._updates(plan, jobs, seen), *self._restarts(jobs, seen.at_s)]
         self._job_store.commit()
         failures = self._send(updates, seen.at_s)
         # A job whose priority was refused (it was just held, say) gets no GPUs set aside.
         refused = {key for failure in failures for key in self._keys_of(failure.write)}
-        for one in list(self._job_store.preemptions.values()):
+        for one in self._under_way(Cause.FOR_JOB):
             if one.preemptor in refused:
                 self._tell_victim(one.key, PreemptorGone(victim_runs=True))
         for key in refused & self._job_store.nominations.keys():
@@ -460,10 +471,10 @@ class Actor:
         Jobs placed on the leftover GPUs of these nodes get no node list: Slurm might try such a job
         before the preemptor, find the node in use, and withhold it from all later jobs.
         """
-        leaving = {decision.job_id for decision in plan.preemptions}
+        leaving = {decision.job_id for decision in plan.preemptions if decision.preempted_for}
         leaving |= {
             one.key
-            for one in self._job_store.preemptions.values()
+            for one in self._under_way(Cause.FOR_JOB)
             if one.makes_room or self._is_awaited(one.preemptor, jobs)
         }
         return {node for key in leaving if key in jobs for node in jobs[key].allocation}
@@ -494,13 +505,21 @@ class Actor:
 
     def _spare_victims_elsewhere(self, jobs: Mapping[str, JobStatus]) -> None:
         """Drop victims on nodes where their preemptor is no longer placed (one was drained)."""
-        for one in list(self._job_store.preemptions.values()):
+        for one in self._under_way(Cause.FOR_JOB):
             nomination, job = self._job_store.nominations.get(one.preemptor), jobs.get(one.key)
             allocation = nomination.allocated() if nomination and one.makes_room else None
             if allocation is None or job is None or not _runs(job):
                 continue
             if allocation.keys().isdisjoint(job.allocation):
                 self._tell_victim(one.key, PreemptorGone(victim_runs=True))
+
+    def _spare_busy_jobs(self, plan: Plan, jobs: Mapping[str, JobStatus], now_s: float) -> None:
+        """Drop preemptions for idle GPUs that the plan does not have any more."""
+        for one in self._under_way(Cause.IDLE_GPUS):
+            decision = plan.decisions.get(one.key)
+            goes = decision is not None and decision.action is Action.PREEMPT
+            if one.makes_room and _runs(jobs.get(one.key)) and not goes:
+                self._tell_victim(one.key, Spared(now_s, self._why_spared(one.key)))
 
     def _updates(self, plan: Plan, jobs: Mapping[str, JobStatus], seen: Observation) -> list[Write]:
         """Return the writes that bring priorities and node lists in line with the plan."""
@@ -618,7 +637,8 @@ class Actor:
         told: Collection[str],
         seen: Observation,
     ) -> list[str]:
-        """Return the victims to signal: Slurm has found their preemptors to lack only resources.
+        """Return the victims to signal: Slurm has found their preemptors to lack only resources, or
+        they are preempted for idle GPUs.
 
         A preemptor in ``told`` was written to in this cycle, so its observed reason is older than
         its nomination: a licence that was free then may have been taken since. The update makes
@@ -626,7 +646,7 @@ class Actor:
         """
         victims: dict[str, list[str]] = {}
         tried_later = partitions_tried_later(seen)
-        for one in self._in_state(PreemptionState.PLANNED):
+        for one in self._under_way(Cause.FOR_JOB, PreemptionState.PLANNED):
             if not self._has_to_leave(one, plan, jobs):
                 continue
             preemptor = jobs[one.preemptor]
@@ -646,6 +666,11 @@ class Actor:
                 asks = self._is_asked(jobs[key], seen.at_s)
                 effects = self._tell_victim(key, PreemptorTried(seen.at_s, asks))
                 signalled += [key for effect in effects if isinstance(effect, SendSignal)]
+        for one in self._under_way(Cause.IDLE_GPUS, PreemptionState.PLANNED):
+            if self._has_to_leave(one, plan, jobs):
+                asks = self._is_asked(jobs[one.key], seen.at_s)
+                effects = self._tell_victim(one.key, StillIdle(seen.at_s, asks))
+                signalled += [one.key for effect in effects if isinstance(effect, SendSignal)]
         return signalled
 
     def _turns(self, ready: Collection[str], jobs: Mapping[str, JobStatus]) -> Turns:
@@ -655,7 +680,7 @@ class Actor:
         starting = {
             key for key in self._job_store.nominations if self._is_about_to_start(key, jobs)
         }
-        leaving = {one.preemptor for one in self._job_store.preemptions.values() if one.is_leaving}
+        leaving = {one.preemptor for one in self._under_way(Cause.FOR_JOB) if one.is_leaving}
 
         def place(job: JobStatus) -> tuple[bool, int, int]:
             """Sort by Slurm's order, but jobs whose victims are already leaving come first."""
@@ -668,12 +693,23 @@ class Actor:
     def _in_state(self, *states: PreemptionState) -> list[Preemption]:
         return [one for one in self._job_store.preemptions.values() if one.state in states]
 
+    def _under_way(self, cause: Cause, *states: PreemptionState) -> list[Preemption]:
+        """Return the preemptions of a cause, in these states or in any."""
+        under_way = self._in_state(*(states or PreemptionState))
+        return [one for one in under_way if one.cause is cause]
+
     def _has_to_leave(self, one: Preemption, plan: Plan, jobs: Mapping[str, JobStatus]) -> bool:
-        """Whether a victim still runs and is managed, and its preemptor still awaits its GPUs."""
+        """Whether a victim still runs and is managed, and its preemptor still awaits its GPUs or
+        the plan still preempts it for idle GPUs."""
         job, decision = jobs.get(one.key), plan.decisions.get(one.key)
-        runs = job is not None and _runs(job) and not is_protected(job)
-        managed = decision is not None and decision.action is not Action.LEAVE
-        return runs and managed and self._is_awaited(one.preemptor, jobs)
+        if job is None or decision is None or not _runs(job) or is_protected(job):
+            return False
+        match one.cause:
+            case Cause.FOR_JOB:
+                managed = decision.action is not Action.LEAVE
+                return managed and self._is_awaited(one.preemptor, jobs)
+            case Cause.IDLE_GPUS:
+                return decision.action is Action.PREEMPT
 
     def _due_requeues(self, plan: Plan, jobs: Mapping[str, JobStatus], now_s: float) -> list[Write]:
         """Return requeues of victims that still run, and have saved or whose grace is over.
@@ -686,12 +722,16 @@ class Actor:
         The preemptor's limits are checked again: other jobs may have reached them during the grace.
         """
         ready: list[tuple[Preemption, PreemptionEvent]] = []
+        # Requeued for idle GPUs: these need not wait for other victims.
+        alone: list[tuple[Preemption, PreemptionEvent]] = []
         incomplete: set[str] = set()
         for one in self._in_state(PreemptionState.SIGNALLED, PreemptionState.REQUEUE_SENT):
             if one.signalled_s is None or not self._has_to_leave(one, plan, jobs):
                 continue
             why = self._may_leave(one, jobs[one.key], now_s)
-            if why is None:
+            if one.cause is Cause.IDLE_GPUS:
+                alone += [(one, why)] if why else []
+            elif why is None:
                 incomplete.add(one.preemptor)
             else:
                 ready.append((one, why))
@@ -702,10 +742,13 @@ class Actor:
         ]
         preemptors = {one.preemptor for one, _ in ready}
         limits = self._slurm.limits([jobs[key].spec for key in preemptors]) if ready else {}
+        ready = [
+            (one, event)
+            for one, event in ready
+            if not any(limit.is_reached for limit in limits.get(one.preemptor, ()))
+        ]
         due: list[Write] = []
-        for one, event in ready:
-            if any(limit.is_reached for limit in limits.get(one.preemptor, ())):
-                continue
+        for one, event in (*ready, *alone):
             for effect in self._tell_victim(one.key, event):
                 if isinstance(effect, SendRequeue):
                     due.append(Requeue(one.key, allow=effect.allow))

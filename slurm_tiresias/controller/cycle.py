@@ -22,7 +22,7 @@ from slurm_tiresias.controller.preemption_costs import PreemptionCosts
 from slurm_tiresias.controller.progress import ProgressTracker
 from slurm_tiresias.controller.reconcile import Reconciler
 from slurm_tiresias.controller.view import Backoffs, SnapshotBuilder
-from slurm_tiresias.model import Plan, Snapshot
+from slurm_tiresias.model import Plan, Reason, Snapshot
 from slurm_tiresias.policy.make import learned_policy
 from slurm_tiresias.policy.policy import Policy
 from slurm_tiresias.profiler.gpu_use_folder import GpuUseFolder
@@ -143,9 +143,6 @@ class Cycles:
             self._guards.of,
             self.costs.costs_of,
         )
-        self._actor = Actor(
-            slurm, self.job_store, config, cluster.requeue_delay_s, self.progress.of
-        )
         self.bounds: Bounds | None = None
         if config.policy.max_slowdown > 0:
             self.bounds = Bounds(config, ledger, self.job_store.runs)
@@ -153,6 +150,14 @@ class Cycles:
         if config.idle_gpus.after_s > 0:
             folder = gpu_use or GpuUseFolder(config.profiler.collect_dir)
             self.idle_gpus = IdleGpus(config, self.job_store, folder)
+        self._actor = Actor(
+            slurm,
+            self.job_store,
+            config,
+            cluster.requeue_delay_s,
+            self.progress.of,
+            self._why_spared,
+        )
         self._policy: Policy | None = None
         self._planner: Planner | None = None
         self._samples = Samples(ledger, meanwhile)
@@ -230,6 +235,11 @@ class Cycles:
             return frozenset()
         return culprits(snapshot, lambda one: decide(one, policy, self._config), meanwhile)
 
+    def _why_spared(self, key: str) -> str:
+        if self.idle_gpus is None:
+            return "idle_gpus.after_s is 0 now"
+        return self.idle_gpus.why_spared(key)
+
     def _observe(self) -> Observation:
         self.seen = self._snapshot = None
         self.seen = self._slurm.observe()
@@ -264,7 +274,10 @@ class Cycles:
     def _only_record(self, plan: Plan, now_s: float) -> WriteSummary:
         """Shadow mode: record what would have been done, once for each change of the plan."""
         planned = {d.job_id: (f"start on {folded(d.start_on)}", "") for d in plan.starts}
-        planned |= {d.job_id: ("be preempted", d.preempted_for) for d in plan.preemptions}
+        for decision in plan.preemptions:
+            for_idle_gpus = decision.reason is Reason.IDLE_GPUS
+            what = "be requeued for its idle GPUs" if for_idle_gpus else "be preempted"
+            planned[decision.job_id] = (what, decision.preempted_for)
         for key, (what, other) in planned.items():
             if self._planned.get(key) != (what, other):
                 self.job_store.note(now_s, "would", key, what, other)

@@ -12,6 +12,7 @@ from slurm_tiresias.controller import bands
 from slurm_tiresias.controller.manage import is_put_off_for_us
 from slurm_tiresias.lifecycle.nomination import Nomination
 from slurm_tiresias.model import Action, Decision, JobAccount, JobState, JobStatus, Lane, Reason
+from slurm_tiresias.policy.idle_gpus import ranks_last_anew
 from slurm_tiresias.policy.lanes import most_service_gpu_s
 from slurm_tiresias.slurm.hostlist import folded, refolded
 from slurm_tiresias.slurm.protocol import Unpin, Update, Write
@@ -71,13 +72,16 @@ def from_decision(
     # need the same node.
     over_budget = decision.reason is Reason.OVER_BUDGET
     tier = config.tier_count - 1 if over_budget else decision.tier or 0
+    ranks_last = ranks_last_anew(record, config.idle_gpus)
     if config.priority.write == "pinned":
         most_gpu_s = most_service_gpu_s(job.spec.request.gpu_count, job.spec.time_limit_s)
         wanted = bands.tier_priority(nodes.record, tier, config.policy.order, most_gpu_s)
+        if ranks_last:
+            wanted = bands.LOWEST["pinned"]
         if starts:
             wanted = bands.nomination_priority(nomination, record.lane)
         return _with_priority(nodes, update, wanted)
-    wanted = bands.tier_site_factor(tier)
+    wanted = bands.LOWEST["site-factor"] if ranks_last else bands.tier_site_factor(tier)
     if starts:
         wanted = bands.nomination_site_factor(nomination)
     # Slurm does not show the site factor, and accepts it for pending jobs only.

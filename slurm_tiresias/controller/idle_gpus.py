@@ -5,11 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from slurm_tiresias.config import RANK_LAST, Config
+from slurm_tiresias.config import FLAG, LEAVE, Config
 from slurm_tiresias.controller.job_store import JobStore
+from slurm_tiresias.lifecycle.preemption import Cause, Preemption
 from slurm_tiresias.model import JobState, JobView, Lane, Snapshot
-from slurm_tiresias.policy.idle_gpus import GpuIdleness, idleness, is_flagged, ranks_last
+from slurm_tiresias.policy.idle_gpus import (
+    GpuIdleness,
+    idleness,
+    is_flagged,
+    is_to_leave,
+    ranks_last,
+    ranks_last_anew,
+    why_not_preempted,
+    why_spared,
+)
+from slurm_tiresias.policy.job_rank import IDLE_LEVEL
 from slurm_tiresias.profiler.gpu_use_folder import GpuUseFolder
+from slurm_tiresias.scheduling.engine import protection_of
 
 GPUS_IDLE: Final = "gpus-idle"
 """The event of a run whose GPUs have all been idle for long."""
@@ -23,6 +35,7 @@ class IdleGpus:
     """
 
     def __init__(self, config: Config, job_store: JobStore, folder: GpuUseFolder) -> None:
+        self._whole_config = config
         self._config = config.idle_gpus
         self._job_store = job_store
         self._folder = folder
@@ -30,36 +43,75 @@ class IdleGpus:
         self._noted: dict[str, int] = {}
         """The run, by its restarts, in which each job was told last."""
         self._made: dict[str, tuple[JobView, JobView]] = {}
+        self._now_s = 0.0
 
     def of(self, key: str) -> GpuIdleness | None:
         """Return what a job does with its GPUs now; None if it does not run, or that is unknown."""
         return self._now.get(key)
 
     def apply(self, snapshot: Snapshot) -> Snapshot:
-        """Return the snapshot with ``ranks_last`` set for jobs that are to be preempted first."""
+        """Return the snapshot with ``ranks_last`` and ``leaves_idle`` set."""
         self._folder.background.step_unless_started()
         told, now_s = self._folder.latest, snapshot.now_s
-        self._now = {}
-        if not told and not self._made:
+        self._now, self._now_s = {}, now_s
+        if not told and not self._made and self._config.action != LEAVE:
             return snapshot
         views = []
         made: dict[str, tuple[JobView, JobView]] = {}
+        most_more = self._whole_config.preemption.max_victims_per_cycle
         for job in snapshot.jobs:
             found = None
             if job.state is JobState.RUNNING:
                 found = self._look_at(job, now_s)
-            may_leave = job.managed and job.lane is Lane.PREEMPTIBLE
-            if found is not None and may_leave and ranks_last(found, self._config, now_s):
-                before = self._made.get(job.job_id)
-                if before is None or before[0] is not job:
-                    before = job, replace(job, ranks_last=True)
-                made[job.job_id] = before
-                views.append(before[1])
-            else:
+            last = job.managed and job.lane is Lane.PREEMPTIBLE and self._ranks_last(job, found)
+            if not last:
                 views.append(job)
+                continue
+            leaves = found is not None and self._leaves(job, found, now_s)
+            if leaves and self._leaving(job.job_id) is None:
+                most_more -= 1
+                leaves = most_more >= 0
+            before = self._made.get(job.job_id)
+            if before is None or before[0] is not job or before[1].leaves_idle != leaves:
+                before = job, replace(job, ranks_last=True, leaves_idle=leaves)
+            made[job.job_id] = before
+            views.append(before[1])
         self._made = made
         self._noted = {key: run for key, run in self._noted.items() if key in self._now}
         return replace(snapshot, jobs=tuple(views))
+
+    def why_spared(self, key: str) -> str:
+        """Return why a job is not preempted for its idle GPUs any more, in words."""
+        return why_spared(self.of(key), self._config, self._now_s)
+
+    def _ranks_last(self, job: JobView, found: GpuIdleness | None) -> bool:
+        if job.state is JobState.RUNNING and found is None:
+            return False  # it may be computing
+        account = self._job_store.record(job.job_id)
+        if account is not None and ranks_last_anew(account, self._config):
+            return True
+        return found is not None and ranks_last(found, self._config, self._now_s)
+
+    def _leaves(self, job: JobView, found: GpuIdleness, now_s: float) -> bool:
+        """Whether a job that ranks last is to be preempted even if no other job needs its GPUs."""
+        account = self._job_store.record(job.job_id)
+        if account is None or job.preemptor or not is_to_leave(found, self._config, now_s):
+            return False
+        under_way = self._leaving(job.job_id)
+        if under_way is None and why_not_preempted(account, job.status.restarts):
+            return False
+        signalled_s = under_way.signalled_s if under_way else None
+        if signalled_s is not None and (found.idle_since_s or 0.0) > signalled_s:
+            return False  # it has used a GPU since then, which no cycle saw
+        as_last = replace(job, ranks_last=True)
+        return protection_of(as_last, now_s, self._whole_config, IDLE_LEVEL) is None
+
+    def _leaving(self, key: str) -> Preemption | None:
+        """Return the preemption of a job for its idle GPUs, if it is under way and the job runs."""
+        under_way = self._job_store.preemptions.get(key)
+        if under_way is None or under_way.cause is not Cause.IDLE_GPUS:
+            return None
+        return under_way if under_way.makes_room else None
 
     def _look_at(self, job: JobView, now_s: float) -> GpuIdleness | None:
         status = job.status
@@ -78,6 +130,9 @@ class IdleGpus:
         if run is not None and found.held_idle_gpu_s > run.idle_gpu_s:
             most_s = run.elapsed_s * run.gpus
             runs.keep(replace(run, idle_gpu_s=min(found.held_idle_gpu_s, most_s)))
+        account = self._job_store.record(job.job_id)
+        if account is not None and account.idle_requeues and found.has_been_busy:
+            self._job_store.put(replace(account, idle_requeues=0))
         if job.managed and is_flagged(found, self._config, now_s):
             self._note(job, found, now_s)
         return found
@@ -88,7 +143,7 @@ class IdleGpus:
         if self._noted.get(job.job_id) == restarts:
             return
         self._noted[job.job_id] = restarts
-        goes_first = self._config.action == RANK_LAST and job.protected_by is None
+        goes_first = self._config.action != FLAG and job.protected_by is None
         goes_first = goes_first and job.lane is Lane.PREEMPTIBLE
         then = ", so it is preempted first" if goes_first else ""
         gpus = "its GPU" if found.gpus == 1 else f"none of its {found.gpus} GPUs"

@@ -28,9 +28,13 @@ from slurm_tiresias.lifecycle.nomination import (
 )
 from slurm_tiresias.lifecycle.preemption import (
     BackOff,
+    Cause,
+    CountIdleRequeue,
     CountPreemption,
     Ended,
+    MarkSignalled,
     NoteSignalRefused,
+    NoteSpared,
     NotRunning,
     Preemption,
     PreemptionEvent,
@@ -57,6 +61,9 @@ from slurm_tiresias.store.records import (
 )
 
 log = logging.getLogger("tiresias-slurm")
+
+IDLE_SIGNALLED, IDLE_REQUEUED, IDLE_SPARED = "idle-signalled", "idle-requeued", "idle-spared"
+"""The events of a job that is signalled for its idle GPUs, is requeued for them, or is spared."""
 
 CLOCK_WANDERS_S = 5.0
 """The most that clocks drift apart between two observations; a larger step means a set clock."""
@@ -188,6 +195,12 @@ class JobStore:
                 case CountPreemption(at_s, of):
                     self._count_preemption(of, at_s)
                     self.nomination_event(of.preemptor, VictimLeft())
+                case CountIdleRequeue(at_s, of):
+                    self._count_idle_requeue(of, at_s)
+                case MarkSignalled(at_s, heard):
+                    self._mark_signalled(key, at_s, heard=heard)
+                case NoteSpared(at_s, why):
+                    self.note(at_s, IDLE_SPARED, key, why)
                 case _:
                     others.append(effect)
         return others
@@ -528,19 +541,41 @@ class JobStore:
         # Slurm shows the time of a requeue as the submission time of a pending job.
         left_before = job.state is JobState.PENDING and job.spec.submit_s < (sent_s or 0.0) - 1.0
         by_others = sent_s is None or bool(failed and left_before)
-        by = "" if by_others or under_way is None else under_way.preemptor
         restart = f"restart {job.restarts}"
-        if not by and failed:
+        if under_way is not None and not by_others:
+            kind = "preempted" if under_way.cause is Cause.FOR_JOB else IDLE_REQUEUED
+            self.note(now_s, kind, job.key, restart, under_way.preemptor)
+        elif failed:
             self._node_failures.add((job.key, job.restarts))
             self.note(now_s, "node-failed", job.key, f"{failed} is {down[failed]}, {restart}")
         else:
-            self.note(now_s, "preempted" if by else "requeued", job.key, restart, by)
+            self.note(now_s, "requeued", job.key, restart)
         self.put(replace(record, restarts=job.restarts, queued_s=self._left_s(job, now_s)))
         self.preemption_event(job.key, Requeued(now_s, by_others))
         return self._records[job.key]
 
     def _count_preemption(self, of: Preemption, now_s: float) -> None:
         record = self._records[of.key]
+        self._record_preemption(record, of, now_s)
+        self._await_cost(record, of, now_s)
+        self._note_loss(record, of, now_s)
+        self.put(
+            replace(
+                record,
+                preemptions=record.preemptions + 1,
+                preempted_by=of.preemptor,
+                preempted_at_s=record.queued_s,
+            )
+        )
+
+    def _count_idle_requeue(self, of: Preemption, now_s: float) -> None:
+        """Record a requeue for idle GPUs. It is charged to no preemptor and does not protect the
+        job from preemption."""
+        record = self._records[of.key]
+        self._record_preemption(record, of, now_s)
+        self.put(replace(record, idle_requeues=record.idle_requeues + 1))
+
+    def _record_preemption(self, record: JobAccount, of: Preemption, now_s: float) -> None:
         over = (run.start_s for run in self._runs.of(of.key) if run.end_s is not None)
         preemptor = self._records.get(of.preemptor)
         self._preemptions.append(
@@ -552,18 +587,20 @@ class JobStore:
                 asked_s=of.signalled_s,
                 tier=record.tier,
                 for_tier=preemptor.tier if preemptor else None,
+                cause=of.cause,
             )
         )
-        self._await_cost(record, of, now_s)
-        self._note_loss(record, of, now_s)
-        self.put(
-            replace(
-                record,
-                preemptions=record.preemptions + 1,
-                preempted_by=of.preemptor,
-                preempted_at_s=record.queued_s,
-            )
-        )
+
+    def _mark_signalled(self, key: str, now_s: float, *, heard: bool) -> None:
+        """Record that a job's present run was signalled for its idle GPUs."""
+        record = self._records.get(key)
+        if record is None or record.idle_signalled_run == record.restarts:
+            return
+        self.put(replace(record, idle_signalled_run=record.restarts))
+        if heard:
+            gpus_s = f"{self._config.idle_gpus.leave_after_s:g} s"
+            text = f"no GPU used for {gpus_s}, restart {record.restarts}"
+            self.note(now_s, IDLE_SIGNALLED, key, text)
 
     def _await_cost(self, record: JobAccount, of: Preemption, now_s: float) -> None:
         runs = [run for run in self.runs_of(of.key) if run.end_s is not None]

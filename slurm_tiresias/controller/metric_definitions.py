@@ -33,6 +33,9 @@ EVENTS = (
     "no-net-progress",
     "admitted",
     "gpus-idle",
+    "idle-signalled",
+    "idle-requeued",
+    "idle-spared",
     "failed",
     "would",
     "released",
@@ -201,7 +204,8 @@ JOB_EVENTS = _counter(
     "was undone; failed: Slurm refused a write; list-refused: Slurm held the job because of its "
     "node list; signal-refused: Slurm refused a checkpoint signal; admitted: a job at a prompt "
     "entered the top tier; requeued: not by the controller; node-failed: requeued because its "
-    "node failed; would: a decision of shadow mode.",
+    "node failed; idle-signalled, idle-requeued, idle-spared: a job was signalled for its idle "
+    "GPUs, was requeued for them, or used a GPU before that; would: a decision of shadow mode.",
     {"event": ", ".join(EVENTS)},
 )
 WRITES = _counter("tiresias_writes_total", "Changes sent to Slurm.")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 
 from slurm_tiresias import __version__
-from slurm_tiresias.config import REPORTS, Config, PreemptionConfig
+from slurm_tiresias.config import LEAVE, REPORTS, Config, PreemptionConfig
 from slurm_tiresias.controller.bounds import BoundNow
 from slurm_tiresias.controller.difference import why_left_to_slurm
 from slurm_tiresias.controller.job_store import JobStore
@@ -30,7 +30,12 @@ from slurm_tiresias.model import (
 )
 from slurm_tiresias.policy.claims import is_broken
 from slurm_tiresias.policy.estimates import WithEstimates, is_promoted
-from slurm_tiresias.policy.idle_gpus import GpuIdleness, is_flagged
+from slurm_tiresias.policy.idle_gpus import (
+    GpuIdleness,
+    is_flagged,
+    ranks_last_anew,
+    why_not_preempted,
+)
 from slurm_tiresias.policy.policy import Policy
 from slurm_tiresias.policy.protection import before_save, protected_for_s
 from slurm_tiresias.progress.saving import asked, is_asked
@@ -267,14 +272,10 @@ def _jobs(
         if bound := bound_of(key):
             job.bound = _bound(bound, views[key], snapshot.now_s)
         if use := gpu_use_of(key):
-            job.gpu_use = PublishedGpuUse(
-                gpus=use.gpus,
-                busy=use.busy,
-                idle_since_s=use.idle_since_s,
-                idle_long=is_flagged(use, config.idle_gpus, snapshot.now_s),
-                ranks_last=views[key].ranks_last and views[key].protected_by is None,
-                held_idle_gpu_s=use.held_idle_gpu_s,
-            )
+            job.gpu_use = _gpu_use(use, views[key], job_store, config, snapshot.now_s)
+        record = job_store.record(key)
+        if record is not None and ranks_last_anew(record, config.idle_gpus):
+            job.idle_requeues = record.idle_requeues
         if estimates and job.managed and not job.lane:
             job.estimate = _estimate(views[key], estimates)
         if not acts:
@@ -354,6 +355,29 @@ def _bound(bound: BoundNow, job: JobView, now_s: float) -> PublishedBound:
         until_s if now_s < until_s < math.inf else None,
         bound.length_known,
     )
+
+
+def _gpu_use(
+    use: GpuIdleness, job: JobView, job_store: JobStore, config: Config, now_s: float
+) -> PublishedGpuUse:
+    idle = config.idle_gpus
+    shown = PublishedGpuUse(
+        gpus=use.gpus,
+        busy=use.busy,
+        idle_since_s=use.idle_since_s,
+        idle_long=is_flagged(use, idle, now_s),
+        ranks_last=job.ranks_last and job.protected_by is None,
+        held_idle_gpu_s=use.held_idle_gpu_s,
+    )
+    account = job_store.record(job.job_id)
+    if idle.action != LEAVE or account is None or use.idle_since_s is None or not shown.ranks_last:
+        return shown
+    if not job.leaves_idle:
+        shown.kept_because = why_not_preempted(account, job.status.restarts) or ""
+    if not shown.kept_because:
+        guarded_until_s = min_run_until_s(job, config.preemption)
+        shown.leaves_at_s = max(use.idle_since_s + idle.leave_after_s, guarded_until_s)
+    return shown
 
 
 def _estimate(job: JobView, policy: WithEstimates) -> PublishedEstimate | None:

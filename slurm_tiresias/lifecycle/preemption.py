@@ -1,4 +1,4 @@
-"""Preemption: one running job makes room for a nominated one.
+"""Preemption: one running job makes room for a nominated one, or leaves GPUs that it does not use.
 
     none --Planned--> PLANNED --PreemptorTried--> SIGNALLED --GraceOver, Saved--> REQUEUE_SENT
                          ^                            |                           |     |
@@ -6,9 +6,14 @@
                                                                                         v
                                                     none <--Resumed, Running-- REQUEUED
 
-A preemption is abandoned (its state is removed) when its preemptor no longer waits, when Slurm
-refuses the signal ``MAX_SIGNAL_REFUSALS`` times or the requeue once, or when the victim ends or
-leaves by itself. A requeue by others does not count as a preemption. Pure: no I/O and no clock.
+``Cause`` says why. A preemption for idle GPUs has no preemptor: ``GpusIdle`` plans it,
+``StillIdle`` takes the place of ``PreemptorTried``, and ``Spared`` that of ``PreemptorGone``. If
+the plan preempts such a victim for another job meanwhile, a preemption for that job begins.
+
+A preemption is abandoned (its state is removed) when its preemptor no longer waits or the victim
+uses a GPU again, when Slurm refuses the signal ``MAX_SIGNAL_REFUSALS`` times or the requeue once,
+or when the victim ends or leaves by itself. A requeue by others does not count as a preemption.
+Pure: no I/O and no clock.
 """
 
 from __future__ import annotations
@@ -33,6 +38,15 @@ class PreemptionState(enum.StrEnum):
     """The victim was requeued, and waits for Slurm's own delay."""
 
 
+class Cause(enum.StrEnum):
+    """Why a job is preempted."""
+
+    FOR_JOB = "for-job"
+    """Another job, its preemptor, is to start on its GPUs."""
+    IDLE_GPUS = "idle-gpus"
+    """Its GPUs have long been idle. No other job needs to wait for them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Preemption:
     """A preemption under way. ``refusals`` counts consecutive refusals of the signal."""
@@ -40,11 +54,13 @@ class Preemption:
     key: str
     state: PreemptionState
     preemptor: str
+    """Empty unless the cause is ``FOR_JOB``."""
     signalled_s: float | None = None
     requeue_sent_s: float | None = None
     refusals: int = 0
     asked: bool = False
     """Whether it would get no signal, and was asked to save because it does that on request."""
+    cause: Cause = Cause.FOR_JOB
 
     @property
     def is_leaving(self) -> bool:
@@ -53,7 +69,7 @@ class Preemption:
 
     @property
     def makes_room(self) -> bool:
-        """Whether the victim still holds the GPUs that the preemptor waits for."""
+        """Whether the victim still holds the GPUs that it is to leave."""
         return self.state is not PreemptionState.REQUEUED
 
 
@@ -68,11 +84,24 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True)
+class GpusIdle:
+    """The plan preempts the job for its idle GPUs."""
+
+
+@dataclass(frozen=True, slots=True)
 class PreemptorTried:
     """Slurm has tried to start the preemptor, and found it to lack only resources.
 
     ``asks``: the victim would get no signal, but saves when it is asked to.
     """
+
+    at_s: float
+    asks: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StillIdle:
+    """The plan still preempts the victim for its idle GPUs. ``asks``: as in ``PreemptorTried``."""
 
     at_s: float
     asks: bool = False
@@ -166,13 +195,27 @@ class PreemptorGone:
 
 
 @dataclass(frozen=True, slots=True)
+class Spared:
+    """The victim of a preemption for idle GPUs still runs, and is not preempted for them any more.
+
+    It uses a GPU, for example, or its nodes report nothing. Since Slurm shows it as running, a
+    requeue that is recorded as sent was not carried out.
+    """
+
+    at_s: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class StoodDown:
     """The controller stops acting. A requeue that was sent is still followed."""
 
 
 PreemptionEvent = (
     Planned
+    | GpusIdle
     | PreemptorTried
+    | StillIdle
     | SignalHeard
     | SignalRefused
     | SignalUnanswered
@@ -186,6 +229,7 @@ PreemptionEvent = (
     | StartDelayed
     | Resumed
     | PreemptorGone
+    | Spared
     | StoodDown
 )
 
@@ -236,8 +280,43 @@ class CountPreemption:
     of: Preemption
 
 
+@dataclass(frozen=True, slots=True)
+class CountIdleRequeue:
+    """Record that the job was requeued for its idle GPUs."""
+
+    at_s: float
+    of: Preemption
+
+
+@dataclass(frozen=True, slots=True)
+class MarkSignalled:
+    """Record that this run was signalled for its idle GPUs: it is not signalled for them again.
+
+    ``heard`` is false if Slurm refused the signal too often.
+    """
+
+    at_s: float
+    heard: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NoteSpared:
+    """Record that the job is not preempted for its idle GPUs after all, and why."""
+
+    at_s: float
+    why: str
+
+
 PreemptionEffect = (
-    SendSignal | SendRequeue | SetStartTime | NoteSignalRefused | BackOff | CountPreemption
+    SendSignal
+    | SendRequeue
+    | SetStartTime
+    | NoteSignalRefused
+    | BackOff
+    | CountPreemption
+    | CountIdleRequeue
+    | MarkSignalled
+    | NoteSpared
 )
 PreemptionEffects = tuple[PreemptionEffect, ...]
 
@@ -250,12 +329,25 @@ def transition(
     An event that does not apply to the present state changes nothing.
     """
     if current is None or isinstance(event, Ended):
-        if isinstance(event, Planned):
-            return Preemption(key, PreemptionState.PLANNED, event.preemptor), ()
-        return None, ()
+        return _begun(key, event), ()
     if current.state is PreemptionState.REQUEUED:
         return _after_requeue(current, event)
-    return _before_requeue(current, event)
+    match current.cause:
+        case Cause.FOR_JOB:
+            decided = _for_job(current, event)
+        case Cause.IDLE_GPUS:
+            decided = _for_idle_gpus(current, event)
+    return decided or _before_requeue(current, event)
+
+
+def _begun(key: str, event: PreemptionEvent) -> Preemption | None:
+    match event:
+        case Planned(preemptor):
+            return Preemption(key, PreemptionState.PLANNED, preemptor)
+        case GpusIdle():
+            return Preemption(key, PreemptionState.PLANNED, "", cause=Cause.IDLE_GPUS)
+        case _:
+            return None
 
 
 def _after_requeue(
@@ -266,19 +358,53 @@ def _after_requeue(
             return current, (SetStartTime(),)
         case Resumed() | Running():
             return None, ()
-        case Planned(preemptor):
-            return Preemption(current.key, PreemptionState.PLANNED, preemptor), ()
+        case Planned() | GpusIdle():
+            return _begun(current.key, event), ()
         case _:
             return current, ()
+
+
+def _for_job(
+    current: Preemption, event: PreemptionEvent
+) -> tuple[Preemption | None, PreemptionEffects] | None:
+    """Apply the events that concern the preemptor; None for all others."""
+    match event:
+        case PreemptorGone(victim_runs):
+            left = current.state is PreemptionState.REQUEUE_SENT and not victim_runs
+            return (current if left else None), ()
+        case PreemptorTried(at_s, asks) if current.state is PreemptionState.PLANNED:
+            return _signalled(current, at_s, asks), (SendSignal(),)
+        case _:
+            return None
+
+
+def _for_idle_gpus(
+    current: Preemption, event: PreemptionEvent
+) -> tuple[Preemption | None, PreemptionEffects] | None:
+    """Apply the events that concern the idle GPUs; None for all others."""
+    match event:
+        case StillIdle(at_s, asks) if current.state is PreemptionState.PLANNED:
+            return _signalled(current, at_s, asks), (SendSignal(),)
+        case Spared(at_s, why):
+            # A victim that was not signalled has noticed nothing.
+            was_signalled = current.state is not PreemptionState.PLANNED
+            return None, ((NoteSpared(at_s, why),) if was_signalled else ())
+        case Planned() if current.state is not PreemptionState.REQUEUE_SENT:
+            # It is signalled again once its preemptor has been tried, and has its whole grace from
+            # then on: it may have worked since it saved.
+            return _begun(current.key, event), ()
+        case _:
+            return None
+
+
+def _signalled(current: Preemption, at_s: float, asks: bool) -> Preemption:
+    return replace(current, state=PreemptionState.SIGNALLED, signalled_s=at_s, asked=asks)
 
 
 def _before_requeue(
     current: Preemption, event: PreemptionEvent
 ) -> tuple[Preemption | None, PreemptionEffects]:
     match event:
-        case PreemptorGone(victim_runs):
-            left = current.state is PreemptionState.REQUEUE_SENT and not victim_runs
-            return (current if left else None), ()
         case RequeueRefused() | NotRunning():
             return None, ()
         case StoodDown():
@@ -287,13 +413,10 @@ def _before_requeue(
         case Requeued(at_s, by_others):
             if by_others or current.requeue_sent_s is None:
                 return None, ()
-            requeued = Preemption(current.key, PreemptionState.REQUEUED, current.preemptor)
-            return requeued, (CountPreemption(at_s, current),)
-        case PreemptorTried(at_s, asks) if current.state is PreemptionState.PLANNED:
-            signalled = replace(
-                current, state=PreemptionState.SIGNALLED, signalled_s=at_s, asked=asks
+            requeued = Preemption(
+                current.key, PreemptionState.REQUEUED, current.preemptor, cause=current.cause
             )
-            return signalled, (SendSignal(),)
+            return requeued, (_counted(current, at_s),)
         case GraceOver(at_s, allow) | Saved(at_s, allow) if current.is_leaving:
             sent_again = replace(current, state=PreemptionState.REQUEUE_SENT, requeue_sent_s=at_s)
             return sent_again, (SendRequeue(allow),)
@@ -305,11 +428,21 @@ def _before_requeue(
             return current, ()
 
 
+def _counted(current: Preemption, at_s: float) -> CountPreemption | CountIdleRequeue:
+    match current.cause:
+        case Cause.FOR_JOB:
+            return CountPreemption(at_s, current)
+        case Cause.IDLE_GPUS:
+            return CountIdleRequeue(at_s, current)
+
+
 def _signal_answered(
     current: Preemption, event: SignalHeard | SignalUnanswered | SignalRefused
 ) -> tuple[Preemption | None, PreemptionEffects]:
+    for_idle_gpus = current.cause is Cause.IDLE_GPUS
     if isinstance(event, SignalHeard):
-        return replace(current, refusals=0), ()
+        mark = MarkSignalled(current.signalled_s or 0.0, heard=True)
+        return replace(current, refusals=0), (mark,) if for_idle_gpus else ()
     # The grace has not begun.
     planned = replace(current, state=PreemptionState.PLANNED, signalled_s=None, asked=False)
     if isinstance(event, SignalUnanswered):
@@ -318,6 +451,8 @@ def _signal_answered(
     if current.refusals + 1 < MAX_SIGNAL_REFUSALS:
         return replace(planned, refusals=current.refusals + 1), (note,)
     # A requeue without the signal would lose its work.
+    if for_idle_gpus:
+        return None, (note, MarkSignalled(event.at_s, heard=False))
     why = f"job {current.key} cannot be told to save its state ({event.words})"
     return None, (note, BackOff(event.at_s, current.preemptor, why))
 

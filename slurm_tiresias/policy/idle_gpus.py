@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Final, NamedTuple
 
-from slurm_tiresias.config import RANK_LAST, IdleGpusConfig
-from slurm_tiresias.model import NodeUse
+from slurm_tiresias.config import LEAVE, RANK_LAST, IdleGpusConfig
+from slurm_tiresias.model import JobAccount, NodeUse
 
 TOLD_EVERY_S: Final = 60.0
 """How often a node tells of its jobs where nothing has changed (``gpu_use_folder.SIGN_OF_LIFE_S``).
@@ -19,6 +20,10 @@ stopped."""
 AHEAD_S: Final = 30.0
 """A node's clock may be so far ahead of Slurm's."""
 
+MOST_IN_A_ROW: Final = 3
+"""How often a job is requeued for its idle GPUs without having used one in between. Whatever keeps
+it from computing, another start has not helped."""
+
 
 class GpuIdleness(NamedTuple):
     """What a run does with its GPUs now, on all of its nodes."""
@@ -29,6 +34,8 @@ class GpuIdleness(NamedTuple):
     """Since when all of its GPUs have been idle; None while one is busy."""
     held_idle_gpu_s: float
     """How long it has held idle GPUs so far, each GPU counted."""
+    has_been_busy: bool = True
+    """Whether any of its GPUs has been used in this run, as far as the nodes told."""
 
 
 def idleness(
@@ -65,6 +72,7 @@ def idleness(
         busy=sum(min(told[node].busy, gpus) for node, gpus in nodes.items()),
         idle_since_s=min(now_s, max(began_s, *since_s)) if len(since_s) == len(uses) else None,
         held_idle_gpu_s=held_idle_gpu_s,
+        has_been_busy=any(use.busy > 0 or use.busy_gpu_s > 0.0 for use in uses),
     )
 
 
@@ -77,4 +85,45 @@ def is_flagged(found: GpuIdleness, config: IdleGpusConfig, now_s: float) -> bool
 def ranks_last(found: GpuIdleness, config: IdleGpusConfig, now_s: float) -> bool:
     """Whether a run is preempted before all others. One busy GPU ends that, and only another
     ``idle_gpus.after_s`` without any begins it again."""
-    return config.action == RANK_LAST and is_flagged(found, config, now_s)
+    return config.action in (RANK_LAST, LEAVE) and is_flagged(found, config, now_s)
+
+
+def ranks_last_anew(account: JobAccount, config: IdleGpusConfig) -> bool:
+    """Whether a job that was requeued for its idle GPUs ranks last, waiting or running, because it
+    has used no GPU since."""
+    return config.action == LEAVE and account.idle_requeues > 0
+
+
+def is_to_leave(found: GpuIdleness, config: IdleGpusConfig, now_s: float) -> bool:
+    """Whether all GPUs of a run have been idle for so long that it is preempted for that alone."""
+    since_s = found.idle_since_s
+    if config.action != LEAVE or since_s is None:
+        return False
+    return now_s - since_s >= config.leave_after_s
+
+
+class NotPreempted(StrEnum):
+    """Why a run is not preempted for its idle GPUs alone."""
+
+    ONCE_IN_A_RUN = "signalled-in-this-run"
+    OFTEN_ENOUGH = "requeued-often-enough"
+    """``MOST_IN_A_ROW`` times."""
+
+
+def why_not_preempted(account: JobAccount, restarts: int) -> NotPreempted | None:
+    """Return why a job's run after ``restarts`` restarts is not preempted for its idle GPUs alone,
+    however long they have been idle; None if it may be."""
+    if account.idle_requeues >= MOST_IN_A_ROW:
+        return NotPreempted.OFTEN_ENOUGH
+    return NotPreempted.ONCE_IN_A_RUN if account.idle_signalled_run == restarts else None
+
+
+def why_spared(found: GpuIdleness | None, config: IdleGpusConfig, now_s: float) -> str:
+    """Return why a run is not preempted for its idle GPUs any more, in words."""
+    if found is None:
+        return "its nodes have not reported its GPU use lately"
+    if found.busy:
+        return f"{found.busy} of its {found.gpus} GPUs {'is' if found.busy == 1 else 'are'} used"
+    if not is_to_leave(found, config, now_s):
+        return "its GPUs have been used meanwhile, or their sampler was restarted"
+    return "it may not be preempted any more"

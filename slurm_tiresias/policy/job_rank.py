@@ -18,7 +18,8 @@ BOUND_LEVEL: Key = (-1.0,)
 first tier."""
 
 IDLE_LEVEL: Key = (math.inf,)
-"""The level of running jobs whose GPUs have long been idle: all other jobs may preempt them."""
+"""The level of jobs whose GPUs have long been idle: all other jobs may preempt them, and they
+preempt none."""
 
 
 class JobRank(NamedTuple):

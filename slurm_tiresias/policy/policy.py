@@ -75,9 +75,9 @@ class Policy(ABC):
 
 
 def rank_of(job: JobFacts, policy: Policy) -> JobRank:
-    """Return the rank of a job: by its lane (``lanes``), before all others if it is at its bound
-    (``slowdown_bound``), after all others while it leaves its GPUs idle (``idle_gpus``), or else
-    that of the policy."""
+    """Return the rank of a job: by its lane (``lanes``), after all others while it leaves its GPUs
+    idle (``idle_gpus``), before all others if it is at its bound (``slowdown_bound``), or else that
+    of the policy."""
     if job.lane is Lane.INTERACTIVE:
         # Ahead of jobs at their bounds, which are late because others went ahead of them.
         return JobRank(FIRST_LEVEL, (-math.inf, -math.inf, job.submitted_s), 0)
@@ -87,10 +87,10 @@ def rank_of(job: JobFacts, policy: Policy) -> JobRank:
         kept_gpu_s = most_service_gpu_s(job.gpus_asked, job.time_limit_s)
         tier = policy.tier_after(kept_gpu_s)
         return JobRank((float(tier),), (math.inf, kept_gpu_s, job.submitted_s), tier)
+    if job.ranks_last:
+        # Its tier stays: once it uses a GPU again, it is as if it had never been idle.
+        return policy.rank(job)._replace(level=IDLE_LEVEL)
     if job.fair.at_bound and job.state is not JobState.RUNNING:
         level = BOUND_LEVEL if job.fair.length_known else FIRST_LEVEL
         return JobRank(level, (-math.inf, job.submitted_s), 0)
-    if job.ranks_last and job.state is JobState.RUNNING:
-        # Its tier stays: once it uses a GPU again, it is treated as if it had never been idle.
-        return policy.rank(job)._replace(level=IDLE_LEVEL)
     return policy.rank(job)

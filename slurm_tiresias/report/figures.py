@@ -213,6 +213,8 @@ class PartyFigures:
     requeue_wait_s: float
     idle_gpu_s: float = 0.0
     """GPU time held idle, as far as the nodes reported it (``idle_gpus``)."""
+    idle_requeues: int = 0
+    """How often its jobs were requeued for idle GPUs; these do not count as preemptions."""
 
     @property
     def balance_gpu_s(self) -> float:
@@ -272,6 +274,8 @@ class Report:
     """The jobs at or near the bound on their slowdown now."""
     idle_gpu_s: float = 0.0
     """GPU time held idle, as far as the nodes reported it (``idle_gpus``)."""
+    idle_requeues: int = 0
+    """How often jobs were requeued for idle GPUs; these do not count as preemptions."""
     stock_slurm: Comparison | None = None
     """Against stock Slurm, simulated; None if no cluster was named, or not all jobs are shown."""
 
@@ -307,12 +311,15 @@ def made(
     period = replace(period, since_s=max(period.since_s, began_s))
     all_jobs = _frame("jobs", period.jobs)
     runs = _frame("runs", period.runs)
-    preemptions_of_all = _frame("preemptions", period.preemptions)
+    requeues = _frame("preemptions", period.preemptions)
     every = _with_runs(all_jobs, runs, period)
     every = every.assign(earlier=every["first_s"] < began_s)
     jobs = every[_selected(every, filters)]
     runs = runs[runs["job_id"].isin(jobs["job_id"])]
     completed = _completed(jobs, period)
+    for_idle_gpus = requeues["for_idle_gpus"] > 0
+    idle_requeues = requeues[for_idle_gpus & requeues["job_id"].isin(jobs["job_id"])]
+    preemptions_of_all = requeues[~for_idle_gpus]
     preemptions = _with_both_sides(preemptions_of_all, all_jobs, jobs, period)
     gpus, waiting = _courses(jobs, runs, period)
     gpu_s = float(jobs["gpu_s"].sum())
@@ -339,8 +346,8 @@ def made(
             for low, high in WIDTHS
         ),
         preemptions=_preemptions(preemptions),
-        users=_parties("user", jobs, completed, preemptions),
-        accounts=_parties("account", jobs, completed, preemptions),
+        users=_parties("user", jobs, completed, preemptions, idle_requeues),
+        accounts=_parties("account", jobs, completed, preemptions, idle_requeues),
         fairness=Fairness(_jain("user", completed), _jain("account", completed)),
         over_time=OverTime(
             step_s=span_s / POINTS,
@@ -357,6 +364,7 @@ def made(
         else None,
         at_bound=at_bound,
         idle_gpu_s=float(jobs["idle_gpu_s"].sum()),
+        idle_requeues=len(idle_requeues),
         stock_slurm=against_stock_slurm(
             every.assign(need_s=_needed_s(every, preemptions_of_all)),
             completed,
@@ -638,13 +646,14 @@ def _most_preempted(found: Frame) -> list[PreemptedJob]:
 
 
 def _parties(
-    kind: str, jobs: Frame, completed: Frame, preemptions: Frame
+    kind: str, jobs: Frame, completed: Frame, preemptions: Frame, idle_requeues: Frame
 ) -> tuple[PartyFigures, ...]:
     """Return the users or accounts by balance of moved service, then by GPU use, largest first."""
     left = preemptions[preemptions["mine_left"]].groupby(kind)
     came = preemptions[preemptions["mine_came"]].groupby(f"for_{kind}")
     done = completed.groupby(kind)
     means = done[["jct_s", "queued_s", "slowdown"]].mean()
+    party_of = jobs.set_index("job_id")[kind]
     rows = pd.DataFrame(
         {
             "jobs": done.size(),
@@ -659,11 +668,13 @@ def _parties(
             "received_gpu_s": came["moved_gpu_s"].sum(),
             "requeue_wait_s": left["wait_s"].sum(),
             "idle_gpu_s": jobs.groupby(kind)["idle_gpu_s"].sum(),
+            "idle_requeues": idle_requeues["job_id"].map(party_of).value_counts(),
         }
     )
     averages = ("mean_jct_s", "mean_queueing_s", "mean_slowdown", "progress")
     rows = rows.fillna({name: 0 for name in rows if name not in averages})
-    rows = rows.astype(dict.fromkeys(("jobs", "preempted", "preempting"), int))
+    counts = ("jobs", "preempted", "preempting", "idle_requeues")
+    rows = rows.astype(dict.fromkeys(counts, int))
     found = []
     for name, row in zip(rows.index, rows.to_dict("records"), strict=True):
         values: dict[str, Any] = {

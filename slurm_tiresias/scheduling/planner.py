@@ -247,7 +247,7 @@ class Planner:
                 self._list(entry.rank)
                 self._engine.state.rerank(entry.rank)
                 self._runners_changed = True
-            if job_rank.tier != entry.tier:
+            if job_rank.tier != entry.tier or job.leaves_idle != before.leaves_idle:
                 self._undecided.add(job.job_id)
             if job.at_stake != before.at_stake:
                 self._engine.restake(job, self._now_s)
@@ -402,6 +402,8 @@ class Planner:
         if job.state is JobState.RUNNING:
             if job.preemptor:
                 return _verdict(entry, Action.WAIT, Reason.VACATING, preempted_for=job.preemptor)
+            if job.leaves_idle:
+                return _verdict(entry, Action.PREEMPT, Reason.IDLE_GPUS)
             return _verdict(entry, Action.RUN_ON, Reason.RUNS_ON)
         if blocked := blocked_by_slurm(job):
             return _verdict(entry, Action.WAIT, blocked, job.not_eligible or job.awaited_limit)

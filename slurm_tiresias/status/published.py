@@ -145,6 +145,12 @@ class PublishedGpuUse:
     """Whether the job is therefore preempted before all others."""
     held_idle_gpu_s: float
     """How long this run has held idle GPUs, summed over GPUs."""
+    leaves_at_s: float | None = None
+    """When it is preempted for its idle GPUs even if no job waits, unless it uses a GPU before;
+    None if it is not."""
+    kept_because: str = ""
+    """Why it is not preempted for them although the site wants that: ``signalled-in-this-run``,
+    ``requeued-often-enough``, or "" if nothing or another rule forbids it."""
 
 
 @dataclass
@@ -230,6 +236,9 @@ class PublishedJob:
     """Its position relative to the bound on its slowdown; None without one."""
     gpu_use: PublishedGpuUse | None = None
     """Its GPU use; None if it does not run or its GPU use is unknown."""
+    idle_requeues: int = 0
+    """How often in a row it was requeued for idle GPUs and has used none since. It ranks last
+    unless this is 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,8 +246,9 @@ class PublishedEvent:
     """An event of a job, or with an empty ``job_id`` of the controller.
 
     Events of jobs: demoted, promoted, preempted, requeued, node-failed, repaired, gave-up,
-    list-refused, signal-refused, no-net-progress, gpus-idle, failed (Slurm refused a write) and so
-    on. Events of the controller: paused, resumed, released.
+    list-refused, signal-refused, no-net-progress, gpus-idle, idle-signalled, idle-requeued,
+    idle-spared, failed (Slurm refused a write) and so on. Events of the controller: paused,
+    resumed, released.
     """
 
     at_s: float

@@ -1,7 +1,8 @@
 """Limits the events that each user can cause at will, which would displace all others' events.
 
 For each kind, a user has ``MOST_AT_ONCE`` events at once and one more each minute; further ones are
-counted and reported as one event. The kinds that reports count (preempted, would) are never folded.
+counted and reported as one event. The kinds that reports count (preempted, would, idle-requeued)
+are never folded.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from slurm_tiresias.store.records import EventRecord
 AT_WILL = frozenset(
     {
         *("repaired", "unpinned", "failed", "gave-up", "requeued", "list-refused"),
-        *("signal-refused", "no-net-progress", "admitted", "gpus-idle"),
+        *("signal-refused", "no-net-progress", "admitted"),
+        *("gpus-idle", "idle-signalled", "idle-spared"),
     }
 )
 """Kinds that users cause by lowering their jobs' priority, moving jobs out of a band, requeueing

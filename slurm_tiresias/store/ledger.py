@@ -30,7 +30,7 @@ from slurm_tiresias.errors import (
     TiresiasError,
 )
 from slurm_tiresias.lifecycle.nomination import Nomination
-from slurm_tiresias.lifecycle.preemption import Preemption
+from slurm_tiresias.lifecycle.preemption import Cause, Preemption
 from slurm_tiresias.model import JobAccount, Lane
 from slurm_tiresias.policy.charge import EndedRun, payer_of
 from slurm_tiresias.policy.losses import Loss, losses_of
@@ -711,6 +711,7 @@ PERIOD: Mapping[str, Mapping[str, str]] = {
         "gpus": "r.gpus",
         "start_s": "r.start_s",
         "left_s": "r.end_s",
+        "for_idle_gpus": f"p.cause = '{Cause.IDLE_GPUS}'",
         "again_s": "(SELECT MIN(start_s) FROM incarnations a "
         "WHERE a.key = p.key AND a.start_s > r.start_s)",
         "ended_s": "v.ended_s",

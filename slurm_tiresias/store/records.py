@@ -5,6 +5,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from slurm_tiresias.lifecycle.preemption import Cause
+
 LOST_PARTS = ("save", "leave", "again", "restart")
 """The parts of what a preemption loses."""
 
@@ -58,7 +60,7 @@ class RunProgressRecord:
 
 @dataclass(frozen=True, slots=True)
 class PreemptionRecord:
-    """The preemption of one run.
+    """The preemption of one run, for another job or for its idle GPUs.
 
     Unlike events, preemptions are kept as long as their job. ``at_s`` is when it was observed,
     ``run_start_s`` identifies the run, and ``asked_s`` is when the victim was signalled and its
@@ -73,6 +75,7 @@ class PreemptionRecord:
     asked_s: float | None = None
     tier: int | None = None
     for_tier: int | None = None
+    cause: Cause = Cause.FOR_JOB
 
 
 class CostSource(enum.StrEnum):

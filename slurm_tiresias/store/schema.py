@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from slurm_tiresias.lifecycle.nomination import Nomination, NominationState
-from slurm_tiresias.lifecycle.preemption import Preemption, PreemptionState
+from slurm_tiresias.lifecycle.preemption import Cause, Preemption, PreemptionState
 from slurm_tiresias.model import JobAccount, Lane
 from slurm_tiresias.store.records import (
     DrilledProgram,
@@ -21,18 +21,19 @@ from slurm_tiresias.store.records import (
     Sample,
 )
 
-SCHEMA_VERSION = 13
+SCHEMA_VERSION = 14
 """2 added users and names of jobs, 3 accounts, 4 partitions and a table of preemptions; earlier
 rows lack these. 5 added indexes and samples of pruned jobs. 6 moved nominations and preemptions
 under way from columns of jobs to tables. 7 added starts in vain and refused node lists. 8 added
 what runs reported of their progress, 9 what that promises, and time limits. 10 added which
 victims were asked to save, how long runs were protected as they did lost work again, and what
 preemptions cost. 11 added programs that passed a drill, 12 the lanes of jobs, 13 for how long the
-GPUs of runs were idle."""
+GPUs of runs were idle, 14 preemptions for idle GPUs."""
 
 STATES: Mapping[str, type[enum.StrEnum]] = {
     "NominationState": NominationState,
     "PreemptionState": PreemptionState,
+    "Cause": Cause,
     "Lane": Lane,
 }
 
@@ -225,6 +226,15 @@ def _add_idle_gpus(database: sqlite3.Connection) -> None:
     _add_column(database, "incarnations", "idle_gpu_s REAL DEFAULT 0.0")
 
 
+def _add_causes(database: sqlite3.Connection) -> None:
+    """Until then all preemptions were for other jobs."""
+    for table in ("preemptions_under_way", "preemptions"):
+        _add_column(database, table, "cause TEXT")
+        database.execute(f"UPDATE {table} SET cause = ?", (Cause.FOR_JOB,))
+    _add_column(database, "jobs", "idle_requeues INTEGER DEFAULT 0")
+    _add_column(database, "jobs", "idle_signalled_run INTEGER")
+
+
 MIGRATIONS: Mapping[int, Callable[[sqlite3.Connection], None]] = {
     1: _add_users_and_names,
     2: _add_accounts,
@@ -238,6 +248,7 @@ MIGRATIONS: Mapping[int, Callable[[sqlite3.Connection], None]] = {
     10: _create_drilled,
     11: _add_lanes,
     12: _add_idle_gpus,
+    13: _add_causes,
 }
 """The migration of each older schema to the next."""
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from slurm_tiresias.status.published import (
     Blocker,
     PublishedEstimate,
     PublishedEvent,
+    PublishedGpuUse,
     PublishedJob,
     PublishedState,
 )
@@ -449,6 +451,44 @@ def test_a_detail_that_is_slurms_own_reason_is_said_once(site: Site) -> None:
     assert explained(site, job).count("JobHeldUser") == 1
 
 
+def idle(**changes: Any) -> PublishedGpuUse:
+    return replace(PublishedGpuUse(4, 0, NOW_S - 900, True, True, 3600.0), **changes)
+
+
+@pytest.mark.parametrize(
+    ("use", "said"),
+    [
+        (idle(), ""),
+        (idle(leaves_at_s=NOW_S + 900), "it is preempted even if no other job waits"),
+        (
+            idle(kept_because="signalled-in-this-run"),
+            "this one was signalled before",
+        ),
+        (idle(kept_because="requeued-often-enough"), "as often in a row as a job may be"),
+        (idle(kept_because="of a newer one"), "It is kept: of a newer one."),
+    ],
+)
+def test_it_says_whether_a_job_that_uses_no_gpu_is_to_leave(
+    site: Site, use: PublishedGpuUse, said: str
+) -> None:
+    text = " ".join(explained(site, running("1", gpu_use=use)).split())
+    assert "preempted before all other jobs" in text
+    assert said in text
+    others = ("even if no other job waits", "signalled before", "as often in a row", "It is kept:")
+    assert sum(other in text for other in others) == bool(said)
+
+
+def test_it_says_that_a_job_leaves_idle_gpus_and_that_it_ranks_last_afterwards(site: Site) -> None:
+    leaves = running("1", action="preempt", reason="idle-gpus", gpu_use=idle())
+    text = " ".join(explained(site, leaves).split())
+    assert "Why it stops" in text
+    assert "so it is preempted even if no other job waits" in text
+    text = " ".join(explained(site, waiting("1", idle_requeues=2)).split())
+    assert "It was requeued for its idle GPUs 2 times in a row and has used none since" in text
+    assert "all others come before it" in text
+    assert "below its own tier" not in text
+
+
 @pytest.mark.parametrize(
     ("kind", "text", "of_the_job", "of_the_other"),
     [
@@ -491,6 +531,17 @@ def test_an_event_of_two_jobs_is_worded_from_the_view_of_each(
         ("node-failed", "n2 is DOWN", "node failed: n2 is DOWN"),
         ("failed", "Node is down", "Slurm refused a change to it: Node is down"),
         ("promoted", "", "promoted"),
+        (
+            "idle-signalled",
+            "no GPU used for 1800 s, restart 1",
+            "to be preempted for its idle GPUs: no GPU used for 1800 s, restart 1",
+        ),
+        ("idle-requeued", "restart 2", "requeued for its idle GPUs: restart 2"),
+        (
+            "idle-spared",
+            "1 of its 4 GPUs is used",
+            "not preempted for its idle GPUs after all: 1 of its 4 GPUs is used",
+        ),
     ],
 )
 def test_an_event_of_one_job_is_worded(site: Site, kind: str, text: str, said: str) -> None:

@@ -306,6 +306,7 @@ def test_a_job_ends_as_accounting_says_with_its_exit_code_and_who_cancelled_it(
     [
         ("preempted", "15", "REQUEUED", "preempted by 15"),
         ("requeued", "", "REQUEUED", "requeued"),
+        ("idle-requeued", "", "REQUEUED", "requeued for idle GPUs"),
         ("node-failed", "", "NODE_FAIL", "node failed"),
         ("preempted", "15", "NODE_FAIL", "node failed"),
     ],
@@ -331,7 +332,8 @@ def test_a_requeued_job_that_is_cancelled_while_it_waits_ends_as_cancelled(
     output = told(site)
     end = "cancelled by root while it waited" if asked else "ended while it waited"
     assert output.startswith(f"Job 12 (train) of alice: {end}.\n")
-    by_event = f"{kind} by {other}" if other else kind.replace("-", " ")
+    without = "requeued for idle GPUs" if kind == "idle-requeued" else kind.replace("-", " ")
+    by_event = f"{kind} by {other}" if other else without
     assert f"  {run_ended if asked else by_event}\n" in output
     assert "It ran 10m00s in 1 run, waited 1m00s in all" in output
     assert json.loads(told(site, "12", "--json"))["end"]["while_waiting"]

@@ -31,6 +31,9 @@ SETTINGS: Mapping[str, Tables] = {
     "`policy.max_slowdown`": {"policy": {"max_slowdown": 2.0}},
     "`[interactive]`": {"interactive": {"gpus_per_user": 2, "gpu_hours_per_user": 4}},
     "`[idle_gpus]`": {"idle_gpus": {"after_s": AFTER_S, "action": "rank-last"}},
+    '`idle_gpus.action = "leave"`': {
+        "idle_gpus": {"after_s": AFTER_S, "action": "leave", "leave_after_s": 3 * AFTER_S}
+    },
     "`preemption.drilled_min_run_s`": {"preemption": {"min_run_s": 1, "drilled_min_run_s": 0.5}},
 }
 

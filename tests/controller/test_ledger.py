@@ -17,7 +17,7 @@ from slurm_tiresias.controller import run
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.errors import ConfigError, DamagedLedgerError, LedgerError
 from slurm_tiresias.lifecycle.nomination import Nomination, NominationState
-from slurm_tiresias.lifecycle.preemption import Preemption, PreemptionState
+from slurm_tiresias.lifecycle.preemption import Cause, Preemption, PreemptionState
 from slurm_tiresias.model import Amount, JobAccount
 from slurm_tiresias.slurm.commands import CommandSlurm
 from slurm_tiresias.slurm.protocol import Cluster
@@ -30,7 +30,7 @@ from slurm_tiresias.store.records import (
 )
 from slurm_tiresias.store.schema import SCHEMA_VERSION
 from tests.cli.running import Site, error_of
-from tests.controller.old_schema import back_to_schema_9, back_to_schema_10
+from tests.controller.old_schema import back_to_schema_9, back_to_schema_10, back_to_schema_13
 from tests.controller.test_job_store import kept_preemptions, pending, running, see
 
 SCHEMA_1 = Path(__file__).with_name("ledger-schema-1.sql")
@@ -170,6 +170,30 @@ def test_a_ledger_older_than_drills_keeps_its_jobs_and_can_store_drills(path: Pa
         assert ledger.drilled() == drilled
         ledger.save_drilled([replace(drilled[1], at_s=3000.0)], [("ann", "train")])
         assert ledger.drilled() == [replace(drilled[1], at_s=3000.0)]
+
+
+def test_preemptions_of_a_ledger_of_schema_13_were_for_other_jobs(path: Path) -> None:
+    job = JobAccount("7", 0, 1.0, 1.0, 1.0, 0)
+    over, under_way = (
+        PreemptionRecord("7", "8", 1060.0),
+        Preemption("7", PreemptionState.PLANNED, "8"),
+    )
+    with closing(Ledger(path)) as ledger, ledger.transaction():
+        ledger.save_jobs([job])
+        ledger.add_preemptions([over])
+        ledger.save_preemptions_under_way({"7": under_way})
+    with closing(sqlite3.connect(path)) as database:
+        back_to_schema_13(database)
+        database.commit()
+    for_idle_gpus = replace(under_way, preemptor="", cause=Cause.IDLE_GPUS)
+    told = replace(job, idle_requeues=2, idle_signalled_run=0)
+    with closing(Ledger(path)) as ledger, ledger.transaction():
+        assert (ledger.job("7"), ledger.preemptions_under_way()) == (job, [under_way])
+        ledger.save_jobs([told])
+        ledger.save_preemptions_under_way({"7": for_idle_gpus})
+    with closing(Ledger(path)) as ledger:
+        assert (ledger.job("7"), ledger.preemptions_under_way()) == (told, [for_idle_gpus])
+    assert kept_preemptions(path) == [over]
 
 
 def test_the_ledger_of_an_older_version_is_kept_beside_the_new_one(path: Path) -> None:

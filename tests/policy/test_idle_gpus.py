@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from scripts.testbed.job_views import view
-from slurm_tiresias.config import FLAG, RANK_LAST, Config, IdleGpusConfig, parse
+from slurm_tiresias.config import FLAG, LEAVE, RANK_LAST, Config, IdleGpusConfig, parse
 from slurm_tiresias.errors import ConfigError
-from slurm_tiresias.model import Amount, FairStanding, JobState, NodeUse, Request
+from slurm_tiresias.model import Amount, FairStanding, JobAccount, JobState, NodeUse, Request
 from slurm_tiresias.policy.idle_gpus import (
     AHEAD_S,
     LATE_AFTER_S,
+    MOST_IN_A_ROW,
     TOLD_EVERY_S,
     GpuIdleness,
+    NotPreempted,
     idleness,
     is_flagged,
+    is_to_leave,
     ranks_last,
+    ranks_last_anew,
+    why_not_preempted,
+    why_spared,
 )
 from slurm_tiresias.policy.job_rank import IDLE_LEVEL
 from slurm_tiresias.policy.make import make_policy
@@ -127,7 +134,7 @@ def test_whatever_is_told_the_figures_stay_within_what_the_run_held(
 
 
 @pytest.mark.parametrize("after_s", [0.0, 600.0])
-@pytest.mark.parametrize("action", [FLAG, RANK_LAST])
+@pytest.mark.parametrize("action", [FLAG, RANK_LAST, LEAVE])
 @pytest.mark.parametrize("idle_s", [599.0, 600.0, None])
 def test_only_a_run_that_was_idle_for_as_long_as_set_is_flagged_or_ranks_last(
     after_s: float, action: str, idle_s: float | None
@@ -136,33 +143,92 @@ def test_only_a_run_that_was_idle_for_as_long_as_set_is_flagged_or_ranks_last(
     idle = GpuIdleness(8, 0, None if idle_s is None else NOW_S - idle_s, 0.0)
     flagged = after_s > 0 and idle_s == 600.0
     assert is_flagged(idle, config, NOW_S) is flagged
-    assert ranks_last(idle, config, NOW_S) is (flagged and action == RANK_LAST)
+    assert ranks_last(idle, config, NOW_S) is (flagged and action != FLAG)
 
 
 @pytest.mark.parametrize("name", ["2d-las", "2d-gittins"])
 @pytest.mark.parametrize("attained_gpu_s", [0.0, 1e9])
-def test_a_running_job_that_ranks_last_does_so_in_every_tier_and_keeps_its_tier(
-    name: str, attained_gpu_s: float
+@pytest.mark.parametrize("state", [JobState.RUNNING, JobState.PENDING])
+def test_a_job_that_ranks_last_does_so_in_every_tier_and_keeps_its_tier(
+    name: str, attained_gpu_s: float, state: JobState
 ) -> None:
     policy = make_policy(parse({"policy": {"name": name}}).policy)
     request = Request(Amount({"": 1}))
-    running = view("1", JobState.RUNNING, request, attained_gpu_s=attained_gpu_s, ranks_last=True)
-    waiting = view("1", JobState.PENDING, request, attained_gpu_s=attained_gpu_s, ranks_last=True)
-    assert rank_of(running, policy) == policy.rank(running)._replace(level=IDLE_LEVEL)
-    assert rank_of(running, policy).level > policy.rank(running).level
-    assert rank_of(waiting, policy) == policy.rank(waiting)
+    job = view("1", state, request, attained_gpu_s=attained_gpu_s, ranks_last=True)
+    assert rank_of(job, policy) == policy.rank(job)._replace(level=IDLE_LEVEL)
+    assert rank_of(job, policy).level > policy.rank(job).level
+
+
+@pytest.mark.parametrize("action", [FLAG, RANK_LAST, LEAVE])
+@pytest.mark.parametrize("idle_s", [1799.0, 1800.0, None])
+def test_only_a_run_that_was_idle_for_leave_after_s_is_preempted_for_that(
+    action: str, idle_s: float | None
+) -> None:
+    config = IdleGpusConfig(after_s=600.0, action=action, leave_after_s=1800.0)
+    idle = GpuIdleness(8, 0, None if idle_s is None else NOW_S - idle_s, 0.0)
+    assert is_to_leave(idle, config, NOW_S) is (action == LEAVE and idle_s == 1800.0)
+
+
+def test_a_run_is_preempted_for_idle_gpus_once_and_a_job_three_times_in_a_row() -> None:
+    account = JobAccount("1", 2, 0.0, 0.0, 0.0, 0)
+    assert why_not_preempted(account, 2) is None
+    told = replace(account, idle_signalled_run=2)
+    assert why_not_preempted(told, 2) is NotPreempted.ONCE_IN_A_RUN
+    assert why_not_preempted(told, 3) is None
+    for times in range(MOST_IN_A_ROW + 1):
+        account = replace(account, idle_requeues=times)
+        often_enough = NotPreempted.OFTEN_ENOUGH if times >= MOST_IN_A_ROW else None
+        assert why_not_preempted(account, 2) is often_enough
+        assert ranks_last_anew(account, IdleGpusConfig(600.0, LEAVE, 1800.0)) is (times > 0)
+        assert not ranks_last_anew(account, IdleGpusConfig(600.0, RANK_LAST))
+
+
+@pytest.mark.parametrize(
+    ("told", "has_been_busy"),
+    [
+        ({"n1": use(2_000.0), "n2": use(2_000.0)}, False),
+        ({"n1": use(2_000.0), "n2": use(2_000.0, busy_gpu_s=0.5)}, True),
+        ({"n1": use(None, busy=1), "n2": use(2_000.0)}, True),
+    ],
+)
+def test_a_run_that_used_one_gpu_at_any_time_has_been_busy(
+    told: Mapping[str, NodeUse], has_been_busy: bool
+) -> None:
+    idle = found(told)
+    assert idle is not None and idle.has_been_busy is has_been_busy
+
+
+@pytest.mark.parametrize(
+    ("idle", "why"),
+    [
+        (None, "its nodes have not reported its GPU use lately"),
+        (GpuIdleness(8, 1, None, 0.0), "1 of its 8 GPUs is used"),
+        (GpuIdleness(8, 8, None, 0.0), "8 of its 8 GPUs are used"),
+        (GpuIdleness(8, 0, NOW_S - 9, 0.0), "its GPUs have been used meanwhile, or their"),
+        (GpuIdleness(8, 0, NOW_S - 1900, 0.0), "it may not be preempted any more"),
+    ],
+)
+def test_the_reason_to_spare_a_run_is_given_in_words(idle: GpuIdleness | None, why: str) -> None:
+    assert why_spared(idle, IdleGpusConfig(600.0, LEAVE, 1800.0), NOW_S).startswith(why)
 
 
 def test_it_is_off_by_default_and_settings_that_contradict_each_other_are_refused() -> None:
     assert Config().idle_gpus.after_s == 0
     folder = {"profiler": {"collect_dir": "/shared/collect"}}
     assert parse({**folder, "idle_gpus": {"after_s": 600, "action": "rank-last"}})
-    with pytest.raises(ConfigError, match="after_s = 0 turns that off"):
+    with pytest.raises(ConfigError, match="after_s = 0 disables it"):
         parse({**folder, "idle_gpus": {"action": "rank-last"}})
     with pytest.raises(ConfigError, match=r"without profiler\.collect_dir"):
         parse({"idle_gpus": {"after_s": 600}})
     with pytest.raises(ConfigError, match="none of its choices"):
         parse({**folder, "idle_gpus": {"after_s": 600, "action": "kill"}})
+    leave = {"after_s": 600, "action": "leave"}
+    assert parse({**folder, "idle_gpus": {**leave, "leave_after_s": 601}})
+    for too_short in ({}, {"leave_after_s": 599}, {"leave_after_s": 600}):
+        with pytest.raises(ConfigError, match="needs leave_after_s above after_s = 600"):
+            parse({**folder, "idle_gpus": {**leave, **too_short}})
+    with pytest.raises(ConfigError, match="lets jobs stay"):
+        parse({**folder, "idle_gpus": {"after_s": 600, "leave_after_s": 1800}})
 
 
 def test_an_idle_run_near_its_bound_is_preempted_first() -> None:

@@ -115,7 +115,10 @@ class Cluster:
             if happens < 0.65:
                 return changed(job, fair=chance.choice((NOT_BOUND, _kept_for(now_s, chance))))
             if happens < 0.68:
-                return changed(job, ranks_last=not job.ranks_last)
+                last = not job.ranks_last
+                return changed(job, ranks_last=last, leaves_idle=last and chance.random() < 0.5)
+            if happens < 0.69:
+                return changed(job, leaves_idle=not job.leaves_idle)
             if happens < 0.7:
                 redoing = Learned(redoing_until_s=now_s + chance.choice((-1.0, 10.0, 300.0)))
                 return changed(job, learned=chance.choice((NOTHING_LEARNED, redoing)))

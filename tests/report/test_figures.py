@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from slurm_tiresias.cli import report_text
 from slurm_tiresias.cli.screen import Screen
+from slurm_tiresias.lifecycle.preemption import Cause
 from slurm_tiresias.model import JobAccount
 from slurm_tiresias.report.figures import Filters, PartyFigures, Report, Spread, made
 from slurm_tiresias.report.page import html
@@ -474,6 +475,32 @@ def test_fair_shares_are_hidden_from_users_who_see_only_own_jobs(path: Path) -> 
     three(path)
     report, _ = made(period_of(path, 0, 20, "alice"), Filters(), gpus_now=8)
     assert report.fair_share is None
+
+
+def test_requeues_for_idle_gpus_count_apart_from_preemptions(path: Path) -> None:
+    jobs = [
+        #         0         1
+        #         01234567890123456789
+        job("1", "####..####..####|", gpus=4, user="ann", account="lab"),
+        job("2", "####..####|", gpus=4, user="bob", account="lab"),
+        job("3", "....##|", gpus=4, user="eve", account="other"),
+    ]
+    runs = [replace(run, idle_gpu_s=100.0) for run in jobs[0][1]]
+    preemptions = [
+        preempted("1", "", 4, 0, 3, cause=Cause.IDLE_GPUS),
+        preempted("1", "", 10, 6, 9, cause=Cause.IDLE_GPUS),
+        preempted("2", "3", 4, 0, 3),
+    ]
+    remember(path, [(jobs[0][0], runs), *jobs[1:]], preemptions)
+    report, _ = reported(path, 0, 20, gpus_now=8)
+    assert (report.preemptions.preemptions, report.idle_requeues) == (1, 2)
+    ann, bob = party(report.users, "ann"), party(report.users, "bob")
+    assert (ann.preempted, ann.idle_requeues) == (0, 2)
+    assert (bob.preempted, bob.idle_requeues) == (1, 0)
+    assert party(report.accounts, "lab").idle_requeues == 2
+    text = "\n".join(report_text.lines(report, Screen(100, False, True)))
+    assert "For that, jobs were requeued 2 times" in text
+    assert re.search(r"^ann +.* 2$", text, re.MULTILINE)
 
 
 def test_completion_times_are_compared_with_stock_slurm_simulated_on_the_same_jobs(

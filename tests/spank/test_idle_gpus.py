@@ -13,6 +13,7 @@ import pytest
 
 from scripts.testbed.real_controller import RealController
 from slurm_tiresias.controller.idle_gpus import GPUS_IDLE
+from slurm_tiresias.controller.job_store import IDLE_REQUEUED, IDLE_SIGNALLED, IDLE_SPARED
 from slurm_tiresias.model import NodeUse
 from slurm_tiresias.policy.idle_gpus import LATE_AFTER_S
 from slurm_tiresias.profiler.gpu_activity import SUFFIX, text_of
@@ -26,6 +27,9 @@ from tests.spank.plugin import NOBODY, PluginCluster
 pytestmark = pytest.mark.slurm
 
 AFTER_S = 15.0
+LEAVE_AFTER_S = 25.0
+GRACE_S = 15.0
+"""Longer than it takes until the controller has read a sample: it looks every 5 s."""
 NODE_GPUS = 4
 CYCLES = 8
 """The number of cycles, two per second, in which the nodes' reports are read."""
@@ -39,14 +43,20 @@ class Site:
     controller: RealController
     gpu: Node
 
-    def submit(self, name: str, node: str = "") -> str:
-        """Submit a job on all GPUs of a node that prints its process id and runs until it is told
-        to end; there is only one tier."""
+    def submit(self, name: str, node: str = "", gpus: int = NODE_GPUS) -> str:
+        """Submit a job on this many GPUs of a node that prints its process id, notes which of its
+        runs gets USR1, and runs until it is told to end; there is only one tier."""
         script = f"echo $$ > {self.plugin.work}/{name}; "
+        script += f"trap 'echo ${{SLURM_RESTART_COUNT:-0}} >> {self.plugin.work}/got-{name}' USR1; "
         script += f"until [ -e {self.plugin.work}/end-{name} ]; do sleep 0.1; done"
         where = [f"--nodelist={node}"] if node else []
-        options = ("--nodes=1", f"--gpus-per-node={NODE_GPUS}", "--requeue", *where)
+        options = ("--nodes=1", f"--gpus-per-node={gpus}", "--requeue", *where)
         return self.plugin.submit(script, *options)
+
+    def signalled(self, name: str) -> list[int]:
+        """The runs of a job, by restarts, that got USR1."""
+        file = self.plugin.work / f"got-{name}"
+        return list(map(int, file.read_text().split())) if file.exists() else []
 
     def end(self, name: str) -> None:
         (self.plugin.work / f"end-{name}").touch()
@@ -110,8 +120,11 @@ def opened(
     (folder / "nvml").mkdir()
     gpu = Node(folder / "nvml", driver or build_driver(folder))
     policy: Mapping[str, object] = {"thresholds_gpu_s": [1e6]}
-    preemption: Mapping[str, object] = {"min_run_s": 0.5, "budget_share": 0}
-    idle: Mapping[str, object] = {"after_s": AFTER_S, "action": action}
+    preemption: dict[str, object] = {"min_run_s": 0.5, "budget_share": 0}
+    idle: dict[str, object] = {"after_s": AFTER_S, "action": action}
+    if action == "leave":
+        preemption |= {"signal": "USR1", "grace_s": GRACE_S}
+        idle["leave_after_s"] = LEAVE_AFTER_S
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LD_LIBRARY_PATH", gpu.driver)
         patch.setenv("FAKE_NVML", str(gpu.gpu))
@@ -210,16 +223,72 @@ def test_the_action_flag_only_reports(plugin: PluginCluster, tmp_path: Path) -> 
         site.controller.wait_for_reason(waiting, "no-room")
 
 
-def test_forged_late_foreign_and_missing_samples_have_no_effect(
+def test_an_idle_job_is_requeued_if_no_job_waits_and_busy_jobs_run_on(
     plugin: PluginCluster, tmp_path: Path
+) -> None:
+    with opened(plugin, tmp_path, "leave") as site:
+        controller = site.controller
+        partly, busy = site.submit("partly", "n2"), site.submit("busy", "n1", gpus=1)
+        computing = [site.pid("partly"), site.pid("busy")]
+        site.gpu.computes(*computing)
+        site.wait_until_busy(partly, 1)
+        site.wait_until_busy(busy, 1)
+        idle = site.submit("idle", "n1", gpus=NODE_GPUS - 1)
+        use = site.wait_until_idle(idle, long=True)
+        assert use.idle_since_s is not None
+        shown = site.cli("explain", idle)
+        assert "it is preempted even if no other job waits (idle_gpus.leave_after_s)" in shown
+        assert site.signalled("idle") == []
+
+        controller.wait_until(lambda: site.signalled("idle"), "its checkpoint signal arrives")
+        [told] = [event for event in controller.state().events if event.kind == IDLE_SIGNALLED]
+        assert told.at_s >= use.idle_since_s + LEAVE_AFTER_S
+        assert "being preempted" in site.cli("status")
+        # A controller that is killed in its grace goes on with it.
+        controller.kill()
+        controller.start()
+        controller.wait_until(lambda: controller.events(IDLE_REQUEUED), "it is requeued")
+        site.wait_until_running(idle)
+        assert site.signalled("idle") == [0]
+        assert controller.events(IDLE_REQUEUED) == [(idle, "")]
+        assert controller.events("preempted") == []
+        text = site.cli("history", idle)
+        assert "to be preempted for its idle GPUs" in text
+        assert "requeued for idle GPUs" in text
+        assert "so it ranks last, waiting or running" in site.cli("explain", idle)
+        assert "jobs were requeued 1 time" in site.cli("report", "--since", "now-1hour")
+
+        # Once it is told again it uses a GPU, and stays.
+        controller.wait_until(lambda: site.signalled("idle") == [0, 1], "its next run is told")
+        site.gpu.computes(*computing, site.pid("idle"))
+        controller.wait_until(lambda: controller.events(IDLE_SPARED), "it stays")
+        site.wait_until_busy(idle, 1)
+        controller.wait_until(
+            lambda: (job := controller.job(idle)) is not None and not job.idle_requeues,
+            "it ranks last no more",
+        )
+        controller.cycles(2 * round(GRACE_S) + CYCLES)
+        assert controller.events(IDLE_REQUEUED) == [(idle, "")]
+        assert [plugin.restarts(job) for job in (idle, partly, busy)] == [1, 0, 0]
+        assert site.signalled("partly") == site.signalled("busy") == []
+
+
+@pytest.mark.parametrize("action", ["rank-last", "leave"])
+def test_forged_late_foreign_and_missing_samples_have_no_effect(
+    plugin: PluginCluster, tmp_path: Path, action: str
 ) -> None:
     nowhere = tmp_path / "no-driver"
     nowhere.mkdir()
-    with opened(plugin, tmp_path, "rank-last", driver=str(nowhere)) as site:
+    with opened(plugin, tmp_path, action, driver=str(nowhere)) as site:
         controller = site.controller
         jobs = {node: site.submit(node, node) for node in ("n1", "n2")}
-        waiting = site.submit("waiting")
-        controller.wait_for_reason(waiting, "no-room")
+        waiting = ""
+        if action == "rank-last":
+            waiting = site.submit("waiting")
+            controller.wait_for_reason(waiting, "no-room")
+        else:
+            for job in jobs.values():
+                site.wait_until_running(job)
         began_s = time.time()
         one = int(jobs["n1"])
         site.tells("late", RunId(one, 0, "n1"), at_s=began_s - LATE_AFTER_S - 5)
@@ -229,16 +298,18 @@ def test_forged_late_foreign_and_missing_samples_have_no_effect(
         if os.geteuid() == 0:
             site.tells("forged", RunId(one, 0, "n1"), at_s=began_s, uid=NOBODY)
         controller.wait_until(
-            lambda: controller.state().at_s > began_s + AFTER_S, "longer than it may be idle"
+            lambda: controller.state().at_s > began_s + LEAVE_AFTER_S, "longer than it may be idle"
         )
         controller.cycles(CYCLES)
         for job in jobs.values():
             assert site.use(job) is None
             assert site.is_running(job)
         assert controller.events("preempted") == controller.events(GPUS_IDLE) == []
+        assert controller.events(IDLE_SIGNALLED) == []
         # The same file written by a node now counts, so the file above was ignored for its owner.
         site.tells("n1", RunId(one, 0, "n1"), at_s=time.time())
+        kind = "preempted" if waiting else IDLE_REQUEUED
         controller.wait_until(
-            lambda: (jobs["n1"], waiting) in controller.events("preempted"), "it is preempted"
+            lambda: (jobs["n1"], waiting) in controller.events(kind), "it is preempted"
         )
         assert site.is_running(jobs["n2"])

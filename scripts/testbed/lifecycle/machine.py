@@ -44,6 +44,7 @@ setups = st.builds(
     policy=st.sampled_from(["2d-las", "2d-las", "2d-gittins"]),
     estimates=st.sampled_from([("reports",), ("reports",), ("reports", "history"), ("limits",)]),
     budget_share=st.sampled_from([0.0, 0.0, 0.1]),
+    idle=st.sampled_from(["", "leave", "leave", "rank-last"]),
 )
 
 asks = st.builds(
@@ -187,6 +188,9 @@ class Lifecycle(RuleBasedStateMachine):
 
     @rule(wait_s=waits_s, count=st.integers(1, 4))
     def cycles(self, wait_s: float, count: int) -> None:
+        self.cycles_of(wait_s, count)
+
+    def cycles_of(self, wait_s: float, count: int) -> None:
         for _ in range(count):
             self.at_work.advance(wait_s)
             self.at_work.cycle()
@@ -294,6 +298,26 @@ class Lifecycle(RuleBasedStateMachine):
     @paced(pick=picks, ago_s=st.sampled_from([0.0, 5.0, 60.0]))
     def claims_a_save(self, pick: int, ago_s: float) -> None:
         self._to_one(pick, lambda key: self.at_work.claim_save(key, ago_s), JobState.RUNNING)
+
+    # What jobs do with their GPUs
+
+    @paced(pick=picks, how=st.sampled_from(["none", "none", "none", "one", "all"]))
+    def uses_gpus(self, pick: int, how: str) -> None:
+        self._to_one(pick, lambda key: self.at_work.use_gpus(key, how))
+
+    @rule(pick=picks, wait_s=st.sampled_from([10.0, 16.0]), count=st.integers(3, 7))
+    def leaves_its_gpus_idle(self, pick: int, wait_s: float, count: int) -> None:
+        """Let a job use none of its GPUs for so many cycles."""
+        self._to_one(pick, lambda key: self.at_work.use_gpus(key, "none"), JobState.RUNNING)
+        self.cycles_of(wait_s, count)
+
+    @paced(silent=st.booleans())
+    def samplers(self, silent: bool) -> None:
+        self.at_work.silence_samplers(silent)
+
+    @paced(node=nodes)
+    def sampler_restarts(self, node: str) -> None:
+        self.at_work.restart_sampler(node)
 
     # Nodes and Slurm itself
 

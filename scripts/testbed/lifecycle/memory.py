@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from slurm_tiresias.controller.cycle import Cycles
+from slurm_tiresias.lifecycle.preemption import Cause
 
 
 def preemptor_of(cycles: Cycles, victim: str) -> str:
     """The preemptor of a job; "" if it is not being preempted."""
     preemption = cycles.job_store.preemptions.get(victim)
     return preemption.preemptor if preemption and preemption.makes_room else ""
+
+
+def leaves_idle_gpus(cycles: Cycles, victim: str) -> bool:
+    """Whether a job is being preempted for its idle GPUs, and for no other job."""
+    preemption = cycles.job_store.preemptions.get(victim)
+    return preemption is not None and preemption.cause is Cause.IDLE_GPUS and preemption.makes_room
 
 
 def is_asked(cycles: Cycles, victim: str) -> bool:
@@ -59,3 +66,11 @@ def backed_off_since(cycles: Cycles, key: str, since_s: float) -> bool:
     """Whether the ledger records that a job backed off at that time or later."""
     events = cycles.job_store._ledger.events_of(key, since_s)
     return any(event.kind == "gave-up" and event.job_id == key for event in events)
+
+
+def grace_is_over(cycles: Cycles, victim: str, at_s: float) -> bool:
+    """Whether the site's grace of a signalled victim is over at that time."""
+    preemption = cycles.job_store.preemptions.get(victim)
+    signalled_s = preemption.signalled_s if preemption else None
+    grace_s = cycles.job_store._config.preemption.grace_s
+    return signalled_s is not None and at_s - signalled_s >= grace_s

@@ -19,9 +19,10 @@ from unittest import mock
 
 from scripts.testbed.lifecycle import memory
 from scripts.testbed.lifecycle.faulty import Fault, FaultyLedger, FaultySlurm, Killed, told
+from scripts.testbed.lifecycle.gpu_use import GpuUses
 from scripts.testbed.lifecycle.reports import Reports
 from scripts.testbed.user_text import IN_MEMORY
-from slurm_tiresias.config import Config, parse
+from slurm_tiresias.config import LEAVE, Config, parse
 from slurm_tiresias.controller import bands
 from slurm_tiresias.controller.act import WriteSummary
 from slurm_tiresias.controller.cycle import ENFORCE, PAUSED, SHADOW, Cycles
@@ -29,6 +30,7 @@ from slurm_tiresias.controller.manage import HELD_BY_OWNER, why_not_eligible
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.ha.lease import FileLease
 from slurm_tiresias.model import Amount, JobState, JobStatus, Node, Request
+from slurm_tiresias.policy.idle_gpus import LATE_AFTER_S, MOST_IN_A_ROW
 from slurm_tiresias.profiler.service import Profiler
 from slurm_tiresias.profiler.store import ProfileStore
 from slurm_tiresias.progress.saving import ASK_SIGNAL, CLOCKS_DIFFER_S
@@ -45,6 +47,7 @@ RETRY_AFTER_S = 60.0
 MIN_RUN_S = 20.0
 MAX_GRACE_S = 40.0
 SAVE_GRACE_S = 25.0
+IDLE_AFTER_S, LEAVE_AFTER_S = 20.0, 45.0
 GITTINS_SAMPLES = 2
 """All times are short, so that everything happens within a few steps."""
 
@@ -101,6 +104,8 @@ class Setup:
     policy: str = "2d-las"
     estimates: tuple[str, ...] = ("reports",)
     budget_share: float = 0.0
+    idle: str = ""
+    """What becomes of jobs that leave their GPUs idle: ``idle_gpus.action``, or nothing."""
 
     @property
     def config(self) -> Config:
@@ -122,8 +127,16 @@ class Setup:
             "thresholds_gpu_s": [100, 400],
             "gittins_samples": GITTINS_SAMPLES,
         }
+        idle_gpus: dict[str, object] = {}
+        if self.idle:
+            idle_gpus = {"after_s": IDLE_AFTER_S, "action": self.idle}
+        if self.idle == LEAVE:
+            idle_gpus["leave_after_s"] = LEAVE_AFTER_S
         return parse(
             {
+                "idle_gpus": idle_gpus,
+                # Only tells that there is a folder: each world has its own.
+                "profiler": {"collect_dir": "/nonexistent/collect"} if self.idle else {},
                 "policy": policy,
                 "manage": {"partitions": sorted(MANAGED_ONES)},
                 "preemption": preemption,
@@ -204,6 +217,11 @@ class World:
         self._patched.enter_context(mock.patch(HISTORY_EVERY_S, 30.0))
         self.sim = InMemorySlurm(map(_node, NODES), PARTITIONS, SLURM)
         self.reports = Reports(self.folder / "collect", self.sim.clock)
+        self.gpu_uses = GpuUses(self.folder / "collect", self.sim.clock)
+        self.idle_requeues: set[tuple[str, float]] = set()
+        """The runs, by job and start time, whose requeues were sent for idle GPUs."""
+        self.in_a_row: Counter[str] = Counter()
+        """How often each job was requeued for idle GPUs and has been told to use none since."""
         self.course: list[str] = [f"World({setup})"]
         """The log of all events, in words."""
         self.counts: Counter[str] = Counter()
@@ -282,6 +300,7 @@ class World:
         self.cycles = Cycles(
             *(self.slurm, self.slurm.cluster(), self.ledger, config, profiler),
             progress=self.reports.folder(),
+            gpu_use=self.gpu_uses.folder(),
         )
 
     def shut(self) -> None:
@@ -393,6 +412,9 @@ class World:
         A killed controller is restarted."""
         before, slurm = self.jobs(), self.slurm
         self.reports.tell(before)
+        if self.setup.idle:
+            for key in self.gpu_uses.tell(before):
+                self.in_a_row[key] = 0
         raced: list[str] = []
         slurm.begin_cycle(fault, at)
         if race:
@@ -438,6 +460,7 @@ class World:
             # If slurmctld has reused an id, the controller's knowledge is about the earlier job.
             managed = not (unmanaged and key in self.own)
             self.own[key] = Own(ask, ask.node_list, managed=managed)
+            self.in_a_row[key] = 0
         self.note(f"submit {', '.join(keys)}: {ask}", *keys)
         return keys
 
@@ -538,6 +561,22 @@ class World:
         self.reports.report(self.jobs()[key], 0, 0, self.sim.clock.steady_s - ago_s)
         self._done(f"claim-save {ago_s:g} s ago", key, "")
 
+    # GPU use of jobs
+
+    def use_gpus(self, key: str, how: str) -> None:
+        """Let a job use ``none``, ``one`` or ``all`` of its GPUs from now on."""
+        for wanted, keys in (("none", self.gpu_uses.idle), ("one", self.gpu_uses.partly)):
+            (keys.add if how == wanted else keys.discard)(key)
+        self._done(f"use-gpus {how}", key, "")
+
+    def silence_samplers(self, silent: bool) -> None:
+        self.gpu_uses.silent = silent
+        self.note(f"samplers silent={silent}")
+
+    def restart_sampler(self, node: str) -> None:
+        self.gpu_uses.begin_anew(node)
+        self.note(f"sampler restarts on {node}")
+
     # Operations on the cluster
 
     def advance(self, seconds: float) -> None:
@@ -583,6 +622,7 @@ class World:
             own.node_list = self.saved_lists.get(key, own.ask.node_list)
             own.may_end.add("NODE_FAIL")
         self.ended_runs.clear()
+        self.in_a_row.clear()
         self.listed = frozenset()
         self.stepped = True
         self.note("slurmctld restarts", CLUSTER)
@@ -611,6 +651,9 @@ class World:
     def calm(self) -> None:
         """End all faults, except that nodes stay down and jobs stay held."""
         self.refuse_signals(False)
+        self.silence_samplers(False)
+        # Jobs of one tier that use no GPUs would preempt each other again and again.
+        self.gpu_uses.idle.clear()
         self.set_accounting("well")
         self.switch(ENFORCE)
         for key in self.obstructed & self.jobs().keys():
@@ -631,6 +674,9 @@ class World:
         """
         assert self.slurm.seen is not None
         seen = {job.key: job for job in self.slurm.seen.jobs}
+        if memory.leaves_idle_gpus(self.cycles, write.key):
+            self._check_idle_requeue(seen[write.key])
+            return
         victim, key = seen[write.key], memory.preemptor_of(self.cycles, write.key)
         preemptor = seen.get(key)
         if preemptor is None:
@@ -654,10 +700,38 @@ class World:
         self._check_grace(victim)
         self.preemptions.append(Preemption(write.key, key, self.now_s, self.step))
 
+    def _check_idle_requeue(self, victim: JobStatus) -> None:
+        """Check that a job which leaves for its idle GPUs has used none for so long, and may be
+        preempted."""
+        assert self.slurm.seen is not None
+        key, steady_s = victim.key, self.sim.clock.steady_s
+        if self.setup.idle != LEAVE:
+            self.violated(f"{key} is requeued for idle GPUs, which the site does not want")
+        told = self.gpu_uses.told.get((key, victim.start_s or 0.0))
+        if told is None:
+            self.violated(f"{key} is requeued for idle GPUs, of which nothing was told")
+        if told.busy or told.idle_since_s is None:
+            self.violated(f"{key} is requeued for idle GPUs, and uses {told.busy} of them")
+        if not self.stepped:
+            if steady_s - told.at_s > LATE_AFTER_S + 1.0:
+                self.violated(f"{key} is requeued for idle GPUs by what was told long ago")
+            if steady_s - told.idle_since_s < LEAVE_AFTER_S - 1.0:
+                self.violated(f"{key} is requeued for GPUs that were idle for a short time")
+        if self.in_a_row[key] >= MOST_IN_A_ROW:
+            self.violated(f"{key} is requeued for idle GPUs once more in a row")
+        self._check_not_protected(victim, self.slurm.seen.at_s)
+        self._check_grace(victim)
+        self.idle_requeues.add((key, victim.start_s or 0.0))
+
     def _check_not_protected(self, victim: JobStatus, now_s: float) -> None:
         own = self.own[victim.key]
         ran_s = now_s - (victim.start_s or now_s)
-        times = sum(one.key == victim.key for one in self.slurm.requeued)
+        for_others = [
+            one
+            for one in self.slurm.requeued
+            if (one.key, one.run_start_s) not in self.idle_requeues
+        ]
+        times = sum(one.key == victim.key for one in for_others)
         why = {
             "suspended": victim.slurm_state == "SUSPENDED",
             "held by an administrator": victim.priority == 0
@@ -701,7 +775,11 @@ class World:
     def _note_requeues(self) -> None:
         known, self.noted_requeues = self.noted_requeues, len(self.slurm.requeued)
         for one in self.slurm.requeued[known:]:
-            self.counts["preemptions"] += 1
+            if (one.key, one.run_start_s) in self.idle_requeues:
+                self.in_a_row[one.key] += 1
+                self.counts["requeues for idle GPUs"] += 1
+            else:
+                self.counts["preemptions"] += 1
             self.ended_runs[one.key, one.run_start_s] += 1
             if self.ended_runs[one.key, one.run_start_s] > 1:
                 self.violated(f"{one.key} was requeued twice for its start at {one.run_start_s}")

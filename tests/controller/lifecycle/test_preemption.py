@@ -7,10 +7,15 @@ import pytest
 from slurm_tiresias.lifecycle.preemption import (
     MAX_SIGNAL_REFUSALS,
     BackOff,
+    Cause,
+    CountIdleRequeue,
     CountPreemption,
     Ended,
+    GpusIdle,
     GraceOver,
+    MarkSignalled,
     NoteSignalRefused,
+    NoteSpared,
     NotRunning,
     Planned,
     Preemption,
@@ -29,7 +34,9 @@ from slurm_tiresias.lifecycle.preemption import (
     SignalHeard,
     SignalRefused,
     SignalUnanswered,
+    Spared,
     StartDelayed,
+    StillIdle,
     StoodDown,
     shifted,
     transition,
@@ -43,9 +50,19 @@ STATES: dict[str, Preemption | None] = {
     "requeue-sent": Preemption("7", PreemptionState.REQUEUE_SENT, "8", 1000.0, 1010.0),
     "requeued": Preemption("7", PreemptionState.REQUEUED, "8"),
 }
+IDLE_STATES: dict[str, Preemption | None] = {
+    "idle planned": Preemption("7", PreemptionState.PLANNED, "", cause=Cause.IDLE_GPUS),
+    "idle signalled": Preemption("7", PreemptionState.SIGNALLED, "", 1000.0, cause=Cause.IDLE_GPUS),
+    "idle requeue-sent": Preemption(
+        "7", PreemptionState.REQUEUE_SENT, "", 1000.0, 1010.0, cause=Cause.IDLE_GPUS
+    ),
+    "idle requeued": Preemption("7", PreemptionState.REQUEUED, "", cause=Cause.IDLE_GPUS),
+}
 EVENTS: dict[str, PreemptionEvent] = {
     "planned": Planned("9"),
+    "gpus idle": GpusIdle(),
     "preemptor tried": PreemptorTried(1020.0),
+    "still idle": StillIdle(1020.0),
     "signal heard": SignalHeard(),
     "signal refused": SignalRefused(1020.0, "USR1", "denied"),
     "signal unanswered": SignalUnanswered(),
@@ -61,6 +78,7 @@ EVENTS: dict[str, PreemptionEvent] = {
     "resumed": Resumed(),
     "preemptor gone": PreemptorGone(victim_runs=True),
     "both gone": PreemptorGone(victim_runs=False),
+    "stays": Spared(1020.0, "1 of its 4 GPUs is used"),
     "stood down": StoodDown(),
 }
 MARKS = {
@@ -70,11 +88,16 @@ MARKS = {
     CountPreemption: "count",
     NoteSignalRefused: "note",
     BackOff: "back off",
+    CountIdleRequeue: "count idle",
+    MarkSignalled: "mark",
+    NoteSpared: "note stays",
 }
 TABLE = """
                    | none    | planned            | signalled            | requeue-sent          | requeued
 planned            | planned | planned            | signalled            | requeue-sent          | planned
+gpus idle          | idle planned | planned       | signalled            | requeue-sent          | idle planned
 preemptor tried    | none    | signalled, signal  | signalled            | requeue-sent          | requeued
+still idle         | none    | planned            | signalled            | requeue-sent          | requeued
 signal heard       | none    | planned            | signalled            | requeue-sent          | requeued
 signal refused     | none    | planned            | planned, note        | requeue-sent          | requeued
 signal unanswered  | none    | planned            | planned              | requeue-sent          | requeued
@@ -90,23 +113,68 @@ start delayed      | none    | planned            | signalled            | reque
 resumed            | none    | planned            | signalled            | requeue-sent          | none
 preemptor gone     | none    | none               | none                 | none                  | requeued
 both gone          | none    | none               | none                 | requeue-sent          | requeued
+stays              | none    | planned            | signalled            | requeue-sent          | requeued
 stood down         | none    | none               | none                 | requeue-sent          | requeued
+"""  # noqa: E501
+IDLE_TABLE = """
+                   | idle planned           | idle signalled             | idle requeue-sent          | idle requeued
+planned            | planned                | planned                    | idle requeue-sent          | planned
+gpus idle          | idle planned           | idle signalled             | idle requeue-sent          | idle planned
+preemptor tried    | idle planned           | idle signalled             | idle requeue-sent          | idle requeued
+still idle         | idle signalled, signal | idle signalled             | idle requeue-sent          | idle requeued
+signal heard       | idle planned           | idle signalled, mark       | idle requeue-sent          | idle requeued
+signal refused     | idle planned           | idle planned, note         | idle requeue-sent          | idle requeued
+signal unanswered  | idle planned           | idle planned               | idle requeue-sent          | idle requeued
+grace over         | idle planned           | idle requeue-sent, requeue | idle requeue-sent, requeue | idle requeued
+saved              | idle planned           | idle requeue-sent, requeue | idle requeue-sent, requeue | idle requeued
+requeue refused    | none                   | none                       | none                       | idle requeued
+requeued           | none                   | none                       | idle requeued, count idle  | idle requeued
+requeued by others | none                   | none                       | none                       | idle requeued
+not running        | none                   | none                       | none                       | idle requeued
+ended              | none                   | none                       | none                       | none
+running            | idle planned           | idle signalled             | idle requeue-sent          | none
+start delayed      | idle planned           | idle signalled             | idle requeue-sent          | idle requeued, start
+resumed            | idle planned           | idle signalled             | idle requeue-sent          | none
+preemptor gone     | idle planned           | idle signalled             | idle requeue-sent          | idle requeued
+both gone          | idle planned           | idle signalled             | idle requeue-sent          | idle requeued
+stays              | none                   | none, note stays           | none, note stays           | idle requeued
+stood down         | none                   | none                       | idle requeue-sent          | idle requeued
 """  # noqa: E501
 
 
-def test_the_table_has_every_event_in_every_state() -> None:
-    assert {(event, state) for event, state, _ in cells(TABLE)} == {
-        (event, state) for event in EVENTS for state in STATES
-    }
+def test_the_tables_have_every_event_in_every_state() -> None:
+    for table, states in ((TABLE, STATES), (IDLE_TABLE, IDLE_STATES)):
+        assert {(event, state) for event, state, _ in cells(table)} == {
+            (event, state) for event in EVENTS for state in states
+        }
 
 
-@pytest.mark.parametrize(("event", "state", "wanted"), cells(TABLE))
+@pytest.mark.parametrize(("event", "state", "wanted"), [*cells(TABLE), *cells(IDLE_TABLE)])
 def test_each_event_leads_to_the_state_in_the_transition_table(
     event: str, state: str, wanted: str
 ) -> None:
-    after, effects = transition("7", STATES[state], EVENTS[event])
+    after, effects = transition("7", (STATES | IDLE_STATES)[state], EVENTS[event])
     found = "none" if after is None else after.state.value
+    if after is not None and after.cause is Cause.IDLE_GPUS:
+        found = f"idle {found}"
+        assert after.preemptor == ""
     assert ", ".join([found, *(MARKS[type(effect)] for effect in effects)]) == wanted
+
+
+def test_a_victim_with_idle_gpus_is_signalled_anew_for_a_preemptor() -> None:
+    after, effects = transition("7", IDLE_STATES["idle signalled"], Planned("9"))
+    assert after == Preemption("7", PreemptionState.PLANNED, "9")
+    assert effects == ()
+
+
+def test_a_run_that_cannot_be_signalled_is_not_preempted_for_its_idle_gpus_again() -> None:
+    current = IDLE_STATES["idle planned"]
+    for number in range(MAX_SIGNAL_REFUSALS):
+        signalled, _ = transition("7", current, StillIdle(1000.0 + number))
+        current, effects = transition("7", signalled, EVENTS["signal refused"])
+    assert current is None
+    assert [type(effect) for effect in effects] == [NoteSignalRefused, MarkSignalled]
+    assert effects[-1] == MarkSignalled(1020.0, heard=False)
 
 
 def test_a_planned_preemption_keeps_its_preemptor() -> None:

@@ -206,8 +206,10 @@ function facts(job, life, tier, now) {
   return list;
 }
 
-function addGpuUse(add, { gpus, busy, idle_since_s: since, idle_long: long, ranks_last: last }, now) {
+function addGpuUse(add, use, now) {
+  const { gpus, busy, idle_since_s: since, idle_long: long, ranks_last: last, leaves_at_s: leaves } = use;
   if (long) add("Uses none of its GPUs", `since ${moment(since)}, for ${duration(now - since)}${last ? ": it is preempted first" : ""}`);
+  if (long && leaves) add("Is requeued for that", `from ${moment(leaves)} on, even if no other job waits`);
   else if (busy < gpus) add("GPUs that do something", `${amount(busy)} of ${amount(gpus)}`);
 }
 

@@ -1,0 +1,351 @@
+"""Jobs that are preempted for their idle GPUs alone, cycle by cycle."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+
+from slurm_tiresias.controller import bands
+from slurm_tiresias.controller.cycle import PAUSED, SHADOW
+from slurm_tiresias.controller.idle_gpus import GPUS_IDLE
+from slurm_tiresias.controller.job_store import IDLE_REQUEUED, IDLE_SIGNALLED, IDLE_SPARED
+from slurm_tiresias.lifecycle.preemption import Cause, PreemptionState
+from slurm_tiresias.model import Action, JobState, Reason
+from slurm_tiresias.policy.idle_gpus import LATE_AFTER_S, MOST_IN_A_ROW
+from slurm_tiresias.store.ledger import FILE_NAME, Ledger
+from slurm_tiresias.store.records import PreemptionRecord
+from tests.controller.in_memory import WHOLE_NODE
+from tests.controller.test_idle_gpus import AFTER_S, NODE_GPUS, Site
+
+LEAVE_AFTER_S = 2 * AFTER_S
+GRACE_S = 6.0
+SIGNAL = "USR1"
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    ledger = Ledger(tmp_path / FILE_NAME)
+    yield ledger
+    ledger.close()
+
+
+class LeavingSite(Site):
+    """A site that preempts jobs for their idle GPUs."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        folder: Path,
+        tables: Mapping[str, Mapping[str, object]] = MappingProxyType({}),
+        **preemption: object,
+    ) -> None:
+        usual: dict[str, object] = {"signal": SIGNAL, "grace_s": GRACE_S, "min_run_s": 0.0}
+        leave = {"idle_gpus": {"action": "leave", "leave_after_s": LEAVE_AFTER_S}}
+        super().__init__(
+            ledger, folder, "leave", tables={**leave, "preemption": usual | preemption, **tables}
+        )
+
+    def go_on_until(self, kind: str, key: str, times: int = 1) -> None:
+        """Go on until this has happened to a job so often."""
+        for _ in range(400):
+            if self.times(kind, key) >= times:
+                return
+            self.go_on(0.5)
+        raise AssertionError(f"{kind} has not happened to {key} {times} times")
+
+    def times(self, kind: str, key: str) -> int:
+        return [job for job, _ in self.events(kind)].count(key)
+
+    def under_way(self, key: str) -> PreemptionState | None:
+        found = self.cycles.job_store.preemptions.get(key)
+        assert found is None or found.cause is Cause.IDLE_GPUS
+        return found.state if found else None
+
+    def signals(self, key: str) -> list[str]:
+        sent = self._site.slurm.signals
+        return [one.signal for one in sent if one.key == key]
+
+    def rows(self) -> list[PreemptionRecord]:
+        with closing(sqlite3.connect(self.ledger.path)) as database:
+            rows = database.execute("SELECT * FROM preemptions ORDER BY rowid").fetchall()
+        return [PreemptionRecord(*row) for row in rows]
+
+
+@pytest.fixture
+def site(ledger: Ledger, tmp_path: Path) -> LeavingSite:
+    return LeavingSite(ledger, tmp_path)
+
+
+def test_an_idle_job_is_requeued_if_no_job_waits_and_busy_and_partly_busy_jobs_run_on(
+    site: LeavingSite,
+) -> None:
+    idle, partly, busy, _ = site.jobs
+    site.busy |= {idle: 0, partly: 1}
+    began_s = site.last.seen.at_s
+    site.go_on(LEAVE_AFTER_S - 2)
+    assert [key for key, _ in site.events(GPUS_IDLE)] == [idle]
+    assert site.last_ones() == [idle]
+    assert site.signals(idle) == []
+    site.go_on_until(IDLE_SIGNALLED, idle)
+    told_s = site.last.seen.at_s
+    assert told_s - began_s == pytest.approx(LEAVE_AFTER_S, abs=2)
+    assert site.signals(idle) == [SIGNAL]
+    decision = site.decision(idle)
+    assert decision is not None
+    assert (decision.action, decision.reason) == (Action.PREEMPT, Reason.IDLE_GPUS)
+    site.go_on_until(IDLE_REQUEUED, idle)
+    assert site.last.seen.at_s - told_s == pytest.approx(GRACE_S, abs=2)
+    site.wait_for_state(idle, JobState.RUNNING)
+    assert site.seen(idle).restarts == 1
+    assert {key for key in site.jobs if site.seen(key).restarts} == {idle}
+    assert site.events("preempted") == site.events("requeued") == []
+    assert site.signals(partly) == site.signals(busy) == []
+
+
+def test_a_requeue_for_idle_gpus_counts_apart_from_preemptions(site: LeavingSite) -> None:
+    idle = site.jobs[0]
+    site.busy[idle] = 0
+    site.go_on_until(IDLE_REQUEUED, idle)
+    (row,) = site.rows()
+    assert (row.key, row.for_job, row.cause) == (idle, "", Cause.IDLE_GPUS)
+    record = site.cycles.job_store.record(idle)
+    assert record is not None
+    assert (record.preemptions, record.preempted_by, record.idle_requeues) == (0, "", 1)
+    assert not site.cycles.job_store.awaited_costs
+
+
+def test_a_requeued_job_ranks_last_until_it_uses_a_gpu(site: LeavingSite) -> None:
+    idle = site.jobs[0]
+    site.busy[idle] = 0
+    site.go_on_until(IDLE_REQUEUED, idle)
+    assert site.last_ones() == [idle]
+    site.wait_for_state(idle, JobState.RUNNING)
+    site.go_on(2)
+    assert site.last_ones() == [idle]
+    site.busy[idle] = 1
+    site.go_on(1)
+    assert site.last_ones() == []
+    record = site.cycles.job_store.record(idle)
+    assert record is not None and record.idle_requeues == 0
+
+
+def test_a_requeued_job_that_runs_without_samples_does_not_rank_last(
+    site: LeavingSite,
+) -> None:
+    idle = site.jobs[0]
+    site.busy[idle] = 0
+    site.go_on_until(IDLE_REQUEUED, idle)
+    site.wait_for_state(idle, JobState.RUNNING)
+    for _ in range(5):
+        site.cycle()
+        assert site.last_ones() == []
+    site.go_on(1)
+    assert site.last_ones() == [idle]
+
+
+@pytest.mark.parametrize("write", ["pinned", "site-factor"])
+def test_a_requeued_job_waits_behind_all_others_and_preempts_none(
+    ledger: Ledger, tmp_path: Path, write: str
+) -> None:
+    site = LeavingSite(ledger, tmp_path, {"priority": {"write": write}})
+    idle = site.jobs[0]
+    site.busy[idle] = 0
+    site.go_on_until(IDLE_REQUEUED, idle)
+    later = [site.submit(WHOLE_NODE) for _ in range(2)]
+    site.go_on(30)
+    running = [key for key in later if site.seen(key).state is JobState.RUNNING]
+    assert len(running) == 1
+    assert site.seen(idle).state is JobState.PENDING
+    (waiting,) = set(later) - set(running)
+    assert site.seen(waiting).priority > site.seen(idle).priority
+    lowest = bands.LOWEST[write]
+    assert lowest <= site.seen(idle).priority < lowest + bands.SITE_FACTOR_BAND
+    assert site.events("preempted") == []
+
+
+def test_after_three_requeues_in_a_row_a_job_is_only_flagged_and_ranks_last(
+    site: LeavingSite,
+) -> None:
+    idle = site.jobs[0]
+    site.busy[idle] = 0
+    site.go_on_until(IDLE_REQUEUED, idle, MOST_IN_A_ROW)
+    site.wait_for_state(idle, JobState.RUNNING)
+    site.go_on(3 * LEAVE_AFTER_S)
+    assert site.times(IDLE_REQUEUED, idle) == len(site.signals(idle)) == MOST_IN_A_ROW
+    assert site.times(GPUS_IDLE, idle) == MOST_IN_A_ROW + 1
+    assert site.last_ones() == [idle]
+    # One kernel is enough to begin anew.
+    site.busy[idle] = 1
+    site.go_on(1)
+    site.busy[idle] = 0
+    site.go_on_until(IDLE_REQUEUED, idle, MOST_IN_A_ROW + 1)
+    record = site.cycles.job_store.record(idle)
+    assert record is not None and record.idle_requeues == 1
+
+
+def test_a_busy_sample_in_the_grace_spares_a_job_and_its_run_is_not_signalled_again(
+    site: LeavingSite,
+) -> None:
+    idle = site.jobs[0]
+    site.busy[idle] = 0
+    site.go_on_until(IDLE_SIGNALLED, idle)
+    assert site.under_way(idle) is PreemptionState.SIGNALLED
+    site.busy[idle] = 1
+    site.go_on(0.5)
+    assert site.under_way(idle) is None
+    assert site.last_ones() == []
+    site.busy[idle] = 0
+    site.go_on(2 * LEAVE_AFTER_S)
+    assert site.times(IDLE_SPARED, idle) == 1
+    found = [one.text for one in site.ledger.last_events(100) if one.kind == IDLE_SPARED]
+    assert found == [f"1 of its {NODE_GPUS} GPUs is used"]
+    assert site.seen(idle).restarts == 0
+    assert site.signals(idle) == [SIGNAL]
+    assert site.last_ones() == [idle]
+
+
+def test_a_job_that_was_busy_while_no_controller_ran_is_spared(site: LeavingSite) -> None:
+    idle = site.jobs[0]
+    site.busy[idle] = 0
+    site.go_on_until(IDLE_SIGNALLED, idle)
+    slurm = site._site.slurm
+    slurm.advance(10)
+    site._idle_since_s[idle] = site.last.seen.at_s + 10
+    slurm.advance(2 * LEAVE_AFTER_S)
+    site.restart()
+    site.tells(late_s=-10 - 2 * LEAVE_AFTER_S)
+    site.cycle()
+    assert site.times(IDLE_SPARED, idle) == 1
+    site.go_on(GRACE_S + 5)
+    assert site.seen(idle).restarts == 0
+
+
+def test_a_job_without_samples_in_its_grace_is_spared(site: LeavingSite) -> None:
+    idle = site.jobs[0]
+    site.busy[idle] = 0
+    site.go_on_until(IDLE_SIGNALLED, idle)
+    site.tells(late_s=LATE_AFTER_S + 1)
+    for _ in range(round(4 * GRACE_S)):
+        site.cycle()
+    assert site.under_way(idle) is None
+    assert site.times(IDLE_SPARED, idle) == 1
+    assert site.seen(idle).restarts == 0
+
+
+def test_a_preemptor_takes_over_a_victim_in_its_grace_and_signals_it_again(
+    site: LeavingSite,
+) -> None:
+    idle = site.jobs[0]
+    site.busy[idle] = 0
+    site.go_on_until(IDLE_SIGNALLED, idle)
+    waiting = site.submit(WHOLE_NODE)
+    site.wait_for_state(waiting, JobState.RUNNING)
+    assert site.events("preempted") == [(idle, waiting)]
+    assert site.events(IDLE_REQUEUED) == []
+    assert site.signals(idle) == [SIGNAL, SIGNAL]
+    record = site.cycles.job_store.record(idle)
+    assert record is not None
+    assert (record.preemptions, record.idle_requeues) == (1, 0)
+
+
+def test_the_minimum_run_time_protects_an_idle_job(ledger: Ledger, tmp_path: Path) -> None:
+    site = LeavingSite(ledger, tmp_path, min_run_s=90.0)
+    idle = site.jobs[0]
+    began_s = site.seen(idle).start_s
+    site.busy[idle] = 0
+    site.go_on_until(IDLE_SIGNALLED, idle)
+    assert began_s is not None
+    assert site.last.seen.at_s - began_s == pytest.approx(90.0, abs=2)
+
+
+def test_max_per_job_protects_an_idle_job(ledger: Ledger, tmp_path: Path) -> None:
+    site = LeavingSite(ledger, tmp_path, max_per_job=1)
+    idle = site.jobs[0]
+    site.busy[idle] = 0
+    waiting = site.submit(WHOLE_NODE)
+    site.go_on_until("preempted", idle)
+    site.wait_for_state(waiting, JobState.RUNNING)
+    site.cancel(waiting)
+    site.wait_for_state(idle, JobState.RUNNING)
+    site.go_on(3 * LEAVE_AFTER_S)
+    assert site.signals(idle) == [SIGNAL]
+    assert site.seen(idle).restarts == 1
+
+
+def test_no_requeue_prompt_and_suspended_jobs_are_never_preempted_for_idle_gpus(
+    site: LeavingSite,
+) -> None:
+    for _ in range(3):
+        site.cancel(site.jobs.pop())
+    stays = site.submit(replace(WHOLE_NODE, requeue=False))
+    prompt = site.submit_at_a_prompt(NODE_GPUS, minutes=60)
+    site.jobs += [stays, prompt]
+    for key in (stays, prompt):
+        site.wait_for_state(key, JobState.RUNNING)
+    suspended = site.jobs[0]
+    site._site.slurm.suspend(suspended)
+    site.busy = dict.fromkeys(site.jobs, 0)
+    site.go_on(3 * LEAVE_AFTER_S)
+    for key in site.jobs:
+        assert site.signals(key) == []
+        assert site.seen(key).restarts == 0
+
+
+def test_in_shadow_mode_and_while_paused_an_idle_job_only_would_be_requeued(
+    site: LeavingSite,
+) -> None:
+    idle = site.jobs[0]
+    site.busy[idle] = 0
+    for mode in (SHADOW, PAUSED):
+        for _ in range(round(2 * LEAVE_AFTER_S) + 10):
+            site.tells()
+            site._site.slurm.advance(0.5)
+            site._last = site.cycles.run(mode)
+        assert site.decision(idle).reason is Reason.IDLE_GPUS  # type: ignore[union-attr]
+        assert site.signals(idle) == []
+    would = [one for one in site.ledger.last_events(100) if one.kind == "would"]
+    assert [(one.job_id, one.other, one.text) for one in would] == [
+        (idle, "", "be requeued for its idle GPUs")
+    ]
+    assert site.seen(idle).restarts == 0
+
+
+def test_a_pause_in_the_grace_spares_an_idle_job(site: LeavingSite) -> None:
+    idle = site.jobs[0]
+    site.busy[idle] = 0
+    site.go_on_until(IDLE_SIGNALLED, idle)
+    for _ in range(40):
+        site.tells()
+        site._site.slurm.advance(0.5)
+        site._last = site.cycles.run(PAUSED)
+    assert site.under_way(idle) is None
+    assert site.seen(idle).restarts == 0
+
+
+def test_max_victims_per_cycle_bounds_preemptions_for_idle_gpus(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    site = LeavingSite(ledger, tmp_path, max_victims_per_cycle=1)
+    site.busy = dict.fromkeys(site.jobs, 0)
+    site.go_on(AFTER_S)
+    told: list[int] = []
+    for _ in range(round(2 * LEAVE_AFTER_S)):
+        site.go_on(0.5)
+        told.append(len(site.events(IDLE_SIGNALLED)))
+    assert told[-1] >= len(site.jobs)
+    assert max(b - a for a, b in pairwise(told)) == 1
+
+
+@pytest.mark.parametrize("action", ["flag", "rank-last"])
+def test_other_actions_requeue_no_idle_job(ledger: Ledger, tmp_path: Path, action: str) -> None:
+    site = Site(ledger, tmp_path, action)
+    site.busy = dict.fromkeys(site.jobs, 0)
+    site.go_on(3 * LEAVE_AFTER_S)
+    assert all(site.seen(key).restarts == 0 for key in site.jobs)
