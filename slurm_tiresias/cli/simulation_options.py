@@ -375,7 +375,7 @@ def world_options(command: Command, interval_s: float = 0.0) -> Command:
             metavar="model|none|SECONDS",
             default="model",
             show_default=True,
-            help="Cost of a preemption: as measured in the paper, none, or so many seconds.",
+            help="Cost of a preemption: as measured in the paper, none, or a number of seconds.",
         ),
         click.option(
             "--interval",

@@ -561,7 +561,7 @@ def test_a_victim_gets_its_signal_and_its_grace_before_it_is_requeued(
     for job in wall:
         controller.wait_for_tier(job, 1)
     short = clean_cluster.sbatch(*ONE_GPU, script=SHORT)
-    controller.wait_until(told.exists, "a victim is told")
+    controller.wait_until(told.exists, "a victim gets its signal")
     assert clean_cluster.squeue_field(short, "State") == "PENDING"
     controller.wait_until(lambda: controller.events("preempted"), "the requeue")
     assert len(told.read_text().split()) == 1
