@@ -711,7 +711,7 @@ def _check_idle_gpus(config: Config) -> None:
     idle = config.idle_gpus
     if idle.action != FLAG and not idle.after_s:
         raise ConfigError(
-            f'idle_gpus.action = "{idle.action}" is set, but idle_gpus.after_s = 0 turns that off',
+            f'idle_gpus.action = "{idle.action}" is set, but idle_gpus.after_s = 0 disables it',
             "Say after how many seconds in idle_gpus.after_s, or leave action out",
         )
     if idle.action == LEAVE and not idle.leave_after_s > idle.after_s:

@@ -701,8 +701,8 @@ class World:
         self.preemptions.append(Preemption(write.key, key, self.now_s, self.step))
 
     def _check_idle_requeue(self, victim: JobStatus) -> None:
-        """Check that a job requeued for its idle GPUs had used none for ``leave_after_s``, and that it
-        may be preempted."""
+        """Check that a job requeued for its idle GPUs had used none for ``leave_after_s`` and may
+        be preempted."""
         assert self.slurm.seen is not None
         key, steady_s = victim.key, self.sim.clock.steady_s
         if self.setup.idle != LEAVE:
