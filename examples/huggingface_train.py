@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Hugging Face Trainer: told to leave, it saves after the step it is in, and resumes there.
+"""Hugging Face Trainer: on SIGTERM it saves after the current step, and resumes there.
 
     python3 examples/huggingface_train.py --steps 1000
     sbatch examples/preemptible.sbatch examples/huggingface_train.py --steps 1000

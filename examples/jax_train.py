@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""JAX: told to leave, it saves after the step it is in; started again, it resumes there.
+"""JAX: on SIGTERM it saves after the current step and exits; restarted, it resumes there.
 
     python3 examples/jax_train.py --steps 1000
     sbatch examples/preemptible.sbatch examples/jax_train.py --steps 1000
@@ -22,7 +22,7 @@ from slurm_tiresias import job
 
 
 def batch(step):
-    """The data of a step: the same whenever it is done. Replace by your own loader."""
+    """The data of a step: the same at every repetition. Replace it by your own loader."""
     inputs = jax.random.normal(jax.random.key(step), (32, 8))
     return inputs, inputs.sum(axis=1)
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Keras: told to leave, it saves after the step it is in; started again, it resumes there.
+"""Keras: on SIGTERM it saves after the current step and exits; restarted, it resumes there.
 
     KERAS_BACKEND=torch python3 examples/keras_train.py --steps 1000
     sbatch examples/preemptible.sbatch examples/keras_train.py --steps 1000
@@ -34,7 +34,7 @@ class Batches(keras.utils.PyDataset):
 
 
 class Printing(keras.callbacks.Callback):
-    """Shows each step, with the loss on a batch of its own."""
+    """Shows each step with the loss of its batch."""
 
     def __init__(self, step_seconds: float) -> None:
         super().__init__()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Lightning: told to leave, it saves after the step it is in; started again, it resumes there.
+"""Lightning: on SIGTERM it saves after the current step and exits; restarted, it resumes there.
 
     python3 examples/lightning_train.py --steps 1000
     sbatch examples/preemptible.sbatch examples/lightning_train.py --steps 1000

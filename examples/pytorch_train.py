@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""PyTorch: told to leave, it saves after the step it is in; started again, it resumes there.
+"""PyTorch: on SIGTERM it saves after the current step and exits; restarted, it resumes there.
 
     python3 examples/pytorch_train.py --steps 1000
     sbatch examples/preemptible.sbatch examples/pytorch_train.py --steps 1000
@@ -24,7 +24,7 @@ from slurm_tiresias.job.torch import any_rank
 
 
 class Batches(Dataset):
-    """The data of each step: the same whenever it is done. Replace by your own."""
+    """The data of each step: the same at every repetition. Replace it by your own."""
 
     def __init__(self, rank: int) -> None:
         self.rank = rank

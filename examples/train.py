@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""A small training loop that survives preemption and can prove it.
+"""A small training loop that survives preemption and can verify that.
 
     train.py --steps 200 --step-seconds 0.5 --dir run1            trains, or resumes
-    train.py --steps 200 --dir run1 --verify                      proves what was done
+    train.py --steps 200 --dir run1 --verify                      verifies every step
 
-It saves a checkpoint every few seconds, on SIGUSR1 (save and go on) and on SIGTERM (save and
-leave), and resumes from it by itself.  Next to the checkpoint it keeps a journal, to which one
-line is added for every start and every step and from which nothing is ever taken away.  The proof
-reads that journal, trains once more from nothing, and compares the two step by step.
+It saves a checkpoint every few seconds, on SIGUSR1 (save and continue) and on SIGTERM (save and
+exit), and resumes from it by itself.  Next to the checkpoint it keeps a journal, to which it adds
+a line for every start and every step, and from which it never removes one.  ``--verify`` reads
+this journal, trains again from the start, and compares the two step by step.
 
-Only Python's standard library is used.  How many GPUs it gets is between the user and Slurm:
-the loop itself never asks for one.
+It needs only Python's standard library.  The GPUs are requested from Slurm by the user; the loop
+itself uses none.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ EXIT_SIGNAL = 128
 
 
 class TrainError(Exception):
-    """Something a person has to mend."""
+    """An error that a person must solve."""
 
 
 class InUseError(TrainError):
@@ -126,7 +126,7 @@ class Folder:
 
 
 def lock(folder: Folder) -> int:
-    """Holds the folder for as long as this process lives; the kernel frees it however it ends."""
+    """Lock the folder while this process lives; the kernel frees it however it ends."""
     folder.path.mkdir(parents=True, exist_ok=True)
     handle = os.open(folder.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
@@ -139,7 +139,7 @@ def lock(folder: Folder) -> int:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Whoever reads, and whenever the power fails: the old text or the new, never half of one."""
+    """Replace a file atomically, even if the power fails: it has the old text or the new."""
     draft = path.with_name(path.name + ".new")
     with draft.open("w", encoding="utf-8") as stream:
         stream.write(text)
@@ -178,14 +178,14 @@ def save(folder: Folder, model: Model) -> None:
 
 
 class Journal:
-    """One line of JSON for everything that happened; lines are added, never changed."""
+    """One line of JSON for every event; lines are added, never changed."""
 
     def __init__(self, path: Path) -> None:
         self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
         self._cut_torn_line(path)
 
     def _cut_torn_line(self, path: Path) -> None:
-        """A line whose writer was killed halfway records nothing: its step did not happen."""
+        """Ignore a line whose writer was killed in the middle of it: its step was not done."""
         text = path.read_bytes()
         whole = text.rfind(b"\n") + 1
         if whole < len(text):
@@ -200,7 +200,7 @@ class Journal:
 
 
 def read_journal(path: Path) -> Iterator[dict[str, Any]]:
-    """The whole lines of a journal; raises ``ValueError`` at one that is none of ours."""
+    """Return the complete lines of a journal; raise ``ValueError`` at any other line."""
     for line in path.read_bytes().split(b"\n")[:-1]:
         entry = json.loads(line)
         if not isinstance(entry, dict):
@@ -213,7 +213,7 @@ def read_journal(path: Path) -> Iterator[dict[str, Any]]:
 
 
 class Training:
-    """One incarnation of a training: from the last checkpoint to its end or its preemption."""
+    """One run of a training: from the last checkpoint to its end or its preemption."""
 
     def __init__(self, folder: Folder, model: Model, save_every_s: float) -> None:
         self.folder = folder
@@ -239,7 +239,7 @@ class Training:
         return None
 
     def work(self, seconds: float) -> signal.Signals | None:
-        """Stands for the work of one step.  A signal is answered at once, in the middle of it.
+        """Simulate the work of one step.  A signal is handled at once, in the middle of it.
 
         The signals are blocked all the time and only taken here, so that none can come between a
         step and its line in the journal, and none is missed.
@@ -271,7 +271,7 @@ def take_signal(timeout_s: float) -> signal.Signals | None:
 
 
 def block_signals() -> None:
-    """From here on signals wait until ``take_signal`` asks for them."""
+    """Block signals from now on; ``take_signal`` accepts them."""
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     for number in SIGNALS:
         # A signal that the caller ignored (`trap '' USR1`) would be thrown away, not kept.
@@ -293,10 +293,10 @@ def say(text: str) -> None:
 
 @dataclass
 class Proof:
-    """``steps_redone`` counts steps that a kill threw away, and that were done again since.
+    """``steps_redone`` counts steps that were lost by a kill and repeated since.
 
-    They leave no trace in the model, which holds every step exactly once all the same.  After a
-    SIGTERM there are none.
+    They leave no trace in the model, which still contains every step exactly once.  After a SIGTERM
+    there are none.
     """
 
     steps: int = 0
@@ -308,7 +308,7 @@ class Proof:
 
 
 def prove(folder: Folder, steps: int, seed: int) -> Proof:
-    """Follows the journal from start to start and compares each step with one done anew."""
+    """Reads the journal from start to start and compares each step with a repeated one."""
     proof = Proof(restarts=-1)
     models = anew(seed, steps)
     try:
@@ -325,7 +325,7 @@ def prove(folder: Folder, steps: int, seed: int) -> Proof:
 
 
 def anew(seed: int, steps: int) -> list[Model]:
-    """The models after 0, 1, 2, ... steps, trained without a stop and without a journal."""
+    """Yield the models after 0, 1, 2, ... steps, trained without interruption or journal."""
     models = [Model(seed)]
     for _ in range(steps):
         models.append(trained(models[-1]))

@@ -608,7 +608,7 @@ def _read(wanted: Any, value: Any) -> Any:
         if not isinstance(value, list):
             raise TypeError
         return tuple(_read(get_args(wanted)[0], item) for item in value)
-    # In Python, a bool is an int, too.
+    # In Python, a bool is an int too.
     if isinstance(value, bool) is not (wanted is bool):
         raise TypeError
     if not isinstance(value, int | float if wanted is float else wanted):

@@ -11,7 +11,7 @@ INTERRUPTED = 130
 class TiresiasError(Exception):
     """The root of all errors this program raises on purpose.
 
-    ``what`` says what is wrong, ``remedy`` what to do about it; both are one line of plain text.
+    ``what`` states the problem, ``remedy`` what to do about it; both are one line of plain text.
     ``exit_code`` is what the command line returns; ``kind`` is the word under which the controller
     counts cycles that failed with this error.
     """

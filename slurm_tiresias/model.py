@@ -373,8 +373,8 @@ class WorkAtStake(NamedTuple):
 
 
 USUAL_STAKE = WorkAtStake(unsaved_since_s=-math.inf, most_unsaved_s=300.0, restart_s=60.0)
-"""The loss assumed for a job of which nothing is known, until any preemption was measured on this
-site. It is less than most jobs without saves lose, so that hiding information does not pay."""
+"""The loss assumed for a job without any information, until a preemption was measured on this site.
+It is less than most jobs without saves lose, so that hiding information does not pay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -715,8 +715,8 @@ class Decision(NamedTuple):
 
     A tuple for speed: every cycle makes one for each of very many jobs.
 
-    ``tier`` counts from 0, the highest; None for unmanaged jobs. ``start_on`` is where the job is
-    to start, ``victims`` are the jobs preempted for it, ``preempted_for`` is its preemptor.
+    ``tier`` counts from 0, the highest; None for unmanaged jobs. ``start_on`` is where the job must
+    start, ``victims`` are the jobs preempted for it, ``preempted_for`` is its preemptor.
     ``blockers`` are jobs that hold what it needs but may not be preempted for it, each with its
     protection. A job's place in the whole order is in ``Plan.ranks``.
     """

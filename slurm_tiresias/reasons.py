@@ -78,7 +78,7 @@ REASON_TEXTS: Mapping[Reason, ReasonText] = {
         "Its GPUs have long been idle, so it is preempted even if no other job waits.",
         "Once it has saved, or its grace is over, it is requeued and comes back by itself, after "
         "all others. It stays if it uses a GPU before that.",
-        "Find out why its GPUs are idle. If it needs them no more: scancel JOBID.",
+        "Find out why its GPUs are idle. If it no longer needs them: scancel JOBID.",
         would="Its GPUs have long been idle, so it would be preempted even if no other job waited.",
     ),
     Reason.COMPLETING: ReasonText(

@@ -1,6 +1,6 @@
 /*
- * Files in a folder of another user on a shared file system. Root may be nobody there: NFS with
- * root_squash, which is the default of its servers.
+ * Files in another user's folder on a shared file system. There root may be mapped to the user
+ * "nobody": NFS with root_squash, which is the default of its servers.
  */
 #ifndef TIRESIAS_AS_OWNER_H
 #define TIRESIAS_AS_OWNER_H

@@ -1,4 +1,4 @@
-/* Text that anybody may have made up, as one word: it can neither end a line nor begin another. */
+/* Untrusted text encoded as one word, which can neither end a line nor begin another. */
 #ifndef TIRESIAS_WORD_H
 #define TIRESIAS_WORD_H
 

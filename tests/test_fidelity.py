@@ -291,7 +291,7 @@ def test_an_invalid_option_is_refused_before_anything_starts(
 
 @pytest.mark.slurm
 @pytest.mark.long
-def test_a_short_run_is_as_the_simulator_foresees(signals_as_before: None) -> None:
+def test_a_short_run_agrees_with_the_simulation(signals_as_before: None) -> None:
     """A dozen jobs for a minute: far too few for narrow bands, but every job's work is verified."""
     if shutil.which("slurmctld", path="/usr/sbin:/usr/bin:/sbin:/bin") is None:
         pytest.skip("no slurmctld on this machine")

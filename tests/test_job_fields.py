@@ -120,12 +120,12 @@ def test_the_tasks_of_a_waiting_record_differ_in_their_keys_only() -> None:
 @pytest.mark.parametrize(
     ("odd", "why"),
     [
-        ({"state": "ENCHANTED"}, "a job state that cannot be read: 'ENCHANTED'"),
+        ({"state": "ENCHANTED"}, "a job state that cannot be parsed: 'ENCHANTED'"),
         ({"priority": None}, "a job without a number that all have"),
         ({"submit_time": None}, "a job without a number that all have"),
-        ({"required_nodes": "n[1-"}, "a node list that cannot be read: 'n[1-'"),
+        ({"required_nodes": "n[1-"}, "a node list that cannot be parsed: 'n[1-'"),
         ({"allocated_nodes": "n[1-"}, "a node list"),
-        ({"tres_gres": {"gpu": "h100:1.5"}}, "a GPU count that cannot be read: 'gpu:h100:1.5'"),
+        ({"tres_gres": {"gpu": "h100:1.5"}}, "a GPU count that cannot be parsed: 'gpu:h100:1.5'"),
         ({"tres_gres": {"gpu:-2": 1}}, "a GPU count"),
         ({"tres_gres": {"gpu": 2**63}}, "a GPU count"),
     ],

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from scripts.testbed.debian import machine, namespaces
-from scripts.testbed.debian.namespaces import Chamber
+from scripts.testbed.debian.namespaces import Namespaces
 from scripts.tools.document import Document, take_over, write_section
 from scripts.tools.matrix import document, root, suite
 from scripts.tools.matrix.releases import COMMANDS, PYSLURM, RELEASES, Release
@@ -126,7 +126,7 @@ def test_a_namespace_ends_with_its_processes_and_mounts_when_its_creator_is_kill
     seconds = f"98765.{os.getpid()}"
     script = f"mount -t tmpfs none /mnt && touch /mnt/here; sleep {seconds} & wait"
     before = Path("/proc/self/mounts").read_text()
-    command = Chamber((Path("/"),)).command(["sh", "-c", script])
+    command = Namespaces((Path("/"),)).command(["sh", "-c", script])
     with subprocess.Popen(command, env=namespaces.ENVIRONMENT) as maker:
         until(lambda: is_running(seconds), "it is at work")
         maker.kill()

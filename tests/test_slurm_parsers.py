@@ -797,7 +797,7 @@ hosts = st.tuples(
 
 
 @given(st.lists(hosts, min_size=1, max_size=4).map(",".join))
-def test_hostlists_stand_for_the_names_that_clustershell_finds_in_them(hostlist: str) -> None:
+def test_hostlists_expand_to_the_same_names_as_with_clustershell(hostlist: str) -> None:
     expected = {str(name) for name in NodeSet(hostlist, resolver=RESOLVER_NOGROUP)}
     names = notation.node_names(hostlist)
     assert set(names) == expected

@@ -6,57 +6,139 @@ docs/explanation/architecture.md has the glossary.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("slurm_tiresias", "scripts")
+
+FOLDERS = ("slurm_tiresias", "scripts", "tests", "spank", "etc", "examples")
+SUFFIXES = (".py", ".c", ".h", ".lua", ".sh", ".conf", ".service", ".mount", ".toml", ".yml")
+"""Files to check, besides those without a suffix that begin with ``#!``."""
+
+DOC_PAGES: tuple[str, ...] = ()
+"""Patterns of Markdown pages to check, such as ``README.md`` and ``docs/**/*.md``; never the
+change log. Empty until the pages use these terms."""
 
 INSTEAD = {
-    r"nobody|somebody|whoever": "the subject: which user, job or process",
-    r"tenan(t|cy)\w*": "candidate (for preemption)",
-    r"evict\w*": "preempt, victim",
-    r"appeals?": "preemptor",
-    r"winners?": "preemptor",
-    r"asked to leave|ask\w* \w+ to leave": "preempt, signal or requeue",
-    r"incarnations?": "run",
-    r"the book": "the job store",
-    r"fleets?": "node index",
-    r"boards?": "cluster state",
-    r"given up on|gave up on": "backs off",
+    # Words that hide the subject.
+    r"(?<![\"'{=])(?<!user )[Nn]obody(?![\"'}]| =)": "the subject: which user, job or process",
+    r"(?i:somebody|anybody|whoever)(?![\"'])": "the subject: which user, job or process",
+    r"(?<!\{)whom(?![},]| =)": "the subject: which user or job",
+    r"(?i:be it|lest|whence|thereof|such a one)": "a plain sentence",
+    r"(?i:what (?:becomes|comes|came|became) of)": "what happens to, or the result",
+    r"no more(?=[.,;:)])": "no longer, or at most",
+    r"(?i:gives? way|gave way)": "is preempted",
+    # Terms that the glossary has replaced.
+    r"(?i:tenan(?:t|cy)\w*|seats?)": "candidate (for preemption)",
+    r"(?i:evict\w*)": "preempt, victim",
+    r"(?i:appeals?|winners?)": "preemptor",
+    r"(?i:asked to leave|ask\w* \w+ to leave)": "preempt, signal or requeue",
+    r"(?i:incarnations?)": "run",
+    r"(?i:the book)": "the job store",
+    r"(?i:fleets?)": "node index",
+    r"(?i:boards?)": "cluster state",
+    r"(?i:given up on|gave up on|resting)": "backs off",
+    r"(?i:likeness)": "hash of the topology, or situation",
+    r"(?i:chambers?)": "namespaces",
+    r"(?i:crowds?)": "mix of jobs, synthetic snapshots",
+    r"(?i:rehears\w*)": "test, drill",
+    r"(?i:torture\w*)": "chaos",
+    r"(?i:the house)": "the architecture",
+    r"(?i:yardsticks?)": "reference",
 }
-"""What is not written any more, and the term that stands for it."""
+"""What is not written any more, and what to write instead."""
 
 EXCEPTIONS = {
-    "scripts/testbed/cluster/configuration.py": "Slurm does not find the user nobody by name",
-    "scripts/testbed/sites/on_slurm.py": "the table incarnations",
-    "scripts/tools/bench/aged.py": "the same",
-    "slurm_tiresias/status/privacy.py": "'nobody' is what a hidden user is called there",
-    "slurm_tiresias/status/report_query.py": "the same",
-    "slurm_tiresias/store/schema.py": "the tables of databases that exist",
-    "slurm_tiresias/store/ledger.py": "the tables of databases that exist: incarnations, gave_up_s",
-    "slurm_tiresias/controller/rebuild.py": "the JSON field incarnations",
-    "slurm_tiresias/cli/ledger.py": "the same",
+    ("tests/test_words.py", ""): "the words themselves",
+    ("scripts/testbed/sites/on_slurm.py", "incarnations"): "a table of the ledger",
+    ("scripts/tools/bench/aged.py", "incarnations"): "a table of the ledger",
+    ("slurm_tiresias/store/schema.py", ""): "the tables of existing databases",
+    ("slurm_tiresias/store/ledger.py", "incarnations"): "a table of the ledger",
+    ("slurm_tiresias/controller/rebuild.py", "incarnations"): "a JSON field",
+    ("slurm_tiresias/cli/ledger.py", "incarnations"): "a JSON field",
+    ("tests/", "incarnations"): "the same table and field",
+    ("tests/docs/", ""): "the tests of the pages, which are being rewritten",
+    ("slurm_tiresias/drill/", "rehears"): "the module that carries out a drill",
+    ("slurm_tiresias/cli/drill.py", "rehears"): "the module that carries out a drill",
+    ("tests/", "rehears"): "the module that carries out a drill",
+    ("scripts/tools/matrix/", "rehearse"): "the function that tests an upgrade",
 }
-"""Files that may have such words, and why."""
+"""Beginnings of paths and of the words that may occur there, and why."""
 
 
-def _found() -> Iterator[str]:
-    for file in sorted(file for folder in FOLDERS for file in (ROOT / folder).rglob("*.py")):
-        name = str(file.relative_to(ROOT))
-        if name in EXCEPTIONS:
-            continue
-        for number, line in enumerate(file.read_text().splitlines(), 1):
-            for words, instead in INSTEAD.items():
-                if match := re.search(rf"(?<![\w-])({words})(?![\w-])", line, re.IGNORECASE):
+def _is_excepted(name: str, word: str) -> bool:
+    return any(
+        name.startswith(path) and word.lower().startswith(allowed) for path, allowed in EXCEPTIONS
+    )
+
+
+def _misused(name: str, lines: Iterable[str]) -> Iterator[str]:
+    for number, line in enumerate(lines, 1):
+        for words, instead in INSTEAD.items():
+            for match in re.finditer(rf"(?<![\w-])(?:{words})(?![\w-])", line):
+                if not _is_excepted(name, match[0]):
                     yield f"{name}:{number}: {match[0]!r}: write {instead}"
 
 
+def _sources() -> Iterator[Path]:
+    for folder in FOLDERS:
+        for file in sorted((ROOT / folder).rglob("*")):
+            if {"recorded", "corpus", "build"} & set(file.parts) or not file.is_file():
+                continue
+            if file.suffix in SUFFIXES or (not file.suffix and file.read_bytes()[:2] == b"#!"):
+                yield file
+
+
+def _pages() -> Iterator[Path]:
+    for pattern in DOC_PAGES:
+        yield from sorted(set(ROOT.glob(pattern)) - {ROOT / "CHANGELOG.md"})
+
+
+def _found(files: Iterable[Path]) -> list[str]:
+    return [
+        each
+        for file in files
+        for each in _misused(str(file.relative_to(ROOT)), file.read_text().splitlines())
+    ]
+
+
 def test_the_code_uses_the_terms_of_the_glossary() -> None:
-    assert list(_found()) == []
+    assert _found(_sources()) == []
+
+
+def test_the_pages_use_the_terms_of_the_glossary() -> None:
+    assert _found(_pages()) == []
+
+
+def test_every_kind_of_file_is_checked() -> None:
+    checked = {file.suffix for file in _sources()}
+    assert checked == {*SUFFIXES, ""}
+
+
+def test_a_replaced_word_in_prose_is_found() -> None:
+    lines = (
+        "# Nobody is asked to leave.",
+        "/* what becomes of it, and by whom */",
+        "-- no tenants",
+    )
+    found = [each.split(": ")[1] for each in _misused("spank/plugin.h", lines)]
+    assert found == ["'Nobody'", "'asked to leave'", "'whom'", "'what becomes of'", "'tenants'"]
+
+
+def test_names_and_other_uses_are_not_found() -> None:
+    lines = ('user = "nobody"', "whom = other", "no more than two", "the dashboard", "at least")
+    assert list(_misused("scripts/dev", lines)) == []
 
 
 def test_every_exception_is_needed() -> None:
-    words = re.compile("|".join(INSTEAD), re.IGNORECASE)
-    for name in EXCEPTIONS:
-        assert words.search((ROOT / name).read_text()), name
+    found = {
+        (str(file.relative_to(ROOT)), match[0].lower())
+        for file in _sources()
+        for words in INSTEAD
+        for match in re.finditer(rf"(?<![\w-])(?:{words})(?![\w-])", file.read_text())
+    }
+    for path, allowed in EXCEPTIONS:
+        assert any(name.startswith(path) and word.startswith(allowed) for name, word in found), (
+            path,
+            allowed,
+        )

@@ -45,7 +45,7 @@ SHAPES: Sequence[tuple[float, tuple[str, ...]]] = (
     (3.0, ("-n1", "--gpus=1", "-w", "n1")),
 )
 """Seconds of work and sbatch options: jobs that move down a tier, short ones that preempt them,
-jobs that get a node list, and a job with a node list of its own."""
+jobs that get a node list, and a job with its own node list."""
 
 JOBS_ALIVE = 10
 PATIENCE_S = 40.0

@@ -11,7 +11,7 @@ now() { now_us=${EPOCHREALTIME/[.,]/}; }
 
 note() { echo "$1 $now_us $done_us" >>"$journal"; }
 
-# Sleeps in the background, for only a wait is interrupted by a signal's trap.
+# Sleeps in the background, because a signal's trap can only interrupt a wait.
 nap() {
     printf -v span '%d.%06d' $(($1 / 1000000)) $(($1 % 1000000))
     sleep "$span" &
@@ -45,7 +45,7 @@ fi
 
 now
 from_us=$now_us
-# The sleep may be hit by the signal before this shell is; then the rest is slept.
+# The signal may reach the sleep before this shell; then sleep for the rest of the time.
 while book; ((done_us < work_us)); do nap $((work_us - done_us)); done
 trap '' TERM
 note ended

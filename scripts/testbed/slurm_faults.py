@@ -213,7 +213,7 @@ COMMAND_TROUBLES: Sequence[Trouble] = (
     _command("hangs", "squeue", HANGS, "no answer within"),
     _command("hangs", "scontrol", HANGS, "no answer within"),
     _command("hangs", WRITE, HANGS, "no answer within"),
-    _command("cut in the middle", "squeue", CUT_IN_THE_MIDDLE, "cannot be read"),
+    _command("cut in the middle", "squeue", CUT_IN_THE_MIDDLE, "cannot be parsed"),
     _command("cut in the middle", "scontrol", CUT_IN_THE_MIDDLE, "answered|down"),
     _command("cut between lines", "squeue", CUT_BETWEEN_LINES, "lacks job"),
     _command("cut between lines", "scontrol", CUT_BETWEEN_LINES, "answered"),
@@ -221,7 +221,7 @@ COMMAND_TROUBLES: Sequence[Trouble] = (
     _command("silent", "squeue", SILENCE, "lacks job"),
     _command("silent", "scontrol", SILENCE, "answered|down"),
     _command("silent", WRITE, SILENCE, "failed"),
-    _command("garbage", "squeue", GARBAGE, "cannot be read"),
+    _command("garbage", "squeue", GARBAGE, "cannot be parsed"),
     _command("garbage", "scontrol", GARBAGE, "answered|down|failed"),
     _command("garbage", WRITE, GARBAGE + " >&2", "failed"),
     _command("garbage", "sacct", GARBAGE, None),
@@ -345,7 +345,7 @@ SLURM_TROUBLES: Sequence[Trouble] = (
     Trouble("reconfigure", _reconfigure, _nothing),
 )
 FAILOVER = Trouble("slurmctld fails over to its backup", _ctld_dies, _failed_back, OUT)
-"""For a cluster with a backup slurmctld, where no other fault may end slurmctld for long."""
+"""For a cluster with a backup slurmctld, where no other fault may keep slurmctld down for long."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """A recorded cluster with several users' jobs, one of which has arbitrary text in all its fields.
 
-The command driver reads it as from real commands: only the function that runs them is replaced.
+The command driver reads it like the output of real commands: only the function that runs them is
+replaced.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ STUBBORN = "trap '' TERM; while :; do sleep 1; done"
 def record(folder: Path) -> None:
     """Record the output of Slurm's commands in FOLDER/RELEASE, such as tests/slurm/recorded/22.05.
 
-    It starts a cluster of its own, submits every shape of job that the tests know, brings jobs and
+    It starts a separate cluster, submits every shape of job that the tests know, brings jobs and
     nodes into unusual states, and stores each output verbatim.
     """
     with tempfile.TemporaryDirectory(prefix="st-", dir="/tmp") as parent:

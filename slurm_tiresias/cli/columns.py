@@ -159,7 +159,7 @@ _BY_DEFAULT: tuple[Column[PublishedJob], ...] = (
         optional=True,
     ),
     Column("WAITED", _waited, "waiting since it last ran", right=True, goes=4),
-    Column("PREEMPT", _preemptions, "times preempted, and by whom last", goes=2),
+    Column("PREEMPT", _preemptions, "times preempted, and the last preemptor", goes=2),
     Column("NODES", _text("nodes"), "nodes it runs on", least=8, goes=1),
     Column(
         "REASON", reason, "why it runs or waits", least=LEAST_REASON, worth=14, look=_look_of_reason
@@ -258,7 +258,7 @@ def _or_last(value: float | None) -> float:
 
 
 def in_order(jobs: Iterable[PublishedJob], names: Sequence[str] = ()) -> list[PublishedJob]:
-    """Sort jobs by these columns, in descending order where a name begins with ``-``. Ties stay in
+    """Sort jobs by these columns, in descending order if the name begins with ``-``. Ties stay in
     the order in which the controller considers the jobs."""
     found = sorted(jobs, key=lambda job: (_or_last(job.rank), numbers_in(job.job_id)))
     for name in reversed(names):

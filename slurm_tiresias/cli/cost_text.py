@@ -10,7 +10,7 @@ from slurm_tiresias.store.records import CostSource, PreemptionCost
 
 WHY_UNKNOWN = {
     CostSource.AWAITED: "What it cost is not known yet: the job has made no new step since.",
-    CostSource.SILENT: "What it cost is not known: the job tells nothing of its steps.",
+    CostSource.SILENT: "What it cost is not known: the job does not report its steps.",
     CostSource.ENDED: "What it cost is not known: the job ended before it told where it went on.",
 }
 
@@ -34,7 +34,7 @@ def _sentences(cost: PreemptionCost) -> Iterator[str]:
     is_all = None not in (cost.leave_s, cost.restart_s)
     lost_s = cost.lost_gpu_s / cost.gpus if cost.gpus else 0.0
     yield (
-        f"Lost in all{'' if is_all else ', as far as that'}: {_seconds(lost_s)} on "
+        f"Lost in all{'' if is_all else ', as far as known'}: {_seconds(lost_s)} on "
         f"{count(cost.gpus, 'GPU')}, {gpu_hours(cost.lost_gpu_s)}."
     )
 
@@ -42,10 +42,10 @@ def _sentences(cost: PreemptionCost) -> Iterator[str]:
 def _again(cost: PreemptionCost) -> str:
     work = f"{_seconds(cost.again_s)} of work" if cost.again_s else ""
     if cost.lost_all:
-        return f"It kept nothing of this run{work and ', '}{work}."
+        return f"It saved nothing in this run{work and ', '}{work}."
     if cost.steps_again:
-        return f"{count(cost.steps_again, 'step')} had to be done again{work and ', '}{work}."
-    return f"{work or 'No work'} had to be done again."
+        return f"{count(cost.steps_again, 'step')} had to be repeated{work and ', '}{work}."
+    return f"{work or 'No work'} had to be repeated."
 
 
 def _saved(cost: PreemptionCost) -> str:
@@ -61,5 +61,5 @@ def _saved(cost: PreemptionCost) -> str:
 
 
 def _seconds(seconds: float) -> str:
-    """Format a short time with a decimal, where that says more."""
+    """Format a short time with a decimal, if that says more."""
     return f"{seconds:.1f}s" if seconds < 10 else duration(seconds)

@@ -71,7 +71,7 @@ MOMENTS = {
     type=click.FloatRange(1, 3600),
     default=60.0,
     show_default=True,
-    help="How long to wait for the first steps of a run. Then it is preempted where it is.",
+    help="How long to wait for the first steps of a run. Then it is preempted wherever it is.",
 )
 @json_option
 @config_option

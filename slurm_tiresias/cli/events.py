@@ -31,7 +31,9 @@ def _its_own(event: PublishedEvent) -> str:
     if event.kind == "would":
         return would_have(text, other)
     if event.kind == "signal-refused" and other:
-        return f"Slurm refused its checkpoint signal, before it makes room for job {other}: {text}"
+        return (
+            f"Slurm refused its checkpoint signal, before it is preempted for job {other}: {text}"
+        )
     if event.kind == "failed":
         return f"Slurm refused a change to it: {text}"
     if event.kind == "no-net-progress":

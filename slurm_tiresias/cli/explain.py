@@ -60,14 +60,14 @@ MOST_EVENTS = 10
 PLACED = {"consolidate": "consolidated"}
 ESTIMATED = {
     REPORTS: "by its own reports",
-    HISTORY: "by how long jobs of its user and name ran",
-    LIMITS: "by its time limit and how its user's limits were used",
+    HISTORY: "by the run times of jobs of its user and name",
+    LIMITS: "by its time limit and its user's use of earlier limits",
 }
 LANES = {
-    Lane.INTERACTIVE.value: "It is a job at a prompt and within its user's bound ([interactive]): "
+    Lane.INTERACTIVE.value: "It is a job at a prompt within its user's bound ([interactive]): "
     "it goes first in the top tier, and it is not preempted.",
     Lane.IDLE_ONLY.value: "It is not preempted and preempts no job, because Slurm cannot requeue "
-    "it. Its tier goes by the most that it may use, its GPUs times its time limit.",
+    "it. Its tier follows from the most that it may use: its GPUs times its time limit.",
 }
 NOT_PREEMPTED: Mapping[str, str] = {
     "signalled-in-this-run": (
@@ -219,7 +219,7 @@ def _explain_ended(
         whose = f" of {printable(state.only_of)}, who may see no others" if state.only_of else ""
         raise TiresiasError(
             f"The controller knows no job {job_id}{whose}: it has ended, was submitted just now, "
-            "or never asked for GPUs in a managed partition",
+            "or never requested GPUs in a managed partition",
             f"See Slurm's own records with: sacct -j {job_id}",
         )
     when = f"{duration(now_s - job.ended_s)} ago ({moment(job.ended_s)})"
@@ -230,7 +230,7 @@ def _explain_ended(
     from slurm_tiresias.cli.history import history
 
     screen = stdout()
-    screen.show(iter([*screen.prose(f"{ended} What is remembered of it:", indent=""), ""]))
+    screen.show(iter([*screen.prose(f"{ended} Its recorded history:", indent=""), ""]))
     click.get_current_context().invoke(history, job_id=job.job_id, as_json=False)
 
 
@@ -245,7 +245,7 @@ def _as_data_of_ended(job: JobHistory, ended: str, state: PublishedState) -> dic
         "blocking_jobs": [],
         "room_expected_at_s": None,
         "events": [asdict(event) for event in job.events[-MOST_EVENTS:]],
-        "sections": [asdict(Section("What became of it", (ended,)))],
+        "sections": [asdict(Section("What happened to it", (ended,)))],
     }
 
 
@@ -358,7 +358,7 @@ def _would(case: Case) -> Iterator[str]:
     if waits_for_room(job) and job.managed:
         yield from _queue_before(case)
     if job.blockers:
-        yield "These hold what it needs, and would not be preempted for it:"
+        yield "These jobs hold what it needs, and would not be preempted for it:"
 
 
 def _title_of_why(case: Case) -> str:
@@ -389,8 +389,8 @@ def _standing(case: Case) -> Iterator[str]:
         until = "now" if job.first_started_s is None else "it first started"
         payer = "account" if case.state.charge == "account" and job.account else "user"
         yield (
-            f"{gpu_hours(job.inherited_gpu_s)} more count for its tier: what other jobs of its "
-            f"{payer} used whose runs ended not long before {until} (policy.charge)."
+            f"{gpu_hours(job.inherited_gpu_s)} more count for its tier: the service of runs of "
+            f"other jobs of its {payer} that ended not long before {until} (policy.charge)."
         )
     if job.bound is not None:
         yield from _bound(job.bound)
@@ -403,30 +403,30 @@ def _standing(case: Case) -> Iterator[str]:
         )
     if job.promotions:
         yield (
-            f"It was promoted to tier 0 {_times(job.promotions)} for having waited long; its tier "
-            "counts only what it attained since."
+            f"It was promoted to tier 0 {_times(job.promotions)} because it had waited long; its "
+            "tier counts only service attained since."
         )
     if case.waits:
         yield f"It has waited {duration(job.waited_s)} since it last ran or was submitted."
 
 
 def _bound(bound: PublishedBound) -> Iterator[str]:
-    known = "" if bound.length_known else " (its length is a guess: it does not report)"
+    known = "" if bound.length_known else " (its length is a guess, because it does not report)"
     if bound.at_bound:
         yield (
-            "It is at its bound: to take no longer than policy.max_slowdown allows it must run "
-            f"now, so it goes before all others{known}."
+            "It is at its bound: to stay within policy.max_slowdown it must run now, so it goes "
+            f"ahead of all others{known}."
         )
     elif bound.must_run_by_s is not None:
         yield (
-            "To take no longer than policy.max_slowdown allows it must run from "
+            "To stay within policy.max_slowdown it must run from "
             f"{moment(bound.must_run_by_s)} on{known}."
         )
     elif bound.kept:
         until = "" if bound.kept_until_s is None else f" before {moment(bound.kept_until_s)}"
         yield (
-            "It is near its bound: waiting once more it could take longer than "
-            f"policy.max_slowdown allows, so it is not preempted{until}{known}."
+            "It is near its bound: if it had to wait again, it could exceed policy.max_slowdown, "
+            f"so it is not preempted{until}{known}."
         )
 
 
@@ -435,15 +435,15 @@ def _gpu_use(use: PublishedGpuUse, now_s: float) -> Iterator[str]:
     if use.idle_since_s is None or not use.idle_long:
         if use.busy < use.gpus:
             gpus = progress_text.gpus_in_words(use.gpus)
-            yield f"{use.busy} of its {gpus} do something now. {held}"
+            yield f"{use.busy} of its {gpus} are busy now. {held}"
         return
     since = f"{moment(use.idle_since_s)}, for {duration(now_s - use.idle_since_s)}"
     what = "its GPU" if use.gpus == 1 else f"any of its {use.gpus} GPUs"
     yield f"It has not used {what} since {since}. {held}"
     if use.ranks_last:
         yield (
-            "So it is preempted before all other jobs, also by jobs of its own tier, until it uses "
-            "a GPU again (idle_gpus.action)."
+            "Therefore it is preempted before all other jobs, even by jobs of its own tier, until "
+            "it uses a GPU again (idle_gpus.action)."
         )
     if use.leaves_at_s is not None and use.leaves_at_s > now_s:
         yield (
@@ -457,13 +457,13 @@ def _gpu_use(use: PublishedGpuUse, now_s: float) -> Iterator[str]:
 def _ranked_by(estimate: PublishedEstimate, tier: PublishedTier | None) -> str:
     source = ESTIMATED.get(estimate.source, estimate.source)
     if estimate.remaining_gpu_s is None:
-        return f"Its rank does not go {source}: {estimate.why_not}. It goes by attained service."
+        return f"It is not ranked {source}: {estimate.why_not}. It is ranked by attained service."
     up = ""
     if tier is not None and tier.tier > 0:
         limit = exact_gpu_hours(tier.from_gpu_s)
         up = f"; once that is less than {limit} it moves up to tier {tier.tier - 1}"
     needs = gpu_hours(estimate.remaining_gpu_s)
-    return f"Its rank goes by what it still needs: {needs}, {source}{up}."
+    return f"It is ranked by the service that it still needs: {needs}, {source}{up}."
 
 
 def _way_to_next_tier(case: Case) -> str:
@@ -490,7 +490,7 @@ def _why(case: Case) -> Iterator[str]:
     yield from _slurm_keeps_it(case)
     if job.start_on:
         style = f", to {printable(job.style)}" if job.style else ""
-        yield f"It is to start on {printable(job.start_on)}{style}."
+        yield f"It will start on {printable(job.start_on)}{style}."
     if job.left_to_slurm:
         yield f"Its nodes are left to Slurm: {printable(job.left_to_slurm)}."
     elif job.gpus > 1 and job.placement_because:  # one GPU cannot be spread
@@ -498,11 +498,11 @@ def _why(case: Case) -> Iterator[str]:
         yield f"Placement: {printable(style)}: {printable(job.placement_because)}."
     if job.victims:
         victims = listed(tuple(case.who(victim) for victim in job.victims))
-        yield f"Room is made by preempting {victims}."
+        yield f"It preempts {victims}."
     if job.preempted_for:
-        yield f"It makes room for {case.who(job.preempted_for)}."
+        yield f"It is preempted for {case.who(job.preempted_for)}."
     if job.blockers:
-        yield "What it needs is held by these, which may not be preempted for it:"
+        yield "What it needs is held by these jobs, which may not be preempted for it:"
 
 
 def _is_delayed_after_requeue(case: Case) -> bool:
@@ -570,11 +570,14 @@ def _preemptions(case: Case) -> Iterator[str]:
     if job.lane:
         return
     if job.managed and appended:
-        yield "When it starts again it adds to its output files, unless --open-mode=truncate."
+        yield (
+            "When it restarts it appends to its output files, unless it was submitted with "
+            "--open-mode=truncate."
+        )
     elif job.managed and appended is not None:
         # Slurm does not show whether the job was submitted with --open-mode.
         yield (
-            "When it starts again its output files are truncated, unless it was submitted with "
+            "When it restarts its output files are truncated, unless it was submitted with "
             "--open-mode=append."
         )
     if job.signal:
@@ -583,7 +586,7 @@ def _preemptions(case: Case) -> Iterator[str]:
             f"{duration(job.grace_s)} to save its state."
         )
         if job.progress and job.progress.source == ProgressSource.REPORTS.value:
-            yield "It leaves as soon as it reports that it has."
+            yield "It is requeued as soon as it reports that it has."
     yield from progress_text.longer_runs(job)
     yield from progress_text.shorter_runs(job)
     yield from _past_preemptions(case)
@@ -633,7 +636,7 @@ def _estimate(case: Case) -> Iterator[str]:
         return
     room = estimated_room(case.job, case.state, case.jobs)
     if room is None:
-        yield "When that will be cannot be said: it depends on how long other jobs run."
+        yield "The time cannot be estimated: it depends on how long other jobs run."
         return
     left_s = room.at_s - case.now_s
     when = f"in about {duration(left_s)} ({moment(room.at_s)})" if left_s >= 1 else "from now on"

@@ -83,8 +83,8 @@ def lines(
     if len(summaries) > MOST_REASONS:
         because = (*because, f"And {count(len(summaries) - MOST_REASONS, 'reason')} more.")
     candidates = [
-        Section("Where its tasks stand", (attained,), tuple(map(_standing, tiers(tasks)))),
-        Section("Why, from the most frequent reason on", (), because),
+        Section("Its tasks by tier", (attained,), tuple(map(_standing, tiers(tasks)))),
+        Section("Reasons, the most frequent first", (), because),
         Section("What changes it", tuple(_next(waiting, acts=state.acts))),
     ]
     for section in candidates:
@@ -146,6 +146,6 @@ def _next(waiting: Sequence[PublishedJob], *, acts: bool) -> Iterator[str]:
     if acts and (do := what_to_do(first.reason, first.slurm_reason)):
         yield do.replace("JOBID", job_id)
     yield (
-        f"The first of those that wait is {job_id}: what holds its GPUs, and when it may start, "
-        f"says tiresias-slurm explain {job_id}."
+        f"The first waiting task is {job_id}. What holds its GPUs, and when it may start, is shown "
+        f"by: tiresias-slurm explain {job_id}"
     )

@@ -13,7 +13,7 @@ GIB = 1 << 30
 
 def gpu_use_text(use: GpuSummary) -> str:
     """Return ``GPUs: busy 87 %, at most 61.2 of 80.0 GiB, ...``, without missing numbers."""
-    seen = ", ".join(_seen(use)) or "in use, but nothing of it can be measured"
+    seen = ", ".join(_seen(use)) or "in use, but nothing can be measured"
     runs, gpus = count(use.runs, "run"), count(use.gpus, "GPU")
     return f"GPUs: {seen}. Seen in {count(use.samples, 'sample')} of {gpus} in {runs}."
 

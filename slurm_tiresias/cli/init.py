@@ -71,7 +71,7 @@ class Thresholds:
     metavar="DATE",
     default=DEFAULT_SINCE,
     show_default=True,
-    help="Where the history begins that the thresholds are chosen by, as for sacct.",
+    help="Where the history for choosing the thresholds begins, as for sacct.",
 )
 @click.option("--no-history", is_flag=True, help="Leave the thresholds at the default.")
 @click.option(
@@ -79,9 +79,9 @@ class Thresholds:
     metavar="DIR",
     default=init_files.DEFAULT_STATE_DIR,
     show_default=True,
-    help="Where the controller is to keep what it knows.",
+    help="The state directory of the controller.",
 )
-@click.option("--force", is_flag=True, help="Write over files that are there.")
+@click.option("--force", is_flag=True, help="Overwrite existing files.")
 @json_option
 def init(
     folder: str,
@@ -153,7 +153,7 @@ def _check_free(folder: Path, force: bool) -> None:
     if there and not force:
         raise UsageError(
             f"{printable(str(folder))} already has {listed(there)}",
-            "Name another folder, or write over them with --force",
+            "Name another folder, or overwrite them with --force",
         )
 
 

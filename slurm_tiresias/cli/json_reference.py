@@ -44,7 +44,7 @@ ARRAY: Mapping[str, object] = {
 }
 
 OF_RUNS = ("progress", "costs")
-"""Fields of ``JobHistory`` that each run has of its own."""
+"""Fields of ``JobHistory`` that are listed for each run."""
 
 COMMANDS: Mapping[str, Mapping[str, object]] = {
     "status": get_type_hints(PublishedState),

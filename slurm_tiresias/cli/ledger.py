@@ -51,8 +51,8 @@ def rebuild(config: Config, as_json: bool) -> None:
     "before_s",
     callback=slurm_time,
     metavar="TIME",
-    help="Remove jobs that ended before this day or moment. Default: what "
-    "controller.keep_ended_jobs_days does not keep.",
+    help="Remove jobs that ended before this day or moment. Default: as "
+    "controller.keep_ended_jobs_days says.",
 )
 @click.option("--dry-run", is_flag=True, help="Only count them; a controller may run.")
 @json_option

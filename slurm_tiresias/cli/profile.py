@@ -69,7 +69,7 @@ def profile() -> None:
     "files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path)
 )
 @click.option("--save", "save_as", metavar="NAME", help="Keep it as the profile of this model.")
-@click.option("--json", "as_json", is_flag=True, help="The same for programs, with every tensor.")
+@click.option("--json", "as_json", is_flag=True, help="The same as JSON, with every tensor.")
 @config_option
 @click.pass_context
 def model(
@@ -170,7 +170,7 @@ def list_profiles(config: Config, noheader: bool, as_json: bool) -> None:
 
 @profile.command()
 @click.argument("name")
-@click.option("-u", "--user", metavar="USER", help="Only what is known of this user's jobs.")
+@click.option("-u", "--user", metavar="USER", help="Only profiles of this user's jobs.")
 @json_option
 @takes_config
 def show(config: Config, name: str, user: str | None, as_json: bool) -> None:

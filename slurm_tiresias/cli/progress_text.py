@@ -43,7 +43,7 @@ def stuck(job: PublishedJob) -> str:
     """Return how many of its last runs saved nothing, if that is cause for alarm; else ""."""
     if job.stuck_runs < STUCK_RUNS:
         return ""
-    return f"kept nothing of its last {job.stuck_runs} runs"
+    return f"saved nothing in its last {job.stuck_runs} runs"
 
 
 def idle_gpus(job: PublishedJob) -> str:
@@ -60,7 +60,7 @@ def gpus_in_words(number: int) -> str:
 
 
 def alarm(job: PublishedJob) -> str:
-    """Return what the job's user should look at; "" if nothing."""
+    """Return what needs the attention of the job's user; "" if nothing."""
     return idle_gpus(job) or quiet(job) or stuck(job)
 
 
@@ -69,16 +69,16 @@ def longer_runs(job: PublishedJob) -> Iterator[str]:
     least = f"{duration(job.min_run_s)} after each start"
     if job.stuck_runs >= STUCK_RUNS:
         yield (
-            f"Its last {job.stuck_runs} runs kept nothing of what they did: each began no further "
-            "than the one before. So that it can end all the same, it is not preempted for "
-            f"{least}, and each further preemption makes that longer. Let it save more often, or "
-            "when it gets SIGTERM: docs/how-to/save-and-resume.md."
+            f"Its last {job.stuck_runs} runs saved nothing: each began no further than the one "
+            f"before. So that it can still end, it is not preempted for {least}, and each further "
+            "preemption makes that longer. Make it save more often, or when it gets SIGTERM: "
+            "docs/how-to/save-and-resume.md."
         )
     elif job.program_lost:
         times = "preemption" if job.program_lost == 1 else f"{job.program_lost} preemptions"
         yield (
             f"The last {times} of jobs of {printable(job.user)} named {printable(job.name)} lost "
-            f"all their work, so it is not preempted for {least}. Let it save when it gets "
+            f"all their work, so it is not preempted for {least}. Make it save when it gets "
             "SIGTERM: docs/how-to/save-and-resume.md."
         )
 
@@ -100,7 +100,7 @@ def sentences(job: PublishedJob, now_s: float) -> Iterator[str]:
         return
     runs = job.state == JobState.RUNNING.value
     source = ACCORDING_TO.get(progress.source, progress.source)
-    at = "It is at" if runs else "When it last ran it came to"
+    at = "It is at" if runs else "Its last run reached"
     ago = f", {duration(now_s - progress.reported_s)} ago" if runs else ""
     if progress.total is None:
         yield f"{at} step {progress.step:,}, {source}{ago}; of how many, it does not say."

@@ -70,15 +70,15 @@ NEEDED_FOR_A_PAGE = (*NEEDED, "matplotlib", "jinja2")
     metavar="NAME[,...]",
     help="Jobs of these partitions only.",
 )
-@click.option("--own", is_flag=True, help="Your own jobs only; that is a shorter answer, too.")
-@click.option("-n", "--noheader", is_flag=True, help="Tables without their first line.")
+@click.option("--own", is_flag=True, help="Your own jobs only; the answer is then also shorter.")
+@click.option("-n", "--noheader", is_flag=True, help="Tables without headers.")
 @json_option
 @click.option(
     "--html",
     "html_file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The same as a page with plots, besides.",
+    help="Also write the report as a page with plots.",
 )
 @click.option(
     "--against-stock",

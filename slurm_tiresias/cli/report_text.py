@@ -63,7 +63,7 @@ def lines(report: Report, screen: Screen, header: bool = True) -> Iterator[str]:
         if part_lines := list(part()):
             yield from part_lines
             yield ""
-    yield from text.prose("What each figure means and cannot say: docs/how-to/monitor.md")
+    yield from text.prose("The meaning and limits of each figure: docs/how-to/monitor.md")
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,9 +187,10 @@ class _ReportText:
 
     def over_time(self) -> Iterator[str]:
         course = self.report.over_time
-        yield from self.title("GPUs in use and jobs that wait, over the time")
+        yield from self.title("GPUs in use and waiting jobs over time")
         yield from self.prose(
-            f"{course.peak_gpus:,.0f} GPUs at the most, {course.peak_waiting:,.0f} jobs that wait."
+            f"{course.peak_gpus:,.0f} GPUs at most, {course.peak_waiting:,.0f} waiting jobs at "
+            "most."
         )
         yield from self.table(SPAN_COLUMNS, _spans(self.report))
 
@@ -217,18 +218,18 @@ def _limits(report: Report) -> Iterator[str]:
         if names:
             yield f"Only {noun} {printable(listed(names))}."
     if report.only_of:
-        yield f"Only jobs of {printable(report.only_of)}; nothing is told of others' jobs."
+        yield f"Only jobs of {printable(report.only_of)}; other users' jobs are not shown."
     if not report.live:
-        yield "No controller runs: what happened since its last cycle is not known."
+        yield "No controller runs: events since its last cycle are unknown."
     if report.since_s < report.pruned_before_s:
         before = date_and_time(report.pruned_before_s)
         yield (
             f"Jobs that ended before {before} have been removed from the ledger "
-            "(controller.keep_ended_jobs_days), and are not in this."
+            "(controller.keep_ended_jobs_days), and are not included."
         )
     if would := report.events.get("would"):
         yield (
-            f"In shadow mode it would have acted {count(would, 'time')}, and Slurm decided alone: "
+            f"In shadow mode it would have acted {count(would, 'time')}, and Slurm alone decided: "
             "see tiresias-slurm shadow report."
         )
 
@@ -242,11 +243,11 @@ def _jobs(report: Report) -> str:
     earlier = ""
     if jobs.earlier:
         earlier = (
-            f" {jobs.earlier:,} more ended that had started before the controller did: they count "
-            "for the use of the GPUs only."
+            f" {jobs.earlier:,} more ended that had started before the controller: they count for "
+            "the use of the GPUs only."
         )
     return (
-        f"{count(jobs.there, 'managed job')} came or were there: {jobs.completed:,} ran and ended, "
+        f"{count(jobs.there, 'managed job')} existed: {jobs.completed:,} ran and ended, "
         f"{jobs.never_ran:,} ended without, {jobs.running:,} ran and {jobs.waiting:,} waited at "
         f"the end.{earlier}"
     )
@@ -270,7 +271,7 @@ def _preempted(found: PreemptionFigures) -> Iterator[str]:
     times, jobs = count(found.preemptions, "preemption"), count(found.jobs, "job")
     yield (
         f"{times} of {jobs}, for {count(found.for_jobs, 'other')}. {gpu_hours(found.moved_gpu_s)} "
-        "moved: so much the others ran on those GPUs while the preempted waited."
+        "moved: service of the others on those GPUs while the preempted jobs waited."
     )
     if found.grace.mean_s is not None:
         yield (
@@ -281,35 +282,35 @@ def _preempted(found: PreemptionFigures) -> Iterator[str]:
         yield (
             f"From then to the start of the other job: "
             f"{_times(found.handover.median_s, found.handover.p95_s)}. At most "
-            f"{gpu_hours(found.handover_gpu_s)} stood idle for it."
+            f"{gpu_hours(found.handover_gpu_s)} were idle meanwhile."
         )
     if found.requeue_wait.mean_s is not None:
         wait = found.requeue_wait
         still = f"; {found.not_yet_again:,} still wait" if found.not_yet_again else ""
-        yield f"The preempted waited {_times(wait.median_s, wait.p95_s)} to run again{still}."
+        yield f"The preempted jobs waited {_times(wait.median_s, wait.p95_s)} to run again{still}."
     if found.in_vain:
         yield (
-            f"{count(found.in_vain, 'preemption')} came to nothing: the preempted job ran again "
+            f"In vain: {count(found.in_vain, 'preemption')}, because the preempted job ran again "
             "before the other had started."
         )
     if found.hidden:
         yield (
             f"In {count(found.hidden, 'preemption')} the other job is another user's: what it ran, "
-            "and what moved, is not told."
+            "and what moved, is not shown."
         )
     if found.incomplete:
-        yield f"Of {count(found.incomplete, 'preemption')} no more is known than that it was."
+        yield f"Of {count(found.incomplete, 'preemption')} nothing else is known."
 
 
 def _costs(cost: CostFigures) -> Iterator[str]:
     """Yield what preemptions lost, and how much of that is unknown."""
     if cost.measured:
         yield (
-            f"Lost to preemption, by what jobs tell: {gpu_hours(cost.lost_gpu_s)}, for saves "
-            f"{hours(cost.save_gpu_s)}, leaving {hours(cost.leave_gpu_s)}, work done again "
+            f"Lost to preemption, as reported by jobs: {gpu_hours(cost.lost_gpu_s)}, for saves "
+            f"{hours(cost.save_gpu_s)}, exits {hours(cost.leave_gpu_s)}, repeated work "
             f"{hours(cost.again_gpu_s)} and restarts {hours(cost.restart_gpu_s)}. Of "
             f"{cost.measured:,} that were measured, {cost.saved:,} saved when asked, and "
-            f"{cost.lost_all:,} kept nothing of their run."
+            f"{cost.lost_all:,} saved nothing in their run."
         )
         if cost.restart.mean_s is not None:
             yield (
@@ -318,9 +319,9 @@ def _costs(cost: CostFigures) -> Iterator[str]:
             )
     if cost.unknown:
         yield (
-            f"What {count(cost.unknown, 'preemption')} cost is unknown, as the jobs told nothing "
-            f"or ended too soon. The runs that ended so had used "
-            f"{gpu_hours(cost.unknown_runs_gpu_s)}; how much of that was lost hangs on when they "
+            f"What {count(cost.unknown, 'preemption')} cost is unknown, because the jobs reported "
+            "nothing or ended too soon. These runs had used "
+            f"{gpu_hours(cost.unknown_runs_gpu_s)}; how much of that was lost depends on when they "
             "had saved."
         )
     if cost.not_yet:
@@ -337,14 +338,14 @@ def _times(median_s: float | None, p95_s: float | None) -> str:
 def _fairness(report: Report) -> str:
     index = report.fairness.users
     meaning = (
-        "JCT, queueing and slowdown are means of the jobs that ended. MOVED is what preemption "
-        "brought (+) or took (-), in GPU-hours."
+        "JCT, queueing and slowdown are means over the jobs that ended. MOVED is the service "
+        "gained (+) or lost (-) by preemption, in GPU-hours."
     )
     if index is None:
         return meaning
     return (
-        f"{meaning} Jain's index of the users' progress is {index:.2f}: 1 where the jobs of all "
-        "run for the same share of the time that they are there."
+        f"{meaning} Jain's index of the users' progress is {index:.2f}: 1 if the jobs of all users "
+        "run for the same share of their time in the system."
     )
 
 

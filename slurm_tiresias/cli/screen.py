@@ -46,7 +46,7 @@ class Column(Generic[Row]):
     ``least`` is the width in cells down to which it may be cut (None: never cut); while columns
     shrink it may stay ``worth`` cells wider than the others. Columns with the lowest ``goes`` are
     dropped first if the least widths do not fit (None: never dropped). An ``optional`` column is
-    dropped where no row has a value.
+    dropped if no row has a value.
     """
 
     title: str
@@ -122,7 +122,7 @@ class Screen:
     def columns_that_fit(
         self, columns: Sequence[Column[Row]], rows: Sequence[Row]
     ) -> tuple[Column[Row], ...]:
-        """Return the columns that fit, dropping first those with the lowest ``goes``."""
+        """Return the columns that fit; those with the lowest ``goes`` are dropped first."""
         if self.width is None:
             return tuple(columns)
         needs: dict[int, int] = {}

@@ -97,7 +97,7 @@ def lines(found: Shadowed, screen: Screen) -> Iterator[str]:
     span = duration(found.until_s - found.since_s)
     yield from screen.prose(
         f"Shadow mode since {moment(found.since_s)}, {span}: "
-        f"{count(found.jobs, 'managed job')} came or were there.",
+        f"{count(found.jobs, 'managed job')} existed.",
         indent="",
     )
     yield ""

@@ -57,7 +57,7 @@ from slurm_tiresias.simulator.who_pays import BY, who_pays
 from slurm_tiresias.simulator.workload import Workload
 
 DEPLOYED = defaults_of(Base(Config(), None))
-"""The options of a site without a configuration of its own."""
+"""The options of a site without its own configuration."""
 
 FilePath = click.Path(path_type=Path)
 

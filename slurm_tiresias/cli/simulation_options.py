@@ -129,7 +129,8 @@ def saves_of(
         raise UsageError(
             f"--saves {printable(value)!r} does not say how programs save",
             "Write WHEN=PERCENT[,...][@PERCENT], like asked=40,5=30,120=30@50: WHEN is asked, "
-            "never or minutes; the shares are 100 in all; of so many it is known when they save",
+            "never or minutes; the shares are 100 in all; after @, the percentage that reports its "
+            "saves",
         )
     return SaveModel(shares, percent / 100)
 
@@ -374,7 +375,7 @@ def world_options(command: Command, interval_s: float = 0.0) -> Command:
             metavar="model|none|SECONDS",
             default="model",
             show_default=True,
-            help="Cost of a preemption: as measured in the paper, none, or so many seconds.",
+            help="Cost of a preemption: as measured in the paper, none, or a number of seconds.",
         ),
         click.option(
             "--interval",

@@ -163,10 +163,12 @@ class Selection:
     "--array",
     "every_task",
     is_flag=True,
-    help="A line for each task of an array, also for those that wait alike.",
+    help="One line per task of an array, even for tasks that wait alike.",
 )
 @click.option("-n", "--noheader", is_flag=True, help="Only the rows of the jobs table.")
-@click.option("--json", "as_json", is_flag=True, help="The published state, with the jobs chosen.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="The published state, with the selected jobs."
+)
 @click.option(
     "-w",
     "--watch",
@@ -175,7 +177,7 @@ class Selection:
     type=click.FloatRange(min=0.1),
     is_flag=False,
     flag_value=DEFAULT_WATCH_S,
-    help="Show it again and again, until interrupted.",
+    help="Refresh until interrupted.",
 )
 @takes_config
 def status(

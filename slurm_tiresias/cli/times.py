@@ -68,7 +68,7 @@ def _absolute(text: str, now: datetime) -> datetime | None:
     if (day := _day(text, now)) is not None:
         return day
     if (of_day := _of_day(text)) is not None:
-        # A time of day still to come today means yesterday, since a report looks back.
+        # A time of day later than now means yesterday, because a report is about the past.
         today = _midnight(now) + of_day
         return today if today <= now else today - timedelta(days=1)
     for between in re.finditer(r"[Tt\s-]", text):

@@ -1,9 +1,9 @@
 """Tiers as Slurm priorities: one wide band for each tier, and above them a band for nominations.
 
 Slurm starts the job of highest priority first and lets no job pass one that cannot start. Therefore
-the jobs planned to start now stand in the nominations' band, and the head of Slurm's queue is
-always a job that can start. Within a tier's band jobs are numbered in the configured order, so that
-Slurm keeps it by itself although it resets a job's submission time at every requeue.
+the jobs planned to start now are in the nominations' band, and the head of Slurm's queue is always
+a job that can start. Within a tier's band jobs are numbered in the configured order, so that Slurm
+keeps it by itself although it resets a job's submission time at every requeue.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def tier_site_factor(tier: int) -> int:
 class ShownFactors:
     """Checks whether the priorities that Slurm shows contain the site factors that were written.
 
-    Slurm's own weighted sum may lie outside the band (``--nice``, large weights). So once a factor
+    Slurm's own weighted sum may be outside the band (``--nice``, large weights). So once a factor
     has been written again, the priority shown is accepted, until it changes by half a band.
     """
 

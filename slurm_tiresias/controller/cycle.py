@@ -178,7 +178,7 @@ class Cycles:
         accounted_s = time.monotonic()
         backoffs = self._actor.review(seen) if mode == ENFORCE else Backoffs()
         snapshot = self._snapshots.snapshot(seen, backoffs)
-        # A negative age means that the clock was set back: learn again then, too.
+        # A negative age means that the clock was set back: learn again in that case too.
         if self._policy is None or not 0 <= seen.at_s - self._history_s < HISTORY_EVERY_S:
             self._policy = learned_policy(
                 self._config.policy, lambda: self._samples.latest(seen.at_s)

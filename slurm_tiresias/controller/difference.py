@@ -157,7 +157,8 @@ def without_lists(record: JobAccount) -> JobAccount:
 
 
 def given_back(job: JobStatus, record: JobAccount) -> Difference:
-    """Give back a waiting job that is no longer managed (its partition was changed, say)."""
+    """Give back a waiting job that is no longer managed, for example because its partition was
+    changed."""
     if not is_pending(job):
         return Difference(job, record)
     nodes = node_list(job, record, None)

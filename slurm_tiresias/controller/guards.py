@@ -121,7 +121,7 @@ class Guards:
         if job.state is not JobState.RUNNING or self._told.get(job.key) == job.restarts:
             return
         self._told[job.key] = job.restarts
-        text = f"its last {stuck} runs kept nothing of what they did, restart {job.restarts}"
+        text = f"its last {stuck} runs saved nothing, restart {job.restarts}"
         if not self._job_store.was_noted(NO_NET_PROGRESS, job.key, text):
             self._job_store.note(now_s, NO_NET_PROGRESS, job.key, text)
 

@@ -42,7 +42,7 @@ EVENTS = (
     "paused",
     "resumed",
 )
-"""Kinds of events that have no metric of their own."""
+"""Kinds of events without a separate metric."""
 
 SETTLED = tuple(source.value for source in CostSource if source is not CostSource.AWAITED)
 LACKS_ROOM = frozenset({"no-room", "guarded", "given-up", "over-budget"})
@@ -159,7 +159,7 @@ QUIET = _gauge(
 )
 STUCK = _gauge(
     "tiresias_stuck_jobs",
-    "Managed jobs that report having kept nothing of their last two runs.",
+    "Managed jobs that report to have saved nothing in their last two runs.",
 )
 BOUND = _gauge(
     "tiresias_bound_jobs",

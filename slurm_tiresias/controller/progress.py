@@ -138,7 +138,7 @@ class ProgressTracker:
         self._past.setdefault(key, {})[progress.restarts] = progress
 
     def _take_collected(self, seen: Observation, latest: Latest) -> None:
-        """Keep what epilogs have collected: it is later than what was told while the run ran."""
+        """Record what epilogs have collected, which is later than the reports during the run."""
         # Record what epilogs have collected, which is later than the reports during the run.
         self._folder.stored(self._collected)
         self._collected = frozenset(latest.ended)

@@ -90,7 +90,7 @@ class Reconciler:
             self._take_words(due, self._slurm.runs(due, self._since_s(due)), now_s)
 
     def _due(self, now_s: float) -> list[str]:
-        """Return the jobs that accounting is to be asked about now."""
+        """Return the jobs that accounting must be asked about now."""
         return [
             key
             for key in self._job_store.records()

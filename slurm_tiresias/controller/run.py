@@ -505,7 +505,7 @@ class Controller:
         return tuple(PublishedStandby(s.host, s.pid, s.wanted) for s in waiting)
 
     def _put(self, state: PublishedState) -> None:
-        """Publish a state; on a full disk the controller goes on unpublished."""
+        """Publish a state; on a full disk the controller continues without publishing."""
         self._state = state
         if self._lease:
             self._lease.check()

@@ -144,7 +144,7 @@ class Runs:
         since_s = self.running_since_s(job)
         if job.start_s is None or since_s is None or since_s == job.start_s:
             return max(least_s, job.elapsed_s)
-        # Slurm shows no running time for a job whose start lies in the future.
+        # Slurm shows no running time for a job whose start is in the future.
         shown_s = min(job.elapsed_s, now_s - job.start_s)
         return max(least_s, shown_s - (since_s - job.start_s))
 

@@ -51,7 +51,7 @@ class Verdict:
 @dataclass(frozen=True, slots=True)
 class Check:
     """One check. ``why`` says in a sentence why it matters. ``needs`` names the fields of ``Seen``
-    without which it cannot run. ``judge`` returns None where the check does not apply.
+    without which it cannot run. ``judge`` returns None if the check does not apply.
     """
 
     name: str

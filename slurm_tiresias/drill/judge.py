@@ -210,9 +210,9 @@ def _ended_itself(run: Run) -> Finding:
         )
     return Finding(
         Code.ENDED_TOO_SOON,
-        f"The job ended as {run.ended} after {name}, before its requeue. Such a job does not come "
-        "back.",
-        f"Save on {name} and go on; leave only on SIGTERM.",
+        f"The job ended as {run.ended} after {name}, before its requeue. Slurm does not requeue "
+        "such a job.",
+        f"Save on {name} and continue; exit only on SIGTERM.",
         SIGNALS,
     )
 
@@ -237,7 +237,7 @@ def _not_saved(run: Run, kill_wait_s: float) -> Finding:
         return Finding(
             Code.IGNORED,
             f"{described(process)} ignores {name}, and was killed {kill_wait_s:g} s later.",
-            "Save on it, with slurm_tiresias.job or a handler of its own.",
+            "Save on it, with slurm_tiresias.job or a custom handler.",
             SAVING,
         )
     return _handled_in_vain(run, process, kill_wait_s)
@@ -282,7 +282,7 @@ def _handled_in_vain(run: Run, process: Process, kill_wait_s: float) -> Finding:
             )
         return Finding(
             Code.STAYED,
-            f"{after}, and it had begun no save that could be seen.",
+            f"{after}, and no save had begun, as far as was observed.",
             "Check between two steps whether the job must leave, also in warm-up, evaluation and "
             "compilation; a save must be done within KillWait.",
             SAVING,
@@ -295,7 +295,7 @@ def _handled_in_vain(run: Run, process: Process, kill_wait_s: float) -> Finding:
             f"The launcher, {described(launcher)}, ended its workers {lived_s:.0f} s after "
             f"SIGTERM{waits}, before they had saved; Slurm would have waited {kill_wait_s:g} s.",
             "Start it with `tiresias-job run -- torchrun ...`: the launcher then gets no signal, "
-            "and the processes save all the same.",
+            "and the processes still save.",
             SAVING,
         )
     if workers := _workers_that_died(run, process):

@@ -604,7 +604,7 @@ def _removed(folder: Path, job_id: str, there_before: frozenset[str]) -> tuple[s
 
 
 def _has_id(name: str, job_id: str) -> bool:
-    """Whether a name has the job's id in it as a number of its own."""
+    """Whether a name contains the job's id as a complete number."""
     before, found, behind = name.partition(job_id)
     return bool(found) and not before[-1:].isdigit() and not behind[:1].isdigit()
 

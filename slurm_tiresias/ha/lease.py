@@ -34,8 +34,8 @@ BEATS_A_LEASE = 8
 HOLDERS_SHARE = 0.9
 """The holder stops a little early, because clocks tick at slightly different rates."""
 
-ANYBODY = "*"
-"""Any host may take a lease released to this."""
+ANY_HOST = "*"
+"""The host that a released lease names if any host may take it."""
 
 FORGOTTEN_AFTER_S = 3600.0
 TERMS_KEPT = 10
@@ -117,7 +117,7 @@ class FileLease:
         """Release the lease at once; ``to`` is the host whose controller may take it, "" any."""
         if self.term and self._rules():
             with suppress(OSError):
-                self._write(released_to=to or ANYBODY)
+                self._write(released_to=to or ANY_HOST)
         self.term = 0
         self._until_s = 0.0
 
@@ -165,7 +165,7 @@ class FileLease:
             text = _text(self._term_file(term)) if term else ""
             if (term, text) != (self._seen_term, self._seen.text):
                 self._seen_term, self._seen = term, _Said(text, self._now_s())
-            is_released = not term or _fields(text).get("released_to") in (ANYBODY, self.host)
+            is_released = not term or _fields(text).get("released_to") in (ANY_HOST, self.host)
             is_over = self._now_s() - self._seen.since_s >= self.lease_s
             return (is_released or is_over) and self._begin(term + 1)
         except OSError:  # another host was first, or the directory is out of reach for now

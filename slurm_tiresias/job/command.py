@@ -139,7 +139,9 @@ def parser() -> argparse.ArgumentParser:
     saves = commands.add_parser(
         "saved", help="say that a checkpoint is on the disk", description=SAVED
     )
-    saves.add_argument("step", type=int, metavar="STEP", help="the steps that the checkpoint has")
+    saves.add_argument(
+        "step", type=int, metavar="STEP", help="the number of steps in the checkpoint"
+    )
     return whole
 
 

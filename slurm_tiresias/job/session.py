@@ -36,7 +36,7 @@ LEAST_MARGIN_S = 60.0
 save."""
 
 LEFT = 128 + LEAVE_SIGNAL
-"""The exit code of a program that saved and ended because it was told to."""
+"""The exit code of a program that saved and ended on request."""
 
 Agree = Callable[[bool], bool]
 """Whether any process of the job says yes; each must call it at the same step."""
@@ -113,7 +113,7 @@ class Session:
             self._send(RUNNING)
 
     def leaving(self, agree: Agree = _alone) -> bool:
-        """Whether the job was told to save and exit, by Slurm or by ``tiresias-job run``."""
+        """Whether Slurm or ``tiresias-job run`` has asked the job to save and exit."""
         self._listen()
         return agree(self.requests.leave)
 

@@ -38,7 +38,7 @@ DASHES: Sequence[tuple[float, Sequence[float]]] = (
     (0, (1, 4)),
     (0, (8, 2, 1.5, 2, 1.5, 2)),
 )
-"""A line pattern per curve, for readers who cannot tell the colours apart."""
+"""A line pattern per curve, for readers who cannot distinguish the colours."""
 
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
@@ -88,7 +88,8 @@ def strips(
     high_in: float = 0.62,
     common_scale: bool = True,
 ) -> tuple[Figure, Sequence[Axes]]:
-    """Draw each curve in a strip of its own, because many in one plot could not be told apart.
+    """Draw each curve in a separate strip, because many curves in one plot could not be
+    distinguished.
 
     ``since`` names the zero of the time axis in its label.
     """

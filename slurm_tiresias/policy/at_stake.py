@@ -1,4 +1,4 @@
-"""What a preemption of a running job would lose, from what is known of the job and its program.
+"""What a preemption of a running job would lose, from what is known about the job and its program.
 
 What jobs report about their saves may be wrong, even on purpose. It only decides which of several
 jobs of a tier is preempted, and when, and a job's gain from false reports is bounded: work counts

@@ -13,7 +13,7 @@ from slurm_tiresias.policy.gittins import ServiceHistory
 from slurm_tiresias.policy.recurring import KEPT
 
 LEAST_ENDED: Final = 10
-"""Number of a user's jobs that must have ended before the user's limits can be believed."""
+"""Number of a user's jobs that must have ended before the user's limits count."""
 
 LEAST_EXPLAINED: Final = 0.2
 """The correlation that makes a user's limits credible: the squared correlation of the logarithms of

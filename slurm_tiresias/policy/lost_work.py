@@ -16,7 +16,7 @@ work can have been done: it may have slower GPUs now, and must start up first.""
 
 
 def redoing_for_s(earlier: Iterable[tuple[float, float]]) -> float:
-    """Return for how long a run may be protected because it does lost work again, at most.
+    """Return the longest time for which a run may be protected because it repeats lost work.
 
     Parameters
     ----------

@@ -87,7 +87,7 @@ def _end_s(run: LeftRun, told_s: float) -> float:
 
 
 def leaving_after_save(run: LeftRun, saved_s: float) -> Leaving:
-    """Return the loss of a run of which only the time of its last save is known."""
+    """Return the loss of a run whose last save is the only known fact."""
     end_s = max(run.asked_s, _end_s(run, saved_s))
     saved_s = min(saved_s, end_s)
     answered_s = saved_s - run.asked_s if saved_s >= run.asked_s else None

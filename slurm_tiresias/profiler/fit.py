@@ -1,4 +1,5 @@
-"""Fit PACKLIMIT to experience: the skew that best separates models that spreading slows down.
+"""Fit PACKLIMIT to experience: find the skew that best separates the models that spreading slows
+down.
 
 The paper re-fits its limit from time to time with a linear classifier on how past jobs performed
 in either placement (page 491). With a single feature, such a classifier is a threshold.

@@ -1,4 +1,4 @@
-"""Which GPUs of a node's jobs are busy, from samples, and the file that tells the controller.
+"""Which GPUs of a node's jobs are busy, by samples; written to a file for the controller.
 
 A GPU is busy for a job if a kernel of one of its processes ran in the last sampling period, and a
 few samples longer: a short pause is not idleness. If the driver cannot say whether a kernel ran
@@ -51,7 +51,7 @@ class _Run:
     first_s: float
     busy_gpu_s: float = 0.0
     last_busy_s: dict[str, float] = field(default_factory=dict)
-    """By GPU; "" stands for one that may be any job's."""
+    """By GPU; "" stands for a run that may belong to any job."""
 
     @property
     def idle_since_s(self) -> float:

@@ -111,7 +111,7 @@ def _alexnet() -> tuple[Tensor, ...]:
 
 
 def _resnet(*units_of_each_block: int) -> tuple[Tensor, ...]:
-    """He et al., 2015, Table 1: bottlenecks; the first of each block has a shortcut of its own."""
+    """He et al., 2015, Table 1: bottlenecks; the first of each block has its own shortcut."""
     network = _Network(_normalized).chain("64@7")
     for inner, count in zip((64, 128, 256, 512), units_of_each_block, strict=True):
         bottleneck = f"{inner}@1 {inner}@3 {4 * inner}@1"

@@ -1,4 +1,4 @@
-"""A profile: what is known of one model, for whose jobs it counts, and where it was learned."""
+"""A profile: the known facts about one model, for whose jobs they count, and their source."""
 
 from __future__ import annotations
 

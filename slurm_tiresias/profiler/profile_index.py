@@ -1,7 +1,8 @@
 """The file that tells the nodes which programs already have a profile.
 
-It lies beside the files that the nodes leave for the controller. The plugin (spank/known.c)
-compares whole lines with what it expects for a job, so names are quoted to contain no blanks.
+It is in the same folder as the files that the nodes leave for the controller. The plugin
+(spank/known.c) compares whole lines with what it expects for a job, so names are quoted to contain
+no blanks.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ def _fault(what: str) -> TrafficFileError:
 
 
 def _in_lists(content: bytes) -> Counter[int]:
-    """Sum the counts that threads kept in lists of their own, besides the shared sections."""
+    """Sum the counts that threads kept in their own lists, in addition to the shared sections."""
     (taken,) = _LISTS_TAKEN.unpack_from(content, _END_OF_SECTIONS)
     end = _START_OF_LISTS + taken * _LIST.size
     if taken > LISTS or any(content[end:]):

@@ -230,7 +230,7 @@ class _Nest:
 
     @property
     def is_likely(self) -> bool:
-        """Whether the two belong together, by what is known."""
+        """Whether the two counts belong together, as far as is known."""
         if self.is_refuted or self.outer.repeats:
             return False
         if self.outer.count.level is Level.EPOCH:

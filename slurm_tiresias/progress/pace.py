@@ -26,7 +26,8 @@ LEAST_SPREAD = 0.03
 slow stretches that its steps so far do not show."""
 
 MOST_CORRELATION = 0.6
-"""Bounds what a slow change, seen as blocks that resemble their neighbours, adds to the range."""
+"""Largest correlation of successive blocks of steps that is counted: it bounds how much a slow
+change of the pace widens the range."""
 
 ROUGH_SPREAD = 0.5
 """The range to either side if there are too few reports to measure it."""
@@ -37,7 +38,7 @@ class StepTime:
     """Seconds per step.
 
     ``block_s`` is the standard deviation of the mean of ``block_steps`` steps, as if blocks were
-    independent of each other; ``blocks`` is how many it comes from, 0 where it is unknown.
+    independent of each other; ``blocks`` is the number of blocks measured, 0 if it is unknown.
     """
 
     mean_s: float

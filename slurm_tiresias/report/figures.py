@@ -155,7 +155,7 @@ class CostFigures:
     saved: int
     """Number of measured preemptions after which the job saved when it was asked to."""
     lost_all: int
-    """Number of measured preemptions after which the job kept nothing of its run."""
+    """Number of measured preemptions before which the job had saved nothing in its run."""
     lost_gpu_s: float
     save_gpu_s: float
     leave_gpu_s: float

@@ -101,7 +101,7 @@ def measure(task: Task, cell: Cell) -> Result:
             promotions=sum(outcome.promotions for outcome in outcomes),
             lost_gpu_s=sum(outcome.lost_s * outcome.job.gpus for outcome in outcomes),
         )
-    except Exception as error:  # the other cells go on
+    except Exception as error:  # the other cells continue
         return Failed(cell, " ".join(f"{type(error).__name__}: {error}".split()))
 
 

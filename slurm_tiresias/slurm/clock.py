@@ -16,7 +16,7 @@ from slurm_tiresias.slurm.protocol import Observation
 log = logging.getLogger("tiresias-slurm")
 
 SAME_S = 3.0
-"""Clocks that differ by no more are treated as equal: Slurm prints whole seconds."""
+"""Clocks that differ by at most this are treated as equal: Slurm prints whole seconds."""
 
 
 @dataclass(frozen=True, slots=True)

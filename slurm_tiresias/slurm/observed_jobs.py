@@ -1,4 +1,4 @@
-"""Build observed jobs from the fields that a driver has read, and from what is known otherwise."""
+"""Build observed jobs from the fields that a driver has read, and from other known facts."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def status(
 
 
 def unreadable(fields: JobFields, why: str) -> JobStatus:
-    """Return the status of a job that cannot be read in full, and so is to be left alone.
+    """Return the status of a job that cannot be read in full, and must therefore be left alone.
 
     Its allocation comes from Slurm's own totals only, not from the options its user wrote.
     """

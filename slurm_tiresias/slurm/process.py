@@ -134,8 +134,8 @@ def run(
 def _to_read(text: str) -> IO[bytes]:
     """Return an in-memory file with this text, which works even if the disk is full.
 
-    Not a pipe: after a timeout ``communicate`` sends no more of a long input, and if the parent
-    died the child would take half a line for a whole one.
+    Not a pipe: after a timeout ``communicate`` stops sending a long input, and if the parent died
+    the child would mistake half a line for a whole one.
     """
     file = os.fdopen(os.memfd_create("stdin"), "w+b")
     file.write(text.encode())

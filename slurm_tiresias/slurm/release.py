@@ -49,7 +49,8 @@ class Release:
     """The default of PriorityType in slurm.conf."""
 
     def sharing(self, word: str) -> str:
-        """Translate a value of the exclusive column to 22.05's: NO, OK, or with whom it shares."""
+        """Translate a value of the exclusive column to 22.05's: NO, OK, or the kind of jobs that it
+        shares with."""
         if word == self.exclusive_word:
             return "NO"
         return "OK" if word in _SHARES_WITH_ALL else word

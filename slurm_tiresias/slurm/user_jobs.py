@@ -1,4 +1,4 @@
-"""The operations of a user without operator rights on a job of their own.
+"""The operations of a user without operator rights on their own job.
 
 Submit, query, signal, requeue, cancel, and watch it from a step of the job.
 """

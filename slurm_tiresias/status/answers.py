@@ -333,8 +333,8 @@ class _Loop:
     def _has_room_for(self, uid: int) -> bool:
         """Whether there is room for a connection of a user.
 
-        To make room, closes the newest connection without a question, of the same user if that has
-        too many, or else of the user with the most.
+        To make room, closes the newest connection without a question, of the same user if that user
+        has too many, or else of the user with the most.
         """
         taken = Counter(client.peer.uid for client in self._clients)
         if taken[uid] < MOST_OF_A_USER:

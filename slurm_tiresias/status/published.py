@@ -108,9 +108,9 @@ class PublishedEstimate:
     source: str
     """``reports``, ``history`` or ``limits``."""
     remaining_gpu_s: float | None
-    """The service by which the job is ranked; None if the source is not believed."""
+    """The service by which the job is ranked; None if the source does not count."""
     why_not: str = ""
-    """Why it is not believed, in words; "" if it is."""
+    """Why the source does not count, in words; "" if it does."""
 
 
 @dataclass

@@ -86,9 +86,8 @@ class Ledger:
     def __init__(self, path: Path, *, checked: bool = False) -> None:
         """Open or create the ledger, and migrate one of an older version.
 
-        ``checked``: the file has just been found sound. Raises ``DamagedLedgerError`` if the file
-        exists but is no sound ledger, and ``LedgerError`` if it cannot be written or is of a newer
-        version.
+        ``checked``: the file has just been found intact. Raises ``DamagedLedgerError`` if the file
+        exists but is damaged, and ``LedgerError`` if it cannot be written or is of a newer version.
         """
         self._path = path
         self._next_number = self._numbers_reserved = 0

@@ -1,4 +1,4 @@
-"""The current ledger where several controllers take turns on a shared state directory.
+"""The current ledger if several controllers take turns on a shared state directory.
 
 Each term has its own ledger and store of profiles (``ledger-N.sqlite``), copied from the previous
 term. So no process waits for a database that a stopped process has locked, no database is open on

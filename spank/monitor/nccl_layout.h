@@ -1,8 +1,9 @@
-/* The profiler interface of NCCL, versions 1 to 5 (NCCL 2.23 and later): as much of it as a
- * plugin needs that looks at collectives only.
+/*
+ * The profiler interface of NCCL, versions 1 to 5 (NCCL 2.23 and later): the part that a plugin for
+ * collectives needs.
  *
- * From NVIDIA's documentation of the interface. NCCL asks a plugin for the newest version both
- * know. Of an event only the beginning is laid out, and of its many kinds the collective one.
+ * From NVIDIA's documentation of the interface. NCCL asks a plugin for the newest version that both
+ * know. Only the beginning of an event is declared, and of its many kinds only the collective one.
  */
 #ifndef TIRESIAS_NCCL_LAYOUT_H
 #define TIRESIAS_NCCL_LAYOUT_H

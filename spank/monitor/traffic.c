@@ -120,7 +120,7 @@ static const char *lists_fault(const struct traffic_file *traffic)
 	for (uint64_t i = 0; fault == NULL && i < taken; i++)
 		fault = slots_fault(lists[i].slots);
 	if (fault == NULL && !only_zeros(&lists[taken], (TRAFFIC_LISTS - taken) * sizeof(*lists)))
-		return "data in a list that nobody took";
+		return "data in a list that no thread took";
 	return fault;
 }
 

@@ -24,7 +24,7 @@
  *     largest  = max(unlisted_largest_bytes, slots[].bytes)
  *
  * and the histogram is these numbers over the octaves. A message is counted by one atomic addition,
- * or, unlisted, by three; there is no moment at which a killed task leaves a wrong number.
+ * or by three if unlisted. Killing a task at any moment therefore leaves no wrong number.
  *
  * A list belongs permanently to the thread that has taken it, and has slots like those of an
  * octave, but for sizes of any octave. The counts in a list are in addition to those in the
@@ -49,7 +49,7 @@
 #define TRAFFIC_LARGEST_BYTES ((UINT64_C(1) << TRAFFIC_OCTAVES) - 1) /* larger ones count as this */
 
 enum traffic_section_index {
-	TRAFFIC_MESSAGES = 0,    /* sends on AF_INET and AF_INET6 sockets, and of RDMA verbs */
+	TRAFFIC_MESSAGES = 0,    /* sends by RDMA verbs and on AF_INET and AF_INET6 sockets */
 	TRAFFIC_COLLECTIVES = 1, /* NCCL: elements times the size of one, per rank and call */
 };
 
@@ -69,7 +69,7 @@ struct traffic_header {
 };
 
 struct traffic_slot {
-	uint64_t bytes;    /* the size, in an octave one of its own; 0: the slot is free */
+	uint64_t bytes;    /* the size, each one only once in an octave; 0: the slot is free */
 	uint64_t messages; /* how many of exactly this size */
 };
 
@@ -107,10 +107,12 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file is little-en
 /* Fill in the header of a file that is being created. */
 void traffic_describe(struct traffic_header *header);
 
-/* What is wrong with a traffic file, or NULL: it is valid, or empty.
+/*
+ * Return what is wrong with a traffic file, or NULL if it is valid or empty.
  *
- * For files that a user has written: looks at no more than `bytes` bytes, and believes nothing.
- * `file` must be aligned to 8 bytes and must not change meanwhile: copy it first. */
+ * For files that a user has written: reads at most `bytes` bytes, and trusts none of them. `file`
+ * must be aligned to 8 bytes and must not change meanwhile: copy it first.
+ */
 const char *traffic_fault(const void *file, size_t bytes);
 
 #endif

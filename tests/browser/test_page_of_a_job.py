@@ -84,7 +84,7 @@ def test_the_page_of_a_job_shows_its_expected_start_the_jobs_ahead_and_its_histo
         costs = tab.locator("section", has_text="What its preemptions cost").locator("tbody tr")
         told_of = [row.locator("th, td").all_inner_texts() for row in costs.all()]
         assert told_of[0] == ["1", "within 6.3s", "2.0s", "nothing", "1m34s", "0.22 GPU-h"]
-        assert told_of[1][:2] == ["2", "not known: it tells nothing of its steps"]
+        assert told_of[1][:2] == ["2", "not known: it does not report its steps"]
         happened = tab.locator("#job-body ol li .kind").all_inner_texts()
         assert happened == ["stopped", "stopped", "preempted", "started", "started", "submitted"]
         picture(tab, f"job-{scheme}")

@@ -75,7 +75,7 @@ ERROR = re.compile(r"tiresias-slurm: error: [^\n]+\. [^\n]+\.")
 CRASHES = ("Traceback", "Exception ignored", "Error:", "BrokenPipe", "core dumped")
 COLOUR = re.compile(r"\x1b\[[\d;]*[1-9][\d;]*m")
 UTF8 = {"LC_ALL": "C.UTF-8"}
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
 
 def commands() -> Iterator[tuple[str, ...]]:
@@ -210,7 +210,7 @@ def program_for_others(readable: Path) -> Iterator[Warm]:
 
 
 def flaws(path: tuple[str, ...], ended: Ended) -> Iterator[str]:
-    """Return what is wrong with how a command ended."""
+    """Return the problems with how a command ended."""
     if ended.code not in DOCUMENTED:
         yield f"exit code {ended.code} is not in the docs"
     said = ended.stdout + ended.stderr

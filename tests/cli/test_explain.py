@@ -82,7 +82,10 @@ def test_after_a_promotion_the_distance_is_counted_from_there(site: Site) -> Non
 def test_it_says_what_a_job_is_charged_for_others_of_its_user(site: Site) -> None:
     job = running("12", gpus=4, attained_gpu_s=1200.0, inherited_gpu_s=1200.0)
     output = explained(site, job)
-    assert "0.33 GPU-h more count for its tier: what other jobs of its user used" in output
+    assert (
+        "0.33 GPU-h more count for its tier: the service of runs of other jobs of its user"
+        in output
+    )
     assert "ended not long before it first started (policy.charge)." in output
     assert "at 1 GPU-h it moves down to tier 1, after 5m00s more on 4 GPUs." in output
     new = waiting("13", inherited_gpu_s=1200.0)
@@ -96,7 +99,7 @@ def test_it_says_when_it_is_the_account_that_a_job_is_charged_for(
     job = waiting("13", account=account, inherited_gpu_s=1200.0)
     site.publish(state(job, charge="account"))
     output = " ".join(site.run("explain", "13").stdout.split())
-    assert f"for its tier: what other jobs of its {payer} used whose runs" in output
+    assert f"for its tier: the service of runs of other jobs of its {payer} that ended" in output
 
 
 def test_it_names_who_holds_what_the_job_needs_and_what_protects_them(site: Site) -> None:
@@ -200,7 +203,7 @@ def test_jobs_ahead_in_the_queue_take_their_room_first(
     tasks = [waiting(f"9_{n}", rank=n, gpus=4, blockers=blockers) for n in range(before + 1)]
     output = explained(site, tasks[-1], *tasks[:-1], *holders)
     assert ("An estimate: in about 9m56s" in output) is estimated
-    assert ("When that will be cannot be said" in output) is not estimated
+    assert ("The time cannot be estimated" in output) is not estimated
 
 
 def test_explain_does_not_count_the_jobs_ahead_if_jobs_are_private(site: Site) -> None:
@@ -279,7 +282,7 @@ def test_no_start_time_is_estimated_without_data(
     job = waiting("1", tier=tier, reason="guarded", blockers=blockers)
     output = explained(site, job, running("2", estimate=estimate))
     assert "An estimate" not in output
-    assert "cannot be said: it depends on how long other jobs run." in output
+    assert "The time cannot be estimated: it depends on how long other jobs run." in output
 
 
 def test_it_says_how_many_come_before_it(site: Site) -> None:
@@ -293,7 +296,7 @@ def test_it_says_how_many_come_before_it(site: Site) -> None:
 
 @pytest.mark.parametrize(
     ("appended", "said"),
-    [(True, "it adds to its output files"), (False, "truncated, unless it was submitted with")],
+    [(True, "it appends to its output files"), (False, "truncated, unless it was submitted with")],
 )
 def test_explain_says_whether_a_restart_keeps_the_log(
     site: Site, appended: bool, said: str
@@ -345,9 +348,9 @@ def test_it_says_who_preempted_the_job_and_when(site: Site) -> None:
 
 def test_a_starting_job_names_its_nodes_and_victims(site: Site) -> None:
     site.publish(busy_state())
-    assert "It is to start on gpu02, to consolidate." in site.run("explain", "40731").stdout
-    assert "Room is made by preempting job 40655 of jsmith." in site.run("explain", "40731").stdout
-    assert "It makes room for job 40731 of priya." in site.run("explain", "40655").stdout
+    assert "It will start on gpu02, to consolidate." in site.run("explain", "40731").stdout
+    assert "It preempts job 40655 of jsmith." in site.run("explain", "40731").stdout
+    assert "It is preempted for job 40731 of priya." in site.run("explain", "40655").stdout
 
 
 def test_a_job_that_never_fits_tells_its_user_what_to_do(site: Site) -> None:
@@ -413,7 +416,9 @@ def test_in_shadow_mode_explain_separates_slurms_actions_from_the_controllers(si
     assert would.endswith("It would be preempted for job 40731 of priya.")
     would = part_of(site, "40729", "What the controller would do")
     assert "It would wait: jobs of lower tiers hold the GPUs it needs, but may not be" in would
-    assert "These hold what it needs, and would not be preempted for it: - Job 40718_3" in would
+    assert (
+        "These jobs hold what it needs, and would not be preempted for it: - Job 40718_3" in would
+    )
     would = part_of(site, "40712", "What the controller would do")
     assert "It would run on: nothing before it in the controller's order needs its GPUs." in would
 
@@ -439,7 +444,7 @@ def test_a_job_that_has_ended_is_explained_from_the_ledger(site: Site) -> None:
     result = site.run("explain", "12")
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith(
-        "Job 12 has ended, 1m00s ago (Nov 14 22:12:20). What is remembered of it:\n\nJob 12 ("
+        "Job 12 has ended, 1m00s ago (Nov 14 22:12:20). Its recorded history:\n\nJob 12 ("
     )
     assert "30s" in result.stdout
     answer = json.loads(site.run("explain", "12", "--json").stdout)
@@ -513,7 +518,7 @@ def test_it_says_that_a_job_leaves_idle_gpus_and_that_it_ranks_last_afterwards(s
         (
             "signal-refused",
             "USR1: denied",
-            "Slurm refused its checkpoint signal, before it makes room for job 4: USR1: denied",
+            "Slurm refused its checkpoint signal, before it is preempted for job 4: USR1: denied",
             "Slurm refused the checkpoint signal of job 3: USR1: denied",
         ),
     ],
@@ -597,12 +602,12 @@ def test_an_array_is_summed_up_by_tier_and_reason(site: Site) -> None:
         "Array 5 (train) of alice, partition gpu: 500 tasks that run or wait; 2 run, 498 wait."
     )
     assert lines[2:6] == [
-        "Where its tasks stand",
+        "Its tasks by tier",
         "  They have attained 3.0 GPU-h in all.",
         "  - Tier 0: 1 run on 4 GPUs, 498 wait for 1,992 GPUs.",
         "  - Tier 1: 1 run on 4 GPUs.",
     ]
-    why = lines[lines.index("Why, from the most frequent reason on") + 1 :][:4]
+    why = lines[lines.index("Reasons, the most frequent first") + 1 :][:4]
     assert why[0].startswith("  - 487 pending (5_[3-489]), no room. Too few GPUs are free")
     assert "It starts when jobs before it end" in why[0]
     assert why[1].startswith(
@@ -610,7 +615,7 @@ def test_an_array_is_summed_up_by_tier_and_reason(site: Site) -> None:
     )
     assert why[2].startswith("  - 2 running (5_[0-1]), runs. ")
     assert why[3].startswith("  - 1 pending (5_2), starts. ")
-    assert "The first of those that wait is 5_2" in result.stdout
+    assert "The first waiting task is 5_2" in result.stdout
     assert "tiresias-slurm explain 5_2" in result.stdout
 
 
@@ -747,7 +752,7 @@ def test_a_job_on_a_silent_node_is_not_shown_as_stalled(site: Site) -> None:
 
 def test_explain_shows_the_step_at_which_a_waiting_job_will_resume(site: Site) -> None:
     output = explained(site, waiting("12", progress=progress(450)))
-    assert "When it last ran it came to step 450 of 1,000 (45 %), by its own reports." in output
+    assert "Its last run reached step 450 of 1,000 (45 %), by its own reports." in output
     assert ", from which it would go on." in output
     assert "Once it runs again it needs 8m42s to 9m37s more" in output
 
@@ -769,16 +774,16 @@ def test_an_estimate_counts_on_the_end_of_a_job_that_reports(site: Site) -> None
     [
         (
             PublishedEstimate("reports", 31_000.0),
-            "Its rank goes by what it still needs: 8.6 GPU-h, by its own reports; once that is "
-            "less than 1 GPU-h it moves up to tier 0.",
+            "It is ranked by the service that it still needs: 8.6 GPU-h, by its own reports; "
+            "once that is less than 1 GPU-h it moves up to tier 0.",
         ),
         (
             PublishedEstimate("limits", 9000.0),
-            "what it still needs: 2.5 GPU-h, by its time limit and how its user's limits were used",
+            "still needs: 2.5 GPU-h, by its time limit and its user's use of earlier limits",
         ),
         (
             PublishedEstimate("reports", None, "it was promoted"),
-            "Its rank does not go by its own reports: it was promoted. It goes by attained",
+            "It is not ranked by its own reports: it was promoted. It is ranked by attained",
         ),
     ],
 )
@@ -795,12 +800,14 @@ def _one_line(site: Site, job: PublishedJob) -> str:
 def test_explain_says_why_a_job_gets_longer_runs_and_what_to_do(site: Site) -> None:
     output = _one_line(site, waiting("5", program_lost=1, min_run_s=240.0))
     assert "The last preemption of jobs of alice named train lost all their work" in output
-    assert "not preempted for 4m00s after each start. Let it save when it gets SIGTERM" in output
+    assert "not preempted for 4m00s after each start. Make it save when it gets SIGTERM" in output
     output = _one_line(site, running("5", stuck_runs=2, preemptions=3, min_run_s=960.0))
-    assert "Its last 2 runs kept nothing of what they did" in output
+    assert "Its last 2 runs saved nothing" in output
     assert "not preempted for 16m00s after each start" in output
 
 
 def test_explain_says_that_a_victim_is_requeued_once_it_has_saved(site: Site) -> None:
     output = _one_line(site, running("5", progress=progress(5), signal="URG", grace_s=60.0))
-    assert "it gets SIGURG and 1m00s to save its state. It leaves as soon as it reports" in output
+    assert (
+        "it gets SIGURG and 1m00s to save its state. It is requeued as soon as it reports" in output
+    )

@@ -175,17 +175,17 @@ def test_history_shows_the_known_and_unknown_costs_of_each_preemption(site: Site
     assert output[output.index("What its preemptions cost") :] == (
         "What its preemptions cost\n"
         "  - Run 1: It saved within 2.5s of being asked, and was gone 1.2s later. No work had to "
-        "be done again. The next run took 14s to its first new step. Lost in all: 17s on 4 GPUs, "
+        "be repeated. The next run took 14s to its first new step. Lost in all: 17s on 4 GPUs, "
         "0.01 GPU-h.\n"
-        "  - Run 2: It was gone 30s after the request, without having saved. It kept nothing of "
+        "  - Run 2: It was gone 30s after the request, without having saved. It saved nothing in "
         "this run, 2m30s of work. The next run took 14s to its first new step. Lost in all: 3m14s "
         "on 4 GPUs, 0.21 GPU-h.\n"
-        "  - Run 3: Whether it saved is not known. 1 step had to be done again, 1m20s of work. "
+        "  - Run 3: Whether it saved is not known. 1 step had to be repeated, 1m20s of work. "
         "What the restart took is not known. What it took to leave is not known. Lost in all, as "
-        "far as that: 1m20s on 4 GPUs, 0.08 GPU-h.\n"
-        "  - Run 4: What it cost is not known: the job tells nothing of its steps.\n"
+        "far as known: 1m20s on 4 GPUs, 0.08 GPU-h.\n"
+        "  - Run 4: What it cost is not known: the job does not report its steps.\n"
         "  - Run 5: It was gone 1.0s after the request, without having saved. 45s of work had to "
-        "be done again. What the restart took is not known. Lost in all, as far as that: 46s on 4 "
+        "be repeated. What the restart took is not known. Lost in all, as far as known: 46s on 4 "
         "GPUs, 0.05 GPU-h.\n"
     )
     runs = json.loads(told(site, "12", "--json"))["runs"]

@@ -230,7 +230,7 @@ def test_gpu_use_is_shown_for_jobs_that_sent_no_messages(site: Site) -> None:
 def test_missing_numbers_are_not_shown(site: Site) -> None:
     keep_gpus(site.folder, ABSENT)
     assert site.run("profile", "show", "train").stdout.splitlines()[-1] == (
-        "  GPUs: in use, but nothing of it can be measured. Seen in 1 sample of 1 GPU in 1 run."
+        "  GPUs: in use, but nothing can be measured. Seen in 1 sample of 1 GPU in 1 run."
     )
 
 

@@ -69,9 +69,8 @@ def test_the_report_shows_completion_times_by_size_and_the_costs_of_preemption(
     site.publish(state())
     assert told(site).splitlines() == [
         "From Nov 07 22:13:20 to Nov 14 22:13:20, 7d00h, cluster hopper.",
-        "No controller runs: what happened since its last cycle is not known.",
-        "3 managed jobs came or were there: 2 ran and ended, 0 ended without, 0 ran and 1 waited "
-        "at the end.",
+        "No controller runs: events since its last cycle are unknown.",
+        "3 managed jobs existed: 2 ran and ended, 0 ended without, 0 ran and 1 waited at the end.",
         "They used 1.1 GPU-h, 0% of the 256 GPUs that there are now.",
         "",
         "Completed jobs: completion time (JCT), queueing (Q) and slowdown",
@@ -89,14 +88,15 @@ def test_the_report_shows_completion_times_by_size_and_the_costs_of_preemption(
         "9 and more     0       -       -       -       -       -       -     -          0",
         "",
         "Preemptions",
-        "1 preemption of 1 job, for 1 other. 0.22 GPU-h moved: so much the others ran on those "
-        "GPUs while the preempted waited.",
+        "1 preemption of 1 job, for 1 other. 0.22 GPU-h moved: service of the others on those "
+        "GPUs while the preempted jobs waited.",
         "Grace and kill took 50s in the median, 50s at the 95th percentile, 0.05 GPU-h in all.",
         "From then to the start of the other job: 1m40s in the median, 1m40s at the 95th "
-        "percentile. At most 0.11 GPU-h stood idle for it.",
-        "The preempted waited 11m40s in the median, 11m40s at the 95th percentile to run again.",
-        "What 1 preemption cost is unknown, as the jobs told nothing or ended too soon. The runs "
-        "that ended so had used 0.66 GPU-h; how much of that was lost hangs on when they had "
+        "percentile. At most 0.11 GPU-h were idle meanwhile.",
+        "The preempted jobs waited 11m40s in the median, 11m40s at the 95th percentile to run "
+        "again.",
+        "What 1 preemption cost is unknown, because the jobs reported nothing or ended too soon. "
+        "These runs had used 0.66 GPU-h; how much of that was lost depends on when they had "
         "saved.",
         "",
         "PREEMPTED     TIMES  KNOWN  SAVED  AGAIN  RESTART  GPU-H LOST",
@@ -128,9 +128,9 @@ def test_the_report_shows_completion_times_by_size_and_the_costs_of_preemption(
         "class       1    1.75  1.75  1.75        0",
         "",
         "Who gained and who paid",
-        "JCT, queueing and slowdown are means of the jobs that ended. MOVED is what preemption "
-        "brought (+) or took (-), in GPU-hours. Jain's index of the users' progress is 0.99: 1 "
-        "where the jobs of all run for the same share of the time that they are there.",
+        "JCT, queueing and slowdown are means over the jobs that ended. MOVED is the service "
+        "gained (+) or lost (-) by preemption, in GPU-hours. Jain's index of the users' progress "
+        "is 0.99: 1 if the jobs of all users run for the same share of their time in the system.",
         "",
         "USER   JOBS  GPU-H     JCT  QUEUEING  SLOW  PROGRESS  PREEMPTED  PREEMPTING  MOVED",
         "bob       1   0.22  11m40s     5m00s   1.8       57%          0           1  +0.22",
@@ -140,13 +140,13 @@ def test_the_report_shows_completion_times_by_size_and_the_costs_of_preemption(
         "class       1   0.22  11m40s     5m00s   1.8       57%          0           1  +0.22",
         "train       1   0.88  28m20s    15m00s   2.1       47%          1           0  -0.22",
         "",
-        "GPUs in use and jobs that wait, over the time",
-        "4 GPUs at the most, 2 jobs that wait.",
+        "GPUs in use and waiting jobs over time",
+        "4 GPUs at most, 2 waiting jobs at most.",
         "FROM             GPUS  WAITING",
         *(f"Nov {day}   0.0      0.0" for day in SPANS),
         "Nov 14 05:25:20   0.1      0.0",
         "",
-        "What each figure means and cannot say: docs/how-to/monitor.md",
+        "The meaning and limits of each figure: docs/how-to/monitor.md",
     ]
 
 
@@ -171,12 +171,12 @@ def test_the_costs_of_preemptions_are_shown_by_part_and_by_program(site: Site) -
         ledger.save_costs([measured])
     output = told(site)
     assert (
-        "Lost to preemption, by what jobs tell: 1.0 GPU-h, for saves 0, leaving 0.10, work done "
-        "again 0.50 and restarts 0.40. Of 1 that were measured, 0 saved when asked, and 1 kept "
-        "nothing of their run.\n"
+        "Lost to preemption, as reported by jobs: 1.0 GPU-h, for saves 0, exits 0.10, repeated "
+        "work 0.50 and restarts 0.40. Of 1 that were measured, 0 saved when asked, and 1 saved "
+        "nothing in their run.\n"
     ) in output
     assert "alice: train      1      1      0  7m30s    6m00s         1.0\n" in output
-    assert "unknown" not in output
+    assert "cost is unknown" not in output
 
 
 def test_json_has_every_figure(site: Site) -> None:
@@ -333,8 +333,8 @@ def test_impossible_arguments_are_refused_in_one_line(
 def test_the_report_can_be_limited_to_own_jobs(site: Site) -> None:
     fill(site, user=getpass.getuser())
     output = told(site, "--own")
-    assert f"Only jobs of {getpass.getuser()}; nothing is told of others' jobs." in output
-    assert "1 managed job came" in output and "bob" not in output
+    assert f"Only jobs of {getpass.getuser()}; other users' jobs are not shown." in output
+    assert "1 managed job existed" in output and "bob" not in output
 
 
 def test_a_report_that_the_controller_refuses_is_one_line(

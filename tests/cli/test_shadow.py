@@ -87,7 +87,7 @@ def test_the_shadow_report_lists_earlier_starts_and_preempted_jobs(site: Site) -
         ],
     )
     assert told(site) == (
-        "Shadow mode since Nov 14 20:13:20, 2h00m: 5 managed jobs came or were there.\n"
+        "Shadow mode since Nov 14 20:13:20, 2h00m: 5 managed jobs existed.\n"
         "\n"
         "3 jobs would have started sooner: 59m00s in the median, 43m00s on average, 1h00m at the "
         "most.\n"
@@ -165,9 +165,7 @@ def test_without_events_the_report_starts_when_shadow_mode_began(
     began(site, 0)
     began(site, 3600)
     output = told(site)
-    assert output.startswith(
-        "Shadow mode since Nov 14 20:13:20, 2h00m: 1 managed job came or were there.\n"
-    )
+    assert output.startswith("Shadow mode since Nov 14 20:13:20, 2h00m: 1 managed job existed.\n")
     assert "No job would have started sooner." in output
     assert "No job would have been preempted." in output
 

@@ -742,13 +742,13 @@ def test_status_shows_which_jobs_save_nothing_and_why_runs_get_longer() -> None:
             " ".join(view.lines(state(*jobs, *others), Screen(width=90), NOW_S)).split()
         )
 
-    assert "kept nothing of its last" in shown()
-    assert "Job 1: Its last 3 runs kept nothing of what they did" in shown()
+    assert "saved nothing in its last" in shown()
+    assert "Job 1: Its last 3 runs saved nothing" in shown()
     assert (
         "Job 2: The last 3 preemptions of jobs of alice named sweep lost all their work, so it is "
         "not preempted for 16m00s after each start." in shown()
     )
     assert "Job 3: " not in shown()
     of_others = shown(waiting("4", rank=3, user="bob"))
-    assert "kept nothing of its last" in of_others
+    assert "saved nothing in its last" in of_others
     assert "Job 2: " not in of_others

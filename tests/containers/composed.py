@@ -21,7 +21,7 @@ from scripts.tools.containers.tools import compose_command
 
 PATIENCE_S = 180.0
 COMPOSE_PATIENCE_S = 1200.0
-"""The image may have to be built, and its packages fetched."""
+"""Time for building the image and fetching its packages, if needed."""
 LABEL = "com.docker.compose"
 SERVICES = ("mariadb", "slurmdbd", "slurmctld", "n1", "n2", "n3", "n4", "controller", "login")
 

@@ -30,7 +30,7 @@ NAMES = ("resnet50", "bert-large", "gpt-13b", "whisper", "ablation-17", "<b>swee
 def cluster(
     nodes: int, jobs: int, tiers: int, *, at_s: float, seed: int = 1, cycle: int = 1
 ) -> PublishedState:
-    """A full cluster with this many nodes and jobs, of which a few jobs change in each cycle."""
+    """A full cluster with this many nodes and jobs; a few jobs change in each cycle."""
     chance, later = random.Random(seed), random.Random(cycle)
     limits = [3600.0 * 5**tier for tier in range(tiers - 1)]
     shown, holds = _running(nodes, tiers, limits, chance, later, at_s)

@@ -29,7 +29,7 @@ from slurm_tiresias.status.report_query import query_report, report_service
 from slurm_tiresias.store.ledger import Ledger
 from tests.report.pictures import job, remember
 
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
 WITHIN_S = 10.0
 """What hangs up on silent clients only later must not be what lets others be answered."""

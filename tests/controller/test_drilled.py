@@ -245,7 +245,7 @@ def test_a_drill_reaches_the_controller_by_its_socket(
     assert ("ann", "train") in drilled
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_the_kernel_identifies_the_user_and_garbage_is_harmless(ledger: Ledger) -> None:
     remember(ledger, "12", "nobody", "mine")
     drilled = DrilledPrograms(ledger)

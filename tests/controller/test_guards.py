@@ -131,8 +131,8 @@ def test_two_runs_that_saved_nothing_are_recorded_once(life: Life) -> None:
         assert life.guards.of("7").stuck_runs == (run if run > 1 else 0)
         life.preempt()
     assert [text.partition(",")[0] for text in life.events()] == [
-        "its last 2 runs kept nothing of what they did",
-        "its last 3 runs kept nothing of what they did",
+        "its last 2 runs saved nothing",
+        "its last 3 runs saved nothing",
     ]
 
 

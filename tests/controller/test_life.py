@@ -27,7 +27,7 @@ from slurm_tiresias.status.job_history import (
 from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.records import EventRecord, RunRecord
 
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
 ASKS = """
 import os, sys

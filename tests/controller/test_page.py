@@ -43,7 +43,7 @@ STATE = state(
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Path:
-    """Job 6 ended a minute after its submission, for half of which it ran."""
+    """Job 6 ended a minute after its submission; it ran for half of that time."""
     path = tmp_path / "ledger.sqlite"
     ran = JobAccount("6", 0, NOW_S - 60, NOW_S - 60, NOW_S - 60, 1, user="carol", name=SECRET)
     with closing(Ledger(path)) as writer, writer.transaction():

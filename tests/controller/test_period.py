@@ -21,7 +21,7 @@ from slurm_tiresias.store.ledger import PERIOD, Ledger
 from slurm_tiresias.store.records import EventRecord
 from tests.report.pictures import cost, job, period_of, preempted, remember
 
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
 ASKS = """
 import os, sys
@@ -48,7 +48,7 @@ def folder() -> Iterator[Path]:
                 job("1", "####...##|", user="nobody", name="secret of nobody"),
                 job("2", "   .##|", user="alice", name="secret of alice"),
                 job("3", " ##...#|", user="bob", name="secret of bob"),
-                job("4", "    .##|", user="", name="secret of somebody"),
+                job("4", "    .##|", user="", name="secret of eve"),
             ],
             [preempted("1", "2", 4.1, 0), preempted("3", "4", 3.1, 1)],
         )
@@ -87,7 +87,7 @@ def test_private_data_limits_each_user_to_own_jobs(folder: Path) -> None:
     with serving(report_service(folder, folder / "ledger.sqlite", private=True)):
         told = asked_by_nobody(folder)
         assert "only_of='nobody'" in told and "secret of nobody" in told
-        for other in ("alice", "bob", "somebody"):
+        for other in ("alice", "bob", "of eve"):
             assert other not in told
         assert "'1', '2'" in told, "for which job it made room"
         assert "'3', '4'" not in told

@@ -19,7 +19,7 @@ def licence(left: float, takes: float = 1) -> Limit:
 
 
 def not_counted(left: float) -> Limit:
-    """A limit of which it is only known that the job takes some of it."""
+    """A limit of which the job takes an unknown amount."""
     return Limit("CPUs of QOS cpus", left, 1, math.inf)
 
 

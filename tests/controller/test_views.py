@@ -55,7 +55,7 @@ except NotRunningError as error:
 """The user may be unable to reach the interpreter of a virtual environment: drop privileges
 late."""
 
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
 
 @pytest.fixture

@@ -47,7 +47,7 @@ def test_cycles_go_on_while_sacct_hangs(
     commands.go_wrong("sacct", "exec sleep 60")
     controller.start()
     requeued(clean_cluster)
-    controller.wait_until(lambda: commands.calls() > 0, "accounting is asked")
+    controller.wait_until(lambda: commands.calls() > 0, "accounting will be asked")
     first = controller.state().cycle
     controller.wait_until(lambda: controller.state().cycle > first + 10, "ten cycles", SOON_S)
     assert controller.state().failures == 0
@@ -61,7 +61,7 @@ def test_late_answers_of_accounting_are_used(
     commands.go_wrong("sacct", f'while [ ! -e {go_on} ]; do sleep 0.1; done; exec "$@"')
     controller.start()
     job = requeued(clean_cluster)
-    controller.wait_until(lambda: commands.calls() > 0, "accounting is asked")
+    controller.wait_until(lambda: commands.calls() > 0, "accounting will be asked")
     controller.cycles(3)
     assert not any(run.confirmed for run in controller.runs(job))
     go_on.touch()

@@ -442,7 +442,7 @@ def test_a_preempted_loop_saves_exits_and_resumes_where_it_was(
 
 
 def test_processes_agree_before_they_save(file: Path, clock: Clock) -> None:
-    """Another process was asked to leave in the second step; this one was not."""
+    """Another process got the request to leave in the second step; this one was not."""
     answers = iter([False, True, True])
     saves: list[int] = []
     session = in_a_job(file, clock)

@@ -37,7 +37,7 @@ dist.destroy_process_group()
 
 
 def exchange(monitor: Monitor, sizes: list[int]) -> None:
-    """Two processes, of which one sends tensors of these sizes to the other in each step."""
+    """Two processes; one sends tensors of these sizes to the other in each step."""
     local = replace(monitor, settings={"GLOO_SOCKET_IFNAME": "lo"})
     meeting_point = (monitor.file.parent / "meeting").as_uri()
     words = [str(size) for size in sizes]

@@ -1,4 +1,4 @@
-"""What a preemption of a running job would lose, from what is known of it and its program."""
+"""What a preemption of a running job would lose, from what is known about it and its program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Since when a run has used none of its GPUs, by what its nodes tell."""
+"""Since when a run has used none of its GPUs, by the samples of its nodes."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ class Node:
 
     def begins(self, *options: str, driver: str | None = None, wrapper: Sequence[str] = ()) -> None:
         self.starts(*options, driver=driver, wrapper=wrapper)
-        eventually(lambda: "looks after the jobs" in self.logged)
+        eventually(lambda: "handles the jobs" in self.logged)
 
     def ends(self) -> int:
         assert self.sampler is not None

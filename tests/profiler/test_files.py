@@ -155,7 +155,7 @@ CHECKPOINTS = {
     "no tensors": checkpoint(pickle.dumps({"a": 1})),
     "cut off": checkpoint(one_tensor(2, b"K\x02"), STORED)[:-30],
     "cut pickle": checkpoint(one_tensor(2, b"K\x02")[:-9], STORED),
-    "no storage": checkpoint(one_tensor(2, b"K\x02")),
+    "not a storage": checkpoint(one_tensor(2, b"K\x02")),
     "storage too large": checkpoint(one_tensor(3, b"K\x02"), STORED),
     "storage absurd": checkpoint(one_tensor(1 << 62, b"K\x02"), STORED),
     "storage negative": checkpoint(one_tensor(-2, b"K\x02"), STORED),

@@ -121,7 +121,7 @@ FORGED: list[tuple[str, Any]] = [
 @pytest.mark.parametrize(("field", "value"), FORGED)
 def test_a_file_with_an_impossible_number_is_refused(field: str, value: Any) -> None:
     entry = {**asdict(RUN), field: value}
-    with pytest.raises(GpuFileError, match=f"{field} cannot be right"):
+    with pytest.raises(GpuFileError, match=f"{field} is impossible"):
         parse(json.dumps({"schema": 1, "gpus": [entry]}).encode())
 
 
@@ -150,7 +150,7 @@ def entries_of(*entries: Any, **changes: Any) -> bytes:
     ],
 )
 def test_anything_else_is_refused(content: bytes) -> None:
-    with pytest.raises(GpuFileError, match="no file of a job's GPUs"):
+    with pytest.raises(GpuFileError, match="not a file of a job's GPUs"):
         parse(content)
 
 

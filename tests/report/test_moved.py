@@ -23,7 +23,7 @@ def test_moved_service_is_the_preemptors_run_until_the_victim_restarts() -> None
 
 
 def test_several_victims_of_one_preemptor_share_the_service_moved_to_it() -> None:
-    # Together they left 12 of which it used 8; from 50 s on only the second one's 4 are left.
+    # Together they freed 12, 8 of which it used; from 50 s on only the second one's 4 are left.
     assert moved_gpu_s([left(8, 50.0), left(4, math.inf)], 1000) == pytest.approx(
         [40 * 8 * 2 / 3, 40 * 8 / 3 + 50 * 4]
     )
@@ -36,7 +36,7 @@ def test_a_victim_that_restarts_before_the_preemptor_starts_gives_nothing() -> N
     assert moved_gpu_s([], 100) == []
 
 
-SEATS = st.lists(
+VACATED = st.lists(
     st.builds(
         left,
         st.integers(0, 8),
@@ -48,7 +48,7 @@ SEATS = st.lists(
 )
 
 
-@given(SEATS, st.floats(0, 200))
+@given(VACATED, st.floats(0, 200))
 def test_no_victim_gives_more_than_it_vacated_and_their_sum_is_at_most_what_was_used(
     vacated: list[VacatedGpus], until_s: float
 ) -> None:

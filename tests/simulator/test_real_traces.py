@@ -56,5 +56,5 @@ def test_the_generated_workload_is_as_heavy_as_the_one_the_reference_ran() -> No
 
 def test_a_list_of_numbers_is_not_accepted_as_a_trace() -> None:
     path = trace("fig10a_tiresias_g_jct_digitised.csv")
-    with pytest.raises(TraceError, match="begins like no trace"):
+    with pytest.raises(TraceError, match="matches no known trace format"):
         load_trace(path)

@@ -412,7 +412,7 @@ def test_a_page_can_be_made_if_no_job_ended_under_a_policy(
     assert page.csv(found).decode().count("\n") == 1 + len(others)
 
 
-def test_the_table_of_jobs_keeps_spreadsheets_from_taking_names_for_formulas() -> None:
+def test_a_spreadsheet_does_not_read_job_names_as_formulas() -> None:
     job = TraceJob("=1+1", 0.0, 1, 10.0, model='@x,"y"')
     found = Outcome(job, 0.0, 10.0, 0.0, 0, 0.0, runs=((0.0, 10.0),))
     header, row, _ = page.csv(report(("sf", (found,)))).decode().split("\n")

@@ -137,7 +137,7 @@ def test_tune_answers_even_for_a_handful_of_jobs(count: int) -> None:
 
 
 def test_one_job_is_not_enough_history() -> None:
-    with pytest.raises(UsageError, match="no history"):
+    with pytest.raises(UsageError, match="not enough history"):
         candidates(replace(history(), jobs=history().jobs[:1]))
 
 

@@ -2,8 +2,8 @@
 
     python attacker.py UID STATE_DIR SECONDS WALL_JOB...
 
-Run as root, which it gives up first; Slurm's commands are found as the environment says. It uses
-the standard library only and prints how often each attack was made.
+Run it as root; it drops these rights first. Slurm's commands are found as the environment says. It
+uses the standard library only and prints how often each attack was made.
 """
 
 from __future__ import annotations

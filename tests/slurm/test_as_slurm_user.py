@@ -30,7 +30,7 @@ def is_there(user: str) -> bool:
 
 pytestmark = [
     pytest.mark.slurm,
-    pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user"),
     pytest.mark.skipif(
         not all(map(is_there, (SLURM_USER, OPERATOR, THEIR_USER))), reason="a user is missing"
     ),

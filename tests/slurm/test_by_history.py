@@ -37,7 +37,7 @@ def controller(
 def run_once(controller: RealController, name: str, *options: str, script: str) -> None:
     job = controller.cluster.sbatch(*options, "-J", name, script=script)
     controller.cluster.wait_for_state(job, "COMPLETED")
-    controller.cycles(1)  # that see its end
+    controller.cycles(1)  # to observe the end
 
 
 def test_a_job_expected_to_run_long_is_in_a_lower_tier_from_its_first_second(
@@ -58,7 +58,7 @@ def test_a_job_expected_to_run_long_is_in_a_lower_tier_from_its_first_second(
     probe = cluster.sbatch(*TWO_GPUS, "-J", "probe", script="sleep 1")
     cluster.wait_for_state(probe, "COMPLETED")
     controller.wait_until(
-        lambda: (train, probe) in controller.events("preempted"), "the preemption is told"
+        lambda: (train, probe) in controller.events("preempted"), "the preemption is recorded"
     )
     cluster.wait_for_state(train, "RUNNING")
     assert (train, "") not in controller.events("demoted"), "it began there"
@@ -75,4 +75,6 @@ def test_a_job_with_too_little_history_is_ranked_by_attained_service(
     controller.cluster.run("scontrol", "release", job)
     controller.cluster.wait_for_state(job, "RUNNING")
     controller.wait_for_tier(job, 1)
-    controller.wait_until(lambda: (job, "") in controller.events("demoted"), "its way down is told")
+    controller.wait_until(
+        lambda: (job, "") in controller.events("demoted"), "its demotion is recorded"
+    )

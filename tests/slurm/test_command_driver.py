@@ -234,7 +234,7 @@ def test_a_signal_reaches_the_jobs_script(driver: CommandSlurm, clean_cluster: R
 def as_nobody(tmp_path_factory: pytest.TempPathFactory, cluster: RealCluster) -> Iterator[str]:
     """Run scontrol as a user without rights."""
     if os.getuid() != 0:
-        pytest.skip("only root can become nobody")
+        pytest.skip("only root can become the user nobody")
     path = cluster.folder / "scontrol-as-nobody"
     nobody = "setpriv --reuid=65534 --regid=65534 --clear-groups"
     path.write_text(f'#!/bin/sh\nexec {nobody} scontrol "$@"\n')

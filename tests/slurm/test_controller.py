@@ -453,7 +453,7 @@ def test_shadow_mode_changes_no_field_of_any_job(clean_cluster: RealCluster, sta
 
 def _would_have_gained(controller: RealController) -> list[str]:
     report = json.loads(controller.cli("shadow", "report", "--json").stdout)
-    assert report["disturbed"], "somebody would have made room"
+    assert report["disturbed"], "some job would have been preempted"
     return sorted(job["job_id"] for job in report["sooner"])
 
 
@@ -561,7 +561,7 @@ def test_a_victim_gets_its_signal_and_its_grace_before_it_is_requeued(
     for job in wall:
         controller.wait_for_tier(job, 1)
     short = clean_cluster.sbatch(*ONE_GPU, script=SHORT)
-    controller.wait_until(told.exists, "a victim is told")
+    controller.wait_until(told.exists, "a victim gets its signal")
     assert clean_cluster.squeue_field(short, "State") == "PENDING"
     controller.wait_until(lambda: controller.events("preempted"), "the requeue")
     assert len(told.read_text().split()) == 1
@@ -683,7 +683,7 @@ sys.exit(main())
 late."""
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_a_user_without_rights_gets_a_permission_error(
     clean_cluster: RealCluster, tmp_path: Path
 ) -> None:

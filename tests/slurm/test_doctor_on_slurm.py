@@ -181,7 +181,7 @@ sys.exit(main())
 late."""
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_doctor_shows_an_ordinary_user_the_same_findings_where_visible(
     cluster: RealCluster,
 ) -> None:

@@ -15,7 +15,7 @@ from slurm_tiresias.store.event_folding import MOST_AT_ONCE
 
 pytestmark = [
     pytest.mark.slurm,
-    pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user"),
 ]
 
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")

@@ -30,7 +30,7 @@ Start = Callable[..., RealController]
 NOBODY_ID = 65534
 """A number, because Slurm 26.05 does not find the user by name."""
 NOBODY = ("setpriv", f"--reuid={NOBODY_ID}", f"--regid={NOBODY_ID}", "--clear-groups")
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
 AS_NOBODY = """
 import os, sys
@@ -298,7 +298,7 @@ def test_with_charge_by_user_a_resubmitted_job_starts_with_the_service_of_the_la
     cluster.wait_for_state(first, "COMPLETED")
     again = cluster.sbatch(*WHOLE_NODE, "--begin=now+1hour")
     controller.wait_for_tier(again, 1)
-    assert "more count for its tier: what other jobs of its user used" in explained(
+    assert "more count for its tier: the service of runs of other jobs of its user" in explained(
         controller, again
     )
 
@@ -318,7 +318,7 @@ def test_with_charge_by_account_a_colleagues_job_starts_with_the_accounts_servic
     paid_by_another = cluster.sbatch(*WHOLE_NODE, "--hold", "-A", "office")
     controller.wait_for_tier(paid_by_another, 0)
     said = explained(controller, colleagues)
-    assert "more count for its tier: what other jobs of its account used" in said
+    assert "more count for its tier: the service of runs of other jobs of its account" in said
     assert "of its account" not in explained(controller, paid_by_another)
 
 
@@ -340,7 +340,7 @@ def test_with_private_data_all_jobs_are_scheduled_and_users_see_only_own_ones(
     assert "root" in controller.cli("status").stdout
     for file in ("state.json", "ledger.sqlite", "profiles.sqlite", "lock", "control.sock"):
         assert (controller.state_dir / file).stat().st_mode & 0o777 == 0o600, file
-    assert "may not command the controller" in as_nobody(controller, "pause")
+    assert "may not control the controller" in as_nobody(controller, "pause")
 
 
 def as_nobody(controller: RealController, *arguments: str) -> str:

@@ -133,7 +133,7 @@ def test_jobs_that_cannot_be_simulated_are_left_out_and_reported(
     clean_cluster.sbatch(script="sleep 1")
     running = clean_cluster.sbatch("--gpus=1")
     clean_cluster.wait_for_state(running, "RUNNING")
-    # Wider than what is left: neither starts, and one of them never will.
+    # Wider than the remaining GPUs: neither starts, and one of them never will.
     never_ran, _waiting = (clean_cluster.sbatch("--gpus=16", "--nodes=4") for _ in range(2))
     clean_cluster.wait_until(
         lambda: clean_cluster.squeue_field(never_ran, "Reason") == "Resources", "it waits for GPUs"

@@ -344,7 +344,7 @@ def test_a_user_over_budget_does_not_preempt_and_another_does(
     [wants] = over_budget()
     assert int(cluster.squeue_field(hunted, "RestartCnt")) <= 4
     said = controller.cli("explain", wants).stdout
-    assert "have made others lose" in said
+    assert "have recently cost other users" in said
     honest = cluster.sbatch(*WHOLE_NODE, "-w", "n1", script="true")
     cluster.wait_for_state(honest, "COMPLETED")
     elsewhere = attacks(cluster, *WHOLE_NODE, "-w", "n2", script="true")

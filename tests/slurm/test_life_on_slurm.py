@@ -44,7 +44,7 @@ def test_history_shows_the_preemptor_and_how_each_run_ended(
         controller.wait_for_tier(job, 1)
     short = cluster.sbatch("--gres=gpu:1", "--mem=100", "-J", "short", script="true")
     cluster.wait_for_state(short, "COMPLETED")
-    controller.wait_until(lambda: controller.events("preempted"), "the preemption is told")
+    controller.wait_until(lambda: controller.events("preempted"), "the preemption is recorded")
     victim, by = controller.events("preempted")[0]
     assert by == short
     cluster.wait_for_state(victim, "RUNNING")
@@ -55,7 +55,7 @@ def test_history_shows_the_preemptor_and_how_each_run_ended(
     assert second["waited_s"] == pytest.approx(second["start_s"] - first["end_s"])
     cluster.run("scancel", victim)
     cluster.wait_for_state(victim, "CANCELLED")
-    controller.wait_until(lambda: "cancelled" in told(controller, victim), "its end is told")
+    controller.wait_until(lambda: "cancelled" in told(controller, victim), "its end is shown")
     controller.stop()
     assert f"preempted by {short}" in told(controller, victim), "from the ledger alone"
 
@@ -100,7 +100,7 @@ def test_history_shows_ends_exit_codes_and_cancellers_as_in_accounting(
     for job in wall:
         controller.wait_for_tier(job, 1)
     short = cluster.sbatch(*one_gpu)
-    controller.wait_until(lambda: controller.events("preempted"), "the preemption is told")
+    controller.wait_until(lambda: controller.events("preempted"), "the preemption is recorded")
     preempted, by = controller.events("preempted")[0]
     assert by == short
     cluster.run("scancel", preempted, short)
@@ -151,7 +151,7 @@ def test_a_victim_whose_node_fails_in_its_grace_was_not_preempted(
         down = cluster.squeue_field(victim, "NodeList")
         cluster.kill(f"slurmd.{down}")
         cluster.run("scontrol", "update", f"NodeName={down}", "State=DOWN", "Reason=test")
-        controller.wait_until(lambda: controller.events("node-failed"), "the failure is told")
+        controller.wait_until(lambda: controller.events("node-failed"), "the failure is recorded")
         assert controller.events("node-failed") == [(victim, "")]
         cluster.wait_until(lambda: states_of(cluster, victim) == ["NODE_FAIL"], "accounting knows")
         (run,) = runs_of(controller, victim)

@@ -20,7 +20,7 @@ from slurm_tiresias.profiler.store import BUSY_TIMEOUT_S
 
 pytestmark = [
     pytest.mark.slurm,
-    pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user"),
 ]
 
 LOCKS_ALL = """
@@ -107,7 +107,8 @@ def test_locks_of_another_user_delay_no_cycle(
     file = leave_traffic(clean_cluster, collect_dir)
     controller.wait_until(lambda: not file.exists(), "the first file is read")
     if locked_before_it_starts:
-        # As after a version that left them accessible to other users, one of whom has them open.
+        # As after a version that left them accessible to other users, if one of these has them
+        # open.
         controller.kill()
         for path in controller.state_dir.glob("profiles.sqlite*"):
             path.chmod(0o644)

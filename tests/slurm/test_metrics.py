@@ -202,7 +202,7 @@ def test_metrics_show_a_standby_without_jobs_until_it_acts(
     assert Scrape.of(acts).value("tiresias_mode", mode="enforce") == 1
     second, waits = start("second", wait=False, controller=settings("second"))
     wait_for(clean_cluster, waits, "a standby", is_("tiresias_mode", 1, mode="standby"))
-    wait_for(clean_cluster, acts, "that somebody stands by", is_("tiresias_standbys", 1))
+    wait_for(clean_cluster, acts, "that a standby is shown", is_("tiresias_standbys", 1))
     scrape = Scrape.of(waits)
     assert scrape.value("tiresias_mode") == 1
     for name in ("tiresias_jobs", "tiresias_gpus", "tiresias_last_cycle_timestamp_seconds"):

@@ -18,7 +18,7 @@ from slurm_tiresias.slurm import release
 from slurm_tiresias.slurm.parse_config import OF_SLURMDBD
 
 pytestmark = pytest.mark.slurm
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
 WHOLE_NODE = ("--gres=gpu:4", "--mem=100")
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
@@ -81,7 +81,7 @@ def test_jobs_are_private_where_slurmdbd_does_not_say_that_they_are_not(
         sacctmgr.chmod(0o755)
     name = str(sacctmgr) if script else "/nonexistent/sacctmgr"
     assert cluster.driver(sacctmgr=name, timeout_s=1.0).cluster().jobs_are_private
-    assert "whether slurmdbd keeps jobs private is not known" in caplog.text and why in caplog.text
+    assert "whether slurmdbd keeps jobs private is unknown" in caplog.text and why in caplog.text
 
 
 @as_root

@@ -100,7 +100,7 @@ def test_a_pyslurm_for_another_release_is_refused(
     release = ".".join(said.split()[-1].split(".")[:2])
     if release == "25.11":
         pytest.skip("the release that this pyslurm is for")
-    because = f"pyslurm 25.11.2 was built for Slurm 25.11, and here is {release}"
+    because = f"pyslurm 25.11.2 was built for Slurm 25.11, and this host has {release}"
     commands = with_pyslurm(WORKS)
     with pytest.raises(BindingError) as error:
         slurm_by("pyslurm", commands)

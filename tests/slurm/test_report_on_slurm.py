@@ -133,5 +133,5 @@ def told_to_people(controller: RealController, jobs: int, since: str) -> bool:
     page = controller.folder / "report.html"
     ended = controller.cli("report", "-S", since, "--html", str(page))
     assert ended.returncode == 0, ended.stderr
-    assert f"{jobs} managed jobs came or were there" in ended.stdout
+    assert f"{jobs} managed jobs existed" in ended.stdout
     return page.read_text().startswith("<!doctype html>")

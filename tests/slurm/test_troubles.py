@@ -62,7 +62,7 @@ def own_cluster() -> Iterator[RealCluster]:
 
 @pytest.fixture(scope="module")
 def single_cluster() -> Iterator[RealCluster]:
-    """A cluster without a backup, where no slurmctld is left when one is killed."""
+    """A cluster without a backup: no slurmctld is left when the only one is killed."""
     with (
         short_folder() as folder,
         started_cluster(folder, "--nodes", "2", "--gpus", "4") as real,
@@ -163,7 +163,7 @@ def test_no_job_is_requeued_unless_its_checkpoint_signal_was_sent(bed: Bed, tmp_
         bed.controller.wait_for_tier(job, 1)
     bed.commands.go_wrong("scancel", "echo 'scancel: error: Unable to contact slurm' >&2; exit 1")
     short = bed.submit(1, 1)
-    bed.wait_until_felt("scancel does not reach Slurm")
+    bed.wait_until_felt("scancel cannot reach Slurm")
     bed.cluster.wait_until(lambda: bed.state().failures > 1, "it tries again")
     assert not any(write.line.startswith("requeue") for write in bed.commands.writes())
     bed.commands.go_right()

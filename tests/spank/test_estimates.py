@@ -91,7 +91,7 @@ def test_a_job_with_much_left_is_preempted_early(site: Site) -> None:
     site.controller.wait_for_tier(long, 1)
     seen = site.controller.job(long)
     assert seen is not None and seen.attained_gpu_s < THRESHOLD_GPU_S
-    assert "Its rank goes by what it still needs:" in site.explained(long)
+    assert "It is ranked by the service that it still needs:" in site.explained(long)
     short = site.submit("sleep 1")
     assert site.plugin.wait(short).status == "0:0"
     assert (long, short) in site.controller.events("preempted")

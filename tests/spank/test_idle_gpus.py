@@ -258,8 +258,10 @@ def test_an_idle_job_is_requeued_if_no_job_waits_and_busy_jobs_run_on(
         assert "so it ranks last, waiting or running" in site.cli("explain", idle)
         assert "jobs were requeued 1 time" in site.cli("report", "--since", "now-1hour")
 
-        # Once it is told again it uses a GPU, and stays.
-        controller.wait_until(lambda: site.signalled("idle") == [0, 1], "its next run is told")
+        # After the next signal it uses a GPU, and is not preempted.
+        controller.wait_until(
+            lambda: site.signalled("idle") == [0, 1], "its next run gets the signal"
+        )
         site.gpu.computes(*computing, site.pid("idle"))
         controller.wait_until(lambda: controller.events(IDLE_SPARED), "it stays")
         site.wait_until_busy(idle, 1)

@@ -190,7 +190,9 @@ def test_a_job_is_counted_until_its_program_has_a_profile(trial: Trial) -> None:
     known = trial.plugin.collect_folder / "known"
     before = known.read_bytes()
     assert trial.controller.cli("profile", "forget", "other").returncode == 0
-    trial.controller.wait_until(lambda: known.read_bytes() != before, "the nodes are told")
+    trial.controller.wait_until(
+        lambda: known.read_bytes() != before, "the list for the nodes is written"
+    )
     assert trial.is_counted(*other)
     assert not trial.is_counted("--gpus=1", "--job-name=third", "--tiresias-profile=off")
 

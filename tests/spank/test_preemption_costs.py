@@ -210,7 +210,7 @@ def test_measured_costs_agree_with_the_journals(site: Site) -> None:
     assert [costs[way].answered_s for way in ("every", "nothing", "prints")] == [None] * 3
     assert every.save_every_s == about(EVERY * STEP_S + SAVE_S)
     told = site.controller.cli("history", jobs["nothing"]).stdout
-    assert "It kept nothing of this run" in " ".join(told.split())
+    assert "It saved nothing in this run" in " ".join(told.split())
     lost_gpu_s = sum(cost.lost_gpu_s for cost in costs.values())
     report = json.loads(site.controller.cli("report", "--json").stdout)["preemptions"]
     assert report["cost"]["lost_gpu_s"] == pytest.approx(lost_gpu_s)
@@ -253,6 +253,6 @@ def test_measuring_survives_a_killed_controller_and_silent_jobs_are_unknown(
     assert by_folder.source == "folder"
     assert by_folder.answered_s == about(last_s - by_folder.asked_s)
     told = " ".join(site.controller.cli("history", silent).stdout.split())
-    assert "What it cost is not known: the job tells nothing of its steps." in told
+    assert "What it cost is not known: the job does not report its steps." in told
     report = " ".join(site.controller.cli("report").stdout.split())
     assert "What 1 preemption cost is unknown" in report

@@ -99,7 +99,7 @@ def test_a_job_is_followed_from_its_first_step_over_a_requeue_to_its_end(site: S
     site.plugin.cluster.run("scontrol", "requeue", job)
     site.controller.wait_until(lambda: site.state(job) == "pending", "it waits again")
     explained = " ".join(site.controller.cli("explain", job).stdout.split())
-    assert re.search(r"When it last ran it came to step 5\d\d of 1,000 \(5\d %\)", explained)
+    assert re.search(r"Its last run reached step 5\d\d of 1,000 \(5\d %\)", explained)
     assert "It last saved after step 500," in explained
     site.plugin.cluster.run("scontrol", "update", f"JobId={job}", "StartTime=now+2")
     again = site.wait_for_step(job, 530)

@@ -97,7 +97,7 @@ def add_up(command: argparse.ArgumentParser) -> None:
         "--slurm-user",
         default="",
         metavar="USER",
-        help="SlurmUser, as whom slurmctld and slurmdbd run; slurmd stays root (only root can)",
+        help="SlurmUser, the user of slurmctld and slurmdbd; slurmd stays root (only root can)",
     )
 
 

@@ -23,7 +23,7 @@ NAMESPACES = ("--mount", "--pid", "--fork", "--uts", "--kill-child", "--propagat
 
 
 @dataclass(frozen=True, slots=True)
-class Chamber:
+class Namespaces:
     """The environment in which commands run: one root, or several that share /tmp."""
 
     roots: tuple[Path, ...]
@@ -61,7 +61,7 @@ class Chamber:
 
 
 def in_root(root: Path, arguments: Sequence[str], folder: str = "/") -> list[str]:
-    """Return arguments for ``Chamber.command`` that run ``arguments`` in a root of the chamber."""
+    """Return arguments for ``Namespaces.command`` that run ``arguments`` in one of its roots."""
     return ["chroot", str(root), "sh", "-c", 'cd "$0" && exec "$@"', folder, *arguments]
 
 

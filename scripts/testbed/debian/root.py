@@ -31,8 +31,8 @@ ANY_DEBIAN = Path("/usr/share/debootstrap/scripts/sid")
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-# Kernel settings are read-only, as in a container, so that systemd leaves them alone. The root has
-# to be the root of its mount namespace, or systemd cannot sandbox services.
+# Kernel settings are read-only, as in a container, so that systemd leaves them alone. The root must
+# be the root of its mount namespace, or systemd cannot sandbox services.
 _MOUNT = """
 set -e
 root=$1 archives=$2
@@ -87,7 +87,7 @@ class Root:
         return ended.returncode, ended.stdout
 
     def run(self, *command: str, env: Mapping[str, str] | None = None) -> str:
-        """Run a command that has to succeed; return its output."""
+        """Run a command that must succeed; return its output."""
         code, text = self.ask(*command, env=env)
         if code != 0:
             raise RootError(f"{' '.join(command)} ended with {code}:\n{text}")

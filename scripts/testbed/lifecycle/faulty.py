@@ -35,7 +35,7 @@ class Killed(BaseException):
 
 
 class Fault(enum.Enum):
-    """A fault at an effect; one that does not apply to that effect does nothing."""
+    """A fault at an effect; it does nothing if it does not apply to that effect."""
 
     KILLED_BEFORE = "killed before"
     KILLED_AFTER = "killed after"

@@ -1,4 +1,4 @@
-"""What the jobs of the in-memory Slurm do with their GPUs, in the files in which nodes tell it."""
+"""The GPU use of jobs of the in-memory Slurm, written as the files that nodes would write."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Run = tuple[str, float]
 
 @dataclass
 class Use:
-    """What one node knows of one run; times are by the steady clock."""
+    """What one node knows about one run; times are by the steady clock."""
 
     idle_since_s: float
     first_s: float
@@ -27,7 +27,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What the nodes of a run told last."""
+    """The last sample of all nodes of a run."""
 
     at_s: float
     busy: int
@@ -43,11 +43,11 @@ class GpuUses:
     collect: Path
     clock: Clock
     idle: set[str] = field(default_factory=set)
-    """The jobs that use none of their GPUs."""
+    """Jobs that use none of their GPUs."""
     partly: set[str] = field(default_factory=set)
-    """Of the others, those that use one GPU alone, on their first node."""
+    """Other jobs that use only one GPU, on their first node."""
     silent: bool = False
-    """Whether the nodes tell nothing for now."""
+    """Whether the nodes write no samples for now."""
     told: dict[Run, Told] = field(default_factory=dict)
     _uses: dict[tuple[str, Run], Use] = field(default_factory=dict)
 
@@ -63,7 +63,7 @@ class GpuUses:
         self._uses = {of: use for of, use in self._uses.items() if of[0] != node}
 
     def tell(self, jobs: Mapping[str, JobStatus]) -> set[str]:
-        """Write the files of all nodes; return the jobs that are told to use a GPU."""
+        """Write the files of all nodes; return the jobs that have used a GPU by these files."""
         if self.silent:
             return set()
         steady_s, now_s = self.clock.steady_s, self.clock.now_s

@@ -105,7 +105,7 @@ class Setup:
     estimates: tuple[str, ...] = ("reports",)
     budget_share: float = 0.0
     idle: str = ""
-    """What becomes of jobs that leave their GPUs idle: ``idle_gpus.action``, or nothing."""
+    """``idle_gpus.action``; "" if the GPUs are not sampled."""
 
     @property
     def config(self) -> Config:
@@ -221,7 +221,7 @@ class World:
         self.idle_requeues: set[tuple[str, float]] = set()
         """The runs, by job and start time, whose requeues were sent for idle GPUs."""
         self.in_a_row: Counter[str] = Counter()
-        """How often each job was requeued for idle GPUs and has been told to use none since."""
+        """How often each job was requeued for idle GPUs since it last used a GPU by the samples."""
         self.course: list[str] = [f"World({setup})"]
         """The log of all events, in words."""
         self.counts: Counter[str] = Counter()
@@ -508,7 +508,7 @@ class World:
 
     def name_nodes(self, key: str, node_list: str) -> None:
         """Set the node list, as the owner. Lists that the controller has written, or noted and not
-        yet written, are skipped, because it could not tell them from its own."""
+        yet written, are skipped, because it could not distinguish them from its own."""
         ours = {*self.slurm.lists.get(key, ()), *memory.lists_noted(self.cycles, key)}
         if refolded(node_list) in ours:
             return
@@ -524,7 +524,7 @@ class World:
         )
 
     def obstruct(self, key: str, reason: str = OBSTACLE) -> None:
-        """Give Slurm a reason of its own to keep the job waiting; "" removes it."""
+        """Give Slurm its own reason to keep the job waiting; "" removes it."""
         keys = self.sim.obstruct(key, reason)
         (self.obstructed.update if reason else self.obstructed.difference_update)(keys)
         self._done(f"obstruct '{reason}'", key, "")
@@ -701,8 +701,8 @@ class World:
         self.preemptions.append(Preemption(write.key, key, self.now_s, self.step))
 
     def _check_idle_requeue(self, victim: JobStatus) -> None:
-        """Check that a job which leaves for its idle GPUs has used none for so long, and may be
-        preempted."""
+        """Check that a job requeued for its idle GPUs had used none for ``leave_after_s`` and may
+        be preempted."""
         assert self.slurm.seen is not None
         key, steady_s = victim.key, self.sim.clock.steady_s
         if self.setup.idle != LEAVE:

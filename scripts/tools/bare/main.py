@@ -16,7 +16,7 @@ import click
 
 from scripts import ROOT
 from scripts.testbed.debian import machine, namespaces
-from scripts.testbed.debian.namespaces import Chamber
+from scripts.testbed.debian.namespaces import Namespaces
 from scripts.testbed.debian.root import base_root, cache_option, copy_of, host_suite
 from scripts.tools.document import markdown
 
@@ -139,7 +139,7 @@ def as_user(user: str, home: Path, command: Sequence[str]) -> list[str]:
 
 def entering(root: Path, command: Sequence[str], folder: Path = Path("/")) -> list[str]:
     """Return a command that runs in the root, with this machine's network and package sources."""
-    chosen = Chamber((root,), tuple(machine.fetching_paths()), alone=False)
+    chosen = Namespaces((root,), tuple(machine.fetching_paths()), alone=False)
     return chosen.command(namespaces.in_root(root, command, str(folder)))
 
 

@@ -359,6 +359,6 @@ STUDENT_T = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 
 
 
 def mean_and_interval(values: Sequence[float]) -> str:
-    """Return the mean, and how far chance may move it (95 %)."""
+    """Return the mean, and its 95 % confidence interval."""
     error = STUDENT_T[len(values)] * statistics.stdev(values) / math.sqrt(len(values))
     return f"{statistics.mean(values):.3f} ± {error:.3f}"

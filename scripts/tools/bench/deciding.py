@@ -13,10 +13,10 @@ from statistics import median
 
 from scripts.tools.bench.synthetic import (
     CHANGED,
-    CROWDS,
+    LOAD_MIXES,
     SETTLED,
     THRESHOLDS_GPU_S,
-    Crowd,
+    LoadMix,
     a_little_later,
     all_run_on,
     other_waiting,
@@ -48,7 +48,7 @@ DECISIONS = 3
 class Case:
     """One case. ``scripts``: the number of different requests among the jobs."""
 
-    crowd: Crowd
+    mix: LoadMix
     jobs: int
     nodes: int
     scripts: int = SCRIPTS
@@ -66,8 +66,8 @@ class Measured:
 
 
 def measure() -> None:
-    cases = [Case(crowd, jobs, nodes) for crowd in CROWDS for jobs in JOBS for nodes in NODES]
-    cases += [Case(crowd, JOBS[1], NODES[1], MANY_SCRIPTS) for crowd in CROWDS]
+    cases = [Case(mix, jobs, nodes) for mix in LOAD_MIXES for jobs in JOBS for nodes in NODES]
+    cases += [Case(mix, JOBS[1], NODES[1], MANY_SCRIPTS) for mix in LOAD_MIXES]
     rows = []
     found: dict[Case, Measured] = {}
     for case in cases:
@@ -163,20 +163,20 @@ def _text(found: Mapping[Case, Measured]) -> str:
         "most. In a contested snapshot many waiting jobs rank above running ones, and as many are "
         "preempted as may be in one cycle; in a settled one none does, as in most cycles. "
         "Jobs are of so many scripts, each with its own GPUs, CPUs, memory, GPU type and features; "
-        "nodes have 4 or 8 GPUs.\n\n" + " ".join(_growth(found, crowd) for crowd in CROWDS)
+        "nodes have 4 or 8 GPUs.\n\n" + " ".join(_growth(found, mix) for mix in LOAD_MIXES)
     )
 
 
-def _growth(found: Mapping[Case, Measured], crowd: Crowd) -> str:
+def _growth(found: Mapping[Case, Measured], mix: LoadMix) -> str:
     def exponent(*cases: Case) -> float:
         first, last = (found[case].next_s for case in cases)
         return math.log10(last / first)
 
-    few, some, many = (Case(crowd, jobs, nodes) for jobs, nodes in zip(JOBS, NODES, strict=True))
-    more_jobs = Case(crowd, JOBS[2], NODES[1])
-    more_nodes = Case(crowd, JOBS[1], NODES[2])
+    few, some, many = (Case(mix, jobs, nodes) for jobs, nodes in zip(JOBS, NODES, strict=True))
+    more_jobs = Case(mix, JOBS[2], NODES[1])
+    more_nodes = Case(mix, JOBS[1], NODES[2])
     return (
-        f"{crowd.name.capitalize()}: with ten times the jobs and the nodes the time grows by a "
+        f"{mix.name.capitalize()}: with ten times the jobs and the nodes the time grows by a "
         f"power of {exponent(few, some):.2f} from {JOBS[0]:,} jobs and of "
         f"{exponent(some, many):.2f} from {JOBS[1]:,} (n log n would be {_n_log_n(JOBS[0]):.2f} "
         f"and {_n_log_n(JOBS[1]):.2f}); from {JOBS[1]:,} jobs on {NODES[1]:,} nodes by "
@@ -191,7 +191,7 @@ def _n_log_n(jobs: int) -> float:
 
 def _row(case: Case, one: Measured) -> Sequence[str]:
     return (
-        f"{case.crowd.name}, {case.scripts}",
+        f"{case.mix.name}, {case.scripts}",
         f"{case.jobs:,}",
         f"{case.nodes:,}",
         f"{one.running:,}",
@@ -231,9 +231,9 @@ def _measured(case: Case) -> Measured:
         decide(given, policy, config)
         return time.process_time() - began_s
 
-    given = snapshot(case.crowd, case.jobs, case.nodes, case.scripts, SEED)
+    given = snapshot(case.mix, case.jobs, case.nodes, case.scripts, SEED)
     cold_s = seconds(given)
-    later = [a_little_later(given, case.crowd, seed) for seed in range(DECISIONS)]
+    later = [a_little_later(given, case.mix, seed) for seed in range(DECISIONS)]
     next_s = min(map(seconds, later))
     tracemalloc.start()
     plan = decide(given, policy, config)

@@ -45,7 +45,7 @@ Script = tuple[Request, float | None]
 
 
 @dataclass(frozen=True)
-class Crowd:
+class LoadMix:
     """A kind of snapshot: the weights of the tiers among running and among pending jobs."""
 
     name: str
@@ -53,14 +53,14 @@ class Crowd:
     waiting: tuple[int, int, int]
 
 
-CONTESTED = Crowd("contested", running=(20, 30, 50), waiting=(50, 30, 20))
+CONTESTED = LoadMix("contested", running=(20, 30, 50), waiting=(50, 30, 20))
 """Many pending jobs rank above running ones: the cycle preempts as many jobs as it may."""
-SETTLED = Crowd("settled", running=(60, 40, 0), waiting=(0, 40, 60))
+SETTLED = LoadMix("settled", running=(60, 40, 0), waiting=(0, 40, 60))
 """No pending job ranks above a running one, as in most cycles."""
-CROWDS = (CONTESTED, SETTLED)
+LOAD_MIXES = (CONTESTED, SETTLED)
 
 
-def snapshot(crowd: Crowd, jobs: int, nodes: int, scripts: int, seed: int) -> Snapshot:
+def snapshot(mix: LoadMix, jobs: int, nodes: int, scripts: int, seed: int) -> Snapshot:
     """Return a snapshot determined by the arguments; jobs of one script share their request."""
     chance = random.Random(seed)
     machines = [_node(number, chance) for number in range(nodes)]
@@ -69,16 +69,16 @@ def snapshot(crowd: Crowd, jobs: int, nodes: int, scripts: int, seed: int) -> Sn
     chance.shuffle(asked)
     placed = dict(_running(asked[: int(MOST_RUNNING * jobs)], machines))
     everybody = [
-        _as_it_runs(job, placed[job.job_id], crowd, chance)
+        _as_it_runs(job, placed[job.job_id], mix, chance)
         if job.job_id in placed
-        else _as_it_waits(job, crowd, chance)
+        else _as_it_waits(job, mix, chance)
         for job in asked
     ]
     chance.shuffle(everybody)
     return Snapshot(NOW_S, tuple(machines), tuple(everybody))
 
 
-def a_little_later(before: Snapshot, crowd: Crowd, seed: int) -> Snapshot:
+def a_little_later(before: Snapshot, mix: LoadMix, seed: int) -> Snapshot:
     """Return the snapshot after some running jobs have ended and as many have arrived."""
     chance = random.Random(seed)
     running = [job.job_id for job in before.jobs if job.state is JobState.RUNNING]
@@ -87,7 +87,7 @@ def a_little_later(before: Snapshot, crowd: Crowd, seed: int) -> Snapshot:
     first = len(before.jobs) + 1
     known = [(job.request, job.skew) for job in before.jobs]
     new = [_job(number, known, chance) for number in range(first, first + CHANGED // 2)]
-    come = [_as_it_waits(job, crowd, chance) for job in new]
+    come = [_as_it_waits(job, mix, chance) for job in new]
     return Snapshot(before.now_s + 10, before.nodes, (*stay, *come))
 
 
@@ -109,7 +109,7 @@ def settle(before: Snapshot, plan: Plan) -> Snapshot:
     return replace(before, jobs=tuple(jobs))
 
 
-def other_waiting(before: Snapshot, crowd: Crowd, number: int) -> Snapshot:
+def other_waiting(before: Snapshot, mix: LoadMix, number: int) -> Snapshot:
     """Return the snapshot a second later, with some pending jobs cancelled and as many new ones.
 
     ``number`` identifies the step: the ids of the new jobs are derived from it.
@@ -121,7 +121,7 @@ def other_waiting(before: Snapshot, crowd: Crowd, number: int) -> Snapshot:
     first = 10_000_000 + number * CHANGED
     known = [(job.request, job.skew) for job in before.jobs]
     new = [_job(first + extra, known, chance) for extra in range(CHANGED // 2)]
-    come = [_as_it_waits(job, crowd, chance) for job in new]
+    come = [_as_it_waits(job, mix, chance) for job in new]
     return Snapshot(before.now_s + 1, before.nodes, (*stay, *come))
 
 
@@ -192,10 +192,10 @@ def _running(jobs: Sequence[JobView], nodes: Sequence[Node]) -> Iterator[tuple[s
             yield job.job_id, on
 
 
-def _as_it_runs(job: JobView, on: Allocation, crowd: Crowd, chance: random.Random) -> JobView:
+def _as_it_runs(job: JobView, on: Allocation, mix: LoadMix, chance: random.Random) -> JobView:
     ran_s = chance.expovariate(1 / 3600)
     return changed(
-        _served(job, crowd.running, chance),
+        _served(job, mix.running, chance),
         state=JobState.RUNNING,
         allocation=on,
         running_since_s=NOW_S - ran_s,
@@ -203,8 +203,8 @@ def _as_it_runs(job: JobView, on: Allocation, crowd: Crowd, chance: random.Rando
     )
 
 
-def _as_it_waits(job: JobView, crowd: Crowd, chance: random.Random) -> JobView:
-    served = _served(job, crowd.waiting, chance)
+def _as_it_waits(job: JobView, mix: LoadMix, chance: random.Random) -> JobView:
+    served = _served(job, mix.waiting, chance)
     new = served.attained_gpu_s == 0
     started_s = None if new else job.submitted_s + chance.uniform(0, 900)
     return changed(served, queued_s=NOW_S - chance.uniform(0, 1000), first_started_s=started_s)

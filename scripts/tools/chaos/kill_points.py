@@ -38,7 +38,7 @@ def kill_points() -> None:
 
 
 def _sweep(setting: Setting) -> tuple[int, list[str]]:
-    """Return the number of jobs, and what is wrong with them."""
+    """Return the number of jobs, and their violations."""
 
     def say(point: KillPoint) -> None:
         click.echo(f"{setting.name}: {point}", err=True)

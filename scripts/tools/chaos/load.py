@@ -154,7 +154,7 @@ def load(running: int, pending: int, cycles: int, storm: int, tasks: int) -> Non
 
 
 def measured(what: Load) -> tuple[str, list[str]]:
-    """Return the text of the result, and a list of what is wrong."""
+    """Return the text of the result, and a list of problems."""
     place = Place(Path(tempfile.gettempdir()) / f"st-load-{time.time_ns() % 10**9}")
     try:
         prepare(place, CONFIG.format(interval=INTERVAL_S))

@@ -18,5 +18,5 @@ CHECKED = (
 
 
 def fail(wrong: Sequence[str]) -> NoReturn:
-    """Print what is wrong, one line each, and exit."""
+    """Print the problems, one line each, and exit."""
     raise click.ClickException("\n  ".join([f"{len(wrong)} problems:", *wrong]))

@@ -50,9 +50,8 @@ class Engine:
 def running(images: Path, cut_off: bool) -> Iterator[Engine]:
     """Start an engine that keeps its images in a folder, and stop it at the end.
 
-    With ``cut_off`` it has a network of its own, with bridges and name resolution for its
-    containers, and no connection beyond. Without, containers can use only this machine's network or
-    none.
+    With ``cut_off`` it has its own network, with bridges and name resolution for its containers,
+    and no connection beyond. Without, containers can use only this machine's network or none.
     """
     with tempfile.TemporaryDirectory(prefix="slurm-tiresias-docker-") as name:
         folder = Path(name)

@@ -89,7 +89,7 @@ def _on_own_engine(fresh: bool, cache: Path, pytest: Sequence[str]) -> bool:
         shutil.rmtree(images, ignore_errors=True)
     with engine.running(images, cut_off=False) as own:
         _make_image(own.client, cache)
-    # From here on nothing is downloaded, and the engine has a network of its own.
+    # From here on nothing is downloaded, and the engine has its own network.
     with engine.running(images, cut_off=True) as own:
         # Every engine has the classic builder, and it finds the image made before.
         return suite_is_good({"DOCKER_HOST": own.address, "DOCKER_BUILDKIT": "0"}, pytest)

@@ -22,7 +22,7 @@ STARTED, SAVED, STOPPED, ENDED = "started", "saved", "stopped", "ended"
 MOST_CLOCK_ERROR_S = 3.0
 """Slurm has whole seconds, and learns of an end a moment later."""
 OWN_LIMIT_S = 3600.0
-"""Time limit of jobs without one of their own: those of the calibration."""
+"""Time limit of jobs that set none: those of the calibration."""
 
 
 @dataclass(frozen=True, slots=True)

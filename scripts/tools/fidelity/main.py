@@ -93,7 +93,7 @@ def fidelity(
 ) -> None:
     """Run one workload on a real Slurm with the real controller, and in the simulator.
 
-    Says how far apart they are. 120 jobs on 15 nodes of 4 GPUs take about 8 minutes.
+    Shows the differences. 120 jobs on 15 nodes of 4 GPUs take about 8 minutes.
     """
     if math.isnan(factor):
         raise click.BadParameter("nan is not a number.", param_hint="--factor")

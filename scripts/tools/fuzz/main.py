@@ -23,8 +23,8 @@ MOST_BYTES_BEYOND = 4096
 """How much longer than a reader's limit an input may become."""
 
 FIRST_BYTES = 3000
-"""Length of the start of a long text that becomes a seed of its own: short inputs run a hundred
-times as often."""
+"""Length of the start of a long text that becomes a separate seed: short inputs run a hundred times
+as often."""
 
 SLOW_S = 10
 """An input that takes a reader longer than this, in seconds, is a finding too."""

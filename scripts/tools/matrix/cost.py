@@ -9,7 +9,7 @@ import click
 
 from scripts import ROOT
 from scripts.testbed.debian import namespaces
-from scripts.testbed.debian.namespaces import Chamber
+from scripts.testbed.debian.namespaces import Namespaces
 from scripts.tools import document
 from scripts.tools.bench import drivers
 from scripts.tools.matrix.root import SOURCE, VENVS, Root, environment
@@ -25,7 +25,7 @@ def measure(root: Root, last_driver: str, jobs: Sequence[int] = JOBS) -> None:
     program = f"from scripts.tools.bench.drivers import measure; measure({list(jobs)})"
     python = [f"{VENVS[last_driver]}/bin/python", "-c", program]
     ended = subprocess.run(
-        Chamber((root.path,)).command(namespaces.in_root(root.path, python, str(SOURCE))),
+        Namespaces((root.path,)).command(namespaces.in_root(root.path, python, str(SOURCE))),
         env=environment(last_driver),
         stdin=subprocess.DEVNULL,
         check=False,

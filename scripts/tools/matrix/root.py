@@ -21,7 +21,7 @@ import click
 from scripts import ROOT
 from scripts.testbed.debian import machine, namespaces
 from scripts.testbed.debian.machine import RESOLVER
-from scripts.testbed.debian.namespaces import HOSTS, Chamber
+from scripts.testbed.debian.namespaces import HOSTS, Namespaces
 from scripts.testbed.debian.root import copy_of_checkout, debootstrap
 from scripts.tools.matrix.releases import COMMANDS, DRIVERS, PYSLURM, Release
 
@@ -47,7 +47,7 @@ FILES = {
 """Files written into a new root before any package is installed."""
 
 VENVS = {driver: Path("/opt/slurm-tiresias") / driver for driver in DRIVERS}
-"""One environment per driver, so that pyslurm is absent where it is not used."""
+"""One environment per driver, so that pyslurm is absent if it is not used."""
 SOURCE = Path("/src")
 DRIVER_VARIABLE = "TIRESIAS_TEST_DRIVER"
 RESULTS = Path("/results")
@@ -164,7 +164,7 @@ def make_pyslurm(root: Root) -> None:
 
 def fetching(root: Root, command: Sequence[str], shown: Sequence[Path] = ()) -> list[str]:
     """Return a command that runs in the root, with network and this machine's package sources."""
-    chosen = Chamber((root.path,), tuple(shown or machine.fetching_paths()), alone=False)
+    chosen = Namespaces((root.path,), tuple(shown or machine.fetching_paths()), alone=False)
     return chosen.command(namespaces.in_root(root.path, command))
 
 

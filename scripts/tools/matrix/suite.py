@@ -14,7 +14,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from scripts.testbed.debian import namespaces
-from scripts.testbed.debian.namespaces import Chamber
+from scripts.testbed.debian.namespaces import Namespaces
 from scripts.tools.matrix.root import RESULTS, SOURCE, VENVS, Root, clear_tmp, environment
 
 IN_PARALLEL = ("-n", "6", "-p", "tests.distribution")
@@ -74,7 +74,7 @@ def run(root: Root, driver: str, tests: Sequence[str], patience_s: float) -> Run
     said = ""
     try:
         subprocess.run(
-            Chamber((root.path,)).command(command),
+            Namespaces((root.path,)).command(command),
             env={**environment(driver), "CI": "1"},
             stdin=subprocess.DEVNULL,
             check=False,
@@ -102,7 +102,7 @@ def run(root: Root, driver: str, tests: Sequence[str], patience_s: float) -> Run
 def version_in(root: Root, command: Sequence[str]) -> str:
     """Return the version number at the end of a program's output."""
     answer = subprocess.run(
-        Chamber((root.path,)).command(namespaces.in_root(root.path, command)),
+        Namespaces((root.path,)).command(namespaces.in_root(root.path, command)),
         env=namespaces.ENVIRONMENT,
         capture_output=True,
         text=True,

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from scripts.testbed.debian import namespaces
-from scripts.testbed.debian.namespaces import Chamber
+from scripts.testbed.debian.namespaces import Namespaces
 from scripts.tools.matrix.releases import COMMANDS
 from scripts.tools.matrix.root import SOURCE, VENVS, Root, clear_tmp, environment, say
 from scripts.tools.matrix.suite import version_in
@@ -40,7 +40,7 @@ def rehearse(older: Root, newer: Root) -> Upgrade:
     half."""
     clear_tmp(older)
     halves = [_half(older, "before"), _half(newer, "after")]
-    both = Chamber((older.path, newer.path)).command(["sh", "-c", " && ".join(halves)])
+    both = Namespaces((older.path, newer.path)).command(["sh", "-c", " && ".join(halves)])
     began_s = time.monotonic()
     said: list[str] = []
     with subprocess.Popen(

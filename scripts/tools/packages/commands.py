@@ -49,7 +49,7 @@ def _commands(context: click.Context) -> Iterator[click.Context]:
 def exit_codes() -> Iterator[tuple[str, str]]:
     """Yield the exit codes in order, each described by the first error class that has it.
 
-    Every command is loaded first, since some define error classes and exit codes of their own.
+    Every command is loaded first, since some define additional error classes and exit codes.
     """
     commands()
     yield "0", "Done."

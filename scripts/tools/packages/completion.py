@@ -30,7 +30,7 @@ def scripts() -> Iterator[tuple[str, str]]:
     for shell, name in FILES.items():
         kind = get_completion_class(shell)
         assert kind is not None
-        # Skip click's check of this machine's bash, where the file will not be used.
+        # Skip click's check of this machine's bash, because the file will be used elsewhere.
         wanted = kind(cli, {}, PROGRAM, VARIABLE)
         yield name, at_once(wanted.source_template % wanted.source_vars())
 

@@ -74,7 +74,7 @@ def follows_the_readme(root: Root) -> None:
     began = time.monotonic()
     for command in _commands(PACKAGES):
         if command.text.endswith("shadow report"):
-            # It is meant for a week later.
+            # The README runs it a week later.
             continue
         _does(root, command)
         if command.text.startswith("tiresias-slurm status"):

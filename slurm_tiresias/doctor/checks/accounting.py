@@ -16,7 +16,7 @@ def _accounting(seen: Seen) -> Verdict:
     if kind == SLURMDBD:
         return ok(kind)
     return warning(
-        f"{kind or 'none'}: no accounts of jobs are kept",
+        f"{kind or 'none'}: jobs are not accounted for",
         slurm_conf("AccountingStorageType", SLURMDBD),
         do=("systemctl enable --now slurmdbd    # set up as man slurmdbd.conf says",),
     )

@@ -59,7 +59,7 @@ def _running_as_written(seen: Seen) -> Verdict | None:
     if not differing:
         return ok("slurmctld goes by what slurm.conf says")
     return warning(
-        f"slurm.conf says otherwise than slurmctld goes by: {', '.join(differing)}",
+        f"slurm.conf differs from the settings of slurmctld: {', '.join(differing)}",
         do=("scontrol reconfigure", "systemctl restart slurmctld    # if that is not enough"),
     )
 

@@ -132,7 +132,7 @@ def _nudge_file(seen: Seen) -> Verdict:
     shared = PurePosixPath(controller.state_dir)
     if controller.standby and shared in PurePosixPath(controller.nudge_file).parents:
         return error(
-            f"{controller.nudge_file} lies in the state directory that two controllers share",
+            f"{controller.nudge_file} is in the state directory that two controllers share",
             Mend(TIRESIAS_TOML, "nudge_file", f'"{NUDGE_FILE}"', section="[controller]"),
             do=("the same path in job_submit.lua (nudge_file) and nudge (TIRESIAS_NUDGE_FILE)",),
         )

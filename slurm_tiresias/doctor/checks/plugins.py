@@ -82,7 +82,7 @@ def _write(seen: Seen) -> str:
 
 def _other_writers(seen: Seen) -> Verdict:
     has = known(seen)
-    # all_partitions has a check of its own.
+    # all_partitions has a separate check.
     known_plugins = HARMLESS | {ALL_PARTITIONS}
     unknown = [name for name in _submit_plugins(has) if name not in known_plugins]
     found = [f"JobSubmitPlugins={name}" for name in unknown]
@@ -178,7 +178,7 @@ def _run_folder(seen: Seen) -> Verdict | None:
         by_hand = (f"echo '{table}' >> /etc/fstab", f"mount {folder.path}")
         unit = f"systemctl enable --now '{RUN_UNIT}'    # if the package has brought it; else:"
         return warning(
-            f"{folder.path} is not on a tmpfs of its own",
+            f"{folder.path} is not on a separate tmpfs",
             do=(unit, *by_hand) if folder.path == run_folder.DEFAULT else by_hand,
         )
     if folder.limit_bytes is None:

@@ -26,7 +26,7 @@ def _priority_type(seen: Seen) -> Verdict:
     line = slurm_conf("PriorityType", MULTIFACTOR)
     if seen.config.priority.write == "site-factor":
         return error(f"{kind}, and priority.write is site-factor: tiers are lost", line)
-    return warning(f"{kind}: jobs that are not managed stand above all tiers", line)
+    return warning(f"{kind}: unmanaged jobs rank above all tiers", line)
 
 
 def _priority_weights(seen: Seen) -> Verdict | None:
@@ -39,7 +39,7 @@ def _priority_weights(seen: Seen) -> Verdict | None:
     if most < room:
         return ok(f"PriorityWeight* sum to {most:,.0f}, of {room:,} that there is room for")
     return warning(
-        f"PriorityWeight* sum to {most:,.0f}: {room:,} and more reaches into the tiers",
+        f"PriorityWeight* sum to {most:,.0f}: {room:,} or more reaches into the tiers",
         do=(f"divide every PriorityWeight* in slurm.conf by {int(most // room) + 1}",),
     )
 

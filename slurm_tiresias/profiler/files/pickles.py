@@ -87,7 +87,7 @@ class _Name:
 
 
 _BY_PLACE = object()
-"""The key of an entry that has no key of its own."""
+"""The key of an entry that has no key itself."""
 
 
 class _Heap(list[object]):

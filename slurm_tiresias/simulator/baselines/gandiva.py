@@ -116,7 +116,7 @@ class Gandiva(Scheduler):
         self._over: set[str] = set()
         self._runs_in: dict[str, _Group] = {}
         self._settled = True
-        """Whether the next step would change nothing but turns."""
+        """Whether the next step would only change turns."""
 
     def waits(self, job: SimJob, now_s: float) -> None:
         if job.job_id not in self._live:

@@ -43,7 +43,7 @@ class HeadOfLine(Scheduler):
             yield Start(job.job_id, allocation)
 
     def _first_fit(self, job: SimJob) -> Mapping[int, int] | None:
-        """Return the GPUs by node number, or None if the job has to wait."""
+        """Return the GPUs by node number, or None if the job must wait."""
         if self._free.most_free_gpus < job.width:
             return None
         nodes, left = self._where[job.ask], job.width

@@ -384,7 +384,7 @@ class Slurmctld:
         if record.runs:
             self.end(record, "CANCELLED", cancelled_by=by)
         elif record.is_pending:
-            # While it completes after a requeue, the end of its last run stays.
+            # A job that still completes after a requeue keeps the end time of its last run.
             if not record.completing:
                 record.end_s = self.now_s
                 if len(record.tasks) == 1:

@@ -66,8 +66,8 @@ def apply(ctld: Slurmctld, write: Write) -> str:
 
 
 def each(ctld: Slurmctld, key: str, change: Change) -> str:
-    """Change each record of a key, after splitting off tasks from a pending record of which the key
-    names only some. Return Slurm's messages, which name the refused tasks."""
+    """Change each record of a key, after splitting off tasks from a pending record if the key names
+    only some of them. Return Slurm's messages, which name the refused tasks."""
     job_id, _, tasks = key.partition("_")
     number = int(job_id)
     records = [ctld.records[number]] if number in ctld.records else []

@@ -385,7 +385,7 @@ static void forged_files_are_refused(void)
 	const size_t octave = AT(sections[0].octaves[12]);
 	const size_t list = AT(lists[1].slots[3]);
 	const char *alien = "a size in an octave that is not its own";
-	const char *unowned = "data in a list that nobody took";
+	const char *unowned = "data in a list that no thread took";
 
 	forged(0, 1, "not a traffic file");
 	forged(8, 1, "a traffic file of another version");

@@ -51,7 +51,7 @@ EVENTS: dict[str, NominationEvent] = {
     "withdrawn": Withdrawn(),
     "started": Started(),
 }
-# "!": and it is told that the job backs off.
+# "!": and an event records that the job backs off.
 TABLE = """
                               | none     | pending  | asked    | free     | expired
 nominated with victims        | pending  | pending  | pending  | pending  | pending

@@ -1,4 +1,4 @@
-"""Run one policy on a cluster of its own, and measure the cost of a preemption."""
+"""Run one policy on a separate cluster, and measure the cost of a preemption."""
 
 from __future__ import annotations
 

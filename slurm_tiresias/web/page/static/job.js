@@ -140,13 +140,13 @@ function before({ jobs, gpus }) {
 /** Until when it waits, as far as that can be known. */
 function estimate({ job, others, room_expected_at_s: at, room_made_by: makers, room_ending: ending }, now) {
   if (!job.blockers.length) return [];
-  if (at === null) return [element("p", {}, "When that will be cannot be said: it depends on how long other jobs run.")];
+  if (at === null) return [element("p", {}, "The time cannot be estimated: it depends on how long other jobs run.")];
   const when = at - now >= 1 ? `in about ${duration(at - now)} (${moment(at)})` : "from now on";
   const preempted = makers.filter((id) => !ending.includes(id));
   const first = element("p", {}, `An estimate: ${when} there may be room.`);
   if (ending.length) first.append(" By their own account these will have ended: ", ...links(ending.slice(0, 20), others), ".");
   if (preempted.length) first.append(" These can then be preempted for it: ", ...links(preempted.slice(0, 20), others), ".");
-  first.append(" Sooner if jobs end; later if new jobs come before it, or if that room is on nodes that do not suit it.");
+  first.append(" Sooner if jobs end; later if new jobs rank ahead of it, or if that room is on unsuitable nodes.");
   return [first];
 }
 
@@ -154,8 +154,8 @@ function estimate({ job, others, room_expected_at_s: at, room_made_by: makers, r
 function output(appended) {
   if (appended === null) return [];
   const line = appended
-    ? "When it starts again it adds to its output files, unless --open-mode=truncate."
-    : "When it starts again its output files are truncated, unless it was submitted with --open-mode=append.";
+    ? "When it restarts it appends to its output files, unless it was submitted with --open-mode=truncate."
+    : "When it restarts its output files are truncated, unless it was submitted with --open-mode=append.";
   return [element("p", {}, line)];
 }
 
@@ -171,7 +171,7 @@ function happened(life) {
 }
 
 function nothing(id, trouble) {
-  const unknown = `The controller knows no job ${id}: it was submitted just now, or never asked for GPUs in a managed partition. See Slurm's own records with: sacct -j ${id}`;
+  const unknown = `The controller knows no job ${id}: it was submitted just now, or never requested GPUs in a managed partition. See Slurm's own records with: sacct -j ${id}`;
   return element("p", {}, trouble || unknown);
 }
 
@@ -246,7 +246,7 @@ function runs(life, now) {
 
 const UNKNOWN = {
   awaited: "not known yet: it has made no new step since",
-  silent: "not known: it tells nothing of its steps",
+  silent: "not known: it does not report its steps",
   ended: "not known: it ended before it told where it went on",
 };
 

@@ -69,7 +69,7 @@ export class Jobs {
     const { nodes, reason, state, would, slurm_reason: slurmReason, quiet_since_s: quiet, idle_since_s: idle, stuck_runs: stuck } = this.#state.jobs;
     if (idle[row] !== null) return `${nodes[row]}; idle GPUs since ${timeOfDay(idle[row])}`;
     if (quiet[row] !== null) return `${nodes[row]}; no progress since ${timeOfDay(quiet[row])}`;
-    if (stuck[row] >= 2) return [`kept nothing of its last ${stuck[row]} runs`, nodes[row]].filter(Boolean).join("; ");
+    if (stuck[row] >= 2) return [`saved nothing in its last ${stuck[row]} runs`, nodes[row]].filter(Boolean).join("; ");
     const short = this.#words.reasons[reason[row]]?.short ?? reason[row];
     if (would[row]) return `${state[row] === "pending" ? slurmReason[row] || "None" : nodes[row]}; ${would[row]}`;
     return state[row] === "running" && reason[row] === "runs-on" ? nodes[row] : short;
