@@ -41,6 +41,7 @@ class Reader:
     def __init__(self, folder: Path, controller: RealController) -> None:
         self.folder = folder
         self.cluster = controller.cluster
+        self.controller = controller
         self.job = ""
         self.environment: Mapping[str, str] = {
             **controller.environment,
@@ -73,7 +74,9 @@ class Reader:
         return ended.stdout
 
     def _wait_before(self, text: str) -> None:
-        if text.startswith("scontrol requeue"):
+        if text.startswith("tiresias-slurm explain"):
+            self.controller.wait_until(lambda: self.controller.job(self.job), "the job")
+        elif text.startswith("scontrol requeue"):
             self.cluster.wait_until(lambda: self._starts() == 1, "the first start")
         elif text.startswith("scontrol update"):
             self.cluster.wait_for_state(self.job, "PENDING")
