@@ -41,7 +41,7 @@ SMALLER: Mapping[str, str] = {
     r"--steps 600 ": "--steps 16 ",
     r"examples/train\.sbatch$": "examples/train.sbatch --steps 16 --step-seconds 0.5",
 }
-"""What makes a command quick, and what becomes of it."""
+"""Parts of commands that take long here, and their quick replacements."""
 
 TUTORIAL = "docs/tutorial/user.md"
 """The page that is followed by a test of its own, from its first command to its last."""
@@ -84,7 +84,7 @@ class Place:
         """The command with this place's ids, dates and files in the place of the page's."""
         text = re.sub(r"\b(12345|JOBID)\b", self.job, text)
         text = text.replace("DATE", "2026-01-01")
-        # The month and the user of whom there are jobs here.
+        # A period and a user that have jobs here.
         text = text.replace("-S 2026-01-01 -E 2026-02-01", "-S now-1day")
         text = text.replace("-u alice", f"-u {getpass.getuser()}")
         text = text.replace("/etc/slurm-tiresias/tiresias.toml", "tiresias.toml")
