@@ -134,7 +134,7 @@ def test_names_and_other_uses_are_not_found() -> None:
 def test_every_exception_is_needed() -> None:
     found = {
         (str(file.relative_to(ROOT)), match[0].lower())
-        for file in _sources()
+        for file in (*_sources(), *_pages())
         for words in INSTEAD
         for match in re.finditer(rf"(?<![\w-])(?:{words})(?![\w-])", file.read_text())
     }
