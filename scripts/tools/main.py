@@ -12,6 +12,7 @@ COMMANDS: Mapping[str, str] = {
     "bench": "bench.main:bench",
     "chaos": "chaos.main:chaos",
     "containers": "containers.main:containers",
+    "docs": "docs.main:docs",
     "fidelity": "fidelity.main:fidelity",
     "frameworks": "frameworks:frameworks",
     "fuzz": "fuzz.main:fuzz",
