@@ -20,6 +20,7 @@ COMMANDS: Mapping[str, str] = {
     "lock": "lock:lock",
     "matrix": "matrix.main:matrix",
     "packages": "packages.main:packages",
+    "pictures": "pictures.main:pictures",
     "record": "record:record",
 }
 """Where each command is, below ``scripts.tools``."""
