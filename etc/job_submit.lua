@@ -1,25 +1,25 @@
---[[ What slurmctld does with a new job for slurm-tiresias.
+--[[ slurmctld's handling of new and changed jobs for slurm-tiresias.
 
-It hands the options of the SPANK plugin (--tiresias-model and its like) to the controller, as a
-hint in the job's admin comment, and puts a job that can be preempted into the top band at birth:
-until the controller's next cycle it would otherwise stand behind all others. The start of a job that
-can be laid over several nodes is put off for a moment, so that the controller can choose them.
+It passes the options of the SPANK plugin (--tiresias-model and so on) to the controller, as a hint
+in the job's admin comment. It puts a job that can be preempted into the top band at submission;
+otherwise the job would rank behind all others until the controller's next cycle. The start of a job
+that may span several nodes is delayed for a moment, so that the controller can choose the nodes.
 
-A job at a prompt (salloc, srun) gets no priority here, for only the controller knows what its user
-has of the lane for such jobs; the controller is told to look at once. Where neither the user nor
-the partition gives the job a time limit, it gets prompt_limit_min: the lane takes no job without
-one.
+A job at a prompt (salloc, srun) gets no priority here, because only the controller knows how much
+of the interactive lane its user has; the controller is nudged instead. If neither the user nor
+the partition sets a time limit, the job gets prompt_limit_min, because the lane admits no job
+without a limit.
 
 A job whose owner changes it so that the controller will not manage it, or so that it may use more
-than the controller knows, is put off for that moment too: the controller takes its priority back
-first. Its owner cannot make a running job unpreemptible with Requeue=0.
+than the controller knows, is delayed too, so that the controller first takes its priority back. Its
+owner cannot make a running job unpreemptible with Requeue=0.
 
-Copy it beside slurm.conf and set JobSubmitPlugins=lua. A site with a job_submit.lua of its own
-keeps that one, says dofile("/etc/slurm-tiresias/job_submit.lua") at its top, before its own
-functions, calls tiresias_job_submit(job_desc, part_list) at the end of its slurm_job_submit, and
+Copy it beside slurm.conf and set JobSubmitPlugins=lua. A site with its own job_submit.lua keeps
+that one, adds dofile("/etc/slurm-tiresias/job_submit.lua") at its top, before its own functions,
+and calls tiresias_job_submit(job_desc, part_list) at the end of its slurm_job_submit, and
 tiresias_job_modify(job_desc, job_rec, part_list, modify_uid) at the end of its slurm_job_modify.
 
-Nothing in here fails a submission or an update. ]]
+Nothing here makes a submission or an update fail. ]]
 
 -- The same as [manage] and [priority] in tiresias.toml. ------------------------------------------
 
@@ -32,21 +32,22 @@ local exclude_qos = {}
 -- mode: the jobs then stay as Slurm has them.
 local write = "priority"
 
--- How long Slurm may not start a new job that can be laid over several nodes: a little more than
--- controller.interval_s. The controller lets it start as soon as it has chosen the nodes; only
--- where no controller runs it takes so long. 0: Slurm starts it at once, where it likes.
+-- How long Slurm must not start a new job that may span several nodes: a little more than
+-- controller.interval_s. The controller lets it start as soon as it has chosen the nodes; it takes
+-- the whole time only if no controller runs. 0: Slurm starts it at once, on nodes of its choice.
 local first_look_s = 15
 
--- The time limit in minutes of a job at a prompt that has none. 0: it stays without.
+-- The time limit in minutes of a job at a prompt without one. 0: it gets none.
 local prompt_limit_min = 240
 
--- A file that tells the controller to look at once, its controller.nudge_file: on a local file
--- system, for slurmctld waits while it is written. "": none, it comes in its interval.
+-- The file that makes the controller run a cycle at once, its controller.nudge_file. It must be on
+-- a local file system, because slurmctld waits while it is written. "": none; the controller then
+-- runs at its interval.
 local nudge_file = "/run/slurm-tiresias-controller/nudge"
 
 ---------------------------------------------------------------------------------------------------
 
--- The foot of the top tier, and the least that a priority of the lowest tier can be
+-- The lowest priority of the top tier, and the lowest of the lowest tier
 -- (slurm_tiresias/controller/bands.py).
 local TOP_TIER = { ["priority"] = 3000000000, ["site-factor"] = 1600000000 }
 local LOWEST = { ["priority"] = 375000000, ["site-factor"] = 200000000 }
@@ -61,7 +62,7 @@ local LONGEST_MODEL = 64
 local LONGEST_PATH = 256
 local MOST_GRACE_S = 3600
 
--- Those that a program can catch; the same as in spank/options.c.
+-- The signals that a program can catch; the same as in spank/options.c.
 local SIGNALS = {
     "HUP", "INT", "QUIT", "USR1", "USR2", "ALRM", "TERM",
     "URG", "CONT", "XCPU", "PROF", "VTALRM", "WINCH", "PWR",
@@ -101,9 +102,9 @@ local function is_path(value)
         and not (names:find("//", 1, true) or names:find("/%.%.?/"))
 end
 
--- The hint's words in their order, and what may stand behind each. What a client sends went
--- through no check but its own: text that gets past these ends in the controller's and other
--- people's terminals.
+-- The words of the hint in order, and the check of each value. Values from a client were checked
+-- only by the client itself, and text that passes these checks is shown by the controller and on
+-- other users' terminals.
 local HINTS = {
     { name = "model", accepts = is_model },
     { name = "placement", accepts = is_one_of("auto", "consolidate", "spread") },
@@ -112,13 +113,13 @@ local HINTS = {
     { name = "checkpoint-dir", accepts = is_path },
 }
 
--- What Slurm calls an option of a SPANK plugin in the submission: plugin, then option, with "_" for
+-- Slurm's name for an option of a SPANK plugin in a submission: plugin, then option, with "_" for
 -- "-".
 local OPTION = "^_SLURM_SPANK_OPTION_tiresias_tiresias_([%l_]+)=(.*)$"
 
 local function options_of(job_desc)
     local options = {}
-    -- Numbered from 0, with holes; pairs, unlike ipairs, does not mind.
+    -- Numbered from 0, with gaps, which pairs handles and ipairs does not.
     for _, text in pairs(job_desc.spank_job_env or {}) do
         local name, value = text:match(OPTION)
         if name and #value <= LONGEST_PATH then
@@ -173,7 +174,7 @@ end
 local POWERS = { [""] = 0, k = 1, m = 2, g = 3, t = 4, p = 5 }
 local MOST_GPUS = 1000000
 
--- "4", "+4", "1k", "1KiB" or "1kB", as Slurm reads it; nil for a word that is no count.
+-- "4", "+4", "1k", "1KiB" or "1kB", as Slurm parses it; nil for a word that is not a count.
 local function count_in(word)
     local digits, unit, bytes = word:lower():match("^%+?(%d+)([kmgtp]?)(i?b?)$")
     if digits == nil or bytes == "i" or (bytes ~= "" and unit == "") then
@@ -182,8 +183,8 @@ local function count_in(word)
     return tonumber(digits) * (bytes == "b" and 1000 or 1024) ^ POWERS[unit]
 end
 
--- The GPUs in "gres:gpu:4", "gres/gpu:a100:4" or, for one, "gres:gpu"; nil where the controller
--- would not read it either.
+-- The GPUs in "gres:gpu:4", "gres/gpu:a100:4" or, for one, "gres:gpu"; nil if the controller cannot
+-- parse it either.
 local function gpus_in(tres)
     local total = 0
     for spec in (tres or ""):gmatch("[^,]+") do
@@ -223,7 +224,7 @@ local function may_lie_on_several_nodes(job_desc)
     return (gpus_in(job_desc.tres_per_job) or 0) > 1 or number_or_one(job_desc.min_nodes) > 1
 end
 
--- A start that its user has put off, or nodes that he named, stay as they are.
+-- A begin time or nodes that the user has requested stay as they are.
 local function put_off(job_desc)
     local chosen = (job_desc.begin_time or 0) ~= 0 or job_desc.req_nodes ~= nil
     if first_look_s <= 0 or write == "nothing" or chosen then
@@ -239,7 +240,7 @@ local function is_excluded(job)
         or contains(exclude_qos, job.qos or job.default_qos)
 end
 
--- Of what can change: the same jobs that the controller will take as its own.
+-- Whether the controller will manage the job, judged by what an update can change.
 local function is_managed(job, part_list)
     return job.requeue ~= 0
         and (job.reservation or "") == ""
@@ -264,8 +265,8 @@ local function is_a_limit(minutes)
     return minutes ~= nil and minutes ~= slurm.NO_VAL and minutes ~= slurm.INFINITE
 end
 
--- Slurm takes the partition's DefaultTime, or else its MaxTime; of several partitions one without
--- either counts.
+-- Slurm uses the partition's DefaultTime, or else its MaxTime; among several partitions, one that
+-- has neither decides.
 local function has_a_limit(job_desc, part_list)
     if job_desc.time_limit ~= slurm.NO_VAL then
         return true
@@ -288,7 +289,7 @@ local function limit_at_a_prompt(job_desc, part_list)
         prompt_limit_min)
 end
 
--- Held is priority 0; any other is an operator's, as Slurm wipes those of users.
+-- Priority 0 is a hold; any other was set by an operator, because Slurm ignores those of users.
 local function pin(job_desc)
     if job_desc.priority ~= slurm.NO_VAL then
         return
@@ -325,7 +326,7 @@ local CHANGES_WHETHER_MANAGED = {
     "tres_per_job", "tres_per_node", "tres_per_socket", "tres_per_task",
 }
 
--- What of these the job will have when it is changed, and whether any of it changes.
+-- The values of these fields after the update, and whether any of them changes.
 local function changed(job_desc, job_rec)
     local job, changes = {}, job_desc.requeue ~= NO_REQUEUE_CHANGE
     job.requeue = changes and job_desc.requeue or 1
@@ -339,7 +340,7 @@ end
 
 local GPU_FIELDS = { "tres_per_job", "tres_per_node", "tres_per_socket", "tres_per_task" }
 
--- Than when the controller gave it its place.
+-- Compared with when the controller gave the job its priority.
 local function may_use_more(job_desc, job_rec)
     for _, field in ipairs(GPU_FIELDS) do
         if (job_desc[field] or "") ~= "" then
@@ -365,7 +366,7 @@ local function modify(job_desc, job_rec, part_list, modify_uid)
     local job, changes = changed(job_desc, job_rec)
     if may_use_more(job_desc, job_rec) or (changes and not is_managed(job, part_list)) then
         -- No nudge: a file that cannot be opened leaves an error number behind, which slurmctld
-        -- takes for its own and fails the update.
+        -- mistakes for its own, so that the update fails.
         local earliest = os.time() + math.max(first_look_s, LEAST_PUT_OFF_S)
         job_desc.begin_time = math.max(job_desc.begin_time or 0, earliest)
     end
@@ -391,7 +392,7 @@ function slurm_job_submit(job_desc, part_list, submit_uid)
     return slurm.SUCCESS
 end
 
--- Called for every write of the controller's, too.
+-- Also called for every write of the controller.
 function slurm_job_modify(job_desc, job_rec, part_list, modify_uid)
     tiresias_job_modify(job_desc, job_rec, part_list, modify_uid)
     return slurm.SUCCESS

@@ -1,6 +1,6 @@
-"""Everything around the package: its demo, its tests' cluster, and the tools of its developers."""
+"""Everything around the package: the demo, the test cluster and the developers' tools."""
 
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-"""The checkout."""
+"""The root of the checkout."""

@@ -1,4 +1,4 @@
-"""The virtual environment in which the scripts run."""
+"""The virtual environment that the scripts run in."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ ENVIRONMENT = ROOT / ".venv"
 
 
 def enter(*extras: str) -> None:
-    """Start this script again with the Python of .venv, which is made first where it is missing.
+    """Restart this script with the Python of .venv, which is created first if it is missing.
 
-    It has the package with these extras of setup.cfg. Does nothing where that Python runs already.
+    The environment has the package with these extras of setup.cfg. Does nothing if that Python is
+    already running.
     """
     if sys.prefix == str(ENVIRONMENT):
         return

@@ -1,4 +1,4 @@
-"""Runs something again and again in a thread of its own, such as reading a shared file system."""
+"""Run something repeatedly in a separate thread, such as reading a shared file system."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ log = logging.getLogger("tiresias-slurm")
 
 
 class Background:
-    """Calls ``step`` every so many seconds, in its own thread once started.
+    """Calls ``step`` at a fixed interval, in its own thread once started.
 
-    What may hang belongs here: the thread then waits, and the program goes on without news. It ends
-    with the program, in whatever it is doing. ``step`` handles its own errors; one that it does not
-    handle is logged, and the next call comes all the same.
+    It is for work that may hang: then only this thread waits, and the program continues with old
+    data. The thread is a daemon: it ends with the program, even in the middle of a step. ``step``
+    handles its own errors; an unhandled one is logged, and the next call follows as usual.
     """
 
     def __init__(self, name: str, step: Callable[[], None], every_s: float) -> None:
@@ -32,7 +32,7 @@ class Background:
         self._thread.start()
 
     def stop(self) -> None:
-        """Begin no further step. Does not wait for one that is under way."""
+        """Start no further step. Does not wait for a step that is under way."""
         self._stop.set()
         self._soon.set()
 
@@ -42,7 +42,7 @@ class Background:
         self._soon.set()
 
     def step_unless_started(self) -> None:
-        """Do one step here and now where there is no thread, as in tests."""
+        """Run one step in the calling thread if the thread was not started, as in tests."""
         if self._thread is None:
             self._step()
 
@@ -59,7 +59,7 @@ class Background:
 
 @contextmanager
 def running(*all_of: Background) -> Iterator[None]:
-    """Run these in their threads until the context ends."""
+    """Run these in their threads until the context exits."""
     for one in all_of:
         one.start()
     try:

@@ -21,7 +21,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from slurm_tiresias.errors import ConfigError
 
 LEAST_SLOWDOWN = 1.5
-"""The least bound on the slowdown that leaves any choice."""
+"""The smallest bound on the slowdown that leaves the controller any choice."""
 
 MAX_TIERS = 8
 """More tiers than have been shown to help; bounds the number of priority bands."""
@@ -68,11 +68,12 @@ class ManageConfig:
 
     partitions: tuple[str, ...] = setting(
         ("gpu",),
-        "The partitions whose GPU jobs are managed. A job is managed if it can only run in these.",
+        "Partitions whose GPU jobs are managed. A job is managed if it can run in these "
+        "partitions only.",
     )
-    exclude_users: tuple[str, ...] = setting((), "Users whose jobs are left alone.")
-    exclude_accounts: tuple[str, ...] = setting((), "Accounts whose jobs are left alone.")
-    exclude_qos: tuple[str, ...] = setting((), "QOS whose jobs are left alone.")
+    exclude_users: tuple[str, ...] = setting((), "Users whose jobs are not managed.")
+    exclude_accounts: tuple[str, ...] = setting((), "Accounts whose jobs are not managed.")
+    exclude_qos: tuple[str, ...] = setting((), "QOS whose jobs are not managed.")
 
 
 @dataclass(frozen=True)
@@ -81,92 +82,89 @@ class PolicyConfig:
 
     name: str = setting(
         "2d-las",
-        "2d-las needs nothing but the service attained. 2d-gittins orders each tier but "
-        "the last by the Gittins index of the jobs that have ended, once there are enough.",
+        "2d-las uses only the attained service. 2d-gittins orders each tier but the last by the "
+        "Gittins index, learned from jobs that have ended.",
         choices=POLICIES,
     )
     estimates: tuple[str, ...] = setting(
         (REPORTS,),
-        "Where it may be taken from how much service a job still needs; its tier is then that of "
-        "its remaining service. Of several, the first that can tell counts. reports: what jobs say "
-        "of their progress, as long as they keep what they promise. history: how long jobs of the "
-        "same user and name ran. limits: which part of their time limits the user's jobs used, if "
-        "the limits tell anything. A job of which nothing is known has the tier of its attained "
-        "service (docs/explanation/algorithm.md).",
+        "Sources for a job's remaining service; the first that knows it counts. A job with an "
+        "estimate gets the tier of its remaining service, any other that of its attained service. "
+        "reports: the job's own progress reports, while they prove true. history: earlier jobs of "
+        "the same user and name. limits: the share of their time limits that the user's jobs used "
+        "(docs/explanation/algorithm.md).",
         choices=ESTIMATES,
     )
     thresholds_gpu_s: tuple[float, ...] = setting(
         (3600.0, 18_000.0, 90_000.0, 450_000.0, 2_250_000.0),
-        "Attained service at which a job moves down a tier, ascending; one threshold "
-        "makes two tiers. The paper has one, 3200 or 3600 (pages 490 and 493); several, far apart, "
-        "suit work whose jobs differ by orders of magnitude much better (docs/how-to/simulate.md).",
+        "Attained service at which a job moves down a tier, in ascending order; one threshold "
+        "makes two tiers. The paper has one, 3200 or 3600 (pages 490 and 493). Several, far "
+        "apart, suit jobs that differ by orders of magnitude (docs/how-to/simulate.md).",
         unit="GPU-seconds",
         minimum=1e-3,
     )
     order: str = setting(
         "first-start",
-        "Order inside a tier. first-start is the paper's: by the time a job first "
-        "started, jobs that never ran after those that did. entry: by the time it entered the "
-        "tier. running-first: by the time it last began to wait. newest: last entered first.",
+        "Order inside a tier. first-start (the paper's): by first start; jobs that never ran come "
+        "last. entry: by the time of entering the tier. running-first: by the start of the "
+        "present wait. newest: the last to enter the tier first.",
         choices=ORDERS,
     )
     promote_knob: float = setting(
         0.0,
-        "A waiting job returns to the top tier when it has waited this many times as long as "
-        "it has run since its last promotion (paper page 491, PROMOTEKNOB); each promotion "
-        "doubles that. 0 turns it off.",
+        "A waiting job is promoted to the top tier when it has waited this many times as long as "
+        "it has run since its last promotion (paper page 491, PROMOTEKNOB). Each promotion "
+        "doubles the factor. 0: no promotion.",
         minimum=0,
     )
     promote_floor_s: float = setting(
         3600.0,
-        "No job is promoted before it has waited this long. Without a floor wide jobs "
-        "cycle between the tiers.",
+        "A job is not promoted before it has waited this long. Without a floor, wide jobs cycle "
+        "between the tiers.",
         unit="seconds",
         minimum=0,
     )
     max_slowdown: float = setting(
         0.0,
-        "No job is to take longer than so many times what it would take if all jobs shared the "
-        "GPUs evenly. A job that waits for so long that it has to run now goes before all others, "
-        "and a run near that bound is not preempted (docs/explanation/algorithm.md). 0: no bound; "
-        "otherwise at least 1.5.",
+        "Bound on a job's completion time, as a multiple of the time that it would take if all "
+        "jobs shared the GPUs evenly. A job near its bound goes before all others and is not "
+        "preempted (docs/explanation/algorithm.md). 0: no bound; otherwise at least 1.5.",
         minimum=0,
         maximum=1000,
     )
     charge: str = setting(
         "job",
-        "What counts for a job's tier. job: the service that it has attained itself. user: also "
-        "that of its user's other runs that ended in the charge_window_s before it first started, "
-        "so that no user returns to the top tier by submitting the same work in pieces. account: "
-        "the same with the account that a job is charged to in Slurm; a job without one is its "
-        "user's (docs/explanation/algorithm.md).",
+        "Whose service selects a job's tier. job: its own. user: also that of the user's other "
+        "runs that ended within charge_window_s before its first start, so that work split into "
+        "many jobs stays in its tier. account: the same for the job's account, or for its user if "
+        "it has none (docs/explanation/algorithm.md).",
         choices=CHARGES,
     )
     charge_window_s: float = setting(
         86_400.0,
-        "How long the service of a run that is over counts for later jobs of its user or account, "
-        "where charge is user or account.",
+        "How long a finished run counts for later jobs of its user or account if charge is user "
+        "or account.",
         unit="seconds",
         minimum=1,
     )
     gittins_samples: int = setting(
         100,
-        "Jobs that must have ended before the Gittins index is believed; until then 2d-gittins "
-        "orders as 2d-las does.",
+        "Jobs that must have ended before the Gittins index is used; until then 2d-gittins orders "
+        "like 2d-las.",
         unit="jobs",
         minimum=2,
     )
     report_every_s: float = setting(
         60.0,
-        "What a job reports counts once it has run for so long, and a new report is taken so often "
-        "at most.",
+        "Time that a job must have run before its reports are used, and the shortest time between "
+        "two reports.",
         unit="seconds",
         minimum=0.1,
     )
     history_samples: int = setting(
         1,
-        "Jobs of the same user and name, or else of the same user, that must have ended before "
-        "estimates by history are made from them.",
+        "Ended jobs of the same user and name, or else of the same user, that estimates by "
+        "history need.",
         unit="jobs",
         minimum=1,
     )
@@ -174,26 +172,26 @@ class PolicyConfig:
 
 @dataclass(frozen=True)
 class PreemptionConfig:
-    """What protects a running job from preemption, and how it is warned of one."""
+    """What protects a running job from preemption, and what warning it gets."""
 
     min_run_s: float = setting(
         120.0,
-        "A job is not preempted before it has run this long since it (re)started.",
+        "A job is not preempted before it has run this long since its last start.",
         unit="seconds",
         minimum=0,
     )
     drilled_min_run_s: float = setting(
         0.0,
-        "The same for programs (a user's jobs of one name) that have passed tiresias-slurm drill "
-        "in the last 90 days. A drill that fails ends it; while the last preemption of such a job "
-        "lost all its work it does not count. 0: as for all others.",
+        "The same for programs (jobs of one user and name) that passed tiresias-slurm drill in "
+        "the last 90 days. It does not apply after a failed drill, or while the program's last "
+        "preemption lost all its work. 0: as for all others.",
         unit="seconds",
         minimum=0,
     )
     min_run_growth: float = setting(
         2.0,
-        "Each preemption makes the minimum run time of a job so many times as long, up to "
-        "max_min_run_s: its runs become long enough to save in. 1: it stays as it is.",
+        "Each preemption multiplies a job's minimum run time by this, up to max_min_run_s, so "
+        "that its runs become long enough to save in. 1: no growth.",
         minimum=1,
         maximum=16,
     )
@@ -205,100 +203,97 @@ class PreemptionConfig:
     )
     max_per_job: int = setting(
         0,
-        "A job preempted this often is never preempted again. 0: no such bound; min_run_growth "
-        "makes preemptions of one job ever rarer.",
+        "A job that was preempted this often is not preempted again. 0: no limit.",
         unit="preemptions",
         minimum=0,
     )
     budget_share: float = setting(
         0.1,
-        "How much of the managed GPUs' time in budget_window_s the jobs of one user may make other "
-        "users' jobs lose: each preempted run counts as far as it ran, up to 5 minutes, times its "
-        "GPUs; a job that leaves late (max_grace_s) counts with that time. A user beyond that "
-        "preempts no other job until less was lost; the user's jobs start on idle GPUs. 0: no such "
-        "bound.",
+        "Share of the managed GPU time in budget_window_s that the jobs of one user may cost "
+        "others by preemption. A preempted run counts with its length, up to 5 minutes, times its "
+        "GPUs; a late exit (max_grace_s) counts with that time. Beyond its budget a user preempts "
+        "no job, and starts on idle GPUs only. 0: no limit.",
         minimum=0,
         maximum=1,
     )
     budget_window_s: float = setting(
         3600.0,
-        "The time over which that is counted.",
+        "The time window of budget_share.",
         unit="seconds",
         minimum=1,
     )
     victims: str = setting(
         LEAST_LOSS,
-        "Which jobs leave among those of a tier. least-loss: those that waste least GPU time, with "
-        "what they have done since they last saved and what a restart takes; of jobs of which "
-        "nothing is known, the fewest GPUs. fewest-gpus: the fewest GPUs, whatever they lose.",
+        "How victims are chosen inside a tier. least-loss: the least GPU time wasted, by the work "
+        "since the last save and the cost of a restart; jobs of which nothing is known by fewest "
+        "GPUs. fewest-gpus: the fewest GPUs, whatever is lost.",
         choices=VICTIMS,
     )
     wait_for_save_s: float = setting(
         7200.0,
-        "A job is not preempted while its next save is due within this time, for a job below the "
-        "first tier; it may be for a tenth of the time between two saves after each. 0: saves are "
-        "not waited for.",
+        "For a job below the first tier, no victim is preempted whose next save is due within "
+        "this time; after each save it may be preempted for a tenth of its save interval. 0: do "
+        "not wait for saves.",
         unit="seconds",
         minimum=0,
         maximum=86_400,
     )
     first_tier_wait_s: float = setting(
         600.0,
-        "The same for a job of the first tier, which waits less: the job that saves may be "
-        "preempted for half the time between two saves after each.",
+        "The same for a job of the first tier, which waits less: after each save, a victim may be "
+        "preempted for half of its save interval.",
         unit="seconds",
         minimum=0,
         maximum=86_400,
     )
     max_victims_per_cycle: int = setting(
         100,
-        "At most this many jobs are preempted in one cycle.",
+        "Most jobs preempted in one cycle.",
         unit="jobs",
         minimum=0,
     )
     signal: str = setting(
         "",
-        "Signal sent to every process of a job before it is requeued, so that it can save a "
-        "checkpoint, e.g. USR1. A program that does not handle the signal may die of it. Empty: "
-        "none; the requeue itself sends SIGTERM and, KillWait later, SIGKILL.",
+        "Signal sent to every process of a job before its requeue, so that it can save, e.g. "
+        "USR1. A program that does not handle the signal may die of it. Empty: none; the requeue "
+        "itself sends SIGTERM and, KillWait later, SIGKILL.",
     )
     grace_s: float = setting(
         0.0,
-        "Time between that signal and the requeue. The victims of one job are requeued together, "
-        "when the last has saved or its time is over.",
+        "Time between that signal and the requeue. All victims of one preemptor are requeued "
+        "together, once the last has saved or its time is over.",
         unit="seconds",
         minimum=0,
         maximum=3600,
     )
     max_grace_s: float = setting(
         120.0,
-        "The most of that time that a job gets which names a signal and a time of its own "
-        "(--tiresias-checkpoint): so long others wait for its GPUs. What they wait beyond grace_s "
-        "counts for budget_share, and a user beyond that budget gets grace_s.",
+        "The longest grace period for a job that names its own signal and time "
+        "(--tiresias-checkpoint). The time beyond grace_s counts for budget_share; beyond that "
+        "budget a user gets grace_s.",
         unit="seconds",
         minimum=0,
         maximum=3600,
     )
     save_grace_s: float = setting(
         60.0,
-        "A job that would get no signal, but has said by the job library that it saves on request, "
-        "is asked to (SIGURG, which other programs ignore) before it is requeued. It is requeued "
-        "as soon as it has saved, and so long after the request at the latest; max_grace_s bounds "
-        "this, too. 0: no such job is asked.",
+        "A job without a signal that uses the job library is asked to save before its requeue, by "
+        "SIGURG, which other programs ignore. It is requeued once it has saved, after this time "
+        "at the latest, or after max_grace_s if that is shorter. 0: jobs are not asked.",
         unit="seconds",
         minimum=0,
         maximum=3600,
     )
     start_bound_s: float = setting(
         60.0,
-        "A nomination whose GPUs have been free for so long expires: its job did not start.",
+        "A nomination expires if its GPUs have been idle this long and its job has not started.",
         unit="seconds",
         minimum=1,
     )
     retry_after_s: float = setting(
         600.0,
-        "No job is preempted for one whose nomination expired until the nodes change or this "
-        "time is over.",
+        "After its nomination expired, a job preempts nothing until the nodes change or this time "
+        "has passed.",
         unit="seconds",
         minimum=1,
     )
@@ -310,16 +305,15 @@ class InteractiveConfig:
 
     gpus_per_user: int = setting(
         1,
-        "So many GPUs the jobs at a prompt of one user may have at a time that go first in the top "
-        "tier, preempt lower ones and are not preempted. Those beyond only take idle GPUs. 0: no "
-        "job at a prompt goes first.",
+        "GPUs of one user's salloc and srun jobs that start in the top tier, preempt lower tiers "
+        "and are not preempted. Further ones use idle GPUs only. 0: all use idle GPUs only.",
         unit="GPUs",
         minimum=0,
     )
     gpu_hours_per_user: float = setting(
         8.0,
-        "So many GPU hours they may take in any 24 hours. A job that runs counts with its whole "
-        "time limit; one without a limit does not go first.",
+        "GPU-hours that these jobs may take in any 24 hours. A running job counts with its whole "
+        "time limit; a job without a limit uses idle GPUs only.",
         unit="GPU hours",
         minimum=0,
     )
@@ -331,8 +325,8 @@ class PlacementConfig:
 
     pack_limit: float = setting(
         0.5,
-        "A model whose largest tensor is a larger share of it than this is consolidated; any "
-        "value from 0.15 to 0.60 splits the paper's ten models as the paper does.",
+        "A model is skewed, and placed on few nodes, if its largest tensor is a larger share of "
+        "it than this. Values from 0.15 to 0.60 split the paper's ten models alike.",
         minimum=0,
         maximum=1,
     )
@@ -349,24 +343,22 @@ class ProfilerConfig:
 
     collect_dir: str = setting(
         "",
-        "Directory in which the plugin on the nodes leaves what jobs were seen to send, and the "
-        "sampler what they did with their GPUs; the one that plugstack.conf names with collect=. "
-        "Here the nodes find which models are known. Empty: none, nothing is learned from running "
-        "jobs.",
+        "Directory for the nodes' observations of messages and GPU use: the one that "
+        "plugstack.conf names with collect=. The nodes also read there which models are known. "
+        "Empty: nothing is learned from running jobs.",
     )
     least_message_mb: float = setting(
         50.0,
-        "A model is skewed only if its largest tensor or message has at least this size, however "
-        "large a share that is: gradients coalesced into 25 MB buckets never make a larger one "
-        "unless a single tensor is.",
+        "A model is skewed only if its largest tensor or message has at least this size. "
+        "Gradients in buckets of 25 MB are larger only if a single tensor is.",
         unit="megabytes of 1048576 bytes",
         minimum=0,
         maximum=1e6,
     )
     fit_models: int = setting(
         10,
-        "Programs that must have been seen in both placements before placement.pack_limit is "
-        "fitted anew to what spreading cost them (paper page 491). 0: never.",
+        "Programs that must have been observed in both placements before placement.pack_limit is "
+        "fitted to the measured cost of spreading (paper page 491). 0: never.",
         unit="programs",
         minimum=0,
     )
@@ -374,13 +366,13 @@ class ProfilerConfig:
 
 @dataclass(frozen=True)
 class IdleGpusConfig:
-    """What becomes of jobs that do nothing with their GPUs (docs/how-to/limits.md#idle-gpus)."""
+    """What is done about jobs that do not use their GPUs (docs/how-to/limits.md#idle-gpus)."""
 
     after_s: float = setting(
         0.0,
-        "A job is told once none of the GPUs of its run has been used for so long: no process of "
-        "the job is on them, or no kernel ran. It needs profiler.collect_dir, and the service on "
-        "the nodes; without samples of all nodes of a job nothing changes. 0: off.",
+        "A job is flagged when all GPUs of its run have been idle this long: no process of the "
+        "job on them, or no kernel ran. Needs profiler.collect_dir and the service on the nodes; "
+        "a job without samples from all its nodes is not flagged. 0: off.",
         unit="seconds",
         minimum=0,
         maximum=7 * 86400,
@@ -400,22 +392,21 @@ class PriorityConfig:
 
     write: str = setting(
         "pinned",
-        "pinned: an explicit priority, the tier decides everything. site-factor: added "
-        "to Slurm's multifactor priority, so that fairshare and age order the jobs of a tier.",
+        "pinned: an explicit priority, so that the tier decides everything. site-factor: a term "
+        "of Slurm's multifactor priority, so that fairshare and age order the jobs of a tier.",
         choices=PRIORITY_WRITES,
     )
 
 
 @dataclass(frozen=True)
 class SlurmConfig:
-    """How Slurm is reached (docs/how-to/operate.md)."""
+    """How the controller reaches Slurm (docs/how-to/operate.md)."""
 
     driver: str = setting(
         "commands",
-        "commands: by squeue, scontrol and the like, on every release. pyslurm: jobs and nodes are "
-        "read, and priorities written, through that binding, if it is installed and was built for "
-        "this release; else the controller does not start. auto: pyslurm where that works, else "
-        "commands.",
+        "commands: squeue, scontrol and others, on every release. pyslurm: read jobs and nodes "
+        "and write priorities through pyslurm, which must be installed and built for this "
+        "release. auto: pyslurm if it works, else commands.",
         choices=DRIVERS,
     )
 
@@ -426,7 +417,7 @@ class ControllerConfig:
 
     mode: str = setting(
         "enforce",
-        "enforce acts; shadow decides and records and writes nothing to Slurm.",
+        "enforce: act on Slurm. shadow: decide and record, but write nothing to Slurm.",
         choices=MODES,
     )
     interval_s: float = setting(
@@ -438,36 +429,37 @@ class ControllerConfig:
     )
     state_dir: str = setting(
         "/var/lib/slurm-tiresias",
-        "Directory of the ledger, the lock, the control socket and the "
-        "published state. Only the controller writes there.",
+        "Directory of the ledger, the lock, the sockets and the published state. Only the "
+        "controller writes there.",
     )
     keep_ended_jobs_days: float = setting(
         400.0,
-        "How long the ledger keeps a job that has ended, with its runs, preemptions and events: so "
-        "far back history and report go. Older jobs are removed while the controller is idle; "
-        "user, name and service of the last 100,000 stay for the policies that learn. 0: all are "
-        "kept for good, and the ledger grows by 260 MB with each million jobs.",
+        "How long the ledger keeps ended jobs, with their runs, preemptions and events, for "
+        "history and report. Older ones are removed while the controller is idle; user, name and "
+        "service of the last 100,000 stay, for policies that learn. 0: keep all, 260 MB for each "
+        "million jobs.",
         unit="days",
         minimum=0,
     )
     nudge_file: str = setting(
         "/run/slurm-tiresias-controller/nudge",
-        "A file that Slurm's hooks leave to have the controller look at once (etc/job_submit.lua, "
-        "etc/nudge). On a local file system: slurmctld waits while it is written. Empty: none.",
+        "File that Slurm's hooks write to make the controller run a cycle at once "
+        "(etc/job_submit.lua, etc/nudge). Use a local file system, since slurmctld waits for the "
+        "write. Empty: none.",
     )
     standby: bool = setting(
         False,
-        "Whether controllers on two hosts share this state_dir, one acting and one standing by "
-        "(docs/how-to/operate.md). It must then be on a file system that both see.",
+        "Whether two controllers on two hosts share this state_dir, one of them standing by "
+        "(docs/how-to/operate.md). Both hosts must see its file system.",
     )
     host: str = setting(
         "",
-        "The name of this host as SlurmctldHost in slurm.conf has it: of two controllers the one "
-        "acts on whose host slurmctld acts. Empty: the host's own short name.",
+        "Name of this host in SlurmctldHost of slurm.conf. Of two controllers, the one on the "
+        "host of the active slurmctld acts. Empty: the host's short name.",
     )
     command_timeout_s: float = setting(
         30.0,
-        "A Slurm command that has not answered by then has failed.",
+        "A Slurm command without an answer by then has failed.",
         unit="seconds",
         minimum=1,
         maximum=600,
@@ -480,15 +472,14 @@ class HttpConfig:
 
     listen: str = setting(
         "",
-        "Address and port to listen at, such as 127.0.0.1:9817 or [::1]:9817. Those who reach it "
-        "may read without a password: name no other address than the loopback unless "
-        "something else guards it. Empty: nothing listens.",
+        "Address and port, such as 127.0.0.1:9817 or [::1]:9817. There is no password: use a "
+        "loopback address unless something else guards the port. Empty: nothing listens.",
     )
     names: tuple[str, ...] = setting(
         (),
-        "Names under which browsers and Prometheus reach this host, beside localhost and bare "
-        "addresses. Under any other the page and the metrics are refused: a page from elsewhere "
-        "could have its own name lead here.",
+        "Names under which browsers and Prometheus reach this host, besides localhost and "
+        "addresses. Requests under other names are refused, so that a foreign page cannot read "
+        "the answers (DNS rebinding).",
     )
 
 

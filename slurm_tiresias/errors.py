@@ -25,22 +25,23 @@ class TiresiasError(Exception):
         self.remedy = remedy
 
     def __str__(self) -> str:
-        # ``what`` may end in a message of Slurm, which may end in a full stop itself.
+        # ``what`` may end with a message of Slurm that has its own full stop.
         return f"{self.what.rstrip('.')}. {self.remedy[:1].upper()}{self.remedy[1:]}."
 
 
 class UsageError(TiresiasError):
-    """The command line asks for something that does not exist or does not go together."""
+    """The command line names something that does not exist, or options that cannot be combined."""
 
     exit_code = 2
 
 
 class TraceError(UsageError):
-    """A trace cannot be read as what it claims to be; ``what`` names the file and the line."""
+    """A trace does not have the format that it should have; ``what`` names the file and the
+    line."""
 
 
 class NotRunningError(TiresiasError):
-    """No controller answers, or what it published is too old to be believed."""
+    """No controller answers, or its published state is out of date."""
 
     exit_code = 3
 
@@ -67,7 +68,7 @@ class SlurmPermissionError(TiresiasError):
 
 
 class SlurmAnswerError(TiresiasError):
-    """Slurm answered something this program cannot read; nothing was done on the strength of it."""
+    """Slurm's answer cannot be read; nothing was done because of it."""
 
     exit_code = 7
     kind = "slurm-answer"
@@ -81,7 +82,7 @@ class LedgerError(TiresiasError):
 
 
 class DamagedLedgerError(TiresiasError):
-    """The ledger is there and is not what was written: to be rebuilt from accounting."""
+    """The ledger exists but is damaged: it must be rebuilt from accounting."""
 
     exit_code = 11
     kind = "damaged-ledger"
@@ -94,24 +95,25 @@ class AlreadyRunningError(TiresiasError):
 
 
 class LeaseLostError(AlreadyRunningError):
-    """This controller may act no more: its lease is over, and another one may have taken it."""
+    """This controller must not act any more: its lease is over, and another one may hold it."""
 
 
 class BindingError(TiresiasError):
-    """pyslurm was asked for and cannot be used: it is missing, for another Slurm, or crashed."""
+    """pyslurm was requested and cannot be used: it is missing, for another Slurm, or crashed."""
 
     exit_code = 14
     kind = "binding"
 
 
 class RefusedError(TiresiasError):
-    """The controller refuses to answer: the answer is too large, or too much was asked before."""
+    """The controller refuses to answer: the answer is too large, or there were too many
+    requests."""
 
     exit_code = 15
 
 
 class InternalError(TiresiasError):
-    """An error of this program itself, of which it goes on."""
+    """An error in this program itself, after which it continues."""
 
     kind = "internal"
 

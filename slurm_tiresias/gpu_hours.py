@@ -13,7 +13,7 @@ _ROUNDING_ERROR = 1e-6
 def hours(gpu_s: float) -> str:
     """Format GPU-seconds as GPU-hours without the unit: ``0.25``, ``1.5``, ``25``, ``1,234``.
 
-    Rounded down, as durations are, so that a job shown at its tier's limit has really reached it.
+    Rounded down, like durations, so that a job shown at its tier's limit has really reached it.
     """
     if not math.isfinite(gpu_s):
         return "?"

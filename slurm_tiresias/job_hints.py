@@ -85,7 +85,7 @@ def checkpoint_of(
 
 
 def checkpoint_folder_of(admin_comment: str, comment: str) -> str:
-    """Return the folder that a job names for its checkpoints; "" if it names none."""
+    """Return the checkpoint folder that a job names; "" if it names none."""
     return hints_of(admin_comment, comment).checkpoint_dir
 
 

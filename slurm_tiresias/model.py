@@ -268,12 +268,12 @@ class JobStatus:
 
 
 class ProgressSource(enum.StrEnum):
-    """Where it is known from how far a job is."""
+    """How a job's progress is known."""
 
     REPORTS = "reports"
     """The program itself, through the job library."""
     OUTPUT = "output"
-    """Found in what the program prints."""
+    """Extracted from the program's output."""
     COMMENT = "comment"
     """The program itself, through the job's comment."""
 
@@ -292,10 +292,11 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class JobProgress:
-    """How far a job is. Its user's program says so: it may be wrong, by mistake or on purpose.
+    """A job's progress, as reported by its user's program: it may be wrong, by mistake or on
+    purpose.
 
-    Times are by Slurm's clock. ``restarts`` identifies the run that said it, which is over where
-    the job has been requeued since.
+    Times are by Slurm's clock. ``restarts`` identifies the run that reported it; that run is over
+    if the job was requeued since.
     """
 
     restarts: int
@@ -306,45 +307,46 @@ class JobProgress:
     step: int
     total: int | None
     reported_s: float
-    """When the job was at ``step``."""
+    """When the job reached ``step``."""
     advanced_s: float
-    """When its steps were last seen to rise."""
+    """When its steps were last seen to increase."""
     quiet_after_s: float
-    """How long without a step is unusual for it."""
+    """How long a pause between steps is unusual for it."""
     saved_step: int | None = None
     saved_s: float | None = None
     resumed_step: int | None = None
     per_step: Estimate | None = None
-    """What one of the remaining steps takes."""
+    """The duration of one of the remaining steps."""
     lost: bool = False
-    """Whether the run still runs, but its node has told nothing for minutes."""
+    """Whether the run continues, but its node has reported nothing for minutes."""
     first_step_s: float | None = None
-    """When this run had done its first step; None if unknown."""
+    """When this run completed its first step; None if unknown."""
     save_every_s: float | None = None
-    """The usual time between two of its saves; None before it has saved twice or has said so."""
+    """The usual time between two of its saves; None before it has saved twice or announced the
+    interval."""
     first_s: float | None = None
     """When this run first reported: at ``first_step``."""
     asked_s: float | None = None
-    """When its program last heard that it is to save or to leave."""
+    """When its program last received a request to save or to leave."""
     saving_s: float | None = None
     """When the save that ended at ``saved_s`` began; None if unknown."""
     listens: bool = False
-    """Whether it saves when it is asked to (``job.requests``)."""
+    """Whether it saves on request (``job.requests``)."""
     answered_s: float | None = None
-    """When the last request came that a save which began after it has answered."""
+    """When the last request came that was answered by a save which began after it."""
 
     @property
     def finished(self) -> bool:
         return self.step == self.total or self.state == "done"
 
     def remaining(self, from_step: int) -> Estimate | None:
-        """How long the steps from this one on take; None where that is unknown."""
+        """The duration of the steps from this one on; None if unknown."""
         if self.total is None or self.per_step is None:
             return None
         return self.per_step.times(max(0, self.total - from_step))
 
     def quiet_since_s(self, now_s: float) -> float | None:
-        """Since when the run has made no step, where that is unusually long; None if it is not."""
+        """Since when the run has made no step, if that is unusually long; None otherwise."""
         if self.finished or self.lost or now_s - self.advanced_s <= self.quiet_after_s:
             return None
         return self.advanced_s
@@ -356,8 +358,8 @@ class WorkAtStake(NamedTuple):
     unsaved_since_s: float
     """What it has done since then is not saved."""
     most_unsaved_s: float = math.inf
-    """At most so much of that is lost. Set for jobs that do not say when they save, to what their
-    program usually loses."""
+    """Upper bound on how much of that is lost. Set for jobs that do not report their saves, to the
+    usual loss of their program."""
     restart_s: float = 0.0
     """From its next start to its first new step."""
     save_due_s: float | None = None
@@ -370,8 +372,8 @@ class WorkAtStake(NamedTuple):
 
 
 USUAL_STAKE = WorkAtStake(unsaved_since_s=-math.inf, most_unsaved_s=300.0, restart_s=60.0)
-"""What a job counts for of which nothing is known, as long as nothing was measured on this site:
-less than most jobs without saves lose, so that it does not pay to say nothing."""
+"""The loss assumed for a job of which nothing is known, until any preemption was measured on this
+site. It is less than most jobs without saves lose, so that hiding information does not pay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,26 +384,27 @@ class ProgramCosts:
     restart_s: float
     """From a start to the first new step."""
     unsaved_s: float
-    """The work that a preemption loses, which is done again."""
+    """The work that a preemption loses, which must be repeated."""
     save_every_s: float | None = None
     """The usual time between two saves; None if unknown."""
     measured: int = 0
     """How many preemptions of the program itself were measured."""
     saved_when_asked: float = 0.0
-    """In which share of them the job saved after its checkpoint signal."""
+    """The share of them in which the job saved after its checkpoint signal."""
     lost_all_in_a_row: int = 0
     """How many of its latest preemptions in a row lost all work of the run."""
 
 
 class Learned(NamedTuple):
-    """What earlier runs of a job and of its program teach of how long it is to be left alone."""
+    """What earlier runs of a job and of its program show about how long it must be protected."""
 
     program_lost: int = 0
     """How many of the last preemptions of its program in a row lost all work of the run."""
     stuck_runs: int = 0
-    """How many of its last runs in a row kept nothing: the next began no further than before."""
+    """How many of its last runs in a row saved nothing: the next run began no further than the one
+    before."""
     redoing_until_s: float | None = None
-    """Until then at the latest its run counts as doing lost work again; None if it does not."""
+    """The latest time until which its run counts as redoing lost work; None if it does not."""
     drilled: bool = False
     """Whether its program has passed a drill, and has not lost all its work since."""
 
@@ -409,44 +412,45 @@ class Learned(NamedTuple):
 NOTHING_LEARNED = Learned()
 
 STUCK_RUNS = 2
-"""A job that has kept nothing of so many runs in a row cannot save within its minimum run time."""
+"""A job whose last runs, this many in a row, saved nothing cannot save within its minimum run
+time."""
 
 
 class FairStanding(NamedTuple):
-    """How a job stands to the bound on its slowdown (``policy/slowdown_bound.py``)."""
+    """A job's position relative to the bound on its slowdown (``policy/slowdown_bound.py``)."""
 
     at_bound: bool = False
     """Whether it waits and must run now: it goes before all others."""
     length_known: bool = False
     """Whether its length is known, so that it may preempt jobs of the first tier too."""
     kept_until_s: float = -math.inf
-    """Until then its run is not preempted: the job is near its bound."""
+    """Until this time its run is not preempted, because the job is near its bound."""
 
 
 NOT_BOUND = FairStanding()
 
 
 class NodeUse(NamedTuple):
-    """What the sampler of one node tells of one run of a job; times are Unix times."""
+    """What the sampler of one node reports about one run of a job; times are Unix times."""
 
     at_s: float
     busy: int
-    """How many of its GPUs there have been busy just now."""
+    """How many of its GPUs on that node are busy now."""
     idle_since_s: float | None
-    """Since when none of them has been; None while one is."""
+    """Since when none of them has been busy; None while one is."""
     sampled_s: float
     """For how long the run has been sampled."""
     busy_gpu_s: float
-    """The sum over its GPUs of the time in which they were busy."""
+    """The busy time summed over its GPUs."""
 
 
 class Claim(NamedTuple):
-    """What a job's reports are taken to say of its service (``policy/claims.py``)."""
+    """What a job's reports are taken to say about its service (``policy/claims.py``)."""
 
     total_gpu_s: float
-    """What it will have attained when it ends."""
+    """The service that it will have attained when it ends."""
     promised_gpu_s: float
-    """What it promised not to exceed: once it has attained more, its reports count no longer."""
+    """The service that it promised not to exceed: beyond this its reports no longer count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -547,7 +551,8 @@ class JobView:
     attained_since_promotion_gpu_s: float = 0.0
     executed_since_promotion_s: float = 0.0
     inherited_gpu_s: float = 0.0
-    """Service charged in addition, of other jobs of its user or account (``policy.charge``)."""
+    """Service of other jobs of its user or account that is charged to it too
+    (``policy.charge``)."""
     running_since_s: float | None = None
     """Start of this run, by the clock as it is set now."""
     protected_by: Protection | None = None
@@ -574,7 +579,7 @@ class JobView:
     style_because: str = ""
     """The rule and number that chose the style, in a few words; may contain users' text."""
     reports_stopped: str = ""
-    """Why what the job reported last does not count now; "" if it does."""
+    """Why the job's last report does not count now; "" if it does."""
     learned: Learned = NOTHING_LEARNED
     fair: FairStanding = NOT_BOUND
     ranks_last: bool = False
@@ -683,7 +688,7 @@ class Snapshot:
 
 
 class Action(enum.Enum):
-    """What becomes of a job in this cycle."""
+    """What happens to a job in this cycle."""
 
     RUN_ON = "run-on"
     START = "start"

@@ -306,14 +306,14 @@ IN_SHADOW = "in shadow mode"
 
 
 def done_in_words(noted: str) -> str:
-    """Put what shadow mode noted for a job (``start on n1``, ``be preempted``) into the form that
-    follows "would have"."""
+    """Put what shadow mode recorded for a job (``start on n1``, ``be preempted``) into the form
+    that follows "would have"."""
     first, gap, rest = noted.partition(" ")
     return {"start": "started", "be": "been"}.get(first, first) + gap + rest
 
 
 def would_have(noted: str, for_job: str = "") -> str:
-    """Say what shadow mode noted for a job as a statement: "would have started on n1 …"."""
+    """Put what shadow mode recorded for a job into a statement: "would have started on n1 …"."""
     whom = f" for job {for_job}" if for_job else ""
     return f"would have {done_in_words(noted)}{whom} ({IN_SHADOW})"
 

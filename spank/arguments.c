@@ -9,13 +9,13 @@
 #include <slurm/slurm.h>
 #include <slurm/spank.h>
 
-/* ld.so splits LD_PRELOAD at blanks and colons, so no path of ours may have any. */
+/* ld.so splits LD_PRELOAD at blanks and colons, so our paths must contain neither. */
 static const char splitting[] = " :\t\n";
 
 static const char *const rules[] = {
 	[PROFILE_NONE] = "off", [PROFILE_THE_UNKNOWN] = "unknown", [PROFILE_ALL] = "auto"};
 
-/* Some file name in the folder that this plugin was loaded from; "" where that is not known. */
+/* The path of some file in the folder that this plugin was loaded from; "" if unknown. */
 static void path_beside_plugin(char path[PATH_MAX], const char *name)
 {
 	Dl_info self;

@@ -1,4 +1,4 @@
-/* What an admin writes behind the plugin's path in plugstack.conf. */
+/* The arguments after the plugin's path in plugstack.conf. */
 #ifndef TIRESIAS_ARGUMENTS_H
 #define TIRESIAS_ARGUMENTS_H
 
@@ -6,7 +6,7 @@
 
 #include "options.h"
 
-/* Which jobs are counted of those that do not say themselves. */
+/* Which jobs are measured if they do not set it themselves. */
 enum profile_rule {
 	PROFILE_NONE,        /* profile=off */
 	PROFILE_THE_UNKNOWN, /* profile=unknown: with GPUs, and without a profile yet */
@@ -15,14 +15,14 @@ enum profile_rule {
 
 struct arguments {
 	enum profile_rule rule;
-	enum progress_choice progress; /* progress=auto|on|off: of jobs that do not say themselves */
-	char run[PATH_MAX];     /* run=DIR: jobs' files while they run; root's, on each node */
-	char collect[PATH_MAX]; /* collect=DIR: where the controller finds them; "" for nowhere */
-	char monitor[PATH_MAX]; /* monitor=PATH: the library put before the tasks' own */
+	enum progress_choice progress; /* progress=auto|on|off: for jobs without the option */
+	char run[PATH_MAX];     /* run=DIR: files of running jobs; belongs to root on each node */
+	char collect[PATH_MAX]; /* collect=DIR: where the controller finds them; "" for none */
+	char monitor[PATH_MAX]; /* monitor=PATH: the library to preload into tasks */
 	char nccl[PATH_MAX];    /* nccl=PATH: the profiler plugin for NCCL */
 };
 
-/* Reads KEY=VALUE words; what cannot be used is left at its default, with a debug line. */
+/* Reads KEY=VALUE words; invalid ones keep their default, with a debug message. */
 void arguments_read(struct arguments *arguments, int count, char *const words[]);
 
 #endif

@@ -4,7 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Only what counts for files changes: the owner cannot send signals to us meanwhile. */
+/* Only the ids for file access change, so the owner cannot send us signals meanwhile. */
 void as_owner_of(int folder)
 {
 	struct stat status;

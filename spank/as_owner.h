@@ -6,8 +6,8 @@
 #define TIRESIAS_AS_OWNER_H
 
 /*
- * From here on this thread makes and opens files as the owner and the group of a folder, until
- * as_ourselves(). Where that is not possible, nothing changes.
+ * From here on this thread creates and opens files as the owner and group of a folder, until
+ * as_ourselves(). If that is not possible, nothing changes.
  */
 void as_owner_of(int folder);
 void as_ourselves(void);

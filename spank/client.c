@@ -14,9 +14,9 @@ void client_init(spank_t spank)
 }
 
 /*
- * As sbatch was given it, by the function that Slurm offers its cli_filter plugins: since some
- * release after 22.05 it no longer puts the name into its own environment, where it may then be
- * that of a job around it. What it returns is Slurm's to free, and sbatch ends soon.
+ * The job name given to sbatch, from the function that Slurm offers to cli_filter plugins: in some
+ * release after 22.05 sbatch stopped putting the name into its own environment, which may have the
+ * name of an enclosing job. The returned string is not freed, since sbatch exits soon.
  */
 static const char *given_name(void)
 {
@@ -26,14 +26,14 @@ static const char *given_name(void)
 	return options && get ? get(options, "job-name") : NULL;
 }
 
-/* A step has a name of its own; that of its job stands in its environment. */
+/* A step has its own name; its job's name is in its environment. */
 static const char *job_name(void)
 {
 	const char *name = spank_context() == S_CTX_ALLOCATOR ? given_name() : NULL;
 	return name ? name : getenv("SLURM_JOB_NAME");
 }
 
-/* Tells the prologs what the job is called: Slurm does not. */
+/* Passes the job name to the prologs, because Slurm does not. */
 void client_init_post_opt(spank_t spank)
 {
 	char name[WORD_SIZE];

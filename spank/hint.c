@@ -6,7 +6,7 @@ static const char mark[] = "tiresias:";
 static const char part[] = "model=";
 static const char blanks[] = " \t\n\v\f\r";
 
-/* What stands behind the mark, where that begins a word; NULL where it is nowhere. */
+/* Returns the text after the mark, if the mark begins a word; otherwise NULL. */
 static const char *find(const char *comment)
 {
 	for (const char *at = comment; (at = strstr(at, mark)); at++)

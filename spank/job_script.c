@@ -1,11 +1,12 @@
 /*
- * slurmd's helper before and after an incarnation: the only hooks that run once for each, on every
- * node, however it ends.
+ * slurmd's helper before and after a run of a job: the only hooks that run once per run and node,
+ * however the run ends.
  *
- * Before, because only here Slurm says which incarnation it is: 22.05 tells a batch step nothing
- * of its restarts as long as it is root, and an epilog already counts the requeue that ended it.
- * After, because then nothing of the job runs here any more. The hooks at the end of a step miss
- * nodes without a batch script, and one step may end long before the others.
+ * The hook before the run is needed because only there Slurm shows the number of restarts: 22.05
+ * hides it from a batch step that is still root, and an epilog already counts the requeue that
+ * ended the run. The hook after the run is needed because then no process of the job is left on the
+ * node. Hooks at the end of a step miss nodes without a batch script, and one step may end long
+ * before the others.
  */
 #include <stdlib.h>
 
@@ -21,17 +22,17 @@ static uint32_t restarts_so_far(void)
 	return count ? (uint32_t)strtoul(count, NULL, 10) : 0;
 }
 
-static bool read_incarnation(spank_t spank, struct incarnation *incarnation)
+static bool read_job_run(spank_t spank, struct job_run *job_run)
 {
-	*incarnation = (struct incarnation){.restarts = restarts_so_far()};
-	if (spank_get_item(spank, S_JOB_GID, &incarnation->group) != ESPANK_SUCCESS)
-		incarnation->group = (gid_t)-1;
-	return spank_get_item(spank, S_JOB_ID, &incarnation->job) == ESPANK_SUCCESS &&
-	       spank_get_item(spank, S_JOB_UID, &incarnation->user) == ESPANK_SUCCESS &&
-	       node_name(incarnation->node);
+	*job_run = (struct job_run){.restarts = restarts_so_far()};
+	if (spank_get_item(spank, S_JOB_GID, &job_run->group) != ESPANK_SUCCESS)
+		job_run->group = (gid_t)-1;
+	return spank_get_item(spank, S_JOB_ID, &job_run->job) == ESPANK_SUCCESS &&
+	       spank_get_item(spank, S_JOB_UID, &job_run->user) == ESPANK_SUCCESS &&
+	       node_name(job_run->node);
 }
 
-/* The model and the name of the job as the controller will have them, when its file is read. */
+/* The model and the name of the job, as the controller will know them when it reads the file. */
 static void read_program(spank_t spank, struct program *program)
 {
 	char model[MODEL_SIZE];
@@ -81,13 +82,14 @@ static unsigned wanted_kinds(spank_t spank, const struct arguments *arguments)
 void job_script_prolog(spank_t spank, int count, char *words[])
 {
 	struct arguments arguments;
-	struct incarnation beginning;
+	struct job_run beginning;
 	unsigned kinds;
 	arguments_read(&arguments, count, words);
-	if (!read_incarnation(spank, &beginning))
+	if (!read_job_run(spank, &beginning))
 		return;
 	kinds = wanted_kinds(spank, &arguments);
-	/* Steps would write into what an incarnation before has left, as its node died. */
+	/* Remove files that an earlier run left because its node died, or steps would write into
+	 * them. */
 	run_files_collect(arguments.run, "", &beginning, RUN_FILE_ALL & ~kinds);
 	if (!run_files_create(arguments.run, &beginning, kinds)) {
 		run_files_make_room(arguments.run);
@@ -98,8 +100,8 @@ void job_script_prolog(spank_t spank, int count, char *words[])
 void job_script_epilog(spank_t spank, int count, char *words[])
 {
 	struct arguments arguments;
-	struct incarnation ended;
+	struct job_run ended;
 	arguments_read(&arguments, count, words);
-	if (read_incarnation(spank, &ended))
+	if (read_job_run(spank, &ended))
 		run_files_collect(arguments.run, arguments.collect, &ended, RUN_FILE_ALL);
 }

@@ -26,7 +26,7 @@ struct text {
  * Reading the file
  */
 
-/* Others may be allowed to put files into the folder; those are theirs, and say nothing. */
+/* If other users may create files in the folder, theirs are ignored. */
 static bool is_the_controllers(const struct stat *file, const struct stat *folder)
 {
 	return S_ISREG(file->st_mode) && (file->st_mode & (S_IWGRP | S_IWOTH)) == 0 &&
@@ -98,7 +98,7 @@ static struct text read_known(const char *collect)
  * Finding a program in it, as find() in slurm_tiresias/profiler/profile.py does
  */
 
-/* KIND NAME USER, or KIND NAME where it is anybody's. */
+/* KIND NAME USER, or KIND NAME if the profile counts for all users. */
 static bool has_line(const struct text *known, const char *kind, const char *name,
 		     const char *user)
 {
@@ -109,7 +109,8 @@ static bool has_line(const struct text *known, const char *kind, const char *nam
 	       memmem(known->bytes, known->size, line, (size_t)length);
 }
 
-/* VGG-16 and Inception_v3 are vgg16 and inception3, as in slurm_tiresias/profiler/models.py. */
+/* Names VGG-16 and Inception_v3 become vgg16 and inception3, as in
+ * slurm_tiresias/profiler/models.py. */
 static void spell_plainly(char spelled[WORD_SIZE], const char *model)
 {
 	for (; *model; model++) {

@@ -1,8 +1,9 @@
 /*
- * Which programs have a profile already: what the controller tells the nodes, in one file beside
- * those that it collects (slurm_tiresias/profiler/profile_index.py).
+ * The programs that already have a profile: the controller lists them for the nodes in one file
+ * beside those that it collects (slurm_tiresias/profiler/profile_index.py).
  *
- * Its lines are compared, never taken apart, so that no name in it can pass for something else.
+ * Lines of the file are compared as a whole and never parsed, so that no name can imitate another
+ * entry.
  */
 #ifndef TIRESIAS_KNOWN_H
 #define TIRESIAS_KNOWN_H
@@ -11,7 +12,7 @@
 
 #include "word.h"
 
-/* As words; "" where it is not known. */
+/* As encoded words; "" if unknown. */
 struct program {
 	char user[WORD_SIZE];
 	char model[WORD_SIZE];
@@ -19,8 +20,8 @@ struct program {
 };
 
 /*
- * Whether the controller has a profile of it: of the model that its user names, else of his jobs
- * of that name. False where there is no such file in the folder, or one that is not to be believed.
+ * Whether the controller has a profile of the model that the user named or, without a model, of the
+ * user's jobs of that name. False if the folder has no such file, or it cannot be trusted.
  */
 bool known_has(const char *collect, const struct program *program);
 

@@ -1,8 +1,8 @@
 /*
- * The options as one table: what each is called, what it takes, how its help reads.
+ * The options as one table: name, argument and help of each.
  *
- * Slurm itself carries the values: into the submission, where etc/job_submit.lua finds them, and
- * to the steps on the nodes.
+ * Slurm itself carries the values: into the submission, where etc/job_submit.lua finds them, and to
+ * the steps on the nodes.
  */
 #include "options.h"
 
@@ -55,7 +55,7 @@ static const char *const signals[] = {"HUP", "INT",  "QUIT", "USR1", "USR2",   "
 static enum profile_choice profile = PROFILE_AUTO;
 static enum progress_choice progress = PROGRESS_UNSAID;
 
-/* The index of the word that the first `length` bytes of a value are; -1 for none of them. */
+/* The index of the word equal to the first `length` bytes of a value; -1 if there is none. */
 static int index_of(const char *value, size_t length, const char *const words[], size_t count)
 {
 	for (size_t i = 0; i < count; i++)
@@ -174,8 +174,8 @@ static int refuse(const struct rule *rule)
 }
 
 /*
- * Slurm's callback for every option; -1 refuses a submission. On a node nothing is refused: what
- * comes from a client without the plugin's checks must not cost the job anything.
+ * Slurm's callback for every option; -1 refuses a submission. On a node nothing is refused: a value
+ * from a client without these checks must not harm the job.
  */
 static int take(int number, const char *value, int remote)
 {
@@ -188,7 +188,7 @@ static int take(int number, const char *value, int remote)
 	return 0;
 }
 
-/* Slurm copies what it is given, and takes it as writable all the same. */
+/* Slurm copies its argument, although it declares it as writable. */
 static struct spank_option in_slurms_form(int number)
 {
 	return (struct spank_option){
@@ -220,7 +220,7 @@ enum progress_choice options_step_progress(void)
 	return progress;
 }
 
-/* NULL where it was not given. */
+/* NULL if the option was not given. */
 static const char *said_by_job(spank_t spank, int number)
 {
 	struct spank_option option = in_slurms_form(number);

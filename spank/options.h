@@ -13,31 +13,32 @@ enum profile_choice { PROFILE_AUTO, PROFILE_ON, PROFILE_OFF };
 
 enum progress_choice {
 	PROGRESS_UNSAID,
-	PROGRESS_AUTO, /* what the job reports, and what is found in its output */
-	PROGRESS_ON,   /* what the job reports */
+	PROGRESS_AUTO, /* reports of the job, and progress found in its output */
+	PROGRESS_ON,   /* reports of the job */
 	PROGRESS_OFF,
 };
 
 /* Registers all options; only slurm_spank_init may call it. */
 void options_register(spank_t spank);
 
-/* What --tiresias-profile says; PROFILE_AUTO where it was not given. In slurmstepd, of the step. */
+/* The value of --tiresias-profile; PROFILE_AUTO if it was not given. In slurmstepd, that of the
+ * step. */
 enum profile_choice options_step_profile(void);
 
-/* In a prolog, of the job. */
+/* In a prolog, that of the job. */
 enum profile_choice options_job_profile(spank_t spank);
 
-/* The same for --tiresias-progress; PROGRESS_UNSAID where it was not given. */
+/* The value of --tiresias-progress; PROGRESS_UNSAID if it was not given. */
 enum progress_choice options_step_progress(void);
 enum progress_choice options_job_progress(spank_t spank);
 
 /* PROGRESS_UNSAID for any other word. */
 enum progress_choice options_progress_named(const char *word);
 
-/* In a prolog, what --tiresias-model says; false, and "", where it was not given. */
+/* In a prolog, the value of --tiresias-model; false, and "", if it was not given. */
 bool options_job_model(spank_t spank, char model[MODEL_SIZE]);
 
-/* Takes a text of this length over as a model's name; false, and "", where it cannot be one. */
+/* Copies a text of this length as a model's name; false, and "", if it is not valid. */
 bool options_take_model(char model[MODEL_SIZE], const char *text, size_t length);
 
 #endif

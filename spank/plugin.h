@@ -1,4 +1,4 @@
-/* What the files of the plugin share: one file for each context Slurm loads it in. */
+/* Functions shared by the plugin's files: one file for each context in which Slurm loads it. */
 #ifndef TIRESIAS_PLUGIN_H
 #define TIRESIAS_PLUGIN_H
 
@@ -7,18 +7,18 @@
 #include <slurm/slurm.h>
 #include <slurm/spank.h>
 
-/* What a client tells the prologs, where it is called SPANK_TIRESIAS_JOB_NAME. */
+/* The variable by which a client passes the job name to prologs, as SPANK_TIRESIAS_JOB_NAME. */
 #define JOB_NAME_VARIABLE "TIRESIAS_JOB_NAME"
 
-/* srun, sbatch and salloc: the options exist and nonsense is refused. */
+/* srun, sbatch and salloc: registers the options, and refuses invalid values. */
 void client_init(spank_t spank);
 void client_init_post_opt(spank_t spank);
 
-/* slurmd's helper, as root, before anything of an incarnation runs on this node, and after. */
+/* slurmd's helper, as root, before and after a run of a job on this node. */
 void job_script_prolog(spank_t spank, int count, char *arguments[]);
 void job_script_epilog(spank_t spank, int count, char *arguments[]);
 
-/* slurmstepd, as root: a step that asks to be profiled although its job is not gets a file, too. */
+/* slurmstepd, as root: a step that requests profiling gets a file too, even if its job does not. */
 void remote_init(spank_t spank);
 void remote_init_post_opt(spank_t spank, int count, char *arguments[]);
 

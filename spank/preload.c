@@ -24,7 +24,7 @@ static bool fits_this_machine(const ElfW(Ehdr) * header)
 	       header->e_machine == __ehdr_start.e_machine && header->e_type == ET_DYN;
 }
 
-/* ld.so would say on every program's stderr what it cannot load. */
+/* Otherwise ld.so would print an error on every program's stderr. */
 bool is_loadable(const char *library)
 {
 	ElfW(Ehdr) header;
@@ -37,7 +37,7 @@ bool is_loadable(const char *library)
 	return got == (ssize_t)sizeof header && fits_this_machine(&header);
 }
 
-/* Where a library stands in a list as an entry of its own; NULL if it does not. */
+/* The position of a library in a list, as a complete entry; NULL if it is not there. */
 static char *find(char *list, const char *library)
 {
 	size_t length = strlen(library);
@@ -49,7 +49,7 @@ static char *find(char *list, const char *library)
 	return NULL;
 }
 
-/* The list, "" where there is none; NULL where it is too long to be touched. */
+/* The list, "" if there is none; NULL if it is too long to be changed. */
 static char *list_read(spank_t spank)
 {
 	char *list = calloc(1, LIST_SIZE);
@@ -83,7 +83,7 @@ void preload_add(spank_t spank, const char *library)
 	free(list);
 }
 
-/* Cuts an entry out, with the separator before it or, where it is the first, the one behind. */
+/* Removes an entry with the separator before it or, for the first entry, the one after it. */
 static void cut(char *list, char *at, size_t length)
 {
 	char *behind = at + length;

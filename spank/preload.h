@@ -1,4 +1,4 @@
-/* LD_PRELOAD and the variables that go with it, in the environment of a task. */
+/* LD_PRELOAD and related variables in the environment of a task. */
 #ifndef TIRESIAS_PRELOAD_H
 #define TIRESIAS_PRELOAD_H
 
@@ -6,13 +6,13 @@
 
 #include <slurm/spank.h>
 
-/* Whether ld.so, called here and now, could load this file into a program like ours. */
+/* Whether ld.so, as called now, could load this file into a program of our architecture. */
 bool is_loadable(const char *library);
 
-/* Takes a library out: the variable comes along from a batch script, an srun or another job. */
+/* Removes a library: the variable may be inherited from a batch script, an srun or another job. */
 void preload_remove(spank_t spank, const char *library);
 
-/* Puts one behind those that the user preloads, where it is not yet. */
+/* Appends a library to those that the user preloads, if it is not there yet. */
 void preload_add(spank_t spank, const char *library);
 
 #endif

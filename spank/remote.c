@@ -1,10 +1,10 @@
 /*
- * slurmstepd: gives a step's tasks the files to write into and the library that counts and reads
- * what they print.
+ * slurmstepd: gives a step's tasks the files to write into, and the library that counts messages
+ * and reads their output.
  *
- * The tasks do without anything that is missing. What they see is decided anew for each task,
- * from what is there then, because their environment may come from another step, another job or
- * another node, where other things were true.
+ * Tasks work without anything that is missing. Their variables are set anew for each task,
+ * according to what exists then, because their environment may come from another step, another job
+ * or another node.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@
 
 static const char nccl_variable[] = "NCCL_PROFILER_PLUGIN";
 
-/* Where the tasks find the path of each. */
+/* The variable for the path of each file. */
 static const struct {
 	enum run_file_kind kind;
 	const char *variable;
@@ -37,7 +37,7 @@ void remote_init(spank_t spank)
 	options_register(spank);
 }
 
-/* The batch script and what srun starts; not what Slurm runs for its own ends. */
+/* The batch script and the steps of srun; not Slurm's internal steps. */
 static bool is_users_step(spank_t spank)
 {
 	uint32_t step;
@@ -50,7 +50,7 @@ static bool asks(spank_t spank)
 	return options_step_profile() == PROFILE_ON && is_users_step(spank);
 }
 
-/* Which files the step is given if they are there; for who does not say the prolog has decided. */
+/* The files that the step gets if they exist; without an option, the prolog has decided. */
 static unsigned accepted_kinds(const struct arguments *arguments)
 {
 	static const unsigned progress_kinds[] = {
@@ -65,7 +65,8 @@ static unsigned accepted_kinds(const struct arguments *arguments)
 	return progress_kinds[options_step_progress()] | (is_profiled ? RUN_FILE_TRAFFIC : 0);
 }
 
-/* Known to srun's steps only from their environment; a lie there misnames the liar's own file. */
+/* srun's steps know it only from their environment; a false value there affects only the user's own
+ * file. */
 static uint32_t restarts_so_far(spank_t spank)
 {
 	char count[16];
@@ -74,51 +75,51 @@ static uint32_t restarts_so_far(spank_t spank)
 	return (uint32_t)strtoul(count, NULL, 10);
 }
 
-static bool read_incarnation(spank_t spank, struct incarnation *incarnation)
+static bool read_job_run(spank_t spank, struct job_run *job_run)
 {
-	*incarnation = (struct incarnation){.restarts = restarts_so_far(spank)};
-	return spank_get_item(spank, S_JOB_ID, &incarnation->job) == ESPANK_SUCCESS &&
-	       spank_get_item(spank, S_JOB_UID, &incarnation->user) == ESPANK_SUCCESS &&
-	       spank_get_item(spank, S_JOB_GID, &incarnation->group) == ESPANK_SUCCESS &&
-	       node_name(incarnation->node);
+	*job_run = (struct job_run){.restarts = restarts_so_far(spank)};
+	return spank_get_item(spank, S_JOB_ID, &job_run->job) == ESPANK_SUCCESS &&
+	       spank_get_item(spank, S_JOB_UID, &job_run->user) == ESPANK_SUCCESS &&
+	       spank_get_item(spank, S_JOB_GID, &job_run->group) == ESPANK_SUCCESS &&
+	       node_name(job_run->node);
 }
 
 void remote_init_post_opt(spank_t spank, int count, char *words[])
 {
 	struct arguments arguments;
-	struct incarnation incarnation;
+	struct job_run job_run;
 	arguments_read(&arguments, count, words);
-	if (!asks(spank) || !read_incarnation(spank, &incarnation) ||
-	    run_file_find(arguments.run, &incarnation, RUN_FILE_TRAFFIC))
+	if (!asks(spank) || !read_job_run(spank, &job_run) ||
+	    run_file_find(arguments.run, &job_run, RUN_FILE_TRAFFIC))
 		return;
-	if (!run_files_create(arguments.run, &incarnation, RUN_FILE_TRAFFIC))
+	if (!run_files_create(arguments.run, &job_run, RUN_FILE_TRAFFIC))
 		slurm_debug("tiresias: no traffic file in %s", arguments.run);
 }
 
 /* Whether the task, which may be in a container by now, can write to its file of this kind. */
-static bool find_file(const char *run, struct incarnation incarnation, enum run_file_kind kind,
+static bool find_file(const char *run, struct job_run job_run, enum run_file_kind kind,
 		      char path[PATH_MAX])
 {
 	char name[RUN_FILE_NAME_SIZE];
 	int length;
-	if (!run_file_find(run, &incarnation, kind))
+	if (!run_file_find(run, &job_run, kind))
 		return false;
-	run_file_name(&incarnation, kind, name);
+	run_file_name(&job_run, kind, name);
 	length = snprintf(path, PATH_MAX, "%s/%s", run, name);
 	return length < PATH_MAX && access(path, R_OK | W_OK) == 0;
 }
 
-/* Tells the task the paths of its files; returns the kinds that it has. */
+/* Sets the variables with the paths of the task's files; returns the kinds that it has. */
 static unsigned name_files(spank_t spank, const struct arguments *arguments)
 {
 	unsigned accepted = accepted_kinds(arguments), named = 0;
-	struct incarnation incarnation;
+	struct job_run job_run;
 	char path[PATH_MAX];
-	if (!is_users_step(spank) || !read_incarnation(spank, &incarnation))
+	if (!is_users_step(spank) || !read_job_run(spank, &job_run))
 		return 0;
 	for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
 		if (!(accepted & files[i].kind) ||
-		    !find_file(arguments->run, incarnation, files[i].kind, path))
+		    !find_file(arguments->run, job_run, files[i].kind, path))
 			continue;
 		spank_setenv(spank, files[i].variable, path, 1);
 		named |= files[i].kind;

@@ -22,11 +22,11 @@ struct kind {
 	enum run_file_kind number;
 	const char *suffix;
 	size_t bytes;
-	const char *subfolder; /* of the folder to collect in; NULL: that folder itself */
-	const char *(*fault)(const void *content, size_t bytes); /* NULL: stays on the node */
+	const char *subfolder; /* the subfolder to collect in; NULL: the collect folder itself */
+	const char *(*fault)(const void *content, size_t bytes); /* NULL: it stays on the node */
 };
 
-/* A file that is as it was made says nothing. */
+/* An unchanged file has no content. */
 static const char *empty_fault(const void *content, size_t bytes)
 {
 	const char *all = content;
@@ -47,7 +47,7 @@ static const struct kind *kind_numbered(enum run_file_kind number)
 	return kind;
 }
 
-/* By the end of a file's name; NULL for another file. */
+/* The kind by the end of a file's name; NULL for another file. */
 static const struct kind *kind_of(const char *name)
 {
 	const char *dot = strrchr(name, '.');
@@ -80,14 +80,14 @@ bool node_name(char node[NODE_SIZE])
 	return take_node_name(node, host);
 }
 
-void run_file_name(const struct incarnation *incarnation, enum run_file_kind kind,
+void run_file_name(const struct job_run *job_run, enum run_file_kind kind,
 		   char name[RUN_FILE_NAME_SIZE])
 {
-	snprintf(name, RUN_FILE_NAME_SIZE, "%" PRIu32 ".%" PRIu32 ".%s.%s", incarnation->job,
-		 incarnation->restarts, incarnation->node, kind_numbered(kind)->suffix);
+	snprintf(name, RUN_FILE_NAME_SIZE, "%" PRIu32 ".%" PRIu32 ".%s.%s", job_run->job,
+		 job_run->restarts, job_run->node, kind_numbered(kind)->suffix);
 }
 
-/* The folder, if only its owner, who must be us, can change what is in it; else -1. */
+/* Opens the folder if only its owner, who must be us, can change its entries; otherwise -1. */
 static int open_own_folder(const char *path)
 {
 	struct stat status;
@@ -107,7 +107,7 @@ static int make_own_folder(const char *path)
 	if (mkdir(path, 0755) != 0)
 		return errno == EEXIST ? open_own_folder(path) : -1;
 	folder = open_own_folder(path);
-	/* The mode that was asked for went through a umask that is not ours to know. */
+	/* The requested mode was changed by a umask that we cannot control. */
 	if (folder >= 0 && fchmod(folder, 0755) != 0) {
 		close(folder);
 		return -1;
@@ -115,23 +115,23 @@ static int make_own_folder(const char *path)
 	return folder;
 }
 
-/* Reserved while it is still ours, so that no quota of the user's stands in the way. */
-static bool reserve_and_hand_over(int file, size_t bytes, const struct incarnation *incarnation)
+/* Reserve the blocks while the file is still root's, so that no quota of the user applies. */
+static bool reserve_and_hand_over(int file, size_t bytes, const struct job_run *job_run)
 {
 	return posix_fallocate(file, 0, (off_t)bytes) == 0 &&
-	       fchown(file, incarnation->user, incarnation->group) == 0;
+	       fchown(file, job_run->user, job_run->group) == 0;
 }
 
-static bool create_in(int folder, const struct kind *kind, const struct incarnation *incarnation)
+static bool create_in(int folder, const struct kind *kind, const struct job_run *job_run)
 {
 	bool done;
 	char name[RUN_FILE_NAME_SIZE];
 	int file;
-	run_file_name(incarnation, kind->number, name);
+	run_file_name(job_run, kind->number, name);
 	file = openat(folder, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (file < 0)
 		return errno == EEXIST;
-	done = reserve_and_hand_over(file, kind->bytes, incarnation);
+	done = reserve_and_hand_over(file, kind->bytes, job_run);
 	close(file);
 	if (!done)
 		unlinkat(folder, name, 0);
@@ -139,8 +139,8 @@ static bool create_in(int folder, const struct kind *kind, const struct incarnat
 }
 
 /* ---------------------------------------------------------------------------------------------
- * Room for the files of others: the folder has a limit (etc/slurm-tiresias.mount), which one user
- * can reach who makes his file larger or attaches to it whatever a file can have attached.
+ * Room for other users' files: the folder has a size limit (etc/slurm-tiresias.mount), which one
+ * user could exhaust with a larger file or with extended attributes.
  */
 
 static void remove_attributes(int file)
@@ -152,7 +152,7 @@ static void remove_attributes(int file)
 			fremovexattr(file, names + at);
 }
 
-/* What was reserved behind the end goes, too, also where the size is right or too small. */
+/* Release what was reserved beyond the end, even if the size is right or too small. */
 static void cut_back(int file, off_t bytes)
 {
 	struct stat status;
@@ -162,7 +162,7 @@ static void cut_back(int file, off_t bytes)
 		remove_attributes(file);
 }
 
-/* A file with a lease on it is left as it is: to open it would mean to wait for its owner. */
+/* Leave a file with a lease on it alone: opening it would mean waiting for its owner. */
 void run_files_make_room(const char *run)
 {
 	int file, folder = open_own_folder(run);
@@ -184,12 +184,12 @@ void run_files_make_room(const char *run)
 		close(folder);
 }
 
-/* The kind of a file whose name is JOB.RESTARTS.NODE.KIND of this job and node; else NULL. */
-static const struct kind *kind_named_after(const char *name, const struct incarnation *of,
+/* The kind of a file named JOB.RESTARTS.NODE.KIND of this job and node; otherwise NULL. */
+static const struct kind *kind_named_after(const char *name, const struct job_run *of,
 					   uint32_t *restarts)
 {
 	const struct kind *kind = kind_of(name);
-	struct incarnation same = *of;
+	struct job_run same = *of;
 	char again[RUN_FILE_NAME_SIZE];
 	if (!kind)
 		return NULL;
@@ -198,18 +198,18 @@ static const struct kind *kind_named_after(const char *name, const struct incarn
 	return strcmp(name, again) == 0 ? kind : NULL;
 }
 
-bool run_file_find(const char *run, struct incarnation *incarnation, enum run_file_kind kind)
+bool run_file_find(const char *run, struct job_run *job_run, enum run_file_kind kind)
 {
 	bool found = false;
 	uint32_t restarts;
 	struct dirent *entry;
 	DIR *entries = opendir(run);
 	while (entries && (entry = readdir(entries))) {
-		const struct kind *of = kind_named_after(entry->d_name, incarnation, &restarts);
+		const struct kind *of = kind_named_after(entry->d_name, job_run, &restarts);
 		if (!of || of->number != kind)
 			continue;
-		if (!found || restarts > incarnation->restarts)
-			incarnation->restarts = restarts;
+		if (!found || restarts > job_run->restarts)
+			job_run->restarts = restarts;
 		found = true;
 	}
 	if (entries)
@@ -217,7 +217,7 @@ bool run_file_find(const char *run, struct incarnation *incarnation, enum run_fi
 	return found;
 }
 
-bool run_files_create(const char *run, const struct incarnation *incarnation, unsigned kinds)
+bool run_files_create(const char *run, const struct job_run *job_run, unsigned kinds)
 {
 	bool done = true;
 	int folder = kinds ? make_own_folder(run) : -1;
@@ -225,13 +225,13 @@ bool run_files_create(const char *run, const struct incarnation *incarnation, un
 		return !kinds;
 	for (size_t i = 0; i < COUNT(all_kinds); i++)
 		if (kinds & all_kinds[i].number)
-			done = create_in(folder, &all_kinds[i], incarnation) && done;
+			done = create_in(folder, &all_kinds[i], job_run) && done;
 	close(folder);
 	return done;
 }
 
 /* ---------------------------------------------------------------------------------------------
- * At the end: everything about the file but its name is the user's doing.
+ * Collecting: the user controls everything about a file except its name.
  */
 
 static bool is_sound(int file, size_t bytes, uid_t user)
@@ -241,7 +241,7 @@ static bool is_sound(int file, size_t bytes, uid_t user)
 	       status.st_nlink == 1 && status.st_size == (off_t)bytes;
 }
 
-/* Reads exactly as much as the file should hold; false where it has become shorter meanwhile. */
+/* Reads exactly the expected size; false if the file has become shorter meanwhile. */
 static bool read_all(int file, char *content, size_t bytes)
 {
 	size_t had = 0;
@@ -268,7 +268,7 @@ static bool write_all(int file, const char *content, size_t bytes)
 	return true;
 }
 
-/* Without O_NONBLOCK its owner could make us wait, with a lease on it. */
+/* Without O_NONBLOCK the owner could make us wait, with a lease on it. */
 static bool read_sound(int folder, const char *name, const struct kind *kind, uid_t user,
 		       char *content)
 {
@@ -281,7 +281,7 @@ static bool read_sound(int folder, const char *name, const struct kind *kind, ui
 	return done && !kind->fault(content, kind->bytes);
 }
 
-/* Who may read the folder may read what is in it. */
+/* Everyone who may read the folder may read the file. */
 static bool share_with_group_of(int folder, int file)
 {
 	struct stat status;
@@ -299,11 +299,11 @@ static bool write_draft(int folder, const char *draft, const char *content, size
 	if (file < 0)
 		return false;
 	done = (share_with_group_of(folder, file) || !shared) && write_all(file, content, bytes);
-	/* A full disk behind a network may show only now. */
+	/* Only now may a full disk on a file server be reported. */
 	return close(file) == 0 && done;
 }
 
-/* A reader of the folder never meets half a file. */
+/* A reader of the folder never sees a partial file. */
 static bool write_in_one_step(int folder, const char *name, const char *content, size_t bytes,
 			      bool shared)
 {
@@ -317,8 +317,8 @@ static bool write_in_one_step(int folder, const char *name, const char *content,
 }
 
 /*
- * Root of a node may have no rights in the folder, or only those to leave a file there that nobody
- * else can read; its owner has them. Some file systems know no groups: then it stays as it is.
+ * Root of a node may have no rights in the folder, or only the right to create a file that no other
+ * user can read; its owner has them. If the file system has no groups, the group stays unchanged.
  */
 static void write_as_root_or_owner(int folder, const char *name, const char *content, size_t bytes)
 {
@@ -329,7 +329,7 @@ static void write_as_root_or_owner(int folder, const char *name, const char *con
 	as_ourselves();
 }
 
-/* Root may not be allowed to look into the folder, and need not: its owner is. */
+/* Root may not be allowed to read the folder, and need not: its owner is. */
 static int open_destination(const char *collect, const char *subfolder)
 {
 	int inner, outer = open(collect, O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -342,7 +342,7 @@ static int open_destination(const char *collect, const char *subfolder)
 	return inner;
 }
 
-/* The shared file system is only touched where there is something to copy. */
+/* The shared file system is only accessed if there is something to copy. */
 static void copy_if_sound(int run, const char *collect, const char *name, const struct kind *kind,
 			  uid_t user)
 {
@@ -357,7 +357,7 @@ static void copy_if_sound(int run, const char *collect, const char *name, const 
 	free(content);
 }
 
-void run_files_collect(const char *run, const char *collect, const struct incarnation *ended,
+void run_files_collect(const char *run, const char *collect, const struct job_run *ended,
 		       unsigned kinds)
 {
 	int folder = open_own_folder(run);

@@ -1,8 +1,8 @@
 /*
- * The SPANK plugin of slurm-tiresias: only says which file answers in which context.
+ * The SPANK plugin of slurm-tiresias: selects the functions for each context.
  *
- * Every hook returns success whatever happens: no job may fail because of it. Only the callbacks
- * of options, which run at submission, can refuse (options.c).
+ * Every hook returns success whatever happens: no job may fail because of it. Only the callbacks of
+ * options, which run at submission, can refuse (options.c).
  */
 #include "plugin.h"
 

@@ -4,16 +4,16 @@
 
 #include <stdbool.h>
 
-/* The longest name that a profile is kept under, 256 characters of UTF-8, with every byte coded. */
+/* The length of the longest name of a profile, 256 characters of UTF-8, with every byte encoded. */
 enum { WORD_SIZE = 256 * 4 * 3 + 1 };
 
 /*
- * Percent-encodes, as Python's urllib.parse.quote(text, safe="+") does; a model's name stays as it
- * is. False, and "", where there is no text or it is too long.
+ * Percent-encodes like Python's urllib.parse.quote(text, safe="+"); a model's name stays as it is.
+ * False, and "", if there is no text or it is too long.
  */
 bool word_of(char word[WORD_SIZE], const char *text);
 
-/* The same for text that is a word already. */
+/* The same for text that is already encoded. */
 bool word_take(char word[WORD_SIZE], const char *said);
 
 #endif

@@ -1,6 +1,6 @@
 """Settings for all tests, and a real cluster of four nodes with four GPUs each.
 
-It is started once, for all tests that want it.
+It is started once, for all tests that use it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from hypothesis import settings
 from scripts.testbed.real_cluster import RealCluster, short_folder, started_cluster
 from tests.readable import copy_program
 
-# On a build server the same examples every time: what chance finds is found at the desk.
+# The same examples every time on a build server: random examples are for developers' machines.
 settings.register_profile("desk", deadline=None)
 settings.register_profile("server", deadline=None, derandomize=True)
 settings.register_profile("long", deadline=None, derandomize=False, max_examples=20_000)
 settings.load_profile("server" if os.environ.get("CI") else "desk")
 
-# A shell that runs the tests in the background makes them, and all they start, deaf to Ctrl-C.
+# A shell that runs the tests in the background makes them and their children ignore Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -38,7 +38,7 @@ def readable() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def own_mounts() -> None:
-    """Processes can be given mounts of their own: by root, and where / is a mount point."""
+    """Whether processes can have their own mounts: as root, and if / is a mount point."""
     ended = subprocess.run(
         ["unshare", "--mount", "true"], capture_output=True, text=True, check=False
     )
@@ -48,7 +48,7 @@ def own_mounts() -> None:
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[RealCluster]:
-    """The cluster, as the tests before have left it."""
+    """The cluster, in the state in which earlier tests left it."""
     if shutil.which("slurmctld", path="/usr/sbin:/usr/bin:/sbin:/bin") is None:
         pytest.skip("no slurmctld on this machine")
     size = ("--nodes", "4", "--gpus", "4", "--partition", "gpu", "other")

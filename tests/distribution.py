@@ -1,4 +1,4 @@
-"""A pytest plugin: which tests run one after the other on one worker, and which are begun first.
+"""A pytest plugin: which tests run one after the other on one worker, and which start first.
 
 Tests on a real cluster mostly wait, all others compute: both kinds are run side by side, so that
 the processors always have something to do. A worker takes the next unit of tests when it is nearly
@@ -14,7 +14,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 TOGETHER = ("tests/spank/", "tests/monitor/")
-"""Folders whose tests share what is built and started for them. Otherwise a unit is a file."""
+"""Folders whose tests share fixtures that are expensive to build. Otherwise a unit is a file."""
 
 REPORTING = tuple(
     f"tests/spank/test_{name}.py"
@@ -23,10 +23,10 @@ REPORTING = tuple(
         *("progress", "saves", "slowdown_bound", "victims_by_loss"),
     )
 )
-"""Those of them whose jobs report, which run beside the others on a cluster of their own."""
+"""Those of them whose jobs report; they run beside the others on a separate cluster."""
 
 APART = ("tests/slurm/test_controller.py", "tests/faults/test_wrong_clock.py")
-"""Files whose tests share nothing but the cluster of all tests: each test is a unit."""
+"""Files whose tests share only the cluster of all tests: each test is a unit."""
 
 LONGEST = (
     "tests/slurm/test_hostile_users.py",
@@ -49,11 +49,11 @@ LONGEST = (
     "tests/report/",
     "tests/simulator/",
 )
-"""Files and folders that take longest, the longest first: they are begun first."""
+"""Files and folders that take longest, the longest first: they start first."""
 
 
 def unit_of(test: str) -> str:
-    """The unit to which a test belongs, by its node id."""
+    """Return the unit of a test, given its node id."""
     file = test.partition("::")[0]
     if file in APART:
         return test
@@ -63,7 +63,8 @@ def unit_of(test: str) -> str:
 
 
 def in_order(units: Iterable[str], waiting: set[str]) -> list[str]:
-    """The units as they are to be begun: the longest of either kind first, the kinds mixed."""
+    """Return the units in the order of starting: the longest of either kind first, the kinds
+    mixed."""
     kinds: list[list[str]] = [[], []]
     for unit in sorted(units, key=_rank):
         kinds[unit in waiting].append(unit)
@@ -74,7 +75,7 @@ def in_order(units: Iterable[str], waiting: set[str]) -> list[str]:
 
 
 def _rank(unit: str) -> int:
-    """The place of a unit among the longest."""
+    """Return the place of a unit among the longest."""
     found = (number for number, long in enumerate(LONGEST) if unit.startswith(long))
     return next(found, len(LONGEST))
 

@@ -1,4 +1,4 @@
-"""What the program does for all nodes at once, node by node: the plain way, to compare it with."""
+"""Naive implementations that visit node by node, as references for the fast ones."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from slurm_tiresias.placement.features import matches
 def node_sets(request: Request, nodes: Iterable[Node]) -> list[list[str]]:
     """The nodes that Slurm would let the job run on: one set for each of its partitions.
 
-    A job that names several partitions runs in one of them; sets that are alike come once, and
-    empty ones not at all.
+    A job that names several partitions runs in one of them; equal sets are listed once, and empty
+    ones not at all.
     """
     able = [
         node

@@ -1,4 +1,4 @@
-"""Clusters drawn in a few lines: one line a node, one symbol a GPU.
+"""Clusters drawn as text: one line per node, one symbol per GPU.
 
 ``.`` is an idle GPU, ``#`` one held by a job that is not managed, anything else the id of the job
 that holds it. A node written ``n1!`` is down.
@@ -26,7 +26,7 @@ PARTITION = "gpu"
 def gpus(
     count: int, *, nodes: int = 1, gpu_type: str = "", spanning: bool = False, **more: Any
 ) -> Request:
-    """What ``--gres=gpu:COUNT -N NODES`` asks, or with ``spanning`` ``--gpus=COUNT``."""
+    """The request of ``--gres=gpu:COUNT -N NODES``, or with ``spanning`` of ``--gpus=COUNT``."""
     more.setdefault("partitions", (PARTITION,))
     if spanning:
         return Request(Amount({gpu_type: 1}, cpus=1), chunks=count, **more)
@@ -37,7 +37,7 @@ def gpus(
 
 
 def job(job_id: str, request: Request, *, tier: int = 0, **more: Any) -> JobView:
-    """A waiting job whose attained service puts it into a tier."""
+    """A waiting job whose attained service puts it into this tier."""
     attained_gpu_s = (0.0, *THRESHOLDS_GPU_S)[tier]
     more.setdefault("submitted_s", float(job_id) if job_id.isdigit() else 0.0)
     more.setdefault("attained_gpu_s", attained_gpu_s)
@@ -48,7 +48,7 @@ def job(job_id: str, request: Request, *, tier: int = 0, **more: Any) -> JobView
 
 
 def configured(**tables: Any) -> Config:
-    """Three tiers at 100 and 200 GPU-seconds and no minimum run time, unless told otherwise."""
+    """Three tiers at 100 and 200 GPU-seconds and no minimum run time, unless given otherwise."""
     defaults: dict[str, Any] = {
         "policy": {"thresholds_gpu_s": list(THRESHOLDS_GPU_S)},
         "preemption": {"min_run_s": 0},
@@ -77,7 +77,7 @@ def plan_for(snapshot: Snapshot, config: Config | None = None) -> Plan:
 
 
 def after(snapshot: Snapshot, plan: Plan) -> dict[str, Counter[str]]:
-    """Who holds the GPUs of each node once the plan has been carried out."""
+    """Return the holder of each GPU once the plan has been carried out."""
     held: dict[str, Counter[str]] = {node.name: Counter() for node in snapshot.nodes}
     for one in snapshot.jobs:
         decision = plan.decisions[one.job_id]
@@ -89,7 +89,7 @@ def after(snapshot: Snapshot, plan: Plan) -> dict[str, Counter[str]]:
 
 
 def drawn(drawing: str) -> dict[str, Counter[str]]:
-    """The same reading of a drawing, to compare with ``after``."""
+    """Parse a drawing for comparison with ``after``."""
     return {
         name: Counter(symbol for symbol in symbols if symbol != ".")
         for name, symbols in _rows(drawing).items()

@@ -1,7 +1,7 @@
-"""A copy of the program that every user can read, wherever the checkout lies.
+"""A copy of the program that every user can read, wherever the checkout is.
 
-Root's home is closed to others, and so is what is installed in it. A process that has become
-another user can then import only what was imported before.
+Root's home is closed to other users, and so is what is installed in it. A process that has dropped
+its privileges can then import only what it had imported before.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ EXTRAS = ("report", "tune", "metrics")
 
 
 def copy_program(folder: Path) -> None:
-    """Fill a folder, to be first in ``PYTHONPATH``, with the package and all that it imports."""
-    # Drafts of compiled files vanish at any moment.
+    """Fill a folder with the package and all that it imports, to be first in ``PYTHONPATH``."""
+    # Temporary files of the compiler may disappear at any moment.
     ignored = shutil.ignore_patterns("*.pyc.*")
     for name in ("slurm_tiresias", "tests/cli"):
         shutil.copytree(ROOT / name, folder / name, copy_function=_link, ignore=ignored)
@@ -54,7 +54,7 @@ def _requirements(of: Distribution, extras: tuple[str, ...]) -> Iterator[Require
 
 
 def _link(source: str | Path, target: str | Path) -> None:
-    """Link, or else copy. With its time kept a file needs no new compilation."""
+    """Link or copy a file. With its timestamps kept it need not be compiled again."""
     if Path(source).stat().st_mode & 0o004:
         try:
             os.link(source, target)

@@ -1,4 +1,4 @@
-"""A pytest plugin: at the end, what was skipped and why, in a table with a line for each reason."""
+"""A pytest plugin: print a table of skipped tests at the end, one line per reason."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def table(skipped: Iterable[tuple[str, str]]) -> list[str]:
-    """The lines for these tests and the reason of each, the most frequent reason first."""
+    """Return the lines for these tests and their reasons, the most frequent reason first."""
     by_reason: dict[str, list[str]] = {}
     for test, reason in sorted(skipped):
         by_reason.setdefault(reason, []).append(test)
@@ -32,6 +32,7 @@ def table(skipped: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def _reason(report: pytest.TestReport) -> str:
-    """What the mark or the call of ``skip`` gave; of a skip, pytest keeps the place as well."""
+    """Return the reason given to the mark or call of ``skip``, for which pytest stores the place as
+    well."""
     told = report.longrepr[-1] if isinstance(report.longrepr, tuple) else report.longreprtext
     return " ".join(told.removeprefix("Skipped: ").split())

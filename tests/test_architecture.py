@@ -1,4 +1,4 @@
-"""The rules of the architecture: imports run one way, and what is pure stays pure."""
+"""The rules of the architecture: imports go one way, and pure modules stay pure."""
 
 from __future__ import annotations
 
@@ -140,7 +140,8 @@ MAY_IMPORT = {
 """What each part may import of the others, besides itself."""
 
 ADAPTERS = ("accelerate", "keras", "lightning", "mlflow", "mpi", "torch", "transformers")
-"""The modules of ``job`` that need the framework of their name, and what comes with it."""
+"""The modules of ``job`` that need the framework of their name, and the packages that come with
+it."""
 
 PURE = ("model", "policy", "placement", "scheduling", "lifecycle")
 IMPURE_MODULES = {"time", "datetime", "random", "logging", "os", "pathlib", "subprocess", "socket"}
@@ -163,7 +164,7 @@ def _imported_by(file: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("part", MAY_IMPORT)
-def test_imports_run_one_way(part: str) -> None:
+def test_imports_go_one_way(part: str) -> None:
     for file, module in _imports(part):
         package, _, rest = module.partition(".")
         if package == "slurm_tiresias" and rest:
@@ -191,13 +192,13 @@ def test_tests_import_tools_and_tools_the_testbed_and_never_the_other_way(
 
 
 @pytest.mark.parametrize("part", PURE)
-def test_a_decision_has_no_clock_no_chance_and_no_files(part: str) -> None:
+def test_a_decision_uses_no_clock_no_randomness_and_no_files(part: str) -> None:
     for file, module in _imports(part):
         assert module.split(".")[0] not in IMPURE_MODULES, f"{file} imports {module}"
 
 
 def test_only_the_slurm_package_starts_processes() -> None:
-    """And the library for jobs, which runs in users' programs: no part of the controller."""
+    """The job library, which runs in users' programs, imports no part of the controller."""
     for part in MAY_IMPORT:
         for file, module in _imports(part):
             starts = part in ("slurm", "job")
@@ -205,7 +206,7 @@ def test_only_the_slurm_package_starts_processes() -> None:
 
 
 def test_the_job_library_needs_nothing_but_the_standard_library() -> None:
-    """But for the modules that adapt it to a framework, which have its name."""
+    """Except for the modules that adapt it to a framework, which have its name."""
     for file, module in _imports("job"):
         top = module.split(".")[0]
         known = top in sys.stdlib_module_names or top in ("slurm_tiresias", "__future__")
@@ -232,7 +233,7 @@ def _is_a_release(side: ast.expr) -> bool:
 
 
 BECOMES_A_COMMAND = PACKAGE / "slurm" / "ended_at.py"
-"""A process of its own, which gives itself a time to end and then becomes a command of Slurm's."""
+"""Starts a process that sets itself a time to end, and then executes a command of Slurm."""
 
 
 def test_nothing_is_ever_passed_through_a_shell() -> None:
@@ -249,6 +250,6 @@ def test_nothing_is_ever_passed_through_a_shell() -> None:
         assert not re.search(r"\b(os\.execute|io\.popen|loadstring|load)\s*\(", file.read_text())
 
 
-def test_every_part_of_the_package_has_its_rule() -> None:
+def test_every_part_of_the_package_has_an_import_rule() -> None:
     parts = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or path.is_dir()}
     assert parts - {"__init__", "__pycache__"} == MAY_IMPORT.keys()

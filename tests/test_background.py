@@ -1,4 +1,4 @@
-"""What is done again and again in a thread of its own."""
+"""Repeated work in a separate thread."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 from slurm_tiresias.background import Background, running
 
 
-def test_a_step_that_is_wanted_soon_does_not_wait_for_its_time() -> None:
+def test_a_step_requested_early_does_not_wait_for_its_interval() -> None:
     stepped = threading.Semaphore(0)
     background = Background("a test", stepped.release, every_s=3600.0)
     with running(background):

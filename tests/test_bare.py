@@ -1,4 +1,4 @@
-"""scripts/dev bare, as far as it comes without making a Debian."""
+"""scripts/dev bare, as far as it can be tested without making a Debian."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from scripts.tools.bare.main import Result, skipped_in
         ("tests  reason  for example", ""),
     ],
 )
-def test_how_many_were_skipped_is_read_from_pytests_last_line(line: str, skipped: str) -> None:
+def test_the_number_of_skipped_tests_is_read_from_pytests_last_line(
+    line: str, skipped: str
+) -> None:
     assert skipped_in(line) == skipped
 
 

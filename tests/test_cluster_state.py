@@ -1,4 +1,4 @@
-"""The cluster state: what one choice does to the next, in cases too small to be found by chance."""
+"""The cluster state: how one choice affects the next, in cases too small to be found at random."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_single_pending_job_starts_in_the_first_cycle_in_which_it_fits() -> No
     assert state.choose(2.0) == []
 
 
-def test_a_refusal_ends_when_room_grows_though_the_refused_job_asks_for_less_by_then() -> None:
+def test_a_refused_class_is_retried_when_capacity_grows() -> None:
     state = ClusterState([Node("n1", Amount({"": 4}, cpus=8), frozenset({"gpu"}))])
     held = {"n1": Amount({"": 4}, cpus=4)}
     state.book(held)
@@ -65,7 +65,7 @@ def test_a_refusal_ends_when_room_grows_though_the_refused_job_asks_for_less_by_
     ]
 
 
-def test_a_refusal_ends_when_a_preemption_frees_more_than_is_needed() -> None:
+def test_a_refused_class_is_retried_when_a_preemption_frees_more_than_needed() -> None:
     state = ClusterState([Node("n1", Amount({"": 4}, cpus=8), frozenset({"gpu"}))])
     held = {"n1": Amount({"": 4}, cpus=4)}
     state.book(held)
@@ -81,8 +81,8 @@ def test_a_refusal_ends_when_a_preemption_frees_more_than_is_needed() -> None:
 
 
 def test_two_protections_of_one_job_may_end_at_the_same_moment() -> None:
-    """It was preempted and started again in its protection, with the same end: both lie in the
-    heap of ends, where the first is found only when it comes up."""
+    """The job was preempted and started again while protected, with the same end: both entries are
+    in the heap of ends, and the first is found only when it is due."""
     state = ClusterState([Node("n1", Amount({"": 4}, cpus=8), frozenset({"gpu"}))])
     held = {"n1": Amount({"": 4}, cpus=4)}
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Decisions as pictures: the cluster before, who waits, the cluster after."""
+"""Decisions as drawings: the cluster before, the waiting jobs, the cluster after."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def expect(snapshot: Snapshot, drawing: str, config: Config | None = None) -> Pl
 
 
 def wide(job_id: str, count: int, **more: Any) -> JobView:
-    """A job that counts GPUs and may span nodes (``--gpus=N``)."""
+    """A job that requests a number of GPUs and may span nodes (``--gpus=N``)."""
     return job(job_id, gpus(count, spanning=True), **more)
 
 
@@ -161,7 +161,7 @@ def test_within_a_tier_the_lowest_ranked_job_is_preempted() -> None:
     )
 
 
-def test_a_narrow_job_does_not_push_out_a_wide_one_when_a_narrow_one_will_do() -> None:
+def test_a_narrow_victim_is_preferred_over_a_wide_one() -> None:
     before = cluster(
         """
         n1  1 1 1 1
@@ -183,7 +183,7 @@ def test_a_narrow_job_does_not_push_out_a_wide_one_when_a_narrow_one_will_do() -
     )
 
 
-def test_only_the_victims_that_are_needed_leave() -> None:
+def test_only_needed_victims_are_preempted() -> None:
     before = cluster(
         """
         n1  1 2 3 4
@@ -302,7 +302,7 @@ def test_a_skewed_model_gets_whole_nodes_and_another_the_fragments(
     expect(before, drawing)
 
 
-def test_fragments_are_taken_only_where_nothing_is_left_of_them() -> None:
+def test_fragments_are_used_only_if_they_are_filled() -> None:
     before = cluster(
         """
         n1  1 1 1 .
@@ -355,7 +355,7 @@ def test_a_small_job_is_placed_where_it_leaves_the_fewest_idle_gpus() -> None:
         ({"protected_by": Protection.HELD}, configured(), Protection.HELD),
     ],
 )
-def test_a_guarded_job_keeps_its_gpus_and_blocks_the_waiting_one(
+def test_a_protected_job_keeps_its_gpus_and_blocks_the_waiting_one(
     protection: dict[str, Any], config: Config, guard: Protection
 ) -> None:
     before = cluster("n1  1 1", [job("1", gpus(2), tier=1, **protection), job("2", gpus(2))])
@@ -490,7 +490,7 @@ def test_an_exclusive_job_gets_empty_nodes_only_and_all_of_them() -> None:
         ({"partitions": ("other",)}, "n4"),
     ],
 )
-def test_a_job_goes_only_where_it_may(constraint: dict[str, Any], where: str) -> None:
+def test_a_job_is_placed_only_on_eligible_nodes(constraint: dict[str, Any], where: str) -> None:
     before = cluster(
         """
         n1  . .
@@ -506,7 +506,7 @@ def test_a_job_goes_only_where_it_may(constraint: dict[str, Any], where: str) ->
     assert list(plan_for(before).decisions["1"].start_on) == [where]
 
 
-def test_a_job_that_names_two_partitions_is_not_laid_over_both() -> None:
+def test_a_job_that_names_two_partitions_is_not_placed_across_both() -> None:
     other = {"partitions": frozenset({"other"})}
     before = cluster(
         """
@@ -541,7 +541,7 @@ def test_a_held_job_and_a_job_that_slurm_delays_are_not_started() -> None:
     assert plan.decisions["2"].reason is Reason.SLURM_WAITS
 
 
-def test_a_nomination_keeps_its_gpus_while_its_victim_leaves() -> None:
+def test_a_nomination_keeps_its_gpus_while_its_victim_is_leaving() -> None:
     victim = job("1", gpus(4), tier=1, preemptor="2")
     preemptor = job("2", gpus(4), nominated_to={"n1": Amount({"": 4}, cpus=1)})
     before = cluster("n1  1 1 1 1", [victim, preemptor, job("3", gpus(4), submitted_s=0)])
@@ -578,7 +578,7 @@ def test_of_two_equal_requests_only_the_job_within_its_budget_preempts() -> None
     expect(before, "n1  3 3")
 
 
-def test_a_starved_job_returns_to_the_top_tier() -> None:
+def test_a_job_that_waited_long_enough_returns_to_the_top_tier() -> None:
     config = configured(policy={"promote_knob": 2, "promote_floor_s": 10})
     starved = job("2", gpus(2), tier=2, queued_s=NOW_S - 100, executed_since_promotion_s=50)
     before = cluster("n1  1 1", [job("1", gpus(2), tier=1), starved])
@@ -587,7 +587,7 @@ def test_a_starved_job_returns_to_the_top_tier() -> None:
     assert plan.decisions["2"].tier == 0
 
 
-def test_nodes_that_still_clean_up_are_used_last() -> None:
+def test_nodes_with_running_epilogs_are_used_last() -> None:
     gone = view("1", JobState.COMPLETING, gpus(1), allocation={"n1": Amount({"": 1}, cpus=1)})
     before = cluster("n1  . .\nn2  . .", [job("2", gpus(2))])
     before = replace(before, jobs=(*before.jobs, gone))
@@ -632,10 +632,8 @@ def test_an_empty_cluster_has_an_empty_plan() -> None:
     assert plan_for(Snapshot(NOW_S, (), ())).decisions == {}
 
 
-def test_a_node_that_came_back_with_fewer_cpus_than_its_jobs_hold_is_vacated_as_far_as_needed() -> (
-    None
-):
-    """Three of four CPUs are gone: as long as two jobs hold one each, nothing fits on the node."""
+def test_an_overallocated_node_is_freed_only_as_far_as_needed() -> None:
+    """Three of four CPUs are taken: while two jobs hold one each, no other job fits on the node."""
     before = cluster(
         "n1  1 2 . .",
         [
@@ -660,7 +658,7 @@ def test_a_lack_of_cpus_counts_even_if_placement_is_by_gpu_count() -> None:
 
 
 RESERVED = frozenset({"n1", "n2"})
-"""Before jobs that say so could end, these are somebody else's."""
+"""Before jobs with reports could end, their GPUs are promised to another job."""
 
 
 def test_no_job_is_preempted_on_a_node_that_is_reserved_before_the_preemptor_could_end() -> None:

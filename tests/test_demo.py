@@ -1,4 +1,4 @@
-"""The demo: a seed always gives the same jobs, and its figures are what they are called."""
+"""The demo: a seed always gives the same jobs, and its figures match their definitions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_every_seed_asks_for_the_same_work_and_for_jobs_that_fit(seed: int) -> N
         assert job.needs_s < job.limit_min * 60 <= 96 * 60
 
 
-def test_limits_as_users_give_them_tell_some_short_jobs_from_long_ones() -> None:
+def test_user_like_limits_distinguish_some_short_jobs_from_long_ones() -> None:
     jobs = [job for seed in range(20) for job in make_jobs(seed, 40)]
     assert {job.limit_min for job in jobs} == {1, 2, 4, 8, 16, 32, 48, 96}
     short, long = ([j.limit_min for j in jobs if j.kind.startswith(k)] for k in ("short", "long"))
@@ -85,7 +85,7 @@ def test_completion_times_count_from_the_first_submission_over_all_runs() -> Non
     assert result.faults == ()
 
 
-def test_a_job_that_failed_and_a_proof_that_fails_are_faults() -> None:
+def test_failed_jobs_and_failed_verifications_are_faults() -> None:
     jobs = [submitted("1", 1, KINDS[0].name)]
     rows = [AccountedRun("1", "FAILED", submitted_s=0, elapsed_s=1, ended_s=1)]
     broken = {"each_step_once": False, "steps_redone": 0, "problems": ["step 7 was done twice"]}

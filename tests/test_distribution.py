@@ -1,4 +1,4 @@
-"""The plugin that says which tests share a worker, and which are begun first."""
+"""The plugin that decides which tests share a worker, and which start first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How to get a library that only some commands need."""
+"""How to install a library that only some commands need."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ OF_PIP = Path("/opt/slurm-tiresias/lib/python3.11/site-packages/slurm_tiresias/e
         ),
     ],
 )
-def test_a_library_is_got_from_where_the_program_came_from(
+def test_the_install_hint_matches_how_the_program_was_installed(
     libraries: tuple[str, ...], with_pip: str, on_debian: str
 ) -> None:
     assert how_to_install(libraries, OF_PIP) == with_pip
     assert how_to_install(libraries, OF_DEBIAN) == on_debian
 
 
-def test_all_that_is_missing_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_missing_libraries_are_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for library in ("pandas", "jinja2"):
         monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(TiresiasError) as raised:
@@ -63,7 +63,7 @@ def test_the_packages_suggest_what_the_hints_name() -> None:
     assert {library.debian for library in LIBRARIES.values() if library.debian} <= names
 
 
-def test_every_extra_is_one_of_the_program() -> None:
+def test_every_extra_exists_in_setup_cfg() -> None:
     settings = (ROOT / "setup.cfg").read_text()
     for library in LIBRARIES.values():
         assert re.search(rf"^{library.extra} =$", settings, re.MULTILINE), library.extra

@@ -1,4 +1,4 @@
-"""What ``--constraint`` says, on whatever text users write there."""
+"""``--constraint`` on arbitrary text from users."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ flat = st.lists(operands, min_size=1, max_size=5)
 
 @st.composite
 def chains(draw: st.DrawFn, parts: st.SearchStrategy[str]) -> str:
-    """Parts with an operator between each two."""
+    """Parts with an operator between any two."""
     first, *others = draw(st.lists(parts, min_size=1, max_size=5))
     return first + "".join(draw(st.sampled_from("&|,")) + other for other in others)
 
@@ -30,7 +30,8 @@ expressions = chains(operands | chains(operands).map("({})".format))
 
 
 def value_of(expression: str) -> bool:
-    """The expression without counts and brackets, from left to right, by Python's own parser."""
+    """Evaluate the expression without counts and brackets, from left to right, with Python's own
+    parser."""
     words = {word: str(word in FEATURES) for word in "abde"}
     source = "".join(words.get(sign, f" {sign.replace(',', '&')} ") for sign in expression)
     groups = source.replace("(", " ( ").replace(")", " ) ").split()
@@ -64,11 +65,11 @@ def value_of(expression: str) -> bool:
         ("c|(d&b)", True),
         ("d&(a|c)", False),
         ("(a&b)|(c&d)", True),
-        # Slurm ignores an operator at the end, and what follows a group.
+        # Slurm ignores a trailing operator, and what follows a group.
         ("a&", True),
         ("(b&c)d", True),
         ("(d)a", False),
-        # Counts and alternatives are for the job as a whole: the node need serve one part only.
+        # Counts and alternatives are for the job as a whole: the node need satisfy only one part.
         ("[a|d]", True),
         ("[d|e]&b", True),
         ("b*2&d", True),
@@ -86,7 +87,7 @@ def test_features_of_a_node_match_expressions(expression: str, served: bool) -> 
     "expression",
     ["&a", "a&&b", "a&|b", "|", "(", ")", "(a", "a)", "a(b", "(a)(b)", "()", "(a&)", "*2", "[a"],
 )
-def test_no_node_serves_what_slurm_would_refuse(expression: str) -> None:
+def test_no_node_matches_an_expression_that_slurm_refuses(expression: str) -> None:
     assert not readable(expression)
     assert not matches(expression, FEATURES)
 
@@ -111,7 +112,7 @@ def test_operators_apply_from_left_to_right_and_parentheses_group(expression: st
     ],
     ids=["empty", "nested", "opened", "both", "chained", "flat", "word", "counts"],
 )
-def test_nesting_and_length_cost_no_error_and_no_time(hostile: Callable[[int], str]) -> None:
+def test_deep_nesting_and_length_cause_no_error_or_delay(hostile: Callable[[int], str]) -> None:
     expression = hostile(MOST_CHARACTERS)
     assert len(expression) <= MOST_CHARACTERS
     began = time.process_time()

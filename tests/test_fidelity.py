@@ -42,7 +42,7 @@ MACHINE = report.machine("slurm 22.05.8")
 
 @pytest.fixture
 def signals_as_before() -> Iterator[None]:
-    """The command line sets handlers of its own."""
+    """The command line installs its own signal handlers."""
     before = {number: signal.getsignal(number) for number in STOPPING_SIGNALS}
     yield
     for number, handler in before.items():
@@ -70,7 +70,7 @@ def test_a_sleeper_works_for_the_requested_time(tmp_path: Path) -> None:
     assert 0.5 <= last.done_s <= last.at_s - first.at_s < 1.5
 
 
-def test_a_stopped_sleeper_loads_and_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_stopped_sleeper_loads_and_resumes_where_it_was(tmp_path: Path) -> None:
     journal = tmp_path / "j"
     stop_after(start(journal, 1.0), 0.5)
     began_s = time.monotonic()
@@ -91,7 +91,7 @@ def test_a_sleeper_that_is_stopped_while_it_loads_has_done_nothing(tmp_path: Pat
     assert read_journal(journal)[-1].done_s == done_s
 
 
-def test_a_job_that_saves_now_and_then_goes_on_from_its_last_save(tmp_path: Path) -> None:
+def test_a_job_that_saves_periodically_resumes_from_its_last_save(tmp_path: Path) -> None:
     journal = tmp_path / "j"
     command = [str(SAVING), str(ROOT), "300000", str(journal), "1500000", "100000"]
     first = subprocess.Popen(command)
@@ -256,7 +256,7 @@ def test_a_fault_or_a_figure_outside_its_band_is_a_failure() -> None:
     assert not replace(good, simulations=((replace(real[0], jct_s=11.0),),)).holds
 
 
-def test_a_result_is_recorded_once_a_setting(tmp_path: Path) -> None:
+def test_one_result_is_kept_per_setting(tmp_path: Path) -> None:
     document = tmp_path / "fidelity.md"
     document.write_text(f"above\n{BEGIN}\n\n{END}\nbelow\n")
     real = (ended(10.0, 20.0),)
@@ -278,7 +278,7 @@ def test_cycles_of_the_controller_that_failed_are_a_fault() -> None:
 
 
 @pytest.mark.parametrize("option", ["--jobs=3", "--nodes=0", "--factor=nan", "--factor=0.5"])
-def test_a_senseless_option_is_refused_before_anything_starts(
+def test_an_invalid_option_is_refused_before_anything_starts(
     option: str,
 ) -> None:
     ended = CliRunner().invoke(main.fidelity, [option])
@@ -292,7 +292,7 @@ def test_a_senseless_option_is_refused_before_anything_starts(
 @pytest.mark.slurm
 @pytest.mark.long
 def test_a_short_run_is_as_the_simulator_foresees(signals_as_before: None) -> None:
-    """A dozen jobs for a minute: far too few for narrow bands, but every job proves its work."""
+    """A dozen jobs for a minute: far too few for narrow bands, but every job's work is verified."""
     if shutil.which("slurmctld", path="/usr/sbin:/usr/bin:/sbin:/bin") is None:
         pytest.skip("no slurmctld on this machine")
     with short_folder() as folder:

@@ -1,8 +1,8 @@
-"""Everything that reads what Slurm or somebody else has written, fed with what is nearly right.
+"""All parsers of text from Slurm and users, with nearly valid input.
 
-Each reader begins with texts that it takes, of which parts are cut out, doubled or replaced. What
-once made a reader fail is kept in its folder of ``corpus/``, and so is what leads into every corner
-of it, as ``scripts/dev fuzz`` found.
+Each reader begins with valid inputs, parts of which are removed, repeated or replaced. Inputs that
+once broke a reader are kept in its folder of ``corpus/``, as are inputs found by ``scripts/dev
+fuzz`` that reach rare code.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ODD = rb"""= | [ { " (null) -1 N/A NaN null 1e999 [1-99999999] 99999999999999999
 pieces = st.binary(max_size=12) | st.sampled_from(
     (*ODD.split(), b" JobId=1 ", b"\n", b"\x1e", b"\x00", b"\xff", b"\xc2\xb2", b"\xed\xa0\x80")
 )
-"""What is put in the place of what was there."""
+"""Replacements for a removed part."""
 
 WORDS = (
     *("gres", "gpu", "gres/gpu", "a100", "mem", "n", "tiresias:", "model=", "JobId=7 JobName=x\n"),
@@ -34,11 +34,11 @@ users_texts = st.lists(st.sampled_from(WORDS), max_size=8).map("".join) | st.tex
 changes = st.lists(
     st.tuples(st.floats(0, 1), st.sampled_from([0, 0, 1, 3, 40]), pieces), min_size=1, max_size=6
 )
-"""Where, in parts of the whole; how many bytes are taken out; what is put there."""
+"""The position as a fraction of the text, the number of bytes to remove, and the replacement."""
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_a_reader_takes_what_is_right_and_stands_what_once_broke_it(name: str) -> None:
+def test_readers_accept_valid_inputs_and_survive_past_crashes(name: str) -> None:
     contents = kept(name)
     assert contents
     READERS[name].read(contents[0])
@@ -66,7 +66,7 @@ def test_mutated_inputs_are_read_or_refused_and_never_crash_a_reader(name: str) 
     st.sampled_from(user_text.WRITERS),
     st.dictionaries(st.sampled_from(tuple(user_text.FIELDS)), users_texts, min_size=1, max_size=3),
 )
-def test_text_in_a_users_job_does_not_change_how_other_jobs_are_read(
+def test_a_users_text_does_not_change_how_other_jobs_are_read(
     key: str, texts: dict[str, str]
 ) -> None:
     parts = (f"{field}={text}" for field, text in {"job": key, **texts}.items())

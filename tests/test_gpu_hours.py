@@ -1,4 +1,4 @@
-"""How GPU time is written for people."""
+"""How GPU time is shown to people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Both drivers read the same of one job; what makes an observed job of it reads no text."""
+"""Both drivers read the same fields of a job, and building an observed job parses no text."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def row_named(name: str, series: str = "26.05") -> JobRow:
 
 
 def as_pyslurm_sees(row: JobRow, **odd: Any) -> SeenJob:
-    """The record of this row by pyslurm's names, as numbers."""
+    """The record of this row with pyslurm's names, as numbers."""
     _, in_array, task = row.key.partition("_")
     task, in_het, offset = task.partition("+") if in_array else row.key.partition("+")
     sums = dict(part.split("=") for part in row.tres.split(",")) if row.tres else {}
@@ -130,7 +130,7 @@ def test_the_tasks_of_a_waiting_record_differ_in_their_keys_only() -> None:
         ({"tres_gres": {"gpu": 2**63}}, "a GPU count"),
     ],
 )
-def test_an_odd_record_of_pyslurms_is_unreadable_and_says_why(
+def test_an_invalid_pyslurm_record_is_unreadable_with_a_reason(
     odd: dict[str, Any], why: str
 ) -> None:
     row = row_named("spread over nodes")
@@ -158,7 +158,7 @@ def test_a_total_beside_counts_by_type_is_not_counted_again() -> None:
     }
 
 
-def test_a_row_that_is_as_it_was_is_not_read_again() -> None:
+def test_an_unchanged_row_is_not_parsed_again() -> None:
     rows = rows_of("26.05")
     changed = rows[3]._replace(priority="7")
     reader = RowReader()

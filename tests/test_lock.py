@@ -1,4 +1,4 @@
-"""etc/requirements.lock, which says by version and hash what pip installs."""
+"""etc/requirements.lock, which fixes the versions and hashes that pip installs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PLATFORMS = [
 
 
 def locked() -> list[tuple[Requirement, list[str]]]:
-    """Each requirement of the lock with its hashes; nothing else may stand in it."""
+    """Return each requirement of the lock with its hashes; the file may contain nothing else."""
     text = re.sub(r"^#.*\n", "", LOCK.read_text(), flags=re.MULTILINE)
     entries = text.replace("\\\n", "").splitlines()
     found = []
@@ -48,7 +48,8 @@ def locked() -> list[tuple[Requirement, list[str]]]:
 
 
 def required() -> Iterator[Requirement]:
-    """What setup.cfg names for an installation, and pyproject.toml for the build of the package."""
+    """The requirements in setup.cfg for an installation, and in pyproject.toml for building the
+    package."""
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
     extras = (setup["options.extras_require"][extra] for extra in EXTRAS)
@@ -72,7 +73,7 @@ def test_each_requirement_is_locked_once_and_in_its_range(platform: dict[str, st
 
 
 def test_compiled_packages_are_locked_with_hashes_for_all_platforms() -> None:
-    """One of the source, and one for each Python and machine; a pure one has two."""
+    """One hash for the source, and one for each Python and machine; a pure package has two."""
     hashes = {one.name: len(found) for one, found in locked()}
     assert min(hashes.values()) >= 1
     assert hashes["numpy"] > 2 * 2 and hashes["orjson"] > 3 * 2

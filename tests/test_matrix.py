@@ -1,4 +1,4 @@
-"""The matrix of releases: what it reads, what it tells, and that it leaves nothing behind."""
+"""The matrix of releases: what it reads, what it reports, and that it leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ BAD = Run(
 )
 
 
-def test_a_report_tells_what_passed_failed_and_was_skipped_and_why(tmp_path: Path) -> None:
+def test_a_result_has_passed_failed_and_skipped_tests_with_reasons(tmp_path: Path) -> None:
     report = tmp_path / "junit.xml"
     report.write_text(REPORT)
     bad = ("tests/test_a.py::test_bad[n1]", "tests/test_a.py::test_broken")
@@ -82,7 +82,7 @@ def test_a_measurement_in_a_root_replaces_the_previous_section(tmp_path: Path) -
         take_over("Drivers, Slurm 24.11", measured.path, page)
 
 
-def test_a_run_without_any_test_is_not_good() -> None:
+def test_a_run_without_any_test_fails() -> None:
     assert GOOD.is_good and not BAD.is_good
     assert not Run("26.05.5", "forky", "3.14.0", COMMANDS, "2026-11-22", 1.0, 0, (), ()).is_good
 

@@ -1,4 +1,4 @@
-"""What goes into the packages: manual, completion, configuration."""
+"""The contents of the packages: manual, completion, configuration."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_text_is_escaped_for_the_formatter(text: str) -> None:
 
 
 @pytest.mark.skipif(shutil.which("man") is None, reason="no man")
-def test_man_has_nothing_to_say_against_any_page(manual: dict[str, str], tmp_path: Path) -> None:
+def test_man_reports_no_error_in_any_page(manual: dict[str, str], tmp_path: Path) -> None:
     for name, text in manual.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     ended = subprocess.run(
@@ -104,7 +104,7 @@ def test_zsh_completes_at_the_first_tab_with_an_older_click_too() -> None:
     assert at_once(newer) == newer
 
 
-def test_a_press_of_tab_loads_no_more_than_it_needs() -> None:
+def test_completion_loads_only_the_needed_modules() -> None:
     ended = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "slurm_tiresias.cli"],
         env={
@@ -125,7 +125,7 @@ def test_a_press_of_tab_loads_no_more_than_it_needs() -> None:
     assert "slurm_tiresias.cli.status" not in ended.stderr
 
 
-def test_a_package_begins_in_shadow_mode_and_is_else_the_example() -> None:
+def test_a_packages_configuration_is_the_example_in_shadow_mode() -> None:
     expected = replace(Config(), controller=replace(ControllerConfig(), mode="shadow"))
     assert parse(tomllib.loads(shadowed())) == expected
 
@@ -134,9 +134,7 @@ def test_a_package_begins_in_shadow_mode_and_is_else_the_example() -> None:
     ("arguments", "code"),
     [(["--version", "1; rm"], 1), (["--version"], 1), (["--what"], 2), (["--version", "-h"], 1)],
 )
-def test_a_build_that_makes_no_sense_is_refused_in_one_line(
-    arguments: list[str], code: int
-) -> None:
+def test_invalid_build_options_are_a_one_line_error(arguments: list[str], code: int) -> None:
     ended = subprocess.run(
         [ROOT / "scripts" / "package", *arguments], capture_output=True, text=True, check=False
     )

@@ -1,4 +1,4 @@
-"""Where jobs are laid: switches in pictures, and what holds for whatever is free."""
+"""Where jobs are placed: switches as drawings, and properties for any free resources."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.properties.test_decide_invariants import nodes_lists, requests
 
 
 def expect(before: str, wanted: int, switches: str, then: str, style: str = "consolidate") -> None:
-    """Job 9, which wants so many GPUs, comes to nodes that hang on these switches."""
+    """Place job 9, with this many GPUs, on nodes under these switches."""
     names = list(drawn(before))
     hangs = {
         name: {"switch": "" if switch == "-" else switch}
@@ -59,7 +59,7 @@ def test_a_job_that_needs_several_nodes_gets_those_of_one_switch() -> None:
     )
 
 
-def test_the_switch_with_the_least_left_over_is_chosen() -> None:
+def test_the_switch_with_the_fewest_idle_gpus_left_is_chosen() -> None:
     expect(
         """
         n1  . . . .
@@ -99,7 +99,7 @@ def test_a_job_that_fits_no_switch_is_placed_across_switches() -> None:
     )
 
 
-def test_one_switch_is_not_worth_more_nodes() -> None:
+def test_a_single_switch_is_not_preferred_if_it_needs_more_nodes() -> None:
     expect(
         """
         n1  . . . .
@@ -180,7 +180,7 @@ def test_random_placement_spreads_a_job_over_many_nodes_even_if_one_could_hold_i
     assert len(_at_random(8, _free(*[8] * 32))) >= 5
 
 
-def test_at_random_the_same_pool_gives_the_same_nodes_and_another_gives_others() -> None:
+def test_random_placement_depends_only_on_the_free_resources() -> None:
     free, same = _free(*[4] * 16), _free(*[4] * 16)
     first = _at_random(3, free)
     assert _at_random(3, same) == first
@@ -190,7 +190,7 @@ def test_at_random_the_same_pool_gives_the_same_nodes_and_another_gives_others()
     assert _at_random(3, free) == first
 
 
-def test_at_random_every_node_has_its_turn() -> None:
+def test_random_placement_uses_every_node() -> None:
     """3,200 jobs on 16 nodes: 200 each; six standard deviations are 82."""
     free = _free(*[4] * 16)
     turns: Counter[str] = Counter()
@@ -205,12 +205,12 @@ def test_at_random_every_node_has_its_turn() -> None:
     assert all(118 <= count <= 282 for count in turns.values())
 
 
-def test_no_configuration_asks_for_random_placement() -> None:
+def test_no_configuration_can_select_random_placement() -> None:
     with pytest.raises(ConfigError, match="none of its choices"):
         configured(placement={"unknown_model": "random"})
 
 
-# What holds for whatever is free
+# Properties for any free resources
 
 
 def test_nothing_fits_by_count_on_a_node_with_too_few_free_cpus() -> None:
@@ -218,7 +218,7 @@ def test_nothing_fits_by_count_on_a_node_with_too_few_free_cpus() -> None:
     state = ClusterState(nodes)
     state.book({"n1": Amount({"": 1}, cpus=1)})
     job_class = state.class_of("", gpus(2, spanning=True), PlacementStyle.CONSOLIDATE)
-    assert job_class.whole is None  # it asks for CPUs
+    assert job_class.whole is None  # it requests CPUs
     by_count = Request(Amount({"": 2}), partitions=("gpu",))
     job_class = state.class_of("by count", by_count, PlacementStyle.CONSOLIDATE)
     assert job_class.whole == Amount({"": 2})
@@ -237,7 +237,7 @@ many_large = st.lists(large, min_size=4, max_size=9).map(
 
 @st.composite
 def what_is_free(draw: st.DrawFn) -> FreeResources:
-    """Nodes of several sizes and types, on switches or not, of which something has been taken."""
+    """Nodes of several sizes and types, with or without switches, with some resources taken."""
     free = FreeResources(
         Node(one.name, one.total, switch=draw(st.sampled_from(["", "a", "b"])))
         for one in draw(st.one_of(many_large, nodes_lists))
@@ -248,7 +248,7 @@ def what_is_free(draw: st.DrawFn) -> FreeResources:
 
 
 def _allocations(names: tuple[str, ...]) -> st.SearchStrategy[dict[str, Amount]]:
-    """Anything that somebody might hold, also more than there is."""
+    """Anything that a job might hold, even more than exists."""
     amounts = st.builds(
         lambda plain, typed, cpus: Amount({"": plain, "a100": typed}, cpus),
         st.integers(0, 3),
@@ -276,12 +276,12 @@ bounded = st.builds(
     st.sampled_from([0, 1, 2]),
 )
 some_nodes = st.one_of(st.just(-1), st.integers(0, 511))
-"""As a set: all, or any of the first nine."""
+"""A set of nodes: all, or any of the first nine."""
 
 
 @st.composite
 def cluster_states(draw: st.DrawFn) -> ClusterState:
-    """Nodes of several sizes and perhaps a type, of which something has been taken."""
+    """Nodes of several sizes and perhaps types, with some resources taken."""
     types = draw(st.sampled_from([("",), ("",), ("", "a100")]))
     totals = draw(st.lists(st.sampled_from([8, 4, 2, 1]), min_size=1, max_size=9))
     state = ClusterState(
@@ -359,7 +359,7 @@ def test_free_resources_stay_consistent_through_allocations_and_releases(
 def _check_books(
     free: FreeResources, nodes: list[Node], held: list[dict[str, Amount]], among: NodeSet
 ) -> None:
-    """What is free against what is found by counting."""
+    """Compare the free resources with those found by counting."""
     counted = [
         one.total.gpu_count - sum(had[one.name].gpu_count for had in held if one.name in had)
         for one in nodes
@@ -423,7 +423,7 @@ def test_a_possible_one_task_job_stays_on_one_node_if_one_is_large_enough(
 
 @st.composite
 def candidates_of(draw: st.DrawFn, free: FreeResources) -> list[Candidate]:
-    """Jobs of three levels that run wherever they happen to, some of them protected."""
+    """Jobs of three levels on random nodes, some of them protected."""
     held = draw(st.lists(_allocations(free.names), max_size=6))
     return [
         Candidate(
@@ -440,7 +440,7 @@ def candidates_of(draw: st.DrawFn, free: FreeResources) -> list[Candidate]:
 
 
 @given(nodes_lists, requests, st.booleans(), st.sampled_from([-1.0, 0.0, 1.0]), st.data())
-def test_a_node_could_give_what_fits_on_it_once_its_candidates_have_left(
+def test_reclaimable_chunks_equal_those_that_fit_without_the_candidates(
     nodes: list[Node], request: Request, even_protected: bool, level: float, data: st.DataObject
 ) -> None:
     free = FreeResources(nodes)
@@ -473,7 +473,7 @@ def _chunks_by_number(number: int, request: Request, free: FreeResources) -> int
     return chunks_that_fit(amount, request)
 
 
-def test_the_node_is_cheapest_whose_candidates_are_lowest_then_fewest_then_last() -> None:
+def test_the_preemption_cost_orders_by_level_number_and_rank() -> None:
     free = _free(4, 4, 4, 4, 4)
     candidates = [
         _candidate(free, "0", tier=1, place=9, on="n000", count=4),

@@ -1,4 +1,5 @@
-"""The paper's jobs on a real Slurm: what each policy's jobs ask for, the tables, a short form."""
+"""The paper's jobs on a real Slurm: the requests of each policy's jobs, the tables, a short
+form."""
 
 from __future__ import annotations
 
@@ -46,14 +47,14 @@ def job(gpus: int) -> TraceJob:
 @pytest.mark.parametrize(
     ("gpus", "nodes", "each"), [(1, 1, 1), (2, 1, 2), (4, 1, 4), (8, 2, 4), (32, 8, 4)]
 )
-def test_under_yarn_a_job_asks_for_the_fewest_nodes_it_fits(
+def test_under_yarn_a_job_requests_the_fewest_nodes_that_fit(
     gpus: int, nodes: int, each: int
 ) -> None:
     asked = POLICIES["yarn-cs"].asking(SETTING)(job(gpus))
     assert {f"--nodes={nodes}", f"--gpus-per-node={each}"} <= set(asked)
 
 
-def test_under_yarn_a_job_that_no_nodes_share_evenly_is_refused() -> None:
+def test_under_yarn_a_width_that_does_not_divide_evenly_is_refused() -> None:
     with pytest.raises(UsageError, match="evenly"):
         POLICIES["yarn-cs"].asking(SETTING)(job(5))
 
@@ -81,28 +82,28 @@ def test_users_ask_for_usual_limits_that_their_jobs_never_exceed() -> None:
     assert len(set(hours)) >= 6
 
 
-def test_only_strict_fifo_goes_without_backfill() -> None:
+def test_only_strict_fifo_runs_without_backfill() -> None:
     for name, policy in POLICIES.items():
         lines = policy.slurm_conf()
         assert ("SchedulerType=sched/backfill" in lines) == (name != "yarn-cs")
         assert sum(line.startswith("SchedulerParameters=") for line in lines) == 1
 
 
-def test_beside_a_controller_slurm_is_set_up_as_the_example_says() -> None:
+def test_with_a_controller_slurm_has_the_settings_of_the_example() -> None:
     lines = POLICIES["tiresias-l"].slurm_conf()
     assert {"JobRequeue=1", "PreemptMode=OFF", "AccountingStorageTRES=gres/gpu"} <= set(lines)
     (parameters,) = (line for line in lines if line.startswith("SchedulerParameters="))
     assert "disable_job_shrink" in parameters
 
 
-def test_the_hooks_are_those_of_etc_with_this_place_in_them(tmp_path: Path) -> None:
+def test_the_hooks_are_those_of_etc_with_adapted_paths(tmp_path: Path) -> None:
     cluster.hooks(Place(tmp_path), SETTING)
     lua = (tmp_path / "job_submit.lua").read_text()
     assert f'local nudge_file = "{tmp_path}/state/nudge"' in lua
     assert "local first_look_s = 3\n" in lua
 
 
-def test_a_setting_that_the_script_does_not_have_is_not_set_in_silence() -> None:
+def test_setting_an_unknown_variable_of_the_script_is_an_error() -> None:
     with pytest.raises(DemoError, match="no setting speed"):
         cluster.with_local("local first_look_s = 15\n", "speed", "1")
 
@@ -173,7 +174,7 @@ def test_waiting_is_all_time_without_gpus() -> None:
 
 
 def as_foreseen(head: Head, slower: float = 1.0) -> Compared:
-    """Runs that went as the simulator says, or all as much slower."""
+    """Runs as simulated, or all slower by the same factor."""
     them = compared(head, POLICIES, {})
     real = {
         name: {measure: value * slower for measure, value in told.items()}

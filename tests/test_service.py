@@ -1,4 +1,4 @@
-"""The systemd units: as tightly closed as docs/explanation/security.md says."""
+"""The systemd units: sandboxed as docs/explanation/security.md says."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UNITS = ("tiresias-slurm.service", "tiresias-slurm-sampler.service")
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze")
 @pytest.mark.parametrize("unit", UNITS)
-def test_a_unit_is_as_closed_as_the_page_says(unit: str) -> None:
+def test_a_unit_is_sandboxed_as_documented(unit: str) -> None:
     page = (ROOT / "docs" / "explanation" / "security.md").read_text()
     said = re.search(rf"etc/{re.escape(unit)} +(\d\.\d)", page)
     ended = subprocess.run(
@@ -49,7 +49,7 @@ def test_the_mount_is_for_the_folder_that_the_plugin_uses() -> None:
 
 
 @pytest.mark.skipif(shutil.which("systemd-escape") is None, reason="no systemd-escape")
-def test_the_mount_has_the_name_that_systemd_wants() -> None:
+def test_the_mount_unit_has_the_name_that_systemd_requires() -> None:
     command = ["systemd-escape", "--path", "--suffix=mount", run_folder.DEFAULT]
     named = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     assert named == RUN_UNIT

@@ -48,7 +48,7 @@ def test_without_skipped_tests_there_is_no_table(tmp_path: Path) -> None:
 
 
 def run(folder: Path, tests: str, *options: str) -> str:
-    """What a pytest with the plugin prints, and no other plugin but those of ``options``."""
+    """Run pytest with the plugin, and no other except those of ``options``; return its output."""
     (folder / "test_it.py").write_text(tests)
     pytest_there = (sys.executable, "-m", "pytest", "-q", "-p", "tests.skipped", "-r", "fE")
     ended = subprocess.run(

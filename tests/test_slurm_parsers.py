@@ -1,4 +1,5 @@
-"""The parsers over what real clusters answered, one folder a release (``scripts/dev record``)."""
+"""The parsers on the recorded output of real clusters, one folder per release (``scripts/dev
+record``)."""
 
 from __future__ import annotations
 
@@ -58,7 +59,7 @@ def release(request: pytest.FixtureRequest) -> Path:
     ids=lambda path: path.name,
 )
 def refusing(request: pytest.FixtureRequest) -> Path:
-    """A release of which is also recorded what it refuses, and how jobs lose their nodes."""
+    """A release with additional recordings of refusals, and of jobs that lose their nodes."""
     assert isinstance(request.param, Path)
     return request.param
 
@@ -76,7 +77,7 @@ def rows_of(release: Path) -> tuple[JobRow, ...]:
 
 
 def jobs_of(release: Path) -> Mapping[str, JobStatus]:
-    """The recorded jobs by name, read together with scontrol's records of them."""
+    """The recorded jobs by name, parsed together with scontrol's records of them."""
     rows = rows_of(release)
     memory = RowMemory()
     memory.learn(rows, job_details.records_of_all(recorded(release, "jobs")))
@@ -171,7 +172,7 @@ def test_a_running_jobs_resources_are_known_per_node(release: Path) -> None:
     assert all(amount.cpus == 1 and amount.memory_mb == 500 for amount in held.values())
 
 
-def test_a_hostile_name_comes_through_whole_and_forges_nothing(release: Path) -> None:
+def test_a_hostile_name_is_read_verbatim_and_forges_no_record(release: Path) -> None:
     rows = rows_of(release)
     jobs = jobs_of(release)
     named, commented = jobs[HOSTILE_TEXT], jobs["hostile"]
@@ -182,7 +183,7 @@ def test_a_hostile_name_comes_through_whole_and_forges_nothing(release: Path) ->
 
 
 def test_a_duplicated_record_is_rejected(release: Path) -> None:
-    """The hostile texts claim to be job 1, so of that one there seem to be several."""
+    """The hostile texts claim to be job 1, so job 1 seems to have several records."""
     records = job_details.records_of_all(recorded(release, "jobs"))
     assert 1 not in records
     assert len(records) == len({row.raw_id for row in rows_of(release)}) - 1
@@ -221,9 +222,9 @@ def test_without_details_a_running_jobs_holding_is_split_evenly(release: Path) -
     assert [row.key for row in memory.unknown([row])] == [row.key], "it is asked about again"
 
 
-def test_a_job_is_asked_about_once_while_nothing_changes(release: Path) -> None:
-    """Two are asked about again: jobs whose hostile texts spoil the answer about all jobs, and
-    waiting arrays, whose limit of running tasks may be changed at any time."""
+def test_scontrol_is_asked_once_about_an_unchanged_job(release: Path) -> None:
+    """Two kinds are asked about again: jobs whose hostile texts spoil the answer about all jobs,
+    and waiting arrays, whose limit of running tasks may change at any time."""
     rows = rows_of(release)
     memory = RowMemory()
     memory.learn(rows, job_details.records_of_all(recorded(release, "jobs")))
@@ -261,7 +262,7 @@ def test_a_running_jobs_request_is_still_what_it_asked_for(release: Path) -> Non
 
 
 def requeued_on_two_nodes(release: Path) -> tuple[JobRow, JobRow, str]:
-    """A job with ``-N2`` while it waits, and after a requeue: its bounds no longer show."""
+    """A job with ``-N2`` while it waits, and after a requeue: its bounds are no longer shown."""
     waiting = next(row for row in rows_of(release) if row.name == "eight GPUs anywhere")
     waiting = waiting._replace(nodes="2-2", tasks="2", cpus="2", restarts="0")
     requeued = waiting._replace(nodes="2", most_nodes="2", restarts="1", tres="cpu=2,node=2")
@@ -286,7 +287,7 @@ def test_a_requeued_job_may_still_have_as_many_nodes_as_it_asked_for(release: Pa
 def test_a_requeued_job_that_was_first_seen_running_gets_no_more_nodes_than_it_had(
     release: Path,
 ) -> None:
-    """Slurm holds a job for good that is given more nodes than it may have."""
+    """Slurm holds a job for good if its list has more nodes than it may use."""
     _, requeued, record = requeued_on_two_nodes(release)
     on_three = requeued._replace(nodes="3", most_nodes="3")
     memory = RowMemory()
@@ -297,7 +298,7 @@ def test_a_requeued_job_that_was_first_seen_running_gets_no_more_nodes_than_it_h
 
 
 def test_jobs_with_equal_requests_share_one_request_object(release: Path) -> None:
-    """Whoever decides for thousands of them need not compare what they ask for."""
+    """Equal requests are one object, so that deciding on thousands of them needs no comparison."""
     rows = rows_of(release)
     memory = RowMemory()
     memory.learn(rows, job_details.records_of_all(recorded(release, "jobs")))
@@ -334,7 +335,7 @@ def test_a_cut_off_answer_is_refused(release: Path, kept: float) -> None:
         tuple(job_rows.rows(answer[: int(len(answer) * kept)], SEPARATOR, of_folder(release)))
 
 
-def test_no_jobs_are_no_rows() -> None:
+def test_an_empty_queue_has_no_rows() -> None:
     assert tuple(job_rows.rows("", SEPARATOR, OLDEST)) == ()
     assert tuple(job_rows.rows("\n", SEPARATOR, OLDEST)) == ()
 
@@ -351,7 +352,9 @@ def test_a_state_that_no_release_has_makes_its_job_unreadable_and_no_other(relea
 
 
 @pytest.mark.parametrize("field", ["tres_per_node", "tres_per_job", "memory_per_tres"])
-def test_an_odd_spelling_makes_only_that_users_job_unreadable(release: Path, field: str) -> None:
+def test_an_unparsable_value_makes_only_that_users_job_unreadable(
+    release: Path, field: str
+) -> None:
     rows = list(rows_of(release))
     at = next(n for n, row in enumerate(rows) if row.name == "spread over nodes")
     before, after = RowMemory(), RowMemory()
@@ -510,7 +513,7 @@ def test_a_slurmctld_that_is_down_raises_its_own_error(refusing: Path) -> None:
         assert not isinstance(complaint, SlurmUnreachableError | SlurmPermissionError)
 
 
-def test_a_job_that_is_gone_is_no_complaint(refusing: Path) -> None:
+def test_a_job_that_is_gone_is_not_an_error(refusing: Path) -> None:
     for line in refusals(refusing)["no such job"]["stderr"].splitlines():
         assert commands._NOT_THERE.fullmatch(line)
 
@@ -545,7 +548,8 @@ def test_an_unknown_newer_release_is_taken_for_the_newest_known() -> None:
 
 
 def test_no_recording_names_the_machine_it_was_made_on(release: Path) -> None:
-    """Its kernel, its user's folders, and whatever is not a name that every such cluster has."""
+    """The recording has no kernel version, no user's folders, and no name except those that every
+    such cluster has."""
     for file in release.iterdir():
         recording = file.read_text()
         assert set(re.findall(r"OS=Linux (\S+)", recording)) <= {"6.1.0"}, file
@@ -1014,7 +1018,7 @@ def test_each_error_message_is_attributed_to_the_write_that_caused_it() -> None:
     ]
 
 
-def test_a_scontrol_that_stopped_half_way_is_noticed() -> None:
+def test_a_scontrol_that_stopped_early_is_detected() -> None:
     writes = [Update("1", priority=5), Update("2", priority=5)]
     assert write_lines.failures(writes, "invalid keyword: M0\n", "M") is None
     assert write_lines.failures(writes, "", "M") is None
@@ -1063,7 +1067,7 @@ def test_garbage_in_field_values_is_refused_without_a_crash(garbage: str) -> Non
     ],
 )
 def test_private_data_of_either_file_hides_jobs(settings: list[str], private: bool) -> None:
-    """As ``sacctmgr show configuration`` prints them, first slurm.conf's."""
+    """As ``sacctmgr show configuration`` prints them, those of slurm.conf first."""
     lines = "\n".join(f"PrivateData            = {kinds}" for kinds in settings)
     assert parse_config.hides_jobs(f"TCPTimeout = 2 sec\n{lines}\nTrackWCKey = No\n") is private
 
@@ -1134,7 +1138,7 @@ def test_garbage_in_scontrols_records_is_rejected(garbage: str, at: int) -> None
 
 
 @given(st.text(alphabet=st.characters(codec="utf-8"), max_size=60))
-def test_a_name_comes_back_as_it_went_in(name: str) -> None:
+def test_a_written_name_is_read_back_unchanged(name: str) -> None:
     values = ["x"] * (len(job_rows.FIELDS) - 1) + [name]
     separator = job_rows.new_separator()
     answer = "".join(f"{value}{separator}" for value in values) + "\n"

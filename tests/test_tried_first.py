@@ -1,4 +1,4 @@
-"""Nodes that Slurm keeps for waiting jobs of a higher PriorityTier."""
+"""Nodes that Slurm withholds for waiting jobs of a higher PriorityTier."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ ALL = {"n1", "n2", "n3"}
 @pytest.mark.parametrize(
     ("waits", "gpus", "ends_s", "kept"),
     [
-        # It would take the GPUs that are freed for a job as wide.
+        # The other job would take the GPUs that are freed for a job as wide.
         (asking(4), 4, 50.0, ALL),
-        # One GPU more is not enough for it, and it can start on n1 at 100.
+        # One more GPU is not enough for it, and it can start on n1 at 100.
         (asking(4), 1, 50.0, set()),
         (asking(4), 1, 150.0, {"n1"}),
         # On two nodes at 200, on three at 300.
@@ -63,7 +63,7 @@ def test_a_job_avoids_nodes_that_slurm_keeps_for_a_higher_priority_job(
     assert first.kept_from(asking(gpus), URGENT, ends_s) == set()
 
 
-def test_idle_gpus_beside_those_that_are_freed_count_too() -> None:
+def test_idle_gpus_count_together_with_freed_ones() -> None:
     holders = FULL[2:]
     first = TriedFirst(NODES, holders, [Contender(asking(4), URGENT)])
     assert first.kept_from(asking(1), GPU, 50.0) == set()
@@ -79,7 +79,8 @@ def test_a_victim_may_free_more_than_it_is_preempted_for() -> None:
 
 
 def test_a_plan_is_never_later_than_slurms_however_many_jobs_run() -> None:
-    """After many ends not every one is looked at: it may seem to begin earlier than it does."""
+    """Not every one of many job ends is tried, so the computed start may be earlier than the real
+    one."""
     nodes = tuple(
         Node(f"n{number:03}", Amount({"": 4}, 16, 8000), frozenset({"urgent"}))
         for number in range(100)

@@ -1,4 +1,4 @@
-"""The words of the code: one term for one thing, and no word that hides its subject.
+"""The terms of the code: one term for each thing, and no word that hides its subject.
 
 docs/explanation/architecture.md has the glossary.
 """

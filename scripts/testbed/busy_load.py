@@ -227,7 +227,7 @@ def _until_nothing(look: Callable[[], list[str]], controller: RealController) ->
     return found
 
 
-# What must be true
+# Invariants
 
 
 @dataclass(frozen=True, slots=True)

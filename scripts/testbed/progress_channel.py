@@ -1,4 +1,4 @@
-"""The channel by which jobs of a test cluster say how far they are: plugin, library and service."""
+"""The channel by which jobs of a test cluster report progress: plugin, library and service."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LIBRARY = "library"
 
 
 def lay_job_library(into: Path) -> None:
-    """Copy the job library, as its own wheel has it."""
+    """Install the job library as its own wheel contains it."""
     package = into / "slurm_tiresias"
     shutil.copytree(
         ROOT / "slurm_tiresias" / "job",
@@ -42,7 +42,7 @@ def set_up(folder: Path) -> Path:
 
 
 def start_service(folder: Path, every_s: float) -> subprocess.Popen[bytes]:
-    """Start the service of the nodes, which all have the same folder here."""
+    """Start the progress service of the nodes, which all share one folder here."""
     folders = ("--run", f"{folder}/run", "--collect", f"{folder}/collect")
     command = (str(PROGRAMS / PROGRAM), "profile", "sample", *folders, "--every", f"{every_s}")
     return subprocess.Popen(command)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A job that works as sleeper.sh does, and reports how far it is with the job library.
+"""A job like sleeper.sh that also reports its progress with the job library.
 
 reporting_sleeper.py LIBRARY SLEEPER JOURNAL WORK_US LOAD_US
 LIBRARY is a folder with the package slurm_tiresias, SLEEPER is sleeper.sh.
@@ -26,7 +26,7 @@ def main() -> int:
     done_s = int(lines[-1].split()[2]) / MICRO if lines else 0.0
     work_s = int(work_us) / MICRO
     began_s = time.monotonic() + (int(load_us) / MICRO if lines else 0.0)
-    # The sleeper gets the signal too, and it is the one that stops in order.
+    # The sleeper gets the signal too, and it is the one that stops cleanly.
     signal.signal(signal.SIGTERM, lambda *_: None)
     child = subprocess.Popen([sleeper, journal, work_us, load_us])
     while True:

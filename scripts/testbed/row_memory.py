@@ -21,7 +21,7 @@ class RowMemory:
         self._memory.learn(self._reader.read(rows), records)
 
     def unknown(self, rows: Sequence[JobRow]) -> tuple[JobRow, ...]:
-        """Return the rows of the jobs that scontrol must be asked about."""
+        """Return the rows of the jobs whose full records must be read from scontrol."""
         by_key = {row.key: row for row in rows}
         return tuple(by_key[job.key] for job in self._memory.unknown(self._reader.read(rows)))
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""A job that works by sleeping, saves now and then, and says so with the job library.
+"""A job that sleeps instead of working, saves periodically and reports each save with the job
+library.
 
-saving_sleeper.py LIBRARY EVERY_US JOURNAL WORK_US LOAD_US
-LIBRARY is a folder with the package slurm_tiresias; EVERY_US is the running time between two saves.
-The journal is that of sleeper.sh, with a line for each save. SIGTERM stops the job without a save;
-started again it loads for LOAD_US and goes on from the last one.
+saving_sleeper.py LIBRARY EVERY_US JOURNAL WORK_US LOAD_US LIBRARY is a folder with the package
+slurm_tiresias; EVERY_US is the running time between two saves. The journal is that of sleeper.sh,
+with a line for each save. SIGTERM stops the job without a save; after a restart it loads for
+LOAD_US and continues from the last save.
 """
 
 import math
@@ -29,13 +30,13 @@ def stop(_number: int, _frame: object) -> None:
 
 
 class Journal:
-    """What happened, when, and how much work was done by then."""
+    """An entry of the journal: the event, its time, and the work done by then."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def saved_s(self) -> float | None:
-        """Return the work that the last save has; None before the first run."""
+        """Return the work in the last save; None before the first run."""
         if not self._path.exists():
             return None
         saved_s = 0.0

@@ -154,7 +154,7 @@ class Commands:
 
     shown: Shown
     asked_for: int = 0
-    """About how many jobs scontrol was asked one by one."""
+    """The number of jobs that scontrol was asked about one by one."""
 
     def run(self, arguments: Sequence[str], *, stdin: str = "", **_: object) -> Answer:
         command = arguments[0]

@@ -1,4 +1,4 @@
-"""Try the examples with the frameworks that people train with, in an environment of its own."""
+"""Test the examples with the usual training frameworks, in a separate environment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scripts import ROOT
 
 TESTS = "tests/examples"
 NEEDED = {"pytest": "pytest", "torch": "torch"}
-"""What the short form needs: the module by which a package is imported, and the package."""
+"""The requirements of the short form: importable module, and package."""
 
 FRAMEWORKS = {
     "accelerate": "accelerate",
@@ -28,10 +28,10 @@ FRAMEWORKS = {
     "transformers": "transformers",
     "wandb": "wandb",
 }
-"""And what the long form tries besides."""
+"""The further requirements of the long form."""
 
 SHORT_LIMIT_S, LONG_LIMIT_S = 240, 1800
-"""For what is installed."""
+"""Time limits for installing one package, by form."""
 
 
 @click.command()
@@ -46,9 +46,9 @@ SHORT_LIMIT_S, LONG_LIMIT_S = 240, 1800
 def frameworks(short: bool, cache: Path) -> None:
     """Preempt trainings with PyTorch, Lightning, Transformers, Accelerate, JAX and Keras.
 
-    Installs from pip's indexes what can be installed, PyTorch without GPUs where there is such a
-    build, and runs tests/examples with it. A framework that cannot be installed is named and left
-    out. The short form takes some three minutes the first time, and half a minute then.
+    Installs the frameworks from pip's indexes, with the CPU build of PyTorch if there is one, and
+    runs tests/examples with them. A framework that cannot be installed is named and skipped. The
+    short form takes about three minutes the first time, and half a minute after that.
     """
     python = _environment(cache / ("frameworks-short" if short else "frameworks"))
     for module, package in {**NEEDED, **({} if short else FRAMEWORKS)}.items():
@@ -71,7 +71,7 @@ def frameworks(short: bool, cache: Path) -> None:
 
 
 def _environment(folder: Path) -> str:
-    """The Python of the environment in a folder, which is made if need be."""
+    """Return the Python of the environment in a folder, which is created if needed."""
     python = folder / "bin" / "python"
     works = python.exists() and subprocess.run([python, "-c", "import pip"], check=False)
     if not works or works.returncode != 0:
@@ -80,7 +80,7 @@ def _environment(folder: Path) -> str:
 
 
 def _installed(python: str, module: str, package: str, limit_s: float) -> str:
-    """Install a package if need be; what prevented it, "" if nothing did."""
+    """Install a package if needed; return what prevented it, or ""."""
     look = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({module!r}) is None)"
     if subprocess.run([python, "-c", look], check=False).returncode == 0:
         return ""
@@ -102,7 +102,8 @@ def _installed(python: str, module: str, package: str, limit_s: float) -> str:
 
 
 def _cpu_version(pip: Sequence[str], package: str) -> str:
-    """The newest release without GPUs, where an index has one: a tenth of the other in size."""
+    """Return the newest CPU-only release if an index has one: it is a tenth as large as the
+    other."""
     try:
         asked = subprocess.run(
             [*pip, "index", "versions", package],

@@ -27,8 +27,8 @@ HEAD = """\
 def lock(uv: Sequence[str]) -> None:
     """Write etc/requirements.lock: versions and hashes, for Python 3.11 and later.
 
-    What is locked stays as it is where setup.cfg allows it. Arguments go to "uv pip compile":
-    --upgrade takes the newest of everything, --upgrade-package NAME that of one.
+    Locked versions are kept if setup.cfg allows them. Arguments go to "uv pip compile": --upgrade
+    takes the newest version of every package, --upgrade-package NAME of one.
     """
     needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
     with tempfile.TemporaryDirectory() as folder:

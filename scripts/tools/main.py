@@ -23,7 +23,7 @@ COMMANDS: Mapping[str, str] = {
     "pictures": "pictures.main:pictures",
     "record": "record:record",
 }
-"""Where each command is, below ``scripts.tools``."""
+"""The module of each command, below ``scripts.tools``."""
 
 
 class _LazyGroup(click.Group):
@@ -44,4 +44,4 @@ class _LazyGroup(click.Group):
 
 @click.command(cls=_LazyGroup)
 def dev() -> None:
-    """Measure, harm, release and document slurm-tiresias."""
+    """Measure, stress-test, release and document slurm-tiresias."""

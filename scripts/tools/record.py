@@ -1,4 +1,4 @@
-"""Record the answers of a real cluster, for the tests of the parsers."""
+"""Record the output of a real cluster's commands, for the tests of the parsers."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ STUBBORN = "trap '' TERM; while :; do sleep 1; done"
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 def record(folder: Path) -> None:
-    """Record what a cluster answers in FOLDER/RELEASE, such as tests/slurm/recorded/22.05.
+    """Record the output of Slurm's commands in FOLDER/RELEASE, such as tests/slurm/recorded/22.05.
 
     It starts a cluster of its own, submits every shape of job that the tests know, brings jobs and
-    nodes into odd states, and writes down each answer as it came.
+    nodes into unusual states, and stores each output verbatim.
     """
     with tempfile.TemporaryDirectory(prefix="st-", dir="/tmp") as parent:
         cluster = RealCluster(Path(parent) / "c")
@@ -63,7 +63,7 @@ def record(folder: Path) -> None:
 
 
 def write_answers(cluster: RealCluster, folder: Path, known: release.Release) -> None:
-    """Prepare jobs and nodes of all kinds, and write the cluster's answers into the folder."""
+    """Create jobs and nodes of all kinds, and write the output of the commands into the folder."""
     submit_shapes(cluster)
     put_into_every_state(cluster)
     scontrol = ["scontrol", "--all", "--oneliner", "--details", "show"]
@@ -247,7 +247,7 @@ def refusal(cluster: RealCluster, command: list[str], stdin: str = "") -> dict[s
 
 
 def nameless(cluster: RealCluster, text: str) -> str:
-    """Return the answer without what identifies this machine."""
+    """Return the output without what identifies this machine."""
     text = text.replace(str(cluster.folder), "/tmp/st-recorded/c")
     text = re.sub(r"OS=Linux .*?  RealMemory", "OS=Linux 6.1.0  RealMemory", text)
     return re.sub(rf"\b{re.escape(socket.gethostname())}\b", "login", text)

@@ -45,7 +45,7 @@ def check(file: str | None) -> None:
 @json_option
 @takes_config
 def show(config: Config, as_json: bool) -> None:
-    """Print every setting as it takes effect; those that stand at their default say so."""
+    """Print every setting as it takes effect; those at their default are marked."""
     show_or_json(as_json, lambda: dataclasses.asdict(config), lambda _: effective(config))
 
 
@@ -112,7 +112,7 @@ def example_lines(
 ) -> Iterator[str]:
     """Yield the example file. Everything is commented out, so that later defaults take effect.
 
-    ``said`` maps table and name of a setting to the value to write instead, in TOML ("": keep the
+    ``said`` maps a setting's table and name to the value to write instead, in TOML ("": keep the
     default, commented out), and to comments to add.
     """
     yield "# Configuration of tiresias-slurm. Every setting stands here at its default, commented"

@@ -25,10 +25,10 @@ SHADOW = "shadow"
 @click.command()
 @takes_config
 def pause(config: Config) -> None:
-    """Stop acting on Slurm; go on deciding and publishing.
+    """Stop acting on Slurm, but keep deciding and publishing.
 
-    Slurm then schedules by the priorities that stand there. Lasts until `resume`, also over a
-    restart of the controller.
+    Slurm then schedules by the priorities that are set. Lasts until `resume`, even if the
+    controller restarts.
     """
     _tell(
         config,
@@ -55,7 +55,7 @@ def resume(config: Config) -> None:
 def release(config: Config) -> None:
     """Give every managed job back to Slurm, and pause.
 
-    Leaves the jobs as if there had been no controller. Works without a controller too.
+    Jobs are left as if the controller had never managed them. Also works if no controller runs.
     """
     _tell(
         config,

@@ -27,8 +27,7 @@ _INTERVAL = {field.name: field for field in dataclasses.fields(ControllerConfig)
 def controller(config: Config, shadow: bool, interval_s: float | None, verbose: bool) -> None:
     """Run the controller.
 
-    It stays in the foreground until it is told to stop, by SIGTERM or Ctrl-C, and logs to standard
-    error.
+    It runs in the foreground until SIGTERM or Ctrl-C, and logs to standard error.
     """
     from slurm_tiresias.controller.run import run
 

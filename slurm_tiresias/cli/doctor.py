@@ -44,14 +44,13 @@ AFTERWARDS = "Then: scontrol reconfigure, or restart slurmctld where plugins cha
 )
 @config_option
 def doctor(quiet: bool, as_json: bool) -> None:
-    """Say what is right and wrong about this Slurm, why it matters, and what to write.
+    """Check this Slurm: what is right, what is wrong, why it matters, and what to change.
 
-    Looks at slurm.conf, at slurmctld's own settings, the nodes and the controller's files; changes
-    nothing, and needs neither a controller nor a tiresias.toml.
+    Checks slurm.conf, slurmctld's settings, the nodes and the controller's files. Changes nothing,
+    and needs neither a controller nor a tiresias.toml.
 
     \b
-    Exit codes: 0 nothing is wrong (there may be notes),
-    12 something deserves a warning, 13 something is an error.
+    Exit codes: 0 no problem (there may be notes), 12 a warning, 13 an error.
     """
     seen = look(config_path())
     diagnosis = diagnose(seen)

@@ -1,4 +1,4 @@
-"""``tiresias-slurm drill``: preempt a job of one's own on purpose, and say what that did to it."""
+"""``tiresias-slurm drill``: preempt a job of the user's own on purpose, and report the effects."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from slurm_tiresias.progress.saving import ASK_SIGNAL
 
 SCHEMA = 1
 FAILED, UNKNOWN = 16, CannotRehearseError.exit_code
-"""Exit codes: a trial failed; the job, or a part of the drill, could not be rehearsed."""
+"""Exit codes: a trial failed; the job, or a part of the drill, could not be tested."""
 
 MOST_PROCESSES_SHOWN = 6
 LOOKS = {Outcome.PASSED: "good", Outcome.FAILED: "bad", Outcome.UNKNOWN: "note"}
@@ -90,17 +90,17 @@ def drill(
     as_json: bool,
     words: tuple[str, ...],
 ) -> None:
-    """Preempt a job of your own on purpose, and say what that does to it.
+    """Preempt a job of your own on purpose, and report what that does to it.
 
-    Write what you would write after `sbatch`, in a small form: few steps, few GPUs, and flags by
-    which the program does not touch the checkpoints of your real jobs. The job is submitted,
-    preempted as the controller does it (during start-up, in a step, during a save, and twice in a
-    row), and cancelled. What it has made under its own job id, such as its output, is removed.
-    Needs no rights beyond sbatch's, no plugin and no controller. It takes a minute or a few.
+    Give the arguments that you would give to `sbatch`, but for a small job: few steps, few GPUs,
+    and options that keep the program from touching the checkpoints of your real jobs. The job is
+    submitted, preempted as the controller does it (during start-up, in a step, during a save, and
+    twice in a row), and cancelled. Files named by its job id, such as its output, are removed.
+    Needs only the right to use sbatch; no plugin and no controller. Takes one to a few minutes.
 
     \b
-    Exit codes: 0 every trial passed, 16 one failed,
-    17 the job, or a part of the drill, could not be rehearsed.
+    Exit codes: 0 every trial passed, 16 a trial failed,
+    17 the job, or a part of the drill, could not be tested.
     """
     options, script = divided(words)
     config = _config()
@@ -131,9 +131,9 @@ def drill(
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """Whether the controller has noted that the program passed all trials; if not, why not.
+    """Whether the controller has recorded that the program passed all trials; if not, why not.
 
-    The reason is "" where it would count for nothing.
+    The reason is "" if the record would have no effect.
     """
 
     noted: bool
@@ -141,9 +141,9 @@ class Noted:
 
 
 def _note(seen: Drill, verdicts: Sequence[Verdict], config: Config) -> Noted:
-    """Tell the controller whether the program passed all trials, where that counts for later jobs.
+    """Tell the controller whether the program passed all trials, if that affects later jobs.
 
-    A trial that was left out shows nothing, and one that failed shows enough.
+    A drill in which a trial was left out proves nothing; one failed trial is enough.
     """
     code = exit_code(verdicts)
     passed = code == 0 and {verdict.kind for verdict in verdicts} == set(Kind)
@@ -175,7 +175,7 @@ def _in_words(noted: Noted, config: Config, screen: Screen) -> Iterator[str]:
 
 
 def exit_code(verdicts: Sequence[Verdict]) -> int:
-    """Return 0, or what is worst."""
+    """Return 0, or the exit code of the worst result."""
     outcomes = {verdict.outcome for verdict in verdicts}
     if Outcome.FAILED in outcomes:
         return FAILED
@@ -185,8 +185,8 @@ def exit_code(verdicts: Sequence[Verdict]) -> int:
 def divided(words: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return sbatch's options, and the script with its arguments.
 
-    The script is the first word that is no option and names a file, so that an option may have its
-    value behind it.
+    The script is the first word that is not an option and names a file, since an option may be
+    followed by its value.
     """
     for index, word in enumerate(words):
         if word == "--wrap" or word.startswith("--wrap="):
@@ -200,7 +200,7 @@ def divided(words: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def one_task(options: Sequence[str], script: str) -> tuple[str, ...]:
-    """Return the option that makes an array one task of it; nothing for other jobs."""
+    """Return the option that reduces an array to one task; nothing for other jobs."""
     given = [word for word in options if word.startswith(("--array", "-a"))]
     if given:
         raise UsageError("A drill is of one job", "Leave --array out, or write --array in no more")
@@ -214,7 +214,7 @@ def one_task(options: Sequence[str], script: str) -> tuple[str, ...]:
 
 
 def _config() -> Config:
-    """Return the site's configuration; the defaults where there is none here."""
+    """Return the site's configuration; the defaults if there is none on this host."""
     try:
         return load(config_path())
     except ConfigError:
@@ -225,7 +225,7 @@ def _config() -> Config:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str], None]]:
-    """Yield a function that says what is being done: a spinner on a terminal, else lines."""
+    """Yield a function that shows the current step: a spinner on a terminal, lines elsewhere."""
     console = Console(stderr=True)
     if console.is_terminal:
         with console.status("") as status:
@@ -285,7 +285,7 @@ def _run(run: Run) -> dict[str, Any]:
 
 
 def _was_told(run: Run, process: Process) -> bool:
-    """Whether the process was there when the signal came."""
+    """Whether the process existed when the signal was sent."""
     told_s = run.told_by_s
     return told_s is not None and (process.gone_s is None or process.gone_s >= told_s)
 
@@ -301,7 +301,7 @@ def _after(run: Run, process: Process) -> float | None:
 
 
 def report(seen: Drill, verdicts: Sequence[Verdict], screen: Screen) -> Iterator[str]:
-    """Yield the drill for people: each trial with its findings, then the sum."""
+    """Yield the drill for people: each trial with its findings, then the summary."""
     first = (
         f"SIG{seen.signal}, at most {seen.grace_s:g} s later "
         if seen.signal
@@ -374,9 +374,9 @@ def _facts(verdict: Verdict, hit: bool) -> Iterator[str]:
 
 
 def _processes(run: Run, screen: Screen) -> Iterator[str]:
-    """Yield a line for each kind of process that got the signal: what it does, what became of it.
+    """Yield a line for each kind of process that got the signal: what it does, and how it ended.
 
-    Processes of one command with the same fate are counted.
+    Processes of one command that ended alike are counted.
     """
     told = [one for one in run.processes if _was_told(run, one)]
     groups: dict[tuple[str, str, bool], list[Process]] = {}

@@ -1,4 +1,4 @@
-"""The text of a controller event, told from the point of view of one job."""
+"""The text of a controller event, from the point of view of one job."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from slurm_tiresias.status.published import PublishedEvent
 
 
 def event_text(job_id: str, event: PublishedEvent) -> str:
-    """Return the event as something that this job did, or that was done to it."""
+    """Return the event as an action of this job, or an action on it."""
     if not event.job_id:
         return f"the controller was {_kind(event)} {printable(event.text)}".rstrip()
     if event.job_id == job_id:

@@ -131,12 +131,12 @@ class Case:
 def explain(config: Config, job_id: str, as_json: bool) -> None:
     """Say why a job waits, runs or was preempted.
 
-    Says where the job stands, who holds what it needs and what protects them, what has to happen
-    for it to start, and what its user can do; of a job that has ended, what is remembered of it. Of
-    an array it says how many tasks are where, and why. Where the controller does not act (shadow
-    mode, paused), it says what Slurm does, and apart from that what the controller would do. Exit
-    code 1: no such job. Exit code 3: no controller runs, or what it published is too old to be
-    believed (it is explained nevertheless).
+    Shows the job's place in the queue, which jobs hold the GPUs that it needs and what protects
+    them, what must happen for it to start, and what its user can do. For a job that has ended,
+    shows its recorded history; for an array, how many tasks are in which state, and why. If the
+    controller does not act (shadow mode, paused), shows what Slurm does, and separately what the
+    controller would do. Exit code 1: no such job. Exit code 3: no controller runs, or its published
+    state is out of date (the job is explained nevertheless).
     """
     checked_job_id(job_id)
     state, now_s = published.read(Path(config.controller.state_dir)), time.time()
@@ -198,7 +198,7 @@ def _the_job(state: PublishedState, job_id: str) -> PublishedJob | None:
 def _explain_ended(
     config: Config, job_id: str, state: PublishedState, now_s: float, *, as_json: bool
 ) -> None:
-    """Explain what became of a job that the last cycle did not see, from its recorded history."""
+    """Explain what happened to a job that the last cycle did not see, from its recorded history."""
     try:
         job = query_history(Path(config.controller.state_dir), job_id).history
     except TiresiasError:

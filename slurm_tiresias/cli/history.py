@@ -70,7 +70,7 @@ class RunSummary:
     exit_code: str = ""
     cancelled_by: str = ""
     progress: RunProgressRecord | None = None
-    """What it told last of how far it was."""
+    """The last progress that it reported."""
     cost: PreemptionCost | None = None
     """What its preemption cost; None if it was not preempted."""
 
@@ -94,11 +94,11 @@ class JobEnd:
 @json_option
 @takes_config
 def history(config: Config, job_id: str, as_json: bool) -> None:
-    """Tell a job's whole life: each run, what ended it, and what happened between.
+    """Show the whole history of a job: each run, what ended it, and the events between runs.
 
-    Also of jobs that have ended. How a run ended is looked up in Slurm's accounting where that
-    can be asked. Exit code 1: no such job. Exit code 3: no controller runs that could be asked.
-    Exit code 15: it is too much to be told, or was asked for too often.
+    Also works for jobs that have ended. How a run ended is looked up in Slurm's accounting if that
+    can be queried. Exit code 1: no such job. Exit code 3: no controller runs that could answer.
+    Exit code 15: the answer is too large, or there were too many requests.
     """
     checked_job_id(job_id)
     job, now_s = _found(config, job_id), time.time()
@@ -171,7 +171,8 @@ def _is_of(row: AccountedEnd, run: RunRecord) -> bool:
 
 
 def _is_told_in(told: RunProgressRecord, run: RunRecord, until_s: float | None) -> bool:
-    # A run may tell of itself after its end: Slurm ends it when it begins to end its processes.
+    # A run may report after its recorded end: for Slurm it ends when the kill of its processes
+    # begins.
     latest_s = math.inf if until_s is None else until_s
     return run.start_s - SAME_START_S <= told.reported_s < latest_s
 
@@ -182,7 +183,7 @@ def _how_it_ended(
     """Combine both sources: accounting does not say who requeued a job, the events do."""
     if row is not None and row.state != REQUEUED:
         return _in_words(row)
-    # The event that ended a run is noted only when the end is seen.
+    # The event that ended a run is recorded only when the end is seen.
     latest_s = math.inf if until_s is None else until_s
     ends = (e for e in job.events if e.job_id == job.job_id and e.kind in LEFT)
     event = next((e for e in ends if run.start_s <= e.at_s <= latest_s), None)

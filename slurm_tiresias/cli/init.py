@@ -40,7 +40,7 @@ SCHEMA = 1
 DEFAULT_FOLDER = "slurm-tiresias"
 DEFAULT_SINCE = "now-90days"
 FEWEST_JOBS = tuning.FEWEST_JOBS_A_PART * 2 * tuning.PARTS
-"""With fewer jobs ``tune`` would say that they are too few, so they are not simulated."""
+"""With fewer jobs ``tune`` would report that they are too few, so they are not simulated."""
 
 INSTALLED_PROGRAM = "/opt/slurm-tiresias/bin/tiresias-slurm"
 
@@ -92,11 +92,11 @@ def init(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Write a configuration for this cluster into FOLDER, and say what to do with it.
+    """Write a configuration for this cluster into FOLDER, and print how to install it.
 
-    A commented tiresias.toml in shadow mode, the lines that slurm.conf lacks, the service, and
-    what goes beside Slurm. Installs nothing, and changes nothing outside FOLDER
-    (./slurm-tiresias by default).
+    Writes a commented tiresias.toml in shadow mode, the missing lines of slurm.conf, the service,
+    and the files that belong into Slurm's folders. Installs nothing, and changes nothing outside
+    FOLDER (./slurm-tiresias by default).
     """
     seen = look(config_path())
     chosen = _partitions(seen, partitions)
@@ -223,7 +223,7 @@ def _as_object(
     choice: Choice,
     kinds: Sequence[NodeKind],
 ) -> dict[str, Any]:
-    """Return what was written for ``--json``. Fields are added, never changed."""
+    """Return the list of written files for ``--json``. Fields are added, never changed."""
     return {
         "schema": SCHEMA,
         "folder": str(Path(folder).absolute()),

@@ -41,7 +41,7 @@ DEFAULT_STATE_DIR = ControllerConfig().state_dir
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The choices for the files. ``because`` says why these thresholds were chosen."""
+    """The choices for the files. ``because`` is the reason for these thresholds."""
 
     partitions: tuple[str, ...]
     state_dir: str

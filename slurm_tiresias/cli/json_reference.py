@@ -61,18 +61,27 @@ COMMANDS: Mapping[str, Mapping[str, object]] = {
 
 
 INTRODUCTION = """\
-One object on one line, for `status`, `explain` and `history`. `schema` is 1 in each: while it is,
-fields are added, and none is taken away or changed. Times are seconds since 1970 (`at_s`,
-`submitted_s`), stretches of time are seconds (`waited_s`), GPU time is in GPU-seconds
-(`attained_gpu_s`). Names are as users wrote them, whatever they wrote. `x[]` is each of a list.
+For programs that read `status`, `explain` and `history` with `--json`: one object on one line.
+`schema` is 1 in each; while it is, fields are added, and none is removed or changed. Times are
+seconds since 1970 (`at_s`, `submitted_s`), durations seconds (`waited_s`), GPU time GPU-seconds
+(`attained_gpu_s`). Names are as users wrote them and may contain anything. `x[]` is each item of a
+list.
 
-What Slurm does with a job is in `state`, `slurm_state` and `slurm_reason`, what the controller has
-decided in `action`, `reason`, `start_on`, `victims` and `preempted_for`. Where `mode` is not
-`enforce` these decisions are not carried out, and `would` says in words what the controller would
-do otherwise than Slurm. Events of the kind `would` are such decisions, too.
+`state`, `slurm_state` and `slurm_reason` are Slurm's view of a job; `action`, `reason`, `start_on`,
+`victims` and `preempted_for` are the controller's decision. If `mode` is not `enforce`, decisions
+are not carried out, and `would` describes how they differ from what Slurm does, as do events of the
+kind `would`.
 
 This page is written by `scripts/dev generate`.
 """
+
+
+SHARED: Mapping[object, str] = {
+    PublishedJob: "job",
+    PublishedTier: "tier",
+    PublishedEvent: "event",
+}
+"""Objects that several commands print; each has a section of its own."""
 
 
 def fields_of(command: str) -> dict[str, str]:
@@ -81,7 +90,10 @@ def fields_of(command: str) -> dict[str, str]:
     return dict(_fields(COMMANDS[command], ""))
 
 
-def _fields(hints: Mapping[str, Any], before: str) -> Iterator[tuple[str, str]]:
+def _fields(
+    hints: Mapping[str, Any], before: str, shared: Mapping[object, str] | None = None
+) -> Iterator[tuple[str, str]]:
+    """Yield paths and types; an object in ``shared`` is named instead of spelled out."""
     for name, hint in hints.items():
         kind, suffix = hint, ""
         if get_origin(hint) in (Union, types.UnionType):
@@ -90,33 +102,39 @@ def _fields(hints: Mapping[str, Any], before: str) -> Iterator[tuple[str, str]]:
         path = before + name
         if get_origin(kind) is tuple:
             (each, _) = get_args(kind)
-            yield from _one_or_its_fields(f"{path}[]", each, "")
+            yield from _one_or_its_fields(f"{path}[]", each, "", shared or {})
         elif isinstance(get_origin(kind), type) and issubclass(get_origin(kind), Mapping):
             yield path, f"object of {NAMES[get_args(kind)[1]]}s by name{suffix}"
         else:
-            yield from _one_or_its_fields(path, kind, suffix)
+            yield from _one_or_its_fields(path, kind, suffix, shared or {})
 
 
-def _one_or_its_fields(path: str, kind: Any, suffix: str) -> Iterator[tuple[str, str]]:
+def _one_or_its_fields(
+    path: str, kind: Any, suffix: str, shared: Mapping[object, str]
+) -> Iterator[tuple[str, str]]:
+    if kind in shared:
+        yield path, f"[{shared[kind]}](#{shared[kind]}){suffix}"
+        return
     if not is_dataclass(kind):
         yield path, NAMES[kind] + suffix
         return
     if suffix:
         yield path, f"object{suffix}"
-    yield from _fields(get_type_hints(kind), f"{path}.")
+    yield from _fields(get_type_hints(kind), f"{path}.", shared)
 
 
 def reference_lines() -> Iterator[str]:
     yield "# What --json prints"
     yield ""
     yield from INTRODUCTION.splitlines()
-    for command in COMMANDS:
+    sections = {**COMMANDS, **{name: get_type_hints(kind) for kind, name in SHARED.items()}}
+    for title, hints in sections.items():
         yield ""
-        yield f"## {command}"
+        yield f"## {title}"
         yield ""
         yield "| field | |"
         yield "|---|---|"
-        yield from (f"| `{path}` | {kind} |" for path, kind in fields_of(command).items())
+        yield from (f"| `{path}` | {kind} |" for path, kind in _fields(hints, "", SHARED))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.group(no_args_is_help=False)
 @config_option
 def ledger() -> None:
-    """Mend the controller's memory of jobs, or make it smaller."""
+    """Repair the controller's database of jobs, or make it smaller."""
 
 
 @ledger.command()
@@ -32,8 +32,8 @@ def ledger() -> None:
 def rebuild(config: Config, as_json: bool) -> None:
     """Build the ledger anew from Slurm and its accounting.
 
-    For a damaged or lost one, while no controller runs. The old file is kept under another name.
-    Attained service, tiers and first starts come back; promotions and the count of preemptions do
+    For a damaged or lost ledger, while no controller runs. The old file is kept under another name.
+    Attained service, tiers and first starts are recovered; promotions and preemption counts are
     not.
     """
     from slurm_tiresias.controller.offline import rebuild_ledger
@@ -60,9 +60,9 @@ def rebuild(config: Config, as_json: bool) -> None:
 def prune(config: Config, before_s: float | None, dry_run: bool, as_json: bool) -> None:
     """Remove jobs that ended long ago from the ledger.
 
-    The controller does so by itself; this is for a ledger that is to be made smaller at once, while
-    no controller runs. `history` and `report` then know nothing of these jobs. What 2d-gittins and
-    2d-history have learned from them stays.
+    The controller does so by itself; use this to make the ledger smaller at once, while no
+    controller runs. `history` and `report` then no longer show these jobs. What 2d-gittins and
+    2d-history have learned from them is kept.
     """
     from slurm_tiresias.controller.offline import prune_ledger
 

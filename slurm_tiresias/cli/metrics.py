@@ -23,10 +23,10 @@ OF_SEVERAL = ("_bucket", "_count", "_sum")
 @json_option
 @config_option
 def metrics(reference: bool, as_json: bool) -> None:
-    """Print what the controller measures now, as Prometheus reads it.
+    """Print the controller's current metrics in Prometheus's format.
 
-    The same as at /metrics where http.listen is set, without a port: it asks the controller on
-    this host. Exit code 3: none acts here.
+    The same as at /metrics if http.listen is set, but without a port: it queries the controller on
+    this host. Exit code 3: no controller acts on this host.
     """
     if reference:
         click.echo(json.dumps(_described()) if as_json else _page())

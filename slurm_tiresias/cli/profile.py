@@ -55,7 +55,7 @@ EVERYBODY = "-"
 
 @click.group()
 def profile() -> None:
-    """Show and keep what is known of models: how skewed they are.
+    """Show and manage profiles of models: how skewed each model is.
 
     Jobs of skewed models are consolidated on few nodes, the others may be spread.
     """
@@ -75,10 +75,10 @@ def profile() -> None:
 def model(
     context: click.Context, files: tuple[Path, ...], save_as: str | None, as_json: bool
 ) -> None:
-    """Read a model's file, and say how its jobs had better be placed.
+    """Read a model's file, and recommend how to place its jobs.
 
-    Reads safetensors, PyTorch checkpoints and ONNX, several files where a model is split over
-    them. Nothing in them is executed. Exit code 2: not a model's file, or a damaged one.
+    Reads safetensors, PyTorch checkpoints and ONNX; several files if a model is split. Nothing in
+    the files is executed. Exit code 2: not a model's file, or a damaged one.
     """
     tensors = tuple(tensor for file in files for tensor in read(file))
     if save_as is not None and not is_model_name(save_as):
@@ -100,7 +100,7 @@ def model(
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """What was found in a model's file."""
+    """The analysis of a model's file."""
 
     profile: Profile
     tensors: tuple[StoredTensor, ...]
@@ -159,7 +159,7 @@ _TENSORS: Sequence[Column[StoredTensor]] = (
 @json_option
 @takes_config
 def list_profiles(config: Config, noheader: bool, as_json: bool) -> None:
-    """List every profile: the built-in ones, those from files, those that were measured."""
+    """List every profile: built-in, imported from files, and measured."""
     rows = _rows(config)
     show_or_json(
         as_json,
@@ -174,9 +174,9 @@ def list_profiles(config: Config, noheader: bool, as_json: bool) -> None:
 @json_option
 @takes_config
 def show(config: Config, name: str, user: str | None, as_json: bool) -> None:
-    """Say all that is known of a model, or of jobs of a name, and how they are placed for it.
+    """Show everything known about a model, or about jobs of a name, and how they are placed.
 
-    Also what its runs did with their GPUs, where the nodes sample that.
+    Also shows how its runs used their GPUs, if the nodes sample that.
     """
     rows = {row.profile.key: row for row in _rows(config) if _is_of(row.profile.key, name, user)}
     gpus = _gpu_use(config, name, user)
@@ -224,9 +224,9 @@ def _gpu_runs(store: ProfileStore, name: str, user: str | None) -> list[NodeGpus
 @click.option("-u", "--user", metavar="USER", help="Only what was learned from this user's jobs.")
 @takes_config
 def forget(config: Config, name: str, user: str | None) -> None:
-    """Forget a profile, the runs that it was learned from and what they did with their GPUs.
+    """Delete a profile, the runs that it was learned from and their GPU use.
 
-    What is built in stays.
+    Built-in profiles are kept.
     """
     with closing(_store(config)) as store:
         keys = {p.key for p in store.profiles() if _is_of(p.key, name, user)}
@@ -240,7 +240,7 @@ def forget(config: Config, name: str, user: str | None) -> None:
 @profile.command()
 @takes_config
 def export(config: Config) -> None:
-    """Write every stored profile to standard output, as JSON that import takes."""
+    """Write every stored profile to standard output, as JSON for import."""
     stored = [as_data(found) for found in _stored(config)[0]]
     click.echo(json.dumps({"schema": SCHEMA, "profiles": stored}, indent=1))
 
@@ -249,9 +249,10 @@ def export(config: Config) -> None:
 @click.argument("file", type=click.File("rb"))
 @takes_config
 def import_profiles(config: Config, file: BinaryIO) -> None:
-    """Store the profiles that export wrote, or that a person wrote by hand; - for standard input.
+    """Import profiles from a file that export wrote, or a person; - reads standard input.
 
-    All are stored or, where one is wrong, none. They take the place of what has the same name.
+    Either all profiles are stored or, if one is invalid, none. They replace profiles of the same
+    name.
     """
     profiles = parsed(file.read(MOST_BYTES + 1))
     with closing(_store(config)) as store:
@@ -335,8 +336,9 @@ def _unknown(name: str) -> TiresiasError:
 def gpu(gpus: tuple[str, ...], noheader: bool, as_json: bool) -> None:
     """Show how GPUs of this machine are used right now, named by UUID or PCI address.
 
-    Without a name all that can be seen from here. For the GPUs of a running job:
-    srun --overlap --jobid=JOBID tiresias-slurm profile gpu. A number that cannot be had is -.
+    Without a name, shows all GPUs that are visible here. For the GPUs of a running job: srun
+    --overlap --jobid=JOBID tiresias-slurm profile gpu. A number that is not available is shown as
+    -.
     """
     found = use_of(gpus)
     show_or_json(
@@ -382,7 +384,8 @@ def _store(config: Config) -> ProfileStore:
 
 
 def _stored(config: Config) -> tuple[list[Profile], Knowledge]:
-    """Return the stored profiles and what follows from them; empty if there is no store yet."""
+    """Return the stored profiles and the placements derived from them; empty if there is no store
+    yet."""
     path = _path_to_read(config)
     if not path.exists():
         return [], known(config, [], [])

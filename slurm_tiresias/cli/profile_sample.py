@@ -38,12 +38,12 @@ from slurm_tiresias.progress.node_service import run
     help="Time between two samples.",
 )
 def sample(run_dir: Path, collect_dir: Path, every_s: float) -> None:
-    """Sample what profiled jobs do with the GPUs of this node, and pass on how far all jobs are.
+    """Sample how profiled jobs use the GPUs of this node, and forward the progress of all jobs.
 
-    A daemon: it stays in the foreground until it is told to stop, by SIGTERM or Ctrl-C, and logs to
-    standard error. GPUs are sampled where NVIDIA's driver is there and jobs are profiled, or the
-    controller wants to know which are idle (idle_gpus.after_s). Exit codes: 9 another one runs
-    here, 10 a folder is missing or open to others.
+    A daemon: it runs in the foreground until SIGTERM or Ctrl-C, and logs to standard error. GPUs
+    are sampled if NVIDIA's driver is installed and either jobs are profiled or the controller
+    tracks idle GPUs (idle_gpus.after_s). Exit codes: 9 another sampler runs on this node, 10 a
+    folder is missing or accessible to other users.
     """
     log_to_stderr()
     run(run_dir, collect_dir, every_s)

@@ -25,7 +25,7 @@ def cell(job: PublishedJob) -> str:
 
 
 def time_left(job: PublishedJob) -> str:
-    """Return the range of the time that a running job needs still, ``2h05m-2h20m``."""
+    """Return the range of the time that a running job still needs, ``2h05m-2h20m``."""
     progress = job.progress
     if progress is None or job.state != JobState.RUNNING.value:
         return NOTHING
@@ -33,21 +33,21 @@ def time_left(job: PublishedJob) -> str:
 
 
 def quiet(job: PublishedJob) -> str:
-    """Return since when a running job has made no step, where that is unusual; else ""."""
+    """Return since when a running job has made no progress, if that is unusual; else ""."""
     if job.progress is None or job.progress.quiet_since_s is None:
         return ""
     return f"no progress since {moment(job.progress.quiet_since_s)}"
 
 
 def stuck(job: PublishedJob) -> str:
-    """Return how many of its last runs kept nothing, where that is cause for alarm; else ""."""
+    """Return how many of its last runs saved nothing, if that is cause for alarm; else ""."""
     if job.stuck_runs < STUCK_RUNS:
         return ""
     return f"kept nothing of its last {job.stuck_runs} runs"
 
 
 def idle_gpus(job: PublishedJob) -> str:
-    """Return since when a job has not used its GPUs, where that is long; else ""."""
+    """Return since when a job has not used its GPUs, if that is long; else ""."""
     use = job.gpu_use
     if use is None or use.idle_since_s is None or not use.idle_long:
         return ""
@@ -59,12 +59,12 @@ def gpus_in_words(number: int) -> str:
 
 
 def alarm(job: PublishedJob) -> str:
-    """Return what its user should look at; "" if nothing."""
+    """Return what the job's user should look at; "" if nothing."""
     return idle_gpus(job) or quiet(job) or stuck(job)
 
 
 def longer_runs(job: PublishedJob) -> Iterator[str]:
-    """Yield why a job is left alone for longer than others, and what to do about it."""
+    """Yield why a job is protected for longer than others, and what to do about it."""
     least = f"{duration(job.min_run_s)} after each start"
     if job.stuck_runs >= STUCK_RUNS:
         yield (
@@ -93,7 +93,7 @@ def shorter_runs(job: PublishedJob) -> Iterator[str]:
 
 
 def sentences(job: PublishedJob, now_s: float) -> Iterator[str]:
-    """Yield how far a job is, what it needs still, and from where it would go on."""
+    """Yield the job's progress, the time that it still needs, and where it would resume."""
     progress = job.progress
     if progress is None:
         return

@@ -23,8 +23,9 @@ from slurm_tiresias.status import published
 from slurm_tiresias.status.report_query import Period, query_report
 
 if TYPE_CHECKING:
-    from slurm_tiresias.report.fair_share import AtBound
+    from slurm_tiresias.report.comparisons import AtBound
     from slurm_tiresias.report.figures import Drawn, Report
+    from slurm_tiresias.simulator.sim_cluster import SimCluster
 
 SINCE = "now-7days"
 NEEDED = ("pandas",)
@@ -79,6 +80,13 @@ NEEDED_FOR_A_PAGE = (*NEEDED, "matplotlib", "jinja2")
     metavar="FILE",
     help="The same as a page with plots, besides.",
 )
+@click.option(
+    "--against-stock",
+    "stock_cluster",
+    metavar="NxG|FILE",
+    help="Also simulate the same jobs under stock Slurm on these nodes (as `simulate --cluster`), "
+    "and compare.",
+)
 @takes_config
 def report(
     config: Config,
@@ -88,18 +96,19 @@ def report(
     noheader: bool,
     as_json: bool,
     html_file: Path | None,
+    stock_cluster: str | None,
     users: tuple[str, ...],
     accounts: tuple[str, ...],
     partitions: tuple[str, ...],
 ) -> None:
-    """Tell what the controller did: for jobs of which size, by which preemptions, for whom.
+    """Report what the controller did in a period, by job size, user and account.
 
-    Completion times and queueing by size, preemptions and their cost, the service that they moved,
-    who gained and who paid by user and account, and the use of the GPUs. docs/how-to/monitor.md
-    defines each figure. Where jobs are private, users other than root and the controller's see
-    their own jobs only. Exit code 1: the period has no managed job. Exit code 3: no controller
-    runs that could be asked. Exit code 15: the answer is too large, or there were too many
-    requests.
+    Shows completion times and queueing by size, preemptions and their cost, the service that they
+    moved, who gained and who paid by user and account, and the use of the GPUs. If jobs are
+    private, users other than root and the controller's user see only their own jobs;
+    docs/how-to/monitor.md explains each figure. Exit code 1: there was no managed job. Exit code 3:
+    no controller runs that could answer. Exit code 15: the answer is too large, or there were too
+    many requests.
     """
     check_installed("report needs", NEEDED_FOR_A_PAGE if html_file else NEEDED)
     target = html_file and files.check_writable(html_file)
@@ -110,9 +119,10 @@ def report(
             f"The time from {moment(since_s)} to {moment(until_s)} is none",
             "Name a --since that has passed, and an --until after it",
         )
+    cluster = stock_cluster and _parse_cluster(stock_cluster)
     state_dir = Path(config.controller.state_dir)
     period = query_report(state_dir, since_s, until_s, own=own)
-    found, drawn = _made(period, (users, accounts, partitions), state_dir)
+    found, drawn = _made(period, (users, accounts, partitions), state_dir, cluster or None)
     try:
         if target:
             _write(target, found, drawn)
@@ -120,14 +130,33 @@ def report(
         _show(found, as_json, not noheader)
 
 
-def _made(period: Period, only: Sequence[tuple[str, ...]], state_dir: Path) -> tuple[Report, Drawn]:
+def _parse_cluster(spec: str) -> SimCluster:
+    # numpy takes a tenth of a second to load.
+    from slurm_tiresias.simulator.sim_cluster import PLACEMENTS, parse_cluster
+
+    return parse_cluster(spec, PLACEMENTS[0])
+
+
+def _made(
+    period: Period,
+    only: Sequence[tuple[str, ...]],
+    state_dir: Path,
+    stock_cluster: SimCluster | None,
+) -> tuple[Report, Drawn]:
     ended_before_it_began = period.began_s is not None and period.began_s >= period.until_s
     if ended_before_it_began or not period.jobs:
         raise _nothing(period, any(only))
     # pandas takes half a second to load.
     from slurm_tiresias.report.figures import Filters, made
 
-    report, drawn = made(period, Filters(*only), *_cluster(state_dir))
+    filters, known = Filters(*only), _cluster(state_dir)
+    if stock_cluster is None:
+        report, drawn = made(period, filters, *known)
+    else:
+        from slurm_tiresias.cli.progress import progress
+
+        with progress("stock Slurm", len(period.jobs)) as advance:
+            report, drawn = made(period, filters, *known, stock_cluster, advance)
     if not report.jobs.there:
         raise _nothing(period, any(only))
     return report, drawn
@@ -136,7 +165,7 @@ def _made(period: Period, only: Sequence[tuple[str, ...]], state_dir: Path) -> t
 def _cluster(state_dir: Path) -> tuple[str, int | None, tuple[AtBound, ...]]:
     """Return the cluster's name, its number of managed GPUs and the jobs at or near their bound, if
     the last state can be read."""
-    from slurm_tiresias.report.fair_share import AtBound
+    from slurm_tiresias.report.comparisons import AtBound
 
     try:
         state = published.read(state_dir)

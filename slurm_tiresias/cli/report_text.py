@@ -18,7 +18,7 @@ from slurm_tiresias.cli.text import (
     printable,
 )
 from slurm_tiresias.gpu_hours import gpu_hours, hours
-from slurm_tiresias.report.fair_share import FairFigures
+from slurm_tiresias.report.comparisons import Compared, Comparison
 from slurm_tiresias.report.figures import (
     CostFigures,
     PairFigures,
@@ -55,6 +55,7 @@ def lines(report: Report, screen: Screen, header: bool = True) -> Iterator[str]:
         text.sizes,
         text.preemptions,
         text.fair_share,
+        text.stock_slurm,
         text.parties,
         text.idle_gpus,
         text.over_time,
@@ -116,18 +117,35 @@ class _ReportText:
             f"Completion times in multiples of those if all jobs had shared {found.gpus:,} GPUs "
             f"evenly at all times, and how many jobs took more than {PAYS_ABOVE:g} times as long."
         )
+        yield from self.compared(found)
+        if bound := self.report.at_bound:
+            jobs = (f"{printable(one.job_id)} of {_whose(one.user)}" for one in bound)
+            yield ""
+            yield from self.prose(f"At or near policy.max_slowdown now: {listed(tuple(jobs))}.")
+
+    def stock_slurm(self) -> Iterator[str]:
+        found = self.report.stock_slurm
+        if found is None or not found.all.jobs:
+            return
+        yield from self.title("Against stock Slurm, simulated")
+        mean_s, stock_mean_s = found.all.mean_jct_s or 0.0, found.all.other_mean_jct_s or 0.0
+        yield from self.prose(
+            f"The same jobs under stock Slurm with backfill on {found.gpus:,} GPUs, simulated: "
+            f"average JCT {duration(stock_mean_s)}, measured {duration(mean_s)}. Completion times "
+            "in multiples of the simulated ones. Only jobs that came and ended in this time are "
+            "compared; jobs that Tiresias does not manage are not simulated."
+        )
+        yield from self.compared(found)
+
+    def compared(self, found: Comparison) -> Iterator[str]:
         for name, rows in (
             ("GPUS", (found.all, *found.by_gpus)),
             ("USER", found.users[:MOST_SHOWN]),
             ("ACCOUNT", found.accounts[:MOST_SHOWN]),
         ):
-            name_column: Column[FairFigures] = Column(name, lambda row: _whose(row.name), least=8)
+            name_column: Column[Compared] = Column(name, lambda row: _whose(row.name), least=8)
             yield ""
-            yield from self.table((name_column, *FAIR_COLUMNS), rows)
-        if bound := self.report.at_bound:
-            jobs = (f"{printable(one.job_id)} of {_whose(one.user)}" for one in bound)
-            yield ""
-            yield from self.prose(f"At or near policy.max_slowdown now: {listed(tuple(jobs))}.")
+            yield from self.table((name_column, *COMPARED_COLUMNS), rows)
 
     def parties(self) -> Iterator[str]:
         report = self.report
@@ -276,7 +294,7 @@ def _preempted(found: PreemptionFigures) -> Iterator[str]:
 
 
 def _costs(cost: CostFigures) -> Iterator[str]:
-    """Yield what was lost to preemption, and how much of that is unknown."""
+    """Yield what preemptions lost, and how much of that is unknown."""
     if cost.measured:
         yield (
             f"Lost to preemption, by what jobs tell: {gpu_hours(cost.lost_gpu_s)}, for saves "
@@ -430,7 +448,7 @@ IDLE_COLUMNS: tuple[Column[PartyFigures], ...] = (
     Column("SHARE", lambda row: _share(row.idle_gpu_s, row.gpu_s), right=True),
 )
 
-FAIR_COLUMNS: tuple[Column[FairFigures], ...] = (
+COMPARED_COLUMNS: tuple[Column[Compared], ...] = (
     Column("JOBS", lambda row: f"{row.jobs:,}", right=True),
     Column("MEDIAN", lambda row: or_dash(row.median, "{:,.2f}".format), right=True),
     Column("P99", lambda row: or_dash(row.p99, "{:,.2f}".format), right=True, goes=2),

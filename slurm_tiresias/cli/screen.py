@@ -140,8 +140,8 @@ class Screen:
     def columns_with_content(
         self, columns: Sequence[Column[Row]], rows: Sequence[Row]
     ) -> tuple[Column[Row], ...]:
-        """Return the columns without optional ones that are empty; all where nothing is cut, so
-        that a program that reads the table finds the same columns always."""
+        """Return the columns without optional ones that are empty. If nothing is cut, return all,
+        so that a program that reads the table always finds the same columns."""
         if self.width is None:
             return tuple(columns)
         return tuple(

@@ -42,7 +42,7 @@ class Width:
 @click.group(no_args_is_help=False)
 @config_option
 def shadow() -> None:
-    """What the controller would have done while it only looked on."""
+    """What the controller would have done in shadow mode."""
 
 
 @shadow.command()
@@ -56,10 +56,10 @@ def shadow() -> None:
 @json_option
 @takes_config
 def report(config: Config, since_s: float | None, as_json: bool) -> None:
-    """Hold what shadow mode would have done against what Slurm did.
+    """Compare what shadow mode would have done with what Slurm did.
 
-    Reads the ledger, and so is for the controller's user and root. Exit code 1: it was never in
-    shadow mode.
+    Reads the ledger, so it is for the controller's user and root. Exit code 1: the controller was
+    never in shadow mode.
     """
     found = _found(config, since_s)
     show_or_json(as_json, lambda: as_data(found), lambda screen: lines(found, screen))

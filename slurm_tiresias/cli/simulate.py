@@ -198,11 +198,11 @@ def simulate(
     html_file: Path | None,
     **tiers: Any,
 ) -> None:
-    """Replay a trace or a workload under one policy or several, and compare.
+    """Replay a trace or a workload under one or several policies, and compare them.
 
-    Without a source of jobs these are the 480 of the paper. The decision is the one that the
-    controller takes, and without --config it is set up as it would be deployed by default; stock
-    Slurm and other baselines without it go at their own pace. Times are simulated.
+    Without a source of jobs, the paper's 480 jobs are replayed. Decisions are made by the
+    controller's own code, by default with its default configuration (--config); stock Slurm and
+    other baselines do without the controller. All times are simulated.
     """
     source = source_or_paper480(source)
     thresholds_from = click.get_current_context().get_parameter_source("thresholds")
@@ -251,7 +251,7 @@ def _compare(
 
 
 def _results(workload: Workload, names: Sequence[str], setup: run.Setup) -> Iterator[Result]:
-    """Yield the result of each policy, without the bound on the slowdown too if there is one."""
+    """Yield the result of each policy; if there is a bound on the slowdown, also without it."""
     config = setup.config
     for name in names:
         yield _result(workload, name, setup)

@@ -98,7 +98,7 @@ COST: Sequence[Column[_Row]] = (
 
 
 AGAIN: Column[_Row] = Column("AGAIN", lambda row: f"{row.figures.again_share:.1%}", right=True)
-"""Shown where it is simulated how programs save."""
+"""Shown if the way programs save is simulated."""
 
 
 def lines(report: Report, screen: Screen) -> Iterator[str]:

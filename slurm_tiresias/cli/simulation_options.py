@@ -14,7 +14,7 @@ import click
 
 from slurm_tiresias.cli.options import named_config_path, remember_config
 from slurm_tiresias.cli.text import printable
-from slurm_tiresias.config import GITTINS, HISTORY, ORDERS, Config, load, parse
+from slurm_tiresias.config import GITTINS, HISTORY, LAS, ORDERS, Config, load, parse
 from slurm_tiresias.errors import UsageError
 from slurm_tiresias.simulator import run
 from slurm_tiresias.simulator.engine import Timing
@@ -154,7 +154,7 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """The configuration that a simulation starts from, and the file or preset that it is from."""
+    """The base configuration of a simulation, and the file or preset that it came from."""
 
     config: Config
     file: Path | None
@@ -162,7 +162,7 @@ class Base:
 
     @property
     def named(self) -> str | None:
-        """The file as named in a report."""
+        """The name of the file in a report."""
         return None if self.file is None else str(self.file)
 
     @property
@@ -171,7 +171,7 @@ class Base:
         policy = self.config.policy
         if HISTORY in policy.estimates:
             return "tiresias-h"
-        return "tiresias-g" if policy.name == GITTINS else "tiresias-l"
+        return {LAS: "tiresias-l", GITTINS: "tiresias-g"}.get(policy.name, policy.name)
 
 
 PAPER = "paper"
@@ -208,7 +208,7 @@ def _base(context: click.Context, parameter: click.Parameter, value: str | None)
 def deployed_options(command: Command) -> Command:
     """Add the options ``--config`` and ``--preset``; the command gets a ``Base`` as ``base``.
 
-    Without either, it is the default configuration, which a site would deploy.
+    Without either, it is the default configuration.
     """
     command = click.option(
         "--preset",
@@ -304,8 +304,8 @@ def flat_s(overhead: str) -> float | None:
 def fitting(workload: Workload, site: SimCluster, cluster: str) -> tuple[Workload, int]:
     """Return the jobs that the cluster can run, and the number of the others.
 
-    The notes of the workload then also say what is done with GPU types that no node has. Raises
-    ``UsageError`` if no job is left.
+    Its notes then also say how GPU types that no node has are treated. Raises ``UsageError`` if no
+    job is left.
     """
     kept, unfit = run.fitting(workload, site)
     if not kept.jobs:

@@ -197,9 +197,9 @@ def status(
 ) -> None:
     """Show the controller, the tiers and the jobs.
 
-    Reads what the controller published last; never asks slurmctld. Exit code 3: no controller
-    runs, or what it published is too old to be believed (it is shown nevertheless). Exit code 1:
-    none of the jobs named with -j is there. Tasks of an array that wait alike share a line.
+    Reads the state that the controller published last; never queries slurmctld. Exit code 3: no
+    controller runs, or its published state is out of date (it is shown nevertheless). Exit code 1:
+    none of the jobs named with -j exists. Tasks of an array that wait in the same way share a line.
     """
     selection = Selection(
         users=frozenset(user) | ({_my_name()} if me else frozenset()),

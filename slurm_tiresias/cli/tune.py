@@ -40,7 +40,7 @@ from slurm_tiresias.simulator.tune import Advice, Evidence
 from slurm_tiresias.simulator.workload import Workload
 
 WIDTH = 80
-"""Width of the output in a pipe too, since it is meant to be pasted into a mail."""
+"""Width of the output, in a pipe too, since it is meant to be pasted into a mail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +162,9 @@ def tune(
 ) -> None:
     """Recommend thresholds for a history of jobs, with the evidence.
 
-    Simulates the history under some twenty settings, chooses on its first half and has its second
-    confirm the choice. The default stays where nothing is shown to be better; with --config, what
-    that sets.
+    Simulates the history under about twenty settings, chooses one by its first half and confirms
+    the choice on the second. If no setting is shown to be better, the current one stays: the
+    default, or that of --config.
     """
     jobs = slurm.jobs()
     inputs = _inputs(base, source, world)

@@ -1,4 +1,4 @@
-"""A query to accounting beside the cycles: slurmdbd may take long to answer, or hang."""
+"""A query to accounting that runs beside the cycles: slurmdbd may answer slowly, or hang."""
 
 from __future__ import annotations
 

@@ -44,7 +44,8 @@ LOWEST = {
     "pinned": TOP_TIER - (MAX_TIERS - 1) * BAND,
     "site-factor": SITE_FACTOR_TOP_TIER - (MAX_TIERS - 1) * SITE_FACTOR_BAND,
 }
-"""The lowest priority of any tier, by ``priority.write``; etc/job_submit.lua has the same."""
+"""The lowest priority of any tier, by ``priority.write``; etc/job_submit.lua has the same
+number."""
 
 
 def is_in_a_band(priority: int, written_as: str) -> bool:
@@ -65,8 +66,8 @@ def starts_managed(priority: int, written_as: str) -> bool:
 
 
 def nomination_priority(nomination: Nomination | None, lane: Lane = Lane.PREEMPTIBLE) -> int:
-    """Return the pinned priority of a job that is about to start. That of a job which cannot be
-    preempted tells so, should the ledger be lost (``starts_managed``)."""
+    """Return the pinned priority of a job that is about to start. Jobs that cannot be preempted get
+    a distinct one, so that they can be recognized if the ledger is lost (``starts_managed``)."""
     cannot_be_preempted = int(lane is not Lane.PREEMPTIBLE)
     if nomination is None or not nomination.allocation:
         return NOMINATED + cannot_be_preempted
@@ -95,8 +96,8 @@ def tier_priority(
 
     Jobs that never started share the lowest priority of the band, where Slurm orders them by
     submission. Under ``newest`` they share the highest. Jobs of the lane for people at a prompt
-    share the highest of the top tier. Other jobs that cannot be preempted come behind their tier,
-    in the order of the most service that they may use.
+    share the highest of the top tier. Other jobs that cannot be preempted come after their tier,
+    ordered by the service that they may use at most.
     """
     foot = TOP_TIER - tier * BAND
     if record.lane is Lane.INTERACTIVE:
@@ -126,7 +127,8 @@ class ShownFactors:
 
     def __init__(self) -> None:
         self._odd: dict[str, tuple[int, int | None]] = {}
-        """By job, the factor and the priority shown since the factor was written again."""
+        """By job, the factor, and the priority that Slurm has shown since the factor was written
+        again."""
 
     def shows(self, key: str, priority: int, site_factor: int | None) -> bool:
         """Whether a job's priority contains its site factor; call once a cycle for each job."""

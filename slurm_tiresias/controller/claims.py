@@ -1,4 +1,4 @@
-"""Turns what jobs tell of their progress into the claims by which they are ranked."""
+"""Turns the progress reports of jobs into the claims by which they are ranked."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from slurm_tiresias.policy.claims import next_report_in_s, with_report
 from slurm_tiresias.slurm.protocol import Observation
 
 SPEAKS_AGAIN_WITHIN_S = 300.0
-"""How long the claim of a job that was started again holds until it reports anew: it loads data
-and its checkpoint first."""
+"""How long the claim of a restarted job holds until it reports again: it loads data and its
+checkpoint first."""
 
 
 class Claims:
@@ -24,7 +24,7 @@ class Claims:
         self._job_store = job_store
         self._progress = progress
         self._taken_at: dict[str, float] = {}
-        """By job, how long it had run in all when its last report was taken."""
+        """By job, its total running time when its last report was taken."""
 
     def take(self, seen: Observation) -> None:
         """Take the reports that are due; the job store has the running times of this cycle."""
@@ -43,7 +43,7 @@ class Claims:
         self._taken_at = taken_at
 
     def why_stopped(self, job: JobStatus, now_s: float) -> str:
-        """Return why what a job reported last does not count now; "" if it does."""
+        """Return why a job's last report does not count now; "" if it does."""
         if job.state is not JobState.RUNNING:
             return ""
         progress = self._of_this_run(job)
@@ -64,8 +64,8 @@ class Claims:
         progress = self._of_this_run(job)
         if progress is None or self._job_store.runs.ran_s(job) < self._every_s:
             return None
-        # After its last step a job may evaluate or save for long, which no report foretells: its
-        # last promise stands, so that it is not disbelieved at its very end.
+        # After its last step a job may evaluate or save for long, which no report predicts: its
+        # last promise stands, so that its claim still counts at its very end.
         if progress.finished or self.why_stopped(job, now_s):
             return None
         remaining = progress.remaining(progress.step)

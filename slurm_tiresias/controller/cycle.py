@@ -112,13 +112,13 @@ class Cycles:
         """Prepare cycles.
 
         ``left_alone`` maps jobs that must not be managed to the reason. ``progress`` is where nodes
-        tell how far jobs are. ``meanwhile`` is called repeatedly where a cycle may take long.
-        ``drilled`` knows the programs that have passed a drill, where these have other guards.
-        ``gpu_use`` is where nodes tell what jobs do with their GPUs.
+        report the progress of jobs. ``meanwhile`` is called repeatedly in steps that may take long.
+        ``drilled`` has the programs that have passed a drill, if these have other guards.
+        ``gpu_use`` is where nodes report the GPU use of jobs.
         """
         self._left_alone = left_alone
         self.seen: Observation | None = None
-        """What the present or the last cycle observed."""
+        """The observation of the present or the last cycle."""
         self._snapshot: Snapshot | None = None
         """The snapshot that is being decided on; None outside a decision."""
         self._slurm = slurm

@@ -56,7 +56,7 @@ def from_decision(
     ``factor_shows``: the priority that Slurm shows can contain the site factor written for the job.
     """
     if record.lane is not Lane.PREEMPTIBLE and not is_pending(job):
-        return Difference(job, record)  # it is never requeued, so its priority means nothing more
+        return Difference(job, record)  # it is never requeued, so its priority no longer matters
     nodes = node_list(job, record, nomination)
     if nodes.user_changed_nodes or why_left_to_slurm(job, record):
         # A job left to Slurm must not get the nodes that victims leave for jobs with a node list.
@@ -67,8 +67,8 @@ def from_decision(
     waits_for_us = starts and is_pending(job) and is_put_off_for_us(job)
     if waits_for_us and (job.eligible_s or 0.0) > now_s:
         update = replace(update, start_in_s=0)
-    # A job over budget stands behind all others, which would otherwise wait for it if they need the
-    # same node.
+    # A job over budget gets a place after all others, which would otherwise wait for it if they
+    # need the same node.
     over_budget = decision.reason is Reason.OVER_BUDGET
     tier = config.tier_count - 1 if over_budget else decision.tier or 0
     if config.priority.write == "pinned":

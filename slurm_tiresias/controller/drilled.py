@@ -1,8 +1,8 @@
-"""Programs that have passed a drill, which the site may let run for less before a preemption.
+"""Programs that have passed a drill: the site may allow their preemption after a shorter run.
 
-A user's ``tiresias-slurm drill`` says so at a socket, by the id of the job that it drilled. Whose
-job that was is looked up; whether it passed is not checked, and need not be: a lie only makes the
-liar's own jobs easier to preempt.
+A user's ``tiresias-slurm drill`` reports the result over a socket, with the id of the drilled job.
+The controller looks up whose job that was. It does not check whether the drill really passed, and
+need not: a false report only makes the user's own jobs easier to preempt.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ SOCKET_NAME = "drill.sock"
 PASSED, FAILED = "passed", "failed"
 
 DRILLED_FOR_S: Final = 90 * 86_400.0
-"""After that a program has to pass another drill: it will have changed."""
+"""After this time a program must pass another drill, since it will have changed."""
 
 MOST_OF_A_USER: Final = 100
-"""How many programs of a user are remembered: the latest."""
+"""How many programs are remembered for each user: the latest."""
 
 MOST_WAITING: Final = 1024
 MOST_WAITING_OF_A_USER: Final = 16
-"""Of how many programs may be told between two cycles."""
+"""How many results are accepted between two cycles."""
 
 LONGEST_S = 2.0
 ANSWER_S = 15.0
@@ -54,14 +54,14 @@ class DrilledPrograms:
         """When each passed, the latest last."""
         self._lock = threading.Lock()
         self._said: dict[Program, bool] = {}
-        """Whether each program passed, as users have said since the last cycle. The thread that
-        answers them puts it here, and only cycles write the ledger."""
+        """The results that users have sent since the last cycle. They are put here by the thread
+        that answers the socket, since only cycles may write the ledger."""
 
     def __contains__(self, program: object) -> bool:
         return program in self._drilled
 
     def service(self, state_dir: Path) -> Service:
-        """Make the service at which drills say how they ended."""
+        """Make the service to which drills report their results."""
         return Service(state_dir / SOCKET_NAME, self._take, remedy="Drill it again later")
 
     def _take(self, question: Question) -> bytes:
@@ -90,7 +90,7 @@ class DrilledPrograms:
         return account.user, account.name
 
     def follow(self, now_s: float) -> None:
-        """Take in what was said since the last cycle, and forget what is too old."""
+        """Take in the results since the last cycle, and forget those that are too old."""
         with self._lock:
             said = dict(self._said)
         first_s = next(iter(self._drilled.values()), now_s)
@@ -136,9 +136,10 @@ def _latest(known: Mapping[Program, float]) -> Mapping[Program, float]:
 
 
 def say_how_it_ended(state_dir: Path, job_id: str, *, passed: bool) -> None:
-    """Tell the controller that acts on this host how a drill ended.
+    """Report the result of a drill to the controller that acts on this host.
 
-    Raises ``RefusedError`` if it refuses, and ``OSError`` or ``ValueError`` if none answers.
+    Raises ``RefusedError`` if it refuses, and ``OSError`` or ``ValueError`` if no controller
+    answers.
     """
     question = f"{PASSED if passed else FAILED} {job_id}\n".encode()
     answer = answer_of(state_dir / SOCKET_NAME, question, ANSWER_S)

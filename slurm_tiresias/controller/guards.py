@@ -1,4 +1,4 @@
-"""What earlier runs of jobs and programs teach of how long a job is to be left alone."""
+"""What earlier runs of a job or program show about how long the job must be protected."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CostsOf = Callable[[str, str], ProgramCosts | None]
 
 
 class Guards:
-    """Follows from cycle to cycle what is learned of each managed job."""
+    """Tracks from cycle to cycle what was learned about each managed job."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Guards:
         """By job, the restarts of the run for which it was noted that it makes no net progress."""
 
     def of(self, key: str) -> Learned:
-        """Return what is learned of a job."""
+        """Return what was learned about a job."""
         return self._learned.get(key, NOTHING_LEARNED)
 
     def take(self, seen: Observation) -> None:
@@ -88,7 +88,7 @@ class Guards:
     def _redoing_until_s(self, job: JobStatus, account: JobAccount, now_s: float) -> float | None:
         """Return the latest time until which a job counts as redoing lost work; None if it is not.
 
-        The time that it has been so is noted with its run, for the bound of later runs.
+        The time that it has spent on that is recorded with its run, for the bound of later runs.
         """
         runs = self._job_store.runs
         since_s, past = runs.running_since_s(job), self._progress.past_runs(job.key)
@@ -107,7 +107,7 @@ class Guards:
         return until_s
 
     def _is_behind(self, job: JobStatus, furthest: int, now_s: float) -> bool:
-        """Whether a running job has not passed its furthest step, and goes on towards it."""
+        """Whether a running job is still redoing steps: it has not passed its furthest step."""
         if job.state is not JobState.RUNNING:
             return False
         progress = self._progress.of(job.key)
@@ -117,7 +117,7 @@ class Guards:
         return not stands and not progress.finished and progress.step <= furthest
 
     def _tell(self, job: JobStatus, stuck: int, now_s: float) -> None:
-        """Note once for each run that its job makes no net progress."""
+        """Record once for each run that its job makes no net progress."""
         if job.state is not JobState.RUNNING or self._told.get(job.key) == job.restarts:
             return
         self._told[job.key] = job.restarts

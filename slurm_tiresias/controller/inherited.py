@@ -24,7 +24,7 @@ class InheritedService:
         self._runs = runs
         self._recent: RecentService | None = None
         self._settled_gpu_s: dict[str, float] = {}
-        """What started jobs began with, in GPU-seconds: fixed at their first start."""
+        """The service that started jobs began with, in GPU-seconds: fixed at their first start."""
         self.counts = policy.charge != BY_JOB
 
     def begin(self, records: Mapping[str, JobAccount], now_s: float) -> None:

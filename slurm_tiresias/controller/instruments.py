@@ -34,12 +34,12 @@ class Instruments:
     page: Page | None = None
 
     def acts(self, state: PublishedState) -> None:
-        """This controller begins to act."""
+        """Called when this controller begins to act."""
         if self.metrics:
             self.metrics.acts(state)
 
     def stands_by(self) -> None:
-        """Another controller acts."""
+        """Called when another controller acts."""
         if self.metrics:
             self.metrics.stands_by()
         if self.page:
@@ -50,7 +50,7 @@ class Instruments:
             self.metrics.cycled(cycle, state, publishing_s)
 
     def failed(self, error: TiresiasError) -> None:
-        """A cycle has failed."""
+        """Called when a cycle has failed."""
         if self.metrics:
             self.metrics.failed(error)
 
@@ -61,7 +61,7 @@ class Instruments:
             self.page.show(state, ledger)
 
     def not_published(self) -> None:
-        """The state could not be written to its file."""
+        """Called when the state could not be written to its file."""
         if self.metrics:
             self.metrics.not_published()
 

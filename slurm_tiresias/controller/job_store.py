@@ -86,7 +86,7 @@ class CycleStats:
     ended: list[EndedJob] = field(default_factory=list)
     accounting_failures: int = 0
     costs: list[PreemptionCost] = field(default_factory=list)
-    """Of preemptions of which by now is known what they cost, or that it cannot be known."""
+    """Preemptions whose cost has become known, or is known to be unavailable."""
 
 
 @dataclass(slots=True, eq=False)
@@ -140,7 +140,8 @@ class JobStore:
         self._node_failures: set[tuple[str, int]] = set()
         """Runs known to have ended with their nodes, by job and number of restarts."""
         self._told_ended: set[str] = set()
-        """Jobs whose end was reported, or came before the first look, while Slurm shows them."""
+        """Jobs whose end was reported, or came before the first observation, while Slurm shows
+        them."""
 
     def record(self, key: str) -> JobAccount | None:
         return self._records.get(key)
@@ -206,11 +207,12 @@ class JobStore:
             self._changed_jobs.add(record.key)
 
     def progress_of_live_jobs(self) -> Sequence[RunProgressRecord]:
-        """Return what the runs of all jobs that have not ended reported last, first runs first."""
+        """Return the last reports of the runs of all jobs that have not ended, earliest runs
+        first."""
         return self._ledger.progress_of_live_jobs()
 
     def progress_of(self, key: str) -> Mapping[int, RunProgressRecord]:
-        """Return what the ended runs of a job reported last, by restarts."""
+        """Return the last reports of the ended runs of a job, by number of restarts."""
         uncommitted = (row for row in self._progress if row.key == key)
         return {row.restarts: row for row in (*self._ledger.progress_of(key), *uncommitted)}
 
@@ -220,7 +222,8 @@ class JobStore:
         return sorted(runs, key=lambda run: run.start_s)
 
     def runs_in_lane(self, lane: Lane, since_s: float) -> Sequence[tuple[str, RunRecord]]:
-        """Return the runs in a lane that the ledger has as ended after ``since_s``, with users."""
+        """Return the lane's runs that according to the ledger ended after ``since_s``, with their
+        users."""
         return self._ledger.runs_in_lane(lane, since_s)
 
     @property
@@ -247,7 +250,7 @@ class JobStore:
             self._stats.costs.append(cost)
 
     def keep_progress(self, rows: Iterable[RunProgressRecord]) -> None:
-        """Keep what runs that have ended reported last; committed with the other changes."""
+        """Record the last reports of runs that have ended; committed with the other changes."""
         self._progress.extend(rows)
 
     def was_noted(self, kind: str, key: str, text: str) -> bool:
@@ -410,8 +413,8 @@ class JobStore:
     def _lane_of(self, job: JobStatus, before: Lane) -> Lane:
         """Return the lane of a job, unless it waits at a prompt and is admitted (``lane.py``).
 
-        A run stays in the lane in which it started: that its owner forbids its requeue changes
-        nothing (Slurm itself does so with a waiting job that it ends because its node is gone).
+        A run stays in the lane in which it started, even if its owner forbids its requeue later.
+        (Slurm itself does that to a waiting job that it ends because its node is gone.)
         """
         if not why_cannot_be_requeued(job.spec):
             return Lane.PREEMPTIBLE
@@ -463,7 +466,8 @@ class JobStore:
         record = JobAccount.opened(job, self._ledger.next_number())
         if not why_cannot_be_requeued(job.spec):
             return record
-        # Of a run that nothing is known of, the priority with which it started may tell.
+        # If nothing is known of a run, the priority with which it started may show whether it was
+        # managed.
         written_as = self._config.priority.write
         preemptible = written_as == "pinned" and bands.starts_managed(job.priority, written_as)
         return record if preemptible else replace(record, lane=Lane.IDLE_ONLY)
@@ -671,14 +675,14 @@ class JobStore:
                 continue
             if record.ended_s is not None:
                 if key not in uncommitted and not self._awaits_accounting(key):
-                    # It has ended and is settled: keep it in the ledger only.
+                    # It has ended and its figures are final: keep it in the ledger only.
                     self._tell_end_of(key)
                     self._records.pop(key)
                     self._runs.let_go(key)
                     self.inherited.let_go(key)
                 continue
             self._runs.close_as_last_seen(key)
-            # Accounting knows what it did since it was last seen.
+            # Accounting knows what happened since it was last seen.
             unknown = min(record.accounted_restarts, record.restarts - 1)
             self.nomination_event(key, Started())
             self.preemption_event(key, Ended())

@@ -1,4 +1,5 @@
-"""The lane for people at a prompt: what users have of it, and which waiting jobs are admitted."""
+"""The lane for jobs at a prompt: how much of it each user has, and which waiting jobs are
+admitted."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ BLOCKED = "Slurm itself keeps it waiting, and until it may start it has no place
 
 
 class LaneBook:
-    """Keeps count of the lane from cycle to cycle; a new controller begins with the ledger."""
+    """Tracks the use of the lane from cycle to cycle; a new controller starts from the ledger."""
 
     def __init__(self, job_store: JobStore, config: Config) -> None:
         self._job_store = job_store
@@ -32,8 +33,8 @@ class LaneBook:
         """The ended runs that still count, with their users, by job and start."""
 
     def follow(self, now_s: float) -> None:
-        """Take in the runs that have ended, as they are known by now. Call it in each cycle, for
-        the job store forgets jobs once they have ended and are settled."""
+        """Take in the runs that have ended, as far as they are known. Call it in each cycle,
+        because the job store forgets ended jobs once their figures are final."""
         since_s = now_s - WINDOW_S
         if self._ended is None:
             in_ledger = self._job_store.runs_in_lane(Lane.INTERACTIVE, since_s)
@@ -61,18 +62,18 @@ class LaneBook:
         alive
             The jobs that have not ended.
         blocked
-            Those that Slurm would not start now. They take nothing of the bound meanwhile.
+            Those that Slurm would not start now. They do not count against the bound meanwhile.
 
         Returns
         -------
         Mapping
-            By job, why it only takes idle GPUs.
+            By job, why it may use idle GPUs only.
         """
         why: dict[str, str] = {}
         applicants: list[Applicant] = []
         running: list[JobStatus] = []
         at_a_prompt: dict[str, str] = {}
-        """Those that wait, with why they are not in the lane; "" if they are."""
+        """The waiting jobs, with the reason why each is not in the lane; "" if it is."""
         for job in alive:
             cannot = why_cannot_be_requeued(job.spec)
             record = self._job_store.record(job.key) if cannot else None
@@ -95,7 +96,7 @@ class LaneBook:
         return why
 
     def _use(self, running: Iterable[JobStatus], now_s: float) -> Mapping[str, LaneUse]:
-        """Return what each user has of the lane, without the jobs that wait."""
+        """Return how much of the lane each user has, not counting waiting jobs."""
         use: dict[str, LaneUse] = {}
         if self._ended is None:
             self.follow(now_s)

@@ -19,8 +19,8 @@ _MERELY_WAITING = (
     "Nodes_required",
     "Nodes req",
 )
-"""Prefixes of Slurm's reasons that only mean a lack of resources. Whether the nodes that a job
-needs are available is judged by the decision itself."""
+"""Prefixes of Slurm's reasons that only mean a lack of resources. The decision itself judges
+whether the nodes that a job needs are available."""
 
 
 HELD_BY_OWNER = "JobHeldUser"
@@ -99,7 +99,7 @@ def is_protected(job: JobStatus) -> bool:
     """Whether a running job must stay: it was suspended, or held by an administrator.
 
     Slurm's own gang scheduling leaves a suspended job its priority. A hold by the job's owner gives
-    no protection: every user could keep GPUs for ever with it.
+    no protection: any user could keep GPUs forever with it.
     """
     held = job.priority == 0 and job.reason.strip("()") != HELD_BY_OWNER
     return held or job.slurm_state == "SUSPENDED"

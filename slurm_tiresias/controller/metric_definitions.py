@@ -93,7 +93,7 @@ def _counter(name: str, doc: str, labels: Mapping[str, str] | None = None) -> Me
 
 INFO = _gauge(
     "tiresias_controller_info",
-    "Always 1; the labels say what runs.",
+    "Always 1; the labels describe the controller.",
     {
         "cluster": "the name of the cluster",
         "version": "of this program",
@@ -103,161 +103,161 @@ INFO = _gauge(
     },
 )
 STARTED = _gauge("tiresias_start_timestamp_seconds", "When this process started.")
-MODE = _gauge("tiresias_mode", "1 for the mode it is in, 0 for others.", {"mode": ", ".join(MODES)})
+MODE = _gauge(
+    "tiresias_mode", "1 for the current mode, 0 for the others.", {"mode": ", ".join(MODES)}
+)
 INTERVAL = _gauge("tiresias_interval_seconds", "Time between two cycles (controller.interval_s).")
 LAST_CYCLE = _gauge(
     "tiresias_last_cycle_timestamp_seconds",
-    "When the last good cycle ended, or this controller began to act: `time()` less this is the "
-    "age of all that it shows.",
+    "When the last successful cycle ended, or this controller began to act; `time()` minus this "
+    "is the age of all gauges.",
 )
 FAILED_IN_A_ROW = _gauge(
-    "tiresias_consecutive_failed_cycles", "Cycles that have failed since the last good one."
+    "tiresias_consecutive_failed_cycles", "Failed cycles since the last successful one."
 )
-TROUBLE = _gauge("tiresias_trouble", "1 for what the last cycle failed of, 0 for others.", KIND)
+TROUBLE = _gauge(
+    "tiresias_trouble", "1 for the cause of the last cycle's failure, 0 for the others.", KIND
+)
 NEXT_TRY = _gauge(
     "tiresias_next_try_seconds",
-    "Time until the next try, if the last cycle failed; 0 otherwise.",
+    "Time until the next attempt if the last cycle failed; otherwise 0.",
 )
 WARNING = _gauge(
     "tiresias_warning",
-    "1 while `status` shows a warning though cycles go well: a managed partition is gone, say.",
+    "1 while `status` shows a warning although cycles succeed, e.g. a missing partition.",
 )
-TERM = _gauge("tiresias_term", "The number of its lease; 0 where no other controller may stand by.")
-STANDBYS = _gauge("tiresias_standbys", "Controllers that stand by for this one.")
+TERM = _gauge("tiresias_term", "Number of the lease; 0 without standby.")
+STANDBYS = _gauge("tiresias_standbys", "Controllers that stand by.")
 GPUS = _gauge(
     "tiresias_gpus",
     "GPUs of the nodes of the managed partitions. down: on nodes that start nothing.",
     {"use": ", ".join(USES)},
 )
 JOBS = _gauge("tiresias_jobs", "Managed jobs.", TIER | STATE)
-JOB_GPUS = _gauge("tiresias_job_gpus", "GPUs that these hold, or ask for.", TIER | STATE)
+JOB_GPUS = _gauge("tiresias_job_gpus", "GPUs that managed jobs hold or request.", TIER | STATE)
 ATTAINED = _gauge(
     "tiresias_attained_gpu_seconds",
-    "Service that the managed jobs which run or wait have attained in all.",
+    "Attained service of the running and waiting managed jobs.",
     TIER,
 )
 LONGEST_WAIT = _gauge(
     "tiresias_longest_wait_seconds",
-    "The longest that a managed job now waits which lacks nothing but GPUs.",
+    "Longest current wait of a managed job that lacks only GPUs.",
     TIER,
 )
 PROGRESS = _gauge(
     "tiresias_progress_jobs",
-    "Running jobs that are managed, by where it is known from how far they are.",
+    "Running managed jobs by the source of their progress.",
     {"source": "reports, output, comment, or none"},
 )
 QUIET = _gauge(
     "tiresias_quiet_jobs",
-    "Running jobs that are managed and have made no step for unusually long.",
+    "Running managed jobs without a step for unusually long.",
 )
 STUCK = _gauge(
     "tiresias_stuck_jobs",
-    "Jobs that run or wait, are managed, and have kept nothing of what their last two runs did, by "
-    "their own account.",
+    "Managed jobs that report having kept nothing of their last two runs.",
 )
 BOUND = _gauge(
     "tiresias_bound_jobs",
-    "Jobs at the bound on their slowdown (policy.max_slowdown), so that they go before all others, "
-    "and runs near it, which are not preempted.",
+    "at-bound: waiting jobs at policy.max_slowdown, which go before all others; kept: running "
+    "jobs near it, which are not preempted.",
     {"standing": "at-bound or kept"},
 )
 IDLE_GPU_JOBS = _gauge(
     "tiresias_idle_gpu_jobs",
-    "Running jobs, also those left to Slurm, that have used none of their GPUs for "
-    "idle_gpus.after_s.",
+    "Running jobs, managed or not, that have used none of their GPUs for idle_gpus.after_s.",
 )
 IDLE_GPUS_HELD = _gauge(
     "tiresias_idle_gpus_held",
-    "GPUs that jobs hold and do not use now, as far as the nodes tell.",
+    "GPUs that jobs hold but do not use, as far as the nodes report.",
 )
-UNMANAGED = _gauge("tiresias_unmanaged_jobs", "Jobs that run or wait and are left to Slurm.")
-DECIDED = _gauge("tiresias_decided_jobs", "Jobs by what the last cycle decided.", DECISION)
+UNMANAGED = _gauge("tiresias_unmanaged_jobs", "Running and waiting jobs that are not managed.")
+DECIDED = _gauge("tiresias_decided_jobs", "Jobs by the last cycle's decision.", DECISION)
 
-CYCLES = _counter("tiresias_cycles_total", "Good cycles.")
-FAILED_CYCLES = _counter("tiresias_failed_cycles_total", "Cycles that were given up.", KIND)
+CYCLES = _counter("tiresias_cycles_total", "Successful cycles.")
+FAILED_CYCLES = _counter("tiresias_failed_cycles_total", "Failed cycles.", KIND)
 DECISIONS = _counter(
-    "tiresias_decisions_total", "Decisions: one for each job in each good cycle.", DECISION
+    "tiresias_decisions_total", "Decisions, one for each job in each successful cycle.", DECISION
 )
-PREEMPTIONS = _counter("tiresias_preemptions_total", "Preemptions that Slurm was seen to do.")
+PREEMPTIONS = _counter("tiresias_preemptions_total", "Preemptions that Slurm carried out.")
 MEASURED = _counter(
     "tiresias_measured_preemptions_total",
-    "Preemptions by where it is known from what they cost. silent: not known, as the job tells "
-    "nothing; ended: not known, as the job ended too soon. They are counted once that is settled.",
+    "Preemptions by the source of their cost. silent: unknown, the job reports nothing; ended: "
+    "unknown, the job ended too soon. Counted once the source is known.",
     {"source": ", ".join(SETTLED)},
 )
 LOST = _counter(
     "tiresias_preemption_lost_gpu_seconds_total",
-    "GPU time that these lost, as far as it is known. save: to write the checkpoint that was asked "
-    "for; leave: until the last process was gone; again: for work that was done again; restart: to "
-    "the first new step.",
+    "GPU time lost by these, as far as it is known. save: writing the requested checkpoint; "
+    "leave: until the last process had exited; again: work done again; restart: until the first "
+    "new step.",
     {"part": ", ".join(LOST_PARTS)},
 )
-PROMOTIONS = _counter("tiresias_promotions_total", "Jobs that were let start afresh.")
+PROMOTIONS = _counter("tiresias_promotions_total", "Jobs promoted to the top tier.")
 JOB_EVENTS = _counter(
     "tiresias_job_events_total",
-    "Other things that happened. gave-up: a nomination expired; repaired: something else had "
-    "changed what was written; failed: Slurm refused a write; list-refused: Slurm held the job for "
-    "the nodes named for it; signal-refused: Slurm refused a "
-    "checkpoint signal; admitted: a job at a prompt came to go first; requeued: not by the "
-    "controller; node-failed: so, because its node failed; "
-    "would: what shadow mode would do.",
+    "Other events. gave-up: a nomination expired; repaired: a foreign change of a written value "
+    "was undone; failed: Slurm refused a write; list-refused: Slurm held the job because of its "
+    "node list; signal-refused: Slurm refused a checkpoint signal; admitted: a job at a prompt "
+    "entered the top tier; requeued: not by the controller; node-failed: requeued because its "
+    "node failed; would: a decision of shadow mode.",
     {"event": ", ".join(EVENTS)},
 )
-WRITES = _counter("tiresias_writes_total", "Changes that cycles sent to Slurm.")
-REFUSED_WRITES = _counter("tiresias_refused_writes_total", "Of these, what Slurm refused.")
+WRITES = _counter("tiresias_writes_total", "Changes sent to Slurm.")
+REFUSED_WRITES = _counter("tiresias_refused_writes_total", "Changes that Slurm refused.")
 ACCOUNTING_FAILURES = _counter(
     "tiresias_accounting_failures_total",
-    "Questions that accounting did not answer. Cycles go on meanwhile.",
+    "Queries that accounting did not answer. Cycles continue.",
 )
 UNPUBLISHED = _counter(
-    "tiresias_unpublished_states_total", "States that could not be written for `status`."
+    "tiresias_unpublished_states_total", "Failures to write the published state for `status`."
 )
 REQUESTS = _counter(
     "tiresias_slurm_requests_total",
-    "What Slurm's daemons were asked: each line given to scontrol, each job given to scancel, "
-    "each list that pyslurm loads, each job that it modifies, and each call of another command is "
-    "one. Some are several RPCs.",
+    "Requests to Slurm's daemons: each line given to scontrol, each job given to scancel, each "
+    "list that pyslurm loads, each job that it modifies, and each other command. Some are several "
+    "RPCs.",
     COMMAND,
 )
 COMMAND_FAILURES = _counter(
     "tiresias_slurm_command_failures_total",
-    "Commands that did not answer in time, or could not be started.",
+    "Commands that timed out or could not be started.",
     COMMAND,
 )
 
 COMMAND_SECONDS = Metric(
     "tiresias_slurm_command_seconds",
     Kind.SUMMARY,
-    "How long Slurm's commands, and questions to pyslurm, took: how many, and their sum.",
+    "Duration of Slurm's commands and pyslurm's calls.",
     COMMAND,
 )
 
 CYCLE_SECONDS = Metric(
     "tiresias_cycle_seconds",
     Kind.HISTOGRAM,
-    "How long good cycles took, from the first question to what is published.",
+    "Duration of successful cycles, from the first query to publishing.",
     buckets_s=CYCLE_BUCKETS_S,
 )
 PHASE_SECONDS = Metric(
     "tiresias_phase_seconds",
     Kind.HISTOGRAM,
-    "How long their parts took.",
+    "Duration of each phase of a successful cycle.",
     {"phase": ", ".join(PHASES)},
     CYCLE_BUCKETS_S,
 )
 COMPLETION_SECONDS = Metric(
     "tiresias_job_completion_seconds",
     Kind.HISTOGRAM,
-    "JCT: from its submission to its end, of each managed job that ran and is over, whatever it "
-    "ended of, by its last tier.",
+    "Job completion time (submission to end) of managed jobs that ran, by last tier.",
     TIER,
     JOB_BUCKETS_S,
 )
 QUEUEING_SECONDS = Metric(
     "tiresias_job_queueing_seconds",
     Kind.HISTOGRAM,
-    "How much of that the same jobs did not run: they waited, before their first start and after "
-    "each preemption.",
+    "Part of that time in which the job did not run, before its first start and after each "
+    "preemption.",
     TIER,
     JOB_BUCKETS_S,
 )

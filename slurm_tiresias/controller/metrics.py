@@ -137,7 +137,7 @@ class Metrics:
 
     def cycled(self, cycle: Cycle, state: PublishedState, publish_s: float) -> None:
         """Count a cycle that has just succeeded."""
-        with self._writing:  # so that a page has all numbers of a cycle, or none
+        with self._writing:  # so that a scrape has either all numbers of a cycle or none
             self._count(cycle, state, publish_s)
 
     def _count(self, cycle: Cycle, state: PublishedState, publish_s: float) -> None:
@@ -184,7 +184,7 @@ class Metrics:
             return self._page
 
     def samples(self) -> list[dict[str, object]]:
-        """Return each value by itself."""
+        """Return each value separately."""
         return [
             {"name": sample.name, "labels": sample.labels, "value": sample.value}
             for family in self._registry.collect()

@@ -1,4 +1,4 @@
-"""The metrics for commands on the controller's host, over a Unix socket instead of a port.
+"""The metrics over a Unix socket, for commands on the controller's host that cannot use the port.
 
 They identify neither jobs nor users, so every user of the host may read them.
 """
@@ -38,7 +38,7 @@ class Sample:
 
 
 def metrics_service(state_dir: Path, metrics: Metrics | None) -> Service:
-    """Make the service that answers with the metrics, or with the library that it lacks."""
+    """Make the service that returns the metrics, or names the library that it lacks."""
 
     def answer(question: Question) -> bytes:
         if metrics is None:

@@ -1,4 +1,4 @@
-"""Measures what each preemption cost, once the job has gone on, and learns what programs cost."""
+"""Measures what each preemption cost once the job runs again, and learns the cost by program."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LEARNED_FROM = 5000
 """The number of the latest measured preemptions from which a controller learns when it starts."""
 
 SETTLES_S = 60.0
-"""So long after a run has ended, what it told last has been collected from its nodes."""
+"""By this time after the end of a run, its last report has been collected from its nodes."""
 
 
 class PreemptionCosts:
@@ -44,7 +44,7 @@ class PreemptionCosts:
         return self._history.costs_of(user, name)
 
     def follow(self, seen: Observation) -> None:
-        """Measure what has become known since the last cycle."""
+        """Measure the costs that have become known since the last cycle."""
         self._progress.watch_checkpoints(
             {
                 job.raw_id: folder
@@ -61,7 +61,7 @@ class PreemptionCosts:
         for cost in awaited:
             job = jobs.get(cost.key)
             if cost.gone_s is None and job is not None and _has_left(job, cost):
-                # Slurm submits a requeued job anew when its last process is gone.
+                # Slurm sets a requeued job's submission time to when its last process was gone.
                 cost = replace(cost, gone_s=max(cost.asked_s, job.spec.submit_s))
                 self._job_store.put_cost(cost)
             cost = self._with_last_save(cost, job)
@@ -70,7 +70,7 @@ class PreemptionCosts:
 
     def _with_last_save(self, cost: PreemptionCost, job: JobStatus | None) -> PreemptionCost:
         saved_s = self._progress.last_save_s(job.raw_id, cost.restarts) if job else None
-        # What came later is of the next run.
+        # Later reports belong to the next run.
         latest_s = math.inf if cost.gone_s is None else cost.gone_s + 1.0
         if saved_s is None or saved_s > latest_s or saved_s <= (cost.saved_s or 0.0):
             return cost
@@ -79,7 +79,7 @@ class PreemptionCosts:
         return cost
 
     def _may_be_known(self, cost: PreemptionCost, job: JobStatus | None, now_s: float) -> bool:
-        """Whether to look closer, which costs a query of the ledger."""
+        """Whether to look closer, which needs a query of the ledger."""
         if job is None or job.state is None:
             return True
         told = self._progress.of(cost.key)
@@ -113,7 +113,7 @@ class PreemptionCosts:
         if restart_s is None:
             if following.end_s is None or not (_is_settled(following, now_s) or job is None):
                 return
-            # It has made no new step at all.
+            # The run has made no new step at all.
             restart_s = following.elapsed_s
         left = told.get(cost.restarts)
         resumed_step = resumed_step_of(later[0])
@@ -149,7 +149,8 @@ class PreemptionCosts:
 
 
 def _by_last_save(cost: PreemptionCost) -> PreemptionCost:
-    """Return what is known of a job that tells nothing: at most when it last saved."""
+    """Return the cost of preempting a job that reports no progress: at most, its last save is
+    known."""
     if cost.saved_s is None:
         return replace(cost, source=CostSource.SILENT)
     run = LeftRun(cost.run_start_s, cost.asked_s, cost.gone_s)
@@ -170,10 +171,10 @@ def _has_left(job: JobStatus, cost: PreemptionCost) -> bool:
 
 
 def _source_run(told: Mapping[int, JobProgress], restarts: int) -> JobProgress | None:
-    """Return the run from which is known what leaving the run after so many restarts cost.
+    """Return the run whose reports show what leaving the run after this many restarts cost.
 
-    That run itself, or an earlier one: with the library a run tells of itself as soon as it has
-    loaded its state, so one that has told nothing has done nothing.
+    That is the run itself or an earlier one: with the library, a run reports as soon as it has
+    loaded its state, so a run without a report has done nothing.
     """
     if restarts in told:
         return told[restarts]
@@ -184,7 +185,8 @@ def _source_run(told: Mapping[int, JobProgress], restarts: int) -> JobProgress |
 def _restart_s(back: JobProgress | None, before: JobProgress, following: RunRecord) -> float | None:
     if back is None:
         return None
-    # By the steps of the run before: the first step of a run may compile, and is no usual one.
+    # Use the step time of the previous run: the first step of a run may compile, and is not
+    # typical.
     step_s = before.per_step.likely_s if before.per_step else 0.0
     return restart_s_of(back, following.start_s, following.elapsed_s, step_s)
 

@@ -1,4 +1,5 @@
-"""How far each job is: what nodes and comments tell, joined with what Slurm shows of the jobs."""
+"""The progress of each job: reports of nodes and comments, joined with what Slurm shows of the
+job."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from slurm_tiresias.store.records import RunProgressRecord
 
 @dataclass(slots=True)
 class _Comment:
-    """What the comment of a running job has told so far."""
+    """The last report in the comment of a running job."""
 
     word: str
     restarts: int
@@ -29,47 +30,48 @@ class _Comment:
 class ProgressTracker:
     """Follows the progress of all jobs from cycle to cycle; the ledger keeps it for ended runs.
 
-    Files are read elsewhere (``ProgressFolder``): what a cycle does here takes microseconds a job.
+    Files are read elsewhere (``ProgressFolder``), so this costs a cycle microseconds per job.
     """
 
     def __init__(self, job_store: JobStore, folder: ProgressFolder) -> None:
         self._job_store = job_store
         self._folder = folder
         self._running: dict[str, JobProgress] = {}
-        """Of each job that runs and has told anything in this run."""
+        """By job that runs and has reported in this run."""
         self._over: dict[str, JobProgress] = {}
-        """Of each other job, by the last run that told anything."""
+        """By any other job, from the last run that reported."""
         self._past: dict[str, dict[int, JobProgress]] = {}
-        """Of each job that has not ended, what each of its ended runs told last, by restarts."""
+        """By job that has not ended, the last report of each ended run, by number of restarts."""
         for row in job_store.progress_of_live_jobs():
             self._is_over(row.key, progress_in(row))
         self._comments: dict[str, _Comment] = {}
         self._collected: frozenset[RunId] = frozenset()
-        """Collected files that the last cycle has kept."""
+        """Collected files whose reports the last cycle has recorded."""
 
     def of(self, key: str) -> JobProgress | None:
-        """How far a job is, or was when it last ran."""
+        """The progress of a job, now or when it last ran."""
         return self._running.get(key) or self._over.get(key)
 
     def watch_checkpoints(self, folders: Mapping[int, str]) -> None:
-        """Have the nodes look at the folders of checkpoints of these jobs, by raw id."""
+        """Make the nodes watch the checkpoint folders of these jobs, by raw id."""
         self._folder.checkpoint_folders = folders
 
     def last_save_s(self, raw_id: int, restarts: int) -> float | None:
-        """When a run last saved, by its folder of checkpoints; None if unknown."""
+        """When a run last saved, by its checkpoint folder; None if unknown."""
         return self._folder.latest.saves.get((raw_id, restarts))
 
     def past_runs(self, key: str) -> Sequence[JobProgress]:
-        """What each run of a job that is over told last, where it did, the first run first."""
+        """The last report of each ended run of a job, earliest run first; runs without one are left
+        out."""
         past = self._past.get(key, {})
         return [past[restarts] for restarts in sorted(past)]
 
     def look_soon(self) -> None:
-        """Have what nodes tell read again within a second."""
+        """Make the nodes' reports be read again within a second."""
         self._folder.look_soon()
 
     def follow(self, seen: Observation) -> None:
-        """Take in what has been told since the last cycle, and keep what ended runs said last."""
+        """Take in the reports since the last cycle, and record the last ones of ended runs."""
         self._follow_clock(seen)
         self._folder.background.step_unless_started()
         latest = self._folder.latest
@@ -110,7 +112,7 @@ class ProgressTracker:
                 record = decode_word(word)
             except RecordError:
                 record = None
-            # What a run has written stays there when the job is requeued.
+            # The comment of a run remains when the job is requeued.
             if record is not None and record.at_s >= (job.start_s or 0.0) - CLOCK_WANDERS_S:
                 run = before.run if before else Run(job.restarts)
                 run.take(ProgressSource.COMMENT, record, seen.at_s, seen.steady_s)
@@ -121,7 +123,7 @@ class ProgressTracker:
         return before.run.progress
 
     def _keep(self, before: Mapping[str, JobProgress]) -> None:
-        """Keep what runs said last that are over."""
+        """Record the last reports of runs that have ended."""
         rows = []
         for key, progress in before.items():
             now = self._running.get(key)
@@ -137,14 +139,14 @@ class ProgressTracker:
 
     def _take_collected(self, seen: Observation, latest: Latest) -> None:
         """Keep what epilogs have collected: it is later than what was told while the run ran."""
-        # Not earlier: only now the last cycle has surely written them to the ledger.
+        # Record what epilogs have collected, which is later than the reports during the run.
         self._folder.stored(self._collected)
         self._collected = frozenset(latest.ended)
         if not latest.ended:
             return
         keys = {job.raw_id: job.key for job in seen.jobs}
         rows = []
-        # Of several nodes of a run, the first by name counts: it comes last.
+        # If several nodes report on a run, the first by name counts: it comes last here.
         for run_id in sorted(latest.ended, reverse=True):
             key = keys.get(run_id.job_id)
             if key is None or self._job_store.record(key) is None:
@@ -159,7 +161,7 @@ class ProgressTracker:
 
 
 def _collected(restarts: int, record: Record, before: JobProgress | None) -> JobProgress:
-    """The last progress of a run that has ended, with its step times as known before."""
+    """The last progress of an ended run, with its step times as known before."""
     run = Run(restarts)
     run.take(ProgressSource.REPORTS, record, record.at_s, record.at_s)
     if before is None or before.restarts != restarts:
@@ -197,7 +199,7 @@ def _row_of(key: str, progress: JobProgress) -> RunProgressRecord:
 
 
 def progress_in(row: RunProgressRecord) -> JobProgress:
-    """Return what a run told last, as it was before it was kept."""
+    """Return the last report of a run, as it was before it was recorded."""
     per_step = None
     if row.step_s is not None and row.step_least_s is not None and row.step_most_s is not None:
         per_step = Estimate(row.step_s, row.step_least_s, row.step_most_s)

@@ -1,4 +1,4 @@
-"""Turn a cycle into what is published of it."""
+"""Turn a cycle into the state that is published."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ from slurm_tiresias.status.published import (
 from slurm_tiresias.store.records import EventRecord
 
 ProgressOf = Callable[[str], JobProgress | None]
-"""Maps a job to how far it is."""
+"""Maps a job to its progress."""
 
 BoundOf = Callable[[str], BoundNow | None]
-"""Maps a job to how it stands to the bound on its slowdown."""
+"""Maps a job to its position relative to the bound on its slowdown."""
 
 GpuUseOf = Callable[[str], GpuIdleness | None]
-"""Maps a running job to what it does with its GPUs."""
+"""Maps a running job to its GPU use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ def _decided(job: PublishedJob) -> tuple[str, Sequence[str], str]:
 
 
 def nothing_yet(cluster: Cluster, config: Config, health: Health) -> PublishedState:
-    """Return the state to publish before the first cycle is over."""
+    """Return the state to publish before the first cycle has ended."""
     return PublishedState(
         schema=SCHEMA,
         cluster=cluster.name,

@@ -1,7 +1,7 @@
 """Rebuild a lost ledger from what Slurm and its accounting still know.
 
-Attained service, submission times, first starts and tiers come back. What only the ledger knew is
-lost: promotions, how often each job was preempted, and its preemptors.
+Attained service, submission times, first starts and tiers are recovered. What only the ledger had
+is lost: promotions, how often each job was preempted, and its preemptors.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from slurm_tiresias.store.terms import newest_ledger
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """What the new ledger holds of jobs that have not ended, and where the old file is."""
+    """The jobs that have not ended in the new ledger, and the location of the old file."""
 
     ledger: str
     replaced: str
-    """The new path of the file that was there before; "" if there was none."""
+    """The new path of the old file; "" if there was none."""
     jobs: int
     incarnations: int
     attained_gpu_s: float
     paused: bool
     incomplete: tuple[str, ...]
-    """Jobs whose earlier runs accounting does not know completely yet: it is asked again."""
+    """Jobs whose earlier runs accounting does not have completely yet: it is asked again."""
     node_lists: tuple[str, ...]
     """Waiting jobs with a node list of a lost nomination, which the next controller removes."""
 

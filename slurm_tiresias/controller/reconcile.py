@@ -125,7 +125,8 @@ class Reconciler:
         if len(ended) >= record.restarts + is_over:
             record = self._with_submission(record, rows)
             if is_over:
-                # The end of a job that Slurm had forgotten was set to when that was noticed.
+                # For a job that Slurm had forgotten, the end was set to the time when that was
+                # noticed.
                 record = replace(record, ended_s=max(row.end_s or 0.0 for row in ended))
         if enough or len(ended) >= record.restarts + is_over:
             record = replace(record, accounted_restarts=record.restarts)

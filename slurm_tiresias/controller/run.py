@@ -163,7 +163,7 @@ def _run_in_turns(config: Config) -> None:
 
 
 def _first_contact(slurm: Slurm, config: Config) -> Cluster:
-    # Rights first: a user without them gets only that error, and none about slurmdbd's files.
+    # Check rights first: a user without them gets only that error, and none about slurmdbd's files.
     if not slurm.may_operate():
         raise SlurmPermissionError(
             "This user may neither set priorities nor requeue other users' jobs",
@@ -221,7 +221,7 @@ class Controller:
         self._progress = ProgressFolder(config.profiler.collect_dir)
         is_wanted = config.idle_gpus.after_s > 0
         self._gpu_use = GpuUseFolder(config.profiler.collect_dir if is_wanted else "")
-        # Also where it counts for nothing: what is too old is forgotten all the same.
+        # Even if it is not used: results that are too old are forgotten all the same.
         self._drilled = DrilledPrograms(ledger)
         drills_count = config.preemption.drilled_min_run_s > 0
         self._cycles = self._begun_anew()
@@ -339,7 +339,7 @@ class Controller:
         """Run the next cycle at once, or when the gap after the last one is over.
 
         Several nudges in a short time cause one cycle now and one after the gap. While cycles fail,
-        nudges cause no more than one try per interval.
+        nudges cause at most one try per interval.
         """
         gap_s = max(LEAST_GAP_S, self._health.took_s / MOST_LOAD)
         if self._health.failures:
@@ -367,7 +367,7 @@ class Controller:
             self._next_s = time.monotonic() + self._until_next_s(cycle)
 
     def _begun_anew(self) -> Cycles:
-        """Make cycles that know only what the ledger knows, as after a restart."""
+        """Make cycles that start from the ledger alone, as after a restart."""
         return Cycles(
             *(self._slurm, self._cluster, self._ledger, self._config, self._profiler),
             left_alone=self._left_alone,
@@ -378,7 +378,7 @@ class Controller:
         )
 
     def _crashed(self, error: Exception) -> None:
-        """Report an error of this program, leave alone the job that caused it, and go on."""
+        """Report an error of this program, leave alone the job that caused it, and continue."""
         what = signature(error)
         if what not in self._reports:
             log.debug("a cycle failed of %s", what, exc_info=error)

@@ -1,7 +1,7 @@
 """A job's situation: its request and the state of its nodes, as a short hash.
 
-A start that failed is tried again only in another situation, so that no job is preempted twice for
-a start that Slurm refuses.
+A failed start is tried again only once the situation has changed, so that no job is preempted twice
+for a start that Slurm refuses.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which of several jobs that share a limit may preempt now: a licence, say, or a QOS limit.
+"""Which of several jobs that share a limit, such as a licence or a QOS limit, may preempt now.
 
-Slurm finds each of them to lack only resources, until one has started and the limit is reached for
-the others. Victims of those others would have lost their work for nothing.
+For Slurm each of them lacks only resources, until one has started and the limit is reached for the
+others. The victims of those others would have lost their work for nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from slurm_tiresias.slurm.protocol import Limit
 
 @dataclass(frozen=True, slots=True)
 class Awaited:
-    """The limit that a job waits for, and the jobs that are to start before it."""
+    """The limit that a job waits for, and the jobs that must start before it."""
 
     limit: str
     others: frozenset[str]
@@ -25,8 +25,8 @@ class Awaited:
 class Turns:
     """The jobs that may preempt ``now``, and those that must wait for others to start first.
 
-    A job whose limit is already reached is in neither: Slurm will name the limit when it tries the
-    job.
+    A job whose limit is already reached is in neither set: Slurm will name the limit when it tries
+    the job.
     """
 
     now: set[str] = field(default_factory=set)

@@ -95,7 +95,7 @@ class _Facts(NamedTuple):
     is_tried_first: bool
     """Whether Slurm, after a requeue, would start the job before any job that waits now."""
     reports_stopped: str
-    """Why what it reported last does not count."""
+    """Why its last report does not count."""
     learned: Learned
     at_stake: WorkAtStake | None
     taken_by: tuple[Partition, ...] | None
@@ -122,10 +122,10 @@ class SnapshotBuilder:
         """Prepare snapshots.
 
         ``placing`` gives the best placement of a job; None leaves placement open.
-        ``why_reports_stopped`` says why what a job reported last does not count at a time; "" if it
-        does. ``progress_of`` gives what a job last told of how far it is, ``learned`` what earlier
-        runs teach of it, and ``costs_of`` what a preemption costs, by user and job name; None as
-        long as none was measured.
+        ``why_reports_stopped`` says why a job's last report does not count at a given time; "" if
+        it does. ``progress_of`` gives the last progress that a job reported, ``learned`` what its
+        earlier runs show, and ``costs_of`` the cost of a preemption, by user and job name; None
+        until one was measured.
         """
         self.lane_book = LaneBook(job_store, config)
         self._learned = learned

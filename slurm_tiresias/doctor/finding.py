@@ -14,7 +14,7 @@ class Severity(enum.Enum):
 
     OK = "ok"
     NOTE = "note"
-    """Worth knowing, but may stay: some sites prefer it."""
+    """Worth knowing, but not a problem: some sites prefer it."""
     WARNING = "warning"
     """The controller works, but worse than it could, or jobs are harmed."""
     ERROR = "error"

@@ -1,4 +1,5 @@
-"""Makes a ``Run`` of the lines that the watchers print. What jobs write is untrusted."""
+"""Builds a ``Run`` from the lines that the watchers print. Text that comes from jobs is
+untrusted."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ MOST_STEP = 10**12
 MOST_LAST_LINES = 12
 JUST_BEFORE_S = 0.2
 MOST_BLOCKED = 20
-"""A process that blocks more signals than these is just about to start another."""
+"""A process that blocks more signals than this is just about to start another."""
 SIGNALS = (signal.SIGTERM, *(signal.Signals(n) for n in range(1, 32) if n not in (9, 15, 19)))
 
 _STEP = re.compile(
@@ -45,7 +46,7 @@ _TRACKERS = (
     ("tensorboard", re.compile(r"^(.{1,300})/events\.out\.tfevents\.[^/]*$")),
     ("lightning", re.compile(r"((?:^|.*/)lightning_logs/version_\d+)/")),
 )
-"""The files of experiment trackers, with what names the tracker's run."""
+"""The files of experiment trackers, and the field that identifies the tracker's run."""
 
 
 @dataclass
@@ -55,7 +56,7 @@ class _OpenFile:
 
 
 class RunJournal:
-    """One run, as its watchers tell of it."""
+    """One run, as reported by its watchers."""
 
     def __init__(self, number: int) -> None:
         self._run = Run(number)
@@ -65,7 +66,7 @@ class RunJournal:
         self._changed_s: dict[tuple[str, int, int], float] = {}
         self._has_ended = False
         self._below = False
-        """Whether SIGTERM reached a child of a watcher, too."""
+        """Whether SIGTERM also reached a child of a watcher."""
         self._hertz = 100.0
         self._behind_s: float | None = None
         self._record: Record | None = None
@@ -81,7 +82,7 @@ class RunJournal:
         self.nodes_up: set[str] = set()
         self.last_lines: deque[str] = deque(maxlen=MOST_LAST_LINES)
 
-    # What the drill waits for
+    # Conditions that the drill waits for
 
     @property
     def moves(self) -> int:
@@ -90,17 +91,17 @@ class RunJournal:
 
     @property
     def has_resumed(self) -> bool:
-        """Whether it is known at which step it has begun."""
+        """Whether the step at which it began is known."""
         return self.run().resumed_step is not None
 
     @property
     def has_processes(self) -> bool:
-        """Whether a process of the job was seen."""
+        """Whether any process of the job was seen."""
         return bool(self._processes)
 
     @property
     def progress(self) -> JobProgress | None:
-        """What the run reports, by the clock of its node; None before the first report."""
+        """The run's reports, by the clock of its node; None before the first report."""
         return self._reports.progress if self._record else None
 
     @property
@@ -112,10 +113,10 @@ class RunJournal:
         """Return a time by the drill's clock as one by the clock of the nodes."""
         return at_s - (self._behind_s or 0.0)
 
-    # What is added
+    # Input
 
     def add(self, line: str, received_s: float) -> None:
-        """Take in one line of a watcher; what is no line of one is left out."""
+        """Take in one line of a watcher; lines of any other origin are ignored."""
         try:
             said = json.loads(line)
             at_s = float(said["at_s"])
@@ -125,17 +126,17 @@ class RunJournal:
             return
 
     def signalled(self, number: int, sent_s: float, *, asked: bool = False) -> None:
-        """Note that the checkpoint signal was sent, by the drill's clock."""
+        """Record that the checkpoint signal was sent, by the drill's clock."""
         self._run = replace(self._run, signal=number, signal_s=self.node_s(sent_s), asked=asked)
 
     def requeued(self, sent_s: float) -> None:
-        """Note that the requeue was sent, by the drill's clock."""
+        """Record that the requeue was sent, by the drill's clock."""
         self._run = replace(self._run, requeued_s=self.node_s(sent_s))
 
     def over(self, received_s: float) -> None:
-        """Note that no line will come any more.
+        """Record that no more lines will come.
 
-        A watcher that has not said that it ends was killed with the job's last processes.
+        A watcher that has not announced its end was killed with the job's last processes.
         """
         if self._has_ended or self._run.term_s is None:
             return
@@ -146,7 +147,7 @@ class RunJournal:
         self._current.clear()
 
     def ended_itself(self, state: str, exit_code: str) -> None:
-        """Note that the job ended before it was requeued."""
+        """Record that the job ended before it was requeued."""
         self._run = replace(self._run, ended=state, exit_code=exit_code)
 
     def _take(self, kind: str, at_s: float, said: Mapping[str, Any]) -> None:
@@ -212,7 +213,7 @@ class RunJournal:
             dispositions={int(number): _disposition(number, *masks) for number in SIGNALS},
         )
         if known is not None:
-            # What it did with signals when they came is what counts, not what it did while leaving.
+            # Only what it did with signals when they came counts, not what it did while exiting.
             keep = self._run.term_s is not None
             if not keep:
                 self._former[key] = (self._changed_s.get(key, 0.0), known.dispositions)
@@ -239,7 +240,7 @@ class RunJournal:
             self._changed_s[key] = at_s
 
     def _as_they_were(self, node: str, at_s: float) -> None:
-        """Undo what processes have changed since just before a signal: a handler may change it.
+        """Restore what processes looked like just before a signal, since a handler may change it.
 
         Slurm signals the job's steps one after the other, the watcher's perhaps last.
         """
@@ -325,13 +326,13 @@ class RunJournal:
                 self._trackers.add((tracker, found[1]))
                 return
         if _LOG.search(path):
-            # What is written in one go, such as a mark in a checkpoint, is no log.
+            # A file that is written in one go, such as a marker in a checkpoint, is not a log.
             if grows:
                 self._logs.add(path)
         elif again:
             self._saves["file"].append(Save(None, None, at_s))
 
-    # What it makes
+    # Results
 
     def run(self) -> Run:
         """Return the run as far as it is known."""
@@ -364,7 +365,7 @@ class RunJournal:
         )
 
     def _known_saves(self) -> tuple[Save, ...]:
-        """Return the saves by the source that knows them best."""
+        """Return the saves, from the most reliable source."""
         for source in ("record", "line"):
             if self._saves[source]:
                 return tuple(self._saves[source])

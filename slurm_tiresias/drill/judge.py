@@ -1,4 +1,5 @@
-"""Says what is wrong with a job's preemptions, as they were observed, and what to change. Pure."""
+"""Judges the observed preemptions of a job: what is wrong, and what to change. Has no side
+effects."""
 
 from __future__ import annotations
 
@@ -27,21 +28,21 @@ TRACKERS = f"{PAGE}#trackers"
 PYTORCH = f"{PAGE}#pytorch"
 
 AT_ONCE_S = 1.0
-"""A process without a handler is gone so soon after a signal that it got."""
+"""A process that is gone this soon after a signal had no handler for it."""
 
 TORCHRUN_S = 30.0
 NEAR_S = 1.5
 LAUNCHER_WAITS_S = 2.5
-"""A launcher that ends its workers gives them at least so long; a program that just ends needs
-less."""
+"""A launcher that stops its workers gives them at least this long; a program that simply exits
+needs less."""
 
 LIKELY_TRAINS = 0.5
-"""Of several programs in a job the innermost trains that has at least this share of the most CPU
-time."""
+"""Of nested programs, the innermost with at least this share of the highest CPU time is
+training."""
 
 
 class Code(enum.StrEnum):
-    """What can be wrong."""
+    """The kinds of problems."""
 
     NO_HANDLER = "no-handler"
     HANDLER_IN_PARENT_ONLY = "handler-in-parent-only"
@@ -66,7 +67,7 @@ class Code(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is wrong, what to change, and where that is explained."""
+    """A problem, how to solve it, and where that is explained."""
 
     code: Code
     what: str
@@ -75,7 +76,7 @@ class Finding:
 
 
 class Outcome(enum.StrEnum):
-    """What a trial has shown."""
+    """The result of a trial."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -84,26 +85,27 @@ class Outcome(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a trial has shown. Steps and seconds are None where they are not known."""
+    """The observations of a trial. Steps and seconds are None if they are unknown."""
 
     kind: Kind
     outcome: Outcome
     why_unknown: str
-    """Why it cannot be said whether it passed; "" where it can."""
+    """Why it is unknown whether the trial passed; "" if it is known."""
     told_step: int | None
-    """How far the job was."""
+    """The step that the job had reached."""
     saved: bool | None
     save_s: float | None
     """From the signal to the end of the save."""
     asked: bool
-    """Whether it was asked to save, as a run that saves on request and would get no signal."""
+    """Whether it was asked to save without a signal, because it saves on request and would get
+    none."""
     answered: bool
     """Whether its report of a save that answers the signal ended the grace."""
     requeued_s: float | None
-    """From the signal to the requeue; None where no signal came before it."""
+    """From the signal to the requeue; None if no signal was sent before it."""
     saved_step: int | None
     left_s: float | None
-    """From SIGTERM to the last process gone."""
+    """From SIGTERM until the last process was gone."""
     resumed_step: int | None
     first_step_s: float | None
     """From the next start to its first step."""
@@ -112,7 +114,7 @@ class Verdict:
 
 
 def judge_all(drill: Drill) -> tuple[Verdict, ...]:
-    """Return the verdict on each trial. What is wrong with files is told once."""
+    """Return the verdict on each trial. Problems with files are reported once."""
     told: set[Code] = set()
     verdicts = []
     for trial in drill.trials:
@@ -122,7 +124,7 @@ def judge_all(drill: Drill) -> tuple[Verdict, ...]:
 
 
 ONCE = frozenset({Code.OUTPUT_EMPTIED, Code.NEW_LOG, Code.NEW_TRACKER_RUN, Code.SURVIVOR})
-"""Findings that are the same whenever the job is preempted."""
+"""Findings that are the same for every preemption of the job."""
 
 
 def judge(trial: Trial, kill_wait_s: float, told: frozenset[Code] = frozenset()) -> Verdict:
@@ -156,7 +158,7 @@ def judge(trial: Trial, kill_wait_s: float, told: frozenset[Code] = frozenset())
 
 
 def trainer(run: Run) -> Process | None:
-    """Return the process that trains: the one that reports, or else the innermost of the programs
+    """Return the process that trains: the one that reports; otherwise the innermost of the programs
     that have used most CPU time."""
     reporting = [one for one in run.processes if one.reports]
     if reporting:
@@ -216,7 +218,7 @@ def _ended_itself(run: Run) -> Finding:
 
 
 def _not_saved(run: Run, kill_wait_s: float) -> Finding:
-    """Return why a run that was told to save has not."""
+    """Return why a run that was asked to save has not saved."""
     process = trainer(run)
     if process is None:
         return _plainly_not_saved("The job did not save.")
@@ -319,7 +321,7 @@ def _plainly_not_saved(what: str) -> Finding:
 
 
 def _launcher_that_killed(run: Run, process: Process, lived_s: float | None) -> Process | None:
-    """Return the launcher that ended the process: it handles SIGTERM itself, and outlived it."""
+    """Return the launcher that stopped the process: it handles SIGTERM itself, and outlived it."""
     if lived_s is None or lived_s < LAUNCHER_WAITS_S or process.gone_s is None:
         return None
     for one in _ancestors(run, process):
@@ -428,7 +430,7 @@ def _about_output(trial: Trial, after: Run) -> Iterator[Finding]:
 
 
 def _new_log(earlier: Sequence[Run], after: Run) -> tuple[str, str] | None:
-    """Return a log that was written before and is not any more, and the one in its place."""
+    """Return a log that is no longer written, and the one that replaced it."""
     before = {path for run in earlier for path in run.logs}
     still = {_without_numbers(path) for path in after.logs & before}
     for path in sorted(after.logs - before):
@@ -440,7 +442,7 @@ def _new_log(earlier: Sequence[Run], after: Run) -> tuple[str, str] | None:
 
 
 def _without_numbers(path: str) -> str:
-    """Return the path with what differs from start to start taken out."""
+    """Return the path without the parts that differ from start to start."""
     return re.sub(r"[0-9a-f]{8,}|\d+", "#", path)
 
 
@@ -465,7 +467,7 @@ def _about_survivors(survivors: tuple[Survivor, ...]) -> Iterator[Finding]:
 
 
 def _had_work(trial: Trial, run: Run) -> bool:
-    """Whether the run had done something that a save could keep."""
+    """Whether the run had done any work that a save could keep."""
     if run.ended:
         return False
     if run.last_step is not None and run.resumed_step is not None:
@@ -474,14 +476,14 @@ def _had_work(trial: Trial, run: Run) -> bool:
 
 
 def _has_saved(trial: Trial, run: Run) -> bool:
-    """Whether the run has saved when told, as was seen, or as follows from where the job went on.
+    """Whether the run saved when asked: observed directly, or inferred from where the job resumed.
 
-    A program whose saves are not seen may say that a step begins, and not that it is done.
+    A program whose saves are not observed may report that a step begins, and not that it is done.
     """
     process, told_s = trainer(run), run.told_s
     if process is not None and process.on(run.told_by) is Disposition.DEFAULT:
-        # A save that was done or under way when the signal came was luck. A program that waits for
-        # the signal has no handler, and saves all the same.
+        # A save that was done or under way when the signal came proves nothing. A program that
+        # waits for the signal has no handler, and still saves.
         begun_s = (save.began_s for save in _saves_after(run))
         return told_s is not None and any(at_s is None or at_s >= told_s for at_s in begun_s)
     if _saved_after(run) is not None:
@@ -493,7 +495,7 @@ def _has_saved(trial: Trial, run: Run) -> bool:
 
 
 def _saved_after(run: Run) -> Save | None:
-    """Return the last save that ended after the run was told."""
+    """Return the last save that ended after the run was asked to save."""
     done = _saves_after(run)
     return done[-1] if done else None
 
@@ -513,7 +515,7 @@ def _begun_after(run: Run) -> bool:
 def _saved_step(trial: Trial) -> int | None:
     """Return the step of the checkpoint that the run after the trial should find.
 
-    What an earlier trial has cost is not held against this one.
+    Steps lost by an earlier trial are not counted against this one.
     """
     kept: int | None = None
     for run in (*trial.before, *trial.runs):
@@ -536,7 +538,7 @@ def _redone(trial: Trial) -> int | None:
 
 
 def _what_is_unknown(trial: Trial) -> str:
-    """Return why a trial without a finding has not shown that all is well; "" if it has."""
+    """Return why a trial without findings still does not prove success; "" if it does."""
     if trial.after is None:
         return "the job was not seen to start again"
     if trial.after.resumed_step is None:
@@ -548,7 +550,7 @@ def _what_is_unknown(trial: Trial) -> str:
 
 
 def _was_there(run: Run, process: Process) -> bool:
-    """Whether the process was there when the run was told."""
+    """Whether the process existed when the run was told to save or to leave."""
     told_s = run.told_by_s
     return told_s is None or process.gone_s is None or process.gone_s > told_s - 0.1
 
@@ -559,7 +561,7 @@ def _parent(run: Run, process: Process) -> Process | None:
 
 
 def _ancestors(run: Run, process: Process) -> list[Process]:
-    """Return the processes of the job above it, the nearest first."""
+    """Return the process's ancestors in the job, the nearest first."""
     found: list[Process] = []
     above = _parent(run, process)
     while above is not None and above not in found:
@@ -569,7 +571,7 @@ def _ancestors(run: Run, process: Process) -> list[Process]:
 
 
 def _is_fork(run: Run, process: Process) -> bool:
-    """Whether it is a copy of its parent, as workers of a data loader are."""
+    """Whether it is a forked copy of its parent, like the workers of a data loader."""
     above = _parent(run, process)
     if above is None:
         return False
@@ -577,7 +579,7 @@ def _is_fork(run: Run, process: Process) -> bool:
 
 
 def _is_task_of_srun(run: Run, process: Process) -> bool:
-    """Whether srun has started it, and not the batch script."""
+    """Whether srun started it, rather than the batch script."""
     top = (_ancestors(run, process) or [process])[-1]
     return top.direct and any(
         one.direct and one is not top and one.command.split()[:1] == ["srun"]
@@ -608,12 +610,12 @@ def signal_name(number: int) -> str:
 
 
 def name_of_signal(run: Run) -> str:
-    """Return the name of the signal by which the run was told."""
+    """Return the name of the signal by which the run was told to save or to leave."""
     return signal_name(run.told_by)
 
 
 def described(process: Process) -> str:
-    """Return a process as people name it: its command, shortened, and its pid."""
+    """Return a process as shown to people: its shortened command and its pid."""
     return f"{short_command(process.command)} (pid {process.pid})"
 
 

@@ -1,4 +1,4 @@
-"""What was observed of a job that was preempted on purpose: one ``Run`` for each start."""
+"""The observations of a job that was preempted on purpose: one ``Run`` for each start."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ class Disposition(enum.StrEnum):
 
     HANDLER = "handler"
     BLOCKED = "blocked"
-    """It is taken when the process asks for it (sigwait), or by another thread."""
+    """The signal is accepted by sigwait when the process asks for it, or by another thread."""
     IGNORED = "ignored"
     DEFAULT = "default"
-    """The process dies of it."""
+    """The signal kills the process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process of the job, as it was when the signal came. Times by the clock of its node."""
+    """A process of the job, as it was when the signal came. Times are by the clock of its node."""
 
     node: str
     pid: int
     start: int
-    """When it began, in ticks since its node was booted: with ``pid`` it names the process."""
+    """Its start, in ticks since its node was booted; identifies the process together with
+    ``pid``."""
     parent: int
     command: str
     direct: bool
@@ -34,7 +35,7 @@ class Process:
     dispositions: Mapping[int, Disposition]
     cpu_s: float = 0.0
     reports: bool = False
-    """Whether it has the job's file of progress open."""
+    """Whether it has the job's progress file open."""
     gone_s: float | None = None
     orphaned: bool = False
     """Whether the process that started it is gone, so that Slurm may not find it."""
@@ -66,8 +67,8 @@ class Run:
     """The checkpoint signal that was sent before the requeue; 0 for none."""
     signal_s: float | None = None
     asked: bool = False
-    """Whether that signal asked a run to save that has said that it saves on request, and would
-    get no signal otherwise."""
+    """Whether that signal asked a run to save that had announced that it saves on request, and
+    would otherwise get no signal."""
     answered_s: float | None = None
     """When its record showed a save that answers the signal."""
     requeued_s: float | None = None
@@ -76,10 +77,10 @@ class Run:
     reaches_all: bool = True
     """Whether Slurm's SIGTERM reaches more than the processes that Slurm itself started."""
     again_s: float | None = None
-    """When the drill sent the signal once more, in the middle of a save."""
+    """When the drill sent the signal again, in the middle of a save."""
     last_gone_s: float | None = None
     killed: bool = False
-    """Whether SIGKILL ended it: processes of it were there until then."""
+    """Whether SIGKILL ended it: some of its processes existed until then."""
     resumed_step: int | None = None
     resume_is_guess: bool = False
     """Whether the step follows from the first step that was seen."""
@@ -97,7 +98,7 @@ class Run:
     exit_code: str = ""
 
     def reaches(self, process: Process) -> bool:
-        """Whether Slurm's signal got to this process."""
+        """Whether Slurm's signal reached this process."""
         return process.direct or (self.reaches_all and not process.orphaned)
 
     @property
@@ -119,7 +120,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Survivor:
-    """A process of a run that was still there after the job had left its node."""
+    """A process of a run that still existed after the job had left its node."""
 
     run: int
     node: str
@@ -139,7 +140,7 @@ class Kind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One preemption, or two in a row: the runs that were ended, and the one that came after."""
+    """One preemption, or two in a row: the runs that were preempted, and the run that followed."""
 
     kind: Kind
     runs: tuple[Run, ...]
@@ -148,22 +149,22 @@ class Trial:
     """All runs before these."""
     survivors: tuple[Survivor, ...] = ()
     trouble: str = ""
-    """Why it could not be carried out; "" if it was."""
+    """Why the trial could not be carried out; "" if it was."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drill:
-    """All that was observed in one drill."""
+    """Everything that was observed in one drill."""
 
     job_id: str
     kill_wait_s: float
     signal: str
-    """The checkpoint signal by the site or the job, without SIG; "" for none."""
+    """The checkpoint signal set by the site or the job, without SIG; "" for none."""
     grace_s: float
     trials: tuple[Trial, ...] = field(default=())
     unwatched_nodes: tuple[str, ...] = ()
-    """Nodes on which it could not be seen whether anything stayed behind."""
+    """Nodes on which leftover processes could not be looked for."""
     last_lines: tuple[str, ...] = ()
     """The last lines of the job's output."""
     removed: tuple[str, ...] = ()
-    """What the job had made under its own id, and the drill has removed."""
+    """Files named by the job's id, which the drill has removed."""

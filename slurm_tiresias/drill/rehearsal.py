@@ -1,4 +1,4 @@
-"""Carry a drill out: submit the job, preempt it as the controller does, watch, and clean up."""
+"""Carry out a drill: submit the job, preempt it as the controller does, watch it, and clean up."""
 
 from __future__ import annotations
 
@@ -22,20 +22,21 @@ from slurm_tiresias.progress.saving import asked, is_asked
 from slurm_tiresias.slurm.user_jobs import Step, UserCommands, UserJob, UserSettings, UserSlurm
 
 RESTART_IN_S = 2
-"""As the controller does: a start at once can be refused by the node (controller/act.py)."""
+"""Like the controller: the node can refuse an immediate start (controller/act.py)."""
 
 LOOK_S = 0.3
 LISTEN_S = 0.1
 LEAST_S = 1.0
 SETTLE_S = 3.0
 SILENT_S = 20.0
-"""The wait for the first steps of a run, where the one before has told none."""
-"""How long a run goes on once it has shown where it began: at least, and until it makes steps."""
+"""The wait for the first steps of a run if the previous run reported none."""
+"""How long a run continues after it has shown where it began: at least, and until it makes
+steps."""
 STEPS_BEFORE = 3
-"""How many steps a run makes before it is preempted in one."""
+"""How many steps a run makes before it is preempted in the middle of one."""
 WATCHER_S = 20.0
 MOST_EARLIER = 500
-"""Processes of earlier runs that are looked for: they travel on a command line."""
+"""How many processes of earlier runs are looked for: they are passed on a command line."""
 FINISHES_S = 3.0
 LEAVES_S = 60.0
 """How long beyond KillWait a job may take to leave its nodes, with their epilogs."""
@@ -46,13 +47,13 @@ FOLDER = ".tiresias-drill-"
 
 
 class CannotRehearseError(TiresiasError):
-    """The job, or a part of the drill, cannot be rehearsed."""
+    """The job, or a part of the drill, cannot be tested."""
 
     exit_code = 17
 
 
 class StoppedError(BaseException):
-    """A signal has stopped the drill; no ``Exception``, so that nothing takes it for one."""
+    """A signal has stopped the drill. Not an ``Exception``, so that no handler swallows it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -60,9 +61,11 @@ class StoppedError(BaseException):
 
 
 class _Stopping:
-    """Raises ``StoppedError`` at SIGINT, SIGTERM and SIGHUP, or later where that must wait.
+    """Raises ``StoppedError`` at SIGINT, SIGTERM and SIGHUP, or at the end of a block that must not
+    be interrupted.
 
-    Not by blocking the signals: the threads that read srun's output would take them all the same.
+    Blocking the signals would not suffice: the threads that read srun's output would still receive
+    them.
     """
 
     def __init__(self) -> None:
@@ -79,7 +82,7 @@ class _Stopping:
 
     @contextmanager
     def later(self) -> Iterator[None]:
-        """Let a signal wait until this is done."""
+        """Delay signals until the block has ended."""
         stopped_before = self._number
         self._waits += 1
         try:
@@ -95,7 +98,7 @@ _stopping = _Stopping()
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """Let SIGINT, SIGTERM and SIGHUP stop the drill, which then cleans up: ``StoppedError``."""
+    """Make SIGINT, SIGTERM and SIGHUP raise ``StoppedError``, so that the drill cleans up."""
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.signal(number, _stopping.stop) for number in numbers}
     try:
@@ -107,7 +110,7 @@ def stoppable() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is rehearsed. ``options`` are sbatch's, ``script`` the script with its arguments."""
+    """What the drill tests. ``options`` are sbatch's, ``script`` the script with its arguments."""
 
     options: tuple[str, ...]
     script: tuple[str, ...]
@@ -116,14 +119,14 @@ class Plan:
     """The time limit of each run."""
     start_wait_s: float = 600.0
     step_wait_s: float = 60.0
-    """How long to wait for the first steps of a run; then it is preempted where it is."""
+    """How long to wait for the first steps of a run; after that it is preempted wherever it is."""
 
 
 Say = Callable[[str], None]
 
 
 def rehearse(plan: Plan, site: PreemptionConfig, say: Say) -> Drill:
-    """Carry out a drill on this machine's Slurm, by the ``site``'s signals and graces.
+    """Carry out a drill on this machine's Slurm, with the signals and graces of the ``site``.
 
     Raises ``CannotRehearseError`` if the job does not start, and ``StoppedError`` inside
     ``stoppable``.
@@ -133,7 +136,7 @@ def rehearse(plan: Plan, site: PreemptionConfig, say: Say) -> Drill:
 
 @dataclass(frozen=True)
 class _Watched:
-    """A run under way, with the step that watches it."""
+    """A run under way, with the job step that watches it."""
 
     journal: RunJournal
     step: Step
@@ -141,7 +144,7 @@ class _Watched:
 
 @dataclass
 class _Begun:
-    """A trial under way: which runs it has ended, by number."""
+    """A trial under way: the numbers of the runs that it has preempted."""
 
     kind: Kind
     first_run: int
@@ -150,7 +153,7 @@ class _Begun:
 
 
 class Rehearsal:
-    """One drill. ``run`` leaves nothing behind, however it ends."""
+    """One drill. ``run`` cleans up however it ends."""
 
     def __init__(self, slurm: UserSlurm, plan: Plan, site: PreemptionConfig, say: Say) -> None:
         self._slurm = slurm
@@ -174,7 +177,7 @@ class Rehearsal:
         self._tells = True
 
     def run(self) -> Drill:
-        """Carry out all trials; raise ``CannotRehearseError`` if the job cannot be rehearsed."""
+        """Carry out all trials; raise ``CannotRehearseError`` if the job cannot be tested."""
         self._settings = self._slurm.settings()
         self._make_folder()
         begun: list[_Begun] = []
@@ -198,7 +201,8 @@ class Rehearsal:
     # Before and after
 
     def _make_folder(self) -> None:
-        """Make the drill's folder where the job is submitted, which its nodes see, too."""
+        """Make the drill's folder where the job is submitted, since the nodes see that folder
+        too."""
         try:
             self._folder = Path(tempfile.mkdtemp(prefix=FOLDER, dir=Path.cwd()))
         except OSError as error:
@@ -228,7 +232,8 @@ class Rehearsal:
         self._say(f"job {self._job_id} submitted")
 
     def _clean_up(self) -> None:
-        """Cancel the job and wait until it has left; remove the folder and what bears its id."""
+        """Cancel the job and wait until it has left; remove the folder and the files named by its
+        id."""
         with _stopping.later():
             try:
                 if self._job_id:
@@ -246,7 +251,7 @@ class Rehearsal:
     def _cancel(self) -> None:
         """Cancel the job, and wait until it has left its nodes."""
         if self._steps:
-            # Also what Slurm would leave behind.
+            # Including processes that Slurm would leave behind.
             self._steps[-1].order("finish")
             give_up_s = time.monotonic() + FINISHES_S
             while not self._steps[-1].is_over and time.monotonic() < give_up_s:
@@ -255,7 +260,8 @@ class Rehearsal:
         self._wait_until_gone()
 
     def _end_orphans(self) -> None:
-        """End what Slurm may have left of runs after which no other run has looked."""
+        """End the processes that Slurm may have left behind from the last runs, which no later run
+        checked."""
         if self._watched is not None:
             self._last_run = self._watched.journal.run()
         orphans = {
@@ -280,7 +286,7 @@ class Rehearsal:
             time.sleep(LOOK_S)
 
     def _drain(self) -> None:
-        """Take the lines of the last watchers, so that their srun does not stand still."""
+        """Read the output of the last watchers, so that their srun does not block."""
         for step in self._steps:
             while step.line(0.0) is not None:
                 pass
@@ -288,7 +294,7 @@ class Rehearsal:
     # The trials
 
     def _carry_out(self, begun: list[_Begun]) -> None:
-        """Carry out the trials in turn; the run after one is the run that the next one ends."""
+        """Carry out the trials in turn; the run that follows one trial is preempted by the next."""
         watched = self._start()
         for kind in self._plan.kinds:
             trial = _Begun(kind, first_run=len(self._runs))
@@ -339,7 +345,7 @@ class Rehearsal:
         return watched
 
     def _told(self, job: UserJob) -> Mapping[str, object]:
-        """Return what the watchers are told."""
+        """Return the arguments of the watchers."""
         return {
             "job": self._job_id,
             "cluster": self._settings.cluster,
@@ -355,7 +361,7 @@ class Rehearsal:
         }
 
     _marked = 0
-    """Where the mark in the output ends; 0 for no mark."""
+    """The position of the end of the mark in the output; 0 for no mark."""
 
     @property
     def _mark(self) -> str:
@@ -364,7 +370,7 @@ class Rehearsal:
     def _prepare_next(self) -> None:
         """Add a line to the job's output while the job waits; its next start may empty it.
 
-        And take out what it has reported: each run reports anew, as with the plugin.
+        Also remove what it has reported: each run reports anew, as with the plugin.
         """
         self._marked = 0
         with suppress(OSError):
@@ -382,7 +388,8 @@ class Rehearsal:
         return found[-MOST_EARLIER:]
 
     def _wait_for_the_moment(self, watched: _Watched, in_start_up: bool) -> str:
-        """Wait until the job is where it is to be preempted; return what went wrong, if so."""
+        """Wait until the job has reached the point of its preemption; return what went wrong, if
+        anything."""
         journal = watched.journal
         if in_start_up:
             self._listen(watched, lambda: journal.has_processes, WATCHER_S)
@@ -395,7 +402,7 @@ class Rehearsal:
         return f"the job ended by itself as {run.ended} (exit code {run.exit_code}) before it"
 
     def _wait_for_steps(self, watched: _Watched) -> None:
-        """Wait until the run makes steps, or as long as it may take where it tells none."""
+        """Wait until the run makes steps; if it reports none, wait for the time allowed."""
         journal = watched.journal
         wait_s = self._plan.step_wait_s if self._tells else min(SILENT_S, self._plan.step_wait_s)
         self._listen(watched, lambda: bool(journal.moves or journal.has_resumed), wait_s)
@@ -428,14 +435,14 @@ class Rehearsal:
         return self._wait_for_requeue(watched)
 
     def _asks(self, journal: RunJournal) -> bool:
-        """Whether the run is asked to save, as one that would get no signal otherwise."""
+        """Whether the run is asked to save because it would get no signal otherwise."""
         now_s, restarts = journal.node_s(time.time()), len(self._runs)
         return is_asked(self._checkpoint, restarts, journal.progress, self._site, now_s)
 
     def _wait_for_requeue(self, watched: _Watched) -> Run:
-        """Wait until the job is pending again, and let it start; a job that has ended is restarted.
+        """Wait until the job is pending again, and let it start; restart it if it has ended.
 
-        It has ended where it left between the checkpoint signal and the requeue.
+        It has ended if it exited between the checkpoint signal and the requeue.
         """
         give_up_s = time.monotonic() + self._settings.kill_wait_s + LEAVES_S
         while (job := self._slurm.job(self._job_id)).state != "PENDING":
@@ -455,7 +462,7 @@ class Rehearsal:
     # Waiting
 
     def _hear(self, watched: _Watched, timeout_s: float) -> None:
-        """Take one line of the watchers, if there is one within this time."""
+        """Read one line of the watchers if there is one within this time."""
         if watched.step.is_over:
             time.sleep(timeout_s)
         elif (line := watched.step.line(timeout_s)) is not None:
@@ -464,7 +471,8 @@ class Rehearsal:
             watched.journal.over(time.time())
 
     def _listen(self, watched: _Watched, until: Callable[[], bool], timeout_s: float) -> None:
-        """Take the watchers' lines until this is so, the run has ended, or the time is over."""
+        """Read the watchers' lines until the condition holds, the run has ended, or the time is
+        over."""
         give_up_s = time.monotonic() + timeout_s
         while not until() and time.monotonic() < give_up_s:
             if watched.step.is_over and self._note_end(watched):
@@ -472,7 +480,7 @@ class Rehearsal:
             self._hear(watched, LOOK_S if watched.step.is_over else LISTEN_S)
 
     def _note_end(self, watched: _Watched) -> bool:
-        """Whether the job has ended by itself, which is noted."""
+        """Whether the job has ended by itself; its end is recorded."""
         if watched.journal.run().ended:
             return True
         job = self._slurm.job(self._job_id)
@@ -499,10 +507,11 @@ class Rehearsal:
                 self._say(f"waits to start ({job.reason})")
             time.sleep(LOOK_S)
 
-    # What stayed behind
+    # Leftover processes
 
     def _look_for_survivors(self) -> tuple[str, ...]:
-        """Look on nodes that no later run of the job was on; return those that cannot be seen."""
+        """Check the nodes that no later run of the job used; return those that cannot be
+        checked."""
         ran_on = {(run.number, node) for run in self._runs for node in run.nodes}
         nodes = {node for _, node in ran_on - self._looked}
         if not nodes:
@@ -531,7 +540,7 @@ class Rehearsal:
         return seen_end
 
     def _trial(self, begun: _Begun) -> Trial:
-        """Return a trial with all that is known by now of the runs before, in and after it."""
+        """Return a trial with everything known so far about the runs before, in and after it."""
         all_runs = [*self._runs, self._last_run]
         ends = begun.first_run + begun.runs
         numbers = range(begun.first_run, ends)
@@ -546,7 +555,7 @@ class Rehearsal:
 
 
 class _NoStep:
-    """The step of a run that has ended before it could be watched."""
+    """The step of a run that ended before it could be watched."""
 
     is_over = True
 
@@ -582,7 +591,7 @@ def _names_in(folder: Path) -> frozenset[str]:
 
 
 def _removed(folder: Path, job_id: str, there_before: frozenset[str]) -> tuple[str, ...]:
-    """Remove what has come into the job's folder under the job's own id, such as run-17."""
+    """Remove files that the job created in its folder under its own id, such as run-17."""
     made = sorted(name for name in _names_in(folder) - there_before if _has_id(name, job_id))
     for name in made:
         path = folder / name

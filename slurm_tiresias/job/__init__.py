@@ -1,4 +1,4 @@
-"""For programs that run in a Slurm job: say how far they are, save when told to, and resume.
+"""For programs that run in a Slurm job: report progress, save when asked to, and resume.
 
     from slurm_tiresias import job
 
@@ -6,9 +6,9 @@
         train(step)
 
 ``steps`` is all that most programs need. ``report``, ``save_due``, ``leaving``, ``saved`` and
-``resumed`` are its parts, for loops of another shape; ``writing`` writes checkpoint files. The
-standard library of Python 3.9 is enough. Outside of a job that is managed all of it works, and the
-reports go nowhere.
+``resumed`` are its parts, for loops of another shape; ``writing`` writes checkpoint files. Needs
+only the standard library of Python 3.9. Outside of a managed job everything still works, and
+reports are discarded.
 """
 
 from __future__ import annotations

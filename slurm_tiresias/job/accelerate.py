@@ -1,4 +1,4 @@
-"""Accelerate: checkpoints in folders that are whole or not there at all.
+"""Accelerate: atomic checkpoints, each in a folder.
 
     from slurm_tiresias import job
     from slurm_tiresias.job.accelerate import Checkpoints
@@ -33,7 +33,7 @@ class Checkpoints:
     """Saves the state of an accelerator, and restores it.
 
     A checkpoint is a folder ``step-N`` in ``folder``, which all processes must see. It is written
-    beside the last one and renamed; then the last one is removed.
+    beside the previous one and renamed; then the previous one is removed.
     """
 
     def __init__(self, accelerator: Accelerator, folder: str | os.PathLike[str]) -> None:
@@ -41,12 +41,12 @@ class Checkpoints:
         self.folder = Path(folder)
 
     def any_process(self, mine: bool) -> bool:
-        """Whether any process says yes; each has to call it at the same step."""
+        """Whether any process says yes; each must call it at the same step."""
         flag = torch.tensor(int(mine), device=self.accelerator.device)
         return bool(self.accelerator.reduce(flag, reduction="sum"))
 
     def save(self, step: int) -> None:
-        """Save the state after ``step`` steps; each process has to call it at the same step."""
+        """Save the state after ``step`` steps; each process must call it at the same step."""
         whole = self.folder / f"{_NAME}{step}"
         draft = whole.with_name(whole.name + _DRAFT)
         if self.accelerator.is_main_process:
@@ -57,7 +57,8 @@ class Checkpoints:
         if self.accelerator.is_main_process:
             for path in (*draft.rglob("*"), draft):
                 sync(path)
-            # One of the same step is left by a run that did this step before, and is as good.
+            # A folder for the same step was left by an earlier run that did this step; it is
+            # equivalent.
             shutil.rmtree(whole, ignore_errors=True)
             draft.replace(whole)
             sync(self.folder)
@@ -67,7 +68,7 @@ class Checkpoints:
         self.accelerator.wait_for_everyone()
 
     def restore(self) -> int:
-        """Load the newest checkpoint; how many steps it has, 0 where there is none."""
+        """Load the newest checkpoint; return its number of steps, 0 if there is none."""
         steps = {}
         for path in self.folder.glob(f"{_NAME}*"):
             number = path.name[len(_NAME) :]

@@ -1,4 +1,4 @@
-"""Commands that run beside the program, and for which no step waits."""
+"""Commands that run beside the program, without delaying its steps."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _DEFAULT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGPIP
 
 
 class BackgroundCommand:
-    """A command with its standard streams closed to the program's.
+    """A command that shares no standard stream with the program.
 
-    It is in a process group of its own: a signal to the program's group is not for it. Started by
+    It has its own process group, so signals to the program's group do not reach it. Started by
     ``posix_spawn``, which does not copy the page tables of a program with much memory.
 
     Parameters
@@ -21,7 +21,7 @@ class BackgroundCommand:
     command
         The first word is a path.
     output
-        The descriptor for what it prints; None: nowhere.
+        The descriptor for its output; None: discard it.
 
     Raises
     ------
@@ -58,14 +58,15 @@ class BackgroundCommand:
             try:
                 ended, status = os.waitpid(self._pid, os.WNOHANG)
             except ChildProcessError:
-                # The program waits for all of its children: the code is lost, 0 the best guess.
+                # The program itself waits for all of its children, so the exit code is lost; 0 is
+                # the best guess.
                 self._code = 0
             else:
                 self._code = _exit_code(status) if ended else None
         return self._code
 
     def kill(self) -> None:
-        """End it. A later ``poll`` says when it has ended."""
+        """Kill it. A later ``poll`` shows when it has ended."""
         if self.poll() is None:
             with contextlib.suppress(OSError):
                 os.kill(self._pid, signal.SIGKILL)

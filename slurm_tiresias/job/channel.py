@@ -1,4 +1,5 @@
-"""Where a job's reports go: a file that the controller reads, the job's comment, or nowhere."""
+"""Where a job's reports go: to a file that the controller reads, to the job's comment, or
+nowhere."""
 
 from __future__ import annotations
 
@@ -14,14 +15,15 @@ from slurm_tiresias.job.record import RECORD_BYTES, Record, RecordError, decode,
 from slurm_tiresias.job.time_limit import JOB_VARIABLE
 
 FILE_VARIABLE = "TIRESIAS_PROGRESS_FILE"
-"""Names the file that the prolog has made for this run on this node."""
+"""The variable that names the file that the prolog created for this run on this node."""
 
 WAY_VARIABLE = "TIRESIAS_PROGRESS"
 BY_COMMENT = "comment"
-"""What it says where reports go into the job's comment, as there is no file."""
+"""The value that means: there is no file, so reports go into the job's comment."""
 
 RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
-"""Which of a job's processes this is, by its launcher; the launcher nearest to it counts."""
+"""Variables of launchers with the number of this process in the job; the innermost launcher
+counts."""
 
 
 class ChannelError(Exception):
@@ -32,10 +34,10 @@ class Channel(Protocol):
     """Takes the reports of one process."""
 
     def last(self) -> Record | None:
-        """What an earlier program of this run reported last; None where there is nothing."""
+        """The last report of an earlier program of this run; None if there is none."""
 
     def send(self, record: Record) -> None:
-        """Pass a record on; ``OSError`` where that will not work any more."""
+        """Send a record; raises ``OSError`` if the channel has failed for good."""
 
     def close(self) -> None:
         """Let another process of the job report."""
@@ -44,9 +46,9 @@ class Channel(Protocol):
 class FileChannel:
     """A file of ``RECORD_BYTES`` bytes, for one process at a time.
 
-    It was made by root in a folder in which users can make nothing. Opened without following links
-    and without waiting, and only written within its size: the worst that can be in its place does
-    not harm the program.
+    Root created it in a folder in which users can create nothing. It is opened without following
+    links and without blocking, and only written within its size, so that nothing put in its place
+    can harm the program.
     """
 
     def __init__(self, path: str) -> None:
@@ -68,14 +70,14 @@ class FileChannel:
             raise
 
     def last(self) -> Record | None:
-        """What an earlier program of this run reported last; None where there is nothing."""
+        """The last report of an earlier program of this run; None if there is none."""
         try:
             return decode(os.pread(self._descriptor, RECORD_BYTES, 0))
         except (OSError, RecordError):
             return None
 
     def send(self, record: Record) -> None:
-        """Replace the record; ``OSError`` where the file system refuses."""
+        """Replace the record; raises ``OSError`` if the file system refuses."""
         os.pwrite(self._descriptor, encode(record), 0)
 
     def close(self) -> None:
@@ -85,7 +87,7 @@ class FileChannel:
 
 
 def rank_in(environment: Mapping[str, str]) -> int:
-    """Which of the job's processes this is; 0 where no launcher says it."""
+    """The number of this process in the job; 0 if no launcher sets it."""
     for name in RANK_VARIABLES:
         if environment.get(name, "").isdecimal():
             return int(environment[name])
@@ -95,9 +97,9 @@ def rank_in(environment: Mapping[str, str]) -> int:
 def channel_for(
     environment: Mapping[str, str], clock: Callable[[], float] = time.monotonic
 ) -> Channel | None:
-    """The channel of this process; None where its reports go nowhere.
+    """The channel of this process; None if its reports go nowhere.
 
-    Only the first of a job's processes reports: all are as far as it is.
+    Only the first process of a job reports: all are at the same step.
     """
     if rank_in(environment) != 0:
         return None
@@ -106,7 +108,7 @@ def channel_for(
     job_id = environment.get(JOB_VARIABLE, "")
     if environment.get(WAY_VARIABLE) != BY_COMMENT or not job_id.isdecimal():
         return None
-    # Here, as few programs need all that it imports.
+    # Imported here because it imports many modules, and few programs need it.
     from slurm_tiresias.job.comment_channel import CommentChannel
 
     return CommentChannel(job_id, environment, clock)

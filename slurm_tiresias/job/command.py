@@ -1,4 +1,4 @@
-"""``tiresias-job``: for programs that cannot use the library, or that a launcher starts.
+"""``tiresias-job``: for programs that cannot use the library, or are started by a launcher.
 
 tiresias-job run -- torchrun --nproc-per-node=2 train.py
 tiresias-job report 120/5000
@@ -22,7 +22,7 @@ from slurm_tiresias.job import LEFT, session
 from slurm_tiresias.job.requests import FILE_VARIABLE, LEAVE_SIGNAL, SAVE_SIGNALS
 
 CANNOT_RUN, NOT_FOUND = 126, 127
-"""As a shell says it."""
+"""As a shell reports it."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -42,12 +42,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(program: Sequence[str]) -> int:
-    """Run a program, and hand Slurm's requests on to it through a file instead of signals.
+    """Run a program, and forward Slurm's requests to it through a file instead of signals.
 
-    A launcher such as torchrun answers SIGTERM by ending its processes, whatever they are saving.
-    So the program is started with the signals blocked, which its children inherit, and its
-    processes look at the file (``requests.py``). What Slurm sends after its KillWait still ends
-    them.
+    A launcher such as torchrun reacts to SIGTERM by killing its processes, even during a save. So
+    the program is started with the signals blocked, which its children inherit, and its processes
+    read the file instead (``requests.py``). Slurm's SIGKILL after KillWait still ends them.
     """
     with tempfile.TemporaryDirectory(prefix="tiresias-job-") as folder:
         requests = _RequestFile(Path(folder) / "requests")
@@ -71,7 +70,7 @@ def run(program: Sequence[str]) -> int:
 
 
 class _RequestFile:
-    """The file that processes look at, replaced as a whole at each request."""
+    """The file that processes read, replaced atomically at each request."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -115,7 +114,7 @@ done since."""
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line, from which the manual page is made, too."""
+    """The command line; the manual page is generated from it too."""
     whole = argparse.ArgumentParser(prog=PROGRAM, description=DESCRIPTION, epilog=EPILOG)
     commands = whole.add_subparsers(dest="command", required=True, metavar="run|report|saved")
     runs = commands.add_parser(

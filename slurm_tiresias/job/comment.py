@@ -3,7 +3,8 @@
     my words tiresias-progress:37/90@1795464000;0.125;36@1795463900;-;running;1@1795460000;\
     1795460100;-;1795463880;4;1a2b3c4d
 
-The user's words come first and stay as they are; our word follows them after one blank. Its parts:
+The user's words come first and stay as they are; the progress word follows them after one blank.
+Its parts:
 
 =================  ===========================================================================
 ``37/90``          ``step`` / ``total``
@@ -23,8 +24,7 @@ The user's words come first and stay as they are; our word follows them after on
 With steps below 10**9 the word has at most 166 characters, all of them ASCII. Slurm keeps a comment
 when it requeues a job: a word whose ``at_s`` is before the start of the run is of an earlier run.
 
-Users can write whatever they like into a comment, so a reader believes nothing that it cannot
-check.
+Users can write anything into a comment, so a reader trusts nothing that it cannot check.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ import zlib
 from slurm_tiresias.job.record import STATES, Record, RecordError, checked
 
 MARK = "tiresias-progress:"
-"""How our word begins; a hint begins with ``tiresias:`` and is left alone."""
+"""The beginning of the progress word; a hint begins with ``tiresias:`` and is left alone."""
 
 MOST_CHARACTERS = 256
 """No valid word is longer."""
@@ -73,7 +73,7 @@ def encode(record: Record) -> str:
 
 
 def decode(word: str) -> Record:
-    """The record in a word; ``RecordError`` where it is not exactly what ``encode`` makes."""
+    """The record in a word; ``RecordError`` unless it is exactly what ``encode`` produces."""
     found = _WORD.fullmatch(word) if len(word) <= MOST_CHARACTERS else None
     if found is None:
         raise RecordError("not a word of progress")
@@ -90,9 +90,9 @@ def decode(word: str) -> Record:
 
 
 def split(comment: str) -> tuple[str, str]:
-    """The user's words and ours, "" where there is none, of a job's comment.
+    """The user's words in a job's comment, and the progress word, "" if there is none.
 
-    Ours is what may be replaced; ``decode`` says whether it is valid, too.
+    The progress word may be replaced; ``decode`` says whether it is also valid.
     """
     words, _, last = comment.rpartition(" ")
     if last.startswith(MARK) and last.isascii() and last.isprintable():
@@ -101,7 +101,7 @@ def split(comment: str) -> tuple[str, str]:
 
 
 def join(words: str, word: str) -> str:
-    """The comment of the user's words and ours."""
+    """The comment composed of the user's words and the progress word."""
     return f"{words} {word}" if words else word
 
 

@@ -1,7 +1,7 @@
 """Reports through the job's own comment, for nodes without the SPANK plugin.
 
 slurmctld serves the whole cluster, so updates are few (``pace.py``). ``squeue`` and ``scontrol``
-run beside the program, one at a time, and are looked after at its next report.
+run beside the program, one at a time; their results are collected at its next report.
 """
 
 from __future__ import annotations
@@ -39,15 +39,16 @@ MOST_COMMENT_BYTES = 1024
 """Slurm refuses a longer comment."""
 
 NO_COMMENT = "(null)"
-"""How squeue shows that a job has none."""
+"""How squeue shows that a job has no comment."""
 
 _MISLEADING = ("SQUEUE_", "SCONTROL_", "SLURM_CLUSTERS")
-"""Begin variables by which squeue and scontrol show other jobs, or ask another cluster."""
+"""Prefixes of variables that make squeue and scontrol show other jobs, or query another cluster."""
 
 
 @dataclass
 class _State:
-    """What is known of a run. ``name`` is how Slurm calls the job, "" until it was asked."""
+    """What is known of a run. ``name`` is the job's id as Slurm writes it, "" until squeue was
+    asked."""
 
     run: str
     pace: Pace
@@ -60,8 +61,8 @@ class _State:
 class CommentChannel:
     """The comment of a job, for one process of the job on this node at a time.
 
-    What the user wrote into the comment before the first update stays in front of the progress;
-    later changes of it are overwritten.
+    The user's text in the comment before the first update is kept in front of the progress; later
+    changes to it are overwritten.
 
     Raises
     ------
@@ -87,20 +88,20 @@ class CommentChannel:
         self._command_began_s = 0.0
         self._command_is_slow = False
         self._answer: IO[bytes] | None = None
-        # Ends each of squeue's rows: no comment has it, whatever its user wrote.
+        # Ends each of squeue's rows: random, so that no comment can contain it.
         self._row_end = f"|{os.urandom(16).hex()}\n"
         self._descriptor = _open_state_file(job_id)
         self._state = self._read_state(environment.get(RESTART_VARIABLE, "0"))
         atexit.register(self._finish)
 
     def last(self) -> Record | None:
-        """What an earlier program of this run reported last; None where there is nothing."""
+        """The last report of an earlier program of this run; None if there is none."""
         return self._state.last
 
     def send(self, record: Record) -> None:
-        """Note a record, and update the comment if that is due.
+        """Store a record, and update the comment if that is due.
 
-        Raises ``OSError`` if the comment cannot be updated without harm to the user's words.
+        Raises ``OSError`` if the comment cannot be updated without damaging the user's words.
         """
         self._state.last = record
         self._advance()
@@ -115,7 +116,7 @@ class CommentChannel:
             os.close(self._descriptor)
 
     def _finish(self) -> None:
-        """At the end of the program: wait a little for its last update."""
+        """At the end of the program, wait a little for its last update."""
         if os.getpid() != self._pid:
             return
         until_s = time.monotonic() + AT_EXIT_S
@@ -128,7 +129,7 @@ class CommentChannel:
         self.close()
 
     def _advance(self) -> None:
-        """See to the command that runs, and start the next one if it is due."""
+        """Collect the result of the running command, and start the next one if it is due."""
         now_s = self._clock()
         if self._command is not None and not self._has_ended(self._command, now_s):
             return
@@ -159,16 +160,16 @@ class CommentChannel:
                 answer.seek(0)
                 self._understand(os.fsdecode(answer.read()))
             else:
-                # It counts like an update, or it would be repeated at once.
+                # It counts as an update, or it would be repeated at once.
                 pace.count(now_s)
                 pace.answered(False)
         return True
 
     def _ask(self, now_s: float) -> None:
-        """Ask for the comment, and for the name of the job.
+        """Query the comment and the id of the job.
 
         An array's first task has the number of the whole array, and a heterogeneous job's first
-        component that of all of them: updates by number would change them all.
+        component that of all components: updates by number would change all of them.
         """
         self._answer = tempfile.TemporaryFile()  # noqa: SIM115 - closed when it has been read
         wanted = "--format=%A|%i|%k" + self._row_end.rstrip("\n")
@@ -201,12 +202,12 @@ class CommentChannel:
         try:
             self._command = BackgroundCommand(command, self._environment, output)
         except OSError:
-            # A node that is short of processes for a while.
+            # The node may temporarily be unable to create processes.
             self._state.pace.answered(False)
         return self._command is not None
 
     def _read_state(self, run: str) -> _State:
-        """What earlier programs of this run have noted."""
+        """The state that earlier programs of this run have stored."""
         new = _State(run, Pace.begin(self._clock()))
         try:
             fields = json.loads(os.pread(self._descriptor, 1 << 16, 0))
@@ -217,7 +218,7 @@ class CommentChannel:
                 str(fields["words"]),
                 *(fields[name] and checked(fields[name]) for name in ("last", "sent")),
             )
-            # The clock begins anew when the node does.
+            # The monotonic clock restarts when the node reboots.
             return kept if kept.run == run and kept.pace.last_s <= self._clock() else new
         except (OSError, ValueError, KeyError, TypeError):
             return new
@@ -236,7 +237,7 @@ def _path_of(program: str, environment: Mapping[str, str]) -> str:
 
 
 def _open_state_file(job_id: str) -> int:
-    """A file of this user's, whatever others may have put in its place."""
+    """Open a file of this user's, safely even if other users have put something in its place."""
     path = Path(tempfile.gettempdir(), f"tiresias-progress-{os.geteuid()}-{job_id}")
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:

@@ -1,4 +1,4 @@
-"""Checkpoint files that are whole or not there at all."""
+"""Write checkpoint files atomically."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import IO, Any
 
 @contextlib.contextmanager
 def writing(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[Any]]:
-    """A file to write a checkpoint into, which replaces ``path`` when the block ends well.
+    """A file to write a checkpoint into, which replaces ``path`` if the block succeeds.
 
-    It lies beside the old checkpoint until all of it is on the disk, and is then renamed: a kill at
-    any moment leaves the old one or the new one, whole. Where the block raises, the old one stays.
-    One process at a time may write a path.
+    It lies beside the old checkpoint until it is completely on the disk, and is then renamed: a
+    kill at any moment leaves either the old or the new one complete. If the block raises, the old
+    one stays. Only one process at a time may write a path.
     """
     path = Path(path)
     draft = path.with_name(path.name + ".draft")
@@ -33,7 +33,7 @@ def writing(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[Any]]
 
 
 def sync(path: Path) -> None:
-    """Have a file, or the names in a folder, on the disk."""
+    """Force a file, or the names in a folder, to the disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

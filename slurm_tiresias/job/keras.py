@@ -1,12 +1,12 @@
-"""Keras 3: trains, saves and leaves between two batches, and goes on with the next one.
+"""Keras 3: train, save and exit between two batches, and resume with the next one.
 
     from slurm_tiresias.job.keras import fit
 
     fit(model, data, folder, epochs=10)
 
 ``data`` is a ``keras.utils.PyDataset`` with a length, whose batch of each index is always the same.
-``model.fit`` itself can only begin with the first batch of an epoch: for other data use the
-callback ``Preemptible``, which does some batches twice after a preemption.
+``model.fit`` itself can only begin with the first batch of an epoch. For other data use the
+callback ``Preemptible``, which repeats some batches after a preemption.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Preemptible(keras.callbacks.Callback):  # type: ignore[misc]
 
     A checkpoint is one file in ``folder``: the weights of the model and of its optimizer, and the
     states of its random numbers. The newest one is loaded when the training begins. Once the job
-    has been told to leave and has saved, ``fit`` raises ``SystemExit``. For one process, with any
-    number of GPUs.
+    was told to leave and has saved, ``fit`` raises ``SystemExit``. For one process, with any number
+    of GPUs.
     """
 
     def __init__(
@@ -47,9 +47,9 @@ class Preemptible(keras.callbacks.Callback):  # type: ignore[misc]
         self.steps_per_epoch = steps_per_epoch
         self.every_min = every_min
         self.done = max(self._checkpoints(), default=0)
-        """The steps that the newest checkpoint has; 0 where there is none."""
+        """The number of steps in the newest checkpoint; 0 if there is none."""
         self.skipped = 0
-        """Batches that the next epoch leaves out, as they were done before the preemption."""
+        """Batches that the next epoch skips, because they were done before the preemption."""
         self.total: int | None = None
         """Steps of the whole training; None: those of this ``model.fit``."""
         self._before_epoch = 0
@@ -61,13 +61,13 @@ class Preemptible(keras.callbacks.Callback):  # type: ignore[misc]
         if self.total is None:
             self.total = self.params["epochs"] * self.steps_per_epoch
         if self._step is None and self.done:
-            # Not earlier: building the model for its data takes random numbers, too.
+            # Not earlier: building the model for its data also draws random numbers.
             self._load(self._checkpoints()[self.done])
             if not self.skipped:
                 self._restore_torch()
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        # In the middle of an epoch not earlier: its data loader takes a random number first.
+        # Not earlier in the middle of an epoch: its data loader first draws a random number.
         self._restore_torch()
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -117,7 +117,7 @@ class Preemptible(keras.callbacks.Callback):  # type: ignore[misc]
         draft = self.folder / f"draft{_SUFFIX}"
         model = self.model
         model.save_weights(draft, overwrite=True)
-        # Keras leaves these out.
+        # Keras skips these.
         with h5py.File(draft, "a") as file:
             for number, seed in enumerate(_seeds(model)):
                 file[f"{_SEEDS}/{number}"] = keras.ops.convert_to_numpy(seed)
@@ -149,11 +149,10 @@ def fit(
     callbacks: Sequence[Any] = (),
     **more: Any,
 ) -> None:
-    """Train for ``epochs`` in all, from the checkpoint in ``folder`` where there is one.
+    """Train for ``epochs`` in total, from the checkpoint in ``folder`` if there is one.
 
-    The rest of an epoch that was left in the middle is a ``model.fit`` of its own, and the metrics
-    of that epoch are those of its rest. The model is built and compiled. ``more`` goes to
-    ``model.fit``.
+    The rest of an interrupted epoch is a separate ``model.fit``, and the metrics of that epoch
+    cover its rest only. The model must be built and compiled. ``more`` is passed to ``model.fit``.
     """
     preemptible = Preemptible(folder, len(data), every_min)
     preemptible.total = epochs * len(data)
@@ -172,7 +171,7 @@ def _seeds(model: Any) -> list[Any]:
 
 
 def _torch_states() -> list[Any]:
-    """PyTorch's own random numbers, which Keras uses on top of it: of the CPU and of each GPU."""
+    """PyTorch's own random states, which Keras uses in addition: of the CPU and of each GPU."""
     if keras.backend.backend() != "torch":
         return []
     import torch

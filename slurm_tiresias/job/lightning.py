@@ -1,14 +1,13 @@
-"""Lightning: a callback that reports, saves when the job is told to, and leaves.
+"""Lightning: a callback that reports, saves when the job is asked to, and exits.
 
     from slurm_tiresias.job.lightning import Preemptible
 
     trainer = lightning.Trainer(callbacks=[Preemptible(path)], plugins=[LightningEnvironment()])
     trainer.fit(model, data, ckpt_path=path if path.exists() else None)
 
-Slurm requeues the job, so Lightning must not: with ``LightningEnvironment``, or
-``SLURMEnvironment(auto_requeue=False)`` for several tasks, it leaves that alone. A data loader that
-does not save its place (a plain ``DataLoader``) begins its epoch anew: use torchdata's
-``StatefulDataLoader``.
+Slurm requeues the job, so Lightning must not: ``LightningEnvironment`` prevents that, and so does
+``SLURMEnvironment(auto_requeue=False)`` for several tasks. A data loader that does not save its
+position (a plain ``DataLoader``) restarts its epoch: use torchdata's ``StatefulDataLoader``.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from slurm_tiresias.job import session
 class Preemptible(Callback):  # type: ignore[misc]
     """Saves to ``path`` on request, before the time limit and every ``every_min`` minutes.
 
-    The checkpoint is one file, replaced as a whole. Once the job has been told to leave and has
+    The checkpoint is one file, replaced atomically. Once the job has been told to leave and has
     saved, ``fit`` raises ``SystemExit``.
     """
 
@@ -62,6 +61,6 @@ class Preemptible(Callback):  # type: ignore[misc]
         session.done()
 
     def _total(self, trainer: Any) -> int | None:
-        """Steps of the whole training; None where Lightning cannot say."""
+        """Steps of the whole training; None if Lightning does not know."""
         total = trainer.estimated_stepping_batches
         return int(total) if total not in (None, -1, float("inf")) else None

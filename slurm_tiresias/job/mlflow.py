@@ -1,4 +1,4 @@
-"""MLflow: go on with the run that this training had before it was requeued.
+"""MLflow: continue the run that this training had before it was requeued.
 
     from slurm_tiresias.job.mlflow import start_run
     from slurm_tiresias.job.tracker import run_id
@@ -22,7 +22,7 @@ TAG = "slurm_tiresias.run_id"
 def start_run(run_id: str, **more: Any) -> Any:
     """The run with this tag in the present experiment, or a new one; ``mlflow.start_run``.
 
-    ``more`` goes to ``mlflow.start_run`` where the run is a new one. One process of a job calls
+    ``more`` is passed to ``mlflow.start_run`` for a new run. Only one process of a job may call
     this.
     """
     known = mlflow.search_runs(

@@ -1,4 +1,4 @@
-"""How often a job may update its comment: seldom, and less the slower slurmctld is."""
+"""How often a job may update its comment: seldom, and less often the slower slurmctld is."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from slurm_tiresias.job.record import DONE, LEAVING, Record
 
 MOST_UPDATES = 40
-"""In one run of a job, however long it is and however many programs it starts."""
+"""Maximum number of updates in one run of a job, however long it is and however many programs it
+starts."""
 
 RESERVED_UPDATES = 4
-"""Of these, kept for programs that leave or are done."""
+"""The part of these that is reserved for programs that exit or have finished."""
 
 FIRST_AFTER_S = 60.0
-"""A run that is shorter updates nothing at all; no regular interval is shorter, either."""
+"""A shorter run sends no updates at all; this is also the shortest regular interval."""
 
 GROWTH = 0.35
 """An interval is this part of the time run so far: 24 updates in a day, 35 in a month."""
@@ -24,11 +25,11 @@ JITTER = 0.2
 together do not update together."""
 
 AFTER_SAVE = 0.7
-"""Where a checkpoint was saved, the next update is due after this part of the interval."""
+"""After a saved checkpoint, the next update is due after this part of the interval."""
 
 MOST_SLOWNESS = 64
 
-# Not the random numbers of the program, which are the same in each of its runs.
+# Not the program's random numbers, which are the same in each of its runs.
 _chance = random.SystemRandom()
 
 
@@ -52,7 +53,7 @@ class Pace:
         return cls(now_s, now_s, FIRST_AFTER_S * _chance.uniform(1.0, 1.0 + 2 * JITTER))
 
     def is_due(self, now_s: float, record: Record, sent: Record | None) -> bool:
-        """Whether to send a record now; ``sent`` is the one that was sent last."""
+        """Whether to send a record now; ``sent`` is the last one that was sent."""
         if self.updates >= MOST_UPDATES or now_s - self.began_s < FIRST_AFTER_S:
             return False
         if record.state in (LEAVING, DONE) and (sent is None or sent.state != record.state):
@@ -62,14 +63,14 @@ class Pace:
         return self.updates < MOST_UPDATES - RESERVED_UPDATES and now_s >= self.last_s + wait_s
 
     def count(self, now_s: float) -> None:
-        """Note that an update is sent now."""
+        """Record that an update is sent now."""
         self.updates += 1
         self.last_s = now_s
         usual_s = max(FIRST_AFTER_S, GROWTH * (now_s - self.began_s))
         self.interval_s = usual_s * _chance.uniform(1.0 - JITTER, 1.0 + JITTER)
 
     def answered(self, well: bool) -> None:
-        """Note how slurmctld took the last update."""
+        """Record how quickly slurmctld answered the last update."""
         if well:
             self.slowness = max(1, self.slowness // 2)
         else:

@@ -1,7 +1,8 @@
 """The record of a job's progress: one line of text that is always of the same length.
 
-The job writes it over the former one in a single write, and a checksum tells a reader who meets
-half of each. It is written by users' programs, so a reader believes nothing that it cannot check.
+The job overwrites the previous record in a single write, and a checksum reveals a mixture of two
+records to a reader. Records are written by users' programs, so a reader trusts nothing that it
+cannot check.
 """
 
 from __future__ import annotations
@@ -45,18 +46,18 @@ _NUMBERS = (
 
 
 class RecordError(ValueError):
-    """Bytes that are no record; the message says why."""
+    """Bytes that are not a record; the message says why."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """How far a run is. Times are seconds since 1970 by the clock of the node.
+    """The progress of a run. Times are seconds since 1970 by the clock of the node.
 
     ``first_step`` and ``first_s`` are of the first report of this run, ``steps_per_s`` is the
-    recent rate. ``total``, ``saved_step`` and ``resumed_step`` are None where they are unknown, and
-    the times of what has not happened yet. ``listens``: the program saves when it is asked to
-    (``requests.SAVE_SIGNALS``). ``answered_s`` is when the last request came that a save which
-    began after it has answered.
+    recent rate. ``total``, ``saved_step`` and ``resumed_step`` are None if unknown, as are the
+    times of events that have not happened yet. ``listens``: the program saves when it is asked to
+    (``requests.SAVE_SIGNALS``). ``answered_s`` is the time of the last request that was answered,
+    which is to say that a save began after it and has ended.
     """
 
     step: int
@@ -72,15 +73,15 @@ class Record:
     new_step_s: float | None = None
     """When this run had done its first step beyond those that it resumed from."""
     asked_s: float | None = None
-    """When the program last heard that it is to save or to leave."""
+    """When the program last received a request to save or to leave."""
     saving_s: float | None = None
-    """When the save that ended at ``saved_s`` began; None where the program does not say."""
+    """When the save that ended at ``saved_s`` began; None if the program does not report it."""
     saves: int = 0
     """How many saves this run has made."""
     listens: bool = False
     answered_s: float | None = None
     save_every_s: float | None = None
-    """Seconds between two saves that the program makes by itself; None where it does not say."""
+    """Seconds between two saves that the program makes by itself; None if not reported."""
 
 
 LATER: Final = {
@@ -92,7 +93,7 @@ LATER: Final = {
     "saves": 0,
     "save_every_s": None,
 }
-"""The fields that a library of an earlier version does not write, and what they then are."""
+"""Fields that earlier versions of the library do not write, and their default values."""
 
 
 def encode(record: Record) -> bytes:
@@ -103,7 +104,7 @@ def encode(record: Record) -> bytes:
 
 
 def decode(content: bytes) -> Record:
-    """The record in these bytes; ``RecordError`` where they are not exactly one valid record."""
+    """The record in these bytes; ``RecordError`` unless they are exactly one valid record."""
     if len(content) != RECORD_BYTES or not content.startswith(_MAGIC + b" "):
         raise RecordError("not a record of progress")
     checksum, _, text = content[len(_MAGIC) + 1 :].strip(b" \n").partition(b" ")
@@ -122,11 +123,11 @@ def decode(content: bytes) -> Record:
 
 
 def checked(fields: dict[str, Any]) -> Record:
-    """The record of these fields, all of which there must be; ``RecordError`` if they are wrong."""
+    """The record with these fields; ``RecordError`` if any is missing or invalid."""
     fields = {**LATER, **fields}
     for name, types, most in _NUMBERS:
         value = fields[name]
-        # True is an integer to Python, and no step; NaN is in no range.
+        # True is an integer to Python, but not a step; NaN is in no range.
         if type(value) not in types or not (value is None or 0 <= value <= most):
             raise RecordError(f"{name} is out of range")
     if fields["state"] not in STATES:

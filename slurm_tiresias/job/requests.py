@@ -1,11 +1,11 @@
-"""What the job was asked for: to leave, or to save and go on.
+"""Requests to the job: to leave, or to save and continue.
 
-Signals only set a flag: what is being saved is never torn by another signal. A launcher that would
-end its processes on a signal (torchrun, after 30 s) is started by ``tiresias-job run`` instead,
-which takes the signals itself and writes them into a file that the processes look at.
+Signals only set a flag, so that no signal interrupts a save. A launcher that would end its
+processes on a signal (torchrun, after 30 s) is started by ``tiresias-job run``, which handles the
+signals itself and writes them into a file that the processes read.
 
-The controller asks a job that listens to save by SIGURG before it preempts it: a process that does
-not handle that signal ignores it, so that it ends neither a shell nor a worker of the job.
+Before it preempts a job that listens, the controller asks it to save by SIGURG: processes that do
+not handle this signal ignore it, so it ends neither a shell nor a worker of the job.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from collections.abc import Callable, Mapping
 from types import FrameType
 
 FILE_VARIABLE = "TIRESIAS_REQUEST_FILE"
-"""Names the file of ``tiresias-job run``: "save N" and "leave N" count its requests."""
+"""The variable with the file of ``tiresias-job run``, in which "save N" and "leave N" count
+requests."""
 
 LOOK_EVERY_S = 0.25
 LEAVE_SIGNAL = signal.SIGTERM
@@ -38,14 +39,14 @@ class Requests:
         self._leave = False
         self._save = False
         self.asked_s: float | None = None
-        """When the last request was heard, by the clock; None before the first."""
+        """When the last request was received, by the clock; None before the first."""
         self.listens = False
         self._takes_signals = False
 
     def listen(self) -> bool:
-        """Take the signals from whatever had them; whether this could be done.
+        """Install the signal handlers, replacing existing ones; return whether that was possible.
 
-        Python lets only the main thread of a program do that.
+        Python allows it only in the main thread of a program.
         """
         if threading.current_thread() is not threading.main_thread():
             return False
@@ -67,18 +68,18 @@ class Requests:
 
     @property
     def leave(self) -> bool:
-        """Whether the job is to save and end; it stays so."""
+        """Whether the job must save and exit; once true, it stays true."""
         self._look()
         return self._leave
 
     @property
     def save(self) -> bool:
-        """Whether the job is to save, until ``saving_begins``."""
+        """Whether the job must save; reset by ``saving_begins``."""
         self._look()
         return self._save or self._leave
 
     def saving_begins(self) -> None:
-        """What is asked for from now on is not answered by the save that begins."""
+        """Note that a save begins: it does not answer requests that come later."""
         self._save = False
 
     def _asked_to_leave(self, _number: int, _frame: FrameType | None) -> None:
@@ -102,7 +103,7 @@ class Requests:
 
 
 def read(path: str) -> tuple[int, int]:
-    """How many requests to save and to leave a file holds; none where it cannot be read."""
+    """The numbers of save and leave requests in a file; zero if it cannot be read."""
     counts = {"save": 0, "leave": 0}
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -1,4 +1,4 @@
-"""A program's side of the channel: how far it is, and when it is to save."""
+"""A program's side of the channel: it reports progress, and learns when to save."""
 
 from __future__ import annotations
 
@@ -26,19 +26,20 @@ from slurm_tiresias.job.requests import LEAVE_SIGNAL, Requests
 from slurm_tiresias.job.time_limit import NEVER, ends_s
 
 SEND_EVERY_S = 1.0
-"""A report that is due sooner waits for a later one; the last one is sent at the end."""
+"""A report that would be due sooner waits for a later one; the last one is sent at the end."""
 
 RATE_WINDOW_S = 60.0
-"""The recent rate is that of the last one to two of these."""
+"""The recent rate is measured over the last one to two of these intervals."""
 
 LEAST_MARGIN_S = 60.0
-"""How long before the time limit a save begins, or three times as long as a save takes."""
+"""How long before the time limit a save begins: at least this, or three times the duration of a
+save."""
 
 LEFT = 128 + LEAVE_SIGNAL
 """The exit code of a program that saved and ended because it was told to."""
 
 Agree = Callable[[bool], bool]
-"""Whether any process of the job says yes; each calls it at the same step."""
+"""Whether any process of the job says yes; each must call it at the same step."""
 
 
 def _alone(mine: bool) -> bool:
@@ -46,7 +47,8 @@ def _alone(mine: bool) -> bool:
 
 
 class Session:
-    """What one program reports and is asked for. All of it may be called outside of Slurm, too.
+    """One program's reports, and the requests to it. Everything may also be called outside of
+    Slurm.
 
     Parameters
     ----------
@@ -87,17 +89,17 @@ class Session:
         self._save_takes_s = 0.0
         self._saves_on_request = False
         self._asked_s: float | None = None
-        """When the request came that the next save answers, by ``clock``."""
+        """The time, by ``clock``, of the request that the next save answers."""
         self._answered_s: float | None = None
         self._ends_s: float | None = None
         self._save_every_s: float | None = None
 
     def report(self, step: int, total: int | None = None) -> None:
-        """Say that ``step`` steps are done, of ``total`` where that is known.
+        """Report that ``step`` steps are done, of ``total`` if known.
 
-        A step is whatever takes about the same time each: a batch, an epoch. Costs well below a
-        microsecond but once a second. ``TypeError`` for what is no whole number; what makes no
-        sense is warned about once, on stderr, and else left out.
+        A step is any unit that always takes about the same time: a batch, an epoch. A call costs
+        well below a microsecond, except once a second. Raises ``TypeError`` unless the numbers are
+        whole; impossible values are ignored, with one warning on stderr.
         """
         if type(step) is not int or (total is not None and type(total) is not int):
             step = operator.index(step)
@@ -111,12 +113,13 @@ class Session:
             self._send(RUNNING)
 
     def leaving(self, agree: Agree = _alone) -> bool:
-        """Whether the job has been told to save and end, by Slurm or by ``tiresias-job run``."""
+        """Whether the job was told to save and exit, by Slurm or by ``tiresias-job run``."""
         self._listen()
         return agree(self.requests.leave)
 
     def save_due(self, every_min: float = NEVER, agree: Agree = _alone) -> bool:
-        """Whether to save now: on request, before the time limit, or so long after a save."""
+        """Whether to save now: on request, before the time limit, or this long after the last
+        save."""
         self._listen()
         self._saves_on_request = True
         if every_min < NEVER:
@@ -131,22 +134,22 @@ class Session:
         )
 
     def saves_every(self, minutes: float) -> None:
-        """Say that the program saves by itself each time that so many minutes have passed.
+        """Announce that the program saves by itself at this interval in minutes.
 
-        Then it is known from the start when it will save next, and it is preempted after a save
-        rather than before one. ``save_due`` and ``steps`` say so themselves.
+        Then the time of its next save is known from the start, and the controller preempts it after
+        a save rather than before one. ``save_due`` and ``steps`` announce it themselves.
         """
         self._save_every_s = min(max(0.0, 60.0 * minutes), MOST_TIME_S)
 
     def saving(self) -> None:
-        """Say that a save begins: what is asked for from now on needs another one."""
+        """Report that a save begins; later requests need another save."""
         self.requests.saving_begins()
         self._asked_s = self.requests.asked_s
         self._save_began_s = self._clock()
         self._send(SAVING)
 
     def saved(self, step: int) -> None:
-        """Say that a checkpoint after ``step`` steps is on the disk, and can be resumed from."""
+        """Report that a checkpoint after ``step`` steps is on the disk and can be resumed from."""
         now_s = self._clock()
         self._saving_s = None
         self._saves += 1
@@ -166,16 +169,17 @@ class Session:
         self._send(LEAVING if self.requests.leave else RUNNING)
 
     def resumed(self, step: int) -> None:
-        """Say that the program goes on from a checkpoint after ``step`` steps; 0: from nothing."""
+        """Report that the program resumes from a checkpoint after ``step`` steps; 0: from the
+        start."""
         self._resumed_step = self._step = operator.index(step)
         self._stepped = True
         self._new_step_s = None
         self._send(RUNNING)
         if self._channel is not None:
-            self._due_s = -NEVER  # the first step is told at once
+            self._due_s = -NEVER  # the first step is reported at once
 
     def done(self) -> None:
-        """Say that all steps are done."""
+        """Report that all steps are done."""
         self._send(DONE)
 
     def steps(
@@ -187,24 +191,24 @@ class Session:
         agree: Agree = _alone,
         agree_every: int = 1,
     ) -> Iterator[int]:
-        """The steps left to do, ``done`` to ``total`` - 1; reports, saves and leaves between them.
+        """Yield the remaining steps, ``done`` to ``total`` - 1; report, save and exit between them.
 
         Parameters
         ----------
         total
-            How many steps the whole training has.
+            Number of steps of the whole training.
         save
-            Called with the number of steps done, after a step: writes a checkpoint (``writing``).
+            Called after a step with the number of steps done, to write a checkpoint (``writing``).
             Every process of the job calls it at the same step.
         done
-            How many steps the checkpoint that was restored has; 0 where there was none.
+            Number of steps in the restored checkpoint; 0 if there was none.
         every_min
-            Minutes between saves without a request: a node fails without a signal.
+            Minutes between saves without a request, since a node may fail without a signal.
         agree
-            With several processes: whether any of them says yes (``torch.any_rank``,
+            With several processes, returns whether any of them says yes (``torch.any_rank``,
             ``mpi.any_rank``).
         agree_every
-            Steps between two agreements, where one costs something beside a step.
+            Steps between two agreements, if one costs much compared to a step.
 
         Raises
         ------
@@ -235,22 +239,22 @@ class Session:
                 self.saving()
                 save(done)
                 self.saved(done)
-            # Asked after the save: what came meanwhile is answered by it, too.
+            # Checked after the save: requests that came during it are also answered by it.
             if due and done < total and self.leaving(agree):
                 self.leave()
         self.done()
 
     def leave(self) -> NoReturn:
-        """End the program, which has saved: ``SystemExit`` with ``LEFT``.
+        """End the program, which has saved: raise ``SystemExit`` with ``LEFT``.
 
-        With 0 under ``tiresias-job run``, which exits with ``LEFT`` itself: launchers take any
+        Under ``tiresias-job run``, which exits with ``LEFT`` itself, with 0: launchers take any
         other code for a failure.
         """
         self.flush()
         raise SystemExit(0 if self.requests.by_wrapper else LEFT)
 
     def flush(self) -> None:
-        """Send the last report, which may have waited."""
+        """Send the last report, which may have been delayed."""
         if self._unsent:
             self._send(LEAVING if self.requests.leave else RUNNING)
 
@@ -265,7 +269,8 @@ class Session:
         return self._ends_s - max(LEAST_MARGIN_S, 3 * self._save_takes_s)
 
     def _open(self) -> None:
-        """At the first report: a launcher that only imports this must not keep its children out."""
+        """Open the channel at the first report: a launcher that only imports this must not keep it
+        from its children."""
         self._pid = os.getpid()
         try:
             self._channel = channel_for(self._environment, self._clock)
@@ -279,7 +284,8 @@ class Session:
             self._go_on_from(last)
 
     def _go_on_from(self, last: Record) -> None:
-        """Where an earlier program of this run has reported, such as ``tiresias-job report``."""
+        """Continue from the reports of an earlier program of this run, such as ``tiresias-job
+        report``."""
         behind_s = self._wall() - self._clock()
         self._first = last.first_step, last.first_s - behind_s
         self._window = [(last.step, last.at_s - behind_s)]
@@ -299,7 +305,7 @@ class Session:
             self._open()
         channel = self._channel
         if channel is None or os.getpid() != self._pid:
-            # A child of the program that reports, such as a data loader's, reports nothing.
+            # A child of the reporting program, such as a data loader's worker, reports nothing.
             return
         now_s = self._clock()
         self._due_s = now_s + SEND_EVERY_S

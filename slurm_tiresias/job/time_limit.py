@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Mapping
 
 END_VARIABLE = "SLURM_JOB_END_TIME"
-"""In seconds since 1970; older releases of Slurm do not set it, such as 22.05."""
+"""The end of the job in seconds since 1970; older releases of Slurm such as 22.05 do not set it."""
 
 JOB_VARIABLE = "SLURM_JOB_ID"
 PATIENCE_S = 5.0
@@ -15,7 +15,8 @@ NEVER = float("inf")
 
 
 def ends_s(environment: Mapping[str, str]) -> float:
-    """The end by the environment, or else by one squeue; ``NEVER`` where neither says it.
+    """The end of the job from the environment, or else from one squeue; ``NEVER`` if neither has
+    it.
 
     A later change of the limit is not seen.
     """

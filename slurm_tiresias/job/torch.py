@@ -1,4 +1,4 @@
-"""PyTorch: the ranks of a job agree, and workers of data loaders survive until the save.
+"""PyTorch: agreement among the ranks of a job, and data loader workers that survive until the save.
 
     from slurm_tiresias import job
     from slurm_tiresias.job.torch import any_rank
@@ -25,7 +25,7 @@ _SETS_HANDLERS = "_set_worker_signal_handlers"
 
 
 def any_rank(mine: bool) -> bool:
-    """Whether any rank says yes; each has to call it at the same step."""
+    """Whether any rank says yes; each must call it at the same step."""
     if not (distributed.is_available() and distributed.is_initialized()):
         return mine
     on_gpu = distributed.get_backend() == "nccl"
@@ -35,11 +35,11 @@ def any_rank(mine: bool) -> bool:
 
 
 def protect_workers() -> None:
-    """Let the workers of data loaders that are made from now on survive one SIGTERM.
+    """Make the workers of data loaders created from now on survive one SIGTERM.
 
     Slurm may send it to all processes of a job, and without its workers the program could not
-    finish the step after which it saves. A second SIGTERM ends a worker: a data loader ends those
-    that hang so. Importing this module calls it.
+    finish the step after which it saves. A second SIGTERM ends a worker, as data loaders do with
+    workers that hang. Importing this module calls this function.
     """
     # Not part of PyTorch's interface: a release without it leaves its workers as they are.
     module = importlib.import_module("torch.utils.data._utils.signal_handling")

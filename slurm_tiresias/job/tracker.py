@@ -30,20 +30,20 @@ def run_id(
     Parameters
     ----------
     folder
-        Where the checkpoints are, on a file system that all nodes see. The id is kept in a file
-        there: it goes with the checkpoints, also into another job, and a new training gets a new
-        one.
+        Where the checkpoints are, on a file system that all nodes see. The id is stored in a file
+        there, so it stays with the checkpoints, even in another job, and a new training gets a new
+        id.
     environment
-        Without a folder, the id is that of the job: its cluster and its number, which an array's
-        task has of its own. A cluster that is set up anew counts its jobs from 1 again. Outside of
-        Slurm it is a new id at each call.
+        Without a folder, the id consists of the cluster's name and the job's number (each array
+        task has its own). A cluster that is set up anew starts again from job 1. Outside of Slurm
+        each call returns a new id.
 
     Raises
     ------
     OSError
         If the file cannot be written.
     ValueError
-        If it holds something else.
+        If the file does not contain an id.
     """
     if folder is not None:
         return _kept_in(Path(folder) / FILE_NAME)
@@ -60,7 +60,7 @@ def _kept_in(file: Path) -> str:
         file.parent.mkdir(parents=True, exist_ok=True)
         draft = file.with_name(f"{file.name}.{uuid.uuid4().hex}")
         draft.write_text(f"{uuid.uuid4().hex}\n")
-        # Of processes that do this at the same time one is first, and all take its id.
+        # If several processes do this at the same time, one comes first, and all use its id.
         with contextlib.suppress(FileExistsError):
             os.link(draft, file)
         draft.unlink()

@@ -1,4 +1,4 @@
-"""Hugging Face Trainer (and what is built on it): a callback that reports, saves and leaves.
+"""Hugging Face Trainer (and subclasses): a callback that reports, saves and exits.
 
 from slurm_tiresias.job.transformers import Preemptible, last_checkpoint
 
@@ -18,11 +18,11 @@ from slurm_tiresias.job import session
 from slurm_tiresias.job.torch import any_rank
 
 WRITTEN_LAST = "trainer_state.json"
-"""The file of a checkpoint that the trainer writes when all others are there."""
+"""The file that the trainer writes last into a checkpoint."""
 
 
 class Preemptible(TrainerCallback):  # type: ignore[misc]
-    """Has the trainer save on request, before the time limit and every ``every_min`` minutes.
+    """Makes the trainer save on request, before the time limit and every ``every_min`` minutes.
 
     Once the job has been told to leave and has saved, ``train`` raises ``SystemExit``.
     """
@@ -50,9 +50,9 @@ class Preemptible(TrainerCallback):  # type: ignore[misc]
 
 
 def last_checkpoint(folder: str | os.PathLike[str]) -> str | None:
-    """The newest whole checkpoint in an output folder; None where there is none.
+    """The newest complete checkpoint in an output folder; None if there is none.
 
-    The trainer's own search takes a folder that a kill has left half written, too.
+    The trainer's own search also accepts a folder that was left incomplete by a kill.
     """
     steps = {}
     for path in Path(folder).glob("checkpoint-*"):

@@ -22,7 +22,7 @@ class CandidateIndex:
     def __init__(self, free: FreeResources, candidates: Iterable[Candidate] = ()) -> None:
         self._free = free
         self._matrices: dict[float | None, CandidateMatrix] = {}
-        """By the time for which losses are weighed; None: the one without regard to them."""
+        """The time at which losses were weighed; None: the order without regard to losses."""
         self._new: dict[str, Candidate] = {candidate.job_id: candidate for candidate in candidates}
         self._on: list[dict[str, Candidate]] = [{} for _ in free.names]
         self._levels: dict[Key, dict[int, list[tuple[UniqueRank, Candidate]]]] = {}
@@ -32,7 +32,7 @@ class CandidateIndex:
         """Of a level and a width: the candidates that lose least first, at ``_weighed_at_s``."""
         self._weighed_at_s: float | None = None
         self.telling = 0
-        """Number of candidates of which it is known what is at stake."""
+        """Number of candidates whose possible loss is known."""
 
     def enter(self, candidate: Candidate) -> None:
         self._new[candidate.rank.job_id] = candidate

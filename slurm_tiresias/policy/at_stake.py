@@ -1,9 +1,9 @@
-"""What a preemption of a running job would lose, by what the job and its program are known for.
+"""What a preemption of a running job would lose, from what is known of the job and its program.
 
-What jobs say of their saves may be wrong, on purpose too. It decides only which of several jobs of
-a tier leaves, and when; and what a job can gain by it is bounded: work counts as unsaved for at
-most twice as long as the job usually takes between two saves, and without a save for no longer than
-what its program is known to lose (docs/explanation/algorithm.md).
+What jobs report about their saves may be wrong, even on purpose. It only decides which of several
+jobs of a tier is preempted, and when, and a job's gain from false reports is bounded: work counts
+as unsaved for at most twice as long as the job usually takes between two saves, and without a save
+for no longer than what its program is known to lose (docs/explanation/algorithm.md).
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Final
 from slurm_tiresias.model import USUAL_STAKE, JobProgress, ProgramCosts, WorkAtStake
 
 MOST_INTERVALS: Final = 2.0
-"""For so many times the usual time between two saves work counts as unsaved."""
+"""Work counts as unsaved for at most this many times the usual time between two saves."""
 
 SAVES_WHEN_ASKED: Final = 0.5
-"""A program that saved in so large a share of its preemptions, when it was asked to, is expected to
-do so again: its preemptions need not wait for a save. Before any was measured it is expected of
-programs that listen for the request."""
+"""A program that saved on request in at least this share of its preemptions is expected to do so
+again: its preemptions need not wait for a save. Before any was measured, it is expected of programs
+that listen for the request."""
 
 
 def work_at_stake(
@@ -35,12 +35,12 @@ def work_at_stake(
     running_since_s
         Start of its run, by Slurm's clock.
     progress
-        What this run has told; None if nothing.
+        What this run has reported; None if nothing.
     costs
         What preemptions of its program cost; None if the site has measured none.
     saved_every_s
-        The time between its saves when it was looked at last, in this or an earlier run; None if
-        it has never saved.
+        The time between its saves as last observed, in this or an earlier run; None if it has
+        never saved.
     """
     listens = progress is not None and progress.listens
     if costs is None and (progress is None or (progress.saved_s is None and not listens)):

@@ -1,9 +1,9 @@
-"""What the reports of a job are believed to say of the service that it still needs.
+"""The service that a job still needs, as far as its reports are believed.
 
-A report is a promise. A job that says that R GPU-seconds are left is ranked by R until it has
-attained twice that, and what it attains in half a minute. Then its promise is broken, and it is
-ranked by attained service for good: a false report keeps a job before others for no longer than a
-few times as long as a true one would (docs/explanation/algorithm.md).
+A report is a promise. A job that reports R remaining GPU-seconds is ranked by R until it has
+attained twice that, plus what it attains in half a minute. Then its promise is broken, and it is
+ranked by attained service for good. So a false report keeps a job ahead of others at most a few
+times as long as a true one would (docs/explanation/algorithm.md).
 """
 
 from __future__ import annotations
@@ -14,27 +14,28 @@ from slurm_tiresias.model import Claim
 from slurm_tiresias.policy.job_rank import JobFacts
 
 OVERRUN: Final = 2.0
-"""A promise is broken when the job has attained so many times the service that it said was left,"""
+"""A promise is broken when the job has attained this many times the service that it said was
+left,"""
 
 SPARE: Final = 0.5
-"""and has run besides for so large a part of the time between two reports."""
+"""and has also run for this share of the interval between two reports."""
 
 GAIN: Final = 0.3
-"""Weight of a new report against those before it, so that reports that vary do not make jobs change
-places back and forth."""
+"""Weight of a new report against the earlier ones, so that fluctuating reports do not make jobs
+change places back and forth."""
 
 MOST_TIMES_ATTAINED: Final = 50.0
-"""A claim counts for at most so many times the service attained: it bounds what a job can lose by
-reports that say far too much."""
+"""A claim counts for at most this many times the attained service, which bounds what a job can lose
+by reporting far too much."""
 
 REPORT_EVERY_SHARE: Final = 0.02
-"""A report is taken at the earliest when the job has run for this share of its running time since
-the last one that was, so that long jobs are not asked all the time."""
+"""A report is accepted only after the job has run, since its last accepted report, for this share
+of its total running time, so that long jobs are not queried all the time."""
 
 
 def next_report_in_s(executed_s: float, every_s: float) -> float:
-    """Seconds of running until the next report of a job is taken; ``every_s``: at least so many
-    (``policy.report_every_s``)."""
+    """Return the running time in seconds until the next report of a job is accepted: at least
+    ``every_s`` (``policy.report_every_s``)."""
     return max(every_s, REPORT_EVERY_SHARE * executed_s)
 
 
@@ -72,7 +73,8 @@ def expires_at_gpu_s(claim: Claim, width: int, every_s: float) -> float:
 
 
 def claimed_gpu_s(job: JobFacts, every_s: float) -> float | None:
-    """Return the remaining service by which a job's claim ranks it; None if it is not believed."""
+    """Return the remaining service by which a job's claim ranks it; None if the claim does not
+    count."""
     claim, attained_gpu_s = job.claim, job.attained_gpu_s
     if claim is None or attained_gpu_s > claim.promised_gpu_s:
         return None

@@ -1,7 +1,7 @@
-"""Tiers by what jobs still need, where that can be estimated.
+"""Tiers by remaining service, if that can be estimated.
 
-An ingredient of every policy: a job with an estimate is ranked by its remaining service, all others
-by the policy as it is.
+Can be combined with every policy: a job with an estimate is ranked by its remaining service, all
+others by the policy itself.
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ class Estimator(Protocol):
     learns: ClassVar[bool]
 
     def remaining_gpu_s(self, job: JobFacts) -> float | None:
-        """Return the service that a job still needs; None if nothing believable is known."""
+        """Return the service that a job still needs; None if there is no credible estimate."""
         ...
 
     def steady_for_s(self, job: JobFacts, least_gpu_s: float, most_gpu_s: float) -> float:
-        """Return for how many seconds of running the estimate is sure to stay, and to stay from
-        ``least_gpu_s`` up to ``most_gpu_s``, where it is now."""
+        """Return for how many seconds of running the estimate is guaranteed not to change, and for
+        how long it is guaranteed to stay between ``least_gpu_s`` and ``most_gpu_s``, where it is
+        now."""
         ...
 
     def learn(self, ended: EndedJob) -> None: ...
@@ -46,7 +47,7 @@ class Estimator(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ByReports:
-    """What jobs themselves report."""
+    """Estimates from the reports of the jobs themselves."""
 
     every_s: float
     """``policy.report_every_s``."""
@@ -62,7 +63,8 @@ class ByReports:
         expires_gpu_s = expires_at_gpu_s(claim, job.width, self.every_s)
         until_gpu_s = [math.nextafter(min(claim.promised_gpu_s, expires_gpu_s), math.inf)]
         if least_gpu_s > 0.0:
-            # Where ``total - attained`` is below the limit although it is rounded to a float.
+            # Needed if ``total - attained`` is exactly below the limit, but is rounded to it as a
+            # float.
             until_gpu_s.append(claim.total_gpu_s - least_gpu_s + math.ulp(claim.total_gpu_s))
         if most_gpu_s < math.inf:
             until_gpu_s.append(most_gpu_s / MOST_TIMES_ATTAINED)
@@ -75,10 +77,10 @@ class ByReports:
 
 @dataclass(frozen=True, slots=True)
 class ByHistory:
-    """How long jobs of the same user and name ran.
+    """Estimates from the running times of jobs of the same user and name.
 
-    Never less than the service attained: a job that has outlived most of its like is likely to run
-    on.
+    Never less than the service attained: a job that has outlived most similar jobs is likely to
+    continue.
     """
 
     runs: RunHistory
@@ -103,7 +105,7 @@ class ByHistory:
 
 @dataclass(frozen=True, slots=True)
 class ByLimits:
-    """What jobs have used of the time limits that the same user set."""
+    """Estimates from the shares of their time limits that the user's jobs used."""
 
     limits: LimitHistory
     name: ClassVar[str] = LIMITS
@@ -125,12 +127,12 @@ class ByLimits:
 
 
 def is_promoted(job: JobFacts) -> bool:
-    """Whether a job was promoted, so that it counts only what it attained since."""
+    """Whether a job was promoted, so that only service attained since then counts."""
     return job.attained_since_promotion_gpu_s < job.attained_gpu_s
 
 
 class Remaining(NamedTuple):
-    """An estimate, and where it is from."""
+    """An estimate, and its source."""
 
     gpu_s: float
     estimator: Estimator
@@ -140,11 +142,11 @@ class Remaining(NamedTuple):
 class WithEstimates(Policy):
     """A policy in which a job with an estimate has the tier of its remaining service.
 
-    Within a level, waiting jobs with less remaining service go first. A job without an estimate
-    counts there as one that needs half of the most that its tier allows, and one whose promise is
-    broken as one that needs all of it. Running jobs with an estimate come before them all. The
-    first estimator that can tell of a job is the one that counts. A promoted job is ranked as
-    without an estimate.
+    Within a level, waiting jobs with less remaining service go first. A job without an estimate is
+    treated as if it needed half of the most that its tier allows, and a job whose promise is broken
+    as if it needed all of it. Running jobs with an estimate come before them all. The first
+    estimator that has an estimate for a job counts. A promoted job is ranked as if it had no
+    estimate.
     """
 
     base: Policy
@@ -153,7 +155,7 @@ class WithEstimates(Policy):
     promotion: Promotion
     learns: bool = field(init=False)
     _halves_gpu_s: tuple[float, ...] = field(init=False, repr=False)
-    """For each tier, half of the most that it allows."""
+    """For each tier, half of the most service that it allows."""
 
     def __post_init__(self) -> None:
         limits_gpu_s = (*self.thresholds_gpu_s, math.inf)
@@ -164,8 +166,8 @@ class WithEstimates(Policy):
         return self.base.tier_after(service_gpu_s)
 
     def remaining(self, job: JobFacts) -> Remaining | None:
-        """Return by what remaining service a job is ranked; None if by the policy without
-        estimates."""
+        """Return the remaining service by which a job is ranked; None if the policy ranks it
+        without estimates."""
         if is_promoted(job):
             return None
         for estimator in self.estimators:
@@ -191,8 +193,9 @@ class WithEstimates(Policy):
         charged_gpu_s = remaining.gpu_s + job.inherited_gpu_s
         tier = tier_of(charged_gpu_s, self.thresholds_gpu_s)
         if job.state is JobState.RUNNING:
-            # The order of running jobs only breaks ties between victims. If it followed what is
-            # left, each cycle would change it, and the planner would try every class again.
+            # The order of running jobs only breaks ties between victims. If it depended on
+            # remaining service, each cycle would change it, and the planner would try every class
+            # again.
             return JobRank(LEVELS[tier], (0.0, job.submitted_s), tier)
         return JobRank(LEVELS[tier], (charged_gpu_s, job.submitted_s), tier)
 

@@ -1,9 +1,10 @@
-"""When each job would end if all jobs shared the GPUs evenly: the yardstick of who pays.
+"""When each job would end if all jobs shared the GPUs evenly: the reference for how fair a schedule
+is.
 
 Fluid max-min fair sharing: at any time every job gets the same number of GPUs, but none more than
-its width; what narrow jobs leave is shared by the wide ones. GPUs are divisible, a job is as fast
-as its share of its width, and nothing has to be moved. The ratio of a job's completion time to the
-one it would have had like this is its finish-time fairness (Themis, NSDI 2020, section 3.1).
+its width; GPUs that narrow jobs do not use are shared among the wide ones. GPUs are divisible, a
+job's speed is proportional to its share of its width, and moving costs nothing. The ratio of a
+job's real completion time to this one is its finish-time fairness (Themis, NSDI 2020, section 3.1).
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from typing import NamedTuple
 
 
 class SharedJob(NamedTuple):
-    """What the yardstick needs to know of a job: ``duration_s`` is its running time on all of its
-    GPUs, ``gpus`` its width."""
+    """The facts about a job that the reference needs: ``duration_s`` is its running time on all of
+    its GPUs, ``gpus`` its width."""
 
     submitted_s: float
     gpus: int
@@ -69,9 +70,9 @@ class _Width:
     """Heap of (``worked_s`` at which the job ends, job id); outdated entries are skipped."""
     times_s: list[float] = field(default_factory=list)
     worked_at_s: list[float] = field(default_factory=list)
-    """``worked_s`` at these times; between two of them it grows evenly."""
+    """``worked_s`` at these times; it grows linearly between them."""
     trimmed_at: int = 1024
-    """The number of times at which those that no job needs any more are dropped."""
+    """The number of times at which unneeded ones are dropped."""
 
     def note(self, now_s: float) -> None:
         self.times_s.append(now_s)
@@ -82,12 +83,14 @@ class _Width:
 class _Member:
     width: _Width
     began_at_s: float
-    """``worked_s`` of its width when it began, so that the difference is what it has had."""
+    """``worked_s`` of its width when it began; the difference to the present value is what the job
+    has had."""
     ends_at_s: float = math.inf
     """``worked_s`` of its width at its end: expected, or past if it has ended."""
     ended: bool = False
     before: list[tuple[float, float]] = field(default_factory=list)
-    """For each time at which it had ended too early: what it had had, and ``began_at_s``."""
+    """For each time at which it was taken to have ended too early: what it had had, and
+    ``began_at_s``."""
 
     @property
     def had_s(self) -> float:
@@ -97,8 +100,8 @@ class _Member:
 class FairShares:
     """The running time that jobs would have had under fluid max-min fair sharing.
 
-    Lengths need not be known: a job shares until it has had what was last expected of it, and
-    shares again if more is expected later. Time only goes forward.
+    Lengths need not be known: a job shares until it has had its last expected running time, and
+    shares again if more is expected later. Time only advances.
     """
 
     def __init__(self, gpus: int) -> None:
@@ -126,7 +129,7 @@ class FairShares:
         self._members[job_id] = _Member(width, width.worked_s)
 
     def expect(self, job_id: str, run_s: float) -> None:
-        """Set how long a job is expected to run in all; infinite if that is unknown."""
+        """Set the expected total running time of a job; infinite if it is unknown."""
         job = self._members[job_id]
         if job.ended:
             had_s = job.had_s
@@ -144,13 +147,13 @@ class FairShares:
             self._end_due(job.width)
 
     def forget(self, job_id: str) -> None:
-        """Drop a job that is of no more interest. It must have ended here too."""
+        """Drop a job that is no longer needed. It must have ended here too."""
         job = self._members.pop(job_id)
         if not job.ended:
             job.width.sharing -= 1
 
     def ended(self, job_id: str) -> bool:
-        """Whether the job has had what was expected of it."""
+        """Whether the job has had its expected running time."""
         return self._members[job_id].ended
 
     def had_s(self, job_id: str) -> float:
@@ -158,7 +161,7 @@ class FairShares:
         return self._members[job_id].had_s
 
     def reached_s(self, job_id: str, run_s: float) -> float | None:
-        """Return when a job had had so much running time; None if it has not yet."""
+        """Return when a job had had this much running time; None if it has not yet."""
         job = self._members[job_id]
         width = job.width
         if run_s > job.had_s * (1.0 + 1e-12):
@@ -175,7 +178,7 @@ class FairShares:
         return width.times_s[after - 1] + share * (width.times_s[after] - width.times_s[after - 1])
 
     def advance(self, to_s: float) -> None:
-        """Let time pass."""
+        """Advance time."""
         while self._now_s < to_s:
             sharing = [width for width in self._widths.values() if width.sharing]
             if not sharing:
@@ -193,7 +196,8 @@ class FairShares:
                 width.worked_s += until_s * _speed(width, level)
             self._now_s = to_s if first is None else self._now_s + until_s
             if first is not None:
-                # Exactly, so that rounding neither delays this end nor hides one at the same time.
+                # Compare exactly, so that rounding neither delays this end nor hides one at the
+                # same time.
                 first.worked_s = max(first.worked_s, first.ends[0][0])
             for width in sharing:
                 width.note(self._now_s)
@@ -204,21 +208,21 @@ class FairShares:
             self._now_s = max(self._now_s, to_s)
 
     def _end_due(self, width: _Width) -> None:
-        """End the jobs that have had what is expected of them; drop outdated entries."""
+        """End the jobs that have had their expected running time; drop outdated entries."""
         while width.ends:
             ends_at_s, job_id = width.ends[0]
             job = self._members.get(job_id)
             if job is not None and not job.ended and job.ends_at_s == ends_at_s:
                 if ends_at_s > width.worked_s:
                     return
-                # What it has had already cannot be taken back.
+                # Running time that it already had cannot be taken back.
                 job.ends_at_s = width.worked_s
                 job.ended = True
                 width.sharing -= 1
             heapq.heappop(width.ends)
 
     def _trim(self, width: _Width) -> None:
-        """Drop the times from before all jobs of a width."""
+        """Drop the recorded times before the first job of a width began."""
         members = (
             job.before[0][1] if job.before else job.began_at_s
             for job in self._members.values()
@@ -229,7 +233,7 @@ class FairShares:
         width.trimmed_at = max(1024, 2 * len(width.times_s))
 
     def _level(self, sharing: Sequence[_Width]) -> float:
-        """Return how many GPUs each job gets that is wide enough to use them."""
+        """Return the number of GPUs for each job that is wide enough to use them."""
         free, jobs = float(self._gpus), sum(width.sharing for width in sharing)
         for width in sorted(sharing, key=lambda width: width.gpus):
             if width.gpus * jobs >= free:

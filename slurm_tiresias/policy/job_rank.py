@@ -18,8 +18,7 @@ BOUND_LEVEL: Key = (-1.0,)
 first tier."""
 
 IDLE_LEVEL: Key = (math.inf,)
-"""The level of running jobs that have long done nothing with their GPUs: all others may preempt
-them."""
+"""The level of running jobs whose GPUs have long been idle: all other jobs may preempt them."""
 
 
 class JobRank(NamedTuple):

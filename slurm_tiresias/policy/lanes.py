@@ -1,11 +1,11 @@
-"""Who may use the lane for people at a prompt.
+"""Which jobs may use the interactive lane.
 
 A job that Slurm cannot requeue (salloc, srun, ``--no-requeue``) can never be preempted. A job at a
 prompt goes first in the top tier as long as its user stays within a bound: GPUs at a time, and GPU
-hours in any 24 (``[interactive]``). Any other such job only takes GPUs that are idle, and ranks by
-what it may use before the GPUs can be had back: GPUs x time limit.
+hours in any 24 (``[interactive]``). Any other job that cannot be requeued may use idle GPUs only,
+and ranks by the most that it may use before its GPUs become free again: GPUs x time limit.
 
-The bound is on what jobs may use, by their time limits, so it holds whatever happens to them later.
+The bound counts what jobs may use by their time limits, so it holds whatever happens to them later.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Final, NamedTuple
 from slurm_tiresias.config import InteractiveConfig
 
 WINDOW_S: Final = 86_400.0
-"""Over which the GPU hours of a user are counted."""
+"""The window over which the GPU hours of a user are counted."""
 
 
 class LaneUse(NamedTuple):
-    """What a user has of the lane: GPUs now, and the service of the last ``WINDOW_S``, with what
-    jobs under way may still use."""
+    """A user's share of the lane: GPUs now, and the service of the last ``WINDOW_S`` plus what
+    running jobs may still use."""
 
     gpus: int = 0
     service_gpu_s: float = 0.0
@@ -41,11 +41,11 @@ class Applicant:
     gpus: int
     time_limit_s: float | None
     whole_nodes: bool
-    """Whether it takes whole nodes, so that it may hold more GPUs than it asks for."""
+    """Whether it takes whole nodes, so that it may hold more GPUs than it requests."""
     in_lane: bool
     """Whether it was admitted before."""
     order: tuple[float, ...]
-    """By submission."""
+    """Sort key: the order of submission."""
 
 
 def most_service_gpu_s(gpus: int, time_limit_s: float | None) -> float:
@@ -56,8 +56,8 @@ def most_service_gpu_s(gpus: int, time_limit_s: float | None) -> float:
 def used_gpu_s(
     gpus: int, since_s: float, until_s: float, now_s: float, window_s: float = WINDOW_S
 ) -> float:
-    """Return the service of a run from ``since_s`` to ``until_s``, as far as it counts: from a
-    window before now on."""
+    """Return the part of a run's service from ``since_s`` to ``until_s`` that counts: the part
+    after the beginning of the window that ends now."""
     return gpus * max(0.0, until_s - max(since_s, now_s - window_s))
 
 

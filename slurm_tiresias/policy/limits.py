@@ -1,4 +1,4 @@
-"""How long a job is likely to run by its time limit, from how its user's limits were kept."""
+"""The expected running time of a job from its time limit and its user's earlier limits."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ LEAST_ENDED: Final = 10
 """Number of a user's jobs that must have ended before the user's limits can be believed."""
 
 LEAST_EXPLAINED: Final = 0.2
-"""The limits of a user must explain at least this share of how differently long the jobs ran, which
-is the squared correlation of the logarithms. Limits that are all alike, or random, explain none."""
+"""The correlation that makes a user's limits credible: the squared correlation of the logarithms of
+limits and running times must be at least this. Limits that are all equal, or random, explain
+nothing."""
 
 
 class LimitHistory:
@@ -27,18 +28,19 @@ class LimitHistory:
         """``ended`` yields (user, limit, running time), the latest last."""
         self._ended: Final[dict[str, deque[tuple[float, float]]]] = {}
         self._used: Final[dict[str, ServiceHistory | None]] = {}
-        """By user, the parts of their limits that jobs used; None if the limits explain nothing."""
+        """By user, the fractions of their limits that jobs used; None if the limits explain
+        nothing."""
         for user, limit_s, run_s in ended:
             self.add(user, limit_s, run_s)
 
     def add(self, user: str, limit_s: float | None, run_s: float) -> None:
-        """Add a job that has ended; one without a limit, or that never ran, tells nothing."""
+        """Add a job that has ended; a job without a limit, or that never ran, is ignored."""
         if limit_s and run_s > 0.0:
             self._ended.setdefault(user, deque(maxlen=KEPT)).append((limit_s, run_s))
             self._used.pop(user, None)
 
     def remaining_s(self, user: str, limit_s: float | None, executed_s: float) -> float | None:
-        """Return the expected remaining seconds per completed job; None if nothing can be told.
+        """Return the expected remaining seconds per completed job; None without an estimate.
 
         The reciprocal of the best Gittins index, as in ``RunHistory.remaining_s``.
         """
@@ -51,16 +53,16 @@ class LimitHistory:
     def steady_for_s(
         self, user: str, limit_s: float | None, executed_s: float, least_s: float, most_s: float
     ) -> float:
-        """Return for how many more seconds of running ``remaining_s`` is sure to stay within
-        ``least_s`` to ``most_s``; it must be known, and within that range now."""
+        """Return for how many more seconds of running ``remaining_s`` is guaranteed to stay between
+        ``least_s`` and ``most_s``; it must be known, and in that range now."""
         used = self._parts_used(user)
         assert used is not None and limit_s
         steady = used.steady_for(executed_s / limit_s, least_s / limit_s)
         return steady * limit_s if steady < math.inf else most_s - executed_s
 
     def explained(self, user: str) -> float | None:
-        """Return the share of the differences in running time that the user's limits explain; None
-        while too few jobs have ended."""
+        """Return the share of the variance in running time that the user's limits explain; None
+        until enough jobs have ended."""
         ended = self._ended.get(user, ())
         if len(ended) < LEAST_ENDED:
             return None

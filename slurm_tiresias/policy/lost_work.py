@@ -1,6 +1,6 @@
-"""What the runs of a job have lost, and for how long that protects its present run.
+"""How much work the runs of a job have lost, and how long that protects its present run.
 
-It is known from what users' programs report, so it is bounded by what Slurm itself has measured
+This comes from reports of users' programs, so it is bounded by what Slurm itself has measured
 (docs/explanation/algorithm.md).
 """
 
@@ -11,8 +11,8 @@ from itertools import accumulate
 from typing import Final
 
 REDO_TIMES: Final = 2.0
-"""A run is protected as it does lost work again for at most so many times the time in which that
-work can have been done: it may have slower GPUs now, and has to start."""
+"""A run is protected while it redoes lost work, for at most this many times the time in which that
+work can have been done: it may have slower GPUs now, and must start up first."""
 
 
 def redoing_for_s(earlier: Iterable[tuple[float, float]]) -> float:
@@ -31,9 +31,9 @@ def redoing_for_s(earlier: Iterable[tuple[float, float]]) -> float:
 
 
 def stuck_runs(starts: Sequence[int]) -> int:
-    """Return how many runs in a row have kept nothing, given the step at which each run began.
+    """Return how many runs in a row have saved nothing, given the step at which each run began.
 
-    The last start is that of the present run, or what the last run has saved.
+    The last start is that of the present run, or the last saved step of the last run.
     """
     furthest = list(accumulate(starts, max))
     count = 0

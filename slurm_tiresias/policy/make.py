@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from slurm_tiresias.config import GITTINS, HISTORY, LAS, LIMITS, REPORTS, PolicyConfig
 from slurm_tiresias.policy.estimates import (
@@ -19,6 +19,26 @@ from slurm_tiresias.policy.promotion import Promotion
 from slurm_tiresias.policy.recurring import RunHistory
 from slurm_tiresias.policy.tiers import ORDERS, TieredGittins, TieredLas
 
+Factory = Callable[[PolicyConfig, ServiceHistory | None], Policy]
+
+
+def _las(config: PolicyConfig, _history: ServiceHistory | None = None) -> Policy:
+    return TieredLas(config.thresholds_gpu_s, ORDERS[config.order], Promotion.of(config))
+
+
+def _gittins(config: PolicyConfig, history: ServiceHistory | None) -> Policy:
+    if history is None or len(history) < max(1, config.gittins_samples):
+        return _las(config)
+    order, promotion = ORDERS[config.order], Promotion.of(config)
+    return TieredGittins(config.thresholds_gpu_s, order, history, promotion)
+
+
+FACTORIES: Mapping[str, Factory] = {
+    LAS: _las,
+    GITTINS: _gittins,
+}
+"""What makes each policy of ``config.POLICIES``, before estimates are added."""
+
 
 def make_policy(
     config: PolicyConfig,
@@ -28,11 +48,13 @@ def make_policy(
 ) -> Policy:
     """Return the policy that a configuration specifies; ``ValueError`` for an unknown name.
 
-    2D-Gittins falls back to 2D-LAS until ``history`` holds ``gittins_samples`` ended jobs. What
-    ``runs`` and ``limits`` hold is what the estimates by history and by limits begin with.
+    2D-Gittins falls back to 2D-LAS until ``history`` holds ``gittins_samples`` ended jobs. ``runs``
+    and ``limits`` are the initial data of the estimates by history and by limits.
     """
-    base = _without_estimates(config, history)
-    if not config.estimates:
+    if config.name not in FACTORIES:
+        raise ValueError(f"no policy is called {config.name!r}")
+    base = FACTORIES[config.name](config, history)
+    if not config.estimates or not base.takes_estimates:
         return base
     estimators: dict[str, Callable[[], Estimator]] = {
         REPORTS: lambda: ByReports(config.report_every_s),
@@ -41,15 +63,6 @@ def make_policy(
     }
     made = tuple(estimators[name]() for name in config.estimates)
     return WithEstimates(base, config.thresholds_gpu_s, made, base.promotion)
-
-
-def _without_estimates(config: PolicyConfig, history: ServiceHistory | None) -> Policy:
-    order, promotion = ORDERS[config.order], Promotion.of(config)
-    if config.name not in (LAS, GITTINS):
-        raise ValueError(f"no policy is called {config.name!r}")
-    if config.name == GITTINS and history and len(history) >= config.gittins_samples:
-        return TieredGittins(config.thresholds_gpu_s, order, history, promotion)
-    return TieredLas(config.thresholds_gpu_s, order, promotion)
 
 
 def learned_policy(config: PolicyConfig, ended: Callable[[], Iterable[EndedJob]]) -> Policy:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from slurm_tiresias.model import JobState, Lane
 from slurm_tiresias.policy.job_rank import BOUND_LEVEL, FIRST_LEVEL, IDLE_LEVEL, JobFacts, JobRank
@@ -38,6 +38,10 @@ class Policy(ABC):
 
     promotion: Promotion = NEVER
 
+    takes_estimates: ClassVar[bool] = False
+    """Whether a job with an estimate gets the tier of its remaining service instead
+    (``policy.estimates``). Only for policies whose levels are tiers."""
+
     learns: bool = False
     """Whether the end of a job may change the ranks of other jobs of the same user."""
 
@@ -46,11 +50,11 @@ class Policy(ABC):
         """Return the rank of a job."""
 
     def tier_after(self, service_gpu_s: float) -> int:
-        """Return the tier in which a job would be after so much service."""
+        """Return the tier that a job would have after attaining this much service."""
         return 0
 
     def remaining_gpu_s(self, job: JobFacts) -> float | None:
-        """Return the service that a job is believed to need still; None if that is unknown."""
+        """Return the estimated service that a job still needs; None if there is no estimate."""
         return None
 
     def steady_for_s(self, job: JobFacts) -> float:
@@ -75,11 +79,11 @@ def rank_of(job: JobFacts, policy: Policy) -> JobRank:
     (``slowdown_bound``), after all others while it leaves its GPUs idle (``idle_gpus``), or else
     that of the policy."""
     if job.lane is Lane.INTERACTIVE:
-        # Before jobs at their bounds, which are there because others went before them.
+        # Ahead of jobs at their bounds, which are late because others went ahead of them.
         return JobRank(FIRST_LEVEL, (-math.inf, -math.inf, job.submitted_s), 0)
     if job.lane is Lane.IDLE_ONLY:
-        # So long others may have to wait for these GPUs. Jobs of the tier that can be preempted
-        # come first.
+        # Others may have to wait this long for these GPUs. Jobs of the tier that can be preempted
+        # go first.
         kept_gpu_s = most_service_gpu_s(job.gpus_asked, job.time_limit_s)
         tier = policy.tier_after(kept_gpu_s)
         return JobRank((float(tier),), (math.inf, kept_gpu_s, job.submitted_s), tier)
@@ -87,6 +91,6 @@ def rank_of(job: JobFacts, policy: Policy) -> JobRank:
         level = BOUND_LEVEL if job.fair.length_known else FIRST_LEVEL
         return JobRank(level, (-math.inf, job.submitted_s), 0)
     if job.ranks_last and job.state is JobState.RUNNING:
-        # Its tier stays: once it uses a GPU again, it is as if it had never been idle.
+        # Its tier stays: once it uses a GPU again, it is treated as if it had never been idle.
         return policy.rank(job)._replace(level=IDLE_LEVEL)
     return policy.rank(job)

@@ -1,7 +1,7 @@
-"""What a preemption cost: GPUs were held, and no new step was done.
+"""The cost of a preemption: the time in which GPUs were held and no new step was done.
 
-By what the job told of the run that was preempted and of the run that followed, within the times
-that Slurm knows: a job that lies moves its costs within these, not beyond them.
+It is computed from the reports of the preempted run and of the next one, bounded by the times that
+Slurm knows: a job that lies changes its costs only within these bounds.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from slurm_tiresias.model import JobProgress, ProgressSource
 
 CLOCKS_DIFFER_S = 2.0
-"""A program may hear a request so much earlier, by its node's clock, than it was sent."""
+"""How much earlier, by its node's clock, a program may seem to receive a request than it was
+sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class Leaving:
 
 
 def leaving_of(run: LeftRun, told: JobProgress, resumed_step: int) -> Leaving:
-    """Return what a run lost that told this, and whose job went on from ``resumed_step``.
+    """Return the loss of a run with these reports, whose job resumed from ``resumed_step``.
 
     All time from when that step was reached to the end of the last process is lost.
     """
@@ -51,7 +52,8 @@ def leaving_of(run: LeftRun, told: JobProgress, resumed_step: int) -> Leaving:
     saved_s, answered_s = told.saved_s, None
     heard_s = told.asked_s
     if saved_s is not None and heard_s is not None:
-        # The program knows to the millisecond when it heard of it, the controller to a cycle.
+        # The program knows the time of the request to the millisecond, the controller only to a
+        # cycle.
         answers = saved_s >= heard_s >= asked_s - CLOCKS_DIFFER_S
         asked_s = min(heard_s, end_s) if answers else asked_s
     if saved_s is not None and saved_s >= asked_s:
@@ -77,15 +79,15 @@ def leaving_of(run: LeftRun, told: JobProgress, resumed_step: int) -> Leaving:
 
 
 def _end_s(run: LeftRun, told_s: float) -> float:
-    """Return when the last process was gone. Slurm says it in whole seconds, and what the run told
-    in that second came before it."""
+    """Return when the last process was gone. Slurm reports it in whole seconds, and reports of the
+    run in the same second came before it."""
     if run.gone_s is None:
         return run.asked_s
     return told_s if run.gone_s < told_s < run.gone_s + 1.0 else run.gone_s
 
 
 def leaving_after_save(run: LeftRun, saved_s: float) -> Leaving:
-    """Return what a run lost of which is only known when it last saved."""
+    """Return the loss of a run of which only the time of its last save is known."""
     end_s = max(run.asked_s, _end_s(run, saved_s))
     saved_s = min(saved_s, end_s)
     answered_s = saved_s - run.asked_s if saved_s >= run.asked_s else None
@@ -100,16 +102,16 @@ def leaving_after_save(run: LeftRun, saved_s: float) -> Leaving:
 
 
 def leaving_without_a_step(run: LeftRun) -> Leaving:
-    """Return what a run lost that was preempted before it had told anything."""
+    """Return the loss of a run that was preempted before its first report."""
     leave_s = None if run.gone_s is None else max(0.0, run.gone_s - run.asked_s)
     return Leaving(0.0, leave_s, 0.0, None, 0, lost_all=True)
 
 
 def restart_s_of(told: JobProgress, start_s: float, ran_s: float, step_s: float) -> float | None:
-    """Return how long a run that has lasted ``ran_s`` took to its first new step, less the time of
-    a usual step; None if it has made none.
+    """Return how long a run of ``ran_s`` seconds took to its first new step, minus the time of a
+    usual step; None if it made no step.
 
-    What is found in output is the first step that was printed, when it was.
+    For progress found in output, this is the first printed step and its time.
     """
     if told.first_step_s is None:
         return None
@@ -120,12 +122,13 @@ def restart_s_of(told: JobProgress, start_s: float, ran_s: float, step_s: float)
 
 
 def resumed_step_of(told: JobProgress) -> int:
-    """Return the step from which a run went on; by its first report if it does not say."""
+    """Return the step from which a run resumed; taken from its first report if it does not say."""
     return told.first_step if told.resumed_step is None else told.resumed_step
 
 
 def _reached_s(told: JobProgress, step: int, asked_s: float) -> float:
-    """Return when the run had done so many steps; earlier than its first report for fewer."""
+    """Return when the run had done this many steps; before its first report, this is
+    extrapolated."""
     if step == told.saved_step and told.saved_s is not None:
         if told.saving_s is not None:
             return min(told.saving_s, told.saved_s)

@@ -1,6 +1,6 @@
 """What preemptions of each program cost, learned from those that were measured.
 
-A program is what a user runs under one name. Its estimate is the median of its latest
+A program is the set of a user's jobs with one name. Its estimate is the median of its latest
 preemptions, shrunk towards the site's median while they are few. In the site's median each user
 counts once, however many programs and preemptions that user has.
 """
@@ -15,13 +15,13 @@ from statistics import mean, median, median_low
 from slurm_tiresias.model import USUAL_STAKE, ProgramCosts
 
 KEPT = 24
-"""Of each program, so many of its latest preemptions count."""
+"""How many of its latest preemptions count for each program."""
 
 PRIOR = 3
-"""The site's median counts as much as so many preemptions of the program."""
+"""The site's median has the weight of this many preemptions of the program."""
 
 MOST_PROGRAMS = 10_000
-"""Beyond that, programs that were not preempted for longest are forgotten."""
+"""Maximum number of programs; beyond it, those whose last preemption is oldest are forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Measured:
     save_every_s: float | None = None
     lost_all: bool = False
     saved: bool = False
-    """Whether the job saved when it was asked to, and went on from that."""
+    """Whether the job saved when asked to, and resumed from that save."""
 
 
 class CostHistory:
@@ -44,10 +44,10 @@ class CostHistory:
         self._site: tuple[float, float] | None = None
         """The site's medians: restart and unsaved work."""
         self._known: dict[tuple[str, str], ProgramCosts] = {}
-        """What was asked for since the last measured preemption."""
+        """Cached estimates, valid until the next measured preemption."""
 
     def add(self, user: str, name: str, measured: Measured) -> None:
-        """Take in a preemption; the latest comes last."""
+        """Add a preemption; they must come in order, the latest last."""
         program = user, name
         kept = self._programs.pop(program, None) or deque(maxlen=KEPT)
         kept.append(measured)

@@ -10,20 +10,22 @@ from slurm_tiresias.config import Config, PreemptionConfig
 from slurm_tiresias.model import NOTHING_LEARNED, STUCK_RUNS, Learned, WorkAtStake
 
 MOST_DOUBLINGS: Final = 64
-"""Prevents the overflow of a float."""
+"""Keeps a float from overflowing."""
 
 LATE: Final = 0.1
-"""A save is waited for beyond the time when it is due for this share of the time between saves."""
+"""How long after its expected time a save is still waited for, as a share of the time between
+saves."""
 
 
 OPEN_TO_LOWER_TIERS: Final = 0.1
 OPEN_TO_ALL: Final = 0.5
-"""After each save a job is not protected for this share of the time between two: from jobs below
-the first tier, and from those of the first tier. The latter wait only where less time is left until
-the next save than has passed since the last."""
+"""How long after each save a job is unprotected, as a share of the time between two saves: from
+jobs below the first tier, and from those of the first tier. The latter wait only if the next save
+is nearer than the last one."""
 
 LEAST_OPEN_CYCLES: Final = 6
-"""A job is not protected for so many cycles after each save, so that one of them can preempt it."""
+"""A job is unprotected for at least this many cycles after each save, so that one of them can
+preempt it."""
 
 
 class Shield(IntEnum):
@@ -31,12 +33,12 @@ class Shield(IntEnum):
 
     NONE = 0
     FROM_LOWER_TIERS = 1
-    """From those of all tiers but the first."""
+    """Protected from jobs of all tiers except the first."""
     FROM_ALL = 2
 
 
 class Protected(NamedTuple):
-    """A time in which a running job may not be preempted: up to ``until_s``, without it."""
+    """A period in which a running job may not be preempted; it ends just before ``until_s``."""
 
     from_s: float
     until_s: float
@@ -51,11 +53,11 @@ def protected_for_s(
 ) -> float:
     """Return the minimum run time of a job's current run, in seconds since it (re)started.
 
-    ``preemptions`` counts the earlier preemptions of the job; those in a row by which its program
-    lost all its work count like its own. The time grows so that a job that is preempted repeatedly,
-    by chance or on purpose, gets runs long enough to save a checkpoint. For a job that has kept
-    nothing of its last runs it grows without a bound, so that it ends some day. It may begin lower
-    for a program that has passed a drill (``preemption.drilled_min_run_s``).
+    ``preemptions`` counts the earlier preemptions of the job, plus the latest consecutive ones in
+    which its program lost all its work. The time grows so that a job that is preempted repeatedly,
+    by chance or on purpose, gets runs long enough to save a checkpoint. For a job that saved
+    nothing in its last runs it grows without bound, so that the job can end. It may start lower for
+    a program that has passed a drill (``preemption.drilled_min_run_s``).
     """
     first_s = config.min_run_s
     if learned.drilled and config.drilled_min_run_s > 0:

@@ -57,8 +57,8 @@ class RunHistory:
     def steady_for_s(
         self, user: str, name: str, executed_s: float, least_s: float, most_s: float
     ) -> float:
-        """Return for how many more seconds of running ``remaining_s`` is sure to stay within
-        ``least_s`` to ``most_s``; it must be known, and within that range now."""
+        """Return for how many more seconds of running ``remaining_s`` is guaranteed to stay between
+        ``least_s`` and ``most_s``; it must be known, and in that range now."""
         alike = self._alike(user, name)
         assert alike is not None
         steady_s = alike.steady_for(executed_s, least_s)

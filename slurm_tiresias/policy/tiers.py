@@ -6,6 +6,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from slurm_tiresias.config import MAX_TIERS
 from slurm_tiresias.model import JobState
@@ -63,6 +64,7 @@ class TieredLas(Policy):
     thresholds_gpu_s: tuple[float, ...]
     order: Callable[[JobFacts], Key]
     promotion: Promotion = NEVER
+    takes_estimates: ClassVar[bool] = True
 
     def rank(self, job: JobFacts) -> JobRank:
         service_gpu_s = job.attained_since_promotion_gpu_s + job.inherited_gpu_s
@@ -89,6 +91,7 @@ class TieredGittins(Policy):
     order: Callable[[JobFacts], Key]
     history: ServiceHistory
     promotion: Promotion = NEVER
+    takes_estimates: ClassVar[bool] = True
 
     def rank(self, job: JobFacts) -> JobRank:
         tier = tier_of(charged_gpu_s(job), self.thresholds_gpu_s)

@@ -1,7 +1,7 @@
-"""The shared folder in which nodes leave what jobs sent and did with their GPUs, as files.
+"""The shared folder into which nodes write files on the messages and the GPU use of jobs.
 
-All reading and writing there is done in a thread of its own: a file system that hangs delays no
-cycle. The profiler takes what has been read, and says what is to become of each file.
+A separate thread does all reading and writing there, so that a file system that hangs delays no
+cycle. The profiler takes the contents and decides what happens to each file.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ FILES_OF_A_LOOK = 100
 when these have been taken."""
 NAMES_OF_A_LOOK = 10_000
 ASIDE = "refused"
-"""Subfolder for unreadable files, for an admin to look at."""
+"""Subfolder for unreadable files, so that an administrator can look at them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """A collected file, and what is in it: traffic, the use of GPUs, or why it cannot be read."""
+    """A collected file with its contents: traffic, GPU use, or why it cannot be read."""
 
     run_id: RunId
     kind: str
@@ -47,7 +47,7 @@ class Collected:
 
 
 class CollectFolder:
-    """Follows the folder; without one, nothing."""
+    """Watches the folder; does nothing without one."""
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder) if folder else None
@@ -58,9 +58,9 @@ class CollectFolder:
         """Held while ``read`` and ``_finished`` change together, never while the folder is used."""
         self._warning = WarnOnce("nothing can be learned from running jobs for now")
         self.known = KnownFile(folder)
-        """The file that tells the nodes what is known, which is written here, too."""
+        """The file that tells the nodes which profiles exist; it is written here too."""
         self.read: Mapping[str, Collected] = {}
-        """What has been read and not finished yet, by name; those of the oldest jobs first."""
+        """Files that were read and are not finished yet, by name, oldest jobs first."""
         self.background = Background("reading what nodes collect", self.look, LOOK_EVERY_S)
 
     def finish(self, collected: Collected) -> None:
@@ -70,7 +70,7 @@ class CollectFolder:
             self.read = {name: one for name, one in self.read.items() if one is not collected}
 
     def look(self) -> None:
-        """Remove what is finished, read what is new, and write what is known."""
+        """Remove finished files, read new ones, and write the index of profiles."""
         if self._folder is None:
             return
         try:
@@ -117,7 +117,7 @@ class CollectFolder:
 
 
 def _content(path: Path, kind: str) -> Traffic | tuple[GpuRun, ...] | str:
-    """What is in a collected file, or why that is not what its name says."""
+    """Return the contents of a collected file, or why they do not match its name."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as stream:

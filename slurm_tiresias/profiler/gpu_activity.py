@@ -1,8 +1,8 @@
 """Which GPUs of a node's jobs are busy, from samples, and the file that tells the controller.
 
 A GPU is busy for a job if a kernel of one of its processes ran in the last sampling period, and a
-few samples longer: a short pause is not idleness. Where the driver cannot say whether a kernel ran
-(MIG), a process is enough. What cannot be told counts as busy.
+few samples longer: a short pause is not idleness. If the driver cannot say whether a kernel ran
+(MIG), the presence of a process is enough. Unknown counts as busy.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from slurm_tiresias.profiler.gpu_runs import MOST_GPUS
 from slurm_tiresias.profiler.run_id import RunId, parsed_run
 
 PAUSE_SAMPLES = 4
-"""A GPU counts as busy for so many samples after one in which it was."""
+"""A GPU still counts as busy for this many samples after a busy one."""
 
 SUFFIX = ".gpu-use"
 MOST_RUNS = 4096
-"""Runs of jobs on one node that are told of; far more than run on any."""
+"""Maximum number of runs reported by one node; far more than any node has."""
 
 MOST_BYTES = MOST_RUNS * 400
 _FIRST_LINE = re.compile(r"tiresias-gpu-use 1 ([0-9]{1,11}\.[0-9]{3})", re.ASCII)
@@ -59,7 +59,7 @@ class _Run:
 
 
 class GpuActivity:
-    """Follows the runs of a node from sample to sample; times are by a steady clock."""
+    """Tracks the runs of a node from sample to sample; times are by a steady clock."""
 
     def __init__(self, every_s: float) -> None:
         """``every_s`` is the time between two samples."""
@@ -71,7 +71,7 @@ class GpuActivity:
         """Take in a sample of all GPUs that have processes, while these runs are on the node."""
         ago_s = math.inf if self._sampled_s is None else now_s - self._sampled_s
         if not 0.0 <= ago_s <= self._pause_s:
-            # Nothing is known of what happened meanwhile: every run begins anew.
+            # The activity meanwhile is unknown: every run begins anew.
             self._runs.clear()
             ago_s = 0.0
         self._sampled_s = now_s
@@ -84,14 +84,14 @@ class GpuActivity:
             run.busy_gpu_s += ago_s * self._busy(run, now_s)
 
     def told(self, wall_s: float) -> Mapping[RunId, NodeUse]:
-        """Return what is to be told of each run, as of the last sample; ``wall_s`` is its time."""
+        """Return the report on each run as of the last sample; ``wall_s`` is its time."""
         now_s = self._sampled_s
         if now_s is None:
             return {}
         return {run_id: self._use(run, now_s, wall_s) for run_id, run in self._runs.items()}
 
     def state(self) -> object:
-        """Return what the controller must know soon: it compares unequal once that has changed."""
+        """Return the part that the controller must know soon, to be compared for changes."""
         now_s = self._sampled_s or 0.0
         return {
             run_id: (self._busy(run, now_s), self._is_idle(run, now_s) and run.idle_since_s)
@@ -99,7 +99,7 @@ class GpuActivity:
         }
 
     def forget(self) -> None:
-        """Begin anew: what the GPUs do is not known at present."""
+        """Reset: the GPU activity is unknown at present."""
         self._runs.clear()
         self._sampled_s = None
 
@@ -132,9 +132,9 @@ def text_of(told: Mapping[RunId, NodeUse], at_s: float) -> bytes:
 
 
 def parse(content: bytes) -> dict[RunId, NodeUse]:
-    """Return what the file says of each run; lines that are not understood are left out.
+    """Return the report on each run in the file; lines that cannot be parsed are left out.
 
-    Raises ``ValueError`` for what is no such file.
+    Raises ``ValueError`` if it is not such a file.
     """
     if len(content) > MOST_BYTES:
         raise ValueError("too long for what a node tells of its GPUs")

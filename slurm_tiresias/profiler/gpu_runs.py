@@ -1,7 +1,7 @@
-"""What a job did with its GPUs while it ran: sums over samples, and the file that holds them.
+"""A job's GPU use during a run: sums over samples, and the file that holds them.
 
-The sampler on a node writes the file and the controller reads it. Many users write to its folder,
-so everything in it is checked before use.
+The sampler on a node writes the file and the controller reads it. Many users can write to its
+folder, so everything in it is checked before use.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class GpuRun:
 
 @dataclass(frozen=True, slots=True)
 class NodeGpus:
-    """What one run of a program did with the GPUs of one node."""
+    """How one run of a program used the GPUs of one node."""
 
     run_id: RunId
     key: Key

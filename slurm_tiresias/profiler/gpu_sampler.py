@@ -1,4 +1,4 @@
-"""The sampler on a compute node: it periodically samples what profiled jobs do with their GPUs.
+"""The sampler on a compute node: it periodically samples the GPU use of profiled jobs.
 
 The SPANK plugin keeps a file for every profiled run on its node, from prolog to epilog, and makes
 the job's user its owner. So the names of these files say which jobs are profiled, and their owners
@@ -37,8 +37,8 @@ MOST_UNWRITTEN = 1000
 
 
 class Sampler:
-    """Samples the GPUs of profiled jobs, and writes a file for each job once it is over. Where the
-    controller wants to know, it also tells which GPUs of all jobs are busy."""
+    """Samples the GPUs of profiled jobs, and writes a file for each job when it ends. If the
+    controller wants to know, it also reports which GPUs of any job are busy."""
 
     def __init__(self, run_dir: Path, collect_dir: Path, every_s: float = 10.0) -> None:
         self._run_dir = run_dir
@@ -50,7 +50,7 @@ class Sampler:
         self._teller = GpuUseTeller(collect_dir)
 
     def tick(self, now_s: float, wall_s: float | None = None) -> None:
-        """Sample every job once, write the files of jobs that are over, and tell which GPUs are
+        """Sample every job once, write the files of jobs that have ended, and report which GPUs are
         busy; ``now_s`` is by a steady clock, ``wall_s`` is Unix time."""
         try:
             owners = profiled(self._run_dir)
@@ -60,7 +60,7 @@ class Sampler:
             self._add(owners, gpus or (), now_s)
             self._write_all_but(owners)
             if gpus is None or wall_s is None or not is_wanted:
-                # Without samples nothing is told, and what was told before is soon too old.
+                # Without samples nothing is reported, and earlier reports soon become too old.
                 self._activity.forget()
             else:
                 self._activity.take(watched, _whose(gpus, watched), now_s)
@@ -84,7 +84,7 @@ class Sampler:
         for gpu in gpus:
             uuid = gpu.use.uuid
             if uuid is None:
-                continue  # lost this very moment
+                continue  # lost at this very moment
             # A GPU shared by several profiled runs counts for each of them.
             claims = {claim_of(pid) for pid in gpu.pids}
             for run_id in {run_id for claim in claims if claim for run_id in jobs.get(claim, ())}:
@@ -104,7 +104,7 @@ class Sampler:
             del self._sums[run_id]
 
 
-# Who is profiled
+# Profiled runs
 
 
 def profiled(run_dir: Path) -> dict[RunId, int]:
@@ -131,8 +131,8 @@ Jobs = Mapping[Claim, list[RunId]]
 
 
 def _by_claim(owners: Mapping[RunId, int]) -> Jobs:
-    """Return the runs by what their processes must claim. Of several runs of a job on a node only
-    the latest counts: after a crash of the node, files of earlier runs may remain."""
+    """Return the runs by the claim that their processes must make. If a job has several runs on a
+    node, only the latest counts: after a crash of the node, files of earlier runs may remain."""
     latest: dict[tuple[Claim, str], RunId] = {}
     for run_id in sorted(owners):
         claim = Claim(run_id.job_id, owners[run_id])
@@ -144,7 +144,8 @@ def _by_claim(owners: Mapping[RunId, int]) -> Jobs:
 
 
 def _whose(gpus: Iterable[GpuAtWork], owners: Mapping[RunId, int]) -> list[SampledGpu]:
-    """Return whose each GPU is that has processes, by their cgroups or else by what they claim."""
+    """Return the runs that each GPU with processes belongs to, by their cgroups or else by their
+    claims."""
     jobs = _by_claim(owners)
     by_id: dict[int, set[RunId]] = {}
     for runs in jobs.values():
@@ -161,8 +162,9 @@ def _whose(gpus: Iterable[GpuAtWork], owners: Mapping[RunId, int]) -> list[Sampl
 
 
 def _runs_of_process(pid: int, jobs: Jobs, by_id: Mapping[int, set[RunId]]) -> set[RunId] | None:
-    """Return the runs of a process; None if it may be any job's: it is in no job's cgroup, and says
-    nothing of a job, is gone, or is root's, as that of a container may be."""
+    """Return the runs of a process; None if it may belong to any job: it is in no job's cgroup,
+    and its claim is missing or cannot be trusted because it is gone or runs as root, as in a
+    container."""
     job_id = confined_to(pid)
     if job_id is not None:
         return by_id.get(job_id, set())

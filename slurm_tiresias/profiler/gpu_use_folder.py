@@ -1,9 +1,9 @@
-"""The shared folder in which nodes tell what their jobs' GPUs do: how a node writes there, and how
-the controller reads it.
+"""The shared folder of the nodes' reports on GPU activity: how a node writes it, and how the
+controller reads it.
 
-The controller makes the folder if it wants to know (``idle_gpus.after_s``); without it nothing is
-written. Only root on the nodes and the folder's owner may write there, and only what they have
-written counts.
+The controller creates the folder if it needs these reports (``idle_gpus.after_s``); without it
+nothing is written. Only root on the nodes and the folder's owner may write there; files of other
+users are ignored.
 """
 
 from __future__ import annotations
@@ -27,21 +27,22 @@ from slurm_tiresias.warn_once import WarnOnce
 
 FOLDER = "gpu-use"
 SIGN_OF_LIFE_S = 60.0
-"""How often a node tells of its jobs where nothing has changed."""
+"""How often a node reports on its jobs if nothing has changed."""
 
 LOOK_EVERY_S = 5.0
 NAMES_OF_A_LOOK = 20_000
-"""Bound on what one look at the folder takes."""
+"""Bound on what is read in one pass."""
 
 ROOT = 0
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class GpuUseTeller:
-    """Writes the file of this node where something has changed, and as a sign of life."""
+    """Writes the file of this node when something has changed, and periodically as a sign of
+    life."""
 
     def __init__(self, collect_dir: Path, host: str | None = None) -> None:
-        # Several nodes of Slurm may be one host.
+        # Several nodes of Slurm may share one host.
         name = _NOT_IN_A_NAME.sub("-", host or socket.gethostname()) or "node"
         self._folder = collect_dir / FOLDER
         self._path = self._folder / f"{name}{SUFFIX}"
@@ -49,14 +50,14 @@ class GpuUseTeller:
         self._due_s = 0.0
 
     def is_wanted(self) -> bool:
-        """Whether the controller wants to know."""
+        """Whether the controller wants these reports."""
         # On a file server that denies root its rights, root may not even be allowed to look.
         with suppress(OSError):
             return self._folder.is_dir()
         return False
 
     def tell(self, activity: GpuActivity, now_s: float, wall_s: float) -> None:
-        """Write what is known, if that is due."""
+        """Write the present report if it is due."""
         state = activity.state()
         if state == self._state and (not state or now_s < self._due_s):
             return
@@ -72,7 +73,7 @@ class _Read:
 
 
 class GpuUseFolder:
-    """Follows the folder; all reading is done by ``look``, in a thread of its own."""
+    """Reads the folder; ``look``, in a separate thread, does all of that."""
 
     def __init__(self, collect_dir: str) -> None:
         """Follow the subfolder of ``collect_dir``; without one, nothing."""
@@ -80,11 +81,11 @@ class GpuUseFolder:
         self._read: dict[str, _Read] = {}
         self._warning = WarnOnce("what jobs do with their GPUs cannot be read for now")
         self.latest: Mapping[tuple[int, int], Mapping[str, NodeUse]] = {}
-        """By raw job id and restarts, what each node tells of that run."""
+        """By raw job id and restarts, each node's report on that run."""
         self.background = Background("reading the use of GPUs", self.look, LOOK_EVERY_S)
 
     def look(self) -> None:
-        """Read what is new."""
+        """Read the files that have changed."""
         if self._path is None:
             return
         try:
@@ -134,7 +135,7 @@ def _checked_owner(folder: Path) -> int:
 
 
 def _read(path: Path, owner: int, before: _Read | None) -> _Read:
-    """Read a file unless it is as before; raise ``ValueError`` if it is not a node's."""
+    """Read a file unless it is unchanged; raise ``ValueError`` if it is not a node's."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as stream:
         found = os.fstat(descriptor)

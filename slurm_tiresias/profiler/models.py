@@ -83,7 +83,7 @@ def _bias(channels: int) -> list[Tensor]:
 
 
 def _normalized(channels: int) -> list[Tensor]:
-    """Scale and offset of batch normalization, and its moving mean and variance."""
+    """Batch normalization without a scale, as in the later Inception networks."""
     average = Tensor((channels,), trained=False)
     return [Tensor((channels,)), Tensor((channels,)), average, average]
 

@@ -13,7 +13,8 @@ from slurm_tiresias.atomic_write import write_atomically
 from slurm_tiresias.errors import AlreadyRunningError, TiresiasError
 
 LOCK_NAME = "sampler.lock"
-"""The lock file in the run folder; neither the plugin nor the sampler takes it for a job's file."""
+"""The lock file in the run folder; neither the plugin nor the sampler mistakes it for a job's
+file."""
 
 _RUN_REMEDY = "Give --run as in plugstack.conf, and run this as root"
 

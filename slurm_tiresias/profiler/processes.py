@@ -17,7 +17,8 @@ _CGROUP_JOB = re.compile(
     rb"/job_([0-9]{1,10})(?:/|$)",
     re.MULTILINE,
 )
-"""Slurm's own cgroup of a job, of both versions; users may make some of that name elsewhere."""
+"""The pattern of Slurm's own cgroup of a job, in both versions; users may make cgroups of that name
+elsewhere."""
 _REAL_USER = re.compile(rb"^Uid:\t([0-9]+)\t", re.MULTILINE)
 
 

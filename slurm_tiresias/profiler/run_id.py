@@ -9,7 +9,7 @@ TRAFFIC_KIND = "traffic"
 GPUS_KIND = "gpus"
 PROGRESS_KIND = "progress"
 OUTPUT_KIND = "output"
-"""What the job has printed that may tell its progress."""
+"""Printed lines of the job that may show its progress."""
 
 _RUN = r"([0-9]{1,10})\.([0-9]{1,10})\.([A-Za-z0-9_-][A-Za-z0-9._-]{0,254})"
 _KINDS = "|".join((TRAFFIC_KIND, GPUS_KIND, PROGRESS_KIND, OUTPUT_KIND))

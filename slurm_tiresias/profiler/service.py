@@ -80,8 +80,8 @@ class Profiler:
         return found
 
     def learn(self, seen: Observation, ran_s: RanSeconds) -> None:
-        """Take in what finished jobs sent and did with their GPUs, and profiles stored by others;
-        then have the index file of the nodes updated."""
+        """Take in the messages and GPU use of finished jobs, and profiles stored by others; then
+        update the index file of the nodes."""
         found = self._placings
         self._placings = {job.key: found[job.key] for job in seen.jobs if job.key in found}
         self.folder.background.step_unless_started()
@@ -94,7 +94,7 @@ class Profiler:
             self._warning.clear()
         self.folder.background.step_unless_started()
 
-    # What is known
+    # Placement
 
     def _refresh(self) -> None:
         version = self._store.version()
@@ -105,7 +105,7 @@ class Profiler:
         self._placings.clear()
         self.folder.known.tell(self._knowledge.profiles)
 
-    # What is learned
+    # Learning
 
     def _collect(self, seen: Observation, ran_s: RanSeconds) -> None:
         jobs = {job.raw_id: job for job in seen.jobs}

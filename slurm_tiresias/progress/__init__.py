@@ -1,1 +1,1 @@
-"""How far jobs are: from what the nodes see to an estimated end."""
+"""The progress of jobs: from the nodes' observations to an estimated end."""

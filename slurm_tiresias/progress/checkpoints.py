@@ -1,10 +1,10 @@
-"""On a node: when a job last saved, by the files in a folder of checkpoints that it names.
+"""On a node: detect when a job last saved, from the files in the checkpoint folder that it names.
 
-The controller lists the folders, and the newest modification time of the regular files directly in
-one is when its job last saved. A file that changes from one look to the next is still being
-written, and counts once it no longer does. Each look is made by a child process with the rights of
-the job's user: it can see no more than the job, and a file system that hangs holds up nothing but
-that child.
+The controller lists the folders. The newest modification time of the regular files directly in a
+folder is when its job last saved. A file that changes between two scans is still being written, and
+does not count until it has stopped changing. Each scan runs in a child process with the rights of
+the job's user: it can see no more than the job, and a file system that hangs blocks only that
+child.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from typing import NamedTuple
 from slurm_tiresias.profiler.run_id import RunId
 
 LIST_NAME = "checkpoints"
-"""The controller's list, beside the files of the nodes."""
+"""The controller's list, in the same folder as the nodes' files."""
 
 MOST_LIST_BYTES = 4 * 1024 * 1024
 MOST_ENTRIES = 10_000
-"""Of a folder with more, the first so many are looked at."""
+"""The maximum number of files examined in a folder."""
 
 LOOK_EVERY_S = 10.0
 MOST_LOOKS = 16
-"""Looks under way; further ones wait."""
+"""Maximum number of concurrent scans; further ones wait."""
 MOST_ANSWER_BYTES = 128
 
 GIVEN_UP_AFTER_S = 5.0
 TOLD_FOR_S = 120.0
-"""For so long after the end of a run the node still tells when the run last saved."""
+"""How long after the end of a run the node still reports when the run last saved."""
 
 _FIRST_LINE = b"tiresias-checkpoints 1\n"
 
@@ -48,7 +48,7 @@ def text_of_folders(folders: Mapping[int, str]) -> bytes:
 
 
 def folders_in(content: bytes) -> dict[int, str]:
-    """Return what the list says; lines that are not understood are left out."""
+    """Parse the list; lines that cannot be parsed are left out."""
     if len(content) > MOST_LIST_BYTES or not content.startswith(_FIRST_LINE):
         return {}
     found = {}
@@ -60,7 +60,7 @@ def folders_in(content: bytes) -> dict[int, str]:
 
 
 class FileState(NamedTuple):
-    """A file as one look saw it; by its inode, since a finished save may be renamed."""
+    """A file as seen by one scan; identified by its inode, since a finished save may be renamed."""
 
     changed_ns: int
     size: int
@@ -68,18 +68,18 @@ class FileState(NamedTuple):
 
 
 class Sight(NamedTuple):
-    """What one look saw in a folder."""
+    """The result of one scan of a folder."""
 
     newest: FileState
     finished_ns: int
-    """When the newest file changed that is known to be finished; 0 without one."""
+    """When the newest file that is known to be finished was changed; 0 if there is none."""
 
 
 def look_into(path: str, before: FileState | None) -> Sight | None:
-    """Return what the regular files in a folder tell; None without any.
+    """Scan the regular files in a folder; return None if there are none.
 
-    ``before`` is the newest file of the look before. It is finished if it is as it was then, and so
-    are the files that are older than it was: they have not changed since.
+    ``before`` is the newest file of the previous scan. If it is unchanged, it is finished, and so
+    are all files that are older: they have not changed since.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
@@ -104,30 +104,30 @@ def look_into(path: str, before: FileState | None) -> Sight | None:
 
 @dataclass(slots=True)
 class _Look:
-    """A child that looks: its answer comes through a pipe."""
+    """A child process that scans, and sends its result through a pipe."""
 
     pid: int
     answer: int
     began_s: float
     is_last: bool
-    """Whether the run was over before it: nothing is being written any more."""
+    """Whether the run had ended before the scan, so that nothing is still being written."""
 
 
 @dataclass(slots=True)
 class _Watched:
-    """The folder of a run, and when it last saved."""
+    """The folder of a run, and when the run last saved."""
 
     path: str
     owner: os.stat_result
     looked_s: float
     over_s: float | None = None
-    """When the run was found to be over; None while it runs."""
+    """When the run was found to have ended; None while it runs."""
     newest: FileState | None = None
-    """The newest file of the look before."""
+    """The newest file of the previous scan."""
     saved_s: float | None = None
 
     def take(self, sight: Sight, is_last: bool) -> None:
-        """Take in what a look saw."""
+        """Take in the result of a scan."""
         self.newest = sight.newest
         saved_ns = sight.newest.changed_ns if is_last else sight.finished_ns
         if saved_ns:
@@ -135,7 +135,7 @@ class _Watched:
 
 
 class CheckpointFolders:
-    """Follows the folders of the runs on this node."""
+    """Watches the checkpoint folders of the runs on this node."""
 
     def __init__(self, list_path: Path) -> None:
         self._list_path = list_path
@@ -145,7 +145,7 @@ class CheckpointFolders:
         self._looks: dict[RunId, _Look] = {}
 
     def saves(self, running: Mapping[RunId, Path], now_s: float) -> Mapping[RunId, float]:
-        """Return when runs last saved, as far as it is known, and look again where that is due.
+        """Return when runs last saved, as far as known, and start the scans that are due.
 
         ``running`` has a file of each run, which belongs to the job's user.
         """
@@ -207,7 +207,7 @@ class CheckpointFolders:
             ended, _ = os.waitpid(look.pid, os.WNOHANG)
             if not ended:
                 if now_s - look.began_s > GIVEN_UP_AFTER_S:
-                    # One that waits for a file server does not end before that answers.
+                    # A child that waits for a file server does not end before the server answers.
                     os.kill(look.pid, signal.SIGKILL)
                 continue
             del self._looks[run_id]
@@ -220,7 +220,7 @@ class CheckpointFolders:
 
 
 def _answer_as(watched: _Watched, end: int) -> None:
-    """In the child: look with the rights of the job's user, and end."""
+    """In the child: scan with the rights of the job's user, and exit."""
     owner = watched.owner
     try:
         if os.geteuid() == 0:

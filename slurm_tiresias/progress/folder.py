@@ -1,4 +1,4 @@
-"""The shared folder in which nodes tell how far jobs are, as the controller reads it."""
+"""The shared folder of the nodes' progress reports, as the controller reads it."""
 
 from __future__ import annotations
 
@@ -23,39 +23,40 @@ from slurm_tiresias.warn_once import WarnOnce
 
 LOOK_EVERY_S = 5.0
 SOON_S = 1.0
-"""How often it is looked while a save is waited for."""
+"""The interval between reads while a save is awaited."""
 
 NAMES_OF_A_LOOK = 20_000
 ENDED_OF_A_LOOK = 1000
-"""Bounds on what one look at the folder takes; the rest is read at the next."""
+"""Bounds on what is read in one pass; the rest is read in the next."""
 
 KEPT_S = 600.0
-"""How long a run is remembered that its node tells of no more: until a cycle has seen its end."""
+"""How long a run is kept that its node no longer reports: until a cycle has seen its end."""
 
 LOST_AFTER_S = 180.0
-"""Three signs of life of a node (``node.SIGN_OF_LIFE_S``)."""
+"""Three heartbeats of a node (``node.SIGN_OF_LIFE_S``)."""
 
 CLOCK_WANDERS_S = 1.0
-"""While Slurm's clock stays within this of the steady one, known times stay as they are."""
+"""While Slurm's clock stays within this of the steady clock, known times are not adjusted."""
 
 WORK_AT_ONCE_S = 0.002
 RESTS = 19.0
-"""The thread rests so many times as long as it works: a cycle beside it takes 5 % longer."""
+"""The thread sleeps this many times as long as it works; a cycle that runs meanwhile takes 5 %
+longer."""
 
 FORGOTTEN_S = 86_400.0
-"""A node that has not written for so long is gone, and its file is removed."""
+"""A node that has not written for this long is gone, and its file is removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Latest:
-    """What is known by now; a later look makes another one and leaves this as it is."""
+    """The data of one pass; a later pass makes a new object and leaves this one unchanged."""
 
     running: Mapping[int, JobProgress]
-    """Of the latest run of each job that tells anything, by raw job id."""
+    """The latest run of each job that reports anything, by raw job id."""
     ended: Mapping[RunId, Record]
-    """What runs that have ended reported last."""
+    """The last reports of runs that have ended."""
     saves: Mapping[tuple[int, int], float] = field(default_factory=dict)
-    """When runs last saved by their folders of checkpoints, by raw job id and restarts."""
+    """When runs last saved according to their checkpoint folders, by raw job id and restarts."""
 
 
 @dataclass(slots=True)
@@ -69,10 +70,10 @@ class _Live:
 
 
 class ProgressFolder:
-    """Follows the folder; all reading and removing is done by ``look``, in a thread of its own.
+    """Watches the folder; ``look``, in a separate thread, does all reading and removing.
 
-    The thread takes little of the time that it shares with the cycles, and all that can be prepared
-    for them is done here: a cycle only looks up what there is.
+    The thread uses little CPU time beside the cycles, and prepares everything for them, so that a
+    cycle only looks up results.
     """
 
     def __init__(
@@ -84,13 +85,13 @@ class ProgressFolder:
     ) -> None:
         """Follow the subfolder of ``collect_dir``; without one, nothing.
 
-        ``steady`` and ``wall`` are clocks; ``rest`` waits so many seconds.
+        ``steady`` and ``wall`` are clocks; ``rest`` sleeps for a number of seconds.
         """
         self._path = Path(collect_dir) / FOLDER if collect_dir else None
         self._steady = steady
         self._rest = rest
         self._ahead_s = self.ahead_s = wall() - steady()
-        """How far Slurm's clock is ahead of the steady one; each cycle sets it anew."""
+        """How far Slurm's clock is ahead of the steady one; set anew by each cycle."""
         self._live: dict[str, _Live] = {}
         self._runs: dict[RunId, Run] = {}
         self._ended: dict[RunId, Record] = {}
@@ -98,20 +99,20 @@ class ProgressFolder:
         self._warning = WarnOnce("how far jobs are cannot be read for now")
         self.latest = Latest({}, {})
         self.checkpoint_folders: Mapping[int, str] = {}
-        """The folders of running jobs that name one, by raw job id; each cycle sets it anew."""
+        """The checkpoint folders of running jobs, by raw job id; set anew by each cycle."""
         self._listed: bytes | None = None
         self.background = Background("reading progress", self.look, LOOK_EVERY_S)
 
     def stored(self, runs: Collection[RunId]) -> None:
-        """Have the files of these ended runs removed: what is in them is kept elsewhere."""
+        """Have the files of these ended runs removed: their content is stored elsewhere."""
         self._stored |= set(runs)
 
     def look_soon(self) -> None:
-        """Look again within a second: a save is waited for."""
+        """Read again within a second, because a save is awaited."""
         self.background.step_soon(SOON_S)
 
     def look(self) -> None:
-        """Read what is new, remove what is stored or forgotten."""
+        """Read new files; remove those that are stored or forgotten."""
         if self._path is None:
             return
         try:
@@ -124,7 +125,7 @@ class ProgressFolder:
             self._warning.clear()
 
     def _list_folders(self, folder: Path) -> None:
-        """Tell the nodes which folders to look at."""
+        """Tell the nodes which folders to scan."""
         path, content = folder / LIST_NAME, text_of_folders(self.checkpoint_folders)
         if self._listed is None:
             self._listed = path.read_bytes() if path.exists() else text_of_folders({})
@@ -156,7 +157,7 @@ class ProgressFolder:
                 continue
             if now_s - run.told_s > LOST_AFTER_S:
                 run.told_again(now_s, lost=True)
-            # Several nodes of a job may report: the first by name counts, for all of the run.
+            # Several nodes of a job may report: the first by name counts, for the whole run.
             order = (-run_id.restarts, run_id.node)
             if order < chosen.get(run_id.job_id, (1, "")):
                 chosen[run_id.job_id] = order
@@ -179,7 +180,8 @@ class ProgressFolder:
                 run.clock_was_set(by_s)
 
     def _rest_after(self, began_s: float) -> float:
-        """Rest where a stretch of work is done that a cycle would feel; when the next began."""
+        """Sleep after a stretch of work long enough to delay a cycle; return when the next stretch
+        begins."""
         worked_s = time.thread_time() - began_s
         if worked_s < WORK_AT_ONCE_S:
             return began_s
@@ -219,7 +221,8 @@ class ProgressFolder:
         run.take(told.source, record, now_s + self._ahead_s, now_s)
 
     def _read_ended(self, folder: Path, names: Collection[str]) -> None:
-        """Read the files that epilogs have left, and remove those that are stored or no records."""
+        """Read the files that epilogs have left, and remove those that are stored or are not
+        records."""
         named = ((name, parsed_file_name(name)) for name in names)
         files = {of[0]: folder / name for name, of in named if of and of[1] == PROGRESS_KIND}
         for run_id in self._stored & files.keys():
@@ -234,7 +237,7 @@ class ProgressFolder:
 
 
 def _content(path: Path, most: int) -> bytes:
-    """A file's content, and one byte more than the most where it is longer."""
+    """Return a file's content, one byte more than the maximum if it is longer."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as stream:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -1,4 +1,4 @@
-"""What is known of a run's progress from its reports so far."""
+"""The state of a run's progress, from its reports so far."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from slurm_tiresias.model import Estimate, JobProgress, ProgressSource
 from slurm_tiresias.progress.pace import Pace
 
 LONGEST_AGE_S = 120.0
-"""A report that is older by the clocks of node and controller comes from clocks that differ."""
+"""A report older than this, by the clocks of node and controller, shows that the clocks differ."""
 
 LEAST_QUIET_S = 120.0
 QUIET_GAPS = 3
 QUIET_STEPS = 10
-"""A run has stopped making progress after so many times its longest gap between two steps so far,
-so many times its usual step, and at least so many seconds, whichever is longest."""
+"""A run has stalled after this many times its longest gap between two steps so far, this many times
+its usual step time, and this many seconds, whichever is longest."""
 
 _TIMES = (
     *("reported_s", "advanced_s", "saved_s", "first_step_s", "first_s"),
@@ -25,15 +25,15 @@ _TIMES = (
 
 
 class Run:
-    """The reports of one run, as they come.
+    """Collects the reports of one run.
 
     Times are by Slurm's clock, unless named otherwise.
     """
 
     progress: JobProgress
-    """The latest."""
+    """The latest report."""
     told_s: float
-    """When its node last told of it, also where nothing had changed, by a steady clock."""
+    """When its node last reported on it, even without changes, by a steady clock."""
 
     def __init__(self, restarts: int) -> None:
         self._restarts = restarts
@@ -46,14 +46,15 @@ class Run:
         self._first_save: tuple[int, float] | None = None
 
     def told_again(self, steady_s: float, *, lost: bool = False) -> None:
-        """Note that its node tells the same as before; with ``lost``, that it has not for long."""
+        """Record that its node reports no change; with ``lost``, that it has not reported for
+        long."""
         if not lost:
             self.told_s = steady_s
         if self.progress.lost is not lost:
             self.progress = replace(self.progress, lost=lost)
 
     def take(self, source: ProgressSource, record: Record, now_s: float, steady_s: float) -> None:
-        """Take in a report that has come just now."""
+        """Take in a report that has just arrived."""
         step = record.step
         if source is not self._source or step < self._step:
             self._begin_anew(source, record)
@@ -97,7 +98,7 @@ class Run:
         )
 
     def clock_was_set(self, by_s: float) -> None:
-        """Follow a clock that was set."""
+        """Adjust the times to a clock that was set."""
         self._advanced_s += by_s
         known = self.progress
         times = {name: getattr(known, name) for name in _TIMES}
@@ -105,7 +106,8 @@ class Run:
         self.progress = replace(known, **moved)
 
     def _save_every_s(self, record: Record) -> float | None:
-        """Return the usual time between its saves: as observed, or else as the program says."""
+        """Return the usual time between its saves: as observed, or else as the program
+        announces."""
         return self._observed_save_every_s(record) or record.save_every_s or None
 
     def _observed_save_every_s(self, record: Record) -> float | None:
@@ -123,7 +125,7 @@ class Run:
         return step_time.of_next(max(0, record.total - record.step) if record.total else 0)
 
     def _begin_anew(self, source: ProgressSource, record: Record) -> None:
-        """Where a program starts again inside the run, or another source is believed."""
+        """Start over because a program restarted inside the run, or another source takes over."""
         self._source = source
         self._first_save = None
         self._step = -1

@@ -1,9 +1,9 @@
-"""The file in which a node tells the controller how far its jobs are.
+"""The file in which a node reports the progress of its jobs to the controller.
 
-Each line is one run of a job: its name, where the record comes from, and the record as the job
-wrote it; or its name, the word "saved", and when it last saved by its folder of checkpoints. The
-node passes on what it has checked, and the controller checks it again: users' programs say it. A
-node writes its file anew every minute also where nothing has changed, as a sign of life.
+Each line is about one run of a job: its name, the source of the record, and the record as the job
+wrote it; or its name, the word "saved", and when it last saved according to its checkpoint folder.
+The node and the controller both validate records, because users' programs write them. A node
+rewrites its file every minute even without changes, as a sign of life.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from slurm_tiresias.profiler.run_id import RunId, parsed_run
 
 SUFFIX = ".live"
 MOST_RUNS = 4096
-"""Runs of jobs on one node that are told of; far more than run on any."""
+"""Maximum number of runs reported by one node; far more than any node has."""
 
 MOST_BYTES = MOST_RUNS * (RECORD_BYTES + 256)
 
@@ -33,7 +33,7 @@ _SOURCES = {source.value.encode(): source for source in ProgressSource}
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a node tells of one run: where from, and the record's bytes without their padding."""
+    """A node's report on one run: its source, and the record's bytes without their padding."""
 
     source: ProgressSource
     content: bytes
@@ -46,7 +46,8 @@ class Told:
 
 
 def text_of(runs: Mapping[RunId, Told], saves: Mapping[RunId, float] = NO_SAVES) -> bytes:
-    """The content of the file; ``saves`` is when runs last saved, by their folders."""
+    """Return the content of the file; ``saves`` is when runs last saved, by their checkpoint
+    folders."""
     lines = (
         b"%s %s %s\n" % (str(run_id).encode(), told.source.value.encode(), told.content)
         for run_id, told in sorted(runs.items())[:MOST_RUNS]
@@ -59,9 +60,9 @@ def text_of(runs: Mapping[RunId, Told], saves: Mapping[RunId, float] = NO_SAVES)
 
 
 def parse(content: bytes) -> dict[RunId, Told]:
-    """What the file says of each run; lines that are not understood are left out.
+    """Parse the file into the report on each run; lines that cannot be parsed are left out.
 
-    Raises ``ValueError`` for what is no such file.
+    Raises ``ValueError`` if it is not such a file.
     """
     if len(content) > MOST_BYTES or not content.startswith(_FIRST_LINE):
         raise ValueError("not a file of a node's progress")
@@ -69,7 +70,7 @@ def parse(content: bytes) -> dict[RunId, Told]:
 
 
 def saves_in(content: bytes) -> dict[RunId, float]:
-    """When runs last saved, by the file; lines of another kind are left out."""
+    """Return when runs last saved, from the file; lines of another kind are left out."""
     saves = {}
     for line in content.split(b"\n"):
         name, _, rest = line.partition(b" ")

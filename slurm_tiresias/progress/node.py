@@ -1,4 +1,4 @@
-"""On a node: reads the files in which jobs report, and tells the controller what is in them.
+"""On a node: reads the files in which jobs report, and forwards their content to the controller.
 
 Jobs write to a file on their own node, which never hangs; only this service writes to the shared
 folder, so that a file server that hangs delays no job.
@@ -24,20 +24,20 @@ from slurm_tiresias.progress.output import FILE_BYTES, OutputProgress
 from slurm_tiresias.warn_once import WarnOnce
 
 FOLDER = "progress"
-"""The subfolder of the shared folder for all that tells progress; the controller makes it."""
+"""The subfolder of the shared folder for all progress reports; the controller creates it."""
 
 SIGN_OF_LIFE_S = 60.0
-"""How often the file is written where nothing has changed."""
+"""How often the file is written if nothing has changed."""
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class NodeProgress:
-    """Tells the controller, at each tick, how far the jobs of this node are."""
+    """Reports the progress of this node's jobs to the controller at each tick."""
 
     def __init__(self, run_dir: Path, collect_dir: Path, host: str | None = None) -> None:
         self._run_dir = run_dir
-        # Several nodes of Slurm may be one host.
+        # Several nodes of Slurm may share one host.
         name = _NOT_IN_A_NAME.sub("-", host or socket.gethostname()) or "node"
         self._path = collect_dir / FOLDER / f"{name}{SUFFIX}"
         self._outputs: dict[RunId, OutputProgress] = {}
@@ -55,7 +55,8 @@ class NodeProgress:
         return False
 
     def tick(self, now_s: float, wall_s: float) -> None:
-        """Read all files, and write the node's own where that is due; both clocks in seconds."""
+        """Read all files, and write the node's own file when that is due; both clocks in
+        seconds."""
         try:
             found = _found(self._run_dir)
             told = self._read(found, wall_s)
@@ -86,7 +87,7 @@ class NodeProgress:
             kinds = found[run_id]
             reported = PROGRESS_KIND in kinds and self._reported(run_id)
             printed = OUTPUT_KIND in kinds and self._printed(run_id, wall_s)
-            # A program that reports knows better than its output.
+            # A program's own reports are better than its output.
             if one := reported or printed:
                 told[run_id] = one
         self._outputs = {run_id: kept for run_id, kept in self._outputs.items() if run_id in found}
@@ -120,7 +121,7 @@ class NodeProgress:
 
 
 def _found(run_dir: Path) -> Mapping[RunId, set[str]]:
-    """The runs that may tell something, and by which kinds of files."""
+    """Return the runs that may report, with the kinds of their files."""
     runs: dict[RunId, set[str]] = {}
     with os.scandir(run_dir) as entries:
         for entry in entries:
@@ -131,10 +132,10 @@ def _found(run_dir: Path) -> Mapping[RunId, set[str]]:
 
 
 def _content(path: Path, size: int) -> bytes | None:
-    """A job's file, if it is what the prolog made: a file of this size, and not all zero.
+    """Read a job's file if it is as the prolog made it: of this size, and not all zero.
 
-    Its owner can change all else about it. Opened without waiting, since a lease on it would
-    otherwise make this wait for its owner.
+    Its owner can change everything else about it. It is opened with O_NONBLOCK, because otherwise a
+    lease on it would make this wait for its owner.
     """
     with suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

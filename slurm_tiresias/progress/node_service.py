@@ -1,4 +1,5 @@
-"""The service on a compute node: samples GPUs, and tells the controller how far jobs are."""
+"""The service on a compute node: samples GPUs, and reports the progress of jobs to the
+controller."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ from slurm_tiresias.progress.node import NodeProgress
 log = logging.getLogger("tiresias-slurm")
 
 LOOK_EVERY_S = 1.0
-"""How often it is looked whether a job has saved on request, which a preemptor may wait for."""
+"""The interval at which it checks whether a job has saved on request, which a preemptor may wait
+for."""
 
 _STOP = frozenset({signal.SIGTERM, signal.SIGINT})
 

@@ -1,8 +1,8 @@
-"""How far a run is, from what it prints.
+"""The progress of a run, from what it prints.
 
-The monitor in the job keeps the latest text of each kind of line that may tell progress
-(spank/monitor/output.h). Here these texts are followed from one look to the next, and a count is
-believed once it has behaved like the progress of the whole training.
+The monitor in the job keeps the latest text of each kind of line that may show progress
+(spank/monitor/output.h). Here these texts are compared between readings, and a count is accepted
+once it has behaved like the progress of the whole training.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ MAGIC = 0x3154554F
 
 LEAST_MOVES = 3
 LEAST_S = 30.0
-"""A count is believed after so many moves over so long."""
+"""A count is accepted after this many changes over this much time."""
 
 FINISHED_S = 60.0
-"""How long a count that has reached its total still stands for the run, which goes on."""
+"""How long a count that has reached its total still represents a run that continues."""
 
 STALE_S = 600.0
-"""A count that moved, and then did not for so long and ten times its usual pause, was left."""
+"""A count that changed, and then did not for this long and ten times its usual pause, was
+abandoned."""
 
 RATE_WINDOW_S = 60.0
-"""The recent rate is that of the last one to two of these."""
+"""The recent rate is measured over the last one to two of these intervals."""
 
 MOST_AGE_S = 30 * 86400.0
 MOST_TRACKS = 64
@@ -43,7 +44,7 @@ _TAIL = struct.Struct("<II")
 
 @dataclass(frozen=True)
 class Sighting:
-    """A slot of the file as it was at one look; times in seconds since 1970."""
+    """A slot of the file at one reading; times in seconds since 1970."""
 
     slot: int
     text: bytes
@@ -68,7 +69,7 @@ def sightings_in(content: bytes) -> dict[int, Sighting | None]:
 
 
 class _Course:
-    """How one number of steps has grown."""
+    """The growth of one count of steps."""
 
     def __init__(self, step: int, at_s: float) -> None:
         self.moves = self.falls = 0
@@ -106,7 +107,7 @@ _Key = tuple[str, Level, int]
 
 
 class _Track:
-    """One count from look to look: a bar, or a kind of line."""
+    """One count over several readings: a progress bar, or a kind of line."""
 
     def __init__(self, sighting: Sighting, count: Count, changed_s: float, now_s: float) -> None:
         first_s = sighting.first_s if 0 <= sighting.first_s <= now_s else now_s
@@ -114,7 +115,8 @@ class _Track:
         self.course = _Course(count.step, changed_s)
         self.from_zero = False
         self.repeats = False
-        """It has started again after its end, so it is a part of something."""
+        """Whether it has started again after its end, so that it covers only a part of the
+        training."""
         self._take(sighting, count, changed_s, now_s)
 
     def follow(self, sighting: Sighting, count: Count, changed_s: float, now_s: float) -> None:
@@ -134,18 +136,18 @@ class _Track:
         self.from_zero |= count.step == 0
 
     def _could_be_at(self, at_s: float) -> float:
-        """The step that it may have reached unseen; a bar need not draw its last steps."""
+        """The step that it may have reached unseen; a progress bar need not draw its last steps."""
         unseen_s = 1 + max(0.0, at_s - self._looked_s)
         return self.course.step + self.count.total / 100 + self.course.steps_per_s * unseen_s
 
     @property
     def skipped(self) -> int:
-        """1 where a line counts from one and is printed when its epoch begins, else 0."""
+        """1 if a line counts from one and is printed when its epoch begins, else 0."""
         return 0 if self.count.done or self.from_zero else 1
 
     @property
     def total(self) -> int:
-        """One more than printed where a line counts from zero up to the total."""
+        """One more than printed if a line counts from zero up to the total."""
         counts_on = not self.count.done and self.from_zero and self.count.step == self.count.total
         return self.count.total + counts_on
 
@@ -162,7 +164,7 @@ class _Track:
 
 
 class _Nest:
-    """An outer loop, and one that runs once in each of its turns, as one number of steps."""
+    """An outer loop and an inner loop that runs once per outer iteration, as one count of steps."""
 
     def __init__(self, outer: _Track, inner: _Track, in_one_line: bool) -> None:
         self.outer = outer
@@ -192,7 +194,7 @@ class _Nest:
         self.is_refuted |= self.course.falls > 1
 
     def _compare(self) -> None:
-        """See whether the inner count starts again when the outer one moves."""
+        """Check whether the inner count restarts when the outer one changes."""
         outer, inner = self.outer, self.inner
         if outer.course.step > self._last.turn:
             if self._before_turn is not None and outer.count.level is Level.STEP:
@@ -207,7 +209,8 @@ class _Nest:
         if now.falls > before.falls:
             self._confirmed |= now.turn == before.turn + 1
         elif 0 < passed < inner.count.total / 2:
-            # Too little time for a whole turn: this one counts the steps of all turns.
+            # Too short for a whole turn of the outer loop: this count covers the steps of all
+            # turns.
             self.is_refuted = True
 
     def _done(self) -> int:
@@ -218,11 +221,11 @@ class _Nest:
         return turns * inner.count.total + (inner.count.step if self._is_of_this_turn() else 0)
 
     def _is_of_this_turn(self) -> bool:
-        """Whether the inner count is of the turn that the outer one tells."""
+        """Whether the inner count belongs to the iteration that the outer one shows."""
         outer, inner = self.outer, self.inner
         if outer.slot == inner.slot or inner.changed_s > outer.changed_s:
             return True
-        # Both in one tick of the clock: the last step comes before the next turn.
+        # Whether the two counts belong together, as far as is known.
         return inner.changed_s == outer.changed_s and not inner.is_finished
 
     @property
@@ -237,7 +240,7 @@ class _Nest:
 
 @dataclass(frozen=True)
 class _Moment:
-    """Where the two counts of a nest were at one look."""
+    """The two counts of a nest at one reading."""
 
     turn: int
     falls: int
@@ -249,7 +252,7 @@ class _Moment:
 
 
 class OutputProgress:
-    """What one run's output tells; fed with the file's content every ten seconds or so."""
+    """Tracks one run's output; it gets the content of the file every ten seconds or so."""
 
     def __init__(self) -> None:
         self._sightings: dict[int, Sighting] = {}
@@ -259,7 +262,7 @@ class OutputProgress:
         self._believed: _Track | _Nest | None = None
 
     def update(self, content: bytes, now_s: float) -> Record | None:
-        """Look at the file again.
+        """Process a new reading of the file.
 
         Parameters
         ----------
@@ -271,10 +274,10 @@ class OutputProgress:
         Returns
         -------
         Record or None
-            How far the run is; None while that is not known, and once it is no longer.
+            The progress of the run; None while it is unknown, or unknown again.
         """
         now_s = min(max(now_s, 0.0), MOST_TIME_S)
-        # A slot that is being written to counts as it was.
+        # A slot that is being written to keeps its previous value.
         known = {
             slot: sighting or self._sightings.get(slot)
             for slot, sighting in sightings_in(content).items()
@@ -301,7 +304,7 @@ class OutputProgress:
         if track is None:
             track = _Track(sighting, count, changed_s, now_s)
         else:
-            # Another step than at the last look: it cannot have changed before.
+            # The step has changed since the last reading, so its time cannot be earlier than that.
             recent = changed_s >= self._updated_s - 1
             track.follow(sighting, count, changed_s if recent else now_s, now_s)
         self._tracks[key] = track
@@ -319,7 +322,7 @@ class OutputProgress:
             self._nests[pair] = nest
 
     def _choose(self, tracks: list[_Track], now_s: float) -> _Track | _Nest | None:
-        """The outermost count that is consistent; the one believed so far where it still is."""
+        """Return the outermost consistent count; keep the accepted one while it is consistent."""
         candidates = list(self._candidates(tracks, now_s))
         believed = self._believed
         if believed in candidates or (believed is not None and _has_just_ended(believed, now_s)):
@@ -357,7 +360,7 @@ class OutputProgress:
 
 
 def plausible(told_s: float, now_s: float) -> float:
-    """The time that a slot tells where it can be so, else now."""
+    """Return the time given by a slot if it is plausible, else now."""
     return told_s if now_s - MOST_AGE_S <= told_s <= now_s else now_s
 
 
@@ -372,7 +375,7 @@ def _may_nest(outer: Count, inner: Count) -> bool:
 
 
 def _keep_latest(kept: dict[Any, Any], most: int) -> None:
-    """Drop what was not seen for longest, where there is too much."""
+    """Drop the entries not seen for longest, if there are too many."""
     for key in list(kept)[: max(0, len(kept) - most)]:
         del kept[key]
 

@@ -1,4 +1,4 @@
-"""What one printed line tells of a program's progress.
+"""What one printed line shows about a program's progress.
 
 The lines are users' text. Each regular expression here takes at most quadratic time, on a line of
 a few hundred characters.
@@ -12,7 +12,7 @@ from enum import IntEnum
 
 
 class Level(IntEnum):
-    """Which loop a count is of, the outermost first."""
+    """The loop that a count belongs to, the outermost first."""
 
     AROUND = 0
     """A loop around whole trainings, such as folds."""
@@ -24,9 +24,9 @@ class Level(IntEnum):
 class Count:
     """``step`` of ``total``, as a line has it.
 
-    ``words`` are those before it, and tell one count from another. ``sure`` is False for numbers
-    that need not be progress, such as ``[3/8]``. ``done`` says that ``step`` of them are done: a
-    line ``Epoch 3/90`` that tells no result is printed when the third begins.
+    ``words`` are the words before it, which identify the count. ``sure`` is False for numbers that
+    need not be progress, such as ``[3/8]``. ``done`` says that ``step`` of them are complete: a
+    line ``Epoch 3/90`` without a result is printed when the third epoch begins.
     """
 
     words: str
@@ -58,7 +58,7 @@ _ELSE = re.compile(
     r"|group\w+|casting|pack\w+|truncat\w+|convert\w*|adding|applying|creating|parsing|scanning"
     r"|verify\w+|encod\w+|decod\w+)\b"
 )
-"""Words of what is not the training, though it is counted."""
+"""Words for counts that are not part of the training."""
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]{0,16}[A-Za-z]|[A-Z])")
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
@@ -82,7 +82,7 @@ _INSIDE = re.compile(
     r"(?i)\b(?:epochs?|ep|folds?|trials?|rounds?|stages?|phases?)"
     r"(?:\(\w{0,12}\))?[\W_]{0,4}\d+(?!\d*%|[\d.]*\.\d)"
 )
-"""An epoch, or the like, of which the line does not say how many there are."""
+"""An epoch or similar, in a line that does not give the total number."""
 
 _IN_PARENTHESES = re.compile(r"\([^()]{0,24}\)")
 _LAST_WORD = re.compile(r"([A-Za-z]+)[^A-Za-z\d]{0,12}$")
@@ -95,7 +95,7 @@ _PERCENT_ELSE = re.compile(r"(?i)\b(acc\w*|util\w*|mem\w*|cpu|gpu|loss|error|top
 
 
 def counts_in(text: bytes) -> tuple[Count, ...]:
-    """The counts that may be those of a training, the outer one first; at most two."""
+    """Return the counts that may be those of a training, the outer one first; at most two."""
     line = _ESCAPES.sub("", text[:MOST_CHARACTERS].decode(errors="replace"))
     line = _CONTROLS.sub(" ", line)
     pairs = list(_PAIR.finditer(line))
@@ -116,7 +116,7 @@ def counts_in(text: bytes) -> tuple[Count, ...]:
 
 
 def _nested(counts: list[Count]) -> tuple[Count, ...]:
-    """The outermost count, and the innermost where it is of another loop."""
+    """Return the outermost count, and the innermost one if it is of another loop."""
     if not counts:
         return ()
     outer = min(counts, key=lambda count: count.level)
@@ -150,7 +150,7 @@ def _plain(description: str, words: str, step: int, total: int, after: str) -> C
     if level is None and (unit := _UNIT_AFTER.match(after)):
         level = _LEVELS.get(unit[1].lower().removesuffix("s"))
     if level is not None:
-        # A step takes no time worth telling whether it is done or begins.
+        # A step is short, so it does not matter whether the line means its beginning or its end.
         done = level is Level.STEP or any(character.isdigit() for character in after)
         return Count(words, level, step, total, done=done)
     bare = description.endswith("[") and after.startswith("]")
@@ -160,7 +160,7 @@ def _plain(description: str, words: str, step: int, total: int, after: str) -> C
 
 
 def _level_of(description: str) -> Level | None:
-    """The loop that the last word names."""
+    """Return the loop that the last word names."""
     word = _LAST_WORD.search(_IN_PARENTHESES.sub(" ", description)[-64:])
     return _LEVELS.get(word[1].lower().removesuffix("s")) if word else None
 

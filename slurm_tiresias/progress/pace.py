@@ -1,4 +1,5 @@
-"""The time that a job takes for a step, from when it reached which: a likely value and a range."""
+"""The time that a job takes for a step, from when it reached each step: a likely value and a
+range."""
 
 from __future__ import annotations
 
@@ -11,14 +12,14 @@ from statistics import fmean
 from slurm_tiresias.model import Estimate
 
 MOST_POINTS = 64
-"""Reports kept of a run; when there are more, every other one goes."""
+"""Reports kept of a run; when there are more, every other one is dropped."""
 
 BLOCKS = 10
-"""A run is divided into so many blocks of equally many steps, whose times are compared."""
+"""A run is divided into this many blocks with equal numbers of steps, whose times are compared."""
 
 T_95 = (12.7, 12.7, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)
-"""Student's t for a two-sided range of 95 %, by degrees of freedom: 90 % hold where step times have
-heavier tails or a longer memory than the theory has."""
+"""Student's t for a two-sided range of 95 %, by degrees of freedom; it covers 90 % if step times
+have heavier tails or a longer memory than the theory assumes."""
 
 LEAST_SPREAD = 0.03
 """The range is never narrower than this part of the remaining time, to either side: a training has
@@ -28,7 +29,7 @@ MOST_CORRELATION = 0.6
 """Bounds what a slow change, seen as blocks that resemble their neighbours, adds to the range."""
 
 ROUGH_SPREAD = 0.5
-"""The range to either side where too little has been seen to measure it."""
+"""The range to either side if there are too few reports to measure it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +46,10 @@ class StepTime:
     blocks: int = 0
 
     def of_next(self, steps: int) -> Estimate:
-        """What each of the next so many steps takes, on average."""
+        """Return the average time of each of the next steps."""
         spread = ROUGH_SPREAD
         if self.blocks > 1:
-            # Of the mean so far, and of the mean of the steps to come.
+            # The variance of the mean so far, plus that of the mean of the remaining steps.
             error_s = self.block_s * math.sqrt(
                 1 / self.blocks + min(1.0, self.block_steps / max(1, steps))
             )
@@ -58,14 +59,14 @@ class StepTime:
 
 
 class Pace:
-    """When a run reached which step. Times are of any one clock, in seconds."""
+    """When a run reached each step. Times are of any one clock, in seconds."""
 
     def __init__(self, step: int, at_s: float) -> None:
         self._start = (step, at_s)
         self._points: list[tuple[int, float]] = []
 
     def add(self, step: int, at_s: float) -> None:
-        """Take in a report. One that goes back, in steps or in time, begins anew."""
+        """Add a report. One that goes back, in steps or in time, starts the record anew."""
         last_step, last_s = self._points[-1] if self._points else self._start
         if step < last_step or at_s < last_s:
             self._start, self._points = (step, at_s), []
@@ -76,7 +77,7 @@ class Pace:
                 del self._points[1:-1:2]
 
     def step_time(self) -> StepTime | None:
-        """What one step takes; None where no step has been seen."""
+        """Return the time of one step; None if no step has been seen."""
         points = self._points
         if len(points) < 2:
             return _between(self._start, points[-1]) if points else None
@@ -97,7 +98,7 @@ class Pace:
         return StepTime(mean_s, math.sqrt(variance), length, number)
 
     def _reached_s(self, step: float) -> float:
-        """When it reached this step, between two reports in proportion."""
+        """Return when the run reached this step, interpolated between two reports."""
         at = bisect_left(self._points, (step, -math.inf))
         after_step, after_s = self._points[at]
         if at == 0:

@@ -1,4 +1,4 @@
-"""Whether a victim saves when it is asked to, and whether it has: by what its program reports."""
+"""Whether a victim saves on request, and whether it has, from the reports of its program."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ requeue's SIGTERM."""
 
 
 def asked(config: PreemptionConfig) -> Checkpoint:
-    """Return how a job is asked to save that would get no signal otherwise."""
+    """Return the signal that asks a job to save if it would get no signal otherwise."""
     return Checkpoint(ASK_SIGNAL, min(config.save_grace_s, config.max_grace_s))
 
 
@@ -34,9 +34,10 @@ def is_asked(
 ) -> bool:
     """Whether a running job is asked to save before its preemption.
 
-    It gets no signal by its ``checkpoint``, the site's or its own; this run, after so many
-    ``restarts``, has said that it saves on request; and its steps, after which it looks for
-    requests, are short enough. A user ``over_budget`` has others wait for no save.
+    It is if neither the site nor the job sets a ``checkpoint`` signal, the present run (number
+    ``restarts``) has announced that it saves on request, and its steps are short enough, since it
+    checks for requests after each step. Other jobs do not wait for a save of a user who is
+    ``over_budget``.
     """
     most_s = asked(config).grace_s
     if over_budget or not most_s or checkpoint.signal:
@@ -50,7 +51,7 @@ def is_asked(
 
 
 def has_saved_since(progress: JobProgress | None, restarts: int, signalled_s: float) -> bool:
-    """Whether this run has done a save that it began after it got the signal."""
+    """Whether this run has completed a save that it began after it got the signal."""
     if progress is None or progress.restarts != restarts or progress.answered_s is None:
         return False
     return progress.state != DONE and progress.answered_s >= signalled_s - CLOCKS_DIFFER_S

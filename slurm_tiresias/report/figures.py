@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -12,9 +12,15 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from slurm_tiresias.plotting.curves import POINTS, Curve, course
-from slurm_tiresias.report.fair_share import AtBound, FairShare, against_fair_share
+from slurm_tiresias.report.comparisons import (
+    AtBound,
+    Comparison,
+    against_fair_share,
+    against_stock_slurm,
+)
 from slurm_tiresias.report.moved import VacatedGpus, moved_gpu_s
 from slurm_tiresias.simulator.report import BINS, SHORT_S, SMALL_GPUS, mean, median, percentile
+from slurm_tiresias.simulator.sim_cluster import SimCluster
 from slurm_tiresias.simulator.sizes import WIDTHS, width_title
 from slurm_tiresias.status.report_query import Period
 from slurm_tiresias.store.ledger import PERIOD
@@ -32,7 +38,7 @@ MOST_LISTED = 100
 """Maximum number of user pairs, and of jobs, in the lists of most preemptions."""
 
 _NUMBERS = {
-    "jobs": ("submitted_s", "ended_s", "restarts", "preemptions"),
+    "jobs": ("submitted_s", "ended_s", "restarts", "preemptions", "time_limit_s"),
     "runs": ("start_s", "end_s", "elapsed_s", "gpus", "confirmed", "idle_gpu_s"),
     "preemptions": tuple(
         c for c in PERIOD["preemptions"] if c not in ("job_id", "for_job", "cost_source")
@@ -128,26 +134,28 @@ class PreemptedJob:
 
 @dataclass(frozen=True, slots=True)
 class CostFigures:
-    """What preemptions of one program, or of all, cost, as far as it is known.
+    """The cost of preemptions of one program, or of all, as far as it is known.
 
-    A program is what a user runs under one name; both texts are untrusted, and empty for all.
+    A program is the set of a user's jobs with one name; both texts are untrusted, and empty for
+    all.
     """
 
     user: str
     name: str
     preemptions: int
     measured: int
-    """Number of which the cost is known."""
+    """Number of preemptions whose cost is known."""
     not_yet: int
-    """Number of which it is not known yet: the jobs have made no new step since."""
+    """Number of preemptions whose cost is not known yet: the jobs have made no new step since."""
     unknown: int
-    """Number of which it cannot be known: the jobs told nothing, or ended too soon."""
+    """Number of preemptions whose cost cannot be known: the jobs reported nothing, or ended too
+    soon."""
     unknown_runs_gpu_s: float
     """GPU time of the runs that these ended, of which any part may be lost."""
     saved: int
-    """Number of the measured after which the job saved when it was asked to."""
+    """Number of measured preemptions after which the job saved when it was asked to."""
     lost_all: int
-    """Number of the measured after which the job kept nothing of its run."""
+    """Number of measured preemptions after which the job kept nothing of its run."""
     lost_gpu_s: float
     save_gpu_s: float
     leave_gpu_s: float
@@ -166,9 +174,9 @@ class PreemptionFigures:
     jobs: int
     for_jobs: int
     incomplete: int
-    """Number whose ended run is not known; they are left out of the times."""
+    """Number of preemptions whose preempted run is not known; they are left out of the times."""
     hidden: int
-    """Number in which one job is another user's, of which only the id is shown."""
+    """Number of preemptions in which one job is another user's; only its id is shown."""
     in_vain: int
     """Number in which the victim ran again, or ended, before the preemptor started."""
     grace: Spread
@@ -204,7 +212,7 @@ class PartyFigures:
     received_gpu_s: float
     requeue_wait_s: float
     idle_gpu_s: float = 0.0
-    """GPU time held idle, as far as the nodes told (``idle_gpus``)."""
+    """GPU time held idle, as far as the nodes reported it (``idle_gpus``)."""
 
     @property
     def balance_gpu_s(self) -> float:
@@ -257,12 +265,15 @@ class Report:
     events: Mapping[str, int]
     pruned_before_s: float
     """Some jobs that ended before this time may have been pruned; 0.0 if none."""
-    fair_share: FairShare | None = None
-    """None if the number of GPUs is not known, or not all jobs are shown."""
+    fair_share: Comparison | None = None
+    """Against an even share of the GPUs at all times (``policy.fair_finish``); None if the number
+    of GPUs is not known, or not all jobs are shown."""
     at_bound: tuple[AtBound, ...] = ()
     """The jobs at or near the bound on their slowdown now."""
     idle_gpu_s: float = 0.0
-    """GPU time held idle, as far as the nodes told (``idle_gpus``)."""
+    """GPU time held idle, as far as the nodes reported it (``idle_gpus``)."""
+    stock_slurm: Comparison | None = None
+    """Against stock Slurm, simulated; None if no cluster was named, or not all jobs are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,10 +292,14 @@ def made(
     cluster: str = "",
     gpus_now: int | None = None,
     at_bound: tuple[AtBound, ...] = (),
+    stock_cluster: SimCluster | None = None,
+    progress: Callable[[int], None] = lambda _: None,
 ) -> tuple[Report, Drawn]:
     """Return the report of a period, and the data for its pictures.
 
-    ``gpus_now`` is the number of GPUs in the managed partitions; None if unknown.
+    ``gpus_now`` is the number of GPUs in the managed partitions; None if unknown. With a
+    ``stock_cluster`` the jobs are also simulated under stock Slurm on these nodes; ``progress``
+    gets the number of simulated jobs that have ended.
     """
     # In whole seconds, like Slurm's start times.
     began_s = -math.inf if period.began_s is None else math.floor(period.began_s)
@@ -292,13 +307,13 @@ def made(
     period = replace(period, since_s=max(period.since_s, began_s))
     all_jobs = _frame("jobs", period.jobs)
     runs = _frame("runs", period.runs)
-    preemptions = _frame("preemptions", period.preemptions)
+    preemptions_of_all = _frame("preemptions", period.preemptions)
     every = _with_runs(all_jobs, runs, period)
     every = every.assign(earlier=every["first_s"] < began_s)
     jobs = every[_selected(every, filters)]
     runs = runs[runs["job_id"].isin(jobs["job_id"])]
     completed = _completed(jobs, period)
-    preemptions = _with_both_sides(preemptions, all_jobs, jobs, period)
+    preemptions = _with_both_sides(preemptions_of_all, all_jobs, jobs, period)
     gpus, waiting = _courses(jobs, runs, period)
     gpu_s = float(jobs["gpu_s"].sum())
     span_s = period.until_s - period.since_s
@@ -336,12 +351,21 @@ def made(
         ),
         events=dict(sorted(period.events.items())),
         pruned_before_s=period.pruned_before_s,
-        # Of others' jobs nothing is known, so neither is what a fair share would have been.
+        # Other users' jobs are not shown, so the fair share cannot be computed either.
         fair_share=against_fair_share(every, completed, gpus_now)
         if gpus_now and not period.only_of
         else None,
         at_bound=at_bound,
         idle_gpu_s=float(jobs["idle_gpu_s"].sum()),
+        stock_slurm=against_stock_slurm(
+            every.assign(need_s=_needed_s(every, preemptions_of_all)),
+            completed,
+            stock_cluster,
+            period.since_s,
+            progress,
+        )
+        if stock_cluster and not period.only_of
+        else None,
     )
     kinds = _by_kind(completed).items()
     return found, Drawn(
@@ -393,7 +417,7 @@ def _with_runs(jobs: Frame, runs: Frame, period: Period) -> Frame:
             "last_s": until_s,
             "gpus": runs["gpus"],
             "gpu_s": inside_s * share * runs["gpus"],
-            # When in its run a job was idle is not recorded: evenly over all of it.
+            # When in its run a job was idle is not recorded: spread the time evenly over the run.
             "idle_gpu_s": idle_share * runs["idle_gpu_s"],
         }
     )
@@ -409,6 +433,17 @@ def _with_runs(jobs: Frame, runs: Frame, period: Period) -> Frame:
     by_run = joined["ended_s"].notna() & (joined["runs"] > joined["restarts"])
     joined["end_s"] = joined["last_s"].where(by_run, joined["ended_s"])
     return joined[~(joined["end_s"] < period.since_s)]
+
+
+def _needed_s(jobs: Frame, preemptions: Frame) -> pd.Series[float]:
+    """Return how long each job ran in the period, less what its preemptions are known to have cost.
+
+    Stock Slurm would not have preempted, so nothing would have been lost.
+    """
+    lost_s = preemptions[[f"lost_{part}_s" for part in LOST_PARTS]].sum(axis=1)
+    by_job_s = lost_s.groupby(preemptions["job_id"]).sum()
+    ran_s = jobs["gpu_s"] / jobs["gpus"].clip(lower=1)
+    return (ran_s - jobs["job_id"].map(by_job_s).fillna(0.0)).clip(lower=1.0)
 
 
 def _completed(jobs: Frame, period: Period) -> Frame:
@@ -571,7 +606,8 @@ def _cost(user: str, name: str, found: Frame) -> CostFigures:
 
 
 def _costs_by_program(found: Frame) -> tuple[CostFigures, ...]:
-    """Return the programs that lost most first; of the others those preempted most."""
+    """Return the programs that lost most first; programs without known losses by number of
+    preemptions."""
     programs = [
         _cost(str(user), str(name), part) for (user, name), part in found.groupby(["user", "name"])
     ]

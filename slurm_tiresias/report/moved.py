@@ -41,7 +41,7 @@ def moved_gpu_s(vacated: Sequence[VacatedGpus], until_s: float) -> list[float]:
 
 
 def _shared(vacated: Sequence[VacatedGpus], until_s: float) -> Iterable[float]:
-    """Return the same for GPUs that were all left for one run of one preemptor."""
+    """Return the same for GPUs that were all freed for one run of one preemptor."""
     start_s, end_s = vacated[0].for_start_s, min(vacated[0].for_end_s, until_s)
     given = [0.0] * len(vacated)
     changes_s = {min(max(one.again_s, start_s), end_s) for one in vacated}

@@ -15,7 +15,7 @@ from slurm_tiresias.scheduling.planner import Planner
 
 
 def decide(snapshot: Snapshot, policy: Policy, config: Config) -> Plan:
-    """Decide for each job of a snapshot whether it runs on, starts, is preempted or waits.
+    """Decide for each job of a snapshot whether it keeps running, starts, is preempted or waits.
 
     Parameters
     ----------

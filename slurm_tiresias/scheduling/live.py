@@ -31,7 +31,7 @@ class LiveJob(Schedulable, EndedJob, Protocol):
     def tier(self) -> int: ...
 
     def settle(self, now_s: float) -> None:
-        """Bring its service up to date."""
+        """Bring the attained service up to date."""
         ...
 
     def enter_tier(self, tier: int, now_s: float) -> None:

@@ -98,7 +98,7 @@ class WhyJobsWait:
         if state.may_have_room(job_class, level, even_protected=True):
             preemption = state.by_preempting(job_class, level, even_protected=True)
             if preemption is not None:
-                # These victims would suffice but for the protection of some of them.
+                # These victims would suffice if some of them were not protected.
                 ids = [candidate.job_id for candidate in preemption.victims]
                 protections = [
                     (job_id, self._protection(self._by_id[job_id], level)) for job_id in ids

@@ -78,7 +78,7 @@ class SimJob:
     unsaved_s = 0.0
     """Running time since its last save or, if later, since this run began to make progress."""
     again_s = 0.0
-    """Running time whose work was lost in preemptions, and done again."""
+    """Running time whose work was lost in preemptions and repeated."""
     spread_s = 0.0
     version = 0
     """Incremented at each start and stop; queued events with an older version are void."""
@@ -185,7 +185,8 @@ class SimJob:
 
     @property
     def at_stake(self) -> WorkAtStake | None:
-        """What a preemption would lose, as of ``settled_s``; None if the job does not say."""
+        """What a preemption would lose, as of ``settled_s``; None if the job does not report its
+        saves."""
         if not self.tells_saves:
             return None
         restart_s = self._physics.restart_s(self.trace)
@@ -264,7 +265,7 @@ class Physics(Protocol):
         ...
 
     def tells_saves(self, job: TraceJob) -> bool:
-        """Whether the job says when it saves."""
+        """Whether the job reports its saves."""
         ...
 
 
@@ -299,7 +300,7 @@ class Outcome(NamedTuple):
     spread_s: float = 0.0
     """Running time on more nodes than it needed."""
     again_s: float = 0.0
-    """Running time whose work was lost in preemptions, and done again."""
+    """Running time whose work was lost in preemptions and repeated."""
 
     @property
     def jct_s(self) -> float:

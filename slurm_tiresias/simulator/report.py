@@ -75,7 +75,7 @@ class Figures:
     lost_share: float
     """``lost_gpu_s`` as a share of all GPU-seconds held."""
     again_gpu_s: float
-    """GPU-seconds of work that was lost in preemptions, unsaved, and done again."""
+    """GPU-seconds of unsaved work that was lost in preemptions and repeated."""
     again_share: float
     """``again_gpu_s`` as a share of all GPU-seconds held."""
     gpu_use: float
@@ -114,18 +114,18 @@ def figures(outcomes: Sequence[Outcome], gpus: int) -> Figures:
 
 
 PAYS_ABOVE = 2.0
-"""A job pays for others if it takes more than so many times as long as with a fair share."""
+"""A job pays for others if it takes more than this many times as long as with a fair share."""
 
 
 @dataclass(frozen=True, slots=True)
 class Multiples:
-    """Completion times in multiples of others; all zero without jobs."""
+    """Completion times as multiples of others; all zero without jobs."""
 
     median: float
     p99: float
     most: float
     above_twice: int
-    """How many jobs took more than ``PAYS_ABOVE`` times as long."""
+    """Number of jobs that took more than ``PAYS_ABOVE`` times as long."""
 
 
 def multiples_of(ratios: np.typing.NDArray[np.float64]) -> Multiples:
@@ -139,7 +139,7 @@ def multiples_of(ratios: np.typing.NDArray[np.float64]) -> Multiples:
 
 @dataclass(frozen=True, slots=True)
 class FairShareFigures:
-    """Completion times in multiples of those with a fair share (``policy.fair_finish``)."""
+    """Completion times as multiples of those with a fair share (``policy.fair_finish``)."""
 
     median: float
     p99: float
@@ -147,7 +147,7 @@ class FairShareFigures:
     paying: float
     """The share of jobs above ``PAYS_ABOVE``."""
     above_bound: int | None = None
-    """How many jobs are above ``policy.max_slowdown``; None without such a bound."""
+    """Number of jobs above ``policy.max_slowdown``; None without such a bound."""
 
 
 def over_fair_share(
@@ -272,7 +272,7 @@ class Report:
         return ratio(result.figures.average_jct_s, self.lower_bound_jct_s)
 
     def over_fair_share(self, result: Result) -> FairShareFigures:
-        """Return the completion times in multiples of those with a fair share."""
+        """Return the completion times as multiples of those with a fair share."""
         return over_fair_share(
             result.outcomes, self.fair_jct_s, self.setup.config.policy.max_slowdown
         )

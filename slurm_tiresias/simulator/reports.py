@@ -1,4 +1,4 @@
-"""Jobs of a simulation that report how far they are: truly, roughly, or falsely."""
+"""Simulated jobs that report their progress: truly, roughly, or falsely."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from slurm_tiresias.simulator.engine import SimJob
 from slurm_tiresias.simulator.workload import Workload
 
 LIE = 0.05
-"""The share of its duration that a liar says is left, whenever it reports."""
+"""The share of its duration that a lying job reports as left, whenever it reports."""
 
 
 SETTLED = 0.001
-"""A claim that is off by no more than this share of what a job still needs counts as exact."""
+"""A claim counts as exact if it is off by at most this share of what the job still needs."""
 
 
 class Reporter(enum.Enum):
@@ -32,9 +32,9 @@ class Reporter(enum.Enum):
 class ReportModel:
     """How the jobs of a workload report.
 
-    ``share`` of them report what they still need, each time wrong by a factor of e to the power of
+    ``share`` of them report their remaining time, each time wrong by a factor of e to the power of
     a normal deviate with standard deviation ``sigma``; ``liars`` say that hardly anything is left.
-    ``shuffled``: each honest job reports what another one of the workload needs.
+    ``shuffled``: each honest job reports the remaining time of another job of the workload.
     """
 
     share: float
@@ -56,7 +56,7 @@ class ReportModel:
 
 
 class Reports:
-    """The reports of one simulation, taken as the controller takes them."""
+    """The reports of one simulation, accepted at the same times as by the controller."""
 
     def __init__(self, model: ReportModel, workload: Workload, every_s: float) -> None:
         """``every_s`` is ``policy.report_every_s``."""
@@ -75,7 +75,7 @@ class Reports:
         )
 
     def starts(self, job: SimJob) -> None:
-        """Begin to follow a job that starts, for the first time or again."""
+        """Begin to track a job that starts, for the first time or again."""
         assert job.running_since_s is not None
         if job.first_started_s == job.running_since_s:
             reporter = self._model.reporter(self._workload, job.job_id)
@@ -85,16 +85,16 @@ class Reports:
             self._reporting[job.job_id] = _Reporting(reporter, chance)
         reporting = self._reporting.get(job.job_id)
         if reporting is not None:
-            # A run ends its warm-up with the first report, from which the restart shows.
+            # The first report of a run ends its warm-up, and shows the restart time.
             reporting.next_s = job.running_since_s + self._every_s
 
     def next_s(self, job: SimJob) -> float:
-        """When the next report of a running job is taken; infinite if none is."""
+        """When the next report of a running job is accepted; infinite if it does not report."""
         reporting = self._reporting.get(job.job_id)
         return math.inf if reporting is None else reporting.next_s
 
     def follow(self, job: SimJob, now_s: float) -> None:
-        """Take the report of a running job if one is due; its service is up to date."""
+        """Accept the report of a running job if one is due; its service is up to date."""
         reporting = self._reporting.get(job.job_id)
         if reporting is None or now_s < reporting.next_s:
             return
@@ -103,7 +103,7 @@ class Reports:
         exact = reporting.reporter is Reporter.HONEST and not self._model.sigma
         off_gpu_s = abs(job.claim.total_gpu_s - job.attained_gpu_s - said_gpu_s)
         settled = off_gpu_s <= SETTLED * said_gpu_s
-        # Further reports of an exact job say the same, once earlier ones weigh nothing any more.
+        # Further reports of an exact job say the same once earlier reports have lost their weight.
         again = not (exact and settled) or self._model.shuffled
         next_in_s = next_report_in_s(job.run_s, self._every_s) if again else math.inf
         reporting.next_s = now_s + next_in_s

@@ -8,6 +8,7 @@ from functools import cache
 from typing import NamedTuple
 
 from slurm_tiresias.config import GITTINS, HISTORY, LAS, Config
+from slurm_tiresias.config import POLICIES as CONFIGURED
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.model import PlacementStyle
 from slurm_tiresias.placement.choose import style_of_skew
@@ -44,7 +45,8 @@ _AS_IN_THE_PAPER = {
     "tiresias-g": Variant(GITTINS, knows_service=True),
     "tiresias-h": Variant(LAS, estimates=(HISTORY,)),
 }
-TIRESIAS = _AS_IN_THE_PAPER
+_OTHERS = {name: Variant(name) for name in CONFIGURED if name not in (LAS, GITTINS)}
+TIRESIAS = _AS_IN_THE_PAPER | _OTHERS
 """The controller's policies by their names in simulations: the paper's names, or else their own."""
 
 POLICIES = (*TIRESIAS, *BASELINES)
@@ -68,6 +70,11 @@ class Setup:
     """How the jobs report; None if none does."""
     own_pace_s: float = 0.0
     """Scheduling interval of the policies in ``OWN_PACE``; 0 means at every event."""
+
+
+def without_overhead(cluster: SimCluster) -> Setup:
+    """Return the setup for baselines that neither preempt nor slow jobs down by placement."""
+    return Setup(cluster, Config(), Costs(cluster, False, 0.0), Timing())
 
 
 def fitting(workload: Workload, cluster: SimCluster) -> tuple[Workload, tuple[TraceJob, ...]]:

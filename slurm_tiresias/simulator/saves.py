@@ -1,4 +1,4 @@
-"""How the programs of a workload save, and so what a preemption makes them do again."""
+"""How the programs of a workload save, and therefore how much work preemptions make them repeat."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from typing import Any
 from slurm_tiresias.simulator.workload import TraceJob
 
 ON_REQUEST_S = 0.0
-"""The save interval of programs that save when they are asked to: a preemption loses no work."""
+"""The save interval of programs that save on request: a preemption loses no work."""
 
 NEVER_S = math.inf
 
 
 @dataclass(frozen=True, slots=True)
 class SaveModel:
-    """The save intervals of programs, and how many of them say when they save.
+    """The save intervals of programs, and how many of them report their saves.
 
-    A program is a user's jobs of one name; a job without a name is a program of its own.
+    A program is the set of a user's jobs with one name; a job without a name is its own program.
     """
 
     shares: tuple[tuple[float, float], ...]
     """(save interval in seconds, share of the programs); the shares add up to 1."""
     told: float = 1.0
-    """Share of the programs whose jobs say when they save."""
+    """Share of the programs whose jobs report their saves."""
 
     def __str__(self) -> str:
         kinds = ", ".join(f"{100 * share:g} % {_words(every_s)}" for every_s, share in self.shares)
@@ -35,12 +35,12 @@ class SaveModel:
         return f"{kinds}{silent}"
 
     def faster(self, factor: float) -> SaveModel:
-        """Return the model for jobs that run so many times as fast."""
+        """Return the model for jobs that run this many times as fast."""
         shares = tuple((every_s / factor, share) for every_s, share in self.shares)
         return replace(self, shares=shares)
 
     def as_record(self) -> dict[str, Any]:
-        """Return the model for programs; a save interval of None means that none is made."""
+        """Return the model for programs; a save interval of None means that they never save."""
         shares = [
             {"every_s": None if every_s == NEVER_S else every_s, "share": share}
             for every_s, share in self.shares
@@ -54,7 +54,7 @@ class SaveModel:
         return self.shares[min(bisect_right(ends, drawn), len(self.shares) - 1)][0]
 
     def tells(self, job: TraceJob) -> bool:
-        """Whether a job says when it saves."""
+        """Whether a job reports its saves."""
         return _drawn("tells", job) < self.told
 
 

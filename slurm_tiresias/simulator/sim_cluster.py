@@ -213,7 +213,7 @@ class Costs:
     speeds: bool
     flat_s: float | None
     saves: SaveModel | None = None
-    """How programs save; None if all save when they are asked to, so that no work is lost."""
+    """How programs save; None if all save on request, so that no work is lost."""
 
     def speed(self, job: TraceJob, allocation: Allocation) -> float:
         """Progress per second; a job on as few nodes as possible counts as consolidated."""
@@ -239,5 +239,5 @@ class Costs:
         return self.saves.every_s(job) if self.saves else ON_REQUEST_S
 
     def tells_saves(self, job: TraceJob) -> bool:
-        """Whether a job says when it saves."""
+        """Whether a job reports its saves."""
         return self.saves is not None and self.saves.tells(job)

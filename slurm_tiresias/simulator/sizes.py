@@ -9,7 +9,7 @@ WIDTHS: Sequence[tuple[int, int | None]] = ((1, 1), (2, 4), (5, 8), (9, None))
 
 
 def width_of(gpus: int) -> str:
-    """Return the title of the width class of a job with so many GPUs."""
+    """Return the title of the width class of a job with this many GPUs."""
     return next(width_title(low, high) for low, high in WIDTHS if high is None or gpus <= high)
 
 

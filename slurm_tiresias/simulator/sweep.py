@@ -35,7 +35,7 @@ class Cell:
     promote_knob: float = 0.0
     """PROMOTEKNOB of the paper (page 491); 0 means off, which is infinity in the paper."""
     reports: ReportModel | None = None
-    """How the jobs report how far they are; None if none does."""
+    """How the jobs report their progress; None if none does."""
     estimates: tuple[str, ...] = ()
     """Added to ``policy.estimates``."""
     max_slowdown: float | None = None

@@ -53,7 +53,7 @@ WORTH = 0.01
 
 QUANTILES = (0.5, 0.65, 0.8, 0.9, 0.95)
 BOUNDS = (4.0, 3.0, 2.0)
-"""The values of ``policy.max_slowdown`` of which the cost is shown."""
+"""The values of ``policy.max_slowdown`` whose cost is shown."""
 LADDER_QUEUES = (3, 4, 5)
 LADDER_STEPS = (2, 8)
 """Ratios between successive thresholds of a ladder; the paper uses 2 (Fig. 15)."""
@@ -260,7 +260,7 @@ def _half(
 
 
 def what_jobs_could_tell(workload: Workload, like: Cell) -> Mapping[str, Cell]:
-    """Return settings like one in which jobs are better known, each with a title."""
+    """Return variants of a setting with more information about jobs, each with a title."""
     cells = {
         "half of the jobs report": replace(like, reports=ReportModel(0.5)),
         "all jobs report": replace(like, reports=ReportModel(1.0)),
@@ -272,7 +272,7 @@ def what_jobs_could_tell(workload: Workload, like: Cell) -> Mapping[str, Cell]:
 
 
 def with_bounds(like: Cell) -> Mapping[str, Cell]:
-    """Return settings like one with bounds on the slowdown, by bound."""
+    """Return variants of a setting with bounds on the slowdown, by bound."""
     return {f"{times:g}": replace(like, max_slowdown=times) for times in BOUNDS}
 
 

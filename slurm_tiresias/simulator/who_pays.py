@@ -1,4 +1,5 @@
-"""Who pays: completion times against a fair share and against stock Slurm, by size, user, account.
+"""Who pays: completion times compared with a fair share and with stock Slurm, by size, user,
+account.
 
 Every job is compared with itself: with its completion time if all jobs shared the GPUs evenly, and
 with the one under another policy on the same jobs.
@@ -38,7 +39,8 @@ class Group:
 
 
 def who_pays(report: Report, result: Result, by: str) -> tuple[Group, ...]:
-    """Return the groups of jobs under a policy, those that pay most against a fair share first."""
+    """Return the groups of jobs under a policy, those with the longest times relative to a fair
+    share first."""
     stock = next((one for one in report.results if one.policy == STOCK), None)
     stock_s = {one.job.job_id: one.jct_s for one in stock.outcomes} if stock else {}
     found: dict[str, list[tuple[float, float]]] = {}

@@ -183,7 +183,7 @@ class CommandSlurm:
             if parse_config.OF_SLURMDBD in answer.stdout:
                 return parse_config.hides_jobs(answer.stdout)
             why = answer.stderr.partition("\n")[0] or "sacctmgr shows no settings of it"
-        # No warning: the command line also asks for the cluster, and does not need this.
+        # No warning: the command line also queries the cluster, and does not need this.
         log.info(
             "whether slurmdbd keeps jobs private is not known, so each user is shown own jobs only "
             "until the controller is started again: %s",

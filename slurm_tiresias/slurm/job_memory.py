@@ -86,7 +86,7 @@ class JobMemory:
         """Return the live jobs to ask scontrol about; one task stands for its whole array record.
 
         Jobs that were asked about least often come first: a user can make the answers about their
-        jobs untrustworthy for ever, and these must not crowd out the others.
+        jobs permanently untrustworthy, and these must not crowd out the others.
         """
         asked_for: dict[int, JobFields] = {}
         waiting_arrays: dict[int, JobFields] = {}

@@ -1,12 +1,14 @@
-"""Watches a job's processes and files on one node, and prints what it sees, a JSON object a line.
+"""Watches a job's processes and files on one node, and prints what it sees as one JSON object per
+line.
 
-This text is sent to the nodes and runs there in a step of the job: Python 3.9, standard library
-only, nothing of this package. It ends once no other process of the job is left, so the step never
-keeps the job's nodes, and while it runs it ignores SIGTERM. If its standard input ends, the drill
-is gone: it then ends the job's processes, cancels the job, and removes the drill's folder.
+The source of this module is sent to the nodes and runs there in a step of the job: Python 3.9 and
+the standard library only, nothing else of this package. It ends once no other process of the job is
+left, so the step never keeps the job's nodes, and while it runs it ignores SIGTERM. If its standard
+input ends, the drill is gone: it then ends the job's processes, cancels the job, and removes the
+drill's folder.
 
-It finds the job's processes by their environment and their parents. It never sends a signal to a
-process that it has not found so, and it reads only its user's own files.
+It finds the job's processes by their environment and their parents. It never sends a signal to any
+other process, and it reads only its user's own files.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ OUR_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT, s
 LOG_LIKE = re.compile(
     r"\.(log|out|err|txt|csv|tsv|jsonl|lock|py|pyc)$|tfevents|/wandb/|/mlruns/|/logs?/"
 )
-"""Files that a program has open for writing, and that are no checkpoints."""
+"""Files that a program has open for writing, but that are not checkpoints."""
 NO_FILE = re.compile("/(dev/(?!shm/)|proc/|sys/|memfd:)")
 _SKIPPED = {"__pycache__", "node_modules", "site-packages", "lost+found"}
 
@@ -90,7 +92,7 @@ def is_slurmstepd(pid: int) -> bool:
 
 
 class Processes:
-    """The job's processes on this node, from one look to the next."""
+    """The job's processes on this node, from one scan to the next."""
 
     def __init__(self, job: str, cluster: str) -> None:
         self.mark = b"SLURM_JOB_ID=%s" % job.encode()
@@ -120,7 +122,7 @@ class Processes:
             return False
         for word in environment:
             name, _, value = word.partition(b"=")
-            # Several nodes, or clusters, may be one host.
+            # Several nodes, or clusters, may share one host.
             if value != self.same.get(name, value):
                 return False
         for word in environment:
@@ -137,7 +139,7 @@ class Processes:
             return
         known["ticks"] = facts[2]
         shown = (facts[0], facts[1], command_of(pid), tuple(sorted(masks_of(pid).items())))
-        # A process that is just ending has no command any more.
+        # A process that is just ending no longer has a command.
         if shown != known["shown"] and shown[2]:
             known["shown"] = shown
             emit(
@@ -156,7 +158,7 @@ class Processes:
         return {str(pid): known["ticks"] for pid, known in self.known.items()}
 
     def written_files(self) -> dict[str, int]:
-        """The files that they have open for writing, by path, with a process that has."""
+        """The files that they have open for writing, by path, each with one of the processes."""
         found: dict[str, int] = {}
         for pid in self.known:
             folder = f"/proc/{pid}/fd"
@@ -179,7 +181,7 @@ class Processes:
 
 
 class Output:
-    """The lines that are added to the job's output; whether a start has emptied it."""
+    """The lines that are added to the job's output, and whether a start has emptied the file."""
 
     def __init__(self, path: str, offset: int, mark: str) -> None:
         self.path, self.offset, self.mark = path, offset, mark.encode()
@@ -214,7 +216,8 @@ class Output:
 
 
 class Files:
-    """What is written below the job's working folder: bounded, and without following links."""
+    """Files that are written below the job's working folder; bounded, and without following
+    links."""
 
     def __init__(self, root: str, since_s: float) -> None:
         self.root, self.since_s = root, since_s
@@ -255,7 +258,7 @@ class Files:
         if shown == before:
             return
         self.seen[path] = shown
-        # A file that only grows is no checkpoint that was written anew.
+        # A file that only grows is not a checkpoint that was written anew.
         replaced = before is not None and (found.st_ino != before[0] or found.st_size < before[1])
         grows = before is not None and not replaced and path not in self.growing
         if grows:
@@ -290,7 +293,7 @@ class Records:
 
 
 class Watch:
-    """All that is watched on this node, in one loop."""
+    """Everything that is watched on this node, in one loop."""
 
     def __init__(self, told: Mapping[str, Any]) -> None:
         self.told = told
@@ -314,7 +317,8 @@ class Watch:
         self.signals.append((time.time(), int(number)))
 
     def start_canary(self) -> None:
-        """A child that tells whether Slurm's signals reach more than direct children of a step."""
+        """A child process that shows whether Slurm's signals reach more than direct children of a
+        step."""
         reading, writing = os.pipe()
         self.canary = os.fork()
         if self.canary == 0:
@@ -352,7 +356,7 @@ class Watch:
         self.end()
 
     def look(self, now_s: float) -> int:
-        """Look once; how many processes of the job there are."""
+        """Scan once; return how many processes of the job exist."""
         self.processes.look()
         self.seen_any = self.seen_any or bool(self.processes.known)
         self.tell_signals()
@@ -400,7 +404,7 @@ class Watch:
         return self.records.saving or opened
 
     def signal_again(self) -> None:
-        """The same signal once more, in the middle of the save that the first has begun."""
+        """Send the same signal again, in the middle of the save that the first one started."""
         number, self.again = self.again, 0
         for pid, known in list(self.processes.known.items()):
             if known["shown"] and stat_of(pid):
@@ -408,7 +412,7 @@ class Watch:
         emit("signalled-again", signal=number)
 
     def listen(self) -> bool:
-        """Take orders for as long as a sample lasts; whether the drill is still there."""
+        """Process orders until the next sample is due; return whether the drill still exists."""
         try:
             ready, _, _ = select.select([0], [], [], SAMPLE_S)
         except OSError:
@@ -430,7 +434,8 @@ class Watch:
         return bool(said)
 
     def survivors(self) -> None:
-        """Which processes of earlier runs are still there, as pid and start time tell."""
+        """Return the processes of earlier runs that still exist, recognized by pid and start
+        time."""
         for one in self.told["earlier"]:
             facts = stat_of(one["pid"])
             if facts is None or facts[3] != one["start"] or one["node"] != NODE:
@@ -470,7 +475,7 @@ class Watch:
 
 
 def gpu_users() -> Iterator[tuple[int, int]]:
-    """The processes that hold GPU memory, where NVIDIA's library is there."""
+    """Return the processes that hold GPU memory, if NVIDIA's library is installed."""
     import ctypes
 
     try:

@@ -60,7 +60,7 @@ def _run(line: str) -> AccountedRun:
     elapsed_s = float(notation.whole(elapsed))
     return AccountedRun(
         key=key,
-        # For a job cancelled while pending, 22.05 shows the time of that as its start.
+        # For a job cancelled while pending, 22.05 shows the time of the cancellation as its start.
         start_s=notation.epoch(start) if notation.present(tres) or elapsed_s else None,
         end_s=notation.epoch(end),
         elapsed_s=elapsed_s,

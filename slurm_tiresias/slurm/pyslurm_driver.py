@@ -258,7 +258,7 @@ class PyslurmSlurm(CommandSlurm):
             failures = self._send_through_pyslurm(first)
         except BindingError as error:
             self._give_up(error)
-            # Writing some of them a second time does no harm.
+            # Writing some of them a second time is harmless.
             return super()._send(writes)
         rest = writes[len(first) :]
         return (*failures, *(super()._send(rest) if rest else ()))

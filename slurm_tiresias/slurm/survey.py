@@ -41,6 +41,8 @@ class SurveyedPartition:
     priority_tier: int
     preempt_mode: str
     least_loaded: bool
+    limits_time: bool
+    """Whether jobs without --time get a time limit here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +161,7 @@ class _Look:
                 priority_tier=notation.whole(has.get("PriorityTier", "1")),
                 preempt_mode=has.get("PreemptMode", "OFF"),
                 least_loaded=has.get("LLN") == "YES",
+                limits_time=_has_limit(has, "DefaultTime") or _has_limit(has, "MaxTime"),
             )
             for has in map(notation.attributes, answer.split("\n"))
             if "PartitionName" in has
@@ -234,3 +237,7 @@ class _Look:
 def _script(path: Path) -> str:
     with path.open("rb") as stream:
         return stream.read(MOST_SCRIPT_BYTES).decode("utf-8", errors="replace")
+
+
+def _has_limit(partition: Mapping[str, str], key: str) -> bool:
+    return partition.get(key, "NONE") not in ("NONE", "UNLIMITED")

@@ -1,6 +1,6 @@
-"""What a user without any rights of an operator does with a job of their own.
+"""The operations of a user without operator rights on a job of their own.
 
-Submit, look, signal, requeue, cancel, and watch it from a step of the job.
+Submit, query, signal, requeue, cancel, and watch it from a step of the job.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ _READ_AND_RUN = (
     "    text += os.read(0, {size} - len(text)) or exit(1)\n"
     "exec(compile(text, 'watcher', 'exec'))"
 )
-"""What Python on the node is started with: the program itself comes over standard input, which
-stays open behind it."""
+"""The Python program that is started on the node: it reads the real program from standard input,
+which then stays open."""
 
 
 @dataclass(frozen=True, slots=True)
 class UserJob:
-    """What Slurm shows of a job."""
+    """The state of a job as Slurm shows it."""
 
     state: str
     restarts: int
@@ -80,7 +80,7 @@ class UserJob:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it neither runs nor waits."""
+        """Whether it has ended: it neither runs nor waits."""
         return self.state in ENDED
 
 
@@ -93,11 +93,11 @@ class UserSettings:
 
 
 class Step(Protocol):
-    """A watcher that runs in a step, once a node."""
+    """A watcher that runs in a step of the job, with one task per node."""
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended and all of its lines were taken."""
+        """Whether it has ended and all of its lines were read."""
 
     def line(self, timeout_s: float) -> str | None:
         """Return its next line of output; None if there is none within this time."""
@@ -106,14 +106,14 @@ class Step(Protocol):
         """Send a line to its standard input."""
 
     def complaints(self) -> str:
-        """Return what srun said."""
+        """Return srun's error output."""
 
     def close(self) -> None:
-        """End its srun."""
+        """Kill its srun."""
 
 
 class UserSlurm(Protocol):
-    """What the drill needs of Slurm."""
+    """The operations on Slurm that the drill needs."""
 
     def submit(
         self, options: Sequence[str], script: Sequence[str], environment: Mapping[str, str]
@@ -121,28 +121,28 @@ class UserSlurm(Protocol):
         """Submit a batch script with its arguments; return the job's id."""
 
     def job(self, job_id: str) -> UserJob:
-        """Return the job as Slurm shows it."""
+        """Return the state of the job."""
 
     def signal(self, job_id: str, signal: str) -> None:
-        """Send a signal as the controller does."""
+        """Send a signal the way the controller does."""
 
     def requeue(self, job_id: str, *, ended: bool = False) -> None:
-        """Requeue a running job as the controller does, or start a job again that has ended."""
+        """Requeue a running job the way the controller does, or restart a job that has ended."""
 
     def start_soon(self, job_id: str, in_s: int) -> None:
         """Let a requeued job start again without Slurm's delay."""
 
     def cancel(self, job_id: str) -> None:
-        """Cancel the job; a job that has ended is no error."""
+        """Cancel the job; no error if it has ended."""
 
     def settings(self) -> UserSettings:
-        """Return what the drill needs to know of slurm.conf."""
+        """Return the settings of slurm.conf that the drill needs."""
 
     def step(self, job_id: str, nodes: int, told: Mapping[str, object]) -> Step:
         """Watch the job (``job_watcher.py``), beside its own steps on each of its nodes."""
 
     def look_at(self, node: str, like: UserJob, told: Mapping[str, object]) -> Step:
-        """Let a watcher look at one node, in a job of its own of at most a minute."""
+        """Run a watcher on one node, in a separate job of at most one minute."""
 
 
 class UserCommands:
@@ -157,7 +157,8 @@ class UserCommands:
     ) -> str:
         """Submit a batch script with its arguments; return the job's id.
 
-        With the user's own environment, as the job gets it; ``UsageError`` if sbatch refuses.
+        sbatch gets the user's own environment, because the job inherits it. Raises ``UsageError``
+        if sbatch refuses.
         """
         answer = process.run(
             ["sbatch", "--parsable", *options, *script],
@@ -177,7 +178,7 @@ class UserCommands:
         raise error
 
     def job(self, job_id: str) -> UserJob:
-        """Return the job as Slurm shows it."""
+        """Return the state of the job."""
         fields = ",".join(f"{name}:{self._separator}" for name in _FIELDS)
         told = self._run("squeue", "-h", "-a", "-t", "all", "-j", job_id, "-O", fields)
         values = told.split(self._separator)
@@ -190,12 +191,12 @@ class UserCommands:
         return UserJob(state, int(restarts), tuple(node_names(nodes)) if nodes else (), *rest)
 
     def signal(self, job_id: str, signal: str) -> None:
-        """Send a signal as the controller does."""
+        """Send a signal the way the controller does."""
         number = signals.Signals[f"SIG{signal}"]
         self._run("scancel", f"--signal={number:d}", "--full", "--state=RUNNING", job_id)
 
     def requeue(self, job_id: str, *, ended: bool = False) -> None:
-        """Requeue a running job as the controller does, or start a job again that has ended."""
+        """Requeue a running job the way the controller does, or restart a job that has ended."""
         self._run("scontrol", "requeue", *([] if ended else ["incomplete"]), job_id)
 
     def start_soon(self, job_id: str, in_s: int) -> None:
@@ -203,11 +204,11 @@ class UserCommands:
         self._run("scontrol", "update", f"JobId={job_id}", f"StartTime=now+{in_s}")
 
     def cancel(self, job_id: str) -> None:
-        """Cancel the job; a job that has ended is no error."""
+        """Cancel the job; no error if it has ended."""
         self._run("scancel", "--quiet", job_id)
 
     def settings(self) -> UserSettings:
-        """Return what the drill needs to know of slurm.conf."""
+        """Return the settings of slurm.conf that the drill needs."""
         told = self._run("scontrol", "show", "config")
         kill_wait, cluster = _KILL_WAIT.search(told), _CLUSTER.search(told)
         if kill_wait is None or cluster is None:
@@ -221,7 +222,7 @@ class UserCommands:
         return _Srun([*place, "--ntasks-per-node=1"], told)
 
     def look_at(self, node: str, like: UserJob, told: Mapping[str, object]) -> Step:
-        """Let a watcher look at one node, in a job of its own of at most a minute."""
+        """Run a watcher on one node, in a separate job of at most one minute."""
         place = [f"--nodelist={node}", "--nodes=1", "--ntasks=1", "--time=1", "--immediate=20"]
         named = (("partition", like.partition), ("account", like.account), ("qos", like.qos))
         place += [f"--{name}={value}" for name, value in named if value not in ("", "(null)")]
@@ -235,7 +236,7 @@ class UserCommands:
 
 
 def _exit_code(status: str) -> str:
-    """Return a wait status, as squeue shows it, as people know it."""
+    """Convert a wait status, as squeue shows it, into an exit code or a signal name."""
     if not status.isdecimal():
         return status
     number = int(status)
@@ -247,7 +248,7 @@ def _refusal(command: Sequence[str], said: str) -> TiresiasError:
 
 
 class _Srun:
-    """One srun: a thread takes its lines, so that none is lost while another thing is done."""
+    """One srun, whose output is read by a separate thread so that no line is lost."""
 
     def __init__(self, options: Sequence[str], told: Mapping[str, object]) -> None:
         environment = {
@@ -291,14 +292,14 @@ class _Srun:
 
     def _write(self, text: bytes) -> None:
         assert self._process.stdin is not None
-        # It may have ended already; that is seen by the end of its output.
+        # It may have ended already, which the end of its output will show.
         with contextlib.suppress(OSError, ValueError):
             self._process.stdin.write(text)
             self._process.stdin.flush()
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended and all of its lines were taken."""
+        """Whether it has ended and all of its lines were read."""
         return self._over
 
     def line(self, timeout_s: float) -> str | None:
@@ -317,11 +318,11 @@ class _Srun:
         self._write(f"{words}\n".encode())
 
     def complaints(self) -> str:
-        """Return what srun said."""
+        """Return srun's error output."""
         return "; ".join(self._complaints)
 
     def close(self) -> None:
-        """End its srun."""
+        """Kill its srun."""
         if self._process.poll() is None:
             self._process.terminate()
             try:

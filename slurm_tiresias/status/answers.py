@@ -55,7 +55,7 @@ LONGEST_WAIT_S = 10.0
 SHARE_OF_A_USER = 0.25
 """The share of a computing thread that one user may use; root and the controller are unlimited."""
 MOST_UNREAD_BYTES = 64 << 20
-"""While this much waits to be read, no other long answer is computed."""
+"""While this much is still to be read, no other long answer is computed."""
 
 LEAST_GAP_S = 0.001
 """The pause after each connection: a client that connects in a loop leaves time for cycles."""
@@ -273,7 +273,7 @@ class _Loop:
         while not self._closing:
             try:
                 self._turn()
-            except Exception as error:  # out of descriptors, say: users are answered again later
+            except Exception as error:  # no file descriptors, for example: retry later
                 self._warning.warn(error)
                 time.sleep(PATIENCE_S)
         for computer in (self._quick, self._long):
@@ -415,7 +415,7 @@ class _Loop:
     # Answers
 
     def _give_work(self, computer: _Computer, now_s: float) -> None:
-        """Compute the oldest question of a user who has no other in work."""
+        """Compute the oldest question of a user none of whose other questions is being computed."""
         if computer.works_for:
             return
         clients = [client for client in self._clients if self._of(client) is computer]

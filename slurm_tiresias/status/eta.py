@@ -15,8 +15,8 @@ _FOR_SOMETHING_ELSE = {
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """When there may be room for a job, and which jobs make it: those ``ending`` by then, by their
-    own account, and those that are then ``preemptible``."""
+    """When there may be room for a job, and thanks to which jobs: those expected to be ``ending``
+    by then, and those that can be preempted then (``preemptible``)."""
 
     at_s: float
     ending: tuple[str, ...]
@@ -25,7 +25,7 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class _Leaving:
-    """A blocker, and when it may be gone."""
+    """A blocker, and when it may have freed its GPUs."""
 
     at_s: float
     job: PublishedJob
@@ -37,10 +37,10 @@ def estimated_room(
 ) -> Room | None:
     """Return when enough blockers of a job may be gone, and which; None if unknown.
 
-    A blocker that keeps running drops to a lower tier at a known time, and loses its protection
-    then; one that tells how far it is has a likely end. Jobs that wait before this one get its GPUs
-    first. It is unknown if that is not enough, and if the controller does not preempt. ``jobs`` are
-    those of the state, by id.
+    A blocker that keeps running drops to a lower tier at a known time and then loses its
+    protection; a blocker that reports progress has a likely end. Jobs that wait ahead of this one
+    get GPUs first. The time is unknown if all this is not enough, or if the controller does not
+    preempt. ``jobs`` are those of the state, by id.
     """
     if not state.acts:
         return None
@@ -101,7 +101,7 @@ def _loose_at_s(
 
 
 def goes_by_estimate(job: PublishedJob) -> bool:
-    """Whether a job's tier is that of its remaining service, not of what it attained."""
+    """Whether a job's tier is that of its remaining service rather than its attained service."""
     return job.estimate is not None and job.estimate.remaining_gpu_s is not None
 
 

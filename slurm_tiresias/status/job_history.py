@@ -52,9 +52,9 @@ class JobHistory:
     restarts: int = 0
     """How often the job was requeued, for any reason."""
     progress: tuple[RunProgressRecord, ...] = ()
-    """What runs that have ended told last of how far they were."""
+    """The last progress that ended runs reported."""
     costs: tuple[PreemptionCost, ...] = ()
-    """What each of its preemptions cost, as far as that is known."""
+    """The cost of each of its preemptions, as far as known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,8 @@ from slurm_tiresias.status.published import (
 def seen_by(state: PublishedState, user: str) -> PublishedState:
     """Return the state with only this user's jobs and their events.
 
-    Sums over all jobs stay, and how many GPUs of each node are in use. So do the bare ids of other
-    jobs that the user's jobs make room for or wait for, with the reason.
+    Sums over all jobs stay, as do the numbers of GPUs in use on each node, and the bare ids of
+    other jobs that the user's jobs make room for or wait for, with the reason.
     """
     own_jobs = [job for job in state.jobs if user and job.user == user]
     mine = {job.job_id for job in own_jobs}

@@ -74,13 +74,13 @@ STOPPED = "stopped"
 
 @dataclass
 class PublishedProgress:
-    """How far a job is, by its own account (``source``: reports, output or comment).
+    """The progress of a job, as it reports it (``source``: reports, output or comment).
 
     It was at ``step`` of ``total`` at ``reported_s``. ``remaining_*_s`` is how long it takes from
     the state's ``at_s`` on, or, for a job that waits, once it runs again from its last save: the
-    likely time, and the range that holds it in nine cases of ten. Nothing of it counts time in
-    which the job may wait. None is unknown. ``quiet_since_s``: since when it has made no step, if
-    that is unusually long. ``lost``: its node has told nothing for minutes.
+    likely time, and the range that holds it in nine cases of ten. Time in which the job may wait is
+    not included. None is unknown. ``quiet_since_s``: since when it has made no step, if that is
+    unusually long. ``lost``: its node has reported nothing for minutes.
     """
 
     source: str
@@ -92,7 +92,7 @@ class PublishedProgress:
     remaining_least_s: float | None
     remaining_most_s: float | None
     eta_s: float | None
-    """When a job that runs is likely to end, if nothing makes it wait."""
+    """When a running job is likely to end, if nothing makes it wait."""
     step_s: float | None
     saved_step: int | None
     saved_s: float | None
@@ -103,35 +103,36 @@ class PublishedProgress:
 
 @dataclass
 class PublishedEstimate:
-    """The service that a job still needs, where that was or could have been estimated."""
+    """The service that a job still needs, if that was or could have been estimated."""
 
     source: str
     """``reports``, ``history`` or ``limits``."""
     remaining_gpu_s: float | None
     """The service by which the job is ranked; None if the source is not believed."""
     why_not: str = ""
-    """Why it is not believed, in words."""
+    """Why it is not believed, in words; "" if it is."""
 
 
 @dataclass
 class PublishedBound:
-    """How a job stands to the bound on its slowdown (``policy.max_slowdown``)."""
+    """A job's position relative to the bound on its slowdown (``policy.max_slowdown``)."""
 
     at_bound: bool
-    """Whether it waits and must run now, so that it goes before all others."""
+    """Whether it waits and must run now, ahead of all others."""
     must_run_by_s: float | None
     """When a waiting job must run at the latest, and then to its end; None while it runs."""
     kept: bool
     """Whether its run is not preempted because the job is near its bound."""
     kept_until_s: float | None
-    """Until when; None if that lasts to its end, or it is not kept."""
+    """The end of this protection; None if it lasts to the job's end, or the job is not
+    protected."""
     length_known: bool
     """Whether the length of the job is known by an estimate."""
 
 
 @dataclass
 class PublishedGpuUse:
-    """What a running job does with its GPUs (``idle_gpus``), by the samples of all of its nodes."""
+    """A running job's GPU use (``idle_gpus``), from the samples of all of its nodes."""
 
     gpus: int
     busy: int
@@ -143,7 +144,7 @@ class PublishedGpuUse:
     ranks_last: bool
     """Whether the job is therefore preempted before all others."""
     held_idle_gpu_s: float
-    """For how long this run has held idle GPUs, each counted."""
+    """How long this run has held idle GPUs, summed over GPUs."""
 
 
 @dataclass
@@ -208,24 +209,27 @@ class PublishedJob:
     begins_s: float | None = None
     """The time before which Slurm does not start the job (``--begin``)."""
     progress: PublishedProgress | None = None
-    """How far it is; None if it has not said."""
+    """Its progress; None if it has reported none."""
     min_run_s: float = 0.0
     """How long it is not preempted after a start; longer than the site's after preemptions."""
     stuck_runs: int = 0
-    """How many of its last runs in a row kept nothing; ``model.STUCK_RUNS`` are cause for alarm."""
+    """How many of its last runs in a row saved nothing; ``model.STUCK_RUNS`` are cause for
+    alarm."""
     program_lost: int = 0
-    """How many of the last preemptions of its user's jobs of its name in a row lost all work."""
+    """How many of the latest consecutive preemptions of its user's jobs of this name lost all
+    work."""
     drilled: bool = False
-    """Whether it may be preempted sooner than others, as its program has passed a drill."""
+    """Whether it may be preempted sooner than others because its program has passed a drill."""
     estimate: PublishedEstimate | None = None
-    """What it still needs; None if nothing tells, so that it is ranked by attained service."""
+    """The service that it still needs; None if there is no estimate, so that it is ranked by
+    attained service."""
     lane: str = ""
-    """``interactive`` if it goes first because it is a job at a prompt, ``idle-only`` if it is
-    another job that cannot be preempted, else ""."""
+    """``interactive`` for a job at a prompt that goes first, ``idle-only`` for another job that
+    cannot be preempted, else ""."""
     bound: PublishedBound | None = None
-    """How it stands to the bound on its slowdown; None without one."""
+    """Its position relative to the bound on its slowdown; None without one."""
     gpu_use: PublishedGpuUse | None = None
-    """What it does with its GPUs; None if it does not run or that is not known."""
+    """Its GPU use; None if it does not run or its GPU use is unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from slurm_tiresias import json_codec
 from slurm_tiresias.status.answers import Peer, Question, Service, query_or_read
 from slurm_tiresias.store.ledger import Ledger
 
-SCHEMA = 2
+SCHEMA = 3
 SOCKET_NAME = "report.sock"
 NOBODY = "nobody"
 OWN = "own"
@@ -33,12 +33,12 @@ Row = Sequence[Any]
 class Period:
     """What happened in [``since_s``, ``until_s``).
 
-    Users, accounts, partitions and names are hostile text. ``only_of`` is the user whose jobs
-    these are, if not all may be seen or only own jobs were asked for: of others' jobs there are
-    then only ids. ``events`` counts the events that are still kept, by kind. ``live`` is false if
-    no controller answered, so that what happened since it stopped is unknown. The rows have the
-    columns of ``ledger.PERIOD``. ``began_s`` is when a controller first observed the cluster, None
-    if unknown; jobs that ended before ``pruned_before_s`` may be missing.
+    Users, accounts, partitions and names are hostile text. ``only_of`` is the user whose jobs these
+    are, if the asker may see or wants only their own jobs; of other jobs there are then only ids.
+    ``events`` counts the events that are still kept, by kind. ``live`` is false if no controller
+    answered, so that what happened since it stopped is unknown. The rows have the columns of
+    ``ledger.PERIOD``. ``began_s`` is when a controller first observed the cluster, None if unknown;
+    jobs that ended before ``pruned_before_s`` may be missing.
     """
 
     since_s: float

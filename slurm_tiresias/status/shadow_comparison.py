@@ -1,8 +1,8 @@
 """Compare what shadow mode would have done with what happened without it.
 
 Each job is compared by itself: when the controller would first have started it, and when Slurm did.
-After the first difference the real queue is another one, so this shows which jobs differ and how
-often, but not the overall effect; simulate the same jobs for that.
+After the first difference the real queue is no longer the simulated one, so this shows which jobs
+differ and how often, but not the overall effect; simulate the same jobs for that.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def shadowed(
     if first_s is None or began_s is None:
         first_s = events[0].at_s
     elif first_s < began_s:
-        # Of earlier shadow modes the ledger has events, but not when they began.
+        # The ledger has events of earlier shadow modes, but not their beginnings.
         first_s = min([began_s, *(event.at_s for event in events[:1])])
     jobs = {job.key: job for job in ledger.jobs_alive_since(first_s)}
     runs = ledger.runs_since(first_s)

@@ -18,8 +18,8 @@ AT_WILL = frozenset(
     }
 )
 """Kinds that users cause by lowering their jobs' priority, moving jobs out of a band, requeueing
-them, making Slurm refuse writes, reporting what is not so, holding jobs at a prompt, or leaving
-their GPUs idle."""
+them, making Slurm refuse writes, sending false reports, holding jobs at a prompt, or leaving their
+GPUs idle."""
 
 MOST_AT_ONCE = 20
 ONE_MORE_AFTER_S = 60.0

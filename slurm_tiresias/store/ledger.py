@@ -196,12 +196,14 @@ class Ledger:
         self._upsert("run_progress", RunProgressRecord, records)
 
     def progress_of(self, key: str) -> list[RunProgressRecord]:
-        """Return what each run of a job reported last, where it did, the first run first."""
+        """Return the last report of each run of a job, earliest run first; runs without one are
+        left out."""
         query = "SELECT * FROM run_progress WHERE key = ? ORDER BY restarts"
         return list(self._read(RunProgressRecord, query, key))
 
     def progress_of_live_jobs(self) -> list[RunProgressRecord]:
-        """Return what the runs of all jobs that have not ended reported last, first runs first."""
+        """Return the last reports of the runs of all jobs that have not ended, earliest runs
+        first."""
         query = (
             "SELECT run_progress.* FROM run_progress JOIN jobs USING (key) "
             "WHERE ended_s IS NULL ORDER BY run_progress.restarts"
@@ -366,7 +368,8 @@ class Ledger:
     # Preemptions, events and single values
 
     def losses_since(self, since_s: float, grace_s: float) -> list[Loss]:
-        """Return what each user's jobs have cost other users' jobs: see ``losses_of``."""
+        """Return the losses that each user's jobs have caused to other users' jobs: see
+        ``losses_of``."""
         query = (
             "SELECT p.at_s, o.user, v.user, r.gpus, r.elapsed_s, r.end_s - p.asked_s "
             "FROM preemptions p JOIN jobs v ON v.key = p.key JOIN jobs o ON o.key = p.for_job "
@@ -389,12 +392,12 @@ class Ledger:
         return list(self._read(PreemptionCost, query, CostSource.AWAITED))
 
     def costs_of(self, key: str) -> list[PreemptionCost]:
-        """Return what each preemption of a job cost, the first one first."""
+        """Return the cost of each preemption of a job, the earliest first."""
         query = "SELECT * FROM preemption_costs WHERE key = ? ORDER BY run_start_s"
         return list(self._read(PreemptionCost, query, key))
 
     def lost_since(self, since_s: float) -> LostTotals:
-        """Return what the preemptions since then lost."""
+        """Return the total losses of the preemptions since then."""
         lost = " + ".join(f"IFNULL({part}_s, 0)" for part in ("save", "leave", "again", "restart"))
         query = (
             f"SELECT source, COUNT(*), SUM(gpus * ({lost})) FROM preemption_costs "
@@ -435,7 +438,7 @@ class Ledger:
     def save_drilled(
         self, records: Iterable[DrilledProgram], gone: Iterable[tuple[str, str]]
     ) -> None:
-        """Keep programs that passed a drill, and drop others, by user and name."""
+        """Store programs that passed a drill, and delete others, by user and name."""
         self._upsert("drilled", DrilledProgram, records)
         with _explained(self._path):
             self._database.executemany("DELETE FROM drilled WHERE user = ? AND name = ?", gone)
@@ -689,6 +692,7 @@ PERIOD: Mapping[str, Mapping[str, str]] = {
         "ended_s": "ended_s",
         "restarts": "restarts",
         "preemptions": "preemptions",
+        "time_limit_s": "time_limit_s",
     },
     "runs": {
         "job_id": "i.key",
@@ -722,7 +726,7 @@ PERIOD: Mapping[str, Mapping[str, str]] = {
 
 The tables have the jobs that existed in that time, all their runs, and the preemptions. A
 preemption has the run that it ended (``start_s`` to ``left_s``), the next start of the victim or
-else its end, the preemptor's first run since (``for_*``), and what it cost, where that is known.
+else its end, the preemptor's first run since (``for_*``), and its cost, if known.
 """
 
 _PRUNABLE = (
@@ -730,7 +734,8 @@ _PRUNABLE = (
     "(SELECT 1 FROM incarnations i WHERE i.key = jobs.key AND i.confirmed = 0)"
 )
 _PREEMPTIBLE = f"lane = '{Lane.PREEMPTIBLE}'"
-"""How long people stay at a prompt says nothing of jobs that can be preempted."""
+"""Only normal jobs count: how long people stay at a prompt says nothing about jobs that can be
+preempted."""
 
 _KEEP_SAMPLES = (
     "INSERT INTO samples (ended_s, user, name, run_s, service_gpu_s, time_limit_s) "
@@ -828,7 +833,7 @@ _REMEDIES: Mapping[int, str] = {
 
 @contextmanager
 def _explained(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors into ours, with what can be done about them."""
+    """Convert SQLite's errors into ours, which say what to do."""
     try:
         yield
     except sqlite3.Error as error:

@@ -21,10 +21,9 @@ class RunRecord:
     confirmed: bool
     """Whether Slurm has given the final elapsed time."""
     redone_s: float = 0.0
-    """How long it was protected because it did lost work again."""
+    """How long it was protected because it redid lost work."""
     idle_gpu_s: float = 0.0
-    """For how long its GPUs were idle, each counted, as far as the nodes told
-    (``policy/idle_gpus.py``)."""
+    """Idle time summed over its GPUs, as far as the nodes reported it (``policy/idle_gpus.py``)."""
 
     @property
     def attained_gpu_s(self) -> float:
@@ -33,7 +32,7 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True)
 class RunProgressRecord:
-    """What a run that has ended reported last: ``model.JobProgress`` as a row."""
+    """The last report of a run that has ended: ``model.JobProgress`` as a row."""
 
     key: str
     restarts: int
@@ -77,19 +76,19 @@ class PreemptionRecord:
 
 
 class CostSource(enum.StrEnum):
-    """Where it is known from what a preemption cost, or why it is not known."""
+    """The source of a preemption's cost, or why the cost is not known."""
 
     REPORTS = "reports"
     OUTPUT = "output"
     COMMENT = "comment"
     FOLDER = "folder"
-    """The modification times in a folder of checkpoints that the job names."""
+    """The modification times in a checkpoint folder that the job names."""
     AWAITED = "awaited"
     """Not known yet: the job has not made a new step since."""
     SILENT = "silent"
-    """Not known: the job tells nothing."""
+    """Not known: the job does not report."""
     ENDED = "ended"
-    """Not known: the job ended before it told from which step it went on."""
+    """Not known: the job ended before it reported the step from which it resumed."""
 
 
 UNKNOWN = (CostSource.AWAITED, CostSource.SILENT, CostSource.ENDED)
@@ -114,23 +113,24 @@ class PreemptionCost:
     source: str = CostSource.AWAITED
     gone_s: float | None = None
     saved_s: float | None = None
-    """When it last saved, by its folder of checkpoints."""
+    """When it last saved, according to its checkpoint folder."""
     save_s: float | None = None
-    """Writing the checkpoint that was asked for."""
+    """The time to write the requested checkpoint."""
     leave_s: float | None = None
-    """From then, or from the request if there was no save, to the last process gone."""
+    """From the end of that save, or from the request if there was no save, until the last process
+    was gone."""
     again_s: float | None = None
-    """The work before the request that had to be done again."""
+    """The work done before the request that had to be repeated."""
     restart_s: float | None = None
     """From the next start to the first new step, less one usual step."""
     answered_s: float | None = None
     """From the request to the end of the save that followed; None if there was none."""
     resumed_step: int | None = None
-    """The step from which the job went on."""
+    """The step from which the job resumed."""
     steps_again: int | None = None
-    """How many steps beyond that the run had made."""
+    """How many steps beyond that the run had done."""
     lost_all: bool = False
-    """Whether the job went on from where the run had begun, or from before that."""
+    """Whether the job resumed from the step at which the run had begun, or from an earlier one."""
     save_every_s: float | None = None
     """The usual time between two saves of that run."""
 
@@ -147,15 +147,15 @@ class PreemptionCost:
 
 @dataclass(frozen=True, slots=True)
 class LostTotals:
-    """What all preemptions of a time lost, as far as it is known."""
+    """The total losses of all preemptions in a period, as far as known."""
 
     lost_gpu_s: float
-    """By the ``measured`` ones."""
+    """GPU-seconds lost in the ``measured`` ones."""
     measured: int
     not_yet: int
-    """Number of which it is not known yet."""
+    """Number of preemptions whose cost is not known yet."""
     unknown: int
-    """Number of which it cannot be known."""
+    """Number of preemptions whose cost cannot be known."""
 
 
 @dataclass(frozen=True, slots=True)

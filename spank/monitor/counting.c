@@ -1,4 +1,5 @@
-/* Counting messages into the traffic file: mapped once, written by many at a time, never needed. */
+/* Counts messages in the traffic file, which is mapped once and written by many processes at the
+ * same time. */
 #define _GNU_SOURCE
 #include "counting.h"
 
@@ -13,7 +14,7 @@ static bool is_new(const struct traffic_header *header)
 	return __atomic_load_n(&header->magic, __ATOMIC_ACQUIRE) == 0;
 }
 
-/* Several tasks may do this at once: all write the same, and the magic last. */
+/* Several tasks may do this at once: all write the same, and the magic number last. */
 static void write_header(struct traffic_header *header)
 {
 	struct traffic_header right;

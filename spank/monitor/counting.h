@@ -6,20 +6,20 @@
 
 #include <stdbool.h>
 
-/* Map the file that TRAFFIC_VARIABLE names; whatever is missing or wrong, counting stays off. */
+/* Map the file that TRAFFIC_VARIABLE names; if it is missing or invalid, counting stays off. */
 void counting_begin(void);
 
 /* Whether there is anything to count into. */
 bool counting_is_on(void);
 
-/* Count one message; how many of this size (of its octave, if unlisted) were counted before. May be
- * called at any time, from a signal handler too, by any thread. */
+/* Count one message; return how many of this size (or of its octave, if unlisted) were counted
+ * before. May be called at any time and by any thread, even from a signal handler. */
 uint64_t count_message(enum traffic_section_index section, uint64_t bytes);
 
-/* A list for this thread alone; NULL when there is none left. */
+/* A list for this thread alone; NULL if none is left. */
 struct traffic_list *take_list(void);
 
-/* The slot of a size, taken for it if need be; NULL when all are taken by other sizes. */
+/* The slot of a size, taken now if needed; NULL if all are taken by other sizes. */
 struct traffic_slot *slot_of(struct traffic_slot *slots, uint64_t bytes);
 
 #endif

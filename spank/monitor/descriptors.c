@@ -1,12 +1,13 @@
-/* What the descriptors of this process are.
+/*
+ * Tracks what each descriptor of this process is.
  *
- * To ask the kernel costs about as much as counting may cost in all, so what it answered is kept,
- * and dropped when the descriptor is closed or replaced. Not every close can be seen: stdio and
- * those who call the kernel directly (libuv does) pass the hooks by. So what is kept is trusted
- * for small messages only, and asked again now and then; for large ones, from which the skew is
- * computed, the kernel is always asked, and that costs nothing beside sending them.
+ * Asking the kernel costs about as much as counting may cost in all, so its answer is cached until
+ * the descriptor is closed or replaced. Not every close can be seen: stdio, and programs that call
+ * the kernel directly (as libuv does), bypass the hooks. So cached answers are used for small
+ * messages only, and are refreshed periodically. For large messages, from which the skew is
+ * computed, the kernel is always asked; that is cheap compared with sending them.
  *
- * No locks: a signal handler may interrupt anything here and send a message itself.
+ * There are no locks: a signal handler may interrupt anything here and send a message itself.
  */
 #define _GNU_SOURCE
 #include "descriptors.h"
@@ -21,20 +22,20 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-#define KEPT 16384                /* descriptors beyond are asked about each time */
-#define TRUSTED_BYTES 65536       /* messages of this size and more are always asked about */
-#define TRUSTED_TIMES 256         /* small messages between two questions */
+#define KEPT 16384                /* descriptors above this are queried each time */
+#define TRUSTED_BYTES 65536       /* messages of at least this size are always queried */
+#define TRUSTED_TIMES 256         /* small messages between two queries */
 #define ANY_LENGTH SIZE_MAX       /* after MSG_MORE */
 
-/* Out of the way of the rest: the kernel leaves little of the cache to who calls it all the time. */
+/* Kept out of line, because code that calls the kernel all the time has little of the cache. */
 #define SELDOM __attribute__((cold, noinline))
 
 enum kind { UNKNOWN = 0, COUNTED = 1, OTHER = 2, KIND_MASK = 3, GENERATION = 4 };
 
 struct descriptor {
 	uint32_t state;       /* its kind, and above it a generation that each close advances */
-	uint64_t incomplete;  /* the sender of a message and the bytes sent of it; 0: there is none */
-	uint64_t left;        /* bytes that the next send of this message asks for */
+	uint64_t incomplete;  /* the sender of a message and the bytes sent of it; 0: none */
+	uint64_t left;        /* bytes that the next send of this message requests */
 };
 
 /* The process id and the bytes of an incomplete message change in one step: a thread that takes
@@ -43,7 +44,7 @@ struct descriptor {
 #define SENT_MOST ((UINT64_C(1) << SENT_BITS) - 1)
 
 static struct descriptor descriptors[KEPT];
-static unsigned int beyond_highest; /* every descriptor from here on is as new */
+static unsigned int beyond_highest; /* every descriptor from here on has just been opened */
 static pid_t keeper;
 
 static void take_over(void)
@@ -84,7 +85,7 @@ static void notice(int fd)
 		continue;
 }
 
-/* Keep the answer unless the descriptor was closed while we asked. */
+/* Cache the answer unless the descriptor was closed meanwhile. */
 SELDOM static enum kind look_up(int fd, struct descriptor *d, uint32_t state)
 {
 	enum kind kind = ask_kernel(fd);
@@ -148,7 +149,7 @@ static void keep_incomplete(struct descriptor *d, uint64_t sent, uint64_t left)
 					      __ATOMIC_RELEASE, __ATOMIC_RELAXED));
 }
 
-/* A send that asks for exactly what the one before it left over goes on with its message. */
+/* A send that requests exactly the remainder of the previous one continues its message. */
 static void join(struct descriptor *d, size_t wanted, size_t sent, bool more)
 {
 	uint64_t left = __atomic_load_n(&d->left, __ATOMIC_RELAXED);
@@ -177,7 +178,7 @@ SELDOM static void sent_otherwise(int fd, struct descriptor *d, size_t wanted, s
 		join(d, wanted, sent, more);
 }
 
-/* Whether all that is known makes this a small message of its own, on a socket that counts. */
+/* Whether, as far as is known, this is a complete small message on a socket that counts. */
 static bool is_plain(const struct descriptor *d, size_t wanted, size_t sent, bool more)
 {
 	return sent == wanted && !more && sent < TRUSTED_BYTES &&

@@ -1,9 +1,9 @@
-/* The hooks: the functions of libc that send and print, and those after which a descriptor is
- * another.
+/*
+ * Hooks on the functions of libc that send, print, or replace a descriptor.
  *
- * Each calls the real one first and looks at the outcome after; what fails is not counted, and is
- * not touched. Until the real ones are found the kernel is called directly: other libraries may
- * write before our turn comes.
+ * Each calls the real function first and then evaluates the result; failed calls are not counted.
+ * Until the real functions are found the kernel is called directly, because other libraries may
+ * write before our constructor runs.
  */
 #define _GNU_SOURCE
 #include "counting.h"
@@ -87,7 +87,7 @@ static int direct_dup3(int from, int to, int flags)
 	return (int)syscall(SYS_dup3, from, to, flags);
 }
 
-/* Two equal descriptors dup3 refuses, and dup2 returns if they are open. */
+/* If the descriptors are equal, dup3 fails, and dup2 returns them if they are open. */
 static int direct_dup2(int from, int to)
 {
 	if (from == to)
@@ -107,7 +107,7 @@ static closefrom_function *real_closefrom = direct_closefrom;
 static dup2_function *real_dup2 = direct_dup2;
 static dup3_function *real_dup3 = direct_dup3;
 
-/* Find one real function; where libc has none, the kernel's stays. */
+/* Find one real function; if libc has none, keep the kernel's. */
 static void find(void *function, const char *name)
 {
 	void *found = dlsym(RTLD_NEXT, name);
@@ -152,7 +152,7 @@ static void sent_bytes(int fd, size_t wanted, ssize_t sent, int flags)
 		descriptor_sent(fd, wanted, (size_t)sent, flags & MSG_MORE);
 }
 
-/* Only after the kernel has read them: until then they may point anywhere. */
+/* Only after the kernel has read the buffers: before, the pointers may be invalid. */
 static size_t length_of(const struct iovec *parts, size_t number)
 {
 	size_t bytes = 0;
@@ -174,7 +174,7 @@ static void forget(unsigned int first, unsigned int last)
 		descriptors_forget(first, last);
 }
 
-/* Whatever they are, these two are where a program prints. */
+/* Whatever they refer to, programs print to these two. */
 static bool is_printed(int fd, ssize_t sent)
 {
 	return (fd == STDOUT_FILENO || fd == STDERR_FILENO) && sent > 0 && output_is_on();

@@ -21,7 +21,7 @@ static struct {
 static bool survives_truncation;
 static struct sigaction earlier_action;
 
-/* Every page must have its blocks: to write where the disk has no room left is death by SIGBUS. */
+/* Reserve every block: writing to a mapped page when the disk is full raises SIGBUS. */
 static bool has_its_blocks(int fd, size_t bytes)
 {
 	struct stat file;
@@ -44,7 +44,7 @@ static void *map_file(const char *path, size_t bytes)
 	return mapped == MAP_FAILED ? NULL : mapped;
 }
 
-/* The file that failed becomes memory of this process alone: nothing is lost but what it tells. */
+/* Replace the failed file by memory of this process: only its counts are lost. */
 static bool give_up_file_at(const void *address)
 {
 	for (int i = 0; i < MAPPED_FILES; i++) {
@@ -57,7 +57,7 @@ static bool give_up_file_at(const void *address)
 	return false;
 }
 
-/* Not our fault: to the former handler, or to the default, which ends the process. */
+/* Not our fault: call the previous handler, or the default one, which ends the process. */
 static void pass_on(int number, siginfo_t *info, void *context)
 {
 	if (earlier_action.sa_flags & SA_SIGINFO) {
@@ -65,14 +65,14 @@ static void pass_on(int number, siginfo_t *info, void *context)
 	} else if (earlier_action.sa_handler != SIG_DFL && earlier_action.sa_handler != SIG_IGN) {
 		earlier_action.sa_handler(number);
 	} else if (earlier_action.sa_handler == SIG_DFL || info->si_code > 0) {
-		/* A fault comes again when we return; one that was sent has to be sent again. */
+		/* A fault recurs when we return; a signal that was sent must be sent again. */
 		sigaction(number, &earlier_action, NULL);
 		if (info->si_code <= 0)
 			syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), number);
 	}
 }
 
-/* A user may truncate his own file, and every access behind its end is a SIGBUS. */
+/* A user may truncate the file, and every access beyond its end raises SIGBUS. */
 static void on_bus_error(int number, siginfo_t *info, void *context)
 {
 	int error = errno;

@@ -4,11 +4,11 @@
 
 #include <stddef.h>
 
-#define MAPPED_FILES 2 /* at the same time */
+#define MAPPED_FILES 2 /* maximum number at the same time */
 
-/* Map the file that an environment variable names; NULL where it is not a regular file of exactly
- * `bytes` bytes that may be written to. A file that is cut off later is replaced by memory of this
- * process alone: for that a handler for SIGBUS is installed. */
+/* Map the file that an environment variable names; NULL unless it is a regular, writable file of
+ * exactly `bytes` bytes. If the file is truncated later, it is replaced by memory of this process;
+ * for that a SIGBUS handler is installed. */
 void *map_named_file(const char *variable, size_t bytes);
 
 /* Unmap what map_named_file has mapped. */

@@ -17,7 +17,7 @@ static uint64_t bytes_of_number(uint8_t datatype)
 	return datatype < sizeof(element_bytes) ? element_bytes[datatype] : 0;
 }
 
-/* By name: the first number in it is that of its bits, as in ncclBfloat16 or ncclFloat8e4m3. */
+/* By name: the first number in it is the number of bits, as in ncclBfloat16 or ncclFloat8e4m3. */
 static uint64_t bytes_of_name(const char *datatype)
 {
 	unsigned int bits = 0;

@@ -14,7 +14,7 @@ enum nccl_result { NCCL_SUCCESS = 0 };
 
 enum nccl_event { NCCL_COLLECTIVE = 1 << 1 };
 
-/* Version 1 names functions and types by number. */
+/* Version 1 identifies functions and types by number. */
 struct nccl_event_v1 {
 	uint8_t type;
 	void *parent;
@@ -32,7 +32,7 @@ struct nccl_event_v1 {
 	} collective;
 };
 
-/* Versions 2 and 3 name them by text; what differs between the two comes later. */
+/* Versions 2 and 3 identify them by text; the two differ only in later fields. */
 struct nccl_event_v2 {
 	uint8_t type;
 	void *parent;
@@ -50,7 +50,7 @@ struct nccl_event_v2 {
 	} collective;
 };
 
-/* Version 4 tells the communicator to init instead. */
+/* Version 4 passes the communicator to init instead. */
 struct nccl_event_v4 {
 	uint8_t type;
 	void *parent;

@@ -1,4 +1,4 @@
-/* Keeping the progress that a job prints: what its file holds, and how a slot is chosen. */
+/* Records the progress that a job prints: the content of its file, and the choice of slots. */
 #define _GNU_SOURCE
 #include "output.h"
 
@@ -9,12 +9,12 @@
 #include <string.h>
 #include <time.h>
 
-#define LOOKED_AT 2048      /* bytes at the end of what was written */
-#define LOOKED_AT_PARTS 512 /* the same where it was written in parts, which have to be copied */
-#define PIECES 8            /* pieces in these bytes, from the last one back */
-#define BLOCK 4096          /* a program that writes so much at once may stop within a line */
+#define LOOKED_AT 2048      /* bytes examined at the end of each write */
+#define LOOKED_AT_PARTS 512 /* the same for vectored writes, which must be copied */
+#define PIECES 8            /* pieces in these bytes, counted from the last one */
+#define BLOCK 4096          /* a program that writes this much at once may stop within a line */
 
-/* As in slurm_tiresias/job/channel.py: the launcher nearest to the process counts. */
+/* As in slurm_tiresias/job/channel.py: the innermost launcher counts. */
 static const char *const rank_variables[] = {
 	"RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID",
 };
@@ -54,7 +54,7 @@ static uint64_t now_ms(void)
 	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* The lower, the sooner another shape takes the slot. */
+/* The rank of a slot: those with a low rank are replaced first. */
 static int rank_of(const struct output_slot *slot)
 {
 	uint64_t step = GET(slot->step);
@@ -90,7 +90,7 @@ static struct output_slot *slot_for(uint64_t shape)
 	return found;
 }
 
-/* In words of eight bytes: a reader, or another writer, may come between any two of them. */
+/* Copy in words of eight bytes: a reader or another writer may come between any two of them. */
 static void store_text(struct output_slot *slot, const char *text, size_t bytes)
 {
 	uint64_t *words = (uint64_t *)slot->text;
@@ -136,10 +136,10 @@ static void keep(const char *text, size_t bytes, const struct output_count *coun
 
 static const char *later(const char *one, const char *other)
 {
-	return one > other ? one : other; /* NULL comes before all */
+	return one > other ? one : other; /* NULL sorts before all */
 }
 
-/* Behind the last \r or \n before `end`; NULL where there is none from `begin` on. */
+/* The position after the last \r or \n before `end`; NULL if there is none from `begin` on. */
 static const char *behind_last_cut(const char *begin, const char *end)
 {
 	const char *cut = later(memrchr(begin, '\n', (size_t)(end - begin)),
@@ -153,7 +153,7 @@ struct piece {
 	const char *end;
 };
 
-/* The last pieces that are not empty, from the last one back. */
+/* The last non-empty pieces, from the last one back. */
 static int last_pieces(const char *begin, const char *end, bool begins_whole,
 		       struct piece pieces[PIECES])
 {
@@ -175,13 +175,13 @@ static int last_pieces(const char *begin, const char *end, bool begins_whole,
 	return found;
 }
 
-/* What was printed last is kept last: two pieces may have one shape. */
+/* Store the latest text last: two pieces may have the same shape. */
 static void keep_pieces(const char *begin, const char *end, bool begins_whole, bool ends_whole)
 {
 	struct piece pieces[PIECES];
 	struct output_count count;
 
-	/* A number that is cut off would be another one. */
+	/* A truncated number would be a different one. */
 	if (!ends_whole)
 		end = behind_last_cut(begin, end);
 	if (end == NULL)

@@ -1,8 +1,9 @@
-/* What a piece of printed text counts.
+/*
+ * Finds the count in a piece of printed text.
  *
- * Most of what is printed has no count, so the bytes that one needs are looked for first, with the
- * functions of libc that do so many at a time. What is found here may still be a date or a path: the
- * reader on the node decides what is progress.
+ * Most printed text has no count, so the characters that every count needs are searched for first,
+ * with fast functions of libc. The result may still be a date or a path: the reader on the node
+ * decides what is progress.
  */
 #define _GNU_SOURCE
 #include "output_line.h"
@@ -10,7 +11,7 @@
 #include <string.h>
 
 #define MOST_DIGITS 15
-#define MOST_BLANKS 12 /* between a number and the sign behind it */
+#define MOST_BLANKS 12 /* between a number and the sign after it */
 
 static bool is_digit(char c)
 {
@@ -22,7 +23,7 @@ static bool is_letter(char c)
 	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
 }
 
-/* The number of the digits from `from` on; where they end. 0 digits or too many: NULL. */
+/* The number of digits from `from` on, and where they end. NULL for none or too many. */
 static const char *number_from(const char *from, const char *end, uint64_t *number)
 {
 	const char *digit = from;
@@ -51,7 +52,7 @@ static const char *skip_blanks_back(const char *from, const char *begin)
 	return from;
 }
 
-/* Whether the letter before `end` is the end of a sequence such as "\x1b[31m". */
+/* Whether the letter before `end` ends an escape sequence such as "\x1b[31m". */
 static bool is_behind_escape(const char *end, const char *begin)
 {
 	const char *byte = end - 1;
@@ -61,7 +62,7 @@ static bool is_behind_escape(const char *end, const char *begin)
 	return byte - begin >= 2 && byte[-1] == '[' && byte[-2] == '\x1b';
 }
 
-/* Where the digits begin that end at `end`, if they are a number of its own. */
+/* The start of the digits that end at `end`, if they are a complete number. */
 static const char *digits_before(const char *end, const char *begin)
 {
 	const char *first = end;
@@ -77,7 +78,7 @@ static const char *digits_before(const char *end, const char *begin)
 	return first;
 }
 
-/* Whether what follows a number makes it a part of something else: a path, a date, a fraction. */
+/* Whether the text after a number makes it a part of something else: a path, a date, a fraction. */
 static bool goes_on(const char *after, const char *end)
 {
 	if (after == end)
@@ -87,7 +88,7 @@ static bool goes_on(const char *after, const char *end)
 	return (*after == '.' || *after == '-') && after + 1 < end && is_digit(after[1]);
 }
 
-/* Where the count begins whose sign, "/" or "of", lies between `sign` and `behind`; NULL: none. */
+/* The start of the count whose sign, "/" or "of", is between `sign` and `behind`; NULL if none. */
 static const char *count_around(const char *sign, const char *behind, const char *begin,
 				const char *end, struct output_count *count)
 {
@@ -102,13 +103,13 @@ static const char *count_around(const char *sign, const char *behind, const char
 	return first;
 }
 
-/* Whether an f ends the word in "120 of 5000". A search for all of it (memmem) takes longer. */
+/* Whether an f ends the word in "120 of 5000". Searching for the whole word (memmem) is slower. */
 static bool is_of(const char *f, const char *begin, const char *end)
 {
 	return f - begin >= 2 && f[-2] == ' ' && f[-1] == 'o' && f + 1 < end && f[1] == ' ';
 }
 
-/* The last one that is written with a slash; else the last that is written with "of". */
+/* The last count written with a slash; otherwise the last one written with "of". */
 static const char *last_pair(const char *begin, const char *end, struct output_count *count)
 {
 	const char *sign = end, *first;
@@ -128,7 +129,7 @@ static const char *last_pair(const char *begin, const char *end, struct output_c
 	return NULL;
 }
 
-/* A bar of tqdm that has a percentage and no count is one of bytes: a download. */
+/* A tqdm bar with a percentage and without a count counts bytes: a download. */
 static const char *last_percentage(const char *begin, const char *end, struct output_count *count)
 {
 	const char *sign = memrchr(begin, '%', (size_t)(end - begin));
@@ -145,7 +146,7 @@ static const char *last_percentage(const char *begin, const char *end, struct ou
 	return first;
 }
 
-/* Behind a sequence that colours the text or moves the cursor. */
+/* Skip a sequence that sets colours or moves the cursor. */
 static const char *behind_escape(const char *from, const char *end)
 {
 	const char *byte = from + 1;
@@ -157,7 +158,7 @@ static const char *behind_escape(const char *from, const char *end)
 	return byte < end ? byte + 1 : end;
 }
 
-/* Whether an e is that of a number such as 1e-05, which is not always written with one. */
+/* Whether an e belongs to a number such as 1e-05, which not every line writes that way. */
 static bool is_exponent(const char *byte, const char *begin, const char *end)
 {
 	return *byte == 'e' && byte > begin && is_digit(byte[-1]) && byte + 1 < end &&

@@ -1,9 +1,10 @@
-/* Counting small messages without a lock.
+/*
+ * Counts small messages without a lock.
  *
- * A locked addition waits for all that its core still has to store, and right after a system call
- * that is much: it costs more than everything else here together. So a thread that sends many small
- * messages takes a list of its own in the file, for good, and adds to that. When there is none left
- * it counts where all do.
+ * A locked addition waits until the core has completed all its pending stores, which takes long
+ * right after a system call: longer than everything else here together. So a thread that sends many
+ * small messages permanently takes a list in the file, and adds to that. If no list is left, it
+ * counts in the shared slots.
  */
 #include "own_list.h"
 
@@ -13,11 +14,11 @@
 #include <stddef.h>
 
 static __thread struct {
-	struct traffic_list *list; /* NULL: it has none */
-	unsigned int messages;     /* that it counted where all do */
+	struct traffic_list *list; /* NULL: the thread has none */
+	unsigned int messages;     /* messages that the thread counted in the shared slots */
 } own __attribute__((tls_model("initial-exec")));
 
-/* A forked child has only this one thread, and its parent goes on with the list. */
+/* A forked child has only this one thread, and its parent keeps using the list. */
 static void leave_to_parent(void)
 {
 	own.list = NULL;
@@ -29,8 +30,8 @@ void own_list_begin(void)
 	pthread_atfork(NULL, NULL, leave_to_parent);
 }
 
-/* One instruction without a lock: a signal handler that counts comes before or after it. Other
- * processors have atomic additions that do not wait for what was stored before. */
+/* One instruction without a lock prefix: a signal handler that counts runs before or after it.
+ * Other processors have atomic additions that do not wait for earlier stores. */
 static uint64_t add_one(uint64_t *number)
 {
 #ifdef __x86_64__

@@ -4,12 +4,12 @@
 
 #include <stdint.h>
 
-#define LIST_AFTER_MESSAGES 4096 /* small ones, which a thread has to send to be given a list */
+#define LIST_AFTER_MESSAGES 4096 /* the number of small messages after which a thread gets a list */
 
-/* See to it that a child does not count into the list of its parent. Called once. */
+/* Keep a forked child from counting in its parent's list. Called once. */
 void own_list_begin(void);
 
-/* Count one message of a size that comes often, as count_message does. Only when counting is on. */
+/* Count one message of a frequent size, like count_message. Call it only when counting is on. */
 uint64_t count_small_message(uint64_t bytes);
 
 #endif

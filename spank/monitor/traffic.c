@@ -1,4 +1,4 @@
-/* The traffic file: its header, and the check whether a file is one. */
+/* The traffic file: its header, and the validation of a file. */
 #include "traffic.h"
 
 #include <stdbool.h>

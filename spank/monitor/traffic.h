@@ -1,6 +1,6 @@
 /* The traffic file: what the tasks of one job on one node have sent, by size.
  *
- * One file per incarnation of a job and node, of a fixed size. Root creates it with ftruncate,
+ * One file per run of a job and node, of a fixed size. Root creates it with ftruncate,
  * gives it to the user with mode 0600, and names it in TRAFFIC_VARIABLE; every task of the job
  * there maps it and adds to it. A file of the right size that holds only zeros is a valid empty
  * one: the first process that maps it writes the header.
@@ -10,7 +10,7 @@
  *     0      header, 64 bytes (struct traffic_header)
  *     64     section "messages": what went through sockets and verbs
  *     26176  section "collectives": what was handed to NCCL
- *     52288  how many of the lists are taken, and zeros
+ *     52288  number of lists in use, and zeros
  *     53248  64 lists of small messages, of 512 bytes each, up to 86016, the end
  *
  * A section is 48 octaves of 544 bytes. Octave o holds sizes from 2^o to 2^(o+1) - 1 bytes. It
@@ -26,10 +26,10 @@
  * and the histogram is these numbers over the octaves. A message is counted by one atomic addition,
  * or, unlisted, by three; there is no moment at which a killed task leaves a wrong number.
  *
- * A list belongs to one thread, the one that has taken it, for good, and has slots like those of an
- * octave, but for sizes of any octave. What is in a list counts in addition to what is in the
- * section "messages": a size may stand there too, and in other lists. As no other thread writes to it,
- * a thread adds to its list without a lock.
+ * A list belongs permanently to the thread that has taken it, and has slots like those of an
+ * octave, but for sizes of any octave. The counts in a list are in addition to those in the
+ * section "messages": a size may also be in that section, and in other lists. As no other thread
+ * writes to it, a thread adds to its list without a lock.
  */
 #ifndef TIRESIAS_TRAFFIC_H
 #define TIRESIAS_TRAFFIC_H
@@ -39,14 +39,14 @@
 
 #define TRAFFIC_VARIABLE "TIRESIAS_TRAFFIC_FILE"
 
-#define TRAFFIC_MAGIC UINT64_C(0x4652545345524954) /* "TIRESTRF" as it lies in the file */
+#define TRAFFIC_MAGIC UINT64_C(0x4652545345524954) /* "TIRESTRF" as stored in the file */
 #define TRAFFIC_VERSION 2
 #define TRAFFIC_FILE_BYTES 86016
 #define TRAFFIC_SECTIONS 2
 #define TRAFFIC_OCTAVES 48
 #define TRAFFIC_SLOTS 32
 #define TRAFFIC_LISTS 64
-#define TRAFFIC_LARGEST_BYTES ((UINT64_C(1) << TRAFFIC_OCTAVES) - 1) /* larger counts as this */
+#define TRAFFIC_LARGEST_BYTES ((UINT64_C(1) << TRAFFIC_OCTAVES) - 1) /* larger ones count as this */
 
 enum traffic_section_index {
 	TRAFFIC_MESSAGES = 0,    /* sends on AF_INET and AF_INET6 sockets, and of RDMA verbs */
@@ -74,7 +74,7 @@ struct traffic_slot {
 };
 
 struct traffic_octave {
-	uint64_t unlisted_messages;      /* those whose size found no slot */
+	uint64_t unlisted_messages;      /* messages whose size found no slot */
 	uint64_t unlisted_bytes;         /* their sum */
 	uint64_t unlisted_largest_bytes; /* the largest of them; 0: none */
 	uint64_t reserved;               /* zero */
@@ -92,8 +92,8 @@ struct traffic_list {
 struct traffic_file {
 	struct traffic_header header;
 	struct traffic_section sections[TRAFFIC_SECTIONS];
-	uint64_t lists_taken; /* the first so many */
-	uint8_t unused[952];  /* zeros: the lists begin on a page of their own */
+	uint64_t lists_taken; /* the number of lists in use; they are the first ones */
+	uint8_t unused[952];  /* zeros, so that the lists begin on a separate page */
 	struct traffic_list lists[TRAFFIC_LISTS];
 };
 
@@ -104,7 +104,7 @@ _Static_assert(offsetof(struct traffic_file, lists) == 53248, "lists from 53248 
 _Static_assert(sizeof(struct traffic_file) == TRAFFIC_FILE_BYTES, "file of 86016 bytes");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file is little-endian");
 
-/* Fill in the header of a file that is being made. */
+/* Fill in the header of a file that is being created. */
 void traffic_describe(struct traffic_header *header);
 
 /* What is wrong with a traffic file, or NULL: it is valid, or empty.

@@ -1,8 +1,10 @@
-/* The hook on RDMA sends.
+/*
+ * The hook on RDMA sends.
  *
- * ibv_post_send is an inline function: it calls what the provider has put into the table of
- * operations of the device's context. So the hook is set there, when the device is opened. Until
- * a program opens one, nothing here runs and libibverbs is neither loaded nor looked for.
+ * ibv_post_send is an inline function that calls the function in the table of operations of the
+ * device's context, where the provider has put it. So the hook is put there when the device is
+ * opened. Until a program opens a device, nothing here runs and libibverbs is neither loaded nor
+ * looked for.
  */
 #define _GNU_SOURCE
 #include "counting.h"
@@ -12,7 +14,7 @@
 #include <errno.h>
 
 #define EXPORT __attribute__((visibility("default")))
-#define CONTEXTS 64 /* of one process; sends on any beyond are not seen */
+#define CONTEXTS 64 /* maximum number of queues per process; sends on further ones are not seen */
 
 typedef struct rdma_context *open_function(void *device);
 typedef struct rdma_context *import_function(int descriptor);
@@ -50,7 +52,7 @@ static void count_request(const struct rdma_request *request)
 		count_message(TRAFFIC_MESSAGES, bytes);
 }
 
-/* What the provider refuses begins at *refused; what stands before it in the list is sent. */
+/* The first request that the provider refuses is *refused; those before it in the list are sent. */
 static int post_send(struct rdma_queue_pair *pair, struct rdma_request *requests,
 		     struct rdma_request **refused)
 {
@@ -65,7 +67,7 @@ static int post_send(struct rdma_queue_pair *pair, struct rdma_request *requests
 	return error;
 }
 
-/* The place of a context: its own, when another had this address before, or a free one. */
+/* The entry of a context: its own if another context had this address before, or a free one. */
 static int place_of(struct rdma_context *context)
 {
 	for (int i = 0; i < CONTEXTS; i++) {
@@ -93,7 +95,7 @@ static void watch(struct rdma_context *context)
 	__atomic_store_n(&context->post_send, post_send, __ATOMIC_RELEASE);
 }
 
-/* The caller has libibverbs loaded, but perhaps not for all to see: ask for it by name. */
+/* The caller has loaded libibverbs, but perhaps not into the global scope: ask for it by name. */
 static void *find_in_verbs(const char *name)
 {
 	void *library = dlopen(VERBS_LIBRARY, RTLD_LAZY | RTLD_NOLOAD);

@@ -1,7 +1,8 @@
-/* Where libibverbs keeps what the hook on RDMA sends needs: its stable ABI, IBVERBS_1.1.
+/*
+ * The layout of libibverbs that the hook on RDMA sends needs: its stable ABI, IBVERBS_1.1.
  *
- * Written out here so that neither its headers nor the library are needed to build. The tests
- * compare it with the real headers where those are installed.
+ * It is repeated here so that the build needs neither the headers nor the library. The tests
+ * compare it with the real headers if those are installed.
  */
 #ifndef TIRESIAS_VERBS_LAYOUT_H
 #define TIRESIAS_VERBS_LAYOUT_H
@@ -26,7 +27,7 @@ enum rdma_opcode {
 	VERBS_SEND_WITH_INVALIDATE = 9,
 };
 
-/* A work request: what comes behind these fields does not matter here. */
+/* A work request; the fields after these do not matter here. */
 struct rdma_request {
 	uint64_t id;
 	struct rdma_request *next;
@@ -44,7 +45,7 @@ struct rdma_queue_pair {
 typedef int rdma_post_send(struct rdma_queue_pair *, struct rdma_request *,
 			    struct rdma_request **);
 
-/* The provider's table of operations lies in the context; post_send is its 26th. */
+/* The provider's table of operations is in the context; post_send is its 26th entry. */
 struct rdma_context {
 	void *device;
 	void *operations_before[25];

@@ -22,14 +22,14 @@ struct fake_slurm {
 	struct spank_option options[FAKE_MOST_OPTIONS];
 	int option_count;
 	char said[512];   /* the last error the user saw */
-	int errors;       /* how many there were */
-	int calls;        /* of functions that can fail */
-	int failing_call; /* which of them fails; 0: none */
+	int errors;       /* number of errors */
+	int calls;        /* functions that can fail */
+	int failing_call; /* the one that fails; 0: none */
 };
 
 extern struct fake_slurm fake;
 
-/* The environment of the job; NULL takes a variable away or says that there is none. */
+/* The environment of the job; NULL removes a variable, or means that there is no environment. */
 void fake_setenv(const char *name, const char *value);
 const char *fake_getenv(const char *name);
 

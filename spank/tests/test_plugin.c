@@ -1,6 +1,6 @@
 /*
- * The plugin against a fake Slurm: every case in a process of its own, as every step is, with the
- * hooks in slurmstepd's order.
+ * Tests of the plugin with a fake Slurm: every case runs in its own process, like every step, with
+ * the hooks in slurmstepd's order.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -95,7 +95,7 @@ static void set_restarts(const char *name)
 	fake_setenv(name, count);
 }
 
-/* What was said on the command line, as a prolog finds it; NULL: nothing. */
+/* The options on the command line, as a prolog finds them; NULL: none. */
 static void say(const char *option, const char *value)
 {
 	char name[128];
@@ -106,7 +106,7 @@ static void say(const char *option, const char *value)
 		unsetenv(name);
 }
 
-/* sbatch, with the job's name where it has it by then. */
+/* sbatch, with the job name if it knows it by then. */
 static void submit(const char *job_name)
 {
 	unsetenv("SPANK_TIRESIAS_JOB_NAME");
@@ -125,7 +125,7 @@ static void prolog(const char *profile)
 	CHECK(slurm_spank_job_prolog(NULL, word_count, plugstack()) == 0);
 }
 
-/* One of srun's steps from its start to the moment before its task is executed. */
+/* One of srun's steps, from its start until just before its task is executed. */
 static void step(const char *profile)
 {
 	init(S_CTX_REMOTE);
@@ -595,13 +595,13 @@ static void arguments_that_cannot_be_used_are_left_out(void)
 	CHECK(!exists(in(run, "7.2.n1.progress")));
 }
 
-static void the_prolog_makes_the_file_of_the_incarnation_and_its_steps_use_it(void)
+static void the_prolog_creates_the_file_of_the_run_and_its_steps_use_it(void)
 {
 	prolog("on");
 	CHECK(exists(traffic()));
 	init(S_CTX_REMOTE);
 	CHECK(fake_option("tiresias-profile", "on", true) == 0);
-	post_opt(); /* as a batch step on 22.05: it cannot know its restarts yet */
+	post_opt(); /* Like a batch step on 22.05, which cannot know its restarts yet. */
 	task_init();
 	CHECK(entries_in(run) == 1);
 	CHECK(strcmp(fake_getenv("TIRESIAS_TRAFFIC_FILE"), traffic()) == 0);
@@ -621,7 +621,7 @@ static void the_prolog_makes_no_file_for_who_does_not_ask(void)
 	CHECK(exists(traffic()));
 }
 
-static void what_an_incarnation_before_has_left_is_not_counted_in(void)
+static void files_of_an_earlier_run_are_not_used(void)
 {
 	fake.restarts = 1;
 	prolog("on");
@@ -643,7 +643,7 @@ static void count_the_unknown(void)
 	submit("train");
 }
 
-/* Whether a job that leaves it to the cluster is counted. */
+/* Whether a job without options is measured. */
 static bool is_counted(void)
 {
 	bool made;
@@ -659,7 +659,7 @@ static const char *known(void)
 	return in(collect, "known");
 }
 
-/* What the controller writes. */
+/* Write the controller's file. */
 static void tell(const char *lines)
 {
 	char content[2048];
@@ -696,7 +696,7 @@ static void what_the_prolog_decided_holds_for_the_steps(void)
 	CHECK(strcmp(fake_getenv("TIRESIAS_TRAFFIC_FILE"), traffic()) == 0);
 }
 
-static void who_is_not_counted_does_not_count_into_what_an_incarnation_before_has_left(void)
+static void an_unmeasured_job_does_not_use_files_of_an_earlier_run(void)
 {
 	count_the_unknown();
 	prolog(NULL);
@@ -723,7 +723,7 @@ static void of_a_job_that_names_its_model_the_models_profile_counts(void)
 		say("model", unknown_models[i]);
 		CHECK(is_counted());
 	}
-	say("model", "bert\nmodel x"); /* no name of a model: as if none was named */
+	say("model", "bert\nmodel x"); /* an invalid model name: as if no model was named */
 	CHECK(!is_counted());
 }
 
@@ -769,7 +769,7 @@ static void a_model_may_be_named_in_the_comment(void)
 		CHECK(is_counted());
 	}
 	setenv("SLURM_JOB_COMMENT", naming[0], 1);
-	say("model", "gpt"); /* the option counts more */
+	say("model", "gpt"); /* the option takes precedence */
 	CHECK(is_counted());
 }
 
@@ -851,7 +851,7 @@ static void a_job_without_a_name_a_user_or_a_comment_is_counted(void)
 	CHECK(!getenv("SPANK_TIRESIAS_JOB_NAME") && is_counted());
 }
 
-/* A file that says that the job has a profile, and that is to be believed but for one thing. */
+/* A file that says that the job has a profile, and is trustworthy except for one thing. */
 static void tell_of_train(void)
 {
 	unlink(known());
@@ -930,7 +930,7 @@ static void what_was_counted_is_collected_once_and_whole(void)
 	CHECK(entries_in(collect) == 1);
 }
 
-static void each_incarnation_of_a_job_is_collected(void)
+static void the_files_of_each_run_are_collected(void)
 {
 	step("on");
 	epilog();
@@ -1004,7 +1004,7 @@ static void what_is_no_file_is_refused(void)
 	check_refused();
 }
 
-/* A lease lets the owner of a file be asked, and waited for, before somebody else opens it. */
+/* A lease makes the kernel ask the owner of a file, and wait, before another process opens it. */
 static void nobody_can_make_the_end_of_a_job_wait(void)
 {
 	int ready[2];
@@ -1082,7 +1082,7 @@ static void what_a_killed_epilog_left_is_written_over(void)
 	CHECK(exists(collected()) && entries_in(collect) == 1);
 }
 
-/* A process of the user's that has done something with his file, and keeps it open. */
+/* A process of the user that has changed the file, and keeps it open. */
 static pid_t user_who(const char *path, void (*acts)(int file))
 {
 	int ready[2];
@@ -1113,7 +1113,7 @@ static void writes_all_he_can(int file)
 		;
 }
 
-/* The size stays the same. */
+/* The size is unchanged. */
 static void reserves_all_he_can(int file)
 {
 	for (off_t more = 1 << 20; more >= 4096; more /= 2)
@@ -1166,7 +1166,7 @@ static void a_user_who_fills_the_folder_does_not_keep_others_from_being_counted(
 
 /*
  * From here on root has the rights that a server with root_squash leaves it: those of any other
- * user. What is on the node itself is root's own then, so that it can go on with that.
+ * user. Files on the node itself belong to root, so that the test can continue.
  */
 static void squash_root(void)
 {
@@ -1203,7 +1203,7 @@ static void check_collected_by(uid_t owner, gid_t group)
 	setfsgid(getegid());
 }
 
-/* The rights that a process has given up do not come back, and the folder is to be removed. */
+/* A process cannot regain rights that it has dropped, and the folder must be removed. */
 static void in_child(void (*body)(void))
 {
 	int status;
@@ -1225,7 +1225,7 @@ static void epilog_of_squashed_root(void)
 	CHECK(entries_in(run) == 0);
 }
 
-/* As with root_squash: in a folder with mode 0777 root may make files, but not give them away. */
+/* As with root_squash: in a folder with mode 0777 root may create files, but not chown them. */
 static void where_root_may_not_write_the_owner_of_the_folder_does(void)
 {
 	static const mode_t modes[] = {0700, 0750, 0755, 0777, 01777};
@@ -1299,7 +1299,7 @@ static const char *output(void)
 	return in(run, progress_files[1].name);
 }
 
-/* A job for which the site is set up like this, from its prolog to its task. */
+/* Run a job on a site with these settings, from its prolog to its task. */
 static void start_job(const char *site, const char *said)
 {
 	argument("progress", site);
@@ -1313,7 +1313,7 @@ static const char *collected_progress(const char *name)
 	return in(in(collect, "progress"), name);
 }
 
-/* On a cluster whose controller has made a folder for what they report. */
+/* The same on a cluster whose controller has created a folder for reports. */
 static void start_job_with_both_files(void)
 {
 	mkdir(in(collect, "progress"), 0755);
@@ -1670,12 +1670,12 @@ static const struct {
 	CASE(where_the_run_folder_cannot_be_made_nothing_happens),
 	CASE(a_full_disk_leaves_no_file_behind),
 	CASE(arguments_that_cannot_be_used_are_left_out),
-	CASE(the_prolog_makes_the_file_of_the_incarnation_and_its_steps_use_it),
+	CASE(the_prolog_creates_the_file_of_the_run_and_its_steps_use_it),
 	CASE(the_prolog_makes_no_file_for_who_does_not_ask),
-	CASE(what_an_incarnation_before_has_left_is_not_counted_in),
+	CASE(files_of_an_earlier_run_are_not_used),
 	CASE(a_job_is_counted_until_its_users_jobs_of_that_name_have_a_profile),
 	CASE(what_the_prolog_decided_holds_for_the_steps),
-	CASE(who_is_not_counted_does_not_count_into_what_an_incarnation_before_has_left),
+	CASE(an_unmeasured_job_does_not_use_files_of_an_earlier_run),
 	CASE(of_a_job_that_names_its_model_the_models_profile_counts),
 	CASE(a_built_in_model_is_known_in_any_spelling),
 	CASE(a_model_may_be_named_in_the_comment),
@@ -1688,7 +1688,7 @@ static const struct {
 	CASE(a_file_that_is_none_of_the_controllers_making_says_nothing),
 	CASE(without_a_folder_to_collect_in_nothing_is_known),
 	CASE(what_was_counted_is_collected_once_and_whole),
-	CASE(each_incarnation_of_a_job_is_collected),
+	CASE(the_files_of_each_run_are_collected),
 	CASE(a_node_that_slurm_does_not_name_goes_by_its_host),
 	CASE(other_jobs_and_other_nodes_keep_theirs),
 	CASE(a_link_is_not_followed),
@@ -1735,7 +1735,7 @@ static void set_up(void)
 	snprintf(run, sizeof run, "%s/run", folder);
 	snprintf(collect, sizeof collect, "%s/collect", folder);
 	CHECK(mkdir(collect, 0755) == 0);
-	/* Not /proc/self/exe: valgrind 3.24 is found there itself. */
+	/* Not /proc/self/exe: valgrind 3.24 would find itself there. */
 	CHECK(realpath(program_invocation_name, library));
 	argument("run", run);
 	argument("collect", collect);

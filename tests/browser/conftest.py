@@ -1,4 +1,4 @@
-"""Debian's Chromium, without a screen and without a network of its own."""
+"""Debian's Chromium, headless and without network access."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page writes GPU time, and folds arrays, as the commands do."""
+"""The page formats GPU time, and folds arrays, like the commands do."""
 
 from __future__ import annotations
 

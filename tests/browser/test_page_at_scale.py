@@ -1,4 +1,4 @@
-"""The page of 1,000 nodes and 10,000 jobs, as a browser gets on with it."""
+"""How a browser copes with the page of 1,000 nodes and 10,000 jobs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ TAKEN = """() => {
 
 @contextmanager
 def changing(folder: Path, nodes: int, jobs: int, tiers: int) -> Iterator[str]:
-    """A page that shows another state every two seconds; its address."""
+    """Serve a page whose state changes every two seconds; yield its address."""
     page, over = Page(private=False), threading.Event()
     ledger = ledger_of(folder, 2000, tiers, at_s=NOW_S)
 
@@ -73,14 +73,14 @@ def changing(folder: Path, nodes: int, jobs: int, tiers: int) -> Iterator[str]:
 
 
 def watched(tab: Tab, what: str) -> float:
-    """What has been measured since the last time; the longest task, in milliseconds."""
+    """Return the measurements since the last call; the longest task in milliseconds."""
     longest_ms, *frames_ms = tab.evaluate(TAKEN)
     figures = ", ".join(f"{value:.0f}" for value in frames_ms)
     print(f"{what}: longest task {longest_ms:.0f} ms; frames (50 %, 95 %, all) {figures} ms")
     return float(longest_ms)
 
 
-def test_it_does_not_stutter_with_a_thousand_nodes_and_ten_thousand_jobs(
+def test_the_page_stays_fluid_with_a_thousand_nodes_and_ten_thousand_jobs(
     browser: Browser, tmp_path: Path
 ) -> None:
     longest_ms = {}
@@ -142,7 +142,7 @@ def test_keyboard_focus_stays_on_a_job_after_the_next_cycle(
         assert tab.evaluate(focused) == below
 
 
-def test_a_map_that_is_squeezed_to_nothing_is_drawn_again_when_there_is_room(
+def test_a_map_shrunk_to_zero_width_is_drawn_again_when_it_grows(
     browser: Browser, tmp_path: Path
 ) -> None:
     squeezed = "(width) => { document.getElementById('nodes-map').style.width = width; }"

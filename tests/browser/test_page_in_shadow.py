@@ -1,4 +1,5 @@
-"""The live page of a controller that does not act: what Slurm does, and what would be done."""
+"""The live page of a controller that does not act: what Slurm does, and what the controller would
+do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The live page in a browser, of a real controller on a real cluster."""
+"""The live page of a real controller on a real cluster, in a browser."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FEW = ("--gres=gpu:2", "--mem=100")
 
 @pytest.fixture
 def live(clean_cluster: RealCluster, tmp_path: Path) -> Iterator[tuple[RealController, str]]:
-    """A controller with a page; its address."""
+    """Start a controller with a page; yield its address."""
     listen = f"127.0.0.1:{free_port()}"
     controller = RealController(clean_cluster, tmp_path, {"http": {"listen": listen}}).start()
     yield controller, f"http://{listen}/"
@@ -36,7 +36,7 @@ def live(clean_cluster: RealCluster, tmp_path: Path) -> Iterator[tuple[RealContr
 
 
 def preempted(controller: RealController) -> tuple[str, str]:
-    """A job that had the whole cluster, and one for which it left."""
+    """A job that held the whole cluster, and the job that preempted it."""
     cluster = controller.cluster
     loser = cluster.sbatch(*ALL, f"--job-name={HOSTILE}")
     controller.wait_for_tier(loser, 1)
@@ -76,7 +76,7 @@ def test_a_preemption_is_shown_with_victim_and_preemptor_and_each_jobs_page(
         assert tab.locator("#job").is_hidden()
 
 
-def test_with_the_keyboard_alone_one_gets_from_a_node_to_its_job(
+def test_a_job_can_be_reached_from_its_node_with_the_keyboard(
     browser: Browser, live: tuple[RealController, str]
 ) -> None:
     controller, url = live
@@ -131,7 +131,7 @@ def test_a_screen_reader_finds_headings_landmarks_labels_and_headed_tables(
         tab.get_by_role("table", name="Jobs").get_by_role("columnheader", name="User").wait_for()
 
 
-def test_it_asks_for_the_state_again_and_again_and_mostly_hears_that_nothing_is_new(
+def test_the_page_polls_and_mostly_gets_304_not_modified(
     browser: Browser, live: tuple[RealController, str]
 ) -> None:
     _, url = live
@@ -144,7 +144,7 @@ def test_it_asks_for_the_state_again_and_again_and_mostly_hears_that_nothing_is_
         assert statuses and set(statuses) <= {200, 304}
 
 
-def test_when_the_controller_ends_the_page_says_so_and_keeps_what_it_knew(
+def test_the_page_reports_a_stopped_controller_and_keeps_the_last_state(
     browser: Browser, live: tuple[RealController, str]
 ) -> None:
     controller, url = live

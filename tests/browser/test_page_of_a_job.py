@@ -1,4 +1,4 @@
-"""A job's own page: what ``explain`` and ``history`` say of it, in a browser."""
+"""The page of one job in a browser, with the content of ``explain`` and ``history``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.long
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_says_until_when_the_job_waits_who_comes_first_and_all_that_happened(
+def test_the_page_of_a_job_shows_its_expected_start_the_jobs_ahead_and_its_history(
     browser: Browser, tmp_path: Path, scheme: str
 ) -> None:
     now_s = time.time()
@@ -66,7 +66,7 @@ def test_it_says_until_when_the_job_waits_who_comes_first_and_all_that_happened(
         assert lost.inner_text() == "0.22 GPU-h 1 preemption, 1 more unknown"
         picture(tab, f"cluster-{scheme}")
         tab.set_viewport_size({"width": 400, "height": 800})
-        # A function: an expression would be evaluated anew later, which the page forbids.
+        # A function, because an expression would be evaluated later, which the page forbids.
         tab.wait_for_function("() => document.documentElement.scrollWidth === 400")
         picture(tab, f"cluster-narrow-{scheme}")
         tab.set_viewport_size({"width": 1280, "height": 900})

@@ -1,4 +1,4 @@
-"""The live page where Slurm keeps jobs private, in a browser."""
+"""The live page in a browser, on a cluster that keeps jobs private."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.long
 
 
-def test_the_page_shows_nodes_and_tiers_and_says_why_it_shows_no_job(
+def test_with_private_jobs_the_page_shows_nodes_and_tiers_and_says_why_no_jobs(
     browser: Browser, tmp_path: Path
 ) -> None:
     page = Page(private=True)

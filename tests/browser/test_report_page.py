@@ -1,4 +1,4 @@
-"""The page of a report, in a browser: light and dark, wide and narrow, and hostile names on it."""
+"""The page of a report in a browser: light and dark, wide and narrow, with hostile names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.long
 
 READABLE = 4.5
-"""The contrast of text that the WCAG ask for (level AA)."""
+"""The contrast of text that WCAG requires (level AA)."""
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_the_report_page_is_self_contained_safe_and_readable(
 
 
 def contrast(tab: Page, selector: str) -> float:
-    """Of the first such element's text, against the page."""
+    """Return the contrast of the first such element's text with the page."""
 
     def colour(element: str, name: str) -> str:
         shown = f"getComputedStyle(document.querySelector('{element}')).{name}"
@@ -67,7 +67,7 @@ def contrast(tab: Page, selector: str) -> float:
 
 
 def _light(colour: str) -> float:
-    """The relative luminance of ``rgb(1, 2, 3)``, as the WCAG have it."""
+    """The relative luminance of ``rgb(1, 2, 3)``, as defined by WCAG."""
     parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
     linear = [
         part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts

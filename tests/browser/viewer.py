@@ -1,4 +1,4 @@
-"""Somebody who looks at the page, and notices everything that goes wrong on it."""
+"""A viewer that opens the page in a browser and records everything that goes wrong."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ if TYPE_CHECKING:
 
 PATIENCE_MS = 60_000
 PICTURES = "TIRESIAS_PICTURES"
-"""Where this names a folder, pictures of the page are put there."""
+"""The environment variable with a folder; if it is set, screenshots are saved there."""
 
 
 @contextmanager
 def looking(browser: Browser, url: str, but: str = "", **how: Any) -> Iterator[Page]:
-    """A page that is open and shows its first state; ``AssertionError`` at the end if anything was
-    refused, failed, asked of another host, or popped up, ``but`` what has these words in it."""
+    """Open a page and wait for its first state; raise ``AssertionError`` at the end if any request
+    was refused, failed or went to another host, or a message popped up, except those that contain
+    the words of ``but``."""
     wrong: list[str] = []
 
     def dismissed(dialog: Dialog) -> None:
@@ -44,6 +45,6 @@ def looking(browser: Browser, url: str, but: str = "", **how: Any) -> Iterator[P
 
 
 def picture(page: Page, name: str) -> None:
-    """Take one, if anybody wants pictures."""
+    """Take a screenshot if a folder for them is set."""
     if folder := os.environ.get(PICTURES):
         page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)

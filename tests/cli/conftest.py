@@ -1,4 +1,4 @@
-"""A site to run commands at, and a clock that stands still."""
+"""A site on which commands run, and a clock that stands still."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
 
 @pytest.fixture
 def live_site(tmp_path: Path) -> Site:
-    """A site for processes of their own, which read the real clock."""
+    """A site for separate processes, which read the real clock."""
     return Site(tmp_path)

@@ -1,4 +1,4 @@
-"""Running the command line in tests: in this process, in another, and on a terminal."""
+"""Run the command line in tests: in this process, in another process, or on a terminal."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Site:
     def spawn(
         self, *arguments: str, command: Sequence[str] = COMMAND, **environment: str
     ) -> subprocess.CompletedProcess[str]:
-        """Run in a process of its own, its output piped."""
+        """Run in a separate process with its output piped."""
         return subprocess.run(
             [*command, *arguments],
             cwd=ROOT,
@@ -82,7 +82,7 @@ class Site:
         command: Sequence[str] = COMMAND,
         **environment: str,
     ) -> tuple[int, str]:
-        """Run in a process of its own on a terminal that is ``width`` cells wide."""
+        """Run in a separate process on a terminal that is ``width`` cells wide."""
         with on_new_terminal(width) as (terminal, shown):
             ended = subprocess.run(
                 [*command, *arguments],
@@ -98,7 +98,8 @@ class Site:
 
 
 def watched_until_interrupted(environment: Mapping[str, str]) -> tuple[int, str]:
-    """``status -w`` on a terminal, interrupted once it has shown the cluster; how it ended."""
+    """Run ``status -w`` on a terminal, and interrupt it once it has shown the cluster; return how
+    it ended."""
     with on_new_terminal(80) as (terminal, shown):
         process = subprocess.Popen(
             [*COMMAND, "status", "-w", "0.1"],
@@ -118,11 +119,11 @@ def watched_until_interrupted(environment: Mapping[str, str]) -> tuple[int, str]
 
 @contextmanager
 def on_new_terminal(width: int) -> Iterator[tuple[int, Callable[[], str]]]:
-    """A terminal for others to write to, and, for afterwards, what it was told."""
+    """A terminal that other processes write to, and that keeps what was written."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
     output: list[bytes] = []
-    # It holds few bytes: who writes waits until somebody has read them.
+    # The terminal buffers only a few bytes: a writer blocks until they are read.
     reader = threading.Thread(target=lambda: output.extend(_pieces_from(ours)))
     reader.start()
     try:
@@ -134,7 +135,7 @@ def on_new_terminal(width: int) -> Iterator[tuple[int, Callable[[], str]]]:
 
 
 def typed(folder: Path, *, strict: bool) -> tuple[str, ...]:
-    """Options: a trace of jobs of which two name a type of GPU that the cluster has not."""
+    """Options: a trace in which two jobs name a GPU type that the cluster does not have."""
     trace, cluster = folder / "typed.csv", folder / "typed.toml"
     rows = ("a,0,1,500,v100", "b,1,1,500,h100", "c,2,1,500,", "d,3,2,500,h100")
     header = "job_id,submit_time_s,num_gpus,duration_s,gpu_type"
@@ -156,7 +157,7 @@ def _pieces_from(terminal: int) -> Iterator[bytes]:
 
 
 def error_of(result: Result) -> str:
-    """What stands on standard error, which must be the one line every error has."""
+    """Return the single line on standard error that every error has."""
     line: str = result.stderr
     assert line.startswith("tiresias-slurm: error: "), line
     assert line.count("\n") == 1, line

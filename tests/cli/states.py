@@ -1,4 +1,4 @@
-"""Published states, built in a few words."""
+"""Builders of published states."""
 
 from __future__ import annotations
 
@@ -56,14 +56,15 @@ _JOB = PublishedJob(
 
 
 def _job(job_id: str, **changes: Any) -> PublishedJob:
-    """What was attained was so since the last promotion, unless the changes say otherwise."""
+    """Return a job; all of its service counts since the last promotion, unless ``changes`` says
+    otherwise."""
     attained_gpu_s = changes.get("attained_gpu_s", _JOB.attained_gpu_s)
     usual = {"attained_since_promotion_gpu_s": attained_gpu_s}
     return replace(_JOB, job_id=job_id, **{**usual, **changes})
 
 
 def progress(step: int, total: int | None = 1000, **changes: Any) -> PublishedProgress:
-    """What a job tells that makes a step a second and saves every hundred steps."""
+    """The progress of a job that makes one step per second and saves every hundred steps."""
     left_s = None if total is None else float(total - step)
     usual = PublishedProgress(
         source="reports",
@@ -86,7 +87,7 @@ def progress(step: int, total: int | None = 1000, **changes: Any) -> PublishedPr
 
 
 def waiting(job_id: str, **changes: Any) -> PublishedJob:
-    """A pending job of alice that asks for 4 GPUs and finds no room."""
+    """A pending job of alice that requests 4 GPUs and does not fit."""
     return _job(job_id, **changes)
 
 
@@ -108,7 +109,7 @@ def running(job_id: str, **changes: Any) -> PublishedJob:
 
 
 def unmanaged(job_id: str, **changes: Any) -> PublishedJob:
-    """A running job that is left alone."""
+    """A running job that is not managed."""
     usual: dict[str, Any] = {
         "managed": False,
         "tier": None,
@@ -121,7 +122,7 @@ def unmanaged(job_id: str, **changes: Any) -> PublishedJob:
 
 
 def state(*jobs: PublishedJob, **changes: Any) -> PublishedState:
-    """A well controller that enforces and has just completed a cycle."""
+    """A healthy controller in enforce mode that has just completed a cycle."""
     return replace(
         PublishedState(
             schema=1,
@@ -154,7 +155,7 @@ def state(*jobs: PublishedJob, **changes: Any) -> PublishedState:
 
 
 def not_acting(published: PublishedState, mode: str = "shadow") -> PublishedState:
-    """The same decisions of a controller that does not carry them out."""
+    """The same decisions by a controller that does not carry them out."""
     jobs = (
         replace(job, would=would_do(job.reason, job.victims, job.preempted_for))
         for job in published.jobs
@@ -163,7 +164,7 @@ def not_acting(published: PublishedState, mode: str = "shadow") -> PublishedStat
 
 
 def empty_state(**changes: Any) -> PublishedState:
-    """A cluster with nothing in it."""
+    """An empty cluster."""
     usual: dict[str, Any] = {
         "gpus": PublishedGpus(0, 0, 0, 0, 0),
         "tiers": (
@@ -175,7 +176,7 @@ def empty_state(**changes: Any) -> PublishedState:
 
 
 def busy_state(**changes: Any) -> PublishedState:
-    """A cluster in which a little of everything happens."""
+    """A cluster that shows a bit of everything."""
     jobs = (
         running("40712", user="mchen", name="bert-finetune", rank=0, gpus=8, attained_gpu_s=1900.0),
         running(

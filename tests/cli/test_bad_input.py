@@ -1,8 +1,8 @@
-"""Every command there is, in every bad place: one line that says what and what to do, an exit code
-that the docs have, no traceback, and nothing lost.
+"""Every command with every kind of bad input: one line with the problem and the remedy, a
+documented exit code, no traceback, and no lost data.
 
-The commands are those that click knows: a new one is tried too, and fails here as long as nobody
-has said what it takes.
+The commands are those that click knows. A new command is tested too, and fails here until its
+arguments are listed.
 """
 
 from __future__ import annotations
@@ -53,23 +53,23 @@ GIVEN = {
     "--collect": ("--collect", "/nowhere"),
     "[SBATCH OPTIONS] SCRIPT [ARGUMENTS]...": ("job.sbatch",),
 }
-"""What is given for all that a command cannot do without, by its metavar or name."""
+"""Values of required arguments and options, by metavar or name."""
 
 SIMULATED = ("--trace", "trace.csv", "--cluster", "1x4")
 MORE: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("simulate",): SIMULATED,
     ("tune",): (*SIMULATED, "--workers", "1"),
 }
-"""What keeps a command short that would otherwise look for its own work."""
+"""Options that keep a command short which would otherwise find its own work."""
 
 DAEMONS = {("controller",), ("profile", "sample")}
-"""They log to standard error, and only end by themselves where they cannot start."""
+"""Commands that log to standard error, and exit by themselves only if they cannot start."""
 
 START_OTHERS = {("tune",)}
-"""They start processes of their own, of an interpreter that another user may be unable to reach."""
+"""Commands that start processes with an interpreter that other users may be unable to reach."""
 
 FOUND = {12, 13}
-"""Exit codes of ``doctor`` that say what it has found."""
+"""Exit codes of ``doctor`` for its findings."""
 
 ERROR = re.compile(r"tiresias-slurm: error: [^\n]+\. [^\n]+\.")
 CRASHES = ("Traceback", "Exception ignored", "Error:", "BrokenPipe", "core dumped")
@@ -79,7 +79,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become som
 
 
 def commands() -> Iterator[tuple[str, ...]]:
-    """Every command there is that is not a group of others."""
+    """Return every command that is not a group."""
 
     def below(
         command: click.Command, context: click.Context, path: tuple[str, ...]
@@ -96,7 +96,7 @@ def commands() -> Iterator[tuple[str, ...]]:
 
 
 def call_of(path: tuple[str, ...]) -> tuple[str, ...]:
-    """The command with all that it cannot do without."""
+    """Return the command with its required arguments."""
     command: click.Command = cli
     for name in path:
         assert isinstance(command, click.Group)
@@ -117,7 +117,7 @@ CALLS = {path: call_of(path) for path in commands()}
 
 
 def documented_codes() -> set[int]:
-    text = (ROOT / "docs" / "how-to" / "operate.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
     table = text.partition("## Exit codes")[2]
     return {
         int(code) for row in re.findall(r"^\| ([\d, ]+) \|", table, re.M) for code in row.split(",")
@@ -128,12 +128,13 @@ DOCUMENTED = documented_codes()
 
 
 def lasting_state(**changes: Any) -> PublishedState:
-    """A state that is not old before all commands have been called, however slow the machine."""
+    """A published state that does not become stale while all commands run, even on a slow
+    machine."""
     return busy_state(at_s=time.time(), interval_s=600.0, **changes)
 
 
 class Place(Site):
-    """A site where everything is there that commands look for, but for Slurm itself."""
+    """A site with everything that commands look for, except Slurm."""
 
     def __init__(self, folder: Path) -> None:
         self.state_dir = folder / "state"
@@ -160,7 +161,7 @@ class Place(Site):
         published.write(state, self.state_dir, private=private)
 
     def keep(self, state: PublishedState) -> None:
-        """Let the ledger know these jobs."""
+        """Store these jobs in the ledger."""
         with closing(Ledger(self.ledger)) as ledger, ledger.transaction():
             ledger.save_jobs([remembered(one.job_id, one.user) for one in state.jobs])
             ledger.save_runs([RunRecord(JOB, 20.0, 50.0, 30.0, 4, True)])
@@ -170,7 +171,7 @@ class Place(Site):
         return self.state_dir / "ledger.sqlite"
 
     def environment(self, **changes: str) -> Mapping[str, str]:
-        """No command of Slurm's is found here: nothing may reach a cluster of this machine's."""
+        """Hide Slurm's commands: no test here may reach a cluster of this machine."""
         usual = {
             "PATH": "/nowhere",
             "HOME": str(self.folder),
@@ -196,20 +197,20 @@ def ready(checkout: Path = ROOT, /, **environment: str) -> Iterator[Warm]:
 
 @pytest.fixture(scope="module")
 def program() -> Iterator[Warm]:
-    """The program in a terminal's usual locale."""
+    """The program in the usual locale of a terminal."""
     with ready(**UTF8) as found:
         yield found
 
 
 @pytest.fixture(scope="module")
 def program_for_others(readable: Path) -> Iterator[Warm]:
-    """The program where those who call it as another user can read it."""
+    """The program in a folder that other users can read."""
     with ready(readable, PYTHONPATH=str(readable), **UTF8) as found:
         yield found
 
 
 def flaws(path: tuple[str, ...], ended: Ended) -> Iterator[str]:
-    """What is wrong with how a command ended."""
+    """Return what is wrong with how a command ended."""
     if ended.code not in DOCUMENTED:
         yield f"exit code {ended.code} is not in the docs"
     said = ended.stdout + ended.stderr
@@ -227,7 +228,7 @@ def all_end_well(
     codes: Mapping[str, int] | None = None,
     but: Collection[tuple[str, ...]] = (),
 ) -> dict[str, Ended]:
-    """Call every command; ``codes`` are those that some of them must end with, by their name."""
+    """Call every command; ``codes`` are the exit codes that some of them must have, by name."""
     ends = {path: call(arguments) for path, arguments in CALLS.items() if path not in but}
     wrong = {" ".join(p): list(flaws(p, ended)) for p, ended in ends.items()}
     found = {" ".join(path): ended for path, ended in ends.items()}
@@ -246,19 +247,17 @@ NO_SLURM = {"controller": 5, "init": 5, "release": 5, "ledger rebuild": 5}
 WELL = {"status": 0, "explain": 0, "history": 0, "config show": 0, "profile list": 0, "tune": 0}
 
 
-def test_every_command_ends_well_where_all_but_slurm_is_there(place: Place, program: Warm) -> None:
+def test_every_command_exits_cleanly_if_only_slurm_is_missing(place: Place, program: Warm) -> None:
     all_end_well(at(place, program), {**NO_SLURM, **WELL, "simulate": 0, "nudge": 3, "pause": 0})
 
 
-def test_every_command_ends_well_where_no_controller_ever_was(place: Place, program: Warm) -> None:
+def test_every_command_exits_cleanly_if_no_controller_ever_ran(place: Place, program: Warm) -> None:
     place.state_dir = place.folder / "nothing"
     place.configure("")
     all_end_well(at(place, program), {"status": 3, "explain": 3, "nudge": 3, "pause": 0})
 
 
-def test_every_command_ends_well_where_what_was_published_is_old(
-    place: Place, program: Warm
-) -> None:
+def test_every_command_exits_cleanly_with_a_stale_state(place: Place, program: Warm) -> None:
     place.publish(busy_state(at_s=time.time() - 4000))
     ends = all_end_well(at(place, program), {"status": 3, "explain": 3})
     assert JOB in ends["status"].stdout and JOB in ends["explain"].stdout
@@ -280,7 +279,7 @@ def test_a_damaged_snapshot_is_one_line(place: Place, command: str, content: byt
     assert "is not a state that this version can read, or it is damaged" in error_of(result)
 
 
-def test_every_command_ends_well_by_damaged_files_and_leaves_them_as_they_are(
+def test_every_command_exits_cleanly_with_damaged_files_and_leaves_them_unchanged(
     place: Place, program: Warm
 ) -> None:
     names = ("state.json", "ledger.sqlite", PROFILES, "control.sock", "history.sock")
@@ -292,7 +291,7 @@ def test_every_command_ends_well_by_damaged_files_and_leaves_them_as_they_are(
         assert (place.state_dir / name).read_bytes() == name.encode() * 1000, name
 
 
-def test_every_command_ends_well_where_folders_stand_for_files(place: Place, program: Warm) -> None:
+def test_every_command_exits_cleanly_if_folders_replace_files(place: Place, program: Warm) -> None:
     for name in ("state.json", "ledger.sqlite", PROFILES, "control.sock", "history.sock"):
         (place.state_dir / name).unlink(missing_ok=True)
         (place.state_dir / name).mkdir()
@@ -301,7 +300,7 @@ def test_every_command_ends_well_where_folders_stand_for_files(place: Place, pro
 
 @contextmanager
 def listening(path: Path, answer: Callable[[socket.socket], None]) -> Iterator[None]:
-    """A socket of which every connection is answered so, and then closed."""
+    """Listen on a socket and answer every connection with this text, then close it."""
     path.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
@@ -335,17 +334,17 @@ def babbles(connection: socket.socket) -> None:
 
 
 def says_nothing(connection: socket.socket) -> None:
-    """Until who asked has left."""
+    """Wait until the client has disconnected."""
     connection.settimeout(20)
     while connection.recv(1000):
         pass
 
 
 @pytest.mark.parametrize("answer", [hangs_up, babbles, says_nothing])
-def test_a_forged_controller_socket_makes_no_command_fail_badly(
+def test_every_command_exits_cleanly_with_a_forged_controller_socket(
     place: Place, answer: Callable[[socket.socket], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As for a user who has to ask for the state: root may read every file."""
+    """Read the state like a user who must ask for it: root may read every file."""
     monkeypatch.setattr(published, "ANSWER_S", 0.2)
     monkeypatch.setattr(job_history, "ANSWER_S", 0.2)
     monkeypatch.setattr(control, "send", partial(control.send, timeout_s=0.2))
@@ -368,7 +367,7 @@ def test_a_forged_controller_socket_makes_no_command_fail_badly(
 
 
 @as_root
-def test_every_command_ends_well_for_a_user_who_may_see_nothing_of_others(
+def test_every_command_exits_cleanly_for_a_user_who_sees_no_other_jobs(
     place: Place, program_for_others: Warm
 ) -> None:
     seen = state(
@@ -418,7 +417,7 @@ def test_a_configuration_that_this_user_may_not_read_is_exit_code_four(
     ],
     ids=["torn", "too large", "too many digits", "too deep", "missing", "folder"],
 )
-def test_every_command_ends_well_by_a_bad_configuration(
+def test_every_command_exits_cleanly_with_a_bad_configuration(
     place: Place, program: Warm, file: str | None
 ) -> None:
     place.config.unlink()
@@ -440,7 +439,7 @@ def test_every_command_ends_cleanly_when_its_output_is_closed(place: Place, prog
         os.close(writes)
 
 
-def test_every_command_ends_well_where_the_output_finds_no_room(
+def test_every_command_exits_cleanly_if_its_output_is_on_a_full_disk(
     place: Place, program: Warm
 ) -> None:
     with Path("/dev/full").open("w") as full:
@@ -451,14 +450,14 @@ def test_every_command_ends_well_where_the_output_finds_no_room(
         assert "The output could not all be written: No space left on device" in ends[name].stderr
 
 
-def test_every_command_ends_well_where_standard_output_is_closed(
+def test_every_command_exits_cleanly_if_standard_output_is_closed(
     place: Place, program: Warm
 ) -> None:
     call = partial(program.call, environment=place.environment(), folder=place.folder)
     all_end_well(partial(call, closed=True), {**NO_SLURM, **WELL})
 
 
-def test_every_command_ends_well_without_home_and_terminal_type(
+def test_every_command_exits_cleanly_without_home_and_terminal_type(
     place: Place, program: Warm
 ) -> None:
     left = {k: v for k, v in place.environment().items() if k not in ("HOME", "TERM")}
@@ -474,7 +473,7 @@ ASCII_ONLY = (
 
 
 @pytest.mark.parametrize("locale", ASCII_ONLY, ids=["C", "C without UTF-8", "ascii"])
-def test_every_command_says_ascii_where_nothing_else_is_understood(
+def test_every_command_prints_only_ascii_in_an_ascii_locale(
     place: Place, locale: Mapping[str, str]
 ) -> None:
     odd = running("40712", name="größe-测试", user="müller")
@@ -486,7 +485,7 @@ def test_every_command_says_ascii_where_nothing_else_is_understood(
 
 
 @pytest.mark.parametrize("width", [1, 20, 40])
-def test_every_command_ends_well_on_a_narrow_terminal(
+def test_every_command_exits_cleanly_on_a_narrow_terminal(
     place: Place, program: Warm, width: int
 ) -> None:
     def call(arguments: tuple[str, ...]) -> Ended:
@@ -500,7 +499,7 @@ def test_every_command_ends_well_on_a_narrow_terminal(
 
 
 @pytest.mark.parametrize("environment", [{"TERM": "dumb"}, {"NO_COLOR": "1"}])
-def test_no_command_colours_where_no_colour_is_wanted(
+def test_no_command_uses_colour_with_no_color(
     place: Place, program: Warm, environment: Mapping[str, str]
 ) -> None:
     def call(arguments: tuple[str, ...]) -> Ended:
@@ -540,7 +539,7 @@ def test_an_invalid_job_id_is_exit_code_two(
 
 
 @pytest.mark.parametrize("asked", [asked for asked in JOBS_ASKED if asked not in ("", " 1", "-1")])
-def test_no_filter_takes_what_is_no_job_id(place: Place, asked: str) -> None:
+def test_every_filter_refuses_an_invalid_job_id(place: Place, asked: str) -> None:
     result = place.run("status", "-j", asked)
     assert result.exit_code == 2
     assert error_of(result).startswith(JOBS_ASKED[asked])
@@ -558,7 +557,7 @@ def test_an_unknown_job_is_exit_code_one_for_every_command(
 
 @pytest.mark.parametrize("option", ["-j", "-u", "-p", "-t", "--tier"])
 def test_a_filter_that_names_nothing_does_not_show_everything(place: Place, option: str) -> None:
-    """As by a shell variable that is not set."""
+    """An empty value, as from an unset shell variable."""
     result = place.run("status", option, "")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "names nothing. Name something, or leave it out." in error_of(result)
@@ -571,7 +570,7 @@ def test_watch_ends_quietly_at_an_interrupt_in_the_middle_of_it(place: Place) ->
 
 
 def test_an_interrupt_while_the_program_loads_is_quiet(place: Place) -> None:
-    """Sent by the first module that is loaded behind the entry point."""
+    """Send SIGINT from the first module that is loaded after the entry point."""
     script = (
         "import os, signal, sys; from slurm_tiresias.cli import begin; "
         "sys.meta_path.insert(0, type('Stops', (), {'find_spec': staticmethod("

@@ -1,4 +1,4 @@
-"""What a press of TAB offers."""
+"""Shell completion at TAB."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.cli.states import busy_state, running, state
 
 
 def offered(site: Site, *typed: str, shell: str = "bash", **changes: str) -> list[str]:
-    """The answer to the shell, line by line, for a command line whose last word is being typed."""
+    """Return the lines sent to the shell for a command line whose last word is being typed."""
     environment: Mapping[str, str] = {
         "TIRESIAS_CONFIG": str(site.config),
         "_TIRESIAS_SLURM_COMPLETE": f"{shell}_complete",
@@ -58,14 +58,14 @@ def test_every_shell_offers_the_same_jobs(site: Site, shell: str) -> None:
     assert ("R it?is?[2J of bob" in said) is (shell != "bash")
 
 
-def test_nothing_is_offered_that_a_shell_would_take_apart(site: Site) -> None:
+def test_offered_words_contain_no_shell_metacharacters(site: Site) -> None:
     site.publish(
         state(*(running(str(n), user=u) for n, u in enumerate(("a b", "*", "$(x)", "-o"))))
     )
     assert words(site, "status", "-u", "") == []
 
 
-def test_nothing_is_offered_and_nothing_said_where_there_is_nothing(site: Site) -> None:
+def test_without_a_state_nothing_is_offered_and_nothing_printed(site: Site) -> None:
     assert words(site, "explain", "") == []
     (site.folder / published.FILE_NAME).write_text("{")
     assert words(site, "explain", "") == []

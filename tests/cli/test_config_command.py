@@ -1,4 +1,4 @@
-"""The configuration, checked, shown and documented."""
+"""``config``: check, show and document the configuration."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from slurm_tiresias.config import Config, PolicyConfig, load, parse
 from tests.cli.running import ROOT, Site, error_of
 
 
-def test_a_good_file_is_ok_and_summed_up(site: Site) -> None:
+def test_a_valid_configuration_is_summarized(site: Site) -> None:
     site.configure("[policy]\nthresholds_gpu_s = [3250, 18000]\n")
     result = site.run("config", "check", str(site.config))
     assert result.exit_code == 0
@@ -24,7 +24,7 @@ def test_a_good_file_is_ok_and_summed_up(site: Site) -> None:
     )
 
 
-def test_the_file_that_would_be_used_is_checked_where_none_is_named(site: Site) -> None:
+def test_without_an_argument_the_configuration_in_use_is_checked(site: Site) -> None:
     assert site.run("config", "check").stdout.startswith(f"{site.config}: ok\n")
     assert site.run("config", "--config", "/nowhere", "check").exit_code == 4
     assert site.run("config", "check", "--config", "/nowhere").exit_code == 4
@@ -48,7 +48,7 @@ def test_a_bad_file_is_one_line_and_exit_code_four(site: Site, text: str) -> Non
     assert error_of(result)
 
 
-def test_a_file_that_is_no_text_is_one_line_and_exit_code_four(site: Site) -> None:
+def test_a_binary_configuration_is_one_line_and_exit_code_four(site: Site) -> None:
     site.config.write_bytes(b"\xff\xfe\x00")
     result = site.run("config", "check")
     assert result.exit_code == 4
@@ -74,7 +74,7 @@ def test_the_configuration_is_shown_to_programs(site: Site) -> None:
     assert answer["policy"]["thresholds_gpu_s"] == list(PolicyConfig().thresholds_gpu_s)
 
 
-def test_the_example_is_the_default_with_its_marks_and_without(site: Site) -> None:
+def test_the_example_equals_the_defaults_commented_or_not(site: Site) -> None:
     example = site.run("config", "example").stdout
     assert parse(tomllib.loads(example)) == Config()
     unmarked = re.sub(r"^#(?=\w)", "", example, flags=re.MULTILINE)
@@ -85,7 +85,7 @@ def test_the_example_is_the_default_with_its_marks_and_without(site: Site) -> No
     )
 
 
-def test_the_reference_has_every_setting_in_a_row_of_its_own(site: Site) -> None:
+def test_the_reference_has_one_row_per_setting(site: Site) -> None:
     reference = site.run("config", "reference").stdout
     for table in dataclasses.fields(Config):
         assert f"\n## [{table.name}]\n" in reference

@@ -1,4 +1,4 @@
-"""A word to the controller, and what is done where there is none."""
+"""Commands to the controller, and what they do if none runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["fake_run"]
 
 
 def answering(folder: Path, answer: bytes) -> list[str]:
-    """Listen once on the control socket; the words heard are in the list returned."""
+    """Listen once on the control socket; received commands are added to the returned list."""
     heard: list[str] = []
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(str(folder / SOCKET_NAME))
@@ -56,7 +56,7 @@ def test_each_command_sends_one_word_to_the_controller(site: Site, word: str, sa
     assert result.stdout.startswith(said) and result.stdout.count("\n") == 1
 
 
-def test_the_controllers_own_words_are_passed_on(site: Site) -> None:
+def test_the_controllers_answer_is_printed(site: Site) -> None:
     answering(site.folder, line(text="released 12 jobs\x1b[2J"))
     assert site.run("release").stdout == "released 12 jobs?[2J\n"
 

@@ -1,4 +1,4 @@
-"""``tiresias-slurm doctor`` and ``init`` where there is no Slurm, and on narrow screens."""
+"""``tiresias-slurm doctor`` and ``init`` without a Slurm, and on narrow screens."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CONF = "ClusterName=c\nJobRequeue=0\nKillWait=7\nProctrackType=proctrack/linuxpr
 
 @pytest.fixture
 def bare(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
-    """A machine that has slurm.conf and not one of Slurm's commands."""
+    """A machine with slurm.conf but without any of Slurm's commands."""
     conf = site.folder / "slurm.conf"
     conf.write_text(CONF)
     monkeypatch.setenv("SLURM_CONF", str(conf))
@@ -36,7 +36,7 @@ def found(text: str) -> dict[str, Any]:
     return {each["name"]: each for each in json.loads(text)["findings"]}
 
 
-def test_without_slurmctld_slurm_conf_is_judged_and_the_rest_is_named(bare: Site) -> None:
+def test_without_slurmctld_slurm_conf_is_checked_and_skipped_checks_are_named(bare: Site) -> None:
     result = bare.run("doctor")
     assert result.exit_code == 13
     assert "error  slurmctld\n" in result.stdout
@@ -61,13 +61,13 @@ def told_place(told: dict[str, Any]) -> str:
     return next(str(w["place"]) for w in told["write"] if w["line"] == "JobRequeue=1")
 
 
-def test_quiet_leaves_out_notes_and_what_is_right(bare: Site) -> None:
+def test_quiet_omits_notes_and_passed_checks(bare: Site) -> None:
     told = bare.run("doctor", "--quiet").stdout
     assert "warning  job-requeue" in told
     assert "\nnote" not in told and "\nok" not in told
 
 
-def test_a_wrong_configuration_is_a_finding_and_no_end(bare: Site) -> None:
+def test_an_invalid_configuration_is_a_finding_and_the_other_checks_run(bare: Site) -> None:
     bare.config.write_text("[manage]\npartitons = []\n")
     result = bare.run("doctor", "--json")
     assert result.exit_code == 13
@@ -114,7 +114,7 @@ def test_colour_is_for_terminals_only(live_site: Site) -> None:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_a_sound_cluster_ends_well_and_a_warning_has_a_code_of_its_own(
+def test_exit_codes_distinguish_no_finding_from_a_warning(
     site: Site, monkeypatch: pytest.MonkeyPatch, release: str
 ) -> None:
     seen = sound(release)
@@ -147,7 +147,7 @@ def test_init_needs_slurmctld_and_says_so(bare: Site) -> None:
         (("--state-dir", "/x'; rm"), "is no plain path"),
     ],
 )
-def test_init_refuses_what_makes_no_sense(
+def test_init_refuses_invalid_arguments(
     site: Site, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], words: str
 ) -> None:
     seen = sound()
@@ -230,7 +230,8 @@ def test_the_files_are_for_this_cluster(site: Site, monkeypatch: pytest.MonkeyPa
 def init_with_history(
     site: Site, monkeypatch: pytest.MonkeyPatch, jobs: Workload, better: float
 ) -> tuple[dict[str, Any], str]:
-    """What init says and writes where the second candidate takes ``better`` times as long."""
+    """Return the output and files of init if the second candidate takes ``better`` times as
+    long."""
 
     def simulated(_: object, cells: Sequence[Cell], told: Callable[[int], None]) -> list[Measured]:
         told(len(cells))
@@ -267,7 +268,7 @@ def test_thresholds_that_the_history_shows_to_be_better_are_written_with_the_rea
         (history(jobs=40), 0.8, "40 jobs since now-90days say too little, 600 are needed"),
     ],
 )
-def test_the_default_stays_and_the_file_says_why(
+def test_the_default_thresholds_stay_with_the_reason_in_the_file(
     site: Site, monkeypatch: pytest.MonkeyPatch, jobs: Workload, better: float, because: str
 ) -> None:
     told, text = init_with_history(site, monkeypatch, jobs, better)

@@ -1,4 +1,4 @@
-"""What the command makes of its words, and how it says what it found; without a Slurm."""
+"""The arguments and the output of ``drill``, without a Slurm."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_without_a_script_it_says_what_to_write(words: tuple[str, ...]) -> None:
         divided(words)
 
 
-def test_an_array_is_one_task_of_it(script: str) -> None:
+def test_an_array_is_reduced_to_one_task(script: str) -> None:
     assert one_task((), script) == ("--array=3",)
 
 
@@ -66,18 +66,18 @@ def test_no_line_is_wider_than_the_screen(width: int) -> None:
     assert any(line.startswith("19 trials: ") for line in lines)
 
 
-def test_json_has_the_same() -> None:
+def test_json_has_the_same_results() -> None:
     drill = Drill("17", KILL_WAIT_S, "", 0.0, tuple(BROKEN.values()))
     said = as_object(drill, judge_all(drill))
     assert [one["findings"][0]["code"] for one in said["trials"] if one["findings"]]
     assert said["exit_code"] == 16
 
 
-def test_a_drill_without_a_trial_could_not_be_rehearsed() -> None:
+def test_a_drill_without_any_trial_exits_as_untested() -> None:
     assert exit_code(()) == UNKNOWN
 
 
-def test_it_says_that_the_job_was_asked_to_save_and_requeued_as_it_had() -> None:
+def test_the_report_says_that_the_job_was_requeued_once_it_saved_on_request() -> None:
     asked = run(
         saved=10,
         signal=signal.SIGURG,
@@ -99,7 +99,7 @@ def test_it_says_that_the_job_was_asked_to_save_and_requeued_as_it_had() -> None
     assert "0.5 s after the signal, and had reported no save by then" in text
 
 
-# What the controller is told
+# Reports to the controller
 
 
 def drill_of(*kinds: Kind, resumed: int = 10) -> Drill:
@@ -113,7 +113,7 @@ COUNTS = "[preemption]\ndrilled_min_run_s = 5\n"
 
 @dataclass
 class Told:
-    """The drills that a controller was told of, in the place of one; it may refuse."""
+    """Collect the results that drills report to the controller; it may refuse them."""
 
     site: Site
     script: str
@@ -138,7 +138,7 @@ def told(site: Site, script: str, monkeypatch: pytest.MonkeyPatch) -> Told:
     return told
 
 
-def test_where_it_counts_for_nothing_the_controller_is_not_told(told: Told) -> None:
+def test_the_result_is_not_sent_if_it_has_no_effect(told: Told) -> None:
     result = told.run(drill_of(*Kind))
     assert (result.exit_code, told.said) == (0, [])
     assert "noted" not in result.stdout
@@ -146,7 +146,7 @@ def test_where_it_counts_for_nothing_the_controller_is_not_told(told: Told) -> N
     assert (said["noted"], said["not_noted_because"]) == (False, "")
 
 
-def test_the_controller_is_told_that_all_trials_were_passed(told: Told) -> None:
+def test_a_drill_with_all_trials_passed_is_reported_to_the_controller(told: Told) -> None:
     told.site.configure(COUNTS)
     result = told.run(drill_of(*Kind))
     assert (result.exit_code, told.said) == (0, [("17", True)])
@@ -154,7 +154,7 @@ def test_the_controller_is_told_that_all_trials_were_passed(told: Told) -> None:
     assert json.loads(told.run(drill_of(*Kind), "--json").stdout)["noted"] is True
 
 
-def test_trials_that_were_left_out_show_nothing(told: Told) -> None:
+def test_a_drill_without_some_trials_is_not_reported_to_the_controller(told: Told) -> None:
     told.site.configure(COUNTS)
     assert told.run(drill_of(Kind.STEP, Kind.SAVE)).exit_code == 0
     ended = Trial(Kind.TWICE, (), trouble="the job ended by itself")
@@ -163,7 +163,7 @@ def test_trials_that_were_left_out_show_nothing(told: Told) -> None:
     assert told.said == []
 
 
-def test_a_failed_trial_is_told_and_is_no_pass(told: Told) -> None:
+def test_a_failed_drill_is_reported_as_failed(told: Told) -> None:
     told.site.configure(COUNTS)
     result = told.run(FAILS, "--json")
     assert (result.exit_code, told.said) == (FAILED, [("17", False)])
@@ -178,7 +178,7 @@ def test_a_failed_trial_is_told_and_is_no_pass(told: Told) -> None:
         (ValueError("another schema"), "No controller answers in {} (another schema)"),
     ],
 )
-def test_what_is_not_noted_is_said_in_a_line_and_the_drill_has_passed_all_the_same(
+def test_a_passed_drill_that_cannot_be_recorded_passes_with_a_message(
     told: Told, error: Exception, because: str
 ) -> None:
     told.site.configure(COUNTS)

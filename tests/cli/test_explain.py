@@ -1,4 +1,4 @@
-"""What ``explain`` says."""
+"""The output of ``explain``."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ HOSTILE = "\x1b[2J\u202e[bold]\nx"
 
 
 def explained(site: Site, *jobs: PublishedJob, **changes: object) -> str:
-    """What is said of the first of these jobs."""
+    """Return the explanation of the first of these jobs."""
     site.publish(state(*jobs, **changes))
     result = site.run("explain", jobs[0].job_id)
     assert result.exit_code == 0, result.output
@@ -179,7 +179,7 @@ def test_the_estimate_names_no_more_jobs_than_are_needed(site: Site) -> None:
     assert "in about 1m00s (Nov 14 22:14:20) job 2 of alice can be preempted" in output
 
 
-def test_a_guarded_job_may_start_once_no_guard_is_left(site: Site) -> None:
+def test_a_job_may_start_once_no_blocker_is_protected(site: Site) -> None:
     guards = [Blocker(j, Protection.MIN_RUN.value, until_s=NOW_S + 60 * int(j)) for j in ("2", "3")]
     job = waiting("1", gpus=32, reason="guarded", blockers=tuple(guards))
     others = (running("2", tier=1), running("3", tier=1))
@@ -190,7 +190,7 @@ def test_a_guarded_job_may_start_once_no_guard_is_left(site: Site) -> None:
 
 
 @pytest.mark.parametrize(("before", "estimated"), [(1, True), (2, False), (498, False)])
-def test_jobs_that_wait_before_it_take_their_room_first(
+def test_jobs_ahead_in_the_queue_take_their_room_first(
     site: Site, before: int, estimated: bool
 ) -> None:
     blockers = (same_tier("2"), same_tier("3"))
@@ -207,7 +207,7 @@ def test_explain_does_not_count_the_jobs_ahead_if_jobs_are_private(site: Site) -
 
 
 @pytest.mark.parametrize(("tier", "said"), [(0, "or move down below its own tier"), (2, "end.")])
-def test_below_the_last_tier_no_job_is_said_to_move(site: Site, tier: int, said: str) -> None:
+def test_a_job_in_the_last_tier_has_no_next_tier(site: Site, tier: int, said: str) -> None:
     output = explained(site, waiting("1", tier=tier))
     (next_,) = (part for part in output.split("\n\n") if part.startswith("What happens next"))
     assert said in next_
@@ -284,7 +284,7 @@ def test_it_says_how_many_come_before_it(site: Site) -> None:
     ("appended", "said"),
     [(True, "it adds to its output files"), (False, "truncated, unless it was submitted with")],
 )
-def test_it_says_what_becomes_of_the_log_when_the_job_starts_again(
+def test_explain_says_whether_a_restart_keeps_the_log(
     site: Site, appended: bool, said: str
 ) -> None:
     assert said in explained(site, running("1"), output_appended=appended)
@@ -292,14 +292,14 @@ def test_it_says_what_becomes_of_the_log_when_the_job_starts_again(
     assert "output files" not in explained(site, running("1")), "an older controller"
 
 
-def test_a_running_job_stops_only_where_it_is_preempted(site: Site) -> None:
+def test_explain_says_when_a_running_job_may_be_preempted(site: Site) -> None:
     assert "\nWhy it runs\n" in explained(site, running("1"))
     assert "\nWhy it runs\n" in explained(site, unmanaged("1"))
     assert "\nWhy it stops\n" in explained(site, running("1", reason="vacating"))
 
 
 @pytest.mark.parametrize("guard", Protection)
-def test_every_guard_is_explained(site: Site, guard: Protection) -> None:
+def test_every_protection_is_explained(site: Site, guard: Protection) -> None:
     blocked = waiting("1", reason="guarded", blockers=(Blocker("2", guard.value, until_s=None),))
     assert "  - Job 2 of alice (tier 0), 4 GPUs on gpu01: " in explained(
         site, blocked, running("2")
@@ -352,7 +352,7 @@ def test_an_unmanaged_job_is_explained_too(site: Site) -> None:
     assert "partition debug is not managed" in output
 
 
-def test_shadow_and_pause_are_not_kept_secret(site: Site) -> None:
+def test_explain_shows_shadow_mode_and_a_pause(site: Site) -> None:
     assert "shadow mode" in explained(site, waiting("1"), mode="shadow")
     assert "The controller is paused" in explained(site, waiting("1"), mode="paused")
 
@@ -382,12 +382,12 @@ def test_explain_shows_nothing_as_done_by_a_controller_that_does_not_act(
 
 
 def part_of(site: Site, job_id: str, title: str) -> str:
-    """What stands in one section, as one line."""
+    """Return the text of one section as one line."""
     parts = site.run("explain", job_id).stdout.split("\n\n")
     return next(" ".join(p.split()[len(title.split()) :]) for p in parts if p.startswith(title))
 
 
-def test_in_shadow_mode_it_tells_apart_what_slurm_does_and_what_it_would_do(site: Site) -> None:
+def test_in_shadow_mode_explain_separates_slurms_actions_from_the_controllers(site: Site) -> None:
     site.publish(not_acting(busy_state()))
     assert part_of(site, "40731", "What Slurm does") == (
         "It waits: Priority (Slurm tries others before it)."
@@ -407,7 +407,7 @@ def test_in_shadow_mode_it_tells_apart_what_slurm_does_and_what_it_would_do(site
     assert "It would run on: nothing before it in the controller's order needs its GPUs." in would
 
 
-def test_json_of_shadow_mode_has_what_slurm_does_and_what_the_controller_would_do(
+def test_json_in_shadow_mode_has_slurms_actions_and_the_controllers(
     site: Site,
 ) -> None:
     site.publish(not_acting(busy_state()))
@@ -513,7 +513,7 @@ def test_a_het_job_asks_which_part(site: Site) -> None:
 
 
 def an_array(**changes: object) -> PublishedState:
-    """500 tasks: two run, one of them demoted; one starts; Slurm holds back ten."""
+    """An array of 500 tasks: two run, one of them demoted; one starts; Slurm holds back ten."""
     return state(
         running("5_0", rank=0, attained_gpu_s=7200.0, tier=1),
         running("5_1", rank=1, attained_gpu_s=3600.0),
@@ -581,7 +581,7 @@ def test_an_array_for_programs_has_its_tiers_and_reasons(site: Site) -> None:
     assert said["reasons"][1]["slurm_reason"] == "JobArrayTaskLimit"
 
 
-def test_an_array_of_a_stale_state_is_explained_and_complained_about(site: Site) -> None:
+def test_an_array_in_a_stale_state_is_explained_with_a_warning(site: Site) -> None:
     site.publish(an_array(at_s=NOW_S - 600))
     result = site.run("explain", "5")
     assert result.exit_code == 3 and result.stdout.startswith("Array 5 ")
@@ -599,14 +599,14 @@ def test_an_unknown_job_in_a_stale_state_blames_the_controller(site: Site) -> No
     assert site.run("explain", "99").exit_code == 3
 
 
-def test_a_stale_state_is_explained_and_complained_about(site: Site) -> None:
+def test_a_stale_state_is_explained_with_a_warning(site: Site) -> None:
     site.publish(busy_state(at_s=NOW_S - 600))
     result = site.run("explain", "40712")
     assert result.exit_code == 3 and "Where it stands" in result.stdout
     assert "has published nothing for 10m00s" in error_of(result)
 
 
-def test_a_state_of_a_stopped_controller_is_explained_and_complained_about(site: Site) -> None:
+def test_the_state_of_a_stopped_controller_is_explained_with_a_warning(site: Site) -> None:
     site.publish(busy_state(mode="stopped"))
     result = site.run("explain", "40712")
     assert result.exit_code == 3 and "The controller was stopped: until it is" in result.stdout
@@ -631,7 +631,7 @@ def test_json_holds_the_job_its_blockers_and_the_sentences(site: Site) -> None:
     assert answer["sections"][0]["title"] == "Where it stands"
 
 
-def test_hostile_texts_are_printed_and_never_obeyed(site: Site) -> None:
+def test_hostile_text_is_printed_without_control_characters(site: Site) -> None:
     texts = ("name", "user", "partition", "slurm_state", "slurm_reason", "detail", "nodes")
     more = ("start_on", "style", "preempted_by", "preempted_for", "reason")
     job = waiting("1", preemptions=1, **dict.fromkeys(texts + more, HOSTILE))
@@ -655,7 +655,7 @@ def test_it_says_by_which_rule_and_number_a_job_is_placed(site: Site, build: Bui
     assert "Placement" not in explained(site, replace(job, gpus=1))
 
 
-def test_a_models_name_is_printed_inertly(site: Site) -> None:
+def test_a_models_name_is_printed_without_control_characters(site: Site) -> None:
     output = explained(site, waiting("12", placement="spread", placement_because=HOSTILE))
     assert "Placement: spread: ?[2J?[bold]?x." in output
 
@@ -663,7 +663,7 @@ def test_a_models_name_is_printed_inertly(site: Site) -> None:
 # Progress
 
 
-def test_a_running_job_that_reports_is_told_what_it_needs_still(site: Site) -> None:
+def test_explain_shows_the_time_that_a_reporting_job_still_needs(site: Site) -> None:
     told = progress(3700, 10_000, remaining_least_s=7500.0, remaining_most_s=8400.0)
     output = explained(site, running("12", progress=told))
     assert "It is at step 3,700 of 10,000 (37 %), by its own reports, " in output
@@ -671,7 +671,7 @@ def test_a_running_job_that_reports_is_told_what_it_needs_still(site: Site) -> N
     assert "It needs 2h05m to 2h20m more, and ends about " in output
 
 
-def test_a_job_that_stands_still_is_told_since_when_and_gets_no_estimate(site: Site) -> None:
+def test_a_stalled_job_shows_since_when_and_has_no_estimate(site: Site) -> None:
     told = progress(12, 90, quiet_since_s=NOW_S - 900, saved_step=None)
     output = explained(site, running("12", progress=told))
     assert "It has made no step since Nov 14 21:58:20" in output
@@ -679,13 +679,13 @@ def test_a_job_that_stands_still_is_told_since_when_and_gets_no_estimate(site: S
     assert "more, and ends" not in output
 
 
-def test_a_job_of_a_silent_node_is_not_said_to_stand_still(site: Site) -> None:
+def test_a_job_on_a_silent_node_is_not_shown_as_stalled(site: Site) -> None:
     output = explained(site, running("12", progress=progress(12, 90, lost=True)))
     assert "Nothing has come from its node for minutes" in output
     assert "made no step" not in output
 
 
-def test_a_waiting_job_is_told_from_where_it_goes_on(site: Site) -> None:
+def test_explain_shows_the_step_at_which_a_waiting_job_will_resume(site: Site) -> None:
     output = explained(site, waiting("12", progress=progress(450)))
     assert "When it last ran it came to step 450 of 1,000 (45 %), by its own reports." in output
     assert ", from which it would go on." in output
@@ -722,7 +722,7 @@ def test_an_estimate_counts_on_the_end_of_a_job_that_reports(site: Site) -> None
         ),
     ],
 )
-def test_it_says_by_what_a_job_is_ranked(
+def test_explain_shows_the_service_by_which_a_job_is_ranked(
     site: Site, estimate: PublishedEstimate, said: str
 ) -> None:
     assert said in " ".join(explained(site, running("1", tier=1, estimate=estimate)).split())
@@ -741,6 +741,6 @@ def test_explain_says_why_a_job_gets_longer_runs_and_what_to_do(site: Site) -> N
     assert "not preempted for 16m00s after each start" in output
 
 
-def test_explain_says_that_a_job_leaves_once_it_has_saved(site: Site) -> None:
+def test_explain_says_that_a_victim_is_requeued_once_it_has_saved(site: Site) -> None:
     output = _one_line(site, running("5", progress=progress(5), signal="URG", grace_s=60.0))
     assert "it gets SIGURG and 1m00s to save its state. It leaves as soon as it reports" in output

@@ -1,4 +1,4 @@
-"""What ``history`` tells of a job's life."""
+"""The output of ``history``."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def told(site: Site, job_id: str = "12", *options: str) -> str:
 def accounted(
     start: float | None, end: float, state: str, exit_code: str = "0:0", by: int | None = None
 ) -> AccountedRun:
-    """A row of Slurm's accounting, by seconds since submission."""
+    """A row of Slurm's accounting, with times in seconds since submission."""
     start_s = None if start is None else SUBMITTED_S + start
     end_s = SUBMITTED_S + end
     return AccountedRun("12", start_s, end_s, 1.0, 4, state, SUBMITTED_S, exit_code, by)
@@ -77,7 +77,7 @@ def accounted(
 
 @pytest.fixture(autouse=True)
 def accounting(monkeypatch: pytest.MonkeyPatch) -> list[AccountedRun]:
-    """What Slurm's accounting would say of job 12."""
+    """Replace the answer of Slurm's accounting about job 12."""
     rows: list[AccountedRun] = []
 
     class Accounting:
@@ -123,7 +123,7 @@ def test_an_ended_job_that_was_preempted_is_shown_run_by_run(
     )
 
 
-def test_what_each_preemption_cost_is_told_and_what_is_not_known(site: Site) -> None:
+def test_history_shows_the_known_and_unknown_costs_of_each_preemption(site: Site) -> None:
     starts = (0.0, 300.0, 700.0, 1000.0, 1300.0)
     costs = [
         PreemptionCost("12", SUBMITTED_S + start, n, SUBMITTED_S + start + 200, 0.0, 4, source)
@@ -194,8 +194,9 @@ def test_what_each_preemption_cost_is_told_and_what_is_not_known(site: Site) -> 
     ]
 
 
-def test_what_a_run_told_while_it_left_is_shown_with_that_run(site: Site) -> None:
-    """Slurm ends a requeued run when it begins to end its processes, and these may still save."""
+def test_reports_of_a_run_after_its_recorded_end_belong_to_that_run(site: Site) -> None:
+    """Accounting records the end of a requeued run when Slurm begins to end its processes, which
+    may still save."""
     remember(site, record(restarts=1), runs=[ran(0, 600), ran(700, None)])
     late_s = SUBMITTED_S + 640
     late = RunProgressRecord("12", 0, "reports", "leaving", 0, 55, 100, late_s, late_s, 55, late_s)
@@ -349,7 +350,7 @@ def test_a_job_that_is_cancelled_in_the_second_of_its_requeue_ends_as_cancelled(
     assert told(site).startswith("Job 12 (train) of alice: ended while it waited.\n")
 
 
-def test_a_job_cancelled_before_its_first_run_is_shown_so(
+def test_a_job_cancelled_before_its_first_run_is_shown_as_cancelled(
     site: Site, accounting: list[AccountedRun]
 ) -> None:
     accounting.append(accounted(None, 9, "CANCELLED", by=0))
@@ -358,7 +359,7 @@ def test_a_job_cancelled_before_its_first_run_is_shown_so(
     assert output.startswith("Job 12 (train) of alice: cancelled by root while it waited.\n")
 
 
-def test_a_run_that_accounting_does_not_know_yet_ended_as_the_controller_saw(site: Site) -> None:
+def test_until_accounting_has_a_run_its_end_is_the_observed_one(site: Site) -> None:
     remember(
         site,
         record(restarts=1, first_started_s=SUBMITTED_S),
@@ -396,7 +397,7 @@ def test_history_of_an_array_with_several_tasks_asks_for_one_task(site: Site) ->
     assert told(site, "12_10").startswith("Job 12_10 (train)")
 
 
-def test_a_job_that_is_not_remembered_is_one_line_and_an_exit_code(site: Site) -> None:
+def test_an_unknown_job_is_one_line_and_an_exit_code(site: Site) -> None:
     remember(site, record())
     result = site.run("history", "99")
     assert (result.exit_code, result.stdout) == (1, "")
@@ -409,13 +410,13 @@ def test_without_controller_and_ledger_there_is_a_clear_error(site: Site) -> Non
     assert "No controller answers" in error_of(result)
 
 
-def test_names_that_terminals_would_obey_are_made_harmless(site: Site) -> None:
+def test_control_characters_in_names_are_replaced(site: Site) -> None:
     remember(site, record(name=HOSTILE, user=HOSTILE))
     assert "\x1b" not in told(site)
     assert "\u202e" not in told(site)
 
 
-def test_programs_get_the_same(site: Site) -> None:
+def test_json_has_the_same_content(site: Site) -> None:
     remember(site, record(first_started_s=SUBMITTED_S), runs=[ran(0, None)])
     data = json.loads(told(site, "12", "--json"))
     assert (data["schema"], data["job_id"], data["runs"][0]["number"]) == (1, "12", 1)

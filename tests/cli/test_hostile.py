@@ -1,4 +1,5 @@
-"""Whatever stands in names, comments, files and arguments, a terminal is never told what to do."""
+"""Hostile text in names, comments, files and arguments never reaches the terminal as control
+codes."""
 
 from __future__ import annotations
 
@@ -22,13 +23,13 @@ from tests.cli.running import Site
 from tests.cli.states import NOW_S, state, waiting
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\u202eevil\u2069\n\r\t\x9b31m\u200b\u2028[red]\x00"
-"""Window titles, cleared screens, text turned round, new lines, C1 controls, markup, nothing."""
+"""Window titles, cleared screens, reversed text, newlines, C1 controls, markup, and empty text."""
 
 CODES = {"state", "action", "reason", "job_id"}
 
 
 def hostile_job(**changes: object) -> PublishedJob:
-    """A job of which every text is hostile, but for those that the controller itself writes."""
+    """A job with hostile text in every field except those that the controller itself writes."""
     job = waiting("7")
     texts = {f.name: HOSTILE for f in fields(job) if f.type == "str" and f.name not in CODES}
     return replace(job, **{**texts, **changes})  # type: ignore[arg-type]
@@ -41,7 +42,7 @@ def hostile_state() -> PublishedState:
 
 
 def shown_on(site: Site, *arguments: str) -> str:
-    """All that a command says, which must be lines of printable characters."""
+    """Return the output of a command after checking that all of its characters are printable."""
     result = site.run(*arguments)
     said = result.stdout + result.stderr
     assert said, arguments
@@ -70,14 +71,16 @@ def hostile_profiles(site: Site) -> Iterator[None]:
         ("profile", "export"),
     ],
 )
-def test_no_command_lets_through_what_others_wrote(site: Site, arguments: tuple[str, ...]) -> None:
+def test_no_command_prints_control_characters_from_other_users(
+    site: Site, arguments: tuple[str, ...]
+) -> None:
     site.publish(hostile_state())
     with hostile_profiles(site):
         shown_on(site, *arguments)
 
 
 ARGUMENT = HOSTILE.replace("\x00", "")
-"""No argument can hold a zero."""
+"""An argument cannot contain a NUL character."""
 
 
 @pytest.mark.parametrize(
@@ -102,7 +105,9 @@ ARGUMENT = HOSTILE.replace("\x00", "")
         ),
     ],
 )
-def test_no_command_lets_through_what_it_was_given(site: Site, arguments: tuple[str, ...]) -> None:
+def test_no_command_prints_control_characters_from_its_arguments(
+    site: Site, arguments: tuple[str, ...]
+) -> None:
     site.publish(state())
     shown_on(site, *arguments)
 
@@ -110,7 +115,7 @@ def test_no_command_lets_through_what_it_was_given(site: Site, arguments: tuple[
 @pytest.mark.parametrize(
     "content", [f'x = "{ARGUMENT}"', f"[{ARGUMENT}]", f'[manage]\n"{ARGUMENT!r}" = 1', "\x00\xff"]
 )
-def test_no_complaint_about_a_file_lets_through_what_stands_in_it(
+def test_no_error_about_a_file_prints_control_characters_from_it(
     site: Site, tmp_path: Path, content: str
 ) -> None:
     file = tmp_path / "file"
@@ -125,7 +130,7 @@ def test_no_complaint_about_a_file_lets_through_what_stands_in_it(
         shown_on(site, *arguments)
 
 
-def test_no_variable_reaches_the_terminal_as_it_is(site: Site) -> None:
+def test_no_error_prints_control_characters_from_environment_variables(site: Site) -> None:
     result = site.run("status", TIRESIAS_CONFIG=ARGUMENT)
     assert result.stderr.rstrip("\n").isprintable()
     result = site.run("status", TIRESIAS_STATUS_FORMAT=ARGUMENT)
@@ -133,13 +138,13 @@ def test_no_variable_reaches_the_terminal_as_it_is(site: Site) -> None:
 
 
 @given(st.text(max_size=60), st.text(max_size=60))
-def test_a_record_of_the_log_is_one_printable_line_whatever_it_repeats(one: str, two: str) -> None:
+def test_a_log_record_is_one_printable_line(one: str, two: str) -> None:
     record = logging.LogRecord("tiresias-slurm", logging.WARNING, "", 0, "%s: %s", (one, two), None)
     assert OneLine("%(levelname)s: %(message)s").format(record).isprintable()
 
 
-def test_a_watched_status_shows_hostile_names_as_they_are_elsewhere(site: Site) -> None:
-    """On a real terminal: only the escape sequences of the program itself come through."""
+def test_status_watch_replaces_control_characters_in_names(site: Site) -> None:
+    """On a real terminal, only the program's own escape sequences appear."""
     site.publish(hostile_state())
     _, output = site.on_terminal(100, "status", NO_COLOR="1")
     lines = output.split("\n")

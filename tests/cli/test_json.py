@@ -1,4 +1,4 @@
-"""What ``--json`` prints is what the docs say, and loses nothing that it once had."""
+"""The output of ``--json`` is as documented, and keeps every field that it ever had."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from tests.cli.states import NOW_S, busy_state, progress, waiting
 from tests.controller.test_life import job
 
 RECORDED = Path(__file__).with_name("recorded") / "json-schema-1.txt"
-"""The fields as programs may rely on them: lines are added here, never changed."""
+"""The fields that programs may rely on: lines are added here, never changed."""
 
 EMPTY = ("parts[]", "blocking_jobs[].blockers[]", "events[]")
-"""Lists that this example leaves empty for one of the commands."""
+"""Lists that are empty for one of the commands in this example."""
 
 JSON_OF: dict[type, tuple[str, ...]] = {
     str: ("string",),
@@ -45,7 +45,7 @@ def test_the_page_is_up_to_date() -> None:
     assert "\n".join(reference_lines()) + "\n" == written, "run scripts/dev generate"
 
 
-def test_no_field_vanishes_or_changes() -> None:
+def test_no_json_field_is_removed_or_changed() -> None:
     there = {
         f"{command} {p}: {kind}" for command in COMMANDS for p, kind in fields_of(command).items()
     }
@@ -55,7 +55,7 @@ def test_no_field_vanishes_or_changes() -> None:
 
 
 def found_in(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every field of a real output by its path, as the docs write it."""
+    """Return every field of real output by its path, as in the docs."""
     if isinstance(value, dict):
         for name, inner in value.items():
             yield from found_in(inner, f"{path}.{name}" if path else name)
@@ -78,7 +78,7 @@ def as_documented(path: str, value: Any, documented: dict[str, str]) -> bool:
 
 @pytest.fixture
 def busy_site(site: Site) -> Site:
-    """Where every list has something in it."""
+    """A state in which every list has an element."""
     node = PublishedNode("gpu01", 4, True, "mixed", (PublishedHold("40712", 4, 0),))
     standby = PublishedStandby("b", 7, False)
     estimate = PublishedEstimate("reports", 3600.0)

@@ -1,4 +1,4 @@
-"""What is told of a ledger that was rebuilt."""
+"""The message after a ledger was rebuilt."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PLAIN = Rebuilt("/state/ledger.sqlite", "", 2, 3, 5400.0, False, (), ())
 
 @pytest.fixture
 def rebuilt(fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch) -> list[Rebuilt]:
-    """What the rebuilding gives: the last of these."""
+    """Replace the result of the rebuild; the last element of this list is returned."""
     results = [PLAIN]
 
     def rebuild_ledger(_config: Config) -> Rebuilt:
@@ -58,7 +58,7 @@ def test_what_could_not_be_rebuilt_is_reported(site: Site, rebuilt: list[Rebuilt
     ]
 
 
-def test_the_same_for_programs(site: Site, rebuilt: list[Rebuilt]) -> None:
+def test_json_has_the_result(site: Site, rebuilt: list[Rebuilt]) -> None:
     told = json.loads(site.run("ledger", "rebuild", "--json").stdout)
     assert told == json.loads(json.dumps(asdict(rebuilt[-1])))
 

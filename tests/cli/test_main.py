@@ -1,4 +1,4 @@
-"""How every command begins and ends."""
+"""How every command starts and ends."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def fake_run(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRun]:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_every_command_helps_by_both_names(site: Site, command: tuple[str, ...]) -> None:
+def test_every_command_accepts_both_help_options(site: Site, command: tuple[str, ...]) -> None:
     long, short = site.run(*command, "--help"), site.run(*command, "-h")
     assert long.exit_code == 0 and long.stdout == short.stdout
     assert long.stdout.startswith(f"Usage: tiresias-slurm {' '.join(command)} ")
@@ -180,7 +180,7 @@ def test_an_interrupt_is_quiet(site: Site, fake_run: FakeRun) -> None:
     assert result.output.strip() == ""
 
 
-def test_watch_goes_on_until_interrupted_and_leaves_the_terminal_clean(live_site: Site) -> None:
+def test_watch_runs_until_interrupted_and_restores_the_terminal(live_site: Site) -> None:
     live_site.publish(busy_state(at_s=time.time()))
     code, output = watched_until_interrupted(live_site.environment())
     assert code == 128 + signal.SIGINT

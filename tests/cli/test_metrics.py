@@ -1,4 +1,4 @@
-"""``tiresias-slurm metrics``, and the page that it writes."""
+"""``tiresias-slurm metrics``, and its reference page."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_the_metrics_reference_is_available_as_json(site: Site) -> None:
 
 @pytest.fixture
 def measuring(site: Site) -> Iterator[Site]:
-    """A controller that has had a cycle and answers."""
+    """A controller that has completed a cycle and answers."""
     metrics = Metrics(CLUSTER, Config(), Tally())
     metrics.acts(busy_state())
     with serving(metrics_service(site.folder, metrics)):
@@ -90,7 +90,7 @@ def test_an_answer_not_from_a_controller_is_recognized(site: Site) -> None:
     assert "is not a controller of this version" in error_of(result)
 
 
-def test_metrics_are_named_as_prometheus_wants_them_and_by_their_units() -> None:
+def test_metric_names_follow_the_conventions_of_prometheus() -> None:
     names = [metric.name for metric in METRICS]
     assert len(set(names)) == len(names)
     for metric in METRICS:

@@ -1,4 +1,4 @@
-"""``tiresias-slurm profile``: what is known of models, and what their files say."""
+"""``tiresias-slurm profile``: known models, and models' files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RECORDED = Path(__file__).parents[1] / "profiler" / "recorded"
 
 
 def safetensors_of(name: str, path: Path) -> Path:
-    """A file of one of the paper's models; the data is a hole, which takes no room on the disk."""
+    """Write a file of one of the paper's models; its data is a hole that takes no disk space."""
     header, end = {}, 0
     for number, tensor in enumerate(tensors_of(name)):
         begin, end = end, end + tensor.size_bytes
@@ -87,7 +87,7 @@ def test_a_saved_profile_is_listed_and_can_be_forgotten(site: Site, tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", ["", "-x", "a b", "a'; DROP TABLE profiles", "x" * 65, "a\nb"])
-def test_a_name_that_no_hint_could_give_is_refused(site: Site, name: str) -> None:
+def test_a_name_that_is_not_valid_in_a_hint_is_refused(site: Site, name: str) -> None:
     result = site.run("profile", "model", str(RECORDED / "state_dict.pt"), f"--save={name}")
     assert result.exit_code == 2
     assert result.stderr.count("\n") == 1
@@ -142,7 +142,7 @@ def test_exported_profiles_can_be_imported_elsewhere(site: Site, tmp_path: Path)
         ),
     ],
 )
-def test_a_list_with_anything_wrong_in_it_stores_nothing(
+def test_an_import_with_an_invalid_profile_stores_nothing(
     site: Site, tmp_path: Path, content: str
 ) -> None:
     file = tmp_path / "profiles.json"
@@ -153,7 +153,7 @@ def test_a_list_with_anything_wrong_in_it_stores_nothing(
     assert len(site.run("profile", "list", "-n").stdout.splitlines()) == 10
 
 
-def test_names_that_users_made_up_are_printed_inertly(site: Site) -> None:
+def test_names_from_users_are_printed_without_control_characters(site: Site) -> None:
     key = key_of(JOB, "\x1b[31mtrain\n'; DROP TABLE profiles; --", "eve\u202e")
     with closing(ProfileStore(site.folder / FILE_NAME)) as store:
         store.save([Profile(key, Skew(60 << 20, 80 << 20, 9), TRAFFIC, NOW_S)])
@@ -178,7 +178,7 @@ def test_a_damaged_store_gets_one_line_and_its_exit_code(site: Site) -> None:
     assert result.stderr.count("\n") == 1
 
 
-# What jobs did with their GPUs
+# GPU use
 
 KEY = Key(JOB, "train", "ann")
 MEASURED = GpuRun(
@@ -216,7 +216,7 @@ def test_gpu_use_of_jobs_is_shown_with_their_profile(site: Site) -> None:
     assert lines[-1] == SENTENCE
 
 
-def test_jobs_that_sent_nothing_have_gpus_all_the_same(site: Site) -> None:
+def test_gpu_use_is_shown_for_jobs_that_sent_no_messages(site: Site) -> None:
     keep_gpus(site.folder, MEASURED, profiled=False)
     lines = site.run("profile", "show", "train").stdout.splitlines()
     assert lines[:2] == ["job train of ann", "  Nothing is known of what it sends."]
@@ -227,14 +227,14 @@ def test_jobs_that_sent_nothing_have_gpus_all_the_same(site: Site) -> None:
     assert site.run("profile", "show", "train").exit_code == 1
 
 
-def test_numbers_that_are_absent_are_not_shown(site: Site) -> None:
+def test_missing_numbers_are_not_shown(site: Site) -> None:
     keep_gpus(site.folder, ABSENT)
     assert site.run("profile", "show", "train").stdout.splitlines()[-1] == (
         "  GPUs: in use, but nothing of it can be measured. Seen in 1 sample of 1 GPU in 1 run."
     )
 
 
-def test_programs_are_given_what_jobs_did_with_their_gpus(site: Site) -> None:
+def test_json_has_the_gpu_use_of_jobs(site: Site) -> None:
     keep_gpus(site.folder, MEASURED)
     shown = json.loads(site.run("profile", "show", "train", "--json").stdout)
     assert [entry["name"] for entry in shown["profiles"]] == ["train"]

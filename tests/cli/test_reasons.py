@@ -1,4 +1,4 @@
-"""No decision goes without words."""
+"""Every decision has a text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_every_reason_has_its_text(reason: Reason) -> None:
 
 
 @pytest.mark.parametrize("guard", Protection)
-def test_every_guard_has_its_text(guard: Protection) -> None:
+def test_every_protection_has_its_text(guard: Protection) -> None:
     text = PROTECTION_TEXTS[guard]
     assert text.short and text.because and not text.because.endswith(".")
 

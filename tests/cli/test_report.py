@@ -1,4 +1,4 @@
-"""What ``report`` shows, as text, as JSON and as a page."""
+"""The output of ``report`` as text, JSON and page."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BEGAN_S = NOW_S - 20 * STEP_S
 
 
 def later(record: Any) -> Any:
-    """The same, with its times counted from when all began."""
+    """The same text with times relative to the beginning."""
     names = ("submitted_s", "first_started_s", "ended_s", "start_s", "end_s")
     moved = {
         name: getattr(record, name) + BEGAN_S
@@ -42,7 +42,7 @@ def later(record: Any) -> Any:
 
 
 def fill(site: Site, user: str = "alice", name: str = "train") -> None:
-    """A long job makes room for a short one, two hours before now at the most."""
+    """A ledger in which a long job is preempted for a short one, at most two hours before now."""
     jobs = [
         job("1", "..######.......##|", gpus=4, user=user, name=name, account=name),
         job("2", "      ...####|", gpus=2, user="bob", account="class"),
@@ -62,7 +62,7 @@ def told(site: Site, *options: str) -> str:
     return output
 
 
-def test_it_says_how_jobs_of_each_size_fared_and_what_preemption_cost_and_brought(
+def test_the_report_shows_completion_times_by_size_and_the_costs_of_preemption(
     site: Site,
 ) -> None:
     fill(site)
@@ -163,7 +163,7 @@ SPANS = (
 )
 
 
-def test_what_preemptions_cost_is_told_by_part_and_by_program(site: Site) -> None:
+def test_the_costs_of_preemptions_are_shown_by_part_and_by_program(site: Site) -> None:
     fill(site)
     parts: dict[str, Any] = {"save_s": 0.0, "leave_s": 90.0, "again_s": 450.0, "restart_s": 360.0}
     measured = later(cost("1", 2, 8.1, 4, lost_all=True, **parts))
@@ -179,7 +179,7 @@ def test_what_preemptions_cost_is_told_by_part_and_by_program(site: Site) -> Non
     assert "unknown" not in output
 
 
-def test_for_programs_it_is_json_with_every_figure(site: Site) -> None:
+def test_json_has_every_figure(site: Site) -> None:
     fill(site)
     data = json.loads(told(site, "--json", "-S", "now-30minutes"))
     assert data["schema"] == 1 and data["since_s"] == NOW_S - 1800 and data["until_s"] == NOW_S
@@ -193,7 +193,7 @@ def test_for_programs_it_is_json_with_every_figure(site: Site) -> None:
     assert len(data["over_time"]["gpus"]) == 400
 
 
-def test_the_fields_that_are_documented_are_the_fields_that_there_are(site: Site) -> None:
+def test_the_documented_fields_are_the_actual_ones(site: Site) -> None:
     fill(site)
     data = json.loads(told(site, "--json"))
     text = (Path(__file__).parents[2] / "docs" / "how-to" / "monitor.md").read_text()
@@ -209,7 +209,7 @@ def _names(data: Any) -> set[str]:
     return set(data).union(*map(_names, data.values()))
 
 
-def test_only_jobs_of_some_users_accounts_or_partitions_can_be_asked_for(site: Site) -> None:
+def test_the_report_can_be_limited_to_users_accounts_or_partitions(site: Site) -> None:
     fill(site)
     assert "Only user bob.\nNo controller runs" in told(site, "-u", "bob")
     assert "Only account train and class.\n" in told(site, "-A", "train,class")
@@ -219,7 +219,17 @@ def test_only_jobs_of_some_users_accounts_or_partitions_can_be_asked_for(site: S
     assert "No such job was there from Nov 07 22:13:20 to Nov 14 22:13:20" in error_of(result)
 
 
-def test_tables_can_go_without_their_titles(site: Site) -> None:
+def test_the_jobs_are_compared_with_stock_slurm_on_the_nodes_that_are_named(site: Site) -> None:
+    fill(site)
+    text = told(site, "--against-stock", "1x4", "-u", "bob")
+    # Job 1 would have run for 8 steps at once, and job 2 for 4 of its 6 after that.
+    assert re.search(r"Against stock Slurm, simulated\n.*JCT 10m00s, measured 11m40s", text)
+    data = json.loads(told(site, "--against-stock", "1x4", "--json"))
+    assert data["stock_slurm"]["gpus"] == 4
+    assert "Against stock Slurm" not in told(site)
+
+
+def test_tables_can_be_printed_without_headers(site: Site) -> None:
     fill(site)
     output = told(site, "-n")
     assert "small and short" in output and "MEDIAN" not in output
@@ -236,7 +246,7 @@ def test_on_a_narrow_terminal_nothing_is_wider_than_the_screen(
     assert [line for line in plain.splitlines() if cells(line) > width] == []
 
 
-def test_a_terminal_that_knows_ascii_only_gets_no_more(live_site: Site, site: Site) -> None:
+def test_an_ascii_terminal_gets_only_ascii(live_site: Site, site: Site) -> None:
     fill(site)
     ended = live_site.spawn("report", "-S", "2023-11-14", "-E", "2023-11-15", LC_ALL="C")
     assert ended.returncode == 0 and ended.stdout.isascii() and "####" in ended.stdout
@@ -255,7 +265,7 @@ def test_text_from_users_is_harmless_on_terminals_in_json_and_on_pages(site: Sit
 
 
 class _Elements(HTMLParser):
-    """The elements of a page, and what it would load from elsewhere."""
+    """Parses the elements of a page, and what it would load from elsewhere."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -281,7 +291,7 @@ def test_the_page_has_every_part_in_light_and_in_dark(site: Site) -> None:
     assert told(site, "--html", str(page)) and page.read_text() == text, "the same, byte for byte"
 
 
-def test_a_single_job_of_a_kind_is_seen_in_the_figures_too(site: Site) -> None:
+def test_a_single_job_is_visible_in_the_figures(site: Site) -> None:
     fill(site)
     page = site.folder / "report.html"
     told(site, "--html", str(page))
@@ -289,7 +299,7 @@ def test_a_single_job_of_a_kind_is_seen_in_the_figures_too(site: Site) -> None:
     assert [path for path in curves if path.count("L") >= 3], "a step up, and to both edges"
 
 
-def test_a_page_is_drawn_where_nothing_has_ended_yet(site: Site) -> None:
+def test_a_page_is_drawn_even_if_no_job_has_ended(site: Site) -> None:
     record, runs = job("1", "..")
     remember(site.folder / "ledger.sqlite", [(later(record), runs)])
     page = site.folder / "report.html"
@@ -306,6 +316,7 @@ def test_a_page_is_drawn_where_nothing_has_ended_yet(site: Site) -> None:
         (("-S", "now+1day"), 2, "Name a --since that has passed"),
         (("--html", "{folder}/no/such.html"), 2, "cannot be written"),
         (("--html", "{folder}"), 2, "is not a file"),
+        (("--against-stock", "0x4"), 2, "'0x4' is no cluster"),
         (("-S", "2020-01-01", "-E", "2020-02-01"), 1, "No managed job was there from Jan 01"),
     ],
 )
@@ -319,7 +330,7 @@ def test_impossible_arguments_are_refused_in_one_line(
     assert not list(site.folder.glob(".tiresias-*"))
 
 
-def test_own_jobs_only_can_be_asked_for(site: Site) -> None:
+def test_the_report_can_be_limited_to_own_jobs(site: Site) -> None:
     fill(site, user=getpass.getuser())
     output = told(site, "--own")
     assert f"Only jobs of {getpass.getuser()}; nothing is told of others' jobs." in output
@@ -358,7 +369,7 @@ def test_a_missing_library_is_reported_with_how_to_install_it(
     assert f"report needs {library}, which is not installed" in error_of(result)
 
 
-def test_a_page_that_cannot_be_written_after_all_does_not_take_the_report_with_it(
+def test_the_report_is_printed_even_if_the_page_cannot_be_written(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(site)
@@ -374,7 +385,7 @@ def test_a_page_that_cannot_be_written_after_all_does_not_take_the_report_with_i
     assert "Completed jobs" in result.stdout and page.read_text() == "what was there"
 
 
-def test_a_reader_that_leaves_ends_it_quietly(site: Site, live_site: Site) -> None:
+def test_a_closed_pipe_ends_the_report_quietly(site: Site, live_site: Site) -> None:
     fill(site)
     command = ("sh", "-c", 'exec 2>"$0"; "$@" | true; exit 0', str(site.folder / "said"))
     live_site.spawn(

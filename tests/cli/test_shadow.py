@@ -1,4 +1,4 @@
-"""What ``shadow report`` holds against what happened."""
+"""The output of ``shadow report``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HOSTILE = "\x1b[2J\u202e[bold]\nx"
 def job(
     key: str, *, user: str = "alice", name: str = "train", ended: float | None = None
 ) -> JobAccount:
-    """A job that was submitted when shadow mode began; times are seconds from there."""
+    """A job that was submitted when shadow mode began; times are in seconds since then."""
     return JobAccount(
         key=key,
         restarts=0,
@@ -70,7 +70,7 @@ def told(site: Site, *options: str) -> str:
     return output
 
 
-def test_it_says_who_would_have_started_sooner_and_who_would_have_made_room(site: Site) -> None:
+def test_the_shadow_report_lists_earlier_starts_and_preempted_jobs(site: Site) -> None:
     remember(
         site,
         [job("1"), job("2", user="bob"), job("3"), job("4"), job("5")],
@@ -123,12 +123,12 @@ def test_a_job_that_started_by_itself_within_moments_gained_nothing(site: Site) 
     assert "No job would have been preempted." in output
 
 
-def test_a_job_that_was_cancelled_meanwhile_waited_until_then(site: Site) -> None:
+def test_a_job_cancelled_while_waiting_counts_until_its_cancellation(site: Site) -> None:
     remember(site, [job("1", ended=600)], [], [would_start("1", 0)])
     assert json.loads(told(site, "--json"))["sooner"][0]["by_s"] == 600
 
 
-def test_since_leaves_out_what_was_before(site: Site) -> None:
+def test_since_excludes_earlier_events(site: Site) -> None:
     remember(site, [job("1"), job("2")], [], [would_start("1", 0), would_start("2", 3600)])
     data = json.loads(told(site, "--json", "--since", "2023-11-14T21:00"))
     assert [one["job_id"] for one in data["sooner"]] == ["2"]
@@ -173,7 +173,7 @@ def test_without_events_the_report_starts_when_shadow_mode_began(
     assert "No job would have been preempted." in output
 
 
-def test_time_in_shadow_mode_before_the_first_event_counts(site: Site) -> None:
+def test_shadow_mode_counts_from_its_start_not_from_the_first_event(site: Site) -> None:
     began(site, 600)
     remember(site, [job("1")], [], [would_start("1", 3600)])
     assert json.loads(told(site, "--json"))["since_s"] == BEGAN_S + 600
@@ -191,18 +191,20 @@ def test_only_the_last_time_in_shadow_mode_counts_unless_asked_for_more(site: Si
     assert (data["since_s"], len(data["sooner"])) == (BEGAN_S, 2)
 
 
-def test_a_ledger_from_before_the_moment_was_kept_counts_from_its_first_event(site: Site) -> None:
+def test_an_old_ledger_without_the_start_of_shadow_mode_counts_from_the_first_event(
+    site: Site,
+) -> None:
     remember(site, [job("1")], [], [would_start("1", 60)])
     began(site, 3600)
     assert json.loads(told(site, "--json"))["since_s"] == BEGAN_S + 60
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_an_ordinary_user_learns_who_may_read_the_ledger() -> None:
+def test_the_error_for_an_ordinary_user_says_who_may_read_the_ledger() -> None:
     with short_folder() as folder:
         site = Site(folder)
         remember(site, [job("1")])
-        # All that is imported on the way is imported while that is sure to be possible.
+        # Import everything needed before dropping privileges.
         assert site.run("shadow", "report").exit_code == 1
         os.seteuid(NOBODY)
         try:
@@ -222,7 +224,7 @@ def test_if_no_controller_ever_ran_there_is_a_clear_error(site: Site) -> None:
     assert "There is no ledger in" in error_of(result)
 
 
-def test_names_that_terminals_would_obey_are_made_harmless(site: Site) -> None:
+def test_control_characters_in_names_are_replaced(site: Site) -> None:
     remember(site, [job("1", user=HOSTILE, name=HOSTILE)], [], [would_start("1", 0)])
     assert "\x1b" not in told(site)
     assert "\u202e" not in told(site)

@@ -1,4 +1,4 @@
-"""The command ``simulate``: its options, its results, and all that can be wrong with them."""
+"""The command ``simulate``: its options, its results and its errors."""
 
 from __future__ import annotations
 
@@ -58,9 +58,7 @@ def records(site: Site, *more: str) -> list[dict[str, Any]]:
 # Results
 
 
-def test_the_tables_name_every_policy_and_what_they_follow_from(
-    live_site: Site, trace: Path
-) -> None:
+def test_the_tables_name_every_policy_and_the_inputs(live_site: Site, trace: Path) -> None:
     result = live_site.run(*arguments(trace, "--preset", "paper", "--policy", "srtf,tiresias-l"))
     assert result.exit_code == 0
     assert f"version    slurm-tiresias {__version__}" in result.stdout
@@ -82,9 +80,7 @@ def test_with_all_policies_every_line_fits_the_terminal(live_site: Site, width: 
     assert "xBOUND" in output and "MAKESPAN" in output and "LOST-GPU-H" in output
 
 
-def test_json_has_one_record_a_policy_with_all_that_it_follows_from(
-    live_site: Site, trace: Path
-) -> None:
+def test_json_has_one_record_per_policy_with_all_inputs(live_site: Site, trace: Path) -> None:
     found = records(live_site, *arguments(trace, "--policy", "srsf", "--policy", "tiresias-l"))
     assert [record["policy"] for record in found] == ["srsf", "tiresias-l"]
     for record in found:
@@ -95,7 +91,7 @@ def test_json_has_one_record_a_policy_with_all_that_it_follows_from(
         assert record["seed"] is None
 
 
-def test_a_generated_workload_tells_its_seed(live_site: Site) -> None:
+def test_a_generated_workload_is_reported_with_its_seed(live_site: Site) -> None:
     one = ("simulate", "--workload", "philly-like:30:7", "--policy", "sf", "--cluster", "2x8")
     (record,) = records(live_site, *one)
     assert (record["seed"], record["jobs"]) == (7, 30)
@@ -284,7 +280,7 @@ def test_a_site_simulates_with_its_own_settings_next_to_stock_slurm(
     assert config["simulation"]["interval_s"] == 7
 
 
-def test_options_win_over_the_configuration(live_site: Site, trace: Path) -> None:
+def test_options_take_precedence_over_the_configuration(live_site: Site, trace: Path) -> None:
     live_site.configure(SITE_SETTINGS)
     named = ("--config", str(live_site.config), "--policy", "tiresias-g", "--interval", "0")
     options = ("--thresholds", "60", "--order", "entry", "--promote-knob", "0")
@@ -303,9 +299,7 @@ def test_other_policies_are_compared_to_the_configured_one(live_site: Site, trac
     assert {record["reference"] for record in found} == {"tiresias-g"}
 
 
-def test_before_the_command_the_configuration_may_stand_too_and_the_report_names_it(
-    live_site: Site, trace: Path
-) -> None:
+def test_the_configuration_may_be_named_before_the_command(live_site: Site, trace: Path) -> None:
     words = arguments(trace, "--policy", "tiresias-l")
     before = live_site.run("--config", str(live_site.config), *words).stdout
     after = live_site.run(*words, "--config", str(live_site.config)).stdout
@@ -324,7 +318,7 @@ def test_a_controller_on_the_same_machine_changes_no_simulation(
     assert "\ntiers      cut at 3600, 18000, 90000, 450000, 2250000 GPU-s" in shown
 
 
-def test_without_a_configuration_it_simulates_what_would_be_deployed_beside_stock_slurm(
+def test_the_default_comparison_is_the_default_configuration_and_stock_slurm(
     live_site: Site, trace: Path
 ) -> None:
     empty = live_site.folder / "empty.toml"
@@ -360,9 +354,7 @@ def test_a_preset_beside_a_configuration_is_refused_in_either_order(
         assert "contradict each other" in error_of(refused)
 
 
-def test_stock_slurm_goes_at_its_own_pace_and_not_at_the_controllers(
-    live_site: Site, trace: Path
-) -> None:
+def test_stock_slurm_ignores_the_controllers_interval(live_site: Site, trace: Path) -> None:
     quick, slow = (
         {
             record["policy"]: record["avg_jct_s"]
@@ -380,7 +372,7 @@ def test_stock_slurm_goes_at_its_own_pace_and_not_at_the_controllers(
     assert "\nslurm      main scheduler at every event, backfill every 30 s\n" in shown
 
 
-def test_guards_of_the_configuration_keep_a_job_running(live_site: Site) -> None:
+def test_protections_of_the_configuration_keep_a_job_running(live_site: Site) -> None:
     path = live_site.folder / "guarded.csv"
     path.write_text(f"{HEADER}long,0,8,4000,\nshort,1000,8,100,\n")
     words = arguments(path, "--policy", "tiresias-l", "--config", str(live_site.config))
@@ -438,7 +430,7 @@ def test_with_strict_types_jobs_of_missing_types_are_left_out_and_reported(live_
     assert (record["jobs"], record["cannot_run_on_the_cluster"]) == (2, 2)
 
 
-# Traces that are not right
+# Invalid traces
 
 
 @pytest.mark.parametrize(
@@ -512,7 +504,7 @@ def test_jobs_without_gpus_are_dropped_from_the_history_of_a_cluster_that_has_bo
     assert f"{path}, line 2: no job of this file can be simulated" in error_of(refused)
 
 
-def test_a_hostile_file_name_reaches_no_terminal_as_it_is(live_site: Site) -> None:
+def test_control_characters_in_file_names_are_replaced(live_site: Site) -> None:
     path = live_site.folder / "\x1b[2J\u202e.csv"
     path.write_text(HEADER + ROWS)
     shown = live_site.run(*arguments(path, "--policy", "sf")).stdout
@@ -523,7 +515,7 @@ def test_a_hostile_file_name_reaches_no_terminal_as_it_is(live_site: Site) -> No
 # Files
 
 
-def test_interrupted_it_leaves_nothing_behind(
+def test_an_interrupted_simulation_leaves_no_files(
     live_site: Site, trace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: object) -> None:
@@ -540,7 +532,7 @@ def test_interrupted_it_leaves_nothing_behind(
     assert sorted(live_site.folder.iterdir()) == before
 
 
-def test_a_file_that_cannot_be_written_after_all_costs_no_results(
+def test_results_are_shown_even_if_a_file_cannot_be_written(
     live_site: Site, trace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(_: Path, __: bytes) -> None:
@@ -628,7 +620,7 @@ def test_jobs_that_report_are_simulated_and_named_in_the_result(
     assert "note time limits are drawn: 1 to 10 times what it needs" in shown
 
 
-def test_saves_are_simulated_and_what_is_done_again_is_shown(live_site: Site, trace: Path) -> None:
+def test_saves_are_simulated_and_repeated_work_is_shown(live_site: Site, trace: Path) -> None:
     saves = "asked=40,30=40,never=20@50"
     (found,) = records(live_site, *arguments(trace, "--policy", "tiresias-l", "--saves", saves))
     assert found["config"]["simulation"]["saves"] == {
@@ -650,21 +642,23 @@ def test_saves_are_simulated_and_what_is_done_again_is_shown(live_site: Site, tr
 @pytest.mark.parametrize(
     "saves", ["30", "asked=50", "asked=50,30=60", "30=100@101", "0=100", "x=100", "30=100@", ""]
 )
-def test_saves_that_are_no_mix_are_one_clear_line(live_site: Site, trace: Path, saves: str) -> None:
+def test_an_invalid_saves_option_is_a_one_line_error(
+    live_site: Site, trace: Path, saves: str
+) -> None:
     result = live_site.run(*arguments(trace, f"--saves={saves}"))
     assert result.exit_code == 2
     assert result.stderr.count("\n") == 1 and "WHEN=PERCENT" in result.stderr
 
 
 @pytest.mark.parametrize("reports", ["101", "half", "50:6", "60::50", "-1", "50:0.5:25:1", ""])
-def test_reports_that_are_no_share_are_one_clear_line(
+def test_an_invalid_reports_option_is_a_one_line_error(
     live_site: Site, trace: Path, reports: str
 ) -> None:
     result = live_site.run(*arguments(trace, f"--reports={reports}"))
     assert "is no share of the jobs. Write SHARE" in error_of(result)
 
 
-def test_the_bound_on_the_slowdown_is_shown_with_what_it_costs(live_site: Site) -> None:
+def test_the_bound_on_the_slowdown_is_shown_with_its_cost(live_site: Site) -> None:
     bound = ("simulate", "--max-slowdown", "2", "--policy", "tiresias-l")
     shown = live_site.run(*bound, "--who-pays", "gpus").stdout
     assert re.search(r"^tiresias-l, unbounded .*%$", shown, re.MULTILINE)
@@ -676,6 +670,6 @@ def test_the_bound_on_the_slowdown_is_shown_with_what_it_costs(live_site: Site) 
     assert unbounded["policy"] == "tiresias-l, unbounded"
 
 
-def test_a_bound_that_leaves_no_room_is_refused(live_site: Site) -> None:
+def test_a_bound_on_the_slowdown_that_is_too_small_is_refused(live_site: Site) -> None:
     result = live_site.run("simulate", "--max-slowdown", "1.1")
     assert "leaves no room" in error_of(result)

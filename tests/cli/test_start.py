@@ -1,4 +1,4 @@
-"""What a command loads before it does anything: commands that only tell something start quickly."""
+"""The modules that commands import: commands that only show something must start quickly."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LIGHT = ("config", "explain", "history", "ledger", "metrics", "nudge", "pause", 
 
 
 def loaded(site: Site, *arguments: str) -> set[str]:
-    """The modules that a call loads, by Python's own account."""
+    """Return the modules that a call imports, from Python's own log."""
     command = (sys.executable, "-X", "importtime", "-m", "slurm_tiresias.cli")
     said = site.spawn(*arguments, command=command).stderr
     lines = (line.split("|") for line in said.splitlines() if line.startswith("import time:"))
@@ -45,14 +45,14 @@ def test_the_programs_help_loads_no_command(live_site: Site, option: str) -> Non
 
 
 @pytest.mark.parametrize("command", LIGHT)
-def test_the_help_of_a_command_that_tells_something_loads_nothing_heavy(
+def test_the_help_of_a_read_only_command_loads_no_heavy_module(
     live_site: Site, command: str
 ) -> None:
     assert heavy_ones(loaded(live_site, command, "--help")) == []
 
 
 @pytest.mark.parametrize("arguments", [("history", "12"), ("report",), ("status",)], ids=" ".join)
-def test_a_controller_is_asked_before_anything_heavy_is_loaded(
+def test_heavy_modules_are_loaded_only_after_the_controller_has_answered(
     live_site: Site, arguments: tuple[str, ...]
 ) -> None:
     live_site.publish(busy_state())
@@ -60,7 +60,7 @@ def test_a_controller_is_asked_before_anything_heavy_is_loaded(
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_list_of_commands_says_what_each_says_of_itself(name: str) -> None:
+def test_the_list_of_commands_has_the_first_sentence_of_each_help(name: str) -> None:
     command = cli.get_command(click.Context(cli), name)
     assert command is not None and command.name == name
     assert COMMANDS[name][1] == command.get_short_help_str(limit=500)

@@ -1,4 +1,4 @@
-"""What ``status`` shows, to whom, and how it ends."""
+"""The output of ``status``, its visibility, and its exit codes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def drawn(published_state: published.PublishedState, screen: Screen) -> list[str
     return list(view.lines(published_state, screen, NOW_S))
 
 
-def test_the_header_says_who_decides_how_and_how_long_ago(site: Site) -> None:
+def test_the_header_shows_mode_policy_and_age_of_the_last_cycle(site: Site) -> None:
     site.publish(busy_state())
     first = site.run("status").stdout.splitlines()[0]
     assert first.startswith("hopper  Slurm 24.05.4 by commands  2d-las, order first-start")
@@ -76,25 +76,25 @@ def test_the_header_says_why_slurm_is_not_reached_through_pyslurm(site: Site) ->
     assert "pyslurm" not in lines[1]
 
 
-def test_the_bar_tells_whose_the_gpus_are() -> None:
+def test_the_bar_shows_gpus_by_tier() -> None:
     bar = list(header_lines(busy_state(), Screen(), NOW_S))[1]
     assert bar.endswith("█ 180 managed  ▓ 40 others  ░ 28 idle  x 8 down")
     assert len(re.findall("[█▓░x]", bar)) == 40 + 4
 
 
 def bars(published_state: PublishedState, width: int = 80) -> list[tuple[int, int]]:
-    """How long the bars of each tier are: of what runs, and of what waits."""
+    """Return the lengths of the bars of each tier: of running and of waiting jobs."""
     rows = list(tier_lines(published_state, screen_of(width)))[1:]
     return [(row.count("█"), row.count("▒")) for row in rows]
 
 
 def with_tiers(*gpus: tuple[int, int], total: int) -> PublishedState:
-    """Tiers with so many GPUs that run and are asked for."""
+    """Tiers with these numbers of GPUs, running and requested."""
     tiers = [PublishedTier(i, 0.0, 1.0, run, run, wait, wait) for i, (run, wait) in enumerate(gpus)]
     return state(tiers=tuple(tiers), gpus=PublishedGpus(total, total, 0, 0, 0))
 
 
-def test_a_sign_means_one_thing_in_the_whole_output() -> None:
+def test_each_symbol_has_one_meaning_in_the_output() -> None:
     head = "".join(header_lines(busy_state(), screen_of(80), NOW_S))
     tiers = "".join(tier_lines(busy_state(), screen_of(80)))
     assert "█" in head and "█" in tiers, "GPUs of managed jobs"
@@ -123,7 +123,7 @@ def test_thresholds_are_readable(site: Site) -> None:
     assert "below 1 GPU-h" in output and "1 to 5 GPU-h" in output and "from 5 GPU-h" in output
 
 
-def test_jobs_stand_in_their_order_with_right_aligned_ids(site: Site) -> None:
+def test_jobs_are_listed_in_order_with_right_aligned_ids(site: Site) -> None:
     site.publish(state(waiting("9", rank=1), waiting("1234_5", rank=0), waiting("77", rank=2)))
     rows = site.run("status", "-n").stdout.splitlines()
     assert [row[:6] for row in rows] == ["1234_5", "     9", "    77"]
@@ -135,7 +135,7 @@ def test_a_preempted_job_shows_its_preemptor(site: Site) -> None:
     assert output.split(maxsplit=1) == ["40655", "2 by 40601  preempted for 40731\n"]
 
 
-def test_a_guarded_job_says_who_is_protected_and_how(site: Site) -> None:
+def test_a_protected_job_shows_its_protection(site: Site) -> None:
     site.publish(busy_state())
     output = site.run("status", "-n", "-o", "reason", "-j", "40729").stdout
     assert output == "guarded: 40718_3 +1, minimum run time\n"
@@ -170,7 +170,7 @@ def test_without_acting_slurms_and_the_controllers_actions_are_shown_apart(
     assert "Slurm schedules" in site.run("status").stdout
 
 
-def test_on_80_columns_it_is_seen_what_slurm_does_and_what_the_controller_would_do() -> None:
+def test_both_actions_are_visible_on_80_columns() -> None:
     lines = drawn(not_acting(busy_state()), screen_of(80))
     assert lines[2:4] == [
         "The controller runs in shadow mode: it decides and does nothing; Slurm",
@@ -231,7 +231,7 @@ def test_a_job_of_several_partitions_is_found_by_each(site: Site) -> None:
     assert shown(site, "-p", "h100") == ["5"]
 
 
-def test_me_means_the_one_who_asks(site: Site) -> None:
+def test_me_selects_the_jobs_of_the_calling_user(site: Site) -> None:
     me = pwd.getpwuid(os.getuid()).pw_name
     site.publish(state(waiting("5", user=me), waiting("6", user=f"not{me}")))
     assert shown(site, "--me") == ["5"]
@@ -267,7 +267,7 @@ def test_an_unknown_column_is_refused_with_the_list_of_all(site: Site) -> None:
     assert error_of(result).startswith("There is no column 'colour'. There are: JOBID, USER, ")
 
 
-def test_an_empty_cluster_reads_well(site: Site) -> None:
+def test_an_empty_cluster_is_shown_without_tables(site: Site) -> None:
     site.publish(empty_state())
     result = site.run("status")
     assert result.exit_code == 0
@@ -292,7 +292,7 @@ def test_a_damaged_state_is_no_traceback(site: Site, content: bytes) -> None:
     assert "is not a state that this version can read" in error_of(result)
 
 
-def test_a_stale_state_is_shown_and_complained_about(site: Site) -> None:
+def test_a_stale_state_is_shown_with_a_warning(site: Site) -> None:
     site.publish(busy_state(at_s=NOW_S - 36))
     result = site.run("status")
     assert result.exit_code == 3
@@ -317,7 +317,7 @@ def test_unmanaged_jobs_show_no_service_and_no_waiting_time(site: Site) -> None:
     assert [row.split() for row in output.splitlines()] == [["1", "-", "-"], ["2", "-", "-"]]
 
 
-def test_a_state_of_another_schema_is_no_state(site: Site) -> None:
+def test_a_state_of_another_schema_is_refused(site: Site) -> None:
     site.publish(state(schema=published.SCHEMA + 1))
     result = site.run("status")
     assert result.exit_code == 3
@@ -375,7 +375,7 @@ def test_json_round_trips_to_the_published_state(site: Site) -> None:
     assert published.read(site.folder) == everything
 
 
-def test_json_holds_the_jobs_chosen_and_the_whole_rest(site: Site) -> None:
+def test_json_has_the_selected_jobs_and_everything_else(site: Site) -> None:
     site.publish(busy_state())
     answer = json.loads(site.run("status", "--json", "-u", "wei").stdout)
     assert [job["job_id"] for job in answer["jobs"]] == ["40600", "39911"]
@@ -390,7 +390,7 @@ def test_json_of_a_stale_state_comes_with_the_same_exit_code(site: Site) -> None
 
 
 @pytest.mark.parametrize("field", ["name", "user", "account", "partition", "detail", "nodes"])
-def test_a_hostile_text_is_printed_and_never_obeyed(site: Site, field: str) -> None:
+def test_control_characters_in_job_text_are_replaced(site: Site, field: str) -> None:
     site.publish(state(waiting("7", **{field: HOSTILE})))
     lines = site.run("status", "-n", "-o", ",".join(COLUMNS)).stdout.splitlines()
     assert len(lines) == 1
@@ -398,7 +398,7 @@ def test_a_hostile_text_is_printed_and_never_obeyed(site: Site, field: str) -> N
     assert "?]0;owned??[2J?[red]evil[/red]?root??" in lines[0]
 
 
-def test_a_hostile_cluster_or_error_is_never_obeyed(site: Site) -> None:
+def test_control_characters_in_cluster_name_and_errors_are_replaced(site: Site) -> None:
     standby = PublishedStandby(HOSTILE, 7, wanted=False)
     hostile = {"host": HOSTILE, "term": 1, "standbys": (standby,), "warning": HOSTILE}
     site.publish(busy_state(cluster=HOSTILE, mode=HOSTILE, failures=1, error=HOSTILE, **hostile))
@@ -476,7 +476,7 @@ def test_an_ascii_locale_gets_ascii(live_site: Site, locale: dict[str, str]) -> 
     assert result.stdout.startswith("Zo???  Slurm 24.05.4 by commands") and "####" in result.stdout
 
 
-def test_a_reader_that_leaves_is_no_error(live_site: Site) -> None:
+def test_a_closed_pipe_is_not_an_error(live_site: Site) -> None:
     live_site.publish(state(*(waiting(str(i)) for i in range(5000)), at_s=time.time()))
     with subprocess.Popen(
         [*COMMAND, "status"],
@@ -537,7 +537,7 @@ def test_sorting_by_an_unsortable_column_is_refused(site: Site) -> None:
     assert error_of(result).startswith("Jobs cannot be sorted by 'colour'. By these: JOBID, ")
 
 
-def test_a_watched_status_says_how_much_of_it_the_terminal_has_no_room_for() -> None:
+def test_status_watch_says_how_many_lines_do_not_fit() -> None:
     lines = [str(number) for number in range(50)]
     assert cut(lines, 50, 80) == lines
     assert cut(lines, 24, 80)[-2:] == ["22", "27 more lines: choose with --me, -u, -p, -t"]
@@ -545,7 +545,7 @@ def test_a_watched_status_says_how_much_of_it_the_terminal_has_no_room_for() -> 
     assert cut(lines, 1, 80) == ["50 more lines: choose with --me, -u, -p, -t"]
 
 
-def test_a_limit_holds_everywhere(site: Site) -> None:
+def test_a_limit_applies_to_terminals_and_pipes(site: Site) -> None:
     site.publish(state(*(running(str(i), rank=i) for i in range(1, 11))))
     assert site.run("status", "-n", "-l", "3", "-o", "JOBID").stdout.split() == ["1", "2", "3"]
     assert "The first 3 of 10 jobs" in site.run("status", "-l", "3").stdout
@@ -583,7 +583,7 @@ def an_array(tasks: int = 500, running_tasks: int = 3) -> PublishedState:
     return state(*ran, *rest, waiting("13", rank=tasks, user="bob"))
 
 
-def test_tasks_of_an_array_that_wait_alike_share_a_line(site: Site) -> None:
+def test_tasks_of_an_array_that_wait_for_the_same_reason_share_a_line(site: Site) -> None:
     site.publish(an_array())
     lines = site.run("status").stdout.splitlines()
     assert [line.split()[0] for line in lines[-6:-1]] == [
@@ -604,7 +604,7 @@ def test_arrays_are_unfolded_on_request(site: Site, option: str) -> None:
     assert "501 jobs." in site.run("status", option).stdout
 
 
-def test_only_tasks_that_are_alike_and_were_never_started_share_a_line(site: Site) -> None:
+def test_only_never_started_tasks_with_equal_state_share_a_line(site: Site) -> None:
     site.publish(
         state(
             waiting("12_0", rank=0, action="start", reason="starts"),
@@ -626,7 +626,7 @@ def test_jobs_with_odd_ids_have_lines_of_their_own(site: Site) -> None:
     assert len(shown(site)) == len(odd)
 
 
-def test_a_task_that_is_asked_for_is_shown_by_itself(site: Site) -> None:
+def test_a_task_named_by_id_has_its_own_line(site: Site) -> None:
     site.publish(an_array())
     assert shown(site, "-j", "12_7") == ["12_7"]
     assert shown(site, "-j", "12_7,12_8,12_10") == ["12_[7-8,10]"]
@@ -664,7 +664,7 @@ def test_an_id_that_names_no_job_is_an_error_as_in_squeue(
     assert shown(site, "-j", "4071,40735") == ["40735"]
 
 
-def test_an_old_state_does_not_say_that_a_job_is_not_there(site: Site) -> None:
+def test_a_stale_state_does_not_claim_that_a_job_does_not_exist(site: Site) -> None:
     site.publish(busy_state(at_s=NOW_S - 600))
     assert site.run("status", "-j", "4071").exit_code == 3
 
@@ -680,7 +680,7 @@ def test_status_says_if_only_own_jobs_are_shown(site: Site) -> None:
 
 
 def telling_state() -> PublishedState:
-    """Jobs that tell how far they are: at work, standing still, waiting, and without a total."""
+    """Jobs that report progress: working, stalled, waiting, and without a total."""
     goes_on = progress(3700, 10_000, remaining_least_s=7500.0, remaining_most_s=8400.0)
     return state(
         running("1", rank=0, progress=goes_on),
@@ -698,7 +698,7 @@ def shown_progress(width: int | None) -> dict[str, tuple[str, ...]]:
     return {words[0]: tuple(words[1:]) for words in (line.split(None, 3) for line in lines)}
 
 
-def test_status_shows_how_far_jobs_are_and_what_they_need_still() -> None:
+def test_status_shows_progress_and_remaining_time() -> None:
     assert shown_progress(None) == {
         "1": ("37%", "2h05m-2h20m", "runs"),
         "2": ("13%", "1m14s-1m21s", "no progress since Nov 14 21:58:20"),
@@ -708,7 +708,7 @@ def test_status_shows_how_far_jobs_are_and_what_they_need_still() -> None:
     }
 
 
-def test_the_columns_of_progress_are_left_out_on_a_terminal_where_no_job_tells_any() -> None:
+def test_progress_columns_are_left_out_on_a_terminal_if_no_job_reports() -> None:
     def header(shown: PublishedState, width: int | None) -> str:
         view = View(Selection(), chosen(()))
         lines = view.lines(shown, Screen(width=width), NOW_S)
@@ -726,7 +726,7 @@ def test_jobs_can_be_sorted_by_progress_and_eta() -> None:
     assert [job.job_id for job in in_order(jobs, ("ETA",))][:2] == ["2", "3"]
 
 
-def test_a_user_reads_which_jobs_keep_nothing_and_why_a_program_gets_longer_runs() -> None:
+def test_status_shows_which_jobs_save_nothing_and_why_runs_get_longer() -> None:
     jobs = (
         running("1", rank=0, stuck_runs=3, preemptions=4, min_run_s=1920.0),
         waiting("2", rank=1, name="sweep", program_lost=3, min_run_s=960.0),

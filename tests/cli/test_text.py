@@ -1,4 +1,4 @@
-"""How values are written, as properties."""
+"""Properties of formatted values."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ seconds = st.floats(min_value=0, max_value=9999 * 86400 - 1)
 
 
 @given(any_text)
-def test_printable_text_has_nothing_a_terminal_would_obey(text: str) -> None:
+def test_printable_text_has_no_control_characters(text: str) -> None:
     assert printable(text).isprintable()
 
 
@@ -45,7 +45,7 @@ def test_plain_ascii_is_left_alone(text: str) -> None:
     assert printable(text) == text
 
 
-def test_escape_sequences_and_bidi_overrides_lose_their_power() -> None:
+def test_escape_sequences_and_bidi_overrides_are_replaced() -> None:
     assert printable("\x1b[31mred\x07") == "?[31mred?"
     assert printable("\u202egpj.exe\u2069") == "?gpj.exe?"
     assert printable("a\nb\rc\u2028d\u200be\udcff") == "a?b?c?d?e?"
@@ -73,7 +73,7 @@ def test_padding_fills_the_cell(text: str, width: int, right: bool) -> None:
 
 
 @given(any_text)
-def test_ascii_takes_as_many_cells_as_what_it_stands_for(text: str) -> None:
+def test_ascii_replacements_keep_the_width(text: str) -> None:
     shown = as_ascii(printable(text))
     assert shown.isascii()
     assert len(shown) == cells(printable(text))
@@ -100,7 +100,7 @@ def test_a_duration_is_never_overstated_and_off_by_less_than_its_smaller_unit(va
 
 
 @given(st.floats(allow_nan=True, allow_infinity=True))
-def test_any_number_at_all_can_be_written_as_a_duration_and_a_moment(value: float) -> None:
+def test_every_number_can_be_formatted_as_a_duration_and_a_time(value: float) -> None:
     assert 0 < len(duration(value)) <= 8
     assert moment(value)
 

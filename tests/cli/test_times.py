@@ -1,4 +1,4 @@
-"""Times on the command line, as sacct spells them."""
+"""Times on the command line, as spelled by sacct."""
 
 from __future__ import annotations
 
@@ -99,5 +99,5 @@ def test_an_invalid_time_is_refused_with_the_accepted_formats(text: str) -> None
     assert str(caught.value).isprintable() and len(str(caught.value)) < 200
 
 
-def test_no_time_is_none() -> None:
+def test_a_missing_time_is_none() -> None:
     assert read(None) is None

@@ -1,4 +1,4 @@
-"""``tune`` at the command line: what it prints, and what it refuses."""
+"""The command ``tune``: its output, and the input that it refuses."""
 
 from __future__ import annotations
 
@@ -92,7 +92,9 @@ def test_a_sweep_as_json_has_the_same_rows(site: Site) -> None:
         ["--workload", "paper480", "--slurm-time", "10"],
     ],
 )
-def test_nonsense_is_one_clear_line_and_exit_code_2(site: Site, arguments: list[str]) -> None:
+def test_invalid_options_are_a_one_line_error_with_exit_code_2(
+    site: Site, arguments: list[str]
+) -> None:
     result = site.run("tune", *arguments)
     assert (result.exit_code, result.stdout) == (2, "")
     assert error_of(result)
@@ -103,7 +105,7 @@ def test_jobs_that_no_cluster_of_this_size_can_run_are_left_out_and_said_so(site
     assert "that cannot run here: too wide" in result.stdout
 
 
-def test_with_a_configuration_its_setting_is_to_be_beaten_under_its_guards(site: Site) -> None:
+def test_with_a_configuration_candidates_are_compared_with_its_setting(site: Site) -> None:
     site.configure(
         '[policy]\nthresholds_gpu_s = [900]\npromote_knob = 4\norder = "entry"\n'
         "[preemption]\nmin_run_s = 300\n"
@@ -134,7 +136,7 @@ def test_gpu_types_that_no_node_has_are_reported(site: Site, tmp_path: Path) -> 
     assert note.endswith("they run on any")
 
 
-def test_a_trace_named_by_a_prankster_does_no_harm(site: Site, tmp_path: Path) -> None:
+def test_control_characters_in_a_trace_name_are_replaced(site: Site, tmp_path: Path) -> None:
     trace = tmp_path / "a\x1b[2Jb.csv"
     rows = "\n".join(f"{n},{n * 60},1,600" for n in range(4))
     trace.write_text(f"job_id,submit_time,num_gpu,duration\n{rows}\n")
@@ -143,7 +145,9 @@ def test_a_trace_named_by_a_prankster_does_no_harm(site: Site, tmp_path: Path) -
     assert "\x1b" not in result.stdout
 
 
-def test_the_own_history_without_slurm_is_one_clear_line(site: Site, tmp_path: Path) -> None:
+def test_tuning_by_own_history_without_slurm_is_a_one_line_error(
+    site: Site, tmp_path: Path
+) -> None:
     result = site.run("tune", "--from-sacct", "--since", "2026-01-31", PATH=str(tmp_path))
     assert result.exit_code == 5
     assert "sacct" in error_of(result)

@@ -1,8 +1,8 @@
-"""The program in processes of its own, without its start each time: one that has loaded everything
-forks for every call.
+"""Run the program in separate processes without its start-up time: a process that has loaded
+everything forks for every call.
 
-What an interpreter decides when it starts, as the encoding of its output, the fork inherits: take
-another ``Warm`` for each of these.
+The fork inherits what the interpreter fixed at its start, such as the encoding of its output: use a
+separate ``Warm`` for each such setting.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NOBODY = 65534
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a call ended; ``stdout`` is empty where it went elsewhere."""
+    """How a call ended; ``stdout`` is empty if it was redirected."""
 
     code: int
     stdout: str
@@ -54,7 +54,8 @@ class Warm:
         closed: bool = False,
         as_nobody: bool = False,
     ) -> Ended:
-        """Call it in this folder. ``stdout``: a file for the output; ``closed``: there is none."""
+        """Call it in this folder. ``stdout``: a file for the output; ``closed``: no standard
+        output."""
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             files = [out.fileno() if stdout is None else stdout, err.fileno()]
             code = self._asked(arguments, environment, folder, files, closed, as_nobody)
@@ -71,7 +72,7 @@ class Warm:
         environment: Mapping[str, str],
         folder: Path,
     ) -> Ended:
-        """Call it on a terminal that is ``width`` cells wide, which shows errors, too."""
+        """Call it on a terminal that is ``width`` cells wide; standard error goes there too."""
         with on_new_terminal(width) as (theirs, shown):
             code = self._asked(arguments, environment, folder, [theirs, theirs], False, False)
         return Ended(code, shown(), "")
@@ -99,7 +100,7 @@ class Warm:
 
 @contextmanager
 def warm(environment: Mapping[str, str], checkout: Path = ROOT) -> Iterator[Warm]:
-    """A process started with this environment and the program of this checkout."""
+    """Start a process with this environment and the program of this checkout."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     command = (sys.executable, "-m", "tests.cli.warm", str(theirs.fileno()))
     with ours:
@@ -116,7 +117,7 @@ def warm(environment: Mapping[str, str], checkout: Path = ROOT) -> Iterator[Warm
 
 
 def _serve(connection: socket.socket) -> None:
-    """Fork for each call, until the other end is closed; in the fork, be the program."""
+    """Fork for each call until the other end is closed; run the program in the fork."""
     while True:
         asked, files, _, _ = socket.recv_fds(connection, MOST_BYTES, 2)
         if not asked:
@@ -161,7 +162,8 @@ def _load_everything() -> None:
     import slurm_tiresias.controller.run  # noqa: F401
     from slurm_tiresias.cli.main import cli
 
-    codecs.lookup("utf-8-sig")  # another user may not reach what Python would load then
+    # Another user may be unable to reach modules that Python would load later.
+    codecs.lookup("utf-8-sig")
     context = click.Context(cli)
     for name in cli.list_commands(context):
         cli.get_command(context, name)
@@ -169,5 +171,5 @@ def _load_everything() -> None:
 
 if __name__ == "__main__":
     _load_everything()
-    gc.freeze()  # what stands here is not gone through at the end of each fork
+    gc.freeze()  # existing objects are not scanned at the end of each fork
     _serve(socket.socket(fileno=int(sys.argv[1])))

@@ -1,4 +1,4 @@
-"""The containers of docker-compose.yml in a Docker engine, and what tests ask of them."""
+"""The containers of docker-compose.yml in a Docker engine, and operations on them for tests."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ SERVICES = ("mariadb", "slurmdbd", "slurmctld", "n1", "n2", "n3", "n4", "control
 
 
 class UnavailableError(Exception):
-    """The containers cannot be brought up on this machine; the text says what is missing."""
+    """The containers cannot be started on this machine; the text says what is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Composed:
-    """The services of docker-compose.yml, up under a project name of their own."""
+    """The services of docker-compose.yml, started under their own project name."""
 
     client: docker.DockerClient
     compose: tuple[str, ...]
     project: str
 
     def run(self, *arguments: str) -> str:
-        """Call compose; what it printed."""
+        """Call compose; return its output."""
         command = [*self.compose, "--project-name", self.project, *arguments]
         ended = subprocess.run(
             command,
@@ -55,13 +55,13 @@ class Composed:
         return ended.stdout
 
     def containers(self) -> dict[str, Container]:
-        """All of them by service, whether they run or not."""
+        """Return all containers by service, running or not."""
         found = self.client.containers.list(all=True, filters=self.ours)
         return {one.labels[f"{LABEL}.service"]: one for one in found}
 
     @property
     def ours(self) -> Mapping[str, list[str]]:
-        """What the engine's lists are asked for: what belongs to this project."""
+        """The filter for the engine's lists: objects that belong to this project."""
         return {"label": [f"{LABEL}.project={self.project}"]}
 
     def __getitem__(self, service: str) -> Container:
@@ -70,33 +70,33 @@ class Composed:
         return found
 
     def ask(self, service: str, *words: str, user: str = "") -> tuple[int, str]:
-        """Run a command in a container; its exit code and all that it printed."""
+        """Run a command in a container; return its exit code and output."""
         home = f"/home/{user}" if user else None
         code, output = self[service].exec_run(list(words), user=user, workdir=home)
         return int(code), output.decode(errors="replace")
 
     def tell(self, service: str, *words: str, user: str = "") -> str:
-        """Run a command that has to succeed; what it printed."""
+        """Run a command that must succeed; return its output."""
         code, text = self.ask(service, *words, user=user)
         assert code == 0, f"{service}: {' '.join(words)} ended with {code}:\n{text}"
         return text
 
     def as_alice(self, *words: str) -> str:
-        """Run a command where users sit."""
+        """Run a command in the container in which users work."""
         return self.tell("login", *words, user="alice")
 
     def submit(self, *words: str, user: str = "alice") -> str:
-        """Submit as a user would; the job's id."""
+        """Submit a job as a user; return its id."""
         return self.tell("login", "sbatch", "--parsable", *words, user=user).strip()
 
     def job(self, job_id: str) -> Mapping[str, Any]:
-        """The job as the controller sees it; empty where it does not."""
+        """Return the job as the controller sees it; empty if it does not see it."""
         code, text = self.ask("login", "tiresias-slurm", "status", "--json", "-j", job_id)
         jobs: list[dict[str, Any]] = json.loads(text)["jobs"] if code == 0 else []
         return jobs[0] if jobs else {}
 
     def health(self, service: str) -> str:
-        """Docker's word for it: starting, healthy, unhealthy; or exited and the like."""
+        """Return Docker's state of the service: starting, healthy, unhealthy, exited and so on."""
         state = self[service].attrs["State"]
         return str(state["Health"]["Status"] if state["Running"] else state["Status"])
 
@@ -108,14 +108,14 @@ class Composed:
         wait_until(lambda: self.health(service) == wanted, f"{service} is {wanted}", PATIENCE_S)
 
     def last_words(self) -> str:
-        """What each container logged last, for who has to find out what went wrong."""
+        """Return the end of each container's log, to diagnose a failure."""
         return "\n".join(
             f"== {service}: {one.status}\n{one.logs(tail=15).decode(errors='replace')}"
             for service, one in self.containers().items()
         )
 
     def left_over(self) -> list[str]:
-        """What of the project is still there."""
+        """Return the objects of the project that still exist."""
         networks = self.client.networks.list(filters=self.ours)
         volumes = self.client.volumes.list(filters=self.ours)
         return [*self.containers(), *(one.name for one in (*networks, *volumes))]
@@ -123,7 +123,7 @@ class Composed:
 
 @contextmanager
 def composed() -> Iterator[Composed]:
-    """Bring all services up, and down again; ``UnavailableError`` where that cannot be."""
+    """Start all services, and stop them afterwards; ``UnavailableError`` if that is impossible."""
     client = reachable_engine()
     with_base(client)
     compose = compose_command()
@@ -141,7 +141,7 @@ def composed() -> Iterator[Composed]:
 
 
 def reachable_engine() -> docker.DockerClient:
-    """The engine that DOCKER_HOST names, or this machine's own."""
+    """Connect to the engine in DOCKER_HOST, or to this machine's."""
     try:
         client = docker.from_env()
         client.ping()
@@ -151,7 +151,7 @@ def reachable_engine() -> docker.DockerClient:
 
 
 def with_base(client: docker.DockerClient) -> None:
-    """Fetch the image that the Dockerfile starts from, unless it is there."""
+    """Pull the base image of the Dockerfile unless it exists."""
     name = base_image()
     try:
         client.images.get(name)

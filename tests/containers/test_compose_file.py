@@ -1,4 +1,4 @@
-"""What docker-compose.yml, the Dockerfile and the configuration say, where no engine is at hand."""
+"""The contents of docker-compose.yml, the Dockerfile and the configuration, without an engine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FORBIDDEN = {
     *("cap_add", "cgroup", "cgroup_parent", "device_cgroup_rules", "devices", "expose"),
     *("ipc", "network_mode", "pid", "ports", "privileged", "userns_mode", "uts", "environment"),
 }
-"""What gives a container more than it is given anyway, or publishes something."""
+"""Settings that give a container additional rights, or publish a port."""
 
 
 def services() -> Mapping[str, Mapping[str, Any]]:
@@ -30,7 +30,7 @@ def services() -> Mapping[str, Mapping[str, Any]]:
     return named
 
 
-def test_every_daemon_is_a_service_of_its_own() -> None:
+def test_every_daemon_is_a_separate_service() -> None:
     assert services().keys() == set(SERVICES)
     words = {name: " ".join(service["command"]) for name, service in services().items()}
     for name in ("slurmdbd", "slurmctld", *SLURMD):
@@ -52,7 +52,7 @@ def test_no_service_has_more_rights_than_it_needs(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_every_service_has_a_health_check_of_its_own_kind(name: str) -> None:
+def test_every_service_has_a_specific_health_check(name: str) -> None:
     check = services()[name]["healthcheck"]
     wanted = {
         "mariadb": "mysqladmin",
@@ -102,7 +102,7 @@ def test_commands_and_copies_name_files_that_exist() -> None:
         assert (ROOT / "containers" / name).is_file(), name
 
 
-def test_slurm_conf_calls_hosts_as_the_services_are_called() -> None:
+def test_host_names_in_slurm_conf_are_the_service_names() -> None:
     lines = (ETC / "slurm.conf").read_text().splitlines()
     values = dict(line.split("=", 1) for line in lines if "=" in line and line[0] != "#")
     assert values["SlurmctldHost"] in services()
@@ -117,7 +117,7 @@ def test_no_file_of_the_image_holds_a_secret() -> None:
         assert not re.search(r"(?i)StoragePass|IDENTIFIED BY|password\s*=", file.read_text()), file
 
 
-def test_the_controllers_configuration_is_sound_and_it_manages_the_partition() -> None:
+def test_the_controllers_configuration_is_valid_and_manages_the_partition() -> None:
     config = load(ETC / "tiresias.toml")
     assert f"PartitionName={config.manage.partitions[0]} " in (ETC / "slurm.conf").read_text()
     volumes = services()["controller"]["volumes"]

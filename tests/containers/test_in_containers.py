@@ -1,6 +1,6 @@
 """docker-compose.yml on a Docker engine: jobs are preempted and resumed, and kills survived.
 
-Skipped where no engine can be reached; ``scripts/dev containers`` brings its own.
+Skipped if no engine can be reached; ``scripts/dev containers`` starts its own.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ pytestmark = [pytest.mark.containers, pytest.mark.long]
 EVERYTHING = ("--gpus=16", "--nodes=4", "--ntasks=4")
 TRAINING = "examples/train.sbatch"
 DEFAULT_CAPABILITIES = 0xA80425FB
-"""What Docker leaves to root in a container that is not privileged."""
+"""The capabilities that Docker leaves to root in an unprivileged container."""
 NO_CONTROLLER = 3
-"""The exit code of status where none runs."""
+"""The exit code of status if no controller runs."""
 ROOT_IN_CONTAINER = {"n1", "n2", "n3", "n4"}
 
 
@@ -92,8 +92,8 @@ def test_doctor_finds_nothing_that_keeps_the_controller_from_acting(containers: 
     assert [one for one in findings if one["severity"] == "error"] == []
 
 
-def test_the_commands_of_the_page_work_as_they_stand_there(containers: Composed) -> None:
-    page = (ROOT / "docs" / "how-to" / "containers.md").read_text()
+def test_the_commands_in_the_documentation_work_verbatim(containers: Composed) -> None:
+    page = (ROOT / "docs" / "how-to" / "install.md").read_text()
     lines = re.findall(r"^ {4}docker compose exec (.+)$", page, re.MULTILINE)
     assert len(lines) == 4
     for line in lines:
@@ -135,7 +135,7 @@ def test_a_wide_job_is_preempted_and_resumed_and_status_and_explain_say_so(
     assert runs.split() == ["REQUEUED", "COMPLETED"]
 
 
-def test_a_controller_that_is_killed_goes_on_from_what_it_knew(containers: Composed) -> None:
+def test_a_killed_controller_continues_from_its_ledger(containers: Composed) -> None:
     job = containers.submit(*EVERYTHING, TRAINING, "--steps=1000")
     wait_until(lambda: containers.job(job).get("tier") == 1, "the demotion", PATIENCE_S)
     attained = containers.job(job)["attained_gpu_s"]
@@ -172,7 +172,7 @@ def test_slurmctld_is_killed_and_neither_job_nor_controller_is_lost(containers: 
 
 
 def _wait_until_slurmctld_has_saved(containers: Composed, job: str) -> None:
-    """It saves what has changed within seconds, and what a kill comes before is lost."""
+    """slurmctld saves its state within seconds; what it has not saved when it is killed is lost."""
     changed = float(containers.as_alice("date", "+%s.%N"))
     containers.as_alice("scontrol", "update", f"JobId={job}", "Comment=saved")
     state = "/var/lib/slurm/slurmctld/job_state"

@@ -1,4 +1,4 @@
-"""A ledger for every test of the controller that wants one."""
+"""A ledger for the tests of the controller."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ from slurm_tiresias.store.ledger import FILE_NAME, Ledger
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    """An empty one."""
+    """An empty ledger."""
     with closing(Ledger(tmp_path / FILE_NAME)) as opened:
         yield opened

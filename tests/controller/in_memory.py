@@ -1,6 +1,6 @@
-"""A controller's cycles on the Slurm in memory, where hours pass at once.
+"""A controller's cycles on the in-memory Slurm, in which hours pass at once.
 
-For what a controller does of itself. What depends on Slurm is tested on a real cluster.
+For behaviour of the controller itself. Whatever depends on Slurm is tested on a real cluster.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ONE_GPU = Asked(per_node=True)
 
 
 class Managed:
-    """Four nodes with four GPUs each, and a controller that looks at them twice a second."""
+    """Four nodes with four GPUs each, and a controller that runs two cycles per second."""
 
     def __init__(self, ledger: Ledger, settings: Mapping[str, Mapping[str, object]]) -> None:
         config = self.config = parse({name: dict(table) for name, table in settings.items()})
@@ -35,9 +35,9 @@ class Managed:
         )
         self.cycle()
 
-    def cycle(self) -> None:
+    def cycle(self, mode: str = ENFORCE) -> None:
         self._site.slurm.advance(INTERVAL_S)
-        self._last = self._cycles.run(ENFORCE)
+        self._last = self._cycles.run(mode)
 
     def submit(self, asked: Asked) -> str:
         return self._site.submit(asked)
@@ -59,7 +59,7 @@ class Managed:
 
     @property
     def last(self) -> Cycle:
-        """The last cycle."""
+        """The result of the last cycle."""
         return self._last
 
     @property
@@ -67,7 +67,7 @@ class Managed:
         return self._cycles
 
     def fill(self) -> list[str]:
-        """Four jobs that hold all the GPUs, all in the lower tier."""
+        """Four jobs in the lower tier that hold all GPUs."""
         wall = [self.submit(WHOLE_NODE) for _ in range(4)]
         for key in wall:
             self.wait_for_tier(key, 1)
@@ -78,7 +78,7 @@ class Managed:
         return job(self._site, key)
 
     def decision(self, key: str) -> Decision | None:
-        """What the last cycle has decided for a job."""
+        """The last cycle's decision on a job."""
         return self._last.plan.decisions.get(key)
 
     def tier(self, key: str) -> int | None:
@@ -86,7 +86,7 @@ class Managed:
         return decision.tier if decision else None
 
     def events(self, kind: str) -> list[tuple[str, str]]:
-        """The jobs, with whom else, to which this kind of thing happened."""
+        """The jobs with an event of this kind, each with the other job of the event."""
         found = self.ledger.last_events(100)
         return [(event.job_id, event.other) for event in found if event.kind == kind]
 
@@ -102,7 +102,7 @@ class Managed:
         self.wait_until(lambda: self.tier(key) == tier, f"{key} in tier {tier}")
 
     def wait_for_reason(self, key: str, reason: Reason) -> Decision:
-        """Until this is why the job is left as it is; the decision."""
+        """Run cycles until the job's decision has this reason; return the decision."""
 
         def decision() -> Decision | None:
             found = self.decision(key)

@@ -44,8 +44,8 @@ def back_to_schema_10(database: sqlite3.Connection) -> None:
 
 
 def back_to_schema_9(database: sqlite3.Connection) -> None:
-    """Undo what schemas 10 to 13 added: costs of preemptions, what guards learn, drills, lanes and
-    idle GPUs."""
+    """Undo what schemas 10 to 13 added: costs of preemptions, learned protections, drills, lanes
+    and idle GPUs."""
     back_to_schema_10(database)
     database.execute("DROP TABLE preemption_costs")
     database.execute("ALTER TABLE preemptions_under_way DROP COLUMN asked")

@@ -1,4 +1,4 @@
-"""Clusters of any size as the controller publishes them, to be shown on the live page."""
+"""Published states of clusters of any size, to be shown on the live page."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NAMES = ("resnet50", "bert-large", "gpt-13b", "whisper", "ablation-17", "<b>swee
 def cluster(
     nodes: int, jobs: int, tiers: int, *, at_s: float, seed: int = 1, cycle: int = 1
 ) -> PublishedState:
-    """A full cluster with this many nodes and jobs. With each cycle a few jobs go other ways."""
+    """A full cluster with this many nodes and jobs, of which a few jobs change in each cycle."""
     chance, later = random.Random(seed), random.Random(cycle)
     limits = [3600.0 * 5**tier for tier in range(tiers - 1)]
     shown, holds = _running(nodes, tiers, limits, chance, later, at_s)
@@ -162,7 +162,7 @@ def _events(jobs: list[PublishedJob], at_s: float) -> tuple[PublishedEvent, ...]
 
 
 def ledger_of(folder: Path, jobs: int, tiers: int, *, at_s: float) -> Path:
-    """A ledger in which so many jobs have ended in the last two days."""
+    """A ledger in which this many jobs have ended in the last two days."""
     chance = random.Random(7)
     path = folder / "ledger.sqlite"
     with closing(Ledger(path)) as ledger, ledger.transaction():

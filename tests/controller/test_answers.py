@@ -1,4 +1,4 @@
-"""The sockets that every user may ask: what one user does to them is no matter to the others."""
+"""The sockets that every user may query: no user's behaviour affects the answers to others."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ with serving(report_service(folder, folder / "ledger.sqlite", private=False)):
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A state directory that others may look into, with a ledger that they may not."""
+    """A state directory that other users may read, with a ledger that they may not."""
     with tempfile.TemporaryDirectory() as name:
         path = Path(name)
         path.chmod(0o755)
@@ -88,7 +88,7 @@ def folder() -> Iterator[Path]:
 
 @contextmanager
 def running(program: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """A program of another user that has said a line, until the end of the block."""
+    """A program of another user that has printed a line; it is killed at the end of the block."""
     with subprocess.Popen(
         [sys.executable, "-c", program, *arguments],
         stdin=subprocess.PIPE,
@@ -125,7 +125,7 @@ def test_silent_connections_of_one_user_keep_no_other_from_being_answered(
         assert time.monotonic() - began_s < WITHIN_S
 
 
-def test_a_user_with_all_places_taken_by_silent_connections_is_answered_still(
+def test_a_user_is_answered_although_silent_connections_take_all_places(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(answers, "PATIENCE_S", 3 * WITHIN_S)
@@ -152,9 +152,7 @@ def test_the_user_with_most_connections_loses_one_if_all_are_taken(
         assert read(clients[1]) == b"y"
 
 
-def test_a_client_that_is_slow_to_ask_or_never_reads_is_hung_up_on(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slow_clients_are_disconnected(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answers, "PATIENCE_S", 0.2)
     much = Service(folder / "much.sock", lambda _question: b"x" * 3_000_000)
     with (
@@ -171,10 +169,10 @@ def test_a_client_that_is_slow_to_ask_or_never_reads_is_hung_up_on(
         assert 0 < len(read(never_reads)) < 3_000_000
 
 
-def test_a_user_who_asks_again_and_again_waits_and_others_do_not(
+def test_a_user_with_many_queries_waits_and_others_do_not(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """User 1 asks five times at once, user 2 once after it."""
+    """User 1 asks five questions at once, then user 2 asks one."""
     connections_of(monkeypatch, [1, 1, 1, 1, 1, 2])
     asked: list[tuple[int, float]] = []
 
@@ -235,14 +233,14 @@ def test_a_question_whose_client_has_left_is_not_computed(folder: Path) -> None:
         with connected(folder / "slow.sock") as second:
             second.sendall(b"2\n")
         third.sendall(b"3\n")
-        # The one that has left is found out while the first is computed.
+        # The disconnected client is detected while the first question is computed.
         time.sleep(3 * answers.LOOK_AGAIN_S)
         go_on.set()
         assert read(third) == b"done"
     assert asked == ["1", "3"]
 
 
-def test_an_answer_that_cannot_be_made_is_refused_and_the_next_one_is_made(folder: Path) -> None:
+def test_a_failed_answer_is_refused_and_later_ones_work(folder: Path) -> None:
     def fails(question: Question) -> bytes:
         return str(1 / len(question.text)).encode()
 
@@ -373,7 +371,7 @@ def echo(folder: Path) -> Service:
 
 
 def connections_of(monkeypatch: pytest.MonkeyPatch, uids: Sequence[int]) -> Sequence[int]:
-    """Let the next connections be those of these users."""
+    """Make the next connections appear to come from these users."""
     following = iter(uids)
     monkeypatch.setattr(answers, "peer_of", lambda _connection: Peer(next(following)))
     return uids
@@ -387,7 +385,7 @@ def wait_until(condition: object) -> None:
         time.sleep(0.01)
 
 
-def test_a_refusal_is_one_at_every_socket() -> None:
+def test_every_socket_sends_a_refusal_that_clients_understand() -> None:
     with pytest.raises(RefusedError) as caught:
         checked_answer(answers.refusal("Too much", "Ask for less"), 1)
     assert str(caught.value) == "Too much. Ask for less."

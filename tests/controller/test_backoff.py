@@ -1,4 +1,4 @@
-"""How long the controller waits when cycles fail."""
+"""How long the controller waits after failed cycles."""
 
 from __future__ import annotations
 

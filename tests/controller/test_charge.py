@@ -1,4 +1,4 @@
-"""What new jobs are charged for what others of their user or account have used lately."""
+"""How much of the recent service of a user or account is charged to new jobs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def second(job: JobStatus, user: str = "ann") -> JobStatus:
 
 
 def the_second(job_store: JobStore, at_s: float, *jobs: JobStatus) -> JobView:
-    """The second job as a decision sees it, once these were observed."""
+    """The second job as a decision sees it after these observations."""
     see(job_store, at_s, *jobs)
     snapshot = SnapshotBuilder(job_store, CONFIG).snapshot(
         Observation(at_s, jobs, (), ()), Backoffs()
@@ -45,7 +45,7 @@ def the_second(job_store: JobStore, at_s: float, *jobs: JobStatus) -> JobView:
     return next(job for job in snapshot.jobs if job.job_id == "8")
 
 
-def test_a_new_job_begins_with_what_its_user_has_used(job_store: JobStore) -> None:
+def test_a_new_job_inherits_its_users_recent_service(job_store: JobStore) -> None:
     see(job_store, 1010, running(1005, 5))
     assert the_second(job_store, 1050, ended(1005, 30), second(pending())).inherited_gpu_s == 120
     assert job_store.records()["8"].tier == 1
@@ -60,7 +60,8 @@ def test_no_service_is_inherited_from_another_user(job_store: JobStore) -> None:
 def test_the_service_of_a_running_job_is_charged_only_after_the_run(
     job_store: JobStore,
 ) -> None:
-    """A long job does not make its user's debugging wait; one that was preempted for it counts."""
+    """A long job does not delay its user's debugging jobs; a run preempted for one of them
+    counts."""
     assert the_second(job_store, 1050, running(1005, 45), second(pending())).inherited_gpu_s == 0
     left = pending(restarts=1, submit_s=1051)
     assert the_second(job_store, 1052, left, second(pending())).inherited_gpu_s == pytest.approx(
@@ -68,7 +69,7 @@ def test_the_service_of_a_running_job_is_charged_only_after_the_run(
     )
 
 
-def test_it_stands_from_the_first_start_however_long_the_job_runs(job_store: JobStore) -> None:
+def test_inherited_service_is_fixed_at_the_first_start(job_store: JobStore) -> None:
     over = ended(1005, 30)
     see(job_store, 1010, running(1005, 5))
     see(job_store, 1036, over, second(pending()))
@@ -77,7 +78,7 @@ def test_it_stands_from_the_first_start_however_long_the_job_runs(job_store: Job
     assert the_second(job_store, 9000, second(running(2034, 6966))).inherited_gpu_s == 120
 
 
-def test_a_waiting_job_is_charged_no_more_when_the_window_is_over(job_store: JobStore) -> None:
+def test_inherited_service_ends_with_the_window_while_a_job_waits(job_store: JobStore) -> None:
     see(job_store, 1010, running(1005, 5))
     see(job_store, 1036, ended(1005, 30), second(pending()))
     assert the_second(job_store, 2036, second(pending())).inherited_gpu_s == 0
@@ -92,7 +93,7 @@ def test_a_restarted_controller_charges_the_same(job_store: JobStore, ledger: Le
     assert before.inherited_gpu_s == after.inherited_gpu_s == 120
 
 
-def test_a_promotion_forgives_it(job_store: JobStore) -> None:
+def test_a_promotion_resets_inherited_service(job_store: JobStore) -> None:
     see(job_store, 1010, running(1005, 5))
     see(job_store, 1050, ended(1005, 30), second(pending()))
     job_store.put(replace(job_store.records()["8"], promotions=1))
@@ -104,7 +105,7 @@ def accounts_book(ledger: Ledger) -> JobStore:
     return JobStore(ledger, charged_by("account"), accounting=False)
 
 
-def test_a_new_job_begins_with_its_accounts_usage_for_any_submitter(
+def test_a_new_job_inherits_its_accounts_service_whoever_submits_it(
     accounts_book: JobStore,
 ) -> None:
     see(accounts_book, 1010, running(1005, 5))
@@ -123,7 +124,7 @@ def test_a_user_who_changes_accounts_leaves_the_first_ones_usage_behind(
 
 
 @pytest.mark.parametrize(("user", "inherited_gpu_s"), [("ann", 120), ("ben", 0), ("lab", 0)])
-def test_jobs_without_an_account_are_their_users(
+def test_jobs_without_an_account_are_charged_to_their_users(
     accounts_book: JobStore, user: str, inherited_gpu_s: float
 ) -> None:
     see(accounts_book, 1010, running(1005, 5, account=""))
@@ -183,7 +184,7 @@ runs = st.lists(
 
 
 @given(runs, st.integers(0, 150), st.integers(1, 60))
-def test_it_is_the_sum_of_the_payers_runs_that_ended_in_the_window(
+def test_inherited_service_is_the_sum_of_runs_that_ended_in_the_window(
     over: list[EndedRun], at_s: int, window_s: int
 ) -> None:
     recent = RecentService(window_s, over)

@@ -1,4 +1,4 @@
-"""What the controller takes from reports: when, from which jobs, and until when it counts."""
+"""The reports that the controller accepts: when, from which jobs, and how long they count."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GPUS = 4
 
 
 class ClaimingSite(Site):
-    """Takes the reports that are due in every cycle."""
+    """Accepts the reports that are due in every cycle."""
 
     def begin(self) -> None:
         super().begin()
@@ -43,7 +43,7 @@ def site(tmp_path: Path, ledger: Ledger) -> ClaimingSite:
     return ClaimingSite(tmp_path, ledger)
 
 
-def test_a_job_is_believed_once_it_has_run_for_a_minute(site: ClaimingSite) -> None:
+def test_reports_count_once_the_job_has_run_for_a_minute(site: ClaimingSite) -> None:
     site.run_to(50)
     assert site.claim() is None
     site.run_to(60)
@@ -65,7 +65,7 @@ def test_a_report_is_taken_once_a_minute_and_tightens_the_promise(site: Claiming
     assert later.promised_gpu_s == pytest.approx(first.promised_gpu_s - GPUS * 60)
 
 
-def test_a_claim_survives_the_controller(site: ClaimingSite, ledger: Ledger) -> None:
+def test_a_claim_survives_a_restart_of_the_controller(site: ClaimingSite, ledger: Ledger) -> None:
     site.run_to(120)
     before = site.claim()
     assert JobStore(ledger, CONFIG, accounting=False).records()["7"].claim == before
@@ -78,7 +78,7 @@ def stand_still(site: ClaimingSite, cycles: int) -> None:
         site.cycle(job(site.now_s))
 
 
-def test_a_job_that_makes_no_step_is_not_believed(site: ClaimingSite) -> None:
+def test_the_claim_of_a_stalled_job_does_not_count(site: ClaimingSite) -> None:
     site.run_to(200)
     assert site.why_stopped() == ""
     stand_still(site, cycles=10)
@@ -88,7 +88,7 @@ def test_a_job_that_makes_no_step_is_not_believed(site: ClaimingSite) -> None:
     assert site.claim() == claim, "nothing is taken from a job that stands still"
 
 
-def test_a_job_that_was_started_again_is_believed_for_a_while_without_a_report(
+def test_the_claim_of_a_restarted_job_counts_for_a_while_without_a_report(
     site: ClaimingSite,
 ) -> None:
     site.run_to(200)
@@ -107,7 +107,7 @@ def test_a_job_that_was_started_again_is_believed_for_a_while_without_a_report(
     assert site.claims.why_stopped(again(), site.now_s) == "it has not reported in this run"
 
 
-def test_a_job_that_has_made_its_last_step_keeps_its_promise_for_what_follows(
+def test_the_promise_of_a_job_lasts_after_its_last_step(
     site: ClaimingSite,
 ) -> None:
     site.run_to(990)
@@ -121,6 +121,6 @@ def test_a_job_that_has_made_its_last_step_keeps_its_promise_for_what_follows(
     assert site.why_stopped() == ""
 
 
-def test_a_job_that_does_not_say_of_how_many_steps_claims_nothing(site: ClaimingSite) -> None:
+def test_a_job_that_reports_no_total_has_no_claim(site: ClaimingSite) -> None:
     site.run_to(200, total=None)
     assert site.claim() is None

@@ -1,4 +1,4 @@
-"""Each rule beside each other setting: what it does alone it does with the other one on, too.
+"""Each rule combined with each other setting: its effect must be the same as alone.
 
 ``docs/explanation/algorithm.md`` has the table. The rules run cycle by cycle on the in-memory
 Slurm.
@@ -81,7 +81,7 @@ def a_job_at_a_prompt_goes_first(ledger: Ledger, tables: Tables) -> None:
     assert managed.seen(prompt).state is JobState.RUNNING
 
 
-def an_idle_job_is_preempted_by_one_of_its_own_tier(ledger: Ledger, tables: Tables) -> None:
+def an_idle_job_is_preempted(ledger: Ledger, tables: Tables) -> None:
     site = Site(ledger, Path(ledger.path).parent, tables=tables)
     idle = site.jobs[0]
     site.busy[idle] = 0
@@ -95,12 +95,12 @@ RULES: Mapping[str, Callable[[Ledger, Tables], None]] = {
     "a short job preempts one of a lower tier": a_short_job_preempts_one_of_a_lower_tier,
     "a job at its bound runs": a_job_at_its_bound_runs,
     "a job at a prompt goes first": a_job_at_a_prompt_goes_first,
-    "an idle job leaves for one of its own tier": an_idle_job_is_preempted_by_one_of_its_own_tier,
+    "an idle job is preempted by one of its own tier": an_idle_job_is_preempted,
 }
 
 
 def with_folder(tables: Tables, ledger: Ledger) -> Tables:
-    """Name the folder of the nodes' samples, where these are wanted."""
+    """Set the folder of the nodes' samples, if they are needed."""
     folder: Tables = {"profiler": {"collect_dir": str(Path(ledger.path).parent)}}
     return both(tables, folder) if "idle_gpus" in tables else tables
 

@@ -1,4 +1,5 @@
-"""A cycle that fails of an error of this program: others go on, and the error can be found."""
+"""A cycle that fails because of an error in this program: other jobs continue, and the error can be
+diagnosed."""
 
 from __future__ import annotations
 
@@ -38,12 +39,12 @@ NODES = tuple(
     Node(name, Amount({"": 4}, 16), partitions=frozenset({"gpu"})) for name in ("n1", "n2")
 )
 POISONED = "13"
-"""A user may have made up what this job asks for."""
+"""The request may have been crafted by a user."""
 JOBS = ("11", "12", POISONED, "14")
 
 
 class FakeSlurm:
-    """Shows some waiting jobs, and takes every write."""
+    """Shows some waiting jobs, and accepts every write."""
 
     driver = Driver()
 
@@ -75,7 +76,7 @@ def controller(ledger: Ledger, site: Site) -> Iterator[Controller]:
 
 
 def failing_for(key: str, real: Callable[..., Any]) -> Callable[..., Any]:
-    """A decision that a managed job makes fail."""
+    """A decision that fails if a certain managed job is present."""
 
     def fails(planner: Planner, snapshot: Snapshot, *rest: Any) -> Any:
         if any(job.job_id == key and job.managed for job in snapshot.jobs):
@@ -97,7 +98,7 @@ def reports_in(site: Site) -> list[Path]:
     return sorted(site.folder.glob(crash.REPORTS))
 
 
-def test_a_job_that_makes_the_decision_fail_is_excluded_and_others_go_on(
+def test_a_job_that_makes_the_decision_fail_is_excluded_and_others_are_scheduled(
     controller: Controller,
     site: Site,
     monkeypatch: pytest.MonkeyPatch,
@@ -231,7 +232,8 @@ def snapshot_of(jobs: int) -> Snapshot:
 
 
 def searched(poisoned: set[str], jobs: int) -> tuple[frozenset[str], int]:
-    """What is found where these jobs make the decision fail, and after how many decisions."""
+    """Return the jobs found if these jobs make the decision fail, and the number of decisions
+    taken."""
     decisions = 0
 
     def decide_on(snapshot: Snapshot) -> None:
@@ -250,7 +252,7 @@ def test_exactly_the_jobs_that_make_a_decision_fail_are_found(poisoned: set[str]
     assert decisions <= 13 * len(poisoned) + 2
 
 
-def test_no_culprit_is_found_if_the_failure_does_not_depend_on_jobs() -> None:
+def test_no_job_is_excluded_if_the_failure_does_not_depend_on_jobs() -> None:
     def fail(_: Snapshot) -> None:
         raise ZeroDivisionError
 

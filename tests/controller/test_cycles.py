@@ -1,4 +1,4 @@
-"""What a controller makes of what it sees, cycle after cycle, on the Slurm in memory."""
+"""The controller over several cycles, on the in-memory Slurm."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Manage = Callable[..., Managed]
 
 @pytest.fixture
 def managed(ledger: Ledger) -> Manage:
-    """A managed cluster; settings go on top of ``QUICK``, table by table."""
+    """A managed cluster; ``settings`` override ``QUICK``, table by table."""
     return lambda **settings: Managed(
         ledger, {name: {**table, **settings.get(name, {})} for name, table in QUICK.items()}
     )
@@ -68,7 +68,7 @@ def test_jobs_that_share_a_licence_preempt_one_at_a_time(managed: Manage) -> Non
     assert len(cluster.events("preempted")) == 1
 
 
-def test_a_job_that_starved_long_enough_returns_to_the_top_tier(managed: Manage) -> None:
+def test_a_job_that_has_waited_long_enough_is_promoted_to_the_top_tier(managed: Manage) -> None:
     cluster = managed(
         policy={"promote_knob": 0.5, "promote_floor_s": 4}, preemption={"max_per_job": 1}
     )

@@ -1,4 +1,4 @@
-"""Programs that have passed a drill: what users may say of it, and how long it is remembered."""
+"""Programs that have passed a drill: what users may report, and how long it is remembered."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ for said in (b"passed 7", b"passed 99", b"x" * 100_000, b"\\xff\\x00" * 20, b"pa
 
 
 class User(Peer):
-    """A user of whom the host knows the name."""
+    """A user whose name the host knows."""
 
     @property
     def name(self) -> str:
@@ -84,7 +84,7 @@ def say(drilled: DrilledPrograms, peer: Peer, text: str) -> bytes:
     return bytes(answer)
 
 
-def test_a_program_that_has_passed_is_known_by_user_and_name_also_after_a_restart(
+def test_a_passed_drill_is_stored_by_user_and_name(
     ledger: Ledger,
 ) -> None:
     drilled = DrilledPrograms(ledger)
@@ -97,7 +97,7 @@ def test_a_program_that_has_passed_is_known_by_user_and_name_also_after_a_restar
     assert ("ann", "sweep") in DrilledPrograms(ledger)
 
 
-def test_a_failed_drill_ends_it(ledger: Ledger) -> None:
+def test_a_failed_drill_revokes_a_passed_one(ledger: Ledger) -> None:
     drilled = DrilledPrograms(ledger)
     say(drilled, ANN, "passed 7")
     drilled.follow(NOW_S)
@@ -115,7 +115,7 @@ def test_a_failed_drill_ends_it(ledger: Ledger) -> None:
         *("passed ７", "passed 7\npassed 8", "x" * 64),
     ],
 )
-def test_what_no_drill_says_is_refused(ledger: Ledger, text: str) -> None:
+def test_malformed_drill_results_are_refused(ledger: Ledger, text: str) -> None:
     drilled = DrilledPrograms(ledger)
     with pytest.raises(RefusedError):
         say(drilled, ANN, text)
@@ -129,7 +129,7 @@ def test_what_no_drill_says_is_refused(ledger: Ledger, text: str) -> None:
     ids=["another's job", "another's job of the same name", "no job", "an unknown user"],
 )
 @pytest.mark.parametrize("outcome", ["passed", "failed"])
-def test_what_is_said_of_no_job_of_the_users_own_is_refused_in_the_same_words(
+def test_results_for_another_users_job_and_an_unknown_job_get_the_same_refusal(
     ledger: Ledger, peer: Peer, text: str, outcome: str
 ) -> None:
     drilled = DrilledPrograms(ledger)
@@ -143,7 +143,7 @@ def test_what_is_said_of_no_job_of_the_users_own_is_refused_in_the_same_words(
     assert ledger.drilled() == before
 
 
-def test_a_job_of_which_no_user_is_known_is_no_users(ledger: Ledger) -> None:
+def test_a_job_without_a_known_user_belongs_to_none(ledger: Ledger) -> None:
     remember(ledger, "11", "", "train")
     with pytest.raises(RefusedError):
         say(DrilledPrograms(ledger), User(77), "passed 11")
@@ -156,7 +156,7 @@ def test_an_array_is_found_by_its_own_id(ledger: Ledger) -> None:
     assert ("ann", "sweep") in drilled
 
 
-def test_a_user_who_says_too_much_at_once_is_refused_and_others_are_not(ledger: Ledger) -> None:
+def test_too_many_results_of_one_user_are_refused_and_others_accepted(ledger: Ledger) -> None:
     drilled = DrilledPrograms(ledger)
     for number in range(MOST_WAITING_OF_A_USER):
         remember(ledger, str(100 + number), "ann", f"try{number}")
@@ -172,7 +172,7 @@ def test_a_user_who_says_too_much_at_once_is_refused_and_others_are_not(ledger: 
     say(drilled, ANN, "passed 7")
 
 
-def test_all_users_together_fill_no_more_than_the_bound(
+def test_the_number_of_pending_results_is_bounded(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MOST_WAITING", 1)
@@ -183,7 +183,7 @@ def test_all_users_together_fill_no_more_than_the_bound(
     say(drilled, ANN, "failed 7")
 
 
-def test_what_the_ledger_could_not_take_is_taken_in_by_the_next_cycle(
+def test_results_that_the_ledger_could_not_store_are_stored_by_the_next_cycle(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drilled = DrilledPrograms(ledger)
@@ -197,7 +197,7 @@ def test_what_the_ledger_could_not_take_is_taken_in_by_the_next_cycle(
     assert ("ann", "train") in drilled and ("ann", "train") in DrilledPrograms(ledger)
 
 
-def test_a_cycle_in_which_nothing_was_said_writes_nothing(
+def test_a_cycle_without_results_writes_nothing(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drilled = DrilledPrograms(ledger)
@@ -207,7 +207,7 @@ def test_a_cycle_in_which_nothing_was_said_writes_nothing(
     drilled.follow(NOW_S + 1)
 
 
-def test_the_latest_of_a_users_programs_are_kept_and_the_others_users_too(ledger: Ledger) -> None:
+def test_only_a_users_own_oldest_programs_are_dropped(ledger: Ledger) -> None:
     drilled = DrilledPrograms(ledger)
     say(drilled, BOB, "passed 8")
     for number in range(MOST_OF_A_USER + 3):
@@ -220,7 +220,7 @@ def test_the_latest_of_a_users_programs_are_kept_and_the_others_users_too(ledger
     assert ("bob", "train") in drilled
 
 
-def test_after_ninety_days_it_has_to_pass_again(ledger: Ledger) -> None:
+def test_a_passed_drill_expires_after_ninety_days(ledger: Ledger) -> None:
     drilled = DrilledPrograms(ledger)
     say(drilled, ANN, "passed 7")
     drilled.follow(NOW_S)
@@ -246,7 +246,7 @@ def test_a_drill_reaches_the_controller_by_its_socket(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-def test_who_asks_is_told_by_the_kernel_and_garbage_hurts_no_one(ledger: Ledger) -> None:
+def test_the_kernel_identifies_the_user_and_garbage_is_harmless(ledger: Ledger) -> None:
     remember(ledger, "12", "nobody", "mine")
     drilled = DrilledPrograms(ledger)
     with tempfile.TemporaryDirectory() as name, serving(drilled.service(Path(name))):
@@ -273,7 +273,7 @@ cycles = st.lists(
 
 @settings(max_examples=100, deadline=None)
 @given(cycles=cycles)
-def test_what_is_known_is_what_was_said_last_and_not_too_long_ago_also_after_restarts(
+def test_the_latest_unexpired_result_of_each_program_counts(
     cycles: list[tuple[float, list[tuple[tuple[str, str], bool]]]],
 ) -> None:
     most = 3
@@ -313,7 +313,7 @@ def test_what_is_known_is_what_was_said_last_and_not_too_long_ago_also_after_res
             drilled = DrilledPrograms(ledger)
 
 
-def test_a_program_that_lost_all_its_work_since_is_left_alone_as_long_as_others(
+def test_a_program_that_lost_all_work_since_its_drill_is_protected_like_others(
     tmp_path: Path,
 ) -> None:
     (tmp_path / FOLDER).mkdir()

@@ -1,4 +1,4 @@
-"""Events that one user causes at will do not erase those of others."""
+"""Events that one user causes at will do not displace those of other users."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.report.pictures import job, remember
 
 @pytest.fixture
 def job_store(ledger: Ledger) -> JobStore:
-    """It knows an array of alice with 2,400 tasks, and a job of bob."""
+    """A ledger with an array of 2,400 tasks of alice, and a job of bob."""
     job_store = JobStore(ledger, CONFIG, accounting=False)
     tasks = [pending(f"12_{task}", raw_id=1000 + task, user="alice") for task in range(2400)]
     see(job_store, 1000, *tasks, pending("7", raw_id=7, user="bob"))
@@ -62,7 +62,7 @@ def test_over_a_day_a_user_has_one_event_of_a_kind_a_minute(
     assert told >= 5 * day_s / 60 - 5, "none is lost"
 
 
-def test_the_count_of_folded_events_is_noted_once_they_stop(
+def test_the_count_of_folded_events_is_recorded_once_they_stop(
     job_store: JobStore, ledger: Ledger
 ) -> None:
     for now_s in (1000, 1001):
@@ -76,7 +76,7 @@ def test_the_count_of_folded_events_is_noted_once_they_stop(
     assert len(ledger.last_events(300)) == MOST_AT_ONCE + 1
 
 
-def test_a_clock_that_is_set_back_is_no_new_start(job_store: JobStore, ledger: Ledger) -> None:
+def test_a_clock_set_back_does_not_reset_the_limit(job_store: JobStore, ledger: Ledger) -> None:
     for now_s in (90_000, 1000, 90_000, 1000):
         for task in range(100):
             job_store.note(now_s, "repaired", f"12_{task}", "alice's")

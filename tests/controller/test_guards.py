@@ -1,4 +1,4 @@
-"""What is learned from the runs of a job, cycle by cycle, and how little a liar gains by it."""
+"""What the runs of a job teach, cycle by cycle, and how little a false report gains."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ WAITS_S = 10.0
 
 
 def unmeasured(_user: str, _name: str) -> ProgramCosts | None:
-    """No program's preemptions were measured."""
+    """Preemption costs if no program's preemptions were measured."""
     return None
 
 
 class Life:
-    """Job 7, preempted again and again, and what is learned of it."""
+    """Job 7, which is preempted repeatedly, and what is learned about it."""
 
     def __init__(self, folder: Path, costs_of: CostsOf = unmeasured) -> None:
         (folder / FOLDER).mkdir()
@@ -43,8 +43,8 @@ class Life:
         self.redone_s = 0.0
 
     def cycle(self, step: int | None = None, first_step: int = 0, **changes: object) -> bool:
-        """A cycle ten seconds later; with a ``step`` the run has reported it. Whether the run is
-        protected as it does lost work again."""
+        """Run a cycle ten seconds later, with a report if ``step`` is given. Return whether the run
+        is protected because it redoes lost work."""
         self.site.now_s += 10.0
         if step is not None:
             now_s = self.site.now_s
@@ -88,17 +88,17 @@ def test_a_run_is_protected_until_it_passes_the_furthest_step_of_earlier_ones(li
     life.preempt()
     assert [life.cycle(step) for step in (0, 20, 40, 41, 50)] == [True, True, True, False, False]
     life.preempt()
-    # Where the last run came no further, the point of the one before it counts.
+    # If the last run came no further, the step of the one before it counts.
     assert [life.cycle(step) for step in (45, 50, 51)] == [True, True, False]
 
 
-def test_one_that_has_saved_all_is_not_protected_for_long(life: Life) -> None:
+def test_a_run_that_lost_no_work_is_not_protected_for_long(life: Life) -> None:
     assert not any(life.cycle(step) for step in (10, 20, 30, 40))
     life.preempt()
     assert [life.cycle(step, 40) for step in (40, 50)] == [True, False]
 
 
-def test_a_run_that_never_passes_it_is_protected_for_twice_the_time_that_was_lost(
+def test_a_run_that_never_catches_up_is_protected_for_twice_the_lost_time(
     life: Life,
 ) -> None:
     for step in (10, 20, 30, 40):
@@ -107,7 +107,7 @@ def test_a_run_that_never_passes_it_is_protected_for_twice_the_time_that_was_los
     assert [life.cycle(number) for number in range(9)] == 7 * [True] + 2 * [False]
 
 
-def test_a_run_that_says_nothing_is_protected_only_while_it_starts(life: Life) -> None:
+def test_a_run_without_reports_is_protected_only_while_it_starts(life: Life) -> None:
     for step in range(100):
         life.cycle(step)
     life.preempt()
@@ -115,7 +115,7 @@ def test_a_run_that_says_nothing_is_protected_only_while_it_starts(life: Life) -
     assert sum(protected) * 10.0 == SPEAKS_AGAIN_WITHIN_S
 
 
-def test_a_run_that_stands_still_is_not_protected(life: Life) -> None:
+def test_a_stalled_run_is_not_protected(life: Life) -> None:
     for step in range(100):
         life.cycle(step)
     life.preempt()
@@ -124,7 +124,7 @@ def test_a_run_that_stands_still_is_not_protected(life: Life) -> None:
     assert not protected[-1]
 
 
-def test_two_runs_that_kept_nothing_are_noted_once(life: Life) -> None:
+def test_two_runs_that_saved_nothing_are_recorded_once(life: Life) -> None:
     for run in range(4):
         for step in (10, 20, 30):
             life.cycle(step)
@@ -136,7 +136,7 @@ def test_two_runs_that_kept_nothing_are_noted_once(life: Life) -> None:
     ]
 
 
-def test_a_new_controller_notes_it_no_second_time(life: Life) -> None:
+def test_a_restarted_controller_does_not_record_it_again(life: Life) -> None:
     for _ in range(3):
         for step in (10, 20, 30):
             life.cycle(step)
@@ -149,7 +149,7 @@ def test_a_new_controller_notes_it_no_second_time(life: Life) -> None:
     assert len(life.events()) == 1
 
 
-def test_a_save_beyond_all_starts_ends_the_alarm(life: Life) -> None:
+def test_a_save_beyond_all_starting_steps_ends_the_alarm(life: Life) -> None:
     for _ in range(3):
         for step in (10, 20, 30):
             life.cycle(step)
@@ -159,7 +159,7 @@ def test_a_save_beyond_all_starts_ends_the_alarm(life: Life) -> None:
     assert life.guards.of("7") == NOTHING_LEARNED
 
 
-def test_a_job_that_keeps_nothing_is_protected_like_one_that_passed_no_drill(life: Life) -> None:
+def test_a_job_that_saves_nothing_is_protected_as_if_it_had_not_passed_a_drill(life: Life) -> None:
     life.cycle(10)
     account = life.site.job_store.record("7")
     assert account is not None
@@ -181,7 +181,7 @@ def test_a_program_that_loses_all_its_work_counts_from_the_first_run_on(tmp_path
 
 @settings(max_examples=50, deadline=None)
 @given(runs=st.lists(st.integers(1, 30), min_size=1, max_size=6))
-def test_of_a_job_that_reports_nothing_nothing_is_learned(runs: list[int]) -> None:
+def test_nothing_is_learned_about_a_job_without_reports(runs: list[int]) -> None:
     with TemporaryDirectory() as folder:
         life = Life(Path(folder))
         for cycles in runs:
@@ -205,11 +205,11 @@ reports = st.none() | st.tuples(st.integers(0, 50), st.integers(0, 50)).map(
         max_size=8,
     )
 )
-def test_whatever_it_reports_it_is_protected_twice_as_long_as_one_that_loses_all(
+def test_false_reports_protect_a_job_at_most_twice_as_long_as_losing_all_work(
     runs: list[tuple[list[tuple[int, int] | None], bool]],
 ) -> None:
-    """A job that loses all its work at each preemption does again, in each run, what all runs
-    before it have done for the first time: it needs that time, and is protected for it."""
+    """A job that loses all its work at each preemption must, in each run, redo the work of all
+    earlier runs; it needs that time, and is protected for it."""
     with TemporaryDirectory() as folder:
         life = Life(Path(folder))
         honest_s = 0.0
@@ -219,7 +219,7 @@ def test_whatever_it_reports_it_is_protected_twice_as_long_as_one_that_loses_all
             before_s, began_s = life.redone_s, life.site.now_s
             for step, first in (one or (None, 0) for one in said):
                 life.cycle(step, first)
-            # It says the same until it is not protected any more, or is preempted before.
+            # It reports the same until its protection ends, or it is preempted before.
             while waits and life.cycle(said[-1][0] if said[-1] else None):
                 pass
             new_work_s += life.site.now_s - began_s - (life.redone_s - before_s)

@@ -1,4 +1,4 @@
-"""What a comment tells of a job, and what it does not."""
+"""The hints in a job's comment."""
 
 from __future__ import annotations
 
@@ -81,12 +81,12 @@ def test_hints_in_the_admin_comment_take_precedence_over_the_users_comment() -> 
 
 
 @given(st.text(), st.text())
-def test_no_comment_is_too_odd(admin_comment: str, comment: str) -> None:
+def test_any_comment_is_parsed_or_ignored(admin_comment: str, comment: str) -> None:
     hints_of(f"tiresias:{admin_comment}", comment)
     hints_of(admin_comment, f"tiresias:{comment}")
 
 
-def test_a_job_is_asked_to_save_its_state_as_its_user_said_within_what_the_site_allows() -> None:
+def test_the_checkpoint_signal_is_the_users_within_the_sites_limits() -> None:
     site = PreemptionConfig(signal="SIGTERM", grace_s=20, max_grace_s=90)
     assert checkpoint_of("", "run 7", site) == Checkpoint("TERM", 20)
     assert checkpoint_of("", "tiresias:checkpoint=USR1@60", site) == Checkpoint("USR1", 60)

@@ -1,4 +1,4 @@
-"""What listens for HTTP: it answers, and nobody who comes can do it any harm."""
+"""The HTTP listener: it answers, and no client can harm it."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_page_is_shown_by_its_path() -> None:
     ],
 )
 @pytest.mark.parametrize("path", ["/page", "/other"])
-def test_it_answers_to_addresses_to_localhost_and_to_names_of_its_own(
+def test_requests_for_addresses_localhost_and_own_names_are_answered(
     named: int, host: str, path: str
 ) -> None:
     assert asked(named, path, Host=host).status == 200
@@ -85,7 +85,7 @@ def test_it_answers_to_addresses_to_localhost_and_to_names_of_its_own(
 def test_a_page_of_a_foreign_host_name_is_refused_against_dns_rebinding(
     named: int, host: str, path: str
 ) -> None:
-    """Whichever path it asks for: metrics, too."""
+    """Any path, even that of the metrics."""
     answer = asked(named, path, Host=host)
     assert answer.status == 421
     assert b"hello" not in answer.read()
@@ -93,7 +93,7 @@ def test_a_page_of_a_foreign_host_name_is_refused_against_dns_rebinding(
 
 @pytest.fixture(scope="module")
 def named() -> Iterator[int]:
-    """A port at which all pages say hello, of a host that is called hopper.example.org, too."""
+    """A port at which all pages say hello; the host is also called hopper.example.org."""
 
     def page(_request: Request | None = None) -> Answer:
         return Answer("text/plain; charset=utf-8", b"hello")
@@ -126,7 +126,7 @@ def test_a_fallback_page_answers_all_other_paths_and_gets_the_request_headers() 
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "CONNECT", "TRACE"])
-def test_nothing_can_be_written(method: str) -> None:
+def test_only_reading_requests_are_accepted(method: str) -> None:
     port = free_port()
     with listening(port):
         assert asked(port, method=method).status == 501
@@ -160,7 +160,7 @@ def test_a_malformed_request_does_not_affect_other_clients(
                 while reader.recv(65536):
                     pass
             except OSError:
-                pass  # it had heard enough
+                pass  # it has sent enough
         assert asked(port).status == 200
     assert "Traceback" not in capfd.readouterr().err
 
@@ -170,7 +170,7 @@ def test_a_query_is_answered_despite_many_silent_connections() -> None:
     with listening(port):
         silent = [silent_reader(port) for _ in range(3 * MOST_AT_ONCE)]
         assert asked(port).status == 200
-        # Those who came first were hung up on.
+        # The oldest connections were closed.
         assert silent[0].recv(1) == b""
         for reader in silent:
             reader.close()
@@ -188,7 +188,7 @@ def test_a_failing_page_affects_only_its_own_request() -> None:
         assert asked(port).read() == b"good"
 
 
-def test_a_port_that_is_taken_is_one_line_and_is_used_once_it_is_free(
+def test_a_port_in_use_is_logged_once_and_used_once_it_is_free(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(shown, "LISTENS_AGAIN_S", 0.05)

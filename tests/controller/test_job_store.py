@@ -1,4 +1,4 @@
-"""Accounting from what Slurm shows, with nobody but the ledger to ask."""
+"""Accounting from what Slurm shows and the ledger alone."""
 
 from __future__ import annotations
 
@@ -65,7 +65,8 @@ def pending(key: str = "7", **changes: Any) -> JobStatus:
 
 
 def preempt(job_store: JobStore, sent_s: float | None) -> None:
-    """Job 7 is signalled at 1030 to make room for job 8, and requeued then, unless None."""
+    """Job 7 is signalled at 1030 to make room for job 8, and then requeued, unless ``requeued_s``
+    is None."""
     job_store.preemption_event("7", Planned("8"))
     job_store.preemption_event("7", PreemptorTried(1030.0))
     if sent_s is not None:
@@ -99,7 +100,7 @@ def ended(start_s: float, elapsed_s: float, **changes: Any) -> JobStatus:
 
 
 def kept_preemptions(path: Path) -> list[PreemptionRecord]:
-    """All in a ledger, in the order in which they were seen."""
+    """All events in a ledger, in the order in which they were recorded."""
     with closing(sqlite3.connect(path)) as database:
         rows = database.execute("SELECT * FROM preemptions ORDER BY rowid").fetchall()
     return [PreemptionRecord(*row) for row in rows]
@@ -122,7 +123,7 @@ def test_a_job_runs_from_when_its_nodes_have_booted(job_store: JobStore, ledger:
 def test_a_waiting_job_that_slurm_ends_with_its_node_has_an_end(
     job_store: JobStore, ledger: Ledger
 ) -> None:
-    """Slurm takes from it that it may be requeued: it would not be managed any more."""
+    """Slurm resets Requeue of the job, so that it would no longer be managed."""
     see(job_store, 1000, pending())
     gone = changed(pending(), state=None, slurm_state="NODE_FAIL", end_s=1005.0, requeue=False)
     see(job_store, 1010, gone)
@@ -156,12 +157,12 @@ def test_unobserved_running_time_counts_at_most_one_interval(job_store: JobStore
     assert job_store.runs.attained_gpu_s("7") == 4 * 15
 
 
-def test_a_job_that_comes_and_goes_between_two_looks_is_counted(job_store: JobStore) -> None:
+def test_a_job_that_runs_entirely_between_two_cycles_is_counted(job_store: JobStore) -> None:
     see(job_store, 1010, ended(1002, 3))
     assert job_store.runs.attained_gpu_s("7") == 12
 
 
-def test_a_job_that_ended_and_is_requeued_by_hand_goes_on_counting(job_store: JobStore) -> None:
+def test_a_job_requeued_by_hand_after_its_end_keeps_its_service(job_store: JobStore) -> None:
     see(job_store, 1010, running(1005, 5))
     see(job_store, 1020, ended(1005, 12))
     see(job_store, 1100, pending(restarts=1, submit_s=1090))
@@ -177,7 +178,7 @@ def test_an_id_that_slurm_gives_to_a_new_job_starts_from_nothing(job_store: JobS
     assert job_store.runs.attained_gpu_s("7") == 20
 
 
-def test_a_job_whose_last_requeue_slurmctld_forgot_goes_on_counting(job_store: JobStore) -> None:
+def test_a_job_whose_last_requeue_slurmctld_forgot_keeps_its_service(job_store: JobStore) -> None:
     """slurmctld was killed before it had saved the requeue."""
     see(job_store, 1010, running(1005, 5))
     see(job_store, 1021, pending(restarts=1, submit_s=1020))
@@ -220,16 +221,16 @@ def test_first_starts_are_numbered_as_they_happened_though_seen_at_once(
     assert numbers == sorted(numbers)
 
 
-def test_another_process_finds_all_that_was_committed(job_store: JobStore, ledger: Ledger) -> None:
+def test_committed_changes_are_visible_to_another_process(
+    job_store: JobStore, ledger: Ledger
+) -> None:
     see(job_store, 1010, running(1005, 5))
     again = JobStore(ledger, CONFIG, accounting=False)
     assert again.records() == job_store.records()
     assert again.runs.attained_gpu_s("7") == 20
 
 
-def test_jobs_that_are_over_leave_memory_but_not_the_ledger(
-    job_store: JobStore, ledger: Ledger
-) -> None:
+def test_ended_jobs_leave_memory_but_not_the_ledger(job_store: JobStore, ledger: Ledger) -> None:
     see(job_store, 1010, running(1005, 5))
     see(job_store, 1020, ended(1005, 12))
     see(job_store, 1400)
@@ -237,7 +238,7 @@ def test_jobs_that_are_over_leave_memory_but_not_the_ledger(
     assert [one.service_gpu_s for one in ledger.samples()] == [48.0]
 
 
-def test_a_job_that_is_over_stays_in_memory_until_the_ledger_has_all_of_it(
+def test_an_ended_job_stays_in_memory_until_the_ledger_has_everything(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Accounting:
@@ -262,7 +263,7 @@ def _no_room() -> NoReturn:
     raise LedgerError("The disk is full", "make room")
 
 
-def test_the_ledger_tells_how_long_jobs_of_a_user_and_name_ran_over_all_runs(
+def test_the_ledger_has_the_total_running_time_of_jobs_by_user_and_name(
     job_store: JobStore, ledger: Ledger
 ) -> None:
     see(job_store, 1010, running(1005, 5))
@@ -294,7 +295,7 @@ def test_a_job_that_is_not_managed_has_no_record(
 def test_a_reused_job_id_is_forgotten_and_recorded_anew_in_one_transaction(
     job_store: JobStore, ledger: Ledger
 ) -> None:
-    """Killed in between, it would be a job whose service of old accounting tells."""
+    """If killed in between, the ledger would have a job whose old service is only in accounting."""
     see(job_store, 1010, running(1005, 5))
     see(job_store, 1020, ended(1005, 12))
     job_store.observe(Observation(5010, (running(5005, 5, submit_s=5000),), (), ()))
@@ -327,7 +328,7 @@ def test_a_job_that_is_suspended_or_held_by_an_administrator_is_protected(
     assert other.protected_by is None
 
 
-def test_a_job_that_its_owner_has_held_while_it_runs_is_not_protected(job_store: JobStore) -> None:
+def test_an_owners_hold_on_a_running_job_gives_no_protection(job_store: JobStore) -> None:
     held = running(1005, 5, **HELD_BY_OWNER)
     see(job_store, 1010, held)
     (job,) = (
@@ -361,7 +362,7 @@ def test_a_job_whose_owner_forbids_its_requeue_while_it_runs_can_be_preempted(
     assert not can_be_preempted(job_store, forbidden), "the next run is its owner's to forbid"
 
 
-def test_a_job_of_which_nothing_is_known_is_known_by_the_priority_it_started_with(
+def test_an_unknown_running_job_is_recognized_by_its_starting_priority(
     job_store: JobStore,
 ) -> None:
     see(job_store, 1010, born := running(1005, 5, priority=TOP_TIER, **FORBIDDEN))
@@ -389,11 +390,11 @@ def test_losses_caused_by_a_user_still_count_after_a_restart(
 def test_a_step_of_slurms_clock_counts_neither_as_service_nor_as_waiting(
     job_store: JobStore, step_s: float
 ) -> None:
-    """The start of what runs stays as Slurm noted it; what it shows since is by the new clock."""
+    """The start of a running job stays as Slurm recorded it; later times are by the new clock."""
 
     def look(real_s: float, set_by_s: float) -> JobView:
         at_s = real_s + set_by_s
-        # squeue has no word for the time of a job that seems to start in the future.
+        # squeue shows INVALID for a job that seems to start in the future.
         elapsed_s = max(0.0, at_s - 1005)
         seen = Observation(at_s, (running(1005, elapsed_s), pending("8")), (), ())
         job_store.follow_clock(at_s, real_s)
@@ -426,7 +427,7 @@ def test_a_drifting_clock_is_not_taken_for_a_clock_step(job_store: JobStore) -> 
 
 
 def test_by_history_a_jobs_first_tier_does_not_count_as_a_demotion(ledger: Ledger) -> None:
-    """Also where Slurm had started it before anybody looked."""
+    """Even if Slurm had started it before the first observation."""
     config = parse({"policy": {"estimates": ["history"], "thresholds_gpu_s": [100, 1000]}})
     job_store = JobStore(ledger, config, accounting=False)
 
@@ -475,7 +476,7 @@ N1, N1_DOWN = (Node("n1", Amount({"": 4}, 16), state=state) for state in ("ALLOC
 
 
 def planned_victim(job_store: JobStore, sent_s: float | None) -> None:
-    """Job 7 runs on n1 and has its grace, or has been requeued already, for job 8."""
+    """Job 7 runs on n1 and has its grace, or has already been requeued, for job 8."""
     see(job_store, 1030, running(1000, 30), pending("8"))
     preempt(job_store, sent_s)
 
@@ -515,7 +516,7 @@ def test_only_a_requeue_that_the_controller_sent_is_a_preemption(
 
 
 class Accounting:
-    """Says what it is told to say of any job."""
+    """Returns the same given answer for any job."""
 
     def __init__(self, *rows: AccountedRun) -> None:
         self.rows = rows
@@ -541,7 +542,7 @@ def test_a_node_failure_between_two_cycles_is_learned_from_accounting(
     assert [e.kind for e in ledger.last_events(10)] == ["requeued", "node-failed"]
 
 
-def test_a_job_first_met_after_a_requeue_was_submitted_when_accounting_says(
+def test_a_job_first_seen_after_a_requeue_gets_its_submission_time_from_accounting(
     ledger: Ledger,
 ) -> None:
     job_store = JobStore(ledger, CONFIG, accounting=True)
@@ -550,7 +551,7 @@ def test_a_job_first_met_after_a_requeue_was_submitted_when_accounting_says(
     ask(
         job_store,
         5011,
-        AccountedRun("7", 100.0, 110.0, 10.0, 4, "COMPLETED", 90.0),  # an older job's
+        AccountedRun("7", 100.0, 110.0, 10.0, 4, "COMPLETED", 90.0),  # of an older job
         AccountedRun("7", 1005.0, 2000.0, 995.0, 4, "REQUEUED", 1000.0),
         AccountedRun("7", 2100.0, 3000.0, 900.0, 4, "NODE_FAIL", 2001.0),
         AccountedRun("7", 5005.0, None, 5.0, 4, "RUNNING", 5000.0),
@@ -574,7 +575,7 @@ def test_a_job_that_ran_and_was_purged_between_two_cycles_has_run(
     assert not job_store.is_doubtful("7")
 
 
-def test_a_job_that_was_cancelled_while_it_waited_and_forgotten_ended_when_accounting_says(
+def test_the_end_of_a_forgotten_cancelled_job_comes_from_accounting(
     ledger: Ledger,
 ) -> None:
     job_store = JobStore(ledger, CONFIG, accounting=True)

@@ -1,4 +1,4 @@
-"""Who has which place in the lane for people at a prompt, as the controller keeps count of it."""
+"""Which jobs are admitted to the interactive lane, over several cycles."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller import bands
+from slurm_tiresias.controller.cycle import SHADOW
 from slurm_tiresias.controller.difference import from_decision
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.view import Backoffs, SnapshotBuilder
@@ -17,6 +18,7 @@ from slurm_tiresias.policy.make import make_policy
 from slurm_tiresias.scheduling.decide import decide
 from slurm_tiresias.slurm.protocol import Observation, Update
 from slurm_tiresias.store.ledger import Ledger
+from tests.controller.in_memory import Managed
 from tests.controller.test_job_store import ended, pending, running
 from tests.pictures import gpus
 
@@ -32,7 +34,7 @@ ON_ONE: Mapping[str, Any] = {**SALLOC, "allocation": {"n1": Amount({"": 1}, 1)}}
 
 
 class Controller:
-    """The part of one that keeps count, with its own job store."""
+    """The lane with its own job store."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.job_store = JobStore(ledger, CONFIG, accounting=False)
@@ -70,7 +72,7 @@ def test_jobs_are_admitted_by_submission_up_to_the_bound(controller: Controller)
     assert seen["7"].only_idle and not seen["8"].only_idle
 
 
-def test_a_released_job_takes_no_place_that_a_later_one_has(controller: Controller) -> None:
+def test_a_released_job_does_not_displace_a_later_admitted_one(controller: Controller) -> None:
     held = pending("7", priority=0, reason="JobHeldUser", **SALLOC)
     others = [pending("8", **SALLOC), pending("9", **SALLOC)]
     assert lanes(controller.sees(1010, held, *others)) == {
@@ -81,7 +83,7 @@ def test_a_released_job_takes_no_place_that_a_later_one_has(controller: Controll
     assert lanes(controller.sees(1020, pending("7", **SALLOC), *others))["7"] is Lane.IDLE_ONLY
 
 
-def test_what_a_user_had_counts_for_a_day_and_over_a_restart_of_the_controller(
+def test_past_use_of_the_lane_counts_for_a_day_even_after_a_restart(
     controller: Controller, ledger: Ledger
 ) -> None:
     controller.sees(1000, pending("7", **SALLOC))
@@ -101,7 +103,7 @@ def test_what_a_user_had_counts_for_a_day_and_over_a_restart_of_the_controller(
     assert controller.sees(2805 + 86_400, two_hours)["9"].lane is Lane.INTERACTIVE
 
 
-def test_policies_learn_nothing_from_how_long_people_stay(
+def test_policies_do_not_learn_from_jobs_in_the_lane(
     controller: Controller, ledger: Ledger
 ) -> None:
     controller.sees(1000, pending("7", **SALLOC), pending("8"))
@@ -110,7 +112,7 @@ def test_policies_learn_nothing_from_how_long_people_stay(
     assert [sample.run_s for sample in ledger.samples()] == [60]
 
 
-def test_what_runs_counts_with_its_limit_also_when_that_is_raised(controller: Controller) -> None:
+def test_a_running_job_counts_with_its_raised_time_limit(controller: Controller) -> None:
     controller.sees(1000, pending("7", **SALLOC))
     other = pending("8", **SALLOC)
     assert controller.sees(1010, running(1005, 5, **ON_ONE), other)["8"].lane is Lane.INTERACTIVE
@@ -118,7 +120,7 @@ def test_what_runs_counts_with_its_limit_also_when_that_is_raised(controller: Co
     assert controller.sees(1020, raised, other)["8"].lane is Lane.IDLE_ONLY
 
 
-def test_what_started_before_it_was_admitted_takes_nothing_of_the_bound(
+def test_a_job_that_started_before_admission_does_not_count_against_the_bound(
     controller: Controller,
 ) -> None:
     seen = controller.sees(1010, running(1005, 5, **ON_ONE), pending("8", **SALLOC))
@@ -142,7 +144,7 @@ def test_a_job_whose_owner_allows_its_requeue_again_can_be_preempted(
     assert controller.sees(1020, running(1005, 15))["7"].protected_by is None
 
 
-def test_priorities_put_the_lane_first_and_the_others_behind_their_tier(
+def test_priorities_put_the_lane_first_and_other_unpreemptible_jobs_after_their_tier(
     controller: Controller,
 ) -> None:
     waiting = [
@@ -171,3 +173,18 @@ def test_priorities_put_the_lane_first_and_the_others_behind_their_tier(
     assert seen.state is JobState.RUNNING
     decision = plan.decisions["7"]
     assert from_decision(runs, seen.account, None, decision, 1020, CONFIG).writes == ()
+
+
+def test_shadow_mode_admits_a_job_at_a_prompt_and_preempts_nothing_for_it(ledger: Ledger) -> None:
+    policy = {"thresholds_gpu_s": [20.0]}
+    managed = Managed(ledger, {"policy": policy, "preemption": {"min_run_s": 0.0}})
+    wall = managed.fill()
+    prompt = managed.submit_at_a_prompt(1, minutes=60)
+    for _ in range(12):
+        managed.cycle(SHADOW)
+    shown = {job.job_id: job for job in managed.last.snapshot.jobs}
+    assert shown[prompt].lane is Lane.INTERACTIVE
+    would = {(victim, preemptor) for victim, preemptor in managed.events("would")}
+    assert {preemptor for victim, preemptor in would if victim in wall} == {prompt}
+    assert managed.seen(prompt).state is JobState.PENDING
+    assert all(managed.seen(key).state is JobState.RUNNING for key in wall)

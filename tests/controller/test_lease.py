@@ -31,11 +31,11 @@ from slurm_tiresias.store.terms import (
 )
 
 INTERVAL_S = 10.0
-"""And as long a lease."""
+"""The lease lasts as long."""
 
 
 class Clock:
-    """A clock that goes on when it is told to."""
+    """A clock that advances only when told to."""
 
     def __init__(self) -> None:
         self.now_s = 1000.0
@@ -90,7 +90,7 @@ def test_a_lease_that_is_not_renewed_is_over_before_another_takes_it(
             act()
 
 
-def test_a_holder_that_slept_past_its_term_has_lost_the_lease_even_if_it_is_free(
+def test_a_holder_stopped_beyond_its_term_has_lost_the_lease_even_if_free(
     one: FileLease, clock: Clock
 ) -> None:
     assert one.take()
@@ -138,7 +138,7 @@ def test_a_standby_is_listed_until_it_falls_silent(
     assert one.standbys() == []
 
 
-def test_a_state_directory_out_of_reach_is_a_lease_that_is_over(
+def test_the_lease_ends_if_the_state_directory_is_out_of_reach(
     tmp_path: Path, one: FileLease
 ) -> None:
     assert one.take()
@@ -148,7 +148,7 @@ def test_a_state_directory_out_of_reach_is_a_lease_that_is_over(
     assert not one.take()
 
 
-# What is written ends with the lease
+# Writes end with the lease
 
 
 def test_nothing_is_started_once_the_lease_is_over(
@@ -168,7 +168,9 @@ def test_nothing_is_started_once_the_lease_is_over(
     assert not mark.exists()
 
 
-def test_a_command_is_ended_with_the_lease_though_its_starter_is_gone(tmp_path: Path) -> None:
+def test_a_command_is_killed_at_the_end_of_the_lease_even_if_its_parent_is_gone(
+    tmp_path: Path,
+) -> None:
     pid, mark = tmp_path / "pid", tmp_path / "ran"
     program = (
         "import os\n"
@@ -187,7 +189,7 @@ def test_a_command_is_ended_with_the_lease_though_its_starter_is_gone(tmp_path: 
 
 
 def has_ended(process: Path) -> bool:
-    """Whether the process is gone, or has only not yet been reaped."""
+    """Whether the process is gone, or has ended and was not reaped yet."""
     try:
         return ") Z " in (process / "stat").read_text()
     except OSError:
@@ -201,7 +203,7 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_a_command_stopped_past_the_lease_does_nothing_when_it_goes_on(tmp_path: Path) -> None:
+def test_a_command_stopped_beyond_the_lease_does_nothing_when_continued(tmp_path: Path) -> None:
     mark, pid = tmp_path / "ran", tmp_path / "pid"
     script = f"echo $$ > {pid}; kill -STOP $$; touch {mark}"
     waker = subprocess.Popen(
@@ -219,7 +221,7 @@ def test_a_command_stopped_past_the_lease_does_nothing_when_it_goes_on(tmp_path:
     assert not mark.exists()
 
 
-def test_a_command_is_not_begun_after_the_lease_and_ends_like_any_other_within_it() -> None:
+def test_a_command_is_not_started_after_the_lease() -> None:
     environment = dict(os.environ)
     with pytest.raises(LeaseLostError):
         process.run(["true"], stdin="", timeout_s=9, environment=environment, until_s=now_s() - 1)
@@ -233,7 +235,7 @@ def test_a_command_is_not_begun_after_the_lease_and_ends_like_any_other_within_i
 def test_a_command_with_a_time_to_end_is_started_without_python_in_a_forked_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Other threads may hold locks that such a copy never gets."""
+    """Other threads may hold locks that a forked copy would never get."""
     begun: list[dict[str, object]] = []
     real = subprocess.Popen
 
@@ -253,7 +255,7 @@ def test_a_missing_command_with_a_deadline_is_reported_by_name() -> None:
     assert answer.stderr == "no-such-command cannot be started: No such file or directory\n"
 
 
-# The ledger changes hands
+# Copies of the ledger
 
 
 def test_each_term_has_its_own_ledger_with_all_that_was_in_the_one_before(tmp_path: Path) -> None:
@@ -285,7 +287,8 @@ def test_the_ledger_of_a_holder_that_was_stopped_in_the_middle_of_writing_is_tak
 
 
 def test_each_term_has_its_own_profiles_with_all_that_was_known_before(tmp_path: Path) -> None:
-    """A stopped holder may have its own open, and locked: nobody waits for it, or reads it."""
+    """A stopped holder may have its own copy open, and locked: no other controller waits for it, or
+    reads it."""
     assert newest_profiles(tmp_path) == tmp_path / "profiles.sqlite"
     known = Profile(key_of(MODEL, "bert"), Skew(1, 9, 3), "operator", 1000.0)
     with closing(ProfileStore(newest_profiles(tmp_path))) as alone:
@@ -305,7 +308,7 @@ def test_each_term_has_its_own_profiles_with_all_that_was_known_before(tmp_path:
     assert len(list(tmp_path.glob("profiles-*.sqlite"))) == 3
 
 
-def test_a_ledger_that_cannot_be_read_is_not_taken_for_an_empty_one(tmp_path: Path) -> None:
+def test_an_unreadable_ledger_is_not_treated_as_empty(tmp_path: Path) -> None:
     path = inherited_ledger(tmp_path, 1)
     with closing(sqlite3.connect(path)) as database:
         database.execute("CREATE TABLE t (x)")

@@ -1,4 +1,4 @@
-"""The ledger as a file: of an older version, damaged, without room, not to be written."""
+"""The ledger file: of an older version, damaged, on a full disk, or read-only."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.controller.old_schema import back_to_schema_9, back_to_schema_10
 from tests.controller.test_job_store import kept_preemptions, pending, running, see
 
 SCHEMA_1 = Path(__file__).with_name("ledger-schema-1.sql")
-"""A ledger that version 0.1 wrote before it knew users and names, in the middle of a preemption."""
+"""A ledger that version 0.1 wrote before it had users and names, in the middle of a preemption."""
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def rows(path: Path) -> list[str]:
 # Of other versions
 
 
-def test_a_ledger_of_an_older_version_is_taken_over_with_all_it_knows(path: Path) -> None:
+def test_a_ledger_of_an_older_version_is_migrated_with_all_data(path: Path) -> None:
     old_ledger(path)
     with closing(Ledger(path)) as ledger:
         jobs = ledger.jobs()
@@ -103,7 +103,7 @@ def test_a_ledger_of_an_older_version_is_taken_over_with_all_it_knows(path: Path
     ],
     ids=lambda value: value.state.value if isinstance(value, (Nomination, Preemption)) else "",
 )
-def test_starts_and_preemptions_under_way_are_taken_over_in_their_state(
+def test_starts_and_preemptions_under_way_are_migrated_with_their_state(
     path: Path, columns: dict[str, object], wanted: Nomination | Preemption
 ) -> None:
     old_ledger(path)
@@ -117,7 +117,7 @@ def test_starts_and_preemptions_under_way_are_taken_over_in_their_state(
         assert [*ledger.nominations(), *ledger.preemptions_under_way()] == [wanted]
 
 
-def test_preemptions_that_an_older_version_noted_as_events_are_found_again(path: Path) -> None:
+def test_preemptions_stored_as_events_by_older_versions_are_migrated(path: Path) -> None:
     old_ledger(path)
     with closing(sqlite3.connect(path)) as database:
         statement = "INSERT INTO events VALUES (?, ?, 'preempted', '7', '9', '')"
@@ -133,7 +133,7 @@ def test_preemptions_that_an_older_version_noted_as_events_are_found_again(path:
     ], "all but that of an earlier job of the same id, submitted before 1000"
 
 
-def test_a_ledger_from_before_costs_were_measured_keeps_what_runs_told(path: Path) -> None:
+def test_a_ledger_older_than_cost_measurement_keeps_the_reports_of_runs(path: Path) -> None:
     told = RunProgressRecord("7", 0, "reports", "running", 0, 37, 100, 45.0, 45.0)
     cost = PreemptionCost("7", 1005.0, 0, 1060.0, 1050.0, 4)
     with closing(Ledger(path)) as ledger, ledger.transaction():
@@ -150,7 +150,7 @@ def test_a_ledger_from_before_costs_were_measured_keeps_what_runs_told(path: Pat
         assert ledger.costs_of("7") == []
 
 
-def test_a_ledger_from_before_drills_were_noted_keeps_its_jobs_and_notes_them(path: Path) -> None:
+def test_a_ledger_older_than_drills_keeps_its_jobs_and_can_store_drills(path: Path) -> None:
     job = JobAccount("7", 0, 1.0, 1.0, 1.0, 0, user="ann", name="train")
     cost = PreemptionCost("7", 1005.0, 0, 1060.0, 1050.0, 4)
     with closing(Ledger(path)) as ledger, ledger.transaction():
@@ -182,7 +182,7 @@ def test_the_ledger_of_an_older_version_is_kept_beside_the_new_one(path: Path) -
     assert len(list(path.parent.glob(f"{FILE_NAME}.schema-*"))) == 1
 
 
-def test_a_ledger_is_not_changed_where_there_is_no_room_to_keep_the_old_one(
+def test_a_ledger_is_not_migrated_if_there_is_no_room_for_a_copy(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old_ledger(path)
@@ -299,12 +299,12 @@ def test_a_controller_on_a_damaged_ledger_ends_with_one_line_and_its_own_exit_co
     assert "tiresias-slurm ledger rebuild" in error_of(result)
 
 
-# Not to be written
+# Unwritable
 
 
 @pytest.fixture
 def sealed(written: Path) -> Iterator[Path]:
-    """A ledger that not even root may write, nor make writable again."""
+    """A ledger that not even root may write or make writable."""
     if not _attribute("+i", written):
         pytest.skip("only root can seal a file, and not on every file system")
     yield written
@@ -340,7 +340,7 @@ def test_writes_refused_by_a_full_disk_are_made_once_there_is_space(path: Path) 
         assert JobStore(ledger, parse({}), accounting=False).records() == job_store.records()
 
 
-def test_no_number_is_given_out_twice_though_one_could_not_be_reserved(path: Path) -> None:
+def test_no_number_is_assigned_twice_even_after_a_failed_reservation(path: Path) -> None:
     with closing(Ledger(path)) as ledger:
         ledger._database.execute("PRAGMA query_only = 1")
         for _ in range(2):
@@ -352,7 +352,7 @@ def test_no_number_is_given_out_twice_though_one_could_not_be_reserved(path: Pat
         assert ledger.next_number() > first
 
 
-def test_a_ledger_put_in_the_place_of_another_takes_nothing_of_it_and_keeps_it(
+def test_a_replaced_ledger_is_kept_and_its_data_is_not_taken_over(
     written: Path,
 ) -> None:
     unmerged = b"what was not yet in the file itself"
@@ -376,7 +376,7 @@ def test_no_old_ledger_is_kept_if_there_was_none(path: Path) -> None:
     Ledger(path).close()
 
 
-# What is asked of it
+# Queries
 
 
 def test_the_first_tasks_of_an_array_are_those_of_the_lowest_numbers(path: Path) -> None:
@@ -388,7 +388,7 @@ def test_the_first_tasks_of_an_array_are_those_of_the_lowest_numbers(path: Path)
     assert found == ["12_1", "12_2", "12_10"]
 
 
-# Of one cluster
+# Bound to one cluster
 
 
 def test_a_ledger_without_a_name_is_bound_to_the_cluster_that_first_uses_it(path: Path) -> None:
@@ -411,7 +411,7 @@ def test_the_ledger_of_another_cluster_is_refused_in_one_line(path: Path) -> Non
         assert ledger.cluster == "beta"
 
 
-def test_a_ledger_on_disk_is_known_to_be_of_another_cluster(path: Path) -> None:
+def test_the_cluster_of_a_ledger_on_disk_is_detected(path: Path) -> None:
     check_cluster(path, "alpha")
     assert not path.exists()
     with closing(Ledger(path)) as ledger:

@@ -1,4 +1,4 @@
-"""Who is told of which job's history, by the socket that the controller answers."""
+"""Who may see which job's history over the controller's socket."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ except NotRunningError as error:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A state directory that others may look into, with a ledger that they may not."""
+    """A state directory that other users may read, with a ledger that they may not."""
     with tempfile.TemporaryDirectory() as name:
         path = Path(name)
         path.chmod(0o755)
@@ -77,7 +77,7 @@ def ledger_of(folder: Path) -> Path:
     return folder / "ledger.sqlite"
 
 
-def test_the_socket_tells_the_same_as_the_ledger(folder: Path) -> None:
+def test_the_socket_returns_the_same_as_the_ledger(folder: Path) -> None:
     from_ledger = query_history(folder, "1")
     assert from_ledger.history is not None
     assert [run.attained_gpu_s for run in from_ledger.history.runs] == [120.0]

@@ -1,4 +1,4 @@
-"""What is measured, without a cluster: how it is told, and what happens where it cannot be."""
+"""The metrics without a cluster: their format, and what happens if they are unavailable."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def scraped(metrics: Metrics) -> Scrape:
     return Scrape(metrics.page().body.decode())
 
 
-def test_it_is_in_one_mode_at_a_time_and_stands_by_until_it_acts(metrics: Metrics) -> None:
+def test_metrics_show_exactly_one_mode_and_standby_until_the_controller_acts(
+    metrics: Metrics,
+) -> None:
     def in_modes() -> list[str]:
         scrape = scraped(metrics)
         return [mode for mode in MODES if scrape.value("tiresias_mode", mode=mode)]
@@ -90,7 +92,7 @@ def test_without_the_library_the_controller_runs_without_metrics(
     assert "pip install 'slurm-tiresias[metrics]'" in line
 
 
-def test_without_an_address_nothing_listens_and_it_is_measured_all_the_same() -> None:
+def test_without_an_address_metrics_are_still_collected() -> None:
     with instruments(Config(), CLUSTER, Tally()) as shown:
         assert shown.metrics is not None
         assert shown.page is None

@@ -1,4 +1,4 @@
-"""Which ends of jobs are told: each once, and none that nobody here had to do with."""
+"""Which ends of jobs are reported: each once, and only those of managed jobs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def job_store(ledger: Ledger) -> JobStore:
 
 
 class Accounting:
-    """sacct in the place of which somebody answers, or nobody."""
+    """Run a stand-in for sacct, which may not answer."""
 
     def __init__(self, *rows: AccountedRun) -> None:
         self.rows = rows
@@ -39,7 +39,7 @@ def test_an_ended_job_is_counted_once_with_its_jct_and_waiting_time(job_store: J
     see(job_store, 1050, running(1040, 10, restarts=1, submit_s=1014))
     assert job_store.take_stats().ended == []
     see(job_store, 1080, ended(1040, 30, restarts=1, submit_s=1014))
-    # It ran 16 s, as far as could be seen, and 30 s: more than 100 GPU-seconds on 4 GPUs.
+    # It ran 16 s by observation, and 30 s by accounting: more than 100 GPU-seconds on 4 GPUs.
     assert job_store.take_stats().ended == [EndedJob(tier=1, jct_s=70, queued_s=70 - 16 - 30)]
     see(job_store, 1090, ended(1040, 30, restarts=1, submit_s=1014))
     see(job_store, 1100)
@@ -67,7 +67,9 @@ def test_a_job_that_ran_for_less_than_a_second_has_run_and_one_cancelled_before_
     assert job_store.take_stats().ended == []
 
 
-def test_a_job_that_is_cancelled_while_it_waits_again_ends_then(job_store: JobStore) -> None:
+def test_a_requeued_job_cancelled_while_waiting_ends_at_its_cancellation(
+    job_store: JobStore,
+) -> None:
     see(job_store, 1000, running(1000, 0))
     see(job_store, 1010, pending(restarts=1, submit_s=1010))
     see(job_store, 1040, pending(restarts=1, state=None, slurm_state="CANCELLED", end_s=1035.0))
@@ -97,7 +99,7 @@ def test_a_job_requeued_after_its_end_is_counted_once(job_store: JobStore) -> No
 def test_an_end_is_counted_once_accounting_has_confirmed_it(ledger: Ledger) -> None:
     job_store = JobStore(ledger, CONFIG, accounting=True)
     see(job_store, 1000, running(1000, 0))
-    see(job_store, 1010)  # Slurm shows it no more
+    see(job_store, 1010)  # Slurm no longer shows it.
     accounting = Accounting()
     reconciler = Reconciler(job_store, cast(Slurm, accounting))
     reconciler.reconcile(1010)
@@ -113,7 +115,7 @@ def test_an_end_is_counted_even_if_the_cycle_that_learned_of_it_failed(ledger: L
     job_store = JobStore(ledger, CONFIG, accounting=False)
     see(job_store, 1000, running(1000, 0))
     see(job_store, 1010, ended(1000, 8))
-    # That cycle did not come to its end; by the next ones the job is gone.
+    # That cycle failed; by the next cycles the job is gone.
     see(job_store, 1020)
     see(job_store, 1030)
     assert len(job_store.take_stats().ended) == 1

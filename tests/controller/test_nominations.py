@@ -1,4 +1,4 @@
-"""What becomes of a nomination while its job waits."""
+"""What happens to a nomination while its job waits."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def holding(key: str, gpus: int) -> JobStatus:
 
 
 def nominate(job_store: JobStore, key: str, free_s: float | None = 2000.0) -> None:
-    """Set two GPUs of the first node aside for a job at 2000; None: they are not free yet."""
+    """Nominate job 7 for two GPUs of the first node at 2000; None: they are not free yet."""
     needs_victims = free_s != 2000.0
     job_store.nomination_event(key, Nominated(2000.0, allocation_text(ON_N1), needs_victims))
     if needs_victims and free_s is not None:
@@ -58,11 +58,11 @@ def nominate(job_store: JobStore, key: str, free_s: float | None = 2000.0) -> No
 
 
 def reviewed(job_store: JobStore, free_s: float | None, *others: JobStatus) -> Nomination | None:
-    """What a review leaves of the nomination of job 7."""
+    """Return job 7's nomination after a review."""
     seen = Observation(2001.0, (pending("7"), *others), TWO_NODES, ())
     job_store.observe(seen)
     nominate(job_store, "7", free_s)
-    # Reviewing asks Slurm nothing.
+    # Reviewing sends no query to Slurm.
     Actor(cast(Slurm, None), job_store, CONFIG, 0.0).review(seen)
     return job_store.nominations.get("7")
 
@@ -73,24 +73,24 @@ def test_a_nomination_on_idle_gpus_is_withdrawn_when_another_job_starts_on_them(
     assert reviewed(job_store, 2000.0, holding("8", 3)) is None
 
 
-def test_a_nomination_on_idle_gpus_stands_while_they_are_free(job_store: JobStore) -> None:
+def test_a_nomination_on_idle_gpus_lasts_while_they_are_free(job_store: JobStore) -> None:
     nomination = reviewed(job_store, 2000.0, holding("8", 2))
     assert nomination is not None
     assert nomination.allocation != ""
 
 
 @pytest.mark.parametrize("free_s", [None, 2000.5])
-def test_a_nomination_with_victims_stands_until_it_expires(
+def test_a_nomination_with_victims_lasts_until_it_expires(
     job_store: JobStore, free_s: float | None
 ) -> None:
-    """Or its job would be nominated anew, and more jobs would be preempted for it."""
+    """Otherwise its job would be nominated again, and more jobs would be preempted for it."""
     nomination = reviewed(job_store, free_s, holding("8", 4))
     assert nomination is not None
     assert nomination.allocation != ""
 
 
 def looked_at_by_review(job_store: JobStore, nominations: int) -> int:
-    """How many states of jobs a review looks at, with so many nominations and 400 jobs."""
+    """Count the job states that a review looks at, with this many nominations and 400 jobs."""
     looks = 0
 
     class CountedJob(JobStatus):
@@ -145,7 +145,8 @@ def test_a_nomination_waits_while_a_job_on_its_nodes_completes(job_store: JobSto
 def test_a_reason_caused_by_the_jobs_own_nomination_counts_as_lack_of_resources(
     reason: str, tried: bool
 ) -> None:
-    """Slurm tries it for one partition, and keeps its nodes from it when it tries the other."""
+    """Slurm tries the job for one partition, and then withholds its nodes when it tries the
+    other."""
     waits = changed(pending(), reason=reason, required_node_list="n[1-2]")
     of_two = changed(waits, partitions=("gpu", "other"))
     assert lacks_only_resources(of_two) is tried
@@ -161,7 +162,7 @@ def test_a_reason_caused_by_the_nomination_is_recognized_with_magnetic_reservati
     assert not lacks_only_resources(changed(waits, required_node_list=""), tried_later=True)
 
 
-def test_a_job_that_slurm_keeps_off_a_reservation_is_not_eligible() -> None:
+def test_a_job_excluded_by_a_reservation_is_not_eligible() -> None:
     waits = changed(pending(), reason="ReqNodeNotAvail, May be reserved for other job")
     assert why_not_eligible(waits, 2000.0) == waits.reason
     assert why_not_eligible(changed(waits, required_node_list="n1"), 2000.0) == waits.reason
@@ -171,7 +172,7 @@ def test_a_job_that_slurm_keeps_off_a_reservation_is_not_eligible() -> None:
     ("limit_s", "kept_off"),
     [(600.0, {"n2"}), (3600.0, {"n1", "n2"}), (None, {"n1", "n2"})],
 )
-def test_a_job_is_kept_off_what_is_reserved_before_it_could_end(
+def test_a_job_avoids_nodes_reserved_before_it_could_end(
     job_store: JobStore, limit_s: float | None, kept_off: set[str]
 ) -> None:
     reservations = (
@@ -201,7 +202,7 @@ def test_a_jobs_reason_holds_until_slurm_has_tried_it_again(job_store: JobStore)
     assert why_not(1010, reason="None") == why_not(1020, reason="None") == "Dependency"
     assert why_not(1030, reason="Priority") == ""
     assert why_not(1040, reason="None") == ""
-    # What users say themselves ends when they say so.
+    # Reasons set by users end when users remove them.
     assert why_not(1050, reason="JobHeldUser", priority=0) == "JobHeldUser"
     assert why_not(1060, reason="None") == ""
     assert why_not(1070, reason="BeginTime", eligible_s=1075.0) == "BeginTime"

@@ -1,4 +1,4 @@
-"""The file by which Slurm's hooks have the controller look at once."""
+"""The file by which Slurm's hooks make the controller run a cycle at once."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_path_that_is_not_absolute_is_refused() -> None:
 
 @pytest.fixture
 def waiting(tmp_path: Path) -> Iterator[Controller]:
-    """A controller whose next cycle is an hour away, and that knows nothing else."""
+    """A controller whose next cycle is an hour away, and that has no other reason to run one."""
     controller = Controller.__new__(Controller)
     controller._config = parse({"controller": {"nudge_file": str(tmp_path / "nudge")}})
     controller._lease = None
@@ -84,14 +84,14 @@ def waiting(tmp_path: Path) -> Iterator[Controller]:
 
 
 def waits(controller: Controller, selector: selectors.BaseSelector, wakeups: socket) -> None:
-    """As in ``Controller.loop``, until a cycle is due."""
+    """Wait as in ``Controller.loop`` until a cycle is due."""
     while time.monotonic() < controller._next_s:
         for event in controller._wait(selector):
             assert event is wakeups
             wakeups.recv(4096)
 
 
-def test_a_nudge_is_noticed_when_it_is_left_and_the_file_is_not_looked_for_meanwhile(
+def test_a_nudge_is_noticed_by_signal_without_polling(
     waiting: Controller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[float] = []
@@ -122,7 +122,7 @@ def test_a_nudge_is_noticed_when_it_is_left_and_the_file_is_not_looked_for_meanw
     assert len(looks) < 10
 
 
-def test_a_nudge_is_noticed_where_the_kernel_tells_nothing(
+def test_a_nudge_is_noticed_by_polling_without_signals(
     waiting: Controller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run, "LOOK_FOR_NUDGE_S", 0.05)

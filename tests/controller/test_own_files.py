@@ -1,4 +1,4 @@
-"""The files the controller keeps: who may read them, and that nobody can lead it elsewhere."""
+"""The controller's files: who may read them, and that other users cannot redirect them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PROFILE = Profile(key_of(MODEL, "net"), Skew(1, 2, 2), TRAFFIC, 1.0)
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A state directory, in a process that would leave its files open to everybody."""
+    """Use a state directory in a process whose umask would leave its files open to all users."""
     (tmp_path / "state").mkdir()
     (tmp_path / "state").chmod(0o755)
     return tmp_path / "state"
@@ -49,7 +49,7 @@ def modes(folder: Path) -> dict[str, int]:
     return {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
 
 
-def test_the_ledger_is_for_its_owner_only_with_all_that_sqlite_keeps_beside_it(
+def test_the_ledger_and_its_sqlite_files_are_private(
     folder: Path,
 ) -> None:
     with closing(Ledger(folder / FILE_NAME)) as ledger:
@@ -68,7 +68,7 @@ def test_a_world_readable_ledger_is_made_private(folder: Path) -> None:
         assert ledger.value("a") == "b"
 
 
-def test_the_ledger_of_the_next_term_is_for_its_owner_only_before_it_is_opened(
+def test_the_ledger_of_the_next_term_is_private_before_it_is_opened(
     folder: Path,
 ) -> None:
     Ledger(folder / FILE_NAME).close()
@@ -76,13 +76,13 @@ def test_the_ledger_of_the_next_term_is_for_its_owner_only_before_it_is_opened(
     assert set(modes(folder).values()) == {0o600}
 
 
-def test_the_store_of_profiles_is_for_its_owner_only(folder: Path) -> None:
+def test_the_profile_store_is_private(folder: Path) -> None:
     with closing(ProfileStore(folder / "profiles.sqlite")) as store:
         store.save([])
         assert set(modes(folder).values()) == {0o600}
 
 
-def test_a_store_that_others_could_open_becomes_a_file_that_none_of_them_has_open(
+def test_a_store_accessible_to_others_is_replaced_by_a_new_file(
     folder: Path,
 ) -> None:
     path = folder / "profiles.sqlite"
@@ -92,7 +92,7 @@ def test_a_store_that_others_could_open_becomes_a_file_that_none_of_them_has_ope
     take_from_others(path)
     assert path.stat().st_ino == before
     path.chmod(0o644)
-    with path.open("rb"):  # or its number may be given to the new file
+    with path.open("rb"):  # otherwise its number may be given to the new file
         take_from_others(path)
         assert path.stat().st_ino != before
     with closing(ProfileStore(path)) as store:
@@ -149,7 +149,7 @@ def test_the_published_state_is_world_readable_unless_jobs_are_private(
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o775, 0o1777])
-def test_a_state_directory_that_others_may_write_in_is_refused(folder: Path, mode: int) -> None:
+def test_a_state_directory_writable_by_others_is_refused(folder: Path, mode: int) -> None:
     folder.chmod(mode)
     with pytest.raises(ConfigError, match="Others may write"):
         set_paused(config_of(folder), True)
@@ -157,7 +157,7 @@ def test_a_state_directory_that_others_may_write_in_is_refused(folder: Path, mod
 
 
 @pytest.mark.parametrize("name", ["lock", published.FILE_NAME, f".{published.FILE_NAME}.new"])
-def test_a_link_in_the_place_of_a_file_leads_nowhere(folder: Path, name: str) -> None:
+def test_a_symlink_in_place_of_a_file_is_not_followed(folder: Path, name: str) -> None:
     target = folder.parent / "target"
     target.write_text("precious")
     (folder / name).symlink_to(target)

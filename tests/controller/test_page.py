@@ -1,4 +1,4 @@
-"""What a browser gets of the live page, asked for without a network."""
+"""The answers of the live page to a browser, without a network."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def told(page: Page, path: str = "/state") -> Any:
 
 
 def files_of(page: Page) -> dict[str, str]:
-    """The page, and every file that it or one of these files names."""
+    """Return the page, and every file that it or one of these files refers to."""
     found = {"": ask(page, "/").body.decode()}
     wanted = set(re.findall(r'(?:src|href)="([^"#]+)"', found[""]))
     while wanted:
@@ -83,7 +83,7 @@ def files_of(page: Page) -> dict[str, str]:
     return found
 
 
-def test_all_that_the_page_names_is_there_and_nothing_is_from_elsewhere(page: Page) -> None:
+def test_every_reference_of_the_page_is_local_and_exists(page: Page) -> None:
     files = files_of(page)
     assert {"page.css", "page.js", "icon.svg", "lanes.js"} <= files.keys()
     for name, text in files.items():
@@ -91,7 +91,7 @@ def test_all_that_the_page_names_is_there_and_nothing_is_from_elsewhere(page: Pa
         assert elsewhere <= {"http://www.w3.org/2000/svg"}, name
 
 
-def test_no_file_of_the_page_makes_markup_of_text_or_has_script_or_style_in_it(page: Page) -> None:
+def test_the_page_creates_no_markup_from_text_and_has_no_inline_script_or_style(page: Page) -> None:
     makes_markup = re.compile(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(")
     for name, text in files_of(page).items():
         assert not makes_markup.search(text), name
@@ -135,7 +135,7 @@ def test_an_unchanged_state_is_answered_with_304_until_the_next_cycle(
     assert json.loads(newer.body)["cycle"] == STATE.cycle + 1
 
 
-def test_a_large_answer_is_packed_for_those_who_can_unpack_it(page: Page) -> None:
+def test_a_large_answer_is_compressed_if_the_client_accepts_it(page: Page) -> None:
     plain = ask(page, "/page.js")
     packed = ask(page, "/page.js", accept_encoding="br, gzip;q=0.8")
     assert packed.headers["Content-Encoding"] == "gzip"
@@ -188,7 +188,7 @@ def test_a_held_jobs_data_says_who_held_it_and_what_its_user_can_do(ledger: Path
     assert said["do"].startswith("Ask the administrators")
 
 
-def test_every_reason_and_every_guard_has_words(page: Page) -> None:
+def test_every_reason_and_every_protection_has_a_text(page: Page) -> None:
     words = told(page, "/words")
     assert set(words["reasons"]) == {reason.value for reason in Reason}
     assert set(words["guards"]) == {guard.value for guard in Protection}
@@ -209,9 +209,7 @@ def test_with_private_data_the_page_shows_sums_and_tiers_but_no_jobs(ledger: Pat
 
 
 @pytest.mark.parametrize("private", [False, True])
-def test_what_preemptions_of_the_last_24_hours_lost_is_summed_up(
-    ledger: Path, private: bool
-) -> None:
+def test_the_page_sums_the_losses_of_the_last_24_hours(ledger: Path, private: bool) -> None:
     parts: dict[str, Any] = {"save_s": 4.0, "leave_s": None, "again_s": 60.0, "restart_s": 36.0}
     cost = PreemptionCost("6", 0.0, 0, NOW_S - 60, NOW_S - 61, 8, "reports", **parts)
     of_other_sources = (

@@ -1,4 +1,4 @@
-"""The colours of the page, for eyes of every kind: read from its style sheet and computed."""
+"""The colours of the page for all kinds of colour vision, computed from its style sheet."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ ROOT = Path(__file__).parents[2]
 SHEET = ROOT / "slurm_tiresias" / "web" / "page" / "static" / "page.css"
 LIGHT, DARK = SHEET.read_text().split("@media (prefers-color-scheme: dark)")[:2]
 SIGNS = ("#0d1117", "#ffffff")
-"""In which the number of a tier is written on its colour, whichever is the clearer."""
+"""The colours in which the number of a tier is written on its own colour, whichever has more
+contrast."""
 
 EYES = {
     "all cones": np.eye(3),
@@ -42,7 +43,8 @@ EYES = {
         ]
     ),
 }
-"""What linear RGB looks like to them: Machado, Oliveira and Fernandes 2009, at full severity."""
+"""Transform linear RGB into what colour-blind people see: Machado, Oliveira and Fernandes 2009, at
+full severity."""
 
 TO_XYZ = np.array(
     [
@@ -72,13 +74,13 @@ def linear(colour: str) -> Colour:
 
 
 def contrast(one: str, other: str) -> float:
-    """As WCAG counts it, from 1 to 21."""
+    """The contrast as WCAG defines it, from 1 to 21."""
     dark, light = sorted(float(linear(colour) @ TO_XYZ[1]) for colour in (one, other))
     return (light + 0.05) / (dark + 0.05)
 
 
 def lab(colour: str, eyes: Colour) -> Colour:
-    """CIE L*a*b*, in which distances are what is seen of a difference."""
+    """CIE L*a*b*, in which distances are perceived differences."""
     share = TO_XYZ @ np.clip(eyes @ linear(colour), 0, 1) / WHITE
     x, y, z = np.where(share > 0.008856, np.cbrt(share), 7.787 * share + 16 / 116)
     return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])

@@ -1,4 +1,4 @@
-"""What a job's partitions would start, and what a requeue would therefore cost."""
+"""What a job's partitions would start, and therefore what a requeue would cost."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def job_store(tmp_path: Path) -> Iterator[JobStore]:
 
 
 def asking(**facts: Any) -> JobStatus:
-    """A job of two nodes at least and twenty minutes."""
+    """A job of at least two nodes and twenty minutes."""
     asked = {"account": "biology", "qos": "normal", "time_limit_s": 1200.0}
     job = changed(pending(), **{**asked, **facts})
     request = replace(job.spec.request, min_nodes=2, partitions=job.spec.partitions)
@@ -56,7 +56,7 @@ def viewed(job_store: JobStore, job: JobStatus, *partitions: Partition) -> JobVi
 
 
 @pytest.mark.parametrize("limits", REFUSING)
-def test_a_running_job_that_its_partition_would_not_start_again_is_guarded(
+def test_a_running_job_that_its_partition_would_not_restart_is_protected(
     job_store: JobStore, limits: dict[str, Any]
 ) -> None:
     runs = asking(
@@ -74,7 +74,7 @@ def test_a_waiting_job_is_placed_only_where_a_partition_would_start_it(
     waits = asking(partitions=("gpu", "other"))
     limited = Partition("gpu", N1, **{"up": True, **limits})
     assert viewed(job_store, waits, limited, OTHER).request.partitions == ("other",)
-    # Where none would, Slurm says why.
+    # If none would start it, Slurm shows the reason.
     only = asking(partitions=("gpu",))
     assert viewed(job_store, only, limited, OTHER).request.partitions == ("gpu",)
 
@@ -111,10 +111,10 @@ def test_a_job_uses_no_more_nodes_than_the_limit_of_its_widest_partition(
     assert viewed(job_store, waits, gpu, other).request.max_nodes == most
 
 
-def test_jobs_of_a_partition_have_no_more_cpus_of_a_node_than_it_may_have(
+def test_jobs_of_a_partition_use_at_most_its_cpus_per_node(
     job_store: JobStore,
 ) -> None:
-    """Eight of sixteen for all of its jobs; what others hold is theirs."""
+    """A partition that may use eight of sixteen CPUs; the rest belongs to other jobs."""
     ours = asking(state=JobState.RUNNING, start_s=1.0, allocation={"n1": Amount({"": 1}, cpus=3)})
     theirs = changed(
         pending("8"),

@@ -1,4 +1,4 @@
-"""Who is told what was in a time, by the socket that the controller answers."""
+"""Who may see which jobs of a period over the controller's socket."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ except NotRunningError as error:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A state directory that others may look into, with a ledger that they may not."""
+    """A state directory that other users may read, with a ledger that they may not."""
     with tempfile.TemporaryDirectory() as name:
         path = Path(name)
         path.chmod(0o755)
@@ -66,7 +66,7 @@ def rows_of(period: Period) -> tuple[object, ...]:
     return period.jobs, period.runs, period.preemptions, period.events
 
 
-def test_the_socket_tells_the_same_as_the_ledger(folder: Path) -> None:
+def test_the_socket_returns_the_same_as_the_ledger(folder: Path) -> None:
     from_ledger = query_report(folder, 0.0, 2000.0)
     assert not from_ledger.live and len(from_ledger.jobs) == 4
     assert len(from_ledger.preemptions) == 2 and from_ledger.events == {"demoted": 4}
@@ -97,7 +97,7 @@ def test_private_data_limits_each_user_to_own_jobs(folder: Path) -> None:
 
 
 def test_a_user_sees_only_the_own_side_of_a_preemption(tmp_path: Path) -> None:
-    """By job 1 of alice and job 2 of bob, whose tiers, GPUs and times all differ."""
+    """A preemption by job 1 of alice and job 2 of bob, whose tiers, GPUs and times all differ."""
     long = job("1", "####....###|", gpus=4, user="alice")
     short = job("2", "   .###|", gpus=2, user="bob")
     told = preempted("1", "2", 4.0, 0, asked=3.5, tier=1, for_tier=0)

@@ -1,4 +1,4 @@
-"""What preemptions cost, from cycle to cycle and from controller to controller."""
+"""The measured cost of preemptions, over several cycles and controllers."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tests.controller.test_job_store import ended, pending, preempt, running
 from tests.controller.test_progress import START_S, Site, record
 
 ASKED_S, GONE_S, AGAIN_S = 1030.0, 1042.0, 1060.0
-"""Job 7 is asked to leave, its last process is gone, and it runs again."""
+"""Times: job 7 gets its signal, its last process is gone, and it runs again."""
 
 WAITS = pending("7", raw_id=7, restarts=1, submit_s=GONE_S)
 
 
 class CostSite(Site):
-    """A controller that also measures what preemptions cost."""
+    """A controller that also measures the cost of preemptions."""
 
     def begin(self) -> None:
         super().begin()
@@ -42,13 +42,13 @@ class CostSite(Site):
         self.cycle(*jobs)
 
     def tell(self, restarts: int, told: Record | None) -> None:
-        """Have a node tell this of a run of job 7, or nothing any more."""
+        """Set the node's report on a run of job 7; None: no report."""
         self.told.pop(RunId(7, restarts, "n1"), None)
         if told is not None:
             self.told[RunId(7, restarts, "n1")] = told
 
     def leave(self, told: Record | None) -> None:
-        """Job 7 has told this when it is preempted, and waits."""
+        """Preempt job 7 after this report; it then waits."""
         self.tell(0, told)
         self.at(ASKED_S, running(START_S, 30.0, raw_id=7), pending("8"))
         preempt(self.job_store, sent_s=1040.0)
@@ -73,7 +73,7 @@ def again(now_s: float, restarts: int = 1, since_s: float = AGAIN_S, **more: Any
 
 
 def resumed(step: int, new_step_s: float | None, **more: Any) -> Record:
-    """The report of a run that went on from a step, and has made a new one at this time."""
+    """The report of a run that resumed from a step, and made a new step at this time."""
     done = step if new_step_s is None else step + 1
     at_s = AGAIN_S + 2 if new_step_s is None else new_step_s
     changes = {"at_s": at_s, "first_step": step, "first_s": AGAIN_S + 2.0, "resumed_step": step}
@@ -104,10 +104,10 @@ def test_a_preemption_is_measured_with_the_first_new_step_by_any_controller(
     assert learned == ProgramCosts(5.0, 10.0, None, 1)
 
 
-def test_what_the_epilog_has_collected_counts_more_than_what_was_told_live(
+def test_collected_reports_take_precedence_over_live_ones(
     site: CostSite,
 ) -> None:
-    """It saved when asked, which nobody had told before the file came."""
+    """The job saved when asked, which was only learned from the collected file."""
     site.leave(record(28))
     last = record(33, at_s=1036.0, saved_step=33, saving_s=1033.0, saved_s=1036.0, saves=1)
     (site.collect / FOLDER / "7.0.n1.progress").write_bytes(encode(last))
@@ -118,7 +118,7 @@ def test_what_the_epilog_has_collected_counts_more_than_what_was_told_live(
     assert cost.leave_s == GONE_S - 1036.0
 
 
-def test_of_a_job_that_tells_nothing_it_is_said_that_nothing_is_known(site: CostSite) -> None:
+def test_the_cost_for_a_job_without_reports_is_unknown(site: CostSite) -> None:
     site.leave(None)
     site.at(1041.0 + SETTLES_S, WAITS)
     assert site.cost().source == CostSource.AWAITED
@@ -128,10 +128,10 @@ def test_of_a_job_that_tells_nothing_it_is_said_that_nothing_is_known(site: Cost
     assert site.costs.costs_of("ann", "train") is None
 
 
-def test_of_a_silent_job_that_names_its_folder_it_is_known_when_it_last_saved(
+def test_the_last_save_of_a_silent_job_is_known_from_its_checkpoint_folder(
     site: CostSite,
 ) -> None:
-    """The node tells of a save while it runs, and of one before its end once that is over."""
+    """The node reports a save during the run, and a save before its end once the run has ended."""
     comment = "tiresias:checkpoint-dir=/scratch/ann/run1"
     told = {"run": b"7.0.n1 saved 1020.500\n", "end": b"7.0.n1 saved 1036.500\n"}
     told["next"] = b"7.0.n1 saved 1070.000\n"
@@ -159,7 +159,7 @@ def test_of_a_silent_job_that_names_its_folder_it_is_known_when_it_last_saved(
     )
 
 
-def test_a_job_that_ends_before_it_told_where_it_went_on_leaves_its_cost_unknown(
+def test_the_cost_is_unknown_if_a_job_ends_before_it_reports_its_resumed_step(
     site: CostSite,
 ) -> None:
     site.leave(record(30))
@@ -172,7 +172,7 @@ def test_a_job_that_ends_before_it_told_where_it_went_on_leaves_its_cost_unknown
     assert [cost.source for cost in site.job_store.take_stats().costs] == ["ended"]
 
 
-def test_a_run_without_a_step_is_all_restart_and_its_own_preemption_loses_no_work(
+def test_preempting_a_run_without_steps_loses_no_work(
     site: CostSite,
 ) -> None:
     site.leave(record(30, saved_step=20, saving_s=START_S + 20, saved_s=START_S + 23))
@@ -181,7 +181,7 @@ def test_a_run_without_a_step_is_all_restart_and_its_own_preemption_loses_no_wor
     site.at(1085.0, pending("7", raw_id=7, restarts=2, submit_s=1082.0), pending("8"))
     told = resumed(20, 1108.0, at_s=1108.0, first_s=1103.0)
     site.tell(2, told)
-    # Only now it is sure that the run between them has told nothing.
+    # Only now is it certain that the run between them has reported nothing.
     site.at(1110.0 + SETTLES_S, again(1110.0 + SETTLES_S, restarts=2, since_s=1100.0))
     first, second = site.cost(0), site.cost(1)
     assert first.again_s == 10.0 and first.restart_s == pytest.approx(20.0)
@@ -189,7 +189,7 @@ def test_a_run_without_a_step_is_all_restart_and_its_own_preemption_loses_no_wor
     assert second.restart_s == pytest.approx(7.0)
 
 
-def test_a_new_job_with_the_same_id_has_no_part_in_it(site: CostSite) -> None:
+def test_a_new_job_with_the_same_id_is_not_measured(site: CostSite) -> None:
     site.leave(record(30))
     site.at(1070.0, ended(AGAIN_S, 5.0, raw_id=7, restarts=1, submit_s=GONE_S))
     site.at(9000.0, running(8995.0, 5.0, raw_id=7, submit_s=8990.0))

@@ -1,4 +1,4 @@
-"""Learning from jobs that have ended, and placing the next ones for it."""
+"""Learning from ended jobs, and placing later jobs accordingly."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def learn(profiler: Profiler, *jobs: JobStatus, ran_s: float = 100.0) -> None:
 
 
 def leave(folder: Path, name: str, model: str, rounds: int = 50) -> Path:
-    """What a node leaves of a job that sent this model's tensors so many times."""
+    """The file of a node for a job that sent this model's tensors this many times."""
     path = folder / f"{name}.traffic"
     path.write_bytes(traffic_file(rounds_of(list(tensor_sizes(model)), rounds)))
     return path
@@ -72,7 +72,7 @@ def leave(folder: Path, name: str, model: str, rounds: int = 50) -> Path:
 OVER = ended(1000.0, 100.0)
 
 
-def test_a_named_model_decides_and_says_on_which_number(profiler: Profiler) -> None:
+def test_placement_follows_the_named_model_and_shows_its_number(profiler: Profiler) -> None:
     vgg = profiler.placing(pending(admin_comment="tiresias:model=vgg16").spec)
     assert vgg.style is CONSOLIDATE
     assert vgg.because == "largest tensor 74 % of vgg16 (built in), limit 50 %"
@@ -103,7 +103,7 @@ def test_a_job_with_an_unreadable_hint_is_placed_without_it_and_explained(
     assert "its hint is not heeded, 'placement=everywhere' is no part of one" in placing.because
 
 
-def test_a_second_run_is_placed_by_what_the_first_one_sent(
+def test_a_second_run_is_placed_by_the_traffic_of_the_first(
     profiler: Profiler, collect_dir: Path
 ) -> None:
     file = leave(collect_dir, "7.0.n1", "vgg16")
@@ -149,7 +149,7 @@ def test_nothing_is_read_before_the_run_is_over(profiler: Profiler, collect_dir:
     assert profiler.placing(pending("8").spec).style is CONSOLIDATE
 
 
-def test_files_of_forgotten_jobs_are_cleared_away(profiler: Profiler, collect_dir: Path) -> None:
+def test_files_of_forgotten_jobs_are_removed(profiler: Profiler, collect_dir: Path) -> None:
     file = leave(collect_dir, "99.0.n1", "vgg16")
     learn(profiler, OVER)
     assert not file.exists()
@@ -183,7 +183,7 @@ def test_other_files_in_the_folder_are_left_alone(
     assert file.exists()
 
 
-def test_the_folder_of_what_jobs_report_is_left_alone(
+def test_the_subfolder_of_progress_reports_is_left_alone(
     profiler: Profiler, collect_dir: Path
 ) -> None:
     (collect_dir / "progress").mkdir()
@@ -228,7 +228,7 @@ def test_a_file_system_that_hangs_delays_no_cycle(
         may_go_on.set()
 
 
-def test_a_folder_that_may_only_be_read_is_read_once(
+def test_files_in_a_read_only_folder_are_read_once(
     store: ProfileStore, config: Config, collect_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     profiler = Profiler(store, config)
@@ -256,7 +256,7 @@ def _refuse(_path: Path, missing_ok: bool = False) -> None:
     raise PermissionError(13, "Permission denied")
 
 
-def test_without_its_folder_or_its_store_jobs_are_placed_all_the_same(
+def test_jobs_are_placed_without_the_folder_or_the_store(
     profiler: Profiler, store: ProfileStore, collect_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     collect_dir.rmdir()
@@ -315,13 +315,13 @@ def test_a_job_that_completes_after_a_requeue_has_ended_its_run(
     assert not file.exists()
 
 
-# What jobs did with their GPUs
+# GPU use
 
 GPU = GpuRun("GPU-1", samples=3, seen_s=20.0, utilization=0.5)
 
 
 def leave_gpus(folder: Path, name: str) -> Path:
-    """What the sampler of a node leaves of a job that used one GPU."""
+    """The sampler's file for a job that used one GPU."""
     path = folder / f"{name}.gpus"
     path.write_text(file_text([GPU]))
     return path
@@ -353,7 +353,7 @@ def test_gpu_use_is_not_read_while_a_job_runs_nor_stored_for_a_forgotten_job(
     assert store.gpu_runs("train") == []
 
 
-def test_files_of_gpus_that_cannot_be_read_are_put_aside(
+def test_unreadable_gpu_files_are_set_aside(
     profiler: Profiler, store: ProfileStore, collect_dir: Path
 ) -> None:
     (collect_dir / "7.0.n1.gpus").write_text('{"schema": 1, "gpus": [{"uuid": 0}]}')
@@ -368,13 +368,13 @@ def test_files_of_gpus_that_cannot_be_read_are_put_aside(
     assert [seen.run_id.node for seen in store.gpu_runs("train")] == ["n6"]
 
 
-# What the nodes are told
+# The index file for the nodes
 
 BUILT_IN_LINES = [f"built-in {name}" for name in sorted(NAMES)]
 
 
 def told(collect_dir: Path) -> list[str]:
-    """The lines of the file for the nodes, but for those of the built-in models."""
+    """The lines of the index file for the nodes, without those of the built-in models."""
     first, *lines = (collect_dir / KNOWN).read_text().splitlines()
     assert first == "tiresias-known 1"
     assert [line for line in lines if line.startswith("built-in ")] == BUILT_IN_LINES
@@ -406,7 +406,7 @@ def test_profiles_stored_or_forgotten_by_others_reach_the_index_in_the_next_cycl
         learn(profiler)
         other.save(profile_of(key) for key in keys)
         learn(profiler)
-        # An operator's profile of a built-in model counts in every spelling, too.
+        # An operator's profile of a built-in model counts in every spelling.
         assert told(collect_dir) == ["job x y", "model bert", "model gpt+2 ann"]
         other.forget(keys[:1])
         learn(profiler)
@@ -424,13 +424,13 @@ def test_profiles_stored_or_forgotten_by_others_reach_the_index_in_the_next_cycl
         ("\ud800", "%3F"),
     ],
 )
-def test_no_name_can_pass_for_another(name: str, word: str) -> None:
+def test_no_name_in_the_index_can_imitate_another(name: str, word: str) -> None:
     """The same words as in spank/tests/test_plugin.c."""
     key = Key(JOB, name, name)
     assert text_of({key: profile_of(key)}) == f"tiresias-known 1\njob {word} {word}\n"
 
 
-def test_the_file_is_only_written_again_when_it_says_something_else(
+def test_the_index_file_is_rewritten_only_when_its_content_changes(
     profiler: Profiler, store: ProfileStore, collect_dir: Path
 ) -> None:
     learn(profiler)
@@ -460,7 +460,7 @@ def test_the_index_file_is_written_at_start_and_after_its_removal(
     assert told(collect_dir) == []
 
 
-def test_a_failed_write_is_logged_once_and_made_up_when_possible(
+def test_a_failed_write_is_logged_once_and_retried(
     profiler: Profiler, collect_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (collect_dir / KNOWN).mkdir()
@@ -484,7 +484,7 @@ def test_without_a_folder_no_index_file_is_written(
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_a_list_too_long_for_the_nodes_leaves_out_what_was_noted_first(
+def test_an_index_that_is_too_long_omits_the_oldest_profiles(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     keys = [Key(JOB, f"train{number}", "ann") for number in range(4)]

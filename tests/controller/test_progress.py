@@ -1,4 +1,4 @@
-"""How far jobs are, from cycle to cycle: what is shown, and what is kept of runs that are over."""
+"""The progress of jobs over several cycles: what is shown, and what is kept of ended runs."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ AHEAD_S = 1000.0
 
 
 def record(step: int, **changes: Any) -> Record:
-    """A step a second since the start, of 1,000."""
+    """One step per second since the start, of 1,000."""
     return replace(Record(step, 1000, START_S + step, 0, START_S, 1.0), **changes)
 
 
 @dataclass
 class Site:
-    """A controller that looks at a shared folder, with one clock for all."""
+    """A controller that reads a shared folder, with one clock for all."""
 
     collect: Path
     ledger: Ledger
@@ -47,7 +47,7 @@ class Site:
         self.begin()
 
     def begin(self) -> None:
-        """A controller that knows only what the ledger knows."""
+        """A controller that knows only what is in the ledger."""
         self.folder = ProgressFolder(
             str(self.collect), lambda: self.now_s - AHEAD_S, lambda: self.now_s
         )
@@ -72,7 +72,7 @@ class Site:
         return Observation(self.now_s, jobs, (), (), steady_s=self.now_s - AHEAD_S)
 
     def run_to(self, step: int, by: int = 10, **changes: Any) -> None:
-        """Job 7 reports every ten seconds up to this step, and a cycle follows each."""
+        """Job 7 reports every ten seconds up to this step; a cycle follows each report."""
         first = self.told[RUN].step + by if RUN in self.told else 0
         for each in range(first, step + 1, by):
             self.now_s = START_S + each
@@ -84,7 +84,7 @@ RUN = RunId(7, 0, "n1")
 
 
 def job(now_s: float, **changes: Any) -> JobStatus:
-    """Job 7, which has run since its start."""
+    """Job 7, running since its start."""
     return running(START_S, now_s - START_S, raw_id=7, **changes)
 
 
@@ -94,7 +94,7 @@ def site(tmp_path: Path, ledger: Ledger) -> Site:
     return Site(tmp_path, ledger)
 
 
-def test_a_running_job_tells_how_far_it_is_and_what_it_needs_still(site: Site) -> None:
+def test_the_progress_of_a_running_job_has_its_step_and_remaining_time(site: Site) -> None:
     site.run_to(500, saved_step=400, saved_s=START_S + 400)
     progress = site.tracker.of("7")
     assert progress is not None
@@ -107,12 +107,12 @@ def test_a_running_job_tells_how_far_it_is_and_what_it_needs_still(site: Site) -
     assert remaining.least_s < 500.0 < remaining.most_s
 
 
-def test_a_job_that_tells_nothing_has_no_progress(site: Site) -> None:
+def test_a_job_without_reports_has_no_progress(site: Site) -> None:
     site.cycle(job(site.now_s))
     assert site.tracker.of("7") is None
 
 
-def test_what_has_not_changed_is_the_same_object_from_cycle_to_cycle(site: Site) -> None:
+def test_unchanged_progress_is_the_same_object_from_cycle_to_cycle(site: Site) -> None:
     site.run_to(100)
     before = site.tracker.of("7")
     site.now_s += 0.5
@@ -120,7 +120,7 @@ def test_what_has_not_changed_is_the_same_object_from_cycle_to_cycle(site: Site)
     assert site.tracker.of("7") is before
 
 
-def test_of_a_requeued_job_the_last_run_is_remembered_also_by_the_next_controller(
+def test_the_last_run_of_a_requeued_job_is_kept_across_restarts(
     site: Site,
 ) -> None:
     site.run_to(500, saved_step=400, saved_s=START_S + 400)
@@ -138,7 +138,7 @@ def test_of_a_requeued_job_the_last_run_is_remembered_also_by_the_next_controlle
         site.begin()
 
 
-def test_a_run_that_tells_nothing_yet_shows_how_far_the_one_before_was(site: Site) -> None:
+def test_before_its_first_report_a_run_shows_the_previous_runs_progress(site: Site) -> None:
     site.run_to(500)
     site.told.clear()
     site.cycle(pending("7", raw_id=7, restarts=1))
@@ -154,7 +154,7 @@ def test_a_run_that_tells_nothing_yet_shows_how_far_the_one_before_was(site: Sit
     assert [row.restarts for row in site.ledger.progress_of("7")] == [0]
 
 
-def test_what_the_epilog_has_collected_is_later_than_what_was_told_before(site: Site) -> None:
+def test_collected_reports_replace_earlier_live_ones(site: Site) -> None:
     site.run_to(500)
     collected = site.collect / FOLDER / "7.0.n1.progress"
     collected.write_bytes(encode(record(507, saved_step=507, saved_s=START_S + 507)))
@@ -165,7 +165,7 @@ def test_what_the_epilog_has_collected_is_later_than_what_was_told_before(site: 
     assert (row.step, row.saved_step) == (507, 507)
     assert row.step_s == pytest.approx(1.0)
     assert collected.exists()
-    # Removed only after the ledger has surely kept it.
+    # Removed only after the ledger has certainly stored it.
     site.cycle(waits)
     site.cycle(waits)
     assert not collected.exists()
@@ -182,7 +182,7 @@ def test_a_job_that_ends_keeps_its_last_progress_in_the_ledger(site: Site) -> No
     assert (row.step, row.state) == (1000, DONE)
 
 
-def test_a_job_that_stands_still_is_quiet_since_its_last_step(site: Site) -> None:
+def test_a_stalled_job_is_quiet_since_its_last_step(site: Site) -> None:
     site.run_to(100)
     progress = site.tracker.of("7")
     assert progress is not None
@@ -190,7 +190,7 @@ def test_a_job_that_stands_still_is_quiet_since_its_last_step(site: Site) -> Non
     assert progress.quiet_since_s(site.now_s + 200.0) == START_S + 100
 
 
-def test_a_job_that_is_done_or_of_a_silent_node_is_not_said_to_stand_still(site: Site) -> None:
+def test_a_finished_job_or_one_on_a_silent_node_is_not_stalled(site: Site) -> None:
     site.run_to(100)
     progress = site.tracker.of("7")
     assert progress is not None
@@ -207,7 +207,7 @@ def commented(now_s: float, of: Record, words: str = "my words") -> JobStatus:
     return job(now_s, comment=comment.join(words, comment.encode(of)))
 
 
-def test_progress_in_a_comment_counts_where_no_node_tells_any(site: Site) -> None:
+def test_progress_in_a_comment_counts_if_no_node_reports(site: Site) -> None:
     for step in range(0, 500, 50):
         site.now_s = START_S + step
         site.cycle(commented(site.now_s, record(step)))
@@ -217,7 +217,7 @@ def test_progress_in_a_comment_counts_where_no_node_tells_any(site: Site) -> Non
     assert progress.remaining(450) is not None
 
 
-def test_a_comment_of_an_earlier_run_tells_nothing_of_this_one(site: Site) -> None:
+def test_a_comment_of_an_earlier_run_is_ignored(site: Site) -> None:
     site.cycle(commented(START_S, record(0, at_s=START_S - 500, first_s=START_S - 500)))
     assert site.tracker.of("7") is None
 
@@ -232,12 +232,12 @@ FORGED: Mapping[str, str] = {
 
 
 @pytest.mark.parametrize("word", FORGED.values(), ids=FORGED)
-def test_a_forged_comment_is_not_believed(site: Site, word: str) -> None:
+def test_a_forged_comment_is_ignored(site: Site, word: str) -> None:
     site.cycle(job(START_S, comment=word))
     assert site.tracker.of("7") is None
 
 
-def test_a_comment_that_is_spoilt_later_leaves_what_was_told_before(site: Site) -> None:
+def test_a_comment_that_becomes_invalid_leaves_the_earlier_report(site: Site) -> None:
     site.cycle(commented(START_S, record(0)))
     site.now_s += 10.0
     site.cycle(job(site.now_s, comment="tiresias-progress: of nothing"))
@@ -246,7 +246,7 @@ def test_a_comment_that_is_spoilt_later_leaves_what_was_told_before(site: Site) 
     assert progress.step == 0
 
 
-def test_what_two_runs_have_left_is_kept_for_each_and_the_later_is_shown(site: Site) -> None:
+def test_the_last_reports_of_two_runs_are_kept_and_the_later_shown(site: Site) -> None:
     site.cycle(pending("7", raw_id=7))
     for restarts, step in ((0, 300), (1, 200)):
         path = site.collect / FOLDER / f"7.{restarts}.n1.progress"

@@ -1,4 +1,4 @@
-"""How long the ledger keeps jobs that have ended, and what does not grow with their number."""
+"""How long the ledger keeps ended jobs, and what does not grow with their number."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ def job_record(key: str, ended_s: float | None, started_s: float = 100.0) -> Job
 
 
 def keep_job(ledger: Ledger, key: str, ended_s: float | None, *, confirmed: bool = True) -> None:
-    """A job of two GPUs that ran for 10 s, was preempted then, and ran as many more as its id."""
+    """Add a job with two GPUs that ran for 10 s, was preempted, and ran for as many more seconds as
+    its id."""
     run_s = float(key)
     last_s = 1000.0 if ended_s is None else ended_s - run_s
     ledger.save_jobs([job_record(key, ended_s)])
@@ -109,7 +110,7 @@ def test_jobs_in_use_or_not_confirmed_by_accounting_stay(aged: Ledger) -> None:
     assert keys(aged, "jobs") == {"1", "2", "4", "5", "6", "7", "8"}
 
 
-def test_the_policies_by_history_go_by_pruned_jobs_too(
+def test_policies_based_on_history_still_use_pruned_jobs(
     aged: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = aged.samples()
@@ -148,7 +149,7 @@ def test_newly_ended_jobs_are_learned_without_reading_all_again(
 
 
 class Clock:
-    """The clock that nobody sets, as the retention reads it."""
+    """The unset clock, as the retention reads it."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -167,7 +168,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def test_the_controller_prunes_bit_by_bit_some_time_after_its_start(
+def test_the_controller_prunes_in_steps_some_time_after_its_start(
     ledger: Ledger, clock: Clock
 ) -> None:
     old = 2 * JOBS_AT_A_TIME + 1
@@ -233,7 +234,7 @@ def test_a_failure_to_prune_the_ledger_is_logged_at_intervals(
 
 @pytest.mark.parametrize("charge", ["job", "user"])
 def test_records_that_count_for_budgets_and_later_jobs_are_kept(aged: Ledger, charge: str) -> None:
-    """Job 7 started at 100; at a restart it is found anew what it began with."""
+    """Job 7 started at 100; after a restart its inherited service is computed again."""
     config = parse({"policy": {"charge": charge, "charge_window_s": 60.0}})
     latest_s = {"job": NOW_S - config.preemption.budget_window_s, "user": 100.0 - 60.0}
     assert latest_cutoff_s(config, aged, NOW_S) == latest_s[charge]
@@ -246,12 +247,12 @@ def test_with_0_days_all_jobs_are_kept_for_good(aged: Ledger, clock: Clock) -> N
     assert len(keys(aged, "jobs")) == 7
 
 
-# What does not grow
+# Constant costs
 
 
 def filled(path: Path, jobs: int) -> Ledger:
-    """A ledger of jobs that ended long ago, some minutes apart, with one run each. Of events there
-    are no more than so many in any ledger."""
+    """A ledger of jobs that ended long ago, some minutes apart, with one run each. It has as many
+    events as any ledger may have."""
     ledger = Ledger(path)
     with ledger.transaction():
         ledger.save_jobs(job_record(str(n), ended_s=300.0 * n) for n in range(1, jobs + 1))
@@ -268,7 +269,7 @@ def filled(path: Path, jobs: int) -> Ledger:
 
 
 def steps_of(ledger: Ledger, ask: Callable[[Ledger], object]) -> int:
-    """How many steps SQLite's machine takes."""
+    """Count the steps of SQLite's virtual machine."""
     steps = 0
 
     def step() -> None:
@@ -400,7 +401,7 @@ def test_a_dry_run_counts_and_removes_nothing_even_with_a_running_controller(
     assert jobs_in(site_with_jobs) == {"1", "2", "3"}
 
 
-def test_the_command_removes_what_is_named_and_else_what_the_configuration_does_not_keep(
+def test_prune_uses_the_given_time_or_the_configured_retention(
     site_with_jobs: Site,
 ) -> None:
     result = site_with_jobs.run("ledger", "prune", "--before=1970-01-15", "--json")
@@ -413,14 +414,14 @@ def test_the_command_removes_what_is_named_and_else_what_the_configuration_does_
     assert jobs_in(site_with_jobs) == {"3"}
 
 
-def test_jobs_that_still_count_stay_whatever_is_named(site_with_jobs: Site) -> None:
+def test_jobs_that_still_count_are_never_pruned(site_with_jobs: Site) -> None:
     site_with_jobs.configure('[policy]\ncharge = "user"\n')
     result = site_with_jobs.run("ledger", "prune", "--before=now")
     assert "still count in decisions, and stay" in result.stdout
     assert jobs_in(site_with_jobs) == {"1", "2", "3"}, "job 3 started before they ended"
 
 
-def test_beside_a_controller_the_command_refuses_in_one_line(site_with_jobs: Site) -> None:
+def test_pruning_beside_a_running_controller_is_a_one_line_error(site_with_jobs: Site) -> None:
     with state_dir_locked(parse({"controller": {"state_dir": str(site_with_jobs.folder)}})):
         result = site_with_jobs.run("ledger", "prune", "--before=now")
     assert result.exit_code == 9

@@ -1,4 +1,4 @@
-"""When a start that failed may be tried again, with victims."""
+"""When a failed start may be tried again with victims."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_only_the_nodes_of_its_partitions_count() -> None:
     assert of(nodes=(n1, replace(n2, available=False))) == of()
 
 
-def test_a_node_list_that_was_written_here_does_not_make_another_situation(ledger: Ledger) -> None:
+def test_a_node_list_of_the_controller_does_not_change_the_situation(ledger: Ledger) -> None:
     job_store = JobStore(ledger, parse({}), accounting=False)
     see(job_store, 1000, JOB)
     account = replace(job_store.records()["8"], written_nodes="n1")
@@ -59,7 +59,7 @@ def test_a_node_list_that_was_written_here_does_not_make_another_situation(ledge
     assert of(ours) != of()
 
 
-def test_no_victim_is_preempted_again_in_an_unchanged_situation_after_one_in_vain(
+def test_after_a_preemption_in_vain_no_victim_is_preempted_in_an_unchanged_situation(
     ledger: Ledger,
 ) -> None:
     job_store = JobStore(ledger, parse({}), accounting=False)

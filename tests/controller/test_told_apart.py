@@ -1,4 +1,5 @@
-"""What is published of a controller that does not act: Slurm's doing and its own intent apart."""
+"""The published state of a controller that does not act: Slurm's actions and its own intent are
+separate."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ NOW_S = 2000.0
 
 
 def published(ledger: Ledger, mode: str, *jobs: JobStatus) -> PublishedState:
-    """What a cycle in this mode publishes of these jobs."""
+    """What a cycle in this mode publishes about these jobs."""
     seen = Observation(NOW_S, jobs, (NODE,), (PARTITION,))
     job_store = JobStore(ledger, CONFIG, accounting=False)
     job_store.observe(seen)
@@ -47,7 +48,7 @@ def by_id(state: PublishedState, field: str) -> dict[str, object]:
     return {job.job_id: getattr(job, field) for job in state.jobs}
 
 
-def test_only_where_the_controller_does_not_act_a_job_has_what_it_would_do(ledger: Ledger) -> None:
+def test_would_be_actions_are_published_only_if_the_controller_does_not_act(ledger: Ledger) -> None:
     jobs = (running(1100.0, 900.0, key="1", raw_id=1), pending("2"), pending("3"))
     assert by_id(published(ledger, "enforce", *jobs), "would") == {"1": "", "2": "", "3": ""}
     for mode in ("shadow", "paused"):
@@ -154,7 +155,7 @@ def test_the_page_gets_slurms_action_and_the_controllers_would_be_action(
         (1000.0, 9000.0, "by them it should have ended, and it has told nothing since"),
     ],
 )
-def test_it_is_told_why_reports_do_not_count(
+def test_the_reason_why_reports_do_not_count_is_published(
     ledger: Ledger, claimed_gpu_s: float, promised_gpu_s: float, why_not: str
 ) -> None:
     """The job has attained 3,600 GPU-seconds."""

@@ -1,4 +1,4 @@
-"""Whose turn it is to preempt, of jobs that share a limit."""
+"""Which of several jobs that share a limit may preempt first."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ def licence(left: float, takes: float = 1) -> Limit:
 
 
 def not_counted(left: float) -> Limit:
-    """Of what a job takes only that it is something is known."""
+    """A limit of which it is only known that the job takes some of it."""
     return Limit("CPUs of QOS cpus", left, 1, math.inf)
 
 
 @pytest.mark.parametrize(
     ("limit", "starting", "now", "later"),
     [
-        # Of what is left there is enough for two.
+        # What is left suffices for two.
         (licence(2), "", "12", "34"),
         (licence(4), "", "1234", ""),
         (licence(2), "4", "1", "23"),
         (licence(2, takes=2), "", "1", "234"),
-        # Reached: Slurm will say so.
+        # Reached: Slurm will show the reason.
         (licence(0), "", "", ""),
         (licence(0), "4", "", ""),
         (not_counted(100), "", "1", "234"),
@@ -39,7 +39,7 @@ def not_counted(left: float) -> Limit:
         (not_counted(0), "", "", ""),
     ],
 )
-def test_as_many_jobs_take_their_turn_as_the_shared_limit_allows(
+def test_as_many_jobs_preempt_as_the_shared_limit_allows(
     limit: Limit, starting: str, now: str, later: str
 ) -> None:
     order = [*starting, *(key for key in SPECS if key not in starting)]

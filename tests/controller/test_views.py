@@ -1,4 +1,4 @@
-"""What users see of the published state where Slurm keeps jobs private."""
+"""What users see of the published state if Slurm keeps jobs private."""
 
 from __future__ import annotations
 
@@ -52,14 +52,15 @@ try:
 except NotRunningError as error:
     print(error)
 """
-"""The interpreter of a virtual environment may be out of that user's reach: give up rights late."""
+"""The user may be unable to reach the interpreter of a virtual environment: drop privileges
+late."""
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A state directory that others may look into."""
+    """A state directory that other users may read."""
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)
         yield Path(name)
@@ -70,7 +71,7 @@ def read_by_nobody(folder: Path) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def test_a_user_sees_own_jobs_and_what_happened_to_them_and_all_sums() -> None:
+def test_a_user_sees_own_jobs_with_their_events_and_all_sums() -> None:
     seen = seen_by(STATE, "nobody")
     assert [job.job_id for job in seen.jobs] == ["1"]
     assert [event.kind for event in seen.events] == ["preempted"]
@@ -93,7 +94,7 @@ def test_a_node_shows_others_jobs_as_a_sum_and_a_blocker_shows_no_time() -> None
     assert seen_by(state(nodes=(node,)), "").nodes[0].held == (PublishedHold("", 7, None),)
 
 
-def test_words_about_others_jobs_are_not_shown() -> None:
+def test_event_texts_about_other_users_jobs_are_hidden() -> None:
     happened = PublishedEvent(1.0, "preempted", "2", "1", "restart 7")
     seen = seen_by(replace(STATE, events=(happened,)), "nobody")
     assert seen.events == (replace(happened, text=""),)
@@ -115,7 +116,7 @@ def test_text_from_other_users_is_hidden_from_a_user() -> None:
 
 
 @as_root
-def test_a_private_state_is_read_through_the_socket_as_the_kernel_knows_the_reader(
+def test_the_kernel_identifies_readers_of_a_private_state(
     folder: Path,
 ) -> None:
     published.write(STATE, folder, private=True)
@@ -146,7 +147,7 @@ def test_a_client_that_does_not_read_its_answer_delays_others_only_briefly(
 def test_text_sent_by_users_is_ignored_and_the_next_state_is_served(folder: Path) -> None:
     shown = Views(folder, STATE)
     with serving(shown.service):
-        # It may have been answered, and hung up on, before it has said a word.
+        # The server may have answered and disconnected before the client has sent anything.
         with _connected(folder) as connection, suppress(BrokenPipeError, ConnectionResetError):
             connection.sendall(b"release 99999999999\n" * 100)
         shown.show(state(waiting("3")))
@@ -160,7 +161,7 @@ def _connected(folder: Path) -> socket.socket:
 
 
 def _asked(folder: Path) -> PublishedState:
-    """What this very user is shown, by the socket."""
+    """Return what the present user sees over the socket."""
     elsewhere = folder / "asked"
     elsewhere.mkdir(exist_ok=True)
     with _connected(folder) as connection, connection.makefile("rb") as answer:

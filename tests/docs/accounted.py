@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 NEWCOMER = "scripts/tools/packages/readme_test.py"
-"""A clean Debian on which the README is followed line by line: scripts/dev packages --readme."""
+"""A clean Debian on which the README and docs/how-to/install.md are followed line by line:
+scripts/dev packages --readme."""
 
 ELSEWHERE: Mapping[str, str] = {
     # What needs root, Debian's packages or systemd

@@ -36,7 +36,6 @@ job_id,submit_time_s,num_gpus,duration_s,model,user
 
 SMALLER: Mapping[str, str] = {
     r"philly-like:5000": "philly-like:100",
-    r"paper480:1": "philly-like:100",
     r"philly-like:1000@": "philly-like:60@",
     r"^tiresias-slurm tune ": "tiresias-slurm tune --workers 1 ",
     r"--steps 600 ": "--steps 16 ",

@@ -1,4 +1,4 @@
-"""What a doctor may see: a cluster as it was recorded, sound, and that with something changed."""
+"""Facts for the doctor: a recorded cluster without problems, and variants of it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ SLURM_USER = 64030
 
 
 def sound(release: str = "22.05") -> Seen:
-    """A cluster about which nothing is wrong: the recorded one of that release, with what the
-    recording lacks."""
+    """A cluster without problems: the recorded one of that release, plus what the recording
+    lacks."""
     answer = (RECORDED / release / "config.txt").read_text()
     running = {key.lower(): value for key, value in parse_config.settings(answer).items()}
     running |= {
@@ -76,12 +76,12 @@ def sound(release: str = "22.05") -> Seen:
 
 
 def partition(name: str = "gpu", **changes: Any) -> SurveyedPartition:
-    usual = SurveyedPartition(name, frozenset({"n1"}), True, 1, "OFF", False)
+    usual = SurveyedPartition(name, frozenset({"n1"}), True, 1, "OFF", False, True)
     return replace(usual, **changes)
 
 
 def with_settings(seen: Seen, **changes: str) -> Seen:
-    """slurmctld's settings changed, and slurm.conf with them."""
+    """Change slurmctld's settings, and slurm.conf with them."""
     assert seen.settings is not None
     return with_values(seen, {**seen.settings.values, **lower(changes)})
 

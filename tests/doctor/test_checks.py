@@ -1,4 +1,5 @@
-"""Every check both ways: it finds what is wrong, with the line to write, and is content without."""
+"""Every check both ways: it finds the problem and the line to write, and passes without the
+problem."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ EMPTY = Node("n1", Amount({}, 16, 8000))
 
 @dataclass(frozen=True)
 class Case:
-    """A change to a sound cluster, what is found, and a line that must be among those to write."""
+    """A change to a cluster without problems, the finding, and a line that must be among those to
+    write."""
 
     check: str
     change: Callable[[Seen], Seen]
@@ -207,6 +209,17 @@ CASES = (
     ),
     Case("least-loaded", settings(SelectTypeParameters="CR_CORE_MEMORY,CR_LLN"), NOTE),
     Case("least-loaded", seen_as(partitions=(partition(least_loaded=True),)), NOTE),
+    Case("prompt-limit", seen_as(partitions=(partition(limits_time=False),)), NOTE),
+    Case(
+        "prompt-limit",
+        both(
+            seen_as(partitions=(partition(limits_time=False),)),
+            lambda seen: replace(
+                seen, job_submit=f"local prompt_limit_min = 240\n{seen.job_submit}"
+            ),
+        ),
+        OK,
+    ),
     Case(
         "scheduler-type",
         settings(SchedulerType="sched/builtin"),
@@ -411,7 +424,7 @@ def lines_for(diagnosis: Diagnosis, name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_nothing_is_wrong_about_a_sound_cluster(release: str) -> None:
+def test_a_well_configured_cluster_has_no_findings(release: str) -> None:
     diagnosis = diagnose(sound(release))
     wrong = [each for each in diagnosis.findings if each.severity is not OK]
     assert wrong == []
@@ -421,7 +434,7 @@ def test_nothing_is_wrong_about_a_sound_cluster(release: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.check}-{case.severity.value}")
-def test_a_check_finds_what_it_is_there_for(case: Case) -> None:
+def test_each_check_finds_its_problem(case: Case) -> None:
     diagnosis = diagnose(case.change(sound()))
     found = finding(diagnosis, case.check)
     assert found.severity is case.severity, found
@@ -431,9 +444,7 @@ def test_a_check_finds_what_it_is_there_for(case: Case) -> None:
         assert not found.mends and not found.do
 
 
-def test_every_check_has_a_case_in_which_it_finds_something_and_one_in_which_it_is_content() -> (
-    None
-):
+def test_every_check_has_a_failing_and_a_passing_case() -> None:
     names = {check.name for check in CHECKS}
     assert len(names) == len(CHECKS)
     assert {case.check for case in CASES if case.severity is not OK} == names
@@ -441,11 +452,11 @@ def test_every_check_has_a_case_in_which_it_finds_something_and_one_in_which_it_
     assert content | {case.check for case in CASES if case.severity is OK} == names
 
 
-def test_every_finding_says_what_why_and_what_to_do_in_plain_sentences() -> None:
+def test_every_finding_has_a_problem_a_reason_and_a_remedy() -> None:
     for case in CASES:
         found = finding(diagnose(case.change(sound())), case.check)
         assert found.why.endswith(".") and (
-            found.why[0].isupper() or found.why.startswith("slurmctld ")
+            found.why[0].isupper() or found.why.startswith(("slurmctld ", "slurmctld's "))
         )
         assert found.seen and not found.seen.endswith("."), found
         if found.severity is WARNING:
@@ -477,7 +488,7 @@ def test_a_line_to_replace_is_shown_with_the_included_file_that_has_it() -> None
     assert line.place == "in the place of line 7 of /etc/slurm/site.conf"
 
 
-def test_without_settings_the_checks_that_need_them_are_named_and_not_guessed() -> None:
+def test_checks_without_their_settings_are_named_as_unchecked() -> None:
     nothing = replace(
         sound(),
         **dict.fromkeys(UNSEEN),  # type: ignore[arg-type]
@@ -493,7 +504,7 @@ def test_without_settings_the_checks_that_need_them_are_named_and_not_guessed() 
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_slurm_conf_alone_is_judged_with_slurms_defaults(release: str) -> None:
+def test_slurm_conf_alone_is_checked_with_slurms_defaults(release: str) -> None:
     bare = with_values(sound(release), lower({"ClusterName": "c", "KillWait": "10"}))
     diagnosis = diagnose(replace(bare, running=False, cgroup=None))
     assert finding(diagnosis, "kill-wait").severity is WARNING
@@ -502,7 +513,7 @@ def test_slurm_conf_alone_is_judged_with_slurms_defaults(release: str) -> None:
     assert "select-type" not in {each.name for each in diagnosis.findings}
 
 
-def test_a_hostile_partition_name_ends_no_line_of_the_configuration() -> None:
+def test_a_hostile_partition_name_cannot_break_a_suggested_line() -> None:
     seen = replace(sound(), partitions=(partition('a"\n[controller]\nmode="x'),))
     (line,) = lines_for(diagnose(seen), "partitions")
     assert "\n" not in line
@@ -528,10 +539,10 @@ def test_a_run_folder_without_its_own_tmpfs_is_reported_with_the_fstab_line(path
         (None, ["slurm"], []),
     ],
 )
-def test_rights_are_mended_by_one_thing(
+def test_missing_rights_have_one_suggested_remedy(
     admin_level: str | None, mends: list[str], do: list[str]
 ) -> None:
-    """A user that accounting knows becomes operator; otherwise the service runs as SlurmUser."""
+    """A user known to accounting is made operator; otherwise the service runs as SlurmUser."""
     stranger = replace(sound(), controller_user="ann", controller_user_id=1001)
     found = finding(diagnose(replace(stranger, admin_level=admin_level)), "rights")
     assert found.severity is ERROR
@@ -543,7 +554,7 @@ def test_a_host_without_the_run_folder_is_not_checked_for_it() -> None:
     assert "run-folder" not in names
 
 
-def test_jobs_that_something_else_has_pinned_are_named_with_the_way_back() -> None:
+def test_jobs_pinned_by_other_writers_are_named_with_the_remedy() -> None:
     pinned = tuple(PinnedJob(str(number), "gpu", 77) for number in range(10, 20))
     found = finding(diagnose(replace(sound(), pinned=(*pinned, pinned[0]))), "other-writers")
     assert found.seen == (

@@ -1,4 +1,4 @@
-"""Slurm's files as administrators write them, and what a plugin's file says of itself."""
+"""Slurm's files as administrators write them, and the release in a plugin's file."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def conf(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_last_setting_of_a_key_counts_whatever_its_capitals(conf: Path) -> None:
+def test_the_last_setting_of_a_key_counts_in_any_case(conf: Path) -> None:
     found = conf_file.settings(conf)
     assert (found["killwait"].value, found["killwait"].line) == ("40", 11)
     assert found["clustername"].value == "new"
@@ -61,7 +61,7 @@ def test_an_included_file_is_read_and_named(conf: Path) -> None:
     assert (found.value, found.file, found.line) == ("1", str(conf.parent / "more.conf"), 1)
 
 
-def test_a_file_that_includes_itself_comes_to_an_end(tmp_path: Path) -> None:
+def test_a_file_that_includes_itself_is_read_in_finite_time(tmp_path: Path) -> None:
     path = tmp_path / "slurm.conf"
     path.write_text("Include slurm.conf\nKillWait=1\n")
     assert conf_file.settings(path)["killwait"].value == "1"
@@ -147,7 +147,7 @@ def test_the_run_folder_is_taken_from_the_plugins_line(
     assert found is not None and found.path == str(tmp_path.resolve())
 
 
-def test_a_run_folder_that_is_not_there_is_none(tmp_path: Path) -> None:
+def test_a_missing_run_folder_is_none(tmp_path: Path) -> None:
     assert run_folder(plugin_line(tmp_path, "optional /x/spank_tiresias.so run=/nowhere")) is None
     assert run_folder(replace(plugin_line(tmp_path, ""), file="/nowhere")) is None
 
@@ -171,7 +171,7 @@ def test_a_file_that_is_not_a_plugin_has_no_release(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not PLUGINS, reason="no plugins of Slurm's on this machine")
 @given(st.integers(0, 4000), st.integers(0, 255), st.integers(0, 1))
-def test_a_plugin_with_a_wrong_byte_breaks_nothing(
+def test_a_corrupt_plugin_file_raises_no_error(
     tmp_path_factory: pytest.TempPathFactory, at: int, byte: int, end: int
 ) -> None:
     image = bytearray(min(PLUGINS, key=lambda path: path.stat().st_size).read_bytes())

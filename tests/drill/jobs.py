@@ -1,4 +1,4 @@
-"""Small jobs that are preempted badly, each in a way of its own, and one that is not."""
+"""Small jobs, each with a different flaw at preemption, and one without."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 PYTHON = "/usr/bin/python3"
-"""One that every user can run."""
+"""A Python that every user can run."""
 
 BASE = """
 import json, os, signal, subprocess, sys, time
@@ -191,7 +191,7 @@ done = int(CHECKPOINT.read_text()) if CHECKPOINT.exists() else 0
 for _ in job.steps(100_000, save, done):
     time.sleep(0.05)
 """
-"""It reports, and saves when it is asked to."""
+"""The job without a flaw: it reports, and saves when it is asked to."""
 
 
 def write(name: str, folder: Path) -> Path:

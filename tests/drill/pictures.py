@@ -1,4 +1,4 @@
-"""Runs and trials as they could have been observed, for the judge."""
+"""Possible observations of runs and trials, for the judge."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def process(
     cpu_s: float = 5.0,
     **more: Any,
 ) -> Process:
-    """A process on n1; without ``parent`` Slurm has started it."""
+    """A process on n1; without ``parent`` it was started by Slurm."""
     return Process(
         node="n1",
         pid=pid,
@@ -40,7 +40,8 @@ def process(
 
 
 def run(*processes: Process, number: int = 0, saved: int | None = None, **more: Any) -> Run:
-    """A run that made steps 1 to 10 and was told; with ``saved`` it saved that step 0.2 s later."""
+    """A run that did steps 1 to 10 and was then told to save; with ``saved`` it saved that step 0.2
+    s later."""
     facts: Mapping[str, Any] = {
         "nodes": ("n1",),
         "started_s": START_S,
@@ -56,7 +57,7 @@ def run(*processes: Process, number: int = 0, saved: int | None = None, **more: 
 
 
 def after(resumed: int | None = 10, **more: Any) -> Run:
-    """The run behind it, which is not told."""
+    """The run that follows, which is not told to save."""
     facts: Mapping[str, Any] = {"resumed_step": resumed, "last_step": None, "term_s": None}
     return run(number=1, **{**facts, **more})
 

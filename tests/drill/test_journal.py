@@ -1,4 +1,4 @@
-"""What is made of the lines that watchers print."""
+"""How the lines of watchers are turned into observations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NO_MASK = f"{0:016x}"
 
 
 class Watcher:
-    """Feeds a journal as a watcher on n1 would."""
+    """Feeds a journal like a watcher on n1 would."""
 
     def __init__(self) -> None:
         self.journal = RunJournal(0)
@@ -51,21 +51,21 @@ def test_a_handler_that_resets_itself_counts_as_one() -> None:
     assert process.cpu_s == 3.0 and process.gone_s == 105.5
 
 
-def test_a_signal_that_is_waited_for_counts_as_blocked_also_while_it_is() -> None:
-    """The kernel shows it as not blocked during sigtimedwait."""
+def test_a_signal_in_sigwait_counts_as_blocked() -> None:
+    """The kernel shows the signal as not blocked during sigtimedwait."""
     watcher = Watcher()
     watcher.process(1.0, SigBlk=TERM_MASK)
     watcher.process(2.0)
     assert watcher.journal.run().processes[0].on(signal.SIGTERM) is Disposition.BLOCKED
 
 
-def test_a_process_that_is_about_to_start_another_blocks_nothing() -> None:
+def test_a_process_about_to_fork_counts_as_blocking_no_signal() -> None:
     watcher = Watcher()
     watcher.process(1.0, SigBlk="fffffffe7ffbfeff")
     assert watcher.journal.run().processes[0].on(signal.SIGTERM) is Disposition.DEFAULT
 
 
-def test_records_tell_steps_saves_and_where_it_resumed() -> None:
+def test_records_show_steps_saves_and_the_resumed_step() -> None:
     watcher = Watcher()
     base = Record(12, 100, 101.0, 10, 100.5, 1.0, resumed_step=10)
     saving = Record(13, 100, 102.0, 10, 100.5, 1.0, resumed_step=10, state=SAVING)
@@ -77,7 +77,7 @@ def test_records_tell_steps_saves_and_where_it_resumed() -> None:
     assert run.saves == (Save(13, 102.0, 102.5),)
 
 
-def test_output_tells_the_same() -> None:
+def test_output_shows_the_same_as_records() -> None:
     watcher = Watcher()
     watcher.lines("train: from step 12 of 600", "step 13 loss 0.5", "saved at step 13 (SIGTERM)")
     run = watcher.journal.run()
@@ -85,20 +85,20 @@ def test_output_tells_the_same() -> None:
     assert [save.step for save in run.saves] == [13]
 
 
-def test_without_a_word_it_resumed_before_its_first_step() -> None:
+def test_without_a_report_a_run_resumed_before_its_first_step() -> None:
     watcher = Watcher()
     watcher.lines("epoch 3 step 41: 0.2", "step 42: 0.1")
     run = watcher.journal.run()
     assert (run.resumed_step, run.last_step, run.resume_is_guess) == (40, 42, True)
 
 
-def test_lines_of_slurm_are_none_of_the_job() -> None:
+def test_output_lines_of_slurm_are_ignored() -> None:
     watcher = Watcher()
     watcher.lines("slurmstepd-n2: error: *** STEP 97.0 ON n2 CANCELLED DUE TO JOB REQUEUE ***")
     assert watcher.journal.run().last_step is None
 
 
-def test_a_watcher_that_was_killed_says_that_the_job_was() -> None:
+def test_a_killed_watcher_shows_that_the_job_was_killed() -> None:
     watcher = Watcher()
     watcher.process(1.0)
     watcher.term(2.0)
@@ -107,7 +107,7 @@ def test_a_watcher_that_was_killed_says_that_the_job_was() -> None:
     assert run.killed and run.processes[0].gone_s == 110.0
 
 
-def test_files_tell_trackers_logs_and_saves() -> None:
+def test_files_show_trackers_logs_and_saves() -> None:
     watcher = Watcher()
     for path in (
         "/w/wandb/offline-run-20260101_101010-abc123/run.wandb",
@@ -127,7 +127,7 @@ def test_files_tell_trackers_logs_and_saves() -> None:
 
 
 @given(st.text() | st.dictionaries(st.text(), st.integers() | st.text()).map(json.dumps))
-def test_nothing_that_is_printed_breaks_it(line: str) -> None:
+def test_no_output_line_breaks_the_journal(line: str) -> None:
     journal = RunJournal(0)
     journal.add(line, 1.0)
     journal.run()
@@ -149,7 +149,7 @@ def test_only_a_save_that_answers_the_signal_ends_the_grace() -> None:
     assert watcher.journal.run().answered_s == 111.0
 
 
-def test_no_record_is_no_answer() -> None:
+def test_without_a_record_there_is_no_answer() -> None:
     watcher = Watcher()
     watcher.journal.signalled(signal.SIGUSR1, 110.0)
     assert watcher.journal.progress is None

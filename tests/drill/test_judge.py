@@ -1,4 +1,4 @@
-"""What the drill says of what was observed."""
+"""The verdict of the drill on observations."""
 
 from __future__ import annotations
 
@@ -79,15 +79,15 @@ BROKEN: dict[Code, Trial] = {
         run(saved=10), after(), survivors=(Survivor(0, "n1", 7, "sleep 600", 2**30),)
     ),
 }
-"""One picture for each thing that can be wrong."""
+"""One observation for each kind of problem."""
 
 
-def test_there_is_a_picture_of_each_thing_that_can_be_wrong() -> None:
+def test_every_kind_of_problem_has_a_test_case() -> None:
     assert set(BROKEN) == set(Code)
 
 
 @pytest.mark.parametrize("code", Code)
-def test_each_is_named_alone_with_what_to_change(code: Code) -> None:
+def test_each_problem_is_the_only_finding_and_has_a_remedy(code: Code) -> None:
     verdict = judge(BROKEN[code], KILL_WAIT_S)
     assert [finding.code for finding in verdict.findings] == [code]
     assert verdict.outcome is Outcome.FAILED
@@ -96,14 +96,14 @@ def test_each_is_named_alone_with_what_to_change(code: Code) -> None:
     )
 
 
-def test_a_job_that_saves_and_goes_on_passes() -> None:
+def test_a_job_that_saves_and_resumes_passes() -> None:
     verdict = judge(trial(run(saved=10), after()), KILL_WAIT_S)
     assert verdict.outcome is Outcome.PASSED and verdict.saved
     assert verdict.save_s == pytest.approx(0.2) and verdict.steps_redone == 0
     assert verdict.first_step_s == pytest.approx(1.0)
 
 
-def test_a_save_that_is_not_seen_follows_from_the_step_at_which_the_job_goes_on() -> None:
+def test_an_unobserved_save_is_inferred_from_the_resumed_step() -> None:
     assert judge(trial(run(), after(10)), KILL_WAIT_S).outcome is Outcome.PASSED
 
 
@@ -121,7 +121,7 @@ def test_a_program_that_waits_for_the_signal_saves_without_a_handler() -> None:
     assert judge(trial(waits, after(10)), KILL_WAIT_S).outcome is Outcome.PASSED
 
 
-def test_nothing_is_known_of_a_job_that_does_not_say_where_it_goes_on() -> None:
+def test_without_a_resumed_step_the_verdict_is_unknown() -> None:
     verdict = judge(trial(run(saved=10), after(None)), KILL_WAIT_S)
     assert verdict.outcome is Outcome.UNKNOWN and "let it report" in verdict.why_unknown
 
@@ -148,14 +148,14 @@ def test_a_start_up_that_is_killed_must_not_cost_the_checkpoint() -> None:
     assert verdict.steps_redone == 10
 
 
-def test_what_one_trial_has_cost_is_not_held_against_the_next() -> None:
+def test_losses_of_one_trial_do_not_count_against_the_next() -> None:
     """The first lost the checkpoint of step 10; the second kept that of step 4."""
     second = run(number=1, saved=4, last_step=4)
     then = Trial(Kind.STEP, (second,), replace(after(4), number=2), (run(saved=10),))
     assert judge(then, KILL_WAIT_S).outcome is Outcome.PASSED
 
 
-def test_torchrun_is_named_by_its_thirty_seconds() -> None:
+def test_torchrun_is_recognized_by_its_thirty_seconds() -> None:
     one = BROKEN[Code.LAUNCHER_KILLED].runs[0]
     later = tuple(replace(each, gone_s=(each.gone_s or 0.0) + 10.0) for each in one.processes)
     verdict = judge(trial(replace(one, processes=later), after(0)), 60.0)
@@ -167,7 +167,7 @@ def test_the_process_that_reports_is_the_one_that_trains() -> None:
     assert trainer(run(busy, reporting)) == reporting
 
 
-def test_the_innermost_busy_program_trains_and_not_its_copies_or_helpers() -> None:
+def test_the_innermost_busy_program_trains_not_its_forks_or_helpers() -> None:
     helper = process(3, parent=2, command="wandb-core", cpu_s=0.1)
     copy = process(4, parent=2, cpu_s=9.0)
     assert trainer(run(PARENT, TASK, helper, copy)) == TASK
@@ -179,19 +179,19 @@ def test_a_log_that_is_still_written_is_not_a_new_one() -> None:
     assert judge(trial(one, after(logs=logs)), KILL_WAIT_S).outcome is Outcome.PASSED
 
 
-def test_a_tracker_that_goes_on_is_not_a_new_run() -> None:
+def test_a_continued_tracker_run_is_not_a_new_one() -> None:
     both = frozenset({("wandb", "abc"), ("wandb", "sweep")})
     one = run(saved=10, trackers=frozenset({("wandb", "abc")}))
     assert judge(trial(one, after(trackers=both)), KILL_WAIT_S).outcome is Outcome.PASSED
 
 
-def test_what_is_wrong_with_files_is_told_once() -> None:
+def test_problems_with_files_are_reported_once() -> None:
     one = BROKEN[Code.NEW_LOG]
     verdicts = judge_all(Drill("17", KILL_WAIT_S, "", 0.0, (one, one)))
     assert [len(verdict.findings) for verdict in verdicts] == [1, 0]
 
 
-def test_tasks_of_srun_are_told_another_way_to_ignore_a_signal() -> None:
+def test_tasks_of_srun_get_a_different_remedy_for_ignoring_a_signal() -> None:
     srun = process(1, HANDLER, command="srun python3 train.py", cpu_s=0.1)
     ended = Run(
         0,
@@ -210,7 +210,7 @@ def asked(*processes: Process, term_s: float | None, **more: Any) -> Run:
     return run(*processes, **{**signals, **more})
 
 
-def test_what_came_of_being_asked_to_save_is_told() -> None:
+def test_the_verdict_shows_the_result_of_the_save_request() -> None:
     times = {"answered_s": TOLD_S + 0.5, "requeued_s": TOLD_S + 1}
     verdict = judge(trial(asked(term_s=TOLD_S + 1.2, saved=10, **times), after()), KILL_WAIT_S)
     assert verdict.outcome is Outcome.PASSED

@@ -27,7 +27,7 @@ from tests.drill.jobs import LIBRARY, PROGRAMS, PYTHON, write, write_program
 ROOT = Path(__file__).parents[2]
 USER_ID = 65534
 SLOW = "launcher-killed"
-"""It needs a KillWait of more than the launcher's 30 s."""
+"""Needs a KillWait of more than the launcher's 30 s."""
 
 TRIALS: Mapping[str, tuple[str, ...]] = {"good": (), "save-torn": ("--trial", "save")}
 AT_ONCE = 6
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.slurm
 
 @dataclass(frozen=True)
 class Drilled:
-    """What a drill said, and what was in its folder afterwards."""
+    """The output of a drill, and the contents of its folder afterwards."""
 
     code: int
     said: Mapping[str, Any]
@@ -97,7 +97,7 @@ class User:
 
 @pytest.fixture(scope="module")
 def user(cluster: RealCluster, readable: Path) -> Iterator[User]:
-    # The tests before leave their jobs on the cluster, which would be in the way of a drill's.
+    # Earlier tests leave their jobs on the cluster, which would delay the drill's.
     cluster.clean()
     with short_folder() as folder:
         folder.chmod(0o777)
@@ -106,7 +106,7 @@ def user(cluster: RealCluster, readable: Path) -> Iterator[User]:
 
 @pytest.fixture(scope="module")
 def drilled(user: User) -> Mapping[str, Drilled]:
-    """All small jobs, several at a time."""
+    """Run all small jobs, several at a time."""
 
     def one(name: str) -> Drilled:
         folder = user.place(name)
@@ -118,7 +118,7 @@ def drilled(user: User) -> Mapping[str, Drilled]:
 
 
 @pytest.mark.parametrize("name", [name for name in PROGRAMS if name not in ("good", SLOW)])
-def test_each_broken_job_is_named(drilled: Mapping[str, Drilled], name: str) -> None:
+def test_each_flawed_job_gets_its_finding(drilled: Mapping[str, Drilled], name: str) -> None:
     assert drilled[name].findings == {name}, drilled[name]
     assert drilled[name].code == FAILED
 
@@ -132,7 +132,7 @@ def test_a_good_job_passes(drilled: Mapping[str, Drilled]) -> None:
     assert hit["signalled_again_s"] is not None
 
 
-def test_nothing_stays_behind(drilled: Mapping[str, Drilled], user: User) -> None:
+def test_a_drill_leaves_nothing_behind(drilled: Mapping[str, Drilled], user: User) -> None:
     assert [one.left for one in drilled.values()] == [frozenset()] * len(drilled)
     assert nothing_runs(user)
 
@@ -144,7 +144,7 @@ def nothing_runs(user: User) -> bool:
 
 
 def processes_in(folder: Path) -> Sequence[int]:
-    """The processes whose jobs were submitted below the folder, or that run there."""
+    """Return the processes whose jobs were submitted below the folder, or that run there."""
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         try:
@@ -156,7 +156,7 @@ def processes_in(folder: Path) -> Sequence[int]:
 
 
 def interrupted(user: User, name: str, number: signal.Signals, after_s: float) -> None:
-    """Start a drill and stop it after a while; nothing of it may be left."""
+    """Start a drill and stop it after a while; it must leave nothing behind."""
     folder = user.place(f"{name}-{number.name}-{after_s:.2f}")
     process = user.start(folder, str(write(name, folder)))
     before = names_in(folder)
@@ -179,7 +179,7 @@ def test_the_watcher_cancels_the_job_of_a_drill_that_was_killed(user: User) -> N
     folder = user.place("killed")
     process = user.start(folder, "--trial", "step", str(write("survivor", folder)))
     assert process.stderr is not None
-    # It watches the job once it says what it does.
+    # It watches the job once it shows progress.
     assert any("preempts it" in line for line in process.stderr)
     process.kill()
     process.communicate()
@@ -259,8 +259,8 @@ def test_a_launcher_that_kills_after_thirty_seconds_is_named(readable: Path) -> 
     assert "torchrun waits 30 s" in str(one.said)
 
 
-def test_a_site_with_a_signal_of_its_own(user: User) -> None:
-    """It would end a job that does not handle it, which then would not come back."""
+def test_a_drill_uses_the_sites_checkpoint_signal(user: User) -> None:
+    """The signal would kill a job that does not handle it, and Slurm would not requeue that job."""
     folder = user.place("signal")
     (folder / "tiresias.toml").write_text('[preemption]\nsignal = "USR1"\ngrace_s = 1.0\n')
     words = ("--config", "tiresias.toml", "--trial", "step", str(write("good", folder)))
@@ -291,7 +291,7 @@ def test_a_job_that_does_not_answer_gets_the_whole_grace_and_then_sigterm(user: 
     assert only["requeued_s"] >= 3.9
 
 
-def test_a_job_that_ends_by_itself_could_not_be_rehearsed(user: User) -> None:
+def test_a_job_that_ends_by_itself_is_reported_as_untested(user: User) -> None:
     folder = user.place("short")
     script = folder / "job.sh"
     script.write_text("#!/bin/sh\n#SBATCH --mem=100\necho nothing to do\nexit 3\n")
@@ -300,7 +300,7 @@ def test_a_job_that_ends_by_itself_could_not_be_rehearsed(user: User) -> None:
     assert one.said["last_lines"] == ["nothing to do"]
 
 
-def test_what_sbatch_refuses_is_one_line(user: User) -> None:
+def test_a_refusal_of_sbatch_is_a_one_line_error(user: User) -> None:
     folder = user.place("refused")
     script = folder / "job.sh"
     script.write_text("#!/bin/sh\nsleep 60\n")

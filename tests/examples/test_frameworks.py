@@ -1,4 +1,4 @@
-"""The examples for what people train with lose no step, where it is installed.
+"""The examples for training frameworks lose no step; each runs if its framework is installed.
 
 Needs PyTorch, Lightning with torchdata, Transformers with Accelerate, JAX with Orbax, or Keras with
 PyTorch or JAX (any builds; no GPU).
@@ -61,7 +61,8 @@ def frameworks() -> list[object]:
 def steps_of_a_start(
     program: tuple[str, ...], folder: Path, leave_after: int = 0, steps_in_all: int = STEPS
 ) -> list[tuple[str, str]]:
-    """Each step with its loss; SIGTERM to all processes after so many, if any, must end it well."""
+    """Return each step with its loss; after ``kill_after`` steps, if given, all processes get
+    SIGTERM and must exit cleanly."""
     folder.mkdir(exist_ok=True)
     words = [word.replace("PORT", str(free_port())) for word in program]
     process = subprocess.Popen(
@@ -99,7 +100,7 @@ def test_a_training_preempted_at_random_does_the_same_steps_as_an_undisturbed_on
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 def test_pytorch_with_two_workers_preempted_once_does_each_step_once(tmp_path: Path) -> None:
-    """The shortest of these, which a build server runs: scripts/dev frameworks --short."""
+    """The shortest of these tests, which a build server runs: scripts/dev frameworks --short."""
     program = (*TORCHRUN, str(EXAMPLES / "pytorch_train.py"))
     undisturbed = steps_of_a_start(program, tmp_path / "undisturbed", steps_in_all=10)
     before = steps_of_a_start(program, tmp_path / "run", leave_after=3, steps_in_all=10)

@@ -1,4 +1,4 @@
-"""A training that is preempted stays one run in W&B and in MLflow, where these are installed."""
+"""A preempted training remains one run in W&B and in MLflow, if these are installed."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def printed(program: str, environment: dict[str, str], *words: str) -> list[obje
 @pytest.mark.long
 @needs("wandb")
 def test_wandb_has_one_run_with_each_step_once(tmp_path: Path) -> None:
-    """Offline: each start leaves a file, which ``wandb sync`` would send to the run it names."""
+    """Offline, each start leaves a file that ``wandb sync`` would send to the run that it names."""
     environment = {"WANDB_MODE": "offline", "WANDB_DIR": str(tmp_path), "WANDB_SILENT": "true"}
     preempted_training(WANDB, tmp_path, environment)
     files = sorted(tmp_path.glob("wandb/offline-run-*/run-*.wandb"))
@@ -137,7 +137,7 @@ def test_wandb_has_one_run_with_each_step_once(tmp_path: Path) -> None:
 @pytest.mark.long
 @needs("mlflow")
 def test_mlflow_has_one_run_with_each_step_once(tmp_path: Path) -> None:
-    # mlflow-skinny can only keep runs in files, which newer releases refuse unless told to.
+    # mlflow-skinny can only store runs in files, which newer releases refuse by default.
     environment = {
         "MLFLOW_TRACKING_URI": f"file://{tmp_path}/mlflow",
         "MLFLOW_ALLOW_FILE_STORE": "true",

@@ -1,4 +1,4 @@
-"""The example training survives preemption, and its proof can fail."""
+"""The example training survives preemption, and its self-check can fail."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ runpy.run_path(program, run_name="__main__")
 
 
 class Run:
-    """A training in a folder of its own."""
+    """A training in its own folder."""
 
     def __init__(self, folder: Path, steps: int, step_s: float = 0.0, save_every_s: float = 60.0):
         self.folder = folder
@@ -134,7 +134,7 @@ def test_sigterm_saves_and_ends_within_a_fraction_of_a_step(new_run: NewRun) -> 
 def test_no_step_is_lost_or_done_again_after_sigterm(new_run: NewRun) -> None:
     run = new_run(2000, step_s=0.002)
     for _ in range(2):
-        # On a busy machine the run before may have done far more steps than it was waited for.
+        # On a busy machine the run before may have done far more steps than were waited for.
         steps = run.count("step") + 100
         process = run.start()
         run.wait_for_steps(steps)
@@ -145,7 +145,7 @@ def test_no_step_is_lost_or_done_again_after_sigterm(new_run: NewRun) -> None:
     assert (proof["restarts"], proof["steps_redone"]) == (2, 0)
 
 
-def test_sigusr1_saves_and_goes_on(new_run: NewRun) -> None:
+def test_sigusr1_saves_and_continues(new_run: NewRun) -> None:
     run = new_run(3000, step_s=0.001)
     process = run.start()
     run.wait_for_steps(20)
@@ -174,7 +174,7 @@ def test_kill_9_at_random_moments_loses_no_step(new_run: NewRun) -> None:
     for number in range(12):
         done = run.count("step")
         process = run.start()
-        if number % 2:  # in its midst, however slowly this machine starts it
+        if number % 2:  # in the middle of it, however slowly it starts on this machine
             wait_until(lambda: run.count("step") > done)  # noqa: B023
         time.sleep(moments.uniform(0.0, 0.05 if number % 2 else 0.25))
         process.kill()
@@ -230,7 +230,7 @@ def test_a_finished_training_started_again_does_nothing_more(new_run: NewRun) ->
     assert run.count("step") == 20
 
 
-def test_a_training_cut_in_pieces_ends_with_the_model_of_one_in_a_single_piece(
+def test_an_interrupted_training_ends_with_the_same_model_as_an_uninterrupted_one(
     new_run: NewRun,
 ) -> None:
     pieces = new_run(200, step_s=0.002)
@@ -241,7 +241,7 @@ def test_a_training_cut_in_pieces_ends_with_the_model_of_one_in_a_single_piece(
     assert pieces.finish()["fingerprint"] == new_run(200).finish()["fingerprint"]
 
 
-# The proof can fail
+# The self-check can fail
 
 
 def test_an_unfinished_training_fails_verification(new_run: NewRun) -> None:

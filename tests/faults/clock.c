@@ -1,5 +1,5 @@
-/* A clock that is wrong by as many seconds as the file CLOCK_OFFSET_FILE says, for one process and
- * all that it starts: LD_PRELOAD this. The steady clocks are left as they are. */
+/* A clock that is off by the number of seconds in the file CLOCK_OFFSET_FILE, for one process and
+ * all its children, by LD_PRELOAD. Monotonic clocks are unchanged. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -55,8 +55,7 @@ time_t time(time_t *where)
     return exact.tv_sec;
 }
 
-/* A library that is to look for functions in itself and what it needs first, as pyslurm's are, would
- * not find these here. */
+/* Libraries loaded with RTLD_DEEPBIND, like those of pyslurm, would not use these functions. */
 void *dlopen(const char *file, int flags)
 {
     void *(*real)(const char *, int) = (void *(*)(const char *, int))dlsym(RTLD_NEXT, "dlopen");

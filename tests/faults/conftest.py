@@ -1,4 +1,4 @@
-"""Controllers for tests that harm them."""
+"""Controllers for fault tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scripts.testbed.real_controller import RealController
 
 @pytest.fixture
 def controller(clean_cluster: RealCluster, tmp_path: Path) -> Iterator[RealController]:
-    """A controller that is not started yet; it is killed at the end if it still runs."""
+    """A controller that has not been started; it is killed at the end if it still runs."""
     made = RealController(clean_cluster, tmp_path, SETTINGS)
     made.write_config()
     yield made

@@ -1,4 +1,4 @@
-"""kill -9 of the controller, at every point that matters and at random."""
+"""kill -9 of the controller, at every critical point and at random."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ A_FEW = (
     KillPoint("requeue", AFTER),
     KillPoint("commit-carry_out-2", INSIDE),
 )
-"""Where most is under way."""
+"""The setting with most operations under way."""
 
 
-def test_every_method_of_the_driver_is_known_to_read_or_to_write() -> None:
+def test_every_method_of_the_driver_is_classified_as_reading_or_writing() -> None:
     assert kill_points.methods_of_the_driver() == kill_points.READING | kill_points.WRITING
     assert not kill_points.READING & kill_points.WRITING
 
 
-def test_every_write_and_every_commit_is_a_place_of_some_setting() -> None:
+def test_every_write_and_every_commit_is_tested_in_some_setting() -> None:
     reached = {
         point.name for setting in kill_sweep.ALL_SETTINGS for point in kill_sweep.points_of(setting)
     }

@@ -1,4 +1,4 @@
-"""A short form of ``scripts/dev chaos load``: a storm of submissions, and all of them cancelled."""
+"""A short form of ``scripts/dev chaos load``: a submission storm, and a mass cancel."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ DISK_KB = 1024
 
 @contextmanager
 def small_disk(folder: Path) -> Iterator[None]:
-    """A file system that is soon full, at this folder."""
+    """Mount a small file system on this folder, which soon fills up."""
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_KB}k,mode=755", "tmpfs", str(folder)]
     if subprocess.run(mount, stderr=subprocess.DEVNULL, check=False).returncode != 0:
@@ -39,7 +39,7 @@ def small_disk(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def ordinary_disk(folder: Path) -> Iterator[None]:
-    """A file system on which files can be sealed: in memory that takes Linux 6.6."""
+    """A file system on which files can be sealed: for tmpfs this requires Linux 6.6."""
     folder.mkdir()
     with TemporaryDirectory(dir="/var/tmp") as real:
         mount = ["mount", "--bind", real, str(folder)]
@@ -53,7 +53,7 @@ def ordinary_disk(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def full(folder: Path) -> Iterator[None]:
-    """The disk with no room left."""
+    """Fill the disk."""
     ballast = folder / "ballast"
     with suppress(OSError), ballast.open("wb", buffering=0) as file:
         while True:
@@ -64,7 +64,7 @@ def full(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def sealed(folder: Path) -> Iterator[None]:
-    """The ledger as nobody may write it."""
+    """Make the ledger unwritable."""
     files = [str(folder / FILE_NAME), str(folder / f"{FILE_NAME}-wal")]
     if subprocess.run(["chattr", "+i", *files], stderr=subprocess.DEVNULL, check=False).returncode:
         pytest.skip("no file can be sealed here")
@@ -75,7 +75,7 @@ def sealed(folder: Path) -> Iterator[None]:
 
 
 class Log:
-    """What a controller has logged so far."""
+    """Return the controller's log so far."""
 
     def __init__(self, controller: RealController) -> None:
         assert controller.process is not None and controller.process.stderr is not None
@@ -84,7 +84,7 @@ class Log:
         self.text = ""
 
     def failures(self) -> list[str]:
-        """The lines that say that a cycle has failed."""
+        """Return the lines about failed cycles."""
         with suppress(BlockingIOError):
             self.text += os.read(self._file, 1 << 16).decode()
         return [line for line in self.text.splitlines() if "cycle failed" in line]

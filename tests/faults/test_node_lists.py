@@ -1,4 +1,4 @@
-"""A node list that could not be given back is given back later."""
+"""A node list that could not be restored is restored later."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ OF_ITS_OWN = ("-N2", "--ntasks-per-node=1", *WHOLE_NODE, "-w", "n2")
     ],
     ids=["refused, of its own", "unheard", "killed before", "refused", "killed after"],
 )
-def test_a_node_list_that_was_not_given_back_is_given_back_later(
+def test_a_node_list_that_could_not_be_restored_is_restored_later(
     clean_cluster: RealCluster,
     controller: RealController,
     moment: str,
     asked: Sequence[str],
     nth: int,
 ) -> None:
-    # The victim's grace is long: the preemptor waits on its claim for as long as is looked at it.
+    # The victim's grace is long, so the preemptor's nomination lasts for the whole test.
     controller.settings = {
         **controller.settings,
         "preemption": {"min_run_s": 1, "signal": "CONT", "grace_s": 300},

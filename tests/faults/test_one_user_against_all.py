@@ -1,4 +1,4 @@
-"""One user tries everything at once against ten others, on 15 nodes of four GPUs.
+"""One user makes every attack at once against ten others, on 15 nodes of four GPUs.
 
 Its jobs hold eight GPUs as an ordinary user's would, a little more than an eleventh of the 60. What
 it tries beyond that must not cost the others anything: the same jobs come a second time without an
@@ -39,7 +39,7 @@ SETTINGS: dict[str, dict[str, object]] = {
 
 @dataclass
 class Users(Busy):
-    """Ten users: each has a long job, and a short one every other second."""
+    """Ten users, each with one long job and a short one every other second."""
 
     submitted_s: dict[str, float] = field(default_factory=dict)
     program: Path = JOB
@@ -65,7 +65,7 @@ class Users(Busy):
             time.sleep(max(0.0, until_s - time.monotonic()))
 
     def completion_times_s(self) -> list[float]:
-        """From submission to end, of each job in the order in which they came."""
+        """Completion times of the jobs, in the order of submission."""
         ends_s = (float(job.journal.read_text().splitlines()[-1].split()[1]) for job in self.jobs)
         return [
             end_us / MICRO - self.submitted_s[job.key]
@@ -75,7 +75,7 @@ class Users(Busy):
 
 @dataclass(frozen=True)
 class Course:
-    """What became of the honest jobs, and the cycles meanwhile."""
+    """The results of the honest jobs, and the cycles meanwhile."""
 
     jct_s: list[float]
     wrong: list[str]

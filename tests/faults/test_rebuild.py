@@ -30,7 +30,7 @@ def ruin(controller: RealController) -> Path:
     return path
 
 
-def test_attained_service_and_tiers_come_back_from_accounting(
+def test_attained_service_and_tiers_are_rebuilt_from_accounting(
     clean_cluster: RealCluster, controller: RealController
 ) -> None:
     controller.start()
@@ -70,7 +70,7 @@ def test_attained_service_and_tiers_come_back_from_accounting(
     ]
 
 
-def test_a_node_list_that_the_lost_ledger_knew_of_is_taken_back(
+def test_a_node_list_in_the_lost_ledger_is_removed(
     clean_cluster: RealCluster, controller: RealController
 ) -> None:
     controller.start(program=faulty(KillPoint("update-node_list", AFTER)))
@@ -89,7 +89,7 @@ def test_a_node_list_that_the_lost_ledger_knew_of_is_taken_back(
     controller.wait_until(
         lambda: clean_cluster.squeue_field(urgent, "ReqNodes") == "", "its node list is taken back"
     )
-    # A pause is among what a rebuilt ledger keeps of one that can still be read.
+    # A pause is among the facts that a rebuilt ledger takes from a readable old one.
     controller.stop()
     done = controller.cli("ledger", "rebuild")
     assert done.returncode == 0

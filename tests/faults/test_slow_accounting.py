@@ -1,4 +1,4 @@
-"""slurmdbd may take as long as it likes: nobody waits for it, and what it says late counts, too."""
+"""However slow slurmdbd is, nothing waits for it, and late answers still count."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def controller(
 
 
 def requeued(cluster: RealCluster) -> str:
-    """A job whose first run only accounting knows the length of."""
+    """A job with a first run whose length only accounting knows."""
     job = cluster.sbatch("--gres=gpu:1", "--mem=100")
     cluster.wait_for_state(job, "RUNNING")
     cluster.run("scontrol", "requeue", job)

@@ -1,4 +1,4 @@
-"""The clock of the controller's host is set, by an hour and either way."""
+"""The clock of the controller's host is set by an hour, in either direction."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ SLURMS_OWN_DELAY_S = 121
 
 @dataclass(frozen=True)
 class Clock:
-    """The clock of one controller and of all the commands that it starts."""
+    """The clock of one controller and of all commands that it starts."""
 
     library: Path
     file: Path
 
     def set_by(self, seconds: int) -> None:
-        """So much ahead of the real one; behind it if negative."""
+        """Set it ahead of the real clock by this much; behind if negative."""
         write_atomically(self.file, b"%d\n" % seconds, 0o644)
 
     @property
@@ -39,7 +39,7 @@ class Clock:
 
 @pytest.fixture
 def clock(tmp_path: Path) -> Clock:
-    """A clock that is right so far."""
+    """A clock that is still right."""
     if shutil.which("cc") is None:
         pytest.skip("no C compiler on this machine")
     made = Clock(tmp_path / "clock.so", tmp_path / "offset")
@@ -54,8 +54,8 @@ def restarts(cluster: RealCluster, jobs: list[str]) -> list[int]:
 
 
 def off_by_s(controller: RealController, gpus: int) -> float:
-    """How far the attained service of any running job is from what it must be by the real clock,
-    in seconds on all its GPUs."""
+    """Return the largest error of any running job's attained service by the real clock, in seconds
+    on all its GPUs."""
     state = controller.state()
     assert abs(time.time() - state.at_s) < 60
     return max(
@@ -70,7 +70,7 @@ def test_a_clock_step_of_an_hour_counts_neither_as_service_nor_as_waiting(
     clean_cluster: RealCluster, controller: RealController, clock: Clock, step_s: int
 ) -> None:
     controller.settings = {
-        # Any job to which the hour were counted would fall into the third tier.
+        # Any job credited with the hour would drop into the third tier.
         "policy": {"thresholds_gpu_s": [8, 2000], "promote_knob": 0.1, "promote_floor_s": 600},
         "preemption": {"min_run_s": 1},
     }
@@ -92,7 +92,7 @@ def test_a_clock_step_of_an_hour_counts_neither_as_service_nor_as_waiting(
         assert {job.tier for job in controller.state().jobs} == {1}
         assert off_by_s(controller, 4) < 3
         assert controller.events("promoted") == controller.events("gave-up") == []
-    # Somebody leaves for somebody while the clock is wrong, and can come back.
+    # A job is preempted for another while the clock is wrong, and can resume.
     clock.set_by(step_s)
     urgent = clean_cluster.sbatch(*WHOLE_NODE, script="sleep 2")
     clean_cluster.wait_for_state(urgent, "COMPLETED")
@@ -108,7 +108,7 @@ def test_a_clock_step_of_an_hour_counts_neither_as_service_nor_as_waiting(
     controller.wait_until(
         lambda: all(i.confirmed or not i.end_s for job in wall for i in controller.runs(job)),
         "accounting has told",
-        # By a clock that is behind sacct finds nothing, and each time it is asked later again.
+        # With a clock that is behind, sacct finds nothing, and is asked later and later.
         timeout_s=3 * PATIENCE_S,
     )
     ended = [(row.key, row.start_s, row.elapsed_s, row.gpus) for row in told if row.end_s]

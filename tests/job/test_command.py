@@ -1,4 +1,4 @@
-"""``tiresias-job``, with programs that a launcher might start."""
+"""``tiresias-job``, with programs like those that launchers start."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_sigterm_to_all_processes_ends_the_program_only_after_its_save() -> None
     assert process.wait(30) == LEFT
 
 
-def test_sigusr1_makes_the_program_save_and_go_on() -> None:
+def test_sigusr1_makes_the_program_save_and_continue() -> None:
     process = started("run", "--", sys.executable, "-c", LAUNCHER, TRAINING)
     wait_for(process, "step 3\n")
     os.killpg(process.pid, signal.SIGUSR1)
@@ -95,7 +95,7 @@ def test_a_program_that_cannot_be_run_is_a_one_line_error() -> None:
 @pytest.mark.parametrize(
     "words", [(), ("run",), ("run", "--"), ("report", "x"), ("report", "5/"), ("saved", "-1x")]
 )
-def test_wrong_use_is_said_with_exit_code_2(words: tuple[str, ...]) -> None:
+def test_wrong_usage_is_exit_code_2(words: tuple[str, ...]) -> None:
     code, said = ended(*words)
     assert code == 2 and "tiresias-job" in said
 
@@ -114,7 +114,7 @@ def test_outside_of_slurm_reports_go_nowhere(words: tuple[str, ...]) -> None:
     assert ended(*words, **{FILE_VARIABLE: ""}) == (0, "")
 
 
-def test_a_total_of_nothing_is_warned_about_on_one_line(tmp_path: Path) -> None:
+def test_a_total_of_zero_is_a_one_line_warning(tmp_path: Path) -> None:
     file = tmp_path / "progress"
     file.write_bytes(bytes(RECORD_BYTES))
     code, said = ended("report", "5/0", **{FILE_VARIABLE: str(file)})

@@ -1,4 +1,4 @@
-"""Words of progress in jobs' comments, as the library writes them and as forgers might."""
+"""Progress words in jobs' comments, written by the library and by forgers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TIMES = st.floats(0, 1e11)
 
 
 def sealed(body: str) -> str:
-    """A word with a right checksum."""
+    """A word with a correct checksum."""
     return f"{body};{zlib.crc32(body.encode()):08x}"
 
 
@@ -142,7 +142,7 @@ def test_a_word_with_one_character_changed_is_refused_or_the_same(place: int, ne
 
 
 @pytest.mark.parametrize("more", ["\n", " ", "x"])
-def test_a_word_with_something_behind_it_is_refused(more: str) -> None:
+def test_a_word_with_trailing_text_is_refused(more: str) -> None:
     with pytest.raises(RecordError):
         decode(WORD + more)
 
@@ -164,7 +164,7 @@ def test_the_users_words_survive_unchanged(words: str) -> None:
         f"mine {WORD}é",
     ],
 )
-def test_what_is_not_the_last_word_is_the_users(comment: str) -> None:
+def test_a_progress_word_that_is_not_last_belongs_to_the_user(comment: str) -> None:
     assert split(comment) == (comment, "")
 
 

@@ -1,4 +1,4 @@
-"""Reports through the job's comment, with commands of the test's own in the place of Slurm's."""
+"""Reports through the job's comment, with fake Slurm commands."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Clock:
 
 
 class Slurm:
-    """``squeue`` and ``scontrol`` that keep one comment in a file, and list their calls."""
+    """Fake ``squeue`` and ``scontrol`` that keep one comment in a file, and log their calls."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -62,7 +62,7 @@ printf %s "${{3#Comment=}}" > {folder}/comment
         self.rows("")
 
     def before(self, line: str) -> None:
-        """What each command does first."""
+        """Shell code that each command runs first."""
         (self.folder / "before").write_text(line)
 
     def rows(self, text: str) -> None:
@@ -104,7 +104,7 @@ def temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def wait_for_command(session: Session) -> None:
-    """The clock stands while a command runs, however busy this machine is."""
+    """The clock stands still while a command runs, however busy this machine is."""
     channel = session._channel
     if not isinstance(channel, CommentChannel):
         return
@@ -117,7 +117,7 @@ def wait_for_command(session: Session) -> None:
 def live(
     session: Session, clock: Clock, seconds: float, step_s: float = 20.0, save: int = 0
 ) -> int:
-    """Report a step every so many seconds, and save after each ``save`` of them."""
+    """Report a step at this interval in seconds, and save after every ``save`` reports."""
     steps = int(seconds / step_s)
     for step in range(1, steps + 1):
         clock.now_s += step_s
@@ -133,7 +133,7 @@ def progress_of(comment: str) -> Record:
     return decode(split(comment)[1])
 
 
-def test_a_life_of_a_day_takes_some_25_updates_and_one_question(slurm: Slurm, clock: Clock) -> None:
+def test_a_run_of_a_day_takes_about_25_updates_and_one_query(slurm: Slurm, clock: Clock) -> None:
     session = Session(slurm.environment(), clock, clock)
     live(session, clock, DAY_S)
     assert 18 <= len(slurm.calls("scontrol")) <= 32
@@ -142,7 +142,9 @@ def test_a_life_of_a_day_takes_some_25_updates_and_one_question(slurm: Slurm, cl
     assert record.total == 10**6 and record.steps_per_s == pytest.approx(0.05)
 
 
-def test_a_month_with_many_saves_takes_no_more_than_the_most(slurm: Slurm, clock: Clock) -> None:
+def test_a_month_with_many_saves_takes_at_most_the_maximum_of_updates(
+    slurm: Slurm, clock: Clock
+) -> None:
     session = Session(slurm.environment(), clock, clock)
     live(session, clock, 30 * DAY_S, step_s=600.0, save=1)
     assert len(slurm.calls("scontrol")) <= MOST_UPDATES - RESERVED_UPDATES
@@ -185,7 +187,7 @@ def test_errors_make_updates_rarer(before: str, slurm: Slurm, clock: Clock) -> N
     assert 2 <= len(slurm.calls("scontrol")) - good <= 10
 
 
-def test_a_slow_slurmctld_makes_updates_rarer_and_a_fast_one_usual_again(
+def test_a_slow_slurmctld_makes_updates_rarer_until_it_is_fast_again(
     slurm: Slurm, clock: Clock
 ) -> None:
     slurm.before("sleep 0.3")
@@ -206,7 +208,7 @@ def test_a_slow_slurmctld_makes_updates_rarer_and_a_fast_one_usual_again(
     assert channel._state.pace.slowness == 1
 
 
-def test_a_command_that_hangs_is_ended_and_nothing_waits_for_it(slurm: Slurm, clock: Clock) -> None:
+def test_a_hanging_command_is_killed_and_nothing_waits_for_it(slurm: Slurm, clock: Clock) -> None:
     slurm.before(f"echo $$ > {slurm.folder}/pid; exec sleep 300")
     session = Session(slurm.environment(), clock, clock)
     session.report(1, 10)
@@ -236,12 +238,12 @@ def test_the_comment_of_another_task_and_its_words_are_left_alone(
     live(session, clock, 300.0)
     assert {call.split()[2] for call in slurm.calls("scontrol")} == {f"JobId={JOB}_3"}
     words, word = split(slurm.comment)
-    # The shell of this test's squeue drops line ends at the end, and nothing else.
+    # The shell of the fake squeue strips trailing newlines, and nothing else.
     assert words == "mine, with 100% 'odd' \"words\"\nand lines  "
     assert decode(word).total == 10**6
 
 
-def test_a_former_word_is_replaced(slurm: Slurm, clock: Clock) -> None:
+def test_an_earlier_progress_word_is_replaced(slurm: Slurm, clock: Clock) -> None:
     slurm.comment_file.write_text(f"tiresias:model=vgg16 {MARK}1/2@old")
     live(Session(slurm.environment(), clock, clock), clock, 300.0)
     words, word = split(slurm.comment)
@@ -283,7 +285,7 @@ def test_without_slurms_commands_there_is_one_warning(
     ],
     ids=str,
 )
-def test_only_the_first_rank_of_a_job_that_is_to_report_does(
+def test_only_the_first_rank_of_a_reporting_job_reports(
     more: dict[str, str], slurm: Slurm, clock: Clock
 ) -> None:
     session = Session(slurm.environment(**more), clock, clock)
@@ -302,10 +304,10 @@ def test_of_two_programs_in_a_job_only_the_first_reports(
     assert "another process of this job reports already" in capsys.readouterr().err
 
 
-def test_programs_one_after_the_other_have_one_bound_and_go_on_from_each_other(
+def test_successive_programs_share_one_bound_and_continue_each_other(
     slurm: Slurm, clock: Clock
 ) -> None:
-    """As a shell script with ``tiresias-job report`` does, and calls it 4,000 times in a day."""
+    """Like a shell script that calls ``tiresias-job report`` 4,000 times in a day."""
     for step in range(1, 400):
         session = Session(slurm.environment(), clock, clock)
         session.report(step, 10**6)
@@ -319,7 +321,7 @@ def test_programs_one_after_the_other_have_one_bound_and_go_on_from_each_other(
     assert record.first_step == 1 and record.steps_per_s > 0
 
 
-def test_the_next_run_of_a_requeued_job_begins_anew(slurm: Slurm, clock: Clock) -> None:
+def test_the_next_run_of_a_requeued_job_starts_with_a_new_state(slurm: Slurm, clock: Clock) -> None:
     first = Session(slurm.environment(), clock, clock)
     live(first, clock, 600.0)
     assert first._channel is not None
@@ -334,7 +336,7 @@ def test_the_next_run_of_a_requeued_job_begins_anew(slurm: Slurm, clock: Clock) 
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"run":"0"}', b"\xff", b"null"])
-def test_a_damaged_file_of_what_was_sent_is_begun_anew(
+def test_a_damaged_state_file_is_replaced(
     content: bytes, temporary_folder: Path, slurm: Slurm, clock: Clock
 ) -> None:
     file = temporary_folder / f"tiresias-progress-{os.geteuid()}-{JOB}"
@@ -344,7 +346,7 @@ def test_a_damaged_file_of_what_was_sent_is_begun_anew(
 
 
 @pytest.mark.parametrize("kind", ["link", "fifo", "folder", "second name"])
-def test_another_file_in_its_place_is_not_written_to(
+def test_a_foreign_file_in_its_place_is_not_written(
     kind: str, temporary_folder: Path, slurm: Slurm, clock: Clock, tmp_path: Path
 ) -> None:
     other = tmp_path / "other"
@@ -363,7 +365,7 @@ def test_another_file_in_its_place_is_not_written_to(
     assert not slurm.calls("s")
 
 
-def test_the_file_of_what_was_sent_is_for_its_user_alone(
+def test_the_state_file_is_private_to_its_user(
     temporary_folder: Path, slurm: Slurm, clock: Clock
 ) -> None:
     Session(slurm.environment(), clock, clock).report(1, 10)
@@ -371,7 +373,7 @@ def test_the_file_of_what_was_sent_is_for_its_user_alone(
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
-def test_variables_that_mislead_squeue_do_not_reach_it(slurm: Slurm, clock: Clock) -> None:
+def test_misleading_variables_are_not_passed_to_squeue(slurm: Slurm, clock: Clock) -> None:
     slurm.before('[ -z "$SQUEUE_NAMES$SLURM_CLUSTERS$SCONTROL_ALL" ] || exit 1')
     misleading = {"SQUEUE_NAMES": "x", "SLURM_CLUSTERS": "x", "SCONTROL_ALL": "1"}
     live(Session(slurm.environment(**misleading), clock, clock), clock, 300.0)

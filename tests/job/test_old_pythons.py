@@ -1,4 +1,4 @@
-"""The library runs with the Pythons of old clusters."""
+"""The job library runs with the Pythons of old clusters."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ OLDEST = (3, 9)
 
 
 @pytest.mark.parametrize("file", sorted(LIBRARY.glob("*.py")), ids=lambda file: str(file.name))
-def test_it_is_written_in_the_language_of_python_3_9(file: Path) -> None:
+def test_the_library_uses_only_the_syntax_of_python_3_9(file: Path) -> None:
     ast.parse(file.read_text(), feature_version=OLDEST)
 
 
-def test_it_runs_with_python_3_9() -> None:
+def test_the_library_runs_with_python_3_9() -> None:
     program = shutil.which("python3.9")
     works = program and subprocess.run([program, "--version"], capture_output=True, check=False)
     if not works or works.returncode != 0:

@@ -1,4 +1,4 @@
-"""Records of progress, as jobs write them and as forgers might."""
+"""Progress records, written by jobs and by forgers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TIMES = st.floats(0, 1e11)
 
 
 def forged(**fields: object) -> bytes:
-    """A record with a right checksum and these fields in place of RECORD's."""
+    """A record with a correct checksum, with these fields instead of RECORD's."""
     text = json.dumps({**dataclasses.asdict(RECORD), **fields}).encode()
     line = b"tiresias-progress 1 %08x %s" % (zlib.crc32(text), text)
     return line.ljust(RECORD_BYTES - 1) + b"\n"

@@ -1,4 +1,4 @@
-"""What a program reports and is asked for, with a clock of the test's own."""
+"""A program's reports and requests to it, with a fake clock."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """As the prolog makes it."""
+    """The progress file as the prolog creates it."""
     path = tmp_path / "progress"
     path.write_bytes(bytes(RECORD_BYTES))
     return path
@@ -64,7 +64,7 @@ def has_no_record(file: Path) -> bool:
     return False
 
 
-def test_reports_are_thinned_to_one_a_second(file: Path, clock: Clock) -> None:
+def test_reports_are_limited_to_one_per_second(file: Path, clock: Clock) -> None:
     session = in_a_job(file, clock)
     session.report(1, 100)
     session.report(2, 100)
@@ -74,7 +74,7 @@ def test_reports_are_thinned_to_one_a_second(file: Path, clock: Clock) -> None:
     assert (record_in(file).step, record_in(file).total) == (3, 100)
 
 
-def test_the_first_new_step_of_a_run_is_told_at_once(file: Path, clock: Clock) -> None:
+def test_the_first_new_step_of_a_run_is_reported_at_once(file: Path, clock: Clock) -> None:
     session = in_a_job(file, clock)
     session.resumed(500)
     assert record_in(file).new_step_s is None
@@ -86,7 +86,7 @@ def test_the_first_new_step_of_a_run_is_told_at_once(file: Path, clock: Clock) -
     assert (record.step, record.new_step_s) == (502, record.at_s - 60.0)
 
 
-def test_a_save_tells_when_it_was_asked_for_when_it_began_and_how_many_there_were(
+def test_a_save_is_reported_with_its_request_its_beginning_and_the_count(
     file: Path, clock: Clock
 ) -> None:
     session = in_a_job(file, clock)
@@ -113,7 +113,7 @@ def test_the_last_report_is_sent_at_the_end(file: Path, clock: Clock) -> None:
     assert record_in(file).step == 2
 
 
-def test_what_was_sent_last_stays_when_the_program_ends(file: Path, clock: Clock) -> None:
+def test_the_last_report_remains_when_the_program_ends(file: Path, clock: Clock) -> None:
     session = in_a_job(file, clock)
     list(session.steps(3, lambda _step: None))
     session.flush()
@@ -131,7 +131,7 @@ def test_the_recent_rate_follows_a_change_within_two_minutes(file: Path, clock: 
     assert record_in(file).steps_per_s == pytest.approx(0.1)
 
 
-def test_outside_of_a_job_nothing_is_sent_and_all_works(clock: Clock) -> None:
+def test_outside_of_a_job_everything_works_and_nothing_is_sent(clock: Clock) -> None:
     session = Session({}, clock, clock)
     session.report(1, 10)
     session.saving()
@@ -145,7 +145,7 @@ def test_outside_of_a_job_nothing_is_sent_and_all_works(clock: Clock) -> None:
     ("step", "total", "recorded"),
     [(5, 0, (5, None)), (5, -1, (5, None)), (11, 10, (11, None)), (5, 10**30, (5, None))],
 )
-def test_a_senseless_total_is_left_out_with_one_warning(
+def test_an_impossible_total_is_ignored_with_one_warning(
     step: int,
     total: int,
     recorded: tuple[int, int | None],
@@ -162,7 +162,7 @@ def test_a_senseless_total_is_left_out_with_one_warning(
 
 
 @pytest.mark.parametrize("step", [-1, 10**30])
-def test_a_senseless_step_is_not_reported(
+def test_an_impossible_step_is_not_reported(
     step: int, file: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     in_a_job(file, clock).report(step, 10)
@@ -171,9 +171,7 @@ def test_a_senseless_step_is_not_reported(
 
 
 @pytest.mark.parametrize("wrong", [1.5, "7", None])
-def test_a_step_that_is_no_whole_number_is_refused_at_the_call(
-    wrong: object, file: Path, clock: Clock
-) -> None:
+def test_a_fractional_step_raises_an_error(wrong: object, file: Path, clock: Clock) -> None:
     with pytest.raises(TypeError):
         in_a_job(file, clock).report(wrong, 10)  # type: ignore[arg-type]
 
@@ -186,7 +184,7 @@ def test_a_total_that_changes_is_reported_as_it_is(file: Path, clock: Clock) -> 
     assert record_in(file).total == 20
 
 
-def test_steps_that_begin_anew_begin_the_rate_anew(file: Path, clock: Clock) -> None:
+def test_a_restart_of_steps_restarts_the_rate(file: Path, clock: Clock) -> None:
     session = in_a_job(file, clock)
     session.report(100, 1000)
     clock.now_s += 10.0
@@ -206,7 +204,7 @@ def test_a_clock_set_back_does_not_stop_reports(file: Path, clock: Clock) -> Non
 
 
 @pytest.mark.parametrize("kind", ["missing", "link", "fifo", "folder", "short"])
-def test_a_channel_that_is_not_as_the_prolog_made_it_is_warned_about_once(
+def test_an_unexpected_progress_file_is_one_warning(
     kind: str, tmp_path: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "progress"
@@ -239,7 +237,7 @@ def without_roots_rights() -> Iterator[None]:
         os.seteuid(0)
 
 
-def test_a_file_without_write_permission_is_warned_about_once_and_all_works(
+def test_a_read_only_progress_file_is_one_warning(
     file: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file.chmod(0o400)
@@ -251,7 +249,7 @@ def test_a_file_without_write_permission_is_warned_about_once_and_all_works(
     assert "Permission denied" in said and said.count("\n") == 1
 
 
-def test_a_file_that_can_no_longer_be_written_is_warned_about_once(
+def test_a_progress_file_that_becomes_unwritable_is_one_warning(
     file: Path, clock: Clock, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = in_a_job(file, clock)
@@ -278,9 +276,7 @@ def test_a_loop_with_nothing_left_to_do_is_done(
     assert not saves and record_in(file).state == "done"
 
 
-def test_processes_that_disagree_on_their_steps_are_as_far_as_the_first(
-    file: Path, clock: Clock
-) -> None:
+def test_the_step_of_the_first_process_counts(file: Path, clock: Clock) -> None:
     ranks = [in_a_job(file, clock, RANK=str(rank)) for rank in range(2)]
     for step in range(1, 4):
         clock.now_s += 2.0
@@ -292,7 +288,7 @@ def test_processes_that_disagree_on_their_steps_are_as_far_as_the_first(
 def test_only_the_first_rank_reports(file: Path, clock: Clock) -> None:
     in_a_job(file, clock, SLURM_PROCID="1").report(5, 10)
     assert has_no_record(file)
-    # torchrun starts its ranks in one task of Slurm's.
+    # torchrun starts its ranks in one task of Slurm.
     in_a_job(file, clock, SLURM_PROCID="0", RANK="1").report(5, 10)
     assert has_no_record(file)
     in_a_job(file, clock, SLURM_PROCID="1", RANK="0").report(5, 10)
@@ -343,7 +339,7 @@ def test_a_request_during_a_save_asks_for_another_save(file: Path, clock: Clock)
     assert session.save_due()
 
 
-def test_saves_come_after_so_many_minutes(file: Path, clock: Clock) -> None:
+def test_saves_happen_at_the_given_interval(file: Path, clock: Clock) -> None:
     session = in_a_job(file, clock)
     clock.now_s += 299.0
     assert not session.save_due(every_min=5)
@@ -353,7 +349,7 @@ def test_saves_come_after_so_many_minutes(file: Path, clock: Clock) -> None:
     assert not session.save_due(every_min=5)
 
 
-def test_how_often_a_program_saves_is_told_from_the_start(file: Path, clock: Clock) -> None:
+def test_the_save_interval_is_reported_from_the_start(file: Path, clock: Clock) -> None:
     session = in_a_job(file, clock)
     session.saves_every(10)
     session.report(1, 9)
@@ -367,15 +363,13 @@ def test_how_often_a_program_saves_is_told_from_the_start(file: Path, clock: Clo
     assert record_in(file).save_every_s == 1200.0
 
 
-def test_one_save_comes_before_the_time_limit_in_time_for_its_length(
-    file: Path, clock: Clock
-) -> None:
+def test_one_save_before_the_time_limit_starts_early_enough(file: Path, clock: Clock) -> None:
     session = in_a_job(file, clock, **{END_VARIABLE: "2000"})
     clock.now_s = 1500.0
     session.saving()
     clock.now_s = 1540.0
     session.saved(1)
-    # A save takes 40 s: three times that before the end.
+    # A save takes 40 s, so the save before the time limit begins three times that before the end.
     clock.now_s = 1879.0
     assert not session.save_due()
     clock.now_s = 1880.0
@@ -384,7 +378,9 @@ def test_one_save_comes_before_the_time_limit_in_time_for_its_length(
     assert not session.save_due()
 
 
-def test_requests_of_the_wrapper_come_by_a_file(file: Path, tmp_path: Path, clock: Clock) -> None:
+def test_requests_of_tiresias_job_run_arrive_through_a_file(
+    file: Path, tmp_path: Path, clock: Clock
+) -> None:
     asked = tmp_path / "requests"
     session = in_a_job(file, clock, **{REQUEST_FILE: str(asked)})
     assert not session.save_due()
@@ -456,10 +452,10 @@ def test_processes_agree_before_they_save(file: Path, clock: Clock) -> None:
     assert saves == [2]
 
 
-def test_a_later_program_of_the_same_run_goes_on_from_the_last_report(
+def test_a_later_program_of_the_same_run_continues_from_the_last_report(
     file: Path, clock: Clock
 ) -> None:
-    """As ``tiresias-job report`` does: each call is a program of its own."""
+    """Like ``tiresias-job report``: each call is a separate program."""
     for step in (10, 20, 30):
         session = in_a_job(file, clock)
         session.report(step, 100)
@@ -487,7 +483,7 @@ def test_a_later_program_of_the_same_run_goes_on_from_the_last_report(
         ("printf '\\377'", NEVER),
     ],
 )
-def test_where_slurm_does_not_say_when_the_job_ends_squeue_is_asked_once(
+def test_without_an_end_time_in_the_environment_squeue_is_asked_once(
     squeue: str, end_s: float, tmp_path: Path
 ) -> None:
     program = tmp_path / "squeue"
@@ -516,9 +512,7 @@ def test_a_record_says_whether_the_program_saves_on_request(file: Path, clock: C
     assert record_in(file).listens
 
 
-def test_a_save_answers_the_requests_before_it_and_none_that_come_while_it_goes_on(
-    file: Path, clock: Clock
-) -> None:
+def test_a_save_answers_only_requests_from_before_its_beginning(file: Path, clock: Clock) -> None:
     session = in_a_job(file, clock)
     session.report(1, 10)
     assert not session.save_due()
@@ -535,7 +529,7 @@ def test_a_save_answers_the_requests_before_it_and_none_that_come_while_it_goes_
     assert record_in(file).answered_s == 1010.0
 
 
-def test_a_save_that_is_not_announced_answers_what_the_program_was_told(
+def test_an_unannounced_save_answers_requests_that_the_program_has_seen(
     file: Path, clock: Clock
 ) -> None:
     session = in_a_job(file, clock)

@@ -1,4 +1,4 @@
-"""The wheel of the library alone, as a user installs it beside nothing else."""
+"""The wheel of the library, installed by itself."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ list(job.steps(3, print))
 
 
 def test_the_wheel_has_all_that_the_library_needs(tmp_path: Path) -> None:
-    """As scripts/package makes it."""
+    """Built as scripts/package does."""
     source, site = tmp_path / "source", tmp_path / "site"
     shutil.copytree(
         ROOT / "slurm_tiresias" / "job",

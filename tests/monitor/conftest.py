@@ -1,4 +1,4 @@
-"""The monitor as built here, and a traffic file for each test."""
+"""The built monitor, and a traffic file for each test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.monitor.running import Monitor, make
 
 @pytest.fixture(scope="session")
 def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the libraries and the programs that test them."""
+    """A folder with the libraries and their test programs."""
     if shutil.which("make") is None or shutil.which("cc") is None:
         pytest.skip("no make or no C compiler on this machine")
     folder = tmp_path_factory.mktemp("monitor")

@@ -1,4 +1,4 @@
-"""Programs run with the traffic monitor before them, and what it wrote about them."""
+"""Run programs with the traffic monitor preloaded, and read what it recorded."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from slurm_tiresias.profiler.traffic import FILE_BYTES, Section, parse
 SPANK = Path(__file__).parents[2] / "spank"
 
 PATIENCE_S = 120.0
-"""How long a program may take, on a slow machine and under valgrind."""
+"""The time limit of a program, on a slow machine and under valgrind."""
 
 
 def make(folder: Path, *goals: str) -> subprocess.CompletedProcess[str]:
-    """Build, or test, the monitor alone; what is built lands in ``folder``."""
+    """Build or test the monitor alone; the results are put into ``folder``."""
     command = ("make", "-C", str(SPANK), "-f", "monitor/monitor.mk", f"BUILD={folder}", *goals)
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Monitor:
-    """The built libraries, and one traffic file for whatever is run with them."""
+    """The built libraries, and one traffic file for all programs that run with them."""
 
     build: Path
     file: Path
@@ -44,18 +44,18 @@ class Monitor:
         return str(self.build / "tests" / name)
 
     def empty_file(self) -> None:
-        """What the plugin makes at the start of a run: a file of zeros."""
+        """What the plugin creates at the start of a run: a file of zeros."""
         with self.file.open("wb") as file:
             file.truncate(FILE_BYTES)
         self.file.chmod(0o600)
 
     def environment(self) -> dict[str, str]:
-        """What the plugin adds to the environment of each task."""
+        """The variables that the plugin adds to the environment of each task."""
         named = {"LD_PRELOAD": str(self.library), "TIRESIAS_TRAFFIC_FILE": str(self.file)}
         return {**os.environ, **named, **self.settings}
 
     def start(self, *command: str) -> subprocess.Popen[str]:
-        """Start a program with the monitor before it."""
+        """Start a program with the monitor preloaded."""
         return subprocess.Popen(
             command,
             env=self.environment(),
@@ -65,7 +65,7 @@ class Monitor:
         )
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
-        """Run a program with the monitor before it, to its end."""
+        """Run a program with the monitor preloaded, to its end."""
         return subprocess.run(
             command,
             env=self.environment(),
@@ -76,20 +76,20 @@ class Monitor:
         )
 
     def python(self, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run a Python script with the monitor before it."""
+        """Run a Python script with the monitor preloaded."""
         return self.run(sys.executable, "-c", script, *arguments)
 
     def messages(self) -> Section:
-        """What the file says was sent on sockets and by verbs; it must be valid."""
+        """Return the recorded messages on sockets and by verbs; the file must be valid."""
         return parse(self.file.read_bytes()).messages
 
     def collectives(self) -> Section:
-        """What the file says was handed to NCCL; it must be valid."""
+        """Return the recorded buffers handed to NCCL; the file must be valid."""
         return parse(self.file.read_bytes()).collectives
 
 
 def announced(output: str) -> dict[int, int]:
-    """What a test program says it has sent: ``BYTES MESSAGES`` a line, summed by size."""
+    """Parse a test program's own counts: ``BYTES MESSAGES`` per line, summed by size."""
     counts: dict[int, int] = {}
     for line in output.splitlines():
         size, messages = map(int, line.split())

@@ -1,4 +1,4 @@
-"""What goes past the sockets: sends of RDMA verbs, and the collectives of NCCL."""
+"""Traffic that bypasses sockets: sends of RDMA verbs, and collectives of NCCL."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_sends_of_verbs_are_counted_up_to_the_one_refused(monitor: Monitor) -> N
     assert monitor.messages().listed == announced(ended.stdout) == {3096: 4, 3000: 2}
 
 
-def test_verbs_work_as_ever_without_a_traffic_file(monitor: Monitor) -> None:
+def test_verbs_work_without_a_traffic_file(monitor: Monitor) -> None:
     monitor.file.unlink()
     ended = monitor.run(monitor.program("verbs_user"))
     assert (ended.returncode, ended.stderr) == (0, "")
@@ -30,7 +30,7 @@ def test_a_program_without_verbs_does_not_load_them(monitor: Monitor) -> None:
 
 
 @pytest.mark.parametrize("version", NCCL_INTERFACES)
-def test_nccl_hands_over_the_bytes_of_each_collective(monitor: Monitor, version: str) -> None:
+def test_the_bytes_of_each_nccl_collective_are_counted(monitor: Monitor, version: str) -> None:
     ended = monitor.run(monitor.program("nccl_host"), str(monitor.nccl_plugin), version)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert monitor.collectives().listed == announced(ended.stdout)
@@ -39,7 +39,9 @@ def test_nccl_hands_over_the_bytes_of_each_collective(monitor: Monitor, version:
 
 
 @pytest.mark.parametrize("version", NCCL_INTERFACES)
-def test_nccl_is_asked_for_nothing_without_a_traffic_file(monitor: Monitor, version: str) -> None:
+def test_without_a_traffic_file_no_nccl_events_are_requested(
+    monitor: Monitor, version: str
+) -> None:
     off = replace(monitor, settings={"TIRESIAS_TRAFFIC_FILE": "/nonexistent"})
     ended = off.run(monitor.program("nccl_host"), str(monitor.nccl_plugin), version)
     assert (ended.returncode, ended.stderr, ended.stdout) == (0, "", "")

@@ -1,4 +1,4 @@
-"""Whatever is missing, broken or hostile: the job's output and exit status are those without it."""
+"""Missing, broken or hostile files never change a job's output or exit status."""
 
 from __future__ import annotations
 
@@ -70,37 +70,37 @@ def _link(file: Path) -> None:
     "spoil",
     [_missing, _short, _long, _forged, _forged_behind_the_header, _folder, _pipe, _link],
 )
-def test_a_job_is_unharmed_by_what_stands_in_for_its_file(
+def test_a_job_works_with_anything_in_place_of_its_file(
     monitor: Monitor, spoil: Callable[[Path], None]
 ) -> None:
     spoil(monitor.file)
     assert_unharmed(monitor)
 
 
-def test_a_linked_file_stays_empty(monitor: Monitor) -> None:
+def test_a_symlinked_file_is_not_written(monitor: Monitor) -> None:
     _link(monitor.file)
     assert_unharmed(monitor)
     assert not any(monitor.file.resolve().read_bytes())
 
 
 @pytest.mark.parametrize("value", ["", "relative", "/dev/zero", "/proc/self/mem", "/" + "x" * 5000])
-def test_a_job_is_unharmed_by_any_value_of_the_variable(monitor: Monitor, value: str) -> None:
+def test_a_job_works_with_any_value_of_the_variable(monitor: Monitor, value: str) -> None:
     assert_unharmed(replace(monitor, settings={"TIRESIAS_TRAFFIC_FILE": value}))
 
 
-def test_a_job_whose_file_is_cut_off_while_it_runs_goes_on(monitor: Monitor) -> None:
+def test_a_job_continues_if_its_file_is_truncated(monitor: Monitor) -> None:
     ended = monitor.run(monitor.program("senders"), "truncated")
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("program", ["bus_error", "real_bus_error"])
-def test_a_bus_error_of_the_job_itself_ends_it_as_ever(monitor: Monitor, program: str) -> None:
+def test_a_bus_error_of_the_job_itself_still_kills_it(monitor: Monitor, program: str) -> None:
     without = subprocess.run([monitor.program("senders"), program], check=False)
     assert without.returncode == -signal.SIGBUS
     assert monitor.run(monitor.program("senders"), program).returncode == -signal.SIGBUS
 
 
-def test_a_handler_of_the_job_for_bus_errors_stays(monitor: Monitor) -> None:
+def test_the_jobs_own_handler_for_bus_errors_is_kept(monitor: Monitor) -> None:
     script = """
 import os, signal
 caught = []
@@ -122,7 +122,7 @@ MOUNTS = {
 
 @pytest.mark.usefixtures("own_mounts")
 @pytest.mark.parametrize("disk", MOUNTS)
-def test_a_job_is_unharmed_by(monitor: Monitor, disk: str) -> None:
+def test_a_job_works_despite(monitor: Monitor, disk: str) -> None:
     mount = MOUNTS[disk].format(folder=monitor.file.parent, file=monitor.file, size=FILE_BYTES)
     script = f'{{ {mount}; }} || exit {NO_DISK}; exec env LD_PRELOAD="$LIBRARY" "$@"'
     ended = subprocess.run(

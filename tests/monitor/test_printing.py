@@ -1,4 +1,4 @@
-"""What programs print is theirs: the monitor keeps their progress and changes nothing."""
+"""The monitor records progress from a program's output, and never changes the output."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ for step in range(total + 1):
     draw(f"{share} {step}/{total} [00:01<00:02,  9.70it/s]")
 sys.stderr.write("\\n")
 """
-"""What tqdm writes, without tqdm."""
+"""Output like tqdm's, without tqdm."""
 
 
 @pytest.fixture
 def output(tmp_path: Path) -> Path:
-    """What the plugin makes at the start of a run: a file of zeros."""
+    """What the plugin creates at the start of a run: a file of zeros."""
     file = tmp_path / "7.0.node1.output"
     file.write_bytes(bytes(FILE_BYTES))
     return file
 
 
 def environment(monitor: Monitor, output: Path, **more: str) -> dict[str, str]:
-    """Of a job whose output is looked at and whose traffic is not."""
+    """For a job whose output is recorded and whose traffic is not."""
     settings = {**os.environ, "LD_PRELOAD": str(monitor.library), **more}
     return {**settings, "TIRESIAS_OUTPUT_FILE": str(output)}
 
@@ -92,22 +92,20 @@ WAYS_TO_PRINT = {
 
 
 @pytest.mark.parametrize("way", WAYS_TO_PRINT)
-def test_whatever_way_a_line_is_printed_it_is_seen(
-    monitor: Monitor, output: Path, way: str
-) -> None:
+def test_lines_are_seen_by_every_way_of_printing(monitor: Monitor, output: Path, way: str) -> None:
     ended = run(environment(monitor, output), WAYS_TO_PRINT[way])
     assert ended.returncode == 0, ended.stderr
     assert kept(output) == ["step 3/7"]
 
 
-def test_other_descriptors_are_not_looked_at(monitor: Monitor, output: Path) -> None:
+def test_other_descriptors_are_ignored(monitor: Monitor, output: Path) -> None:
     script = "import os; r, w = os.pipe(); os.write(w, b'step 3/7\\n')"
     assert run(environment(monitor, output), script).returncode == 0
     assert kept(output) == []
 
 
 @pytest.mark.parametrize("rank", ["RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID"])
-def test_only_the_first_process_of_a_job_is_looked_at(
+def test_only_the_first_process_of_a_job_is_recorded(
     monitor: Monitor, output: Path, rank: str
 ) -> None:
     run(environment(monitor, output, **{rank: "1"}), "print('step 3/7')")
@@ -142,7 +140,7 @@ os._exit(chance.randrange(3)) if chance.random() < 0.5 else sys.exit(chance.rand
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_output_is_the_same_byte_for_byte(monitor: Monitor, output: Path, seed: int) -> None:
+def test_output_is_unchanged_byte_for_byte(monitor: Monitor, output: Path, seed: int) -> None:
     with_it = run(environment(monitor, output), MUCH, str(seed))
     without = run(os.environ, MUCH, str(seed))
     assert with_it.stdout == without.stdout
@@ -176,7 +174,7 @@ os.write(saved, repr(outcomes).encode())
 """
 
 
-def test_what_the_kernel_refuses_is_refused_as_ever(monitor: Monitor, output: Path) -> None:
+def test_errors_of_the_kernel_are_passed_on(monitor: Monitor, output: Path) -> None:
     with_it = run(environment(monitor, output), HARD)
     without = run(os.environ, HARD)
     assert with_it.stderr == without.stderr
@@ -187,7 +185,7 @@ def test_what_the_kernel_refuses_is_refused_as_ever(monitor: Monitor, output: Pa
     assert kept(output) == ["step 3/7 and more"]
 
 
-def test_a_bad_address_is_an_error_and_no_crash(monitor: Monitor, output: Path) -> None:
+def test_a_bad_address_is_an_error_not_a_crash(monitor: Monitor, output: Path) -> None:
     script = (
         "import ctypes; libc = ctypes.CDLL(None, use_errno=True);"
         "r = libc.write(1, ctypes.c_void_p(8), 5), ctypes.get_errno();"
@@ -248,7 +246,7 @@ SPOILT: dict[str, Callable[[Path], None]] = {
 
 
 @pytest.mark.parametrize("how", SPOILT)
-def test_a_job_is_unharmed_by_what_stands_in_for_its_output_file(
+def test_a_job_works_with_anything_in_place_of_its_output_file(
     monitor: Monitor, output: Path, how: str
 ) -> None:
     SPOILT[how](output)
@@ -257,7 +255,7 @@ def test_a_job_is_unharmed_by_what_stands_in_for_its_output_file(
     assert ended.stderr == run(os.environ, TQDM, "500").stderr
 
 
-def test_a_job_whose_output_file_is_cut_off_goes_on(monitor: Monitor, output: Path) -> None:
+def test_a_job_continues_if_its_output_file_is_truncated(monitor: Monitor, output: Path) -> None:
     script = (
         f"import os; os.truncate({str(output)!r}, 0)\nfor i in range(99): print(f'step {{i}}/99')"
     )

@@ -1,4 +1,4 @@
-"""Everything that programs send is counted exactly, and nothing else is."""
+"""All messages that programs send are counted exactly, and nothing else is."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_every_sent_message_is_counted_exactly(monitor: Monitor, program: str) -
     assert not any(octave.unlisted_messages for octave in monitor.messages().octaves)
 
 
-def test_files_pipes_local_sockets_and_what_fails_are_not_counted(monitor: Monitor) -> None:
+def test_files_pipes_local_sockets_and_failed_sends_are_not_counted(monitor: Monitor) -> None:
     ended = monitor.run(monitor.program("senders"), "uncounted")
     assert (ended.returncode, ended.stderr) == (0, "")
     assert monitor.messages().total_bytes == 0
@@ -72,7 +72,7 @@ for turn in range(3):
 
 
 def exchange(monitor: Monitor, sizes: list[int]) -> None:
-    """Two processes that send each other messages of these sizes by turns, three times."""
+    """Two processes that send each other messages of these sizes in turn, three times."""
     words = [str(size) for size in sizes]
     listener = monitor.start(sys.executable, "-c", TALKER, "listen", *words)
     assert listener.stdout is not None
@@ -100,7 +100,7 @@ def test_the_tensors_of_a_model_have_the_ratio_of_the_paper(
     assert measured.skew.ratio == pytest.approx(ratio, rel=0.01)
 
 
-def test_a_process_that_execs_counts_on(monitor: Monitor) -> None:
+def test_counting_continues_after_exec(monitor: Monitor) -> None:
     send = (
         "import socket; socket.socket(type=socket.SOCK_DGRAM).sendto(bytes({}), ('127.0.0.1', 9))"
     )
@@ -114,8 +114,8 @@ def test_a_process_that_execs_counts_on(monitor: Monitor) -> None:
 
 
 @pytest.mark.parametrize("messages", [1000, 10_000])
-def test_a_task_that_is_killed_leaves_what_it_had_counted(monitor: Monitor, messages: int) -> None:
-    """With or without a list of its own."""
+def test_counts_of_a_killed_task_are_kept(monitor: Monitor, messages: int) -> None:
+    """Whether or not the thread has its own list."""
     script = f"""
 import os, signal, socket
 sender = socket.socket(type=socket.SOCK_DGRAM)

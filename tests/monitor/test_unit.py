@@ -1,4 +1,4 @@
-"""The unit tests in C, as they are and under the tools that find what tests do not."""
+"""The unit tests in C, also under sanitizers and valgrind."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The policies before they are cut into tiers (paper section 3.2.2, Pseudocode 1, page 490).
+"""The policies without discretized tiers (paper section 3.2.2, Pseudocode 1, page 490).
 
-Every priority is a level of its own, so any difference preempts. They are yardsticks: a real
-cluster would drown in preemptions.
+Every priority is a separate level, so any difference causes a preemption. They are references for
+tests only: on a real cluster they would preempt all the time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is at stake for a running job, by what it and its program are known for."""
+"""What a preemption of a running job would lose, from what is known of it and its program."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ COSTS = ProgramCosts(restart_s=30.0, unsaved_s=200.0)
 
 
 def told(**facts: Any) -> JobProgress:
-    """What a run has told that has made 50 of 100 steps."""
+    """The progress of a run that has done 50 of 100 steps."""
     return JobProgress(
         0, ProgressSource.REPORTS, "running", 0, 50, 100, 1900.0, 1900.0, 60.0, **facts
     )
 
 
-def test_nothing_is_known_of_a_job_that_does_not_save_where_nothing_was_measured() -> None:
+def test_without_saves_and_measurements_the_stake_is_unknown() -> None:
     assert work_at_stake(START_S, None, None) is None
     assert work_at_stake(START_S, told(), None) is None
 
@@ -62,13 +62,13 @@ def test_a_job_that_has_not_saved_yet_is_expected_to_when_its_program_usually_do
     assert work_at_stake(START_S, told(), costs) == WorkAtStake(START_S, 200.0, 30.0, 1700.0)
 
 
-def test_a_program_that_saves_when_asked_to_is_not_waited_for() -> None:
+def test_preemptions_do_not_wait_for_a_program_that_saves_on_request() -> None:
     costs = ProgramCosts(30.0, 2.0, save_every_s=700.0, saved_when_asked=0.9)
     stake = work_at_stake(START_S, told(saved_s=1600.0, save_every_s=700.0), costs)
     assert stake == WorkAtStake(-math.inf, 2.0, 30.0)
 
 
-def test_a_program_that_listens_for_requests_is_believed_until_it_was_measured() -> None:
+def test_a_listening_program_is_expected_to_save_until_it_was_measured() -> None:
     telling = told(saved_s=1600.0, save_every_s=500.0, listens=True)
     for costs in (None, COSTS):
         stake = work_at_stake(START_S, telling, costs)
@@ -83,7 +83,7 @@ def test_a_program_that_listens_for_requests_is_believed_until_it_was_measured()
     costs=st.sampled_from([None, COSTS]),
     now_s=st.floats(START_S, 1e8),
 )
-def test_whatever_a_job_says_of_its_saves_its_unsaved_work_is_bounded(
+def test_false_reports_of_saves_change_unsaved_work_within_bounds(
     saved_s: float | None, every_s: float | None, costs: ProgramCosts | None, now_s: float
 ) -> None:
     progress = told(saved_s=None if saved_s is None else min(saved_s, now_s), save_every_s=every_s)

@@ -1,4 +1,4 @@
-"""Jobs that say what they still need: how they are ranked, and how far that can be abused."""
+"""Jobs that report remaining service: their ranks, and the limits of abuse."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ EVERY_S = 60.0
 
 
 def claiming(job_id: str, remaining_gpu_s: float, tier: int = 1, **facts: Any) -> JobView:
-    """A job on four GPUs that says it needs this much more, and has promised nothing else."""
+    """A job on four GPUs that reports this much remaining service, and has made no earlier
+    promise."""
     one = job(job_id, gpus(4), tier=tier, **facts)
     account = replace(
         one.account, claimed_gpu_s=one.attained_gpu_s + remaining_gpu_s, promised_gpu_s=FAR
@@ -50,7 +51,7 @@ def test_a_job_about_to_end_is_not_preempted_and_preempts_one_of_a_lower_tier() 
     assert after(before, decide(before, make_policy(CONFIG.policy), CONFIG)) == drawn("n1  2 2 2 2")
 
 
-def test_a_job_with_much_left_gives_way_although_it_has_attained_little() -> None:
+def test_a_job_with_much_left_is_preempted_despite_little_attained_service() -> None:
     before = cluster("n1  1 1 1 1", [claiming("1", 300.0, tier=1), job("2", gpus(4), tier=1)])
     assert after(before, decide(before, make_policy(CONFIG.policy), CONFIG)) == drawn("n1  2 2 2 2")
 
@@ -114,7 +115,7 @@ def test_a_promise_is_never_renewed() -> None:
     assert ranked_by(claim, claim.promised_gpu_s + 1.0) is None
 
 
-def test_a_claim_expires_where_the_job_should_have_ended_and_says_nothing_more() -> None:
+def test_a_claim_expires_when_its_job_should_have_ended() -> None:
     claim = reported(None, 40_000.0, attained_gpu_s=8000.0)
     assert claim.promised_gpu_s == 88_000.0 + SPARE * EVERY_S * 4
     assert ranked_by(claim, 48_000.0) == ranked_by(claim, 48_000.0 + 4 * EVERY_S) == 0.0
@@ -123,7 +124,7 @@ def test_a_claim_expires_where_the_job_should_have_ended_and_says_nothing_more()
     assert ranked_by(again, 50_000.0) is not None, "it has spoken, and its promise still holds"
 
 
-def test_a_report_counts_for_a_part_against_those_before_it() -> None:
+def test_a_report_is_averaged_with_earlier_ones() -> None:
     claim = reported(reported(None, 1000.0, 400.0), 4000.0, 400.0)
     remaining_gpu_s = claim.total_gpu_s - 400.0
     assert remaining_gpu_s == pytest.approx(1000.0 * 4.0**0.3)
@@ -137,13 +138,13 @@ EPSILON = 1e-6
     st.sampled_from([10.0, 100.0, 3600.0, 90_000.0]),
     st.sampled_from([60.0, 1000.0]),
 )
-def test_whatever_a_job_reports_it_attains_little_before_jobs_that_need_more(
+def test_false_reports_gain_a_bounded_amount_of_service(
     said_gpu_s: list[float], limit_gpu_s: float, first_s: float
 ) -> None:
     """The bound of docs/explanation/algorithm.md, for a job of four GPUs that runs through."""
     width, claim = 4, None
     executed_s, gained_gpu_s, last_gpu_s = first_s, 0.0, 0.0
-    # In the end it runs on for long without another report.
+    # At the end it keeps running for long without another report.
     for remaining_gpu_s in [*said_gpu_s, *[None] * 100]:
         if remaining_gpu_s is not None:
             claim = with_report(claim, remaining_gpu_s, width * executed_s, width, EVERY_S)
@@ -157,13 +158,13 @@ def test_whatever_a_job_reports_it_attains_little_before_jobs_that_need_more(
                 last_gpu_s = attained_gpu_s
         executed_s = until_s
     bound_gpu_s = OVERRUN * limit_gpu_s + SPARE * EVERY_S * width
-    # What it attains until the next report is taken, and until the next moment looked at here.
+    # The service until the next report is accepted, and until the next check in this test.
     between_gpu_s = max(60.0 * width, REPORT_EVERY_SHARE * last_gpu_s)
     assert gained_gpu_s <= bound_gpu_s + between_gpu_s + EPSILON + between_gpu_s / 16
 
 
 @given(st.floats(0.0, 1e12), st.floats(240.0, 1e6))
-def test_a_claim_counts_for_so_many_times_the_attained_service_at_most(
+def test_a_claim_counts_for_at_most_a_multiple_of_the_attained_service(
     remaining_gpu_s: float, attained_gpu_s: float
 ) -> None:
     ranked_gpu_s = ranked_by(reported(None, remaining_gpu_s, attained_gpu_s), attained_gpu_s)
@@ -185,9 +186,9 @@ def running(one: JobView) -> JobView:
     return cluster("n1  " + " ".join(one.job_id * 4), [one]).jobs[0]
 
 
-def test_a_job_at_the_edge_of_a_tier_changes_it_soon_although_the_difference_is_rounded() -> None:
+def test_a_job_at_the_edge_of_a_tier_changes_it_despite_rounding() -> None:
     policy = make_policy(configured(policy={"thresholds_gpu_s": [96, 384]}).policy)
-    # 493 minus this is 384 as a float, and less than 384 as a number.
+    # 493 minus this number is 384 as a float, but less than 384 exactly.
     at_gpu_s = 109.00000000000003
     runs = claiming("1", 0.0, attained_gpu_s=at_gpu_s, attained_since_promotion_gpu_s=at_gpu_s)
     runs = running(runs)
@@ -202,7 +203,7 @@ def test_reports_do_not_change_the_order_of_jobs_that_run() -> None:
     assert policy.rank(more) == policy.rank(less)
 
 
-def test_the_policy_that_estimates_replaced_is_refused_with_what_to_write() -> None:
+def test_the_removed_history_policy_is_refused_with_its_replacement() -> None:
     with pytest.raises(ConfigError) as refused:
         configured(policy={"name": "2d-history"})
     assert 'estimates = ["reports", "history"]' in refused.value.remedy

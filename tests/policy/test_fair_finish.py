@@ -1,4 +1,4 @@
-"""The yardstick of fair sharing, against cases made by hand and a plain way to compute it."""
+"""The fair-share reference, compared with hand-made cases and a naive implementation."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from slurm_tiresias.policy.fair_finish import SharedJob, fair_ends_s
         "in any order",
     ],
 )
-def test_jobs_end_when_they_would_with_an_equal_share(
+def test_jobs_end_as_computed_for_an_equal_share(
     jobs: Sequence[SharedJob], ends_s: Sequence[float]
 ) -> None:
     assert fair_ends_s(jobs, 4) == pytest.approx(ends_s)
 
 
 def plainly(jobs: Sequence[SharedJob], gpus: int) -> list[float]:
-    """Compute the same by giving GPUs to one job after the other, from event to event."""
+    """Compute the same by giving GPUs to one job after another, from event to event."""
     left_s = {number: job.duration_s for number, job in enumerate(jobs)}
     ends_s = [math.inf] * len(jobs)
     now_s = 0.0
@@ -76,5 +76,5 @@ def plainly(jobs: Sequence[SharedJob], gpus: int) -> list[float]:
     ),
     st.sampled_from([1, 4, 12]),
 )
-def test_widths_in_groups_give_the_same_as_job_by_job(jobs: list[SharedJob], gpus: int) -> None:
+def test_grouping_by_width_equals_the_naive_computation(jobs: list[SharedJob], gpus: int) -> None:
     assert fair_ends_s(jobs, gpus) == pytest.approx(plainly(jobs, gpus), rel=1e-6, abs=1e-6)

@@ -1,4 +1,4 @@
-"""The lane for people at a prompt, and the place of other jobs that cannot be preempted."""
+"""The interactive lane, and the rank of other jobs that cannot be preempted."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_job_that_cannot_be_requeued_preempts_no_job_and_is_not_preempted() ->
     assert decision.blockers == (("2", Protection.NO_REQUEUE),)
 
 
-def test_idle_gpus_go_to_the_short_ones_of_their_kind_first() -> None:
+def test_idle_gpus_go_to_the_shortest_unpreemptible_jobs_first() -> None:
     waiting = [
         no_requeue("1"),
         no_requeue("2", time_limit_s=150.0),
@@ -76,7 +76,7 @@ def test_idle_gpus_go_to_the_short_ones_of_their_kind_first() -> None:
     assert after(snapshot, plan)["n1"] == {"5": 1, "4": 1}
 
 
-def test_a_job_that_can_never_fit_is_told_so_in_each_lane() -> None:
+def test_a_job_that_never_fits_is_reported_so_in_each_lane() -> None:
     snapshot = cluster("n1 . .", [no_requeue("1", 9), at_a_prompt("2", 9)])
     decisions = plan_for(snapshot).decisions
     assert {decisions[key].reason for key in "12"} == {Reason.NEVER_FITS}
@@ -89,7 +89,7 @@ def test_waiting_long_promotes_no_job_that_cannot_be_preempted() -> None:
     assert decision.tier == 2 and not decision.promoted
 
 
-def test_the_first_come_is_the_first_served_and_keeps_its_place() -> None:
+def test_jobs_are_admitted_in_order_and_stay_admitted() -> None:
     three = [applicant("3"), applicant("1"), applicant("2")]
     refused = why_refused(three, {}, BOUND)
     assert [key for key, why in refused.items() if not why] == ["1", "2"]
@@ -98,7 +98,7 @@ def test_the_first_come_is_the_first_served_and_keeps_its_place() -> None:
     assert [key for key, why in refused.items() if not why] == ["3", "1"]
 
 
-def test_users_do_not_share_a_bound() -> None:
+def test_each_user_has_a_separate_bound() -> None:
     refused = why_refused(
         [applicant("1", 2), applicant("2", 2, user="ben")], {"ann": LaneUse(2)}, BOUND
     )
@@ -115,7 +115,7 @@ def test_users_do_not_share_a_bound() -> None:
         (applicant("1", whole_nodes=True), LaneUse(), "whole nodes"),
     ],
 )
-def test_who_is_refused_is_told_what_to_ask_for(one: Applicant, use: LaneUse, why: str) -> None:
+def test_a_job_that_is_not_admitted_gets_a_remedy(one: Applicant, use: LaneUse, why: str) -> None:
 
     said = why_refused([one], {"ann": use}, BOUND)["1"]
     assert re.search(why, said), said
@@ -156,8 +156,8 @@ events = st.lists(
 def test_no_user_ever_has_more_of_the_lane_than_the_bound(
     happens: list[tuple[str, int, float | None, float]],
 ) -> None:
-    """Whatever is submitted, started late, ended early or cancelled: never more GPUs at a time,
-    and in no 24 hours more GPU time."""
+    """Whatever is submitted, started late, ended early or cancelled, the bounds hold: on GPUs at a
+    time, and on GPU time in any 24 hours."""
     now_s = 0.0
     waiting: list[Applicant] = []
     running: list[tuple[Applicant, float]] = []

@@ -1,4 +1,4 @@
-"""How much the jobs of one user may make others lose."""
+"""How much one user's jobs may make others lose."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_without_a_share_there_is_no_bound() -> None:
     assert recent.over_budget(1.0, GPUS) == frozenset()
 
 
-def test_a_preemption_costs_the_victim_its_run_and_the_preemptor_a_late_leave() -> None:
+def test_lost_runs_are_charged_to_the_preemptor_and_late_exits_to_the_victim() -> None:
     ran = (4, 100.0)
     assert losses_of(9.0, "ann", "eve", *ran, 30.0, 20.0) == (Loss(9.0, "ann", 400.0),)
     by_ann, by_eve = losses_of(9.0, "ann", "eve", *ran, 20.0 + LEAVES_WITHIN_S + 90.0, 20.0)

@@ -1,4 +1,5 @@
-"""Victims by what they lose: who leaves among equals, and when a preemption waits for a save."""
+"""Victims by lost work: which of several equals is preempted, and when a preemption waits for a
+save."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ RESTART_S = 50.0
 
 
 def saved(ago_s: float, due_in_s: float | None = None) -> WorkAtStake:
-    """What is at stake for a job that saved so long ago."""
+    """The stake of a job that saved this long ago."""
     due_s = None if due_in_s is None else NOW_S + due_in_s
     return WorkAtStake(NOW_S - ago_s, math.inf, RESTART_S, due_s)
 
@@ -31,7 +32,7 @@ def running(job_id: str, count: int, at_stake: WorkAtStake | None, **facts: Any)
     return job(job_id, gpus(count, spanning=count > 1), at_stake=at_stake, **facts)
 
 
-def test_of_equal_jobs_the_one_that_saved_last_leaves() -> None:
+def test_among_equal_jobs_the_one_that_saved_last_is_preempted() -> None:
     jobs = [
         running("1", 2, saved(ago_s=10)),
         running("2", 2, saved(ago_s=900)),
@@ -41,7 +42,7 @@ def test_of_equal_jobs_the_one_that_saved_last_leaves() -> None:
     assert after(before, plan_for(before)) == drawn("n1  3 3 2 2")
 
 
-def test_one_job_that_loses_little_leaves_rather_than_two_that_lose_much() -> None:
+def test_one_job_that_loses_little_is_preempted_rather_than_two_that_lose_much() -> None:
     jobs = [
         running("1", 1, saved(ago_s=3000)),
         running("2", 1, saved(ago_s=3000)),
@@ -52,7 +53,7 @@ def test_one_job_that_loses_little_leaves_rather_than_two_that_lose_much() -> No
     assert after(before, plan_for(before)) == drawn("n1  1 2 . .\nn2  4 4 4 4")
 
 
-def test_a_lower_tier_leaves_whatever_it_loses() -> None:
+def test_a_lower_tier_is_preempted_first_whatever_it_loses() -> None:
     jobs = [
         running("1", 2, saved(ago_s=5), tier=1),
         running("2", 2, saved(ago_s=9000), tier=2),
@@ -62,7 +63,7 @@ def test_a_lower_tier_leaves_whatever_it_loses() -> None:
     assert after(before, plan_for(before)) == drawn("n1  1 1 3 3")
 
 
-def test_a_job_that_says_nothing_counts_as_usual_and_leaves_before_one_with_much_to_lose() -> None:
+def test_a_silent_job_counts_with_the_usual_loss() -> None:
     usual_s = USUAL_STAKE.lost_s(NOW_S) - RESTART_S
     for ago_s, expected in ((usual_s + 1, "n1  1 1 3 3"), (usual_s - 1, "n1  3 3 2 2")):
         jobs = [
@@ -74,7 +75,7 @@ def test_a_job_that_says_nothing_counts_as_usual_and_leaves_before_one_with_much
         assert after(before, plan_for(before)) == drawn(expected)
 
 
-def test_where_the_setting_says_so_losses_do_not_count() -> None:
+def test_losses_do_not_count_with_fewest_gpus() -> None:
     jobs = [
         running("1", 2, saved(ago_s=10)),
         running("2", 2, saved(ago_s=900)),
@@ -86,7 +87,8 @@ def test_where_the_setting_says_so_losses_do_not_count() -> None:
 
 
 def after_a_while(stake: WorkAtStake, tier: int, config: Config | None = None) -> str:
-    """What protects a running job with this stake from a waiting job of a tier; "" if it leaves."""
+    """Return what protects a running job with this stake from a waiting job of a tier; "" if it may
+    be preempted."""
     jobs = [running("1", 4, stake, tier=2), job("2", gpus(4), tier=tier)]
     before = cluster("n1  1 1 1 1", jobs)
     plan = plan_for(before, config)
@@ -128,12 +130,12 @@ def test_a_preemption_waits_for_a_save_that_is_due(
     assert (after_a_while(stake, 0), after_a_while(stake, 1)) == (first_tier, second_tier)
 
 
-def test_saves_are_not_waited_for_where_the_settings_say_so() -> None:
+def test_saves_are_not_waited_for_if_the_settings_are_zero() -> None:
     config = configured(preemption={"min_run_s": 0, "wait_for_save_s": 0, "first_tier_wait_s": 0})
     assert after_a_while(saved(ago_s=3100, due_in_s=500), 1, config) == ""
 
 
-def test_a_job_that_always_promises_a_save_is_open_to_preemption_again_and_again() -> None:
+def test_a_job_that_always_announces_a_save_can_still_be_preempted() -> None:
     config = parse({"controller": {"interval_s": 10}})
     for every_s in (1.0, 61.0, 600.0, 1e4, 1e6):
         at_stake = WorkAtStake(NOW_S, math.inf, 0.0, NOW_S + every_s)
@@ -144,7 +146,7 @@ def test_a_job_that_always_promises_a_save_is_open_to_preemption_again_and_again
 
 
 @given(snapshots(), configs)
-def test_where_no_job_tells_what_it_loses_plans_are_those_without_regard_to_it(
+def test_without_reports_of_losses_plans_do_not_depend_on_them(
     snapshot: Snapshot, config: Config
 ) -> None:
     jobs = tuple(replace(one, at_stake=None) for one in snapshot.jobs)
@@ -161,5 +163,5 @@ def _starts(plan: Any) -> Any:
     return [(d.job_id, d.start_on) for d in plan.starts]
 
 
-def test_a_save_due_is_named_as_what_protects() -> None:
+def test_a_due_save_is_shown_as_the_protection() -> None:
     assert after_a_while(saved(ago_s=3100, due_in_s=500), 0) == Protection.SAVE_DUE.value

@@ -24,7 +24,7 @@ PLOTTED = [0.25, 0.28, 0.375, 0.75, 0.2, 0.235, 0.333, 0.667, 0.125, 0.167, 0.25
 
 
 def run(policy: Policy) -> tuple[list[str], dict[str, int]]:
-    """Who was decided to run in each slot, and when each job was done."""
+    """Return the jobs chosen in each slot, and when each job was done."""
     jobs = {
         job_id: job(job_id, gpus(width, spanning=True), submitted_s=0.0, remaining_s=float(slots))
         for job_id, (width, slots) in EXAMPLE.items()

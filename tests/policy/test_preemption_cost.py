@@ -1,4 +1,4 @@
-"""What a preemption cost, from what a job told before and after it.
+"""The cost of a preemption, from the job's reports before and after it.
 
 Pictures: one character is ten seconds of a run of one step every ten seconds.
 """
@@ -25,11 +25,11 @@ from slurm_tiresias.policy.preemption_cost import (
 STEP_S = 10.0
 START_S = 1000.0
 RUN = LeftRun(START_S, asked_s=1300.0, gone_s=1310.0)
-"""It was asked to leave after 300 s, and its last process was gone 10 s later."""
+"""It was signalled after 300 s, and its last process was gone 10 s later."""
 
 
 def told(**changed: object) -> JobProgress:
-    """A run that loaded for 20 s, went on from step 100, and had done 27 steps when asked."""
+    """A run that loaded for 20 s, resumed from step 100, and had done 27 steps when signalled."""
     usual = JobProgress(
         restarts=0,
         source=ProgressSource.REPORTS,
@@ -48,8 +48,9 @@ def told(**changed: object) -> JobProgress:
     return replace(usual, **changed)  # type: ignore[arg-type]
 
 
-def test_a_save_when_asked_loses_the_time_to_save_and_to_leave() -> None:
-    """Asked at 1300, it finished a step at 1302, saved from then to 1306, and was gone at 1310."""
+def test_a_save_on_request_costs_the_time_to_save_and_to_exit() -> None:
+    """Signalled at 1300, it finished a step at 1302, saved from then to 1306, and was gone at
+    1310."""
     run = told(step=128, saved_step=128, asked_s=1300.1, saving_s=1302.0, saved_s=1306.0)
     lost = leaving_of(RUN, run, resumed_step=128)
     assert (lost.save_s, lost.leave_s, lost.again_s) == (4.0, 4.0, 0.0)
@@ -57,15 +58,15 @@ def test_a_save_when_asked_loses_the_time_to_save_and_to_leave() -> None:
     assert (lost.steps_again, lost.lost_all) == (0, False)
 
 
-def test_without_a_save_when_asked_the_work_since_the_last_one_is_lost() -> None:
+def test_without_a_save_on_request_the_work_since_the_last_save_is_lost() -> None:
     run = told(saved_step=110, saving_s=1120.0, saved_s=1123.0)
     lost = leaving_of(RUN, run, resumed_step=110)
     assert (lost.save_s, lost.leave_s, lost.again_s) == (0.0, 10.0, 180.0)
     assert (lost.answered_s, lost.steps_again, lost.lost_all) == (None, 17, False)
 
 
-def test_a_save_that_was_torn_counts_as_none() -> None:
-    """The checkpoint that it saved when asked could not be read: it went on from the one before."""
+def test_an_incomplete_save_does_not_count() -> None:
+    """The checkpoint that it saved on request could not be read: it resumed from the one before."""
     run = told(saved_step=127, asked_s=1300.0, saving_s=1300.0, saved_s=1304.0)
     lost = leaving_of(RUN, run, resumed_step=120)
     assert lost.answered_s == 4.0
@@ -75,32 +76,34 @@ def test_a_save_that_was_torn_counts_as_none() -> None:
 
 
 def test_a_job_that_resumes_from_nothing_loses_all_of_its_runs() -> None:
-    """All of this run's work, and what it went on from: 100 steps in runs of 900 s before it."""
+    """The loss is all of this run's work, plus the work that it had resumed from: 100 steps in
+    earlier runs of 900 s."""
     run = replace(RUN, earlier_s=900.0)
     lost = leaving_of(run, told(), resumed_step=0)
     assert lost.again_s == pytest.approx(280.0 + 900.0 + 20.0), "never more than it ran in all"
     assert lost.lost_all and lost.steps_again == 127
 
 
-def test_a_save_that_began_without_a_word_counts_from_the_request() -> None:
+def test_a_save_without_a_reported_beginning_counts_from_the_request() -> None:
     run = told(step=128, saved_step=128, saved_s=1306.0)
     lost = leaving_of(RUN, run, resumed_step=128)
     assert (lost.save_s, lost.leave_s, lost.answered_s) == (6.0, 4.0, 6.0)
 
 
-def test_a_save_in_answer_to_the_first_of_two_requests_counts_from_that() -> None:
-    """A signal at 1300, a requeue at 1309: heard, but too late for another save."""
+def test_a_save_counts_from_the_request_that_it_answers() -> None:
+    """A signal at 1300 and a requeue at 1309: the job received both, but had no time for another
+    save."""
     run = told(step=128, saved_step=128, asked_s=1309.0, saving_s=1302.0, saved_s=1306.0)
     assert leaving_of(RUN, run, resumed_step=128).answered_s == 6.0
 
 
-def test_the_second_of_slurms_time_is_made_exact_by_what_was_told_in_it() -> None:
+def test_slurms_whole_second_is_refined_by_reports_in_it() -> None:
     run = told(step=128, saved_step=128, saving_s=1302.0, saved_s=1310.7, reported_s=1310.7)
     lost = leaving_of(RUN, run, resumed_step=128)
     assert lost.save_s == pytest.approx(8.7) and lost.leave_s == 0.0
 
 
-def test_what_took_it_to_leave_is_unknown_where_slurm_does_not_say() -> None:
+def test_the_time_to_exit_is_unknown_if_slurm_does_not_record_it() -> None:
     run = replace(RUN, gone_s=None)
     assert leaving_of(run, told(), resumed_step=120).leave_s is None
     assert leaving_without_a_step(run).leave_s is None
@@ -122,7 +125,7 @@ def test_a_run_without_a_step_loses_no_work() -> None:
     ],
     ids=["before", "when asked", "in the last second", "later, which cannot be", "no save"],
 )
-def test_of_a_job_that_only_saves_the_time_since_its_last_save_is_lost(
+def test_a_job_that_reports_only_saves_loses_the_time_since_its_last_save(
     saved_s: float,
     answered_s: float | None,
     save_s: float,
@@ -142,7 +145,7 @@ def test_a_restart_lasts_to_the_first_new_step_less_a_usual_one() -> None:
     assert restart_s_of(told(first_step_s=None), START_S, 500.0, STEP_S) is None
 
 
-def test_a_run_that_does_not_say_where_it_went_on_did_so_at_its_first_report() -> None:
+def test_without_a_resumed_step_the_first_reported_step_counts() -> None:
     assert resumed_step_of(told(resumed_step=None)) == 100
     assert resumed_step_of(told(resumed_step=90)) == 90
 
@@ -169,7 +172,7 @@ TIMES = st.floats(0, 1e11)
     STEPS,
     st.floats(0, 1e6),
 )
-def test_a_lie_stays_within_slurms_own_times(
+def test_a_false_report_changes_costs_only_within_slurms_times(
     run: JobProgress, resumed_step: int, earlier_s: float
 ) -> None:
     lost = leaving_of(replace(RUN, earlier_s=earlier_s), run, resumed_step)

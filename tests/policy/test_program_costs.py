@@ -1,4 +1,4 @@
-"""What preemptions of programs cost, learned from few and from many, from the honest and others."""
+"""The cost of preemptions by program, learned from few and many, honest and false reports."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def known(history: CostHistory, user: str, name: str) -> ProgramCosts:
     return costs
 
 
-def test_nothing_is_known_of_any_program_as_long_as_none_was_measured() -> None:
+def test_without_any_measurement_costs_are_unknown() -> None:
     assert CostHistory().costs_of("ann", "train") is None
 
 
@@ -53,14 +53,14 @@ def test_only_the_latest_measurements_of_a_program_count() -> None:
     assert known(learned(*old, *new), "ann", "train") == ProgramCosts(5.0, 10.0, 9.0, KEPT)
 
 
-def test_in_which_share_a_program_saved_when_asked_is_its_own_alone() -> None:
+def test_the_share_of_saves_on_request_is_not_mixed_with_the_sites() -> None:
     costs = [("ann", "train", Measured(1.0, 1.0, saved=saved)) for saved in (True, True, False)]
     history = learned(*costs, *[costs[0]])
     assert known(history, "ann", "train").saved_when_asked == 0.75
     assert known(history, "bob", "train").saved_when_asked == 0.0
 
 
-def test_losses_of_everything_are_counted_back_to_the_last_that_was_not() -> None:
+def test_consecutive_total_losses_are_counted() -> None:
     lost = [True, True, False, True, True]
     history = learned(*(("ann", "train", Measured(1.0, 1.0, None, all_)) for all_ in lost))
     assert known(history, "ann", "train").lost_all_in_a_row == 2
@@ -88,7 +88,7 @@ def test_costs_lie_within_what_was_measured(
 def test_one_user_moves_the_sites_median_by_at_most_one_place(
     honest_s: list[float], lies: list[tuple[str, float]]
 ) -> None:
-    """However many programs the user lies with, and however often."""
+    """This holds for any number of the user's programs and of false reports."""
     costs = [(f"user{n}", "train", Measured(s, s)) for n, s in enumerate(honest_s)]
     costs += [("liar", name, Measured(s, s)) for name, s in lies]
     site_s = known(learned(*costs), "new", "job").unsaved_s

@@ -1,4 +1,4 @@
-"""A job that is preempted again and again gets ever longer runs."""
+"""A job that is preempted repeatedly gets longer and longer runs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_preemptions_that_lost_all_work_of_a_program_count_like_the_jobs_own() -
     assert protected_for_s(0, SITE, Learned(program_lost=10**9)) == 3600
 
 
-def test_a_program_that_passed_a_drill_begins_lower_and_grows_alike() -> None:
+def test_a_drilled_program_starts_with_a_shorter_minimum_and_grows_alike() -> None:
     site = PreemptionConfig(min_run_s=120.0, drilled_min_run_s=10.0)
     drilled = Learned(drilled=True)
     assert [protected_for_s(n, site, drilled) for n in (0, 1, 2)] == [10, 20, 40]
@@ -44,7 +44,7 @@ def test_a_program_that_passed_a_drill_begins_lower_and_grows_alike() -> None:
     assert protected_for_s(0, SITE, drilled) == 120, "where the site has no such minimum"
 
 
-def test_beyond_the_longest_it_grows_only_for_jobs_that_keep_nothing() -> None:
+def test_the_minimum_exceeds_its_maximum_only_for_jobs_that_save_nothing() -> None:
     assert protected_for_s(6, SITE, Learned(stuck_runs=1)) == 3600
     assert protected_for_s(6, SITE, Learned(stuck_runs=2)) == 120 * 2**6
     assert protected_for_s(1, SITE, Learned(stuck_runs=2)) == 240
@@ -64,18 +64,18 @@ def test_beyond_the_longest_it_grows_only_for_jobs_that_keep_nothing() -> None:
         ((0, 0, 0, 5, 5), 1),
     ],
 )
-def test_a_run_keeps_nothing_if_the_next_begins_no_further_than_any_before(
+def test_a_run_saved_nothing_if_the_next_begins_no_further(
     starts: tuple[int, ...], stuck: int
 ) -> None:
     assert stuck_runs(starts) == stuck
 
 
-def test_lost_work_can_be_done_again_in_twice_the_time_that_it_took() -> None:
+def test_redoing_lost_work_is_protected_for_twice_its_time() -> None:
     assert redoing_for_s([]) == 0
     assert redoing_for_s([(600.0, 0.0)]) == 1200
-    # What was done again in a run is not lost anew.
+    # Work that was redone in a run is not lost anew.
     assert redoing_for_s([(600.0, 0.0), (900.0, 600.0)]) == 1800
     # A run that was protected to its bound adds nothing.
     assert redoing_for_s([(600.0, 0.0), (1200.0, 1200.0)]) == 1200
-    # No run is longer than the longest of those before it, twice.
+    # No run is longer than twice the longest of those before it.
     assert redoing_for_s([(60.0, 0.0)] * 100) == 120

@@ -1,4 +1,4 @@
-"""What jobs of the same user and name have needed, and where that puts the next one."""
+"""Running times of jobs of the same user and name, and the rank of the next one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def decided(snapshot: Snapshot, *ended: tuple[str, str, float]) -> Plan:
 
 
 def test_a_job_with_long_running_history_is_preempted_for_one_with_short_history() -> None:
-    """Nobody has attained anything; by LAS both would be equals."""
+    """Neither job has attained service; by LAS both would be equal."""
     before = cluster(
         """
         n1  1 1 1 1
@@ -56,7 +56,7 @@ def test_a_new_job_name_is_ranked_by_its_users_history_and_a_new_user_by_service
     assert runs.remaining_s("", "", 10.0) is None
 
 
-def test_too_few_jobs_tell_nothing() -> None:
+def test_too_few_jobs_give_no_estimate() -> None:
     runs = RunHistory(2, [("ann", "train", 50.0)])
     assert runs.remaining_s("ann", "train", 0.0) is None
     runs.add("ann", "train", 70.0)

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scripts.testbed.job_views import changed
+from slurm_tiresias.config import POLICIES
 from slurm_tiresias.model import JobState, JobView
 from slurm_tiresias.policy.gittins import ServiceHistory
-from slurm_tiresias.policy.make import make_policy
+from slurm_tiresias.policy.make import FACTORIES, make_policy
 from slurm_tiresias.policy.tiers import (
     ORDERS,
     TieredGittins,
@@ -32,7 +33,7 @@ def _ids_in(order: str, jobs: list[JobView]) -> list[str]:
     return [one.job_id for one in sorted(jobs, key=ORDERS[order])]
 
 
-def test_the_papers_order_puts_jobs_that_ran_first_and_new_ones_as_submitted() -> None:
+def test_first_start_order_puts_new_jobs_last_by_submission() -> None:
     jobs = [
         job("1", gpus(1), submitted_s=1),
         job("2", gpus(1), submitted_s=2, first_started_s=50),
@@ -102,7 +103,7 @@ def test_gittins_orders_the_last_tier_as_las_does() -> None:
     assert policy.rank(late).order_key == (0.0, 9.0)
 
 
-def test_the_service_left_in_the_last_tier_is_endless() -> None:
+def test_the_service_left_in_the_last_tier_is_infinite() -> None:
     assert left_in_tier(200.0, (100.0, 200.0)) == math.inf
     assert left_in_tier(100.0, (100.0, 250.0)) == 150.0
 
@@ -112,7 +113,7 @@ services = st.lists(gpu_seconds, min_size=1, max_size=60)
 
 
 @given(services, gpu_seconds, gpu_seconds)
-def test_the_index_is_the_ratio_of_its_definition(
+def test_the_index_equals_its_definition(
     history: list[float], attained: float, quantum: float
 ) -> None:
     left = [total - attained for total in history if total > attained]
@@ -135,3 +136,7 @@ def test_no_quantum_beats_the_best_index(
 def test_a_job_within_rounding_error_of_the_longest_known_service_ranks_first() -> None:
     almost = ServiceHistory([1e6, 1.4, 48575.3])
     assert almost.index(999999.9999999999, 1.0) > 1e3
+
+
+def test_every_policy_that_can_be_configured_can_be_made() -> None:
+    assert FACTORIES.keys() == set(POLICIES)

@@ -1,4 +1,4 @@
-"""A compute node to sample: its driver a stand-in, its processes and the sampler real."""
+"""A compute node to sample: the driver is fake, the processes and the sampler are real."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ ME = os.geteuid()
 ANN, BOB = (12345, 12346) if ME == 0 else (ME, ME)
 
 SQUASHED = frozenset({"chown", "dac_override", "dac_read_search", "fowner"})
-"""What root may not on a file server with root_squash: more than any other user."""
+"""The capabilities that root lacks on a file server with root_squash, where any other user has more
+rights."""
 
 
 def with_rights(bounding_set: str) -> tuple[str, ...]:
-    """A command before another: root with these rights, where it can still read the checkout."""
+    """A command prefix: run as root with these capabilities, if it can still read the checkout."""
     prefix = ("setpriv", f"--bounding-set={bounding_set}", f"--inh-caps={bounding_set}")
     if subprocess.run([*prefix, "test", "-r", __file__], check=False).returncode != 0:
         pytest.skip("root without its rights cannot read the checkout")
@@ -43,7 +44,7 @@ def eventually(condition: Callable[[], bool], seconds: float = 30.0) -> None:
 
 
 class Node:
-    """A compute node: the plugin's folders, a driver, jobs, and perhaps a sampler."""
+    """A compute node: the plugin's folders, a fake driver, jobs, and optionally a sampler."""
 
     def __init__(self, folder: Path, driver: str) -> None:
         self.run, self.collect, self.gpu = folder / "run", folder / "collect", folder / "gpu"
@@ -65,7 +66,7 @@ class Node:
         (self.run / f"{run_id}.traffic").unlink()
 
     def process(self, uid: int = ANN, **environment: str) -> int:
-        """A process that lives until the test is over."""
+        """A process that lives until the end of the test."""
         user = uid if ME == 0 else None
         process = subprocess.Popen(["/bin/sleep", "600"], env=environment, user=user)
         self._processes.append(process)
@@ -74,7 +75,7 @@ class Node:
     # The GPU
 
     def says(self, name: str, text: object) -> None:
-        """In one step: the driver is asked at any time."""
+        """Write atomically, since the driver is queried at any time."""
         draft = self.gpu / f".{name}"
         draft.write_text(str(text))
         draft.rename(self.gpu / name)
@@ -83,7 +84,7 @@ class Node:
         self.says("pids", "\n".join(map(str, pids)))
 
     def when_sampled(self) -> None:
-        """Wait until the GPU was looked at once, from beginning to end, from now on."""
+        """Wait for one complete sample of the GPU from now on."""
         self.says("asked", "")
         eventually(lambda: re.search("i[^i]*s[^i]*i", self.asked) is not None)
 
@@ -96,7 +97,7 @@ class Node:
     def starts(
         self, *options: str, driver: str | None = None, wrapper: Sequence[str] = ()
     ) -> subprocess.Popen[str]:
-        """Start the sampler, by a command that it is the arguments of where one is given."""
+        """Start the sampler, optionally as the arguments of another command."""
         kept = {k: v for k, v in os.environ.items() if k != "JOURNAL_STREAM"}
         found = {"LD_LIBRARY_PATH": driver or self.driver, "FAKE_NVML": str(self.gpu)}
         folders = ("--run", str(self.run), "--collect", str(self.collect))
@@ -123,7 +124,7 @@ class Node:
         return self.log.read_text()
 
     def written(self, run_id: str) -> dict[str, Any]:
-        """What was written of a run that used one GPU."""
+        """The content of a file about a run that used one GPU."""
         file = self.collect / f"{run_id}.gpus"
         eventually(file.exists)
         [gpu] = json.loads(file.read_bytes())["gpus"]
@@ -140,7 +141,7 @@ class Node:
 
 
 def build_driver(folder: Path) -> str:
-    """A folder with a library that answers as NVML does on a machine with a GPU."""
+    """Build a library into the folder that answers like NVML on a machine with a GPU."""
     pytest.importorskip("pynvml")
     if shutil.which("cc") is None:
         pytest.skip("needs a C compiler")

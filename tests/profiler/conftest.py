@@ -1,4 +1,4 @@
-"""A stand-in for NVML, built once."""
+"""A fake NVML, built once."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from tests.profiler.compute_node import build_driver
 
 @pytest.fixture(scope="session")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The folder of a library that answers as NVML does on a machine with a GPU."""
+    """The folder of a library that answers like NVML on a machine with a GPU."""
     return build_driver(tmp_path_factory.mktemp("nvml"))

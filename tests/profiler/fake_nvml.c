@@ -1,11 +1,11 @@
 /*
  * NVML of a machine with one GPU whose NVLink is broken, for the binding to load.
  *
- * What happens on it is said by files in the folder $FAKE_NVML: a number in each of utilization,
- * memory, pcie and nvlink; process ids in pids, and those of the multi-process service in mps_pids.
- * Where there is a file asked, an i is added for each start of NVML and an s for each sample of a GPU.
- * A file mig divides it into two MIG devices of which the first computes; with a file lost it has
- * fallen off the bus.
+ * Files in the folder $FAKE_NVML set its state: a number in each of utilization, memory, pcie and
+ * nvlink; process ids in pids, and those of the multi-process service in mps_pids. If there is a
+ * file asked, an i is appended for each initialization of NVML and an s for each sample of a GPU. A
+ * file mig divides the GPU into two MIG devices, the first of which is in use; with a file lost it
+ * has fallen off the bus.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -73,7 +73,7 @@ static unsigned long long said(const char *name, unsigned long long otherwise)
     return number;
 }
 
-/* For those who wait until they have been asked. */
+/* For tests that wait until NVML was queried. */
 static void note(char what)
 {
     FILE *file = is_there("asked") ? opened("asked", "a") : NULL;

@@ -1,4 +1,4 @@
-"""No small file makes its reader take much memory or time."""
+"""No small file makes its reader use much memory or time."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ def times(part: bytes, size_bytes: int) -> bytes:
 
 
 def tensor_with(offset: bytes = b"K\x00", more: bytes = b"") -> bytes:
-    """What rebuilds a tensor, and its arguments, which begin so: in the memo at 1 and 2."""
+    """The call that rebuilds a tensor, and the beginning of its arguments: in the memo at 1 and
+    2."""
     return REBUILD + b"q\x01" + ARGUMENTS.replace(b"K\x00(", offset + b"(", 1) + more + b"tq\x02"
 
 
@@ -116,7 +117,8 @@ FILES: Mapping[str, Callable[[int], bytes]] = {
 
 
 def reading(path: Path) -> tuple[int, float, object]:
-    """What reading the file took, in bytes and seconds of a processor, and what was found."""
+    """Return the memory in bytes and the CPU seconds used to read the file, and the tensors
+    found."""
     ended = subprocess.run(
         [sys.executable, "-c", READS, path], capture_output=True, text=True, check=True, timeout=120
     )

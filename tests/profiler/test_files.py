@@ -1,4 +1,4 @@
-"""Models' files: what real libraries wrote is read, and what enemies wrote does no harm.
+"""Models' files: those of real libraries are read, and malicious ones do no harm.
 
 The files in ``recorded`` were written by PyTorch 2.15, safetensors and onnx 1.23.
 """
@@ -75,7 +75,7 @@ def test_the_initializers_of_an_onnx_model_are_read_wherever_their_data_lies() -
     }
 
 
-# Files that are none
+# Invalid files
 
 
 def safetensors_file(header: object, data: bytes = b"", length: int | None = None) -> bytes:
@@ -130,7 +130,7 @@ class _Evil:
 
 
 def storage_id(kind: bytes, elements: int) -> bytes:
-    """The opcodes that name a storage ``0`` of so many elements."""
+    """The opcodes for a storage ``0`` with this many elements."""
     return (
         b"(X\x07\x00\x00\x00storagectorch\n" + kind + b"\nX\x01\x00\x00\x000X\x03\x00\x00\x00cpu"
         b"\x8a\x09" + elements.to_bytes(9, "little", signed=True) + b"tQ"
@@ -241,7 +241,7 @@ def test_a_damaged_or_forged_file_is_refused_in_one_line(tmp_path: Path, content
     assert refused.value.exit_code == 2
 
 
-def test_a_checkpoint_of_before_release_1_6_gets_a_clear_word() -> None:
+def test_a_checkpoint_older_than_release_1_6_gets_a_clear_error() -> None:
     with pytest.raises(ModelFileError, match=r"before release 1\.6; save its weights anew"):
         read(RECORDED / "legacy.pt")
 
@@ -290,13 +290,13 @@ def test_a_zip_directory_as_large_as_the_file_allows_is_refused(tmp_path: Path) 
         read(file)
 
 
-def test_a_pickle_of_endless_steps_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pickle_with_too_many_steps_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pickles, "MOST_OPCODES", 1000)
     with pytest.raises(Exception, match="more than 1,000 steps"):
         list(pickles.tensors_in(b"\x80\x02" + b"N0" * 1000 + b"N."))
 
 
-def test_an_onnx_model_of_endless_fields_is_given_up(
+def test_an_onnx_model_with_too_many_fields_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("slurm_tiresias.profiler.files.onnx.MOST_FIELDS", 1000)
@@ -329,8 +329,8 @@ def test_damaged_model_files_raise_only_the_readers_own_error(
     assert all(tensor.size_bytes >= 0 for tensor in tensors)
 
 
-def test_a_pickle_that_writes_out_to_more_than_there_is_memory_is_given_up() -> None:
-    """A tuple of two of the tuple before, forty times over, in the place of a name."""
+def test_a_pickle_whose_text_would_exceed_the_memory_is_refused() -> None:
+    """A tuple of two copies of the previous tuple, forty levels deep, instead of a name."""
     doubled = b"".join(b"2\x86" for _ in range(40))
     with pytest.raises(Unreadable, match="damaged"):
         list(pickles.tensors_in(b"\x80\x04)" + doubled + b"2\x93."))
@@ -342,7 +342,7 @@ def test_a_key_of_thousands_of_digits_does_not_break_the_reader() -> None:
 
 @given(program=st.binary(max_size=200))
 @settings(max_examples=300, deadline=None)
-def test_no_program_makes_the_walk_over_a_pickle_fail_in_another_way(program: bytes) -> None:
+def test_any_pickle_program_is_read_or_raises_the_readers_error(program: bytes) -> None:
     try:
         list(pickles.tensors_in(b"\x80\x02" + program))
     except Exception as error:

@@ -1,4 +1,4 @@
-"""The pack limit from experience."""
+"""Fitting the pack limit to measured speeds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from slurm_tiresias.profiler.fit import Pair, fitted_pack_limit
 from slurm_tiresias.simulator.physics import MODELS
 
 OF_THE_PAPER = [Pair(m.skew or 0.0, 1 / m.spread_speed) for m in MODELS.values()]
-"""Skew from Table 6, what spreading cost from Fig. 3."""
+"""Skew from Table 6, cost of spreading from Fig. 3."""
 
 
 @pytest.mark.parametrize("prior", [0.01, 0.10, 0.65, 0.99])
@@ -19,7 +19,7 @@ def test_from_the_papers_ten_models_the_limit_splits_them_as_the_paper_does(prio
     assert 0.146 < limit < 0.610
 
 
-def test_a_prior_that_splits_as_well_stands() -> None:
+def test_a_prior_that_separates_as_well_is_kept() -> None:
     assert fitted_pack_limit(OF_THE_PAPER, 0.5, least_pairs=10) == 0.5
 
 

@@ -1,4 +1,4 @@
-"""Which GPUs of a node's jobs are busy, sample by sample, and the file that tells it."""
+"""Which GPUs of a node's jobs are busy, sample by sample, and the file that reports it."""
 
 from __future__ import annotations
 
@@ -89,13 +89,13 @@ def test_busy_gpus_are_counted_and_so_is_their_time() -> None:
     assert (every.busy, every.busy_gpu_s) == (8, 900.0)
 
 
-def test_a_device_that_cannot_say_whether_it_computes_is_busy() -> None:
+def test_a_device_with_unknown_activity_counts_as_busy() -> None:
     samples = Samples()
     samples.play(10, gpu(0, None))
     assert samples.use(SEVEN).busy == 1
 
 
-def test_gpus_of_other_jobs_make_no_job_busy_and_those_of_nobody_make_all() -> None:
+def test_gpus_of_unknown_jobs_make_all_jobs_busy() -> None:
     samples = Samples()
     samples.play(10, gpu(0, 1.0, runs=(EIGHT,)), gpu(1, 1.0, runs=()))
     assert samples.use(SEVEN).idle_since_s is not None
@@ -107,7 +107,7 @@ def test_gpus_of_other_jobs_make_no_job_busy_and_those_of_nobody_make_all() -> N
 
 
 @pytest.mark.parametrize("gap_s", [PAUSE_SAMPLES * EVERY_S + 1, -500.0])
-def test_after_a_gap_in_the_samples_every_run_begins_anew(gap_s: float) -> None:
+def test_after_a_gap_in_the_samples_the_idle_time_restarts(gap_s: float) -> None:
     samples = Samples()
     samples.play(20)
     samples.now_s += gap_s - EVERY_S
@@ -115,7 +115,7 @@ def test_after_a_gap_in_the_samples_every_run_begins_anew(gap_s: float) -> None:
     assert samples.use(SEVEN) == NodeUse(AHEAD_S + samples.now_s, 0, None, 0.0, 0.0)
 
 
-def test_another_run_of_the_same_job_begins_anew() -> None:
+def test_a_new_run_of_the_same_job_restarts_the_idle_time() -> None:
     samples = Samples()
     samples.play(20)
     again = RunId(7, 1, "n1")
@@ -139,12 +139,14 @@ told = st.dictionaries(
 
 
 @given(told)
-def test_what_is_written_is_read_again(uses: dict[RunId, NodeUse]) -> None:
+def test_written_files_can_be_read(uses: dict[RunId, NodeUse]) -> None:
     assert parse(text_of(uses, 1e9)) == uses
 
 
 @given(st.binary(max_size=300), st.booleans())
-def test_whatever_is_in_a_file_it_is_refused_or_left_out(content: bytes, with_head: bool) -> None:
+def test_any_file_is_refused_or_its_invalid_lines_are_left_out(
+    content: bytes, with_head: bool
+) -> None:
     head = b"tiresias-gpu-use 1 1000.000\n" if with_head else b""
     try:
         found = parse(head + content)
@@ -166,7 +168,7 @@ def test_whatever_is_in_a_file_it_is_refused_or_left_out(content: bytes, with_he
         "7.0.n1 0 - 1.000 1.000 more",
     ],
 )
-def test_lines_that_cannot_be_right_are_left_out(line: str) -> None:
+def test_lines_with_impossible_values_are_left_out(line: str) -> None:
     good = "8.0.n1 0 900.000 1.000 1.000"
     content = f"tiresias-gpu-use 1 1000.000\n{line}\n{good}\n".encode()
     assert list(parse(content)) == [RunId(8, 0, "n1")]
@@ -198,7 +200,7 @@ def put(tmp_path: Path, name: str, content: bytes, mode: int = 0o640) -> Path:
     return path
 
 
-def test_a_node_writes_only_where_the_controller_wants_to_know_and_something_changed(
+def test_a_node_writes_only_changes_and_only_if_the_folder_exists(
     tmp_path: Path,
 ) -> None:
     samples, teller = Samples(), GpuUseTeller(tmp_path, "host/1")
@@ -209,7 +211,7 @@ def test_a_node_writes_only_where_the_controller_wants_to_know_and_something_cha
     file = tmp_path / FOLDER / f"host-1{SUFFIX}"
 
     def written(times: int, *gpus: SampledGpu) -> list[int]:
-        """Play samples; after which of them the file was written."""
+        """Play samples; return after which of them the file was written."""
         found = []
         for number in range(times):
             samples.play(1, *gpus)
@@ -226,9 +228,7 @@ def test_a_node_writes_only_where_the_controller_wants_to_know_and_something_cha
     assert folder.latest[7, 0]["n1"].busy == 1
 
 
-def test_files_of_others_than_the_nodes_count_for_nothing(
-    tmp_path: Path, folder: GpuUseFolder
-) -> None:
+def test_files_of_other_users_are_ignored(tmp_path: Path, folder: GpuUseFolder) -> None:
     put(tmp_path, f"a{SUFFIX}", idle())
     put(tmp_path, f"open{SUFFIX}", idle(RunId(1, 0, "n1")), mode=0o666)
     (tmp_path / "elsewhere").write_bytes(idle(RunId(2, 0, "n1")))
@@ -244,7 +244,7 @@ def test_files_of_others_than_the_nodes_count_for_nothing(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders away")
-def test_a_folder_that_a_user_has_made_first_counts_for_nothing(tmp_path: Path) -> None:
+def test_a_folder_created_by_a_user_is_ignored(tmp_path: Path) -> None:
     made = tmp_path / FOLDER
     made.mkdir()
     put(tmp_path, f"a{SUFFIX}", idle())
@@ -254,16 +254,14 @@ def test_a_folder_that_a_user_has_made_first_counts_for_nothing(tmp_path: Path) 
     assert folder.latest == {}
 
 
-def test_of_two_files_that_tell_of_a_node_the_later_counts(
-    tmp_path: Path, folder: GpuUseFolder
-) -> None:
+def test_the_later_of_two_files_of_a_node_counts(tmp_path: Path, folder: GpuUseFolder) -> None:
     put(tmp_path, f"a{SUFFIX}", idle(at_s=2000.0))
     put(tmp_path, f"b{SUFFIX}", idle(at_s=1000.0))
     folder.look()
     assert folder.latest[7, 0]["n1"].at_s == 2000.0
 
 
-def test_a_file_that_is_gone_tells_no_more(tmp_path: Path, folder: GpuUseFolder) -> None:
+def test_a_removed_file_no_longer_counts(tmp_path: Path, folder: GpuUseFolder) -> None:
     file = put(tmp_path, f"a{SUFFIX}", idle())
     folder.look()
     assert folder.latest

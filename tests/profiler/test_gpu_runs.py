@@ -1,4 +1,4 @@
-"""Samples of GPUs added up, the file that keeps the sums, and what many of them say together."""
+"""Sums over samples of GPUs, the file that stores them, and totals of many files."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ FORGED: list[tuple[str, Any]] = [
 
 
 @pytest.mark.parametrize(("field", "value"), FORGED)
-def test_a_file_with_a_number_that_cannot_be_is_refused(field: str, value: Any) -> None:
+def test_a_file_with_an_impossible_number_is_refused(field: str, value: Any) -> None:
     entry = {**asdict(RUN), field: value}
     with pytest.raises(GpuFileError, match=f"{field} cannot be right"):
         parse(json.dumps({"schema": 1, "gpus": [entry]}).encode())
@@ -203,6 +203,6 @@ def test_a_summary_without_measurements_has_no_figures() -> None:
     assert (summary.utilization, summary.samples) == (None, 1)
 
 
-def test_a_gpu_that_was_seen_once_says_nothing_of_a_rate() -> None:
+def test_a_gpu_that_was_sampled_once_has_no_rate() -> None:
     once = replace(RUN, samples=1, seen_s=0.0, nvlink_sent_bytes=0)
     assert summary_of([seen(7, "n1", once)]).nvlink_sent_bytes_per_s is None

@@ -1,5 +1,4 @@
-"""What profiled jobs do with their GPUs, sampled by the real command from processes that are real;
-only the driver is a stand-in."""
+"""GPU use of profiled jobs: the real sampler and real processes, with a fake driver."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ def node(tmp_path: Path, driver: str) -> Iterator[Node]:
 
 @pytest.fixture
 def open_node(driver: str) -> Iterator[Node]:
-    """In a folder that every user may enter."""
+    """A folder that every user may enter."""
     with short_folder() as folder:
         made = Node(folder, driver)
         yield made
@@ -78,7 +77,7 @@ def test_gpu_use_of_a_profiled_job_is_written_when_it_ends(node: Node) -> None:
 
 
 @pytest.mark.skipif(ME != 0, reason="only root can give folders away")
-def test_the_group_of_the_folder_may_read_what_is_written(node: Node) -> None:
+def test_written_files_are_readable_by_the_folders_group(node: Node) -> None:
     os.chown(node.collect, ANN, BOB)
     node.collect.chmod(0o750)
     node.prolog("7.0.n1")
@@ -93,7 +92,8 @@ def test_the_group_of_the_folder_may_read_what_is_written(node: Node) -> None:
 
 
 def as_the_unit_with_root_squash() -> tuple[str, ...]:
-    """Root with the rights that the unit leaves it, less those that a file server takes away."""
+    """Root with the capabilities that the unit leaves it, minus those that a file server takes
+    away."""
     unit = (ROOT / "etc" / "tiresias-slurm-sampler.service").read_text()
     named = re.search(r"^CapabilityBoundingSet=(.+)$", unit, re.MULTILINE)
     assert named
@@ -162,8 +162,8 @@ def test_a_gpu_shared_by_two_jobs_counts_for_both(node: Node) -> None:
     assert len(list(node.collect.iterdir())) == 2
 
 
-def test_a_restarted_job_is_its_latest_run(node: Node) -> None:
-    """The files of earlier ones may be left where the node died under them."""
+def test_only_the_latest_run_of_a_restarted_job_counts(node: Node) -> None:
+    """Files of earlier runs may remain after a crash of the node."""
     for run_id in ("7.0.n1", "7.10.n1", "7.9.n1"):
         node.prolog(run_id)
     node.computes(node.process(SLURM_JOB_ID="7"))
@@ -175,20 +175,22 @@ def test_a_restarted_job_is_its_latest_run(node: Node) -> None:
     assert len(list(node.collect.iterdir())) == 1
 
 
-def test_nvml_is_not_touched_where_no_job_is_profiled(node: Node) -> None:
+def test_nvml_is_not_loaded_if_no_job_is_profiled(node: Node) -> None:
     node.says("asked", "")
     for other in ("other", "7.0.n1.progress", "7.0.n1.output"):
         (node.run / other).touch()
     node.computes(node.process(SLURM_JOB_ID="7"))
     node.begins()
-    assert node.ends() == 0  # after a last look
+    assert node.ends() == 0  # after a last sample
     assert node.asked == ""
     node.prolog("7.0.n1")
     node.begins()
     node.when_sampled()
 
 
-def test_without_a_driver_it_runs_on_and_says_so_once(node: Node, tmp_path: Path) -> None:
+def test_without_a_driver_the_sampler_continues_with_one_message(
+    node: Node, tmp_path: Path
+) -> None:
     nothing = tmp_path / "nothing"
     nothing.mkdir()
     (nothing / "libnvidia-ml.so.1").write_bytes(b"no library")
@@ -202,7 +204,7 @@ def test_without_a_driver_it_runs_on_and_says_so_once(node: Node, tmp_path: Path
     assert list(node.collect.iterdir()) == []
 
 
-def test_a_gpu_that_is_lost_leaves_what_was_seen_of_it(node: Node) -> None:
+def test_samples_of_a_lost_gpu_are_kept(node: Node) -> None:
     node.prolog("7.0.n1")
     node.computes(node.process(SLURM_JOB_ID="7"))
     node.begins()
@@ -259,7 +261,7 @@ def test_jobs_running_when_a_sampler_stops_are_left_to_the_next_sampler(node: No
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_stops_at_once_however_long_it_waits(node: Node, number: signal.Signals) -> None:
+def test_the_sampler_stops_at_once_during_a_wait(node: Node, number: signal.Signals) -> None:
     node.begins("--every", "3600")
     assert node.sampler is not None
     node.sampler.send_signal(number)
@@ -288,13 +290,13 @@ def _broken(node: Node, how: str) -> None:
 @pytest.mark.parametrize(
     "how", ["no run folder", "open run folder", "run folder is a file", "no collect folder"]
 )
-def test_folders_that_are_not_right_are_said_in_one_line(node: Node, how: str) -> None:
+def test_unusable_folders_are_a_one_line_error(node: Node, how: str) -> None:
     _broken(node, how)
     assert node.starts().wait(timeout=30) == 10
     assert re.fullmatch(r"tiresias-slurm: error: [^\n]+\.\n", node.logged)
 
 
-def test_there_is_one_sampler_for_a_folder(node: Node) -> None:
+def test_only_one_sampler_runs_per_folder(node: Node) -> None:
     node.begins()
     first = node.sampler
     assert node.starts().wait(timeout=30) == 9
@@ -373,7 +375,7 @@ def test_runs_that_stay_unwritten_are_dropped_oldest_first(
     assert sorted(file.name for file in node.collect.iterdir()) == ["2.0.n1.gpus", "3.0.n1.gpus"]
 
 
-def test_thousands_of_files_are_one_quick_look(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thousands_of_files_are_listed_quickly(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     for job_id in range(5000):
         (node.run / f"{job_id}.0.n1.traffic").touch()
     pid = node.process(ME, SLURM_JOB_ID="4999")
@@ -387,10 +389,10 @@ def test_thousands_of_files_are_one_quick_look(node: Node, monkeypatch: pytest.M
     node.written("4999.0.n1")
 
 
-# Whose a process is
+# The owner of a process
 
 
-def test_a_process_says_which_job_it_is_of_and_the_kernel_whose_it_is(node: Node) -> None:
+def test_a_process_claims_its_job_and_the_kernel_gives_its_user(node: Node) -> None:
     assert claim_of(node.process(ANN, A="b", SLURM_JOB_ID="7", Z="z")) == Claim(7, ANN)
 
 
@@ -406,34 +408,36 @@ def test_a_process_says_which_job_it_is_of_and_the_kernel_whose_it_is(node: Node
         {"X": "\nSLURM_JOB_ID=7"},
     ],
 )
-def test_a_process_that_names_no_job_is_of_none(node: Node, environment: dict[str, str]) -> None:
+def test_a_process_without_a_claim_belongs_to_no_job(
+    node: Node, environment: dict[str, str]
+) -> None:
     assert claim_of(node.process(ANN, **environment)) is None
 
 
 @pytest.mark.parametrize("pid", [0, 2**31, 2**63])
-def test_a_process_that_is_not_there_is_of_no_job(pid: int) -> None:
+def test_a_missing_process_belongs_to_no_job(pid: int) -> None:
     assert claim_of(pid) is None
 
 
-# Which GPUs are busy, told to the controller
+# Busy GPUs, as reported to the controller
 
 
 def wanted(node: Node) -> Path:
-    """Have the controller want to know; the file of the node."""
+    """Make the controller request GPU activity; return the node's file."""
     folder = node.collect / FOLDER
     folder.mkdir(mode=0o755)
     return folder / f"{socket.gethostname()}{SUFFIX}"
 
 
 def told(file: Path) -> dict[str, int | None]:
-    """Of each run how many of its GPUs are busy; None if it has been idle for a while."""
+    """Return how many GPUs of each run are busy; None if the run has been idle for a while."""
     found = parse(file.read_bytes()) if file.exists() else {}
     return {
         str(run_id): use.busy if use.idle_since_s is None else None for run_id, use in found.items()
     }
 
 
-def test_which_gpus_are_busy_is_told_of_all_jobs_once_the_controller_wants_to_know(
+def test_busy_gpus_of_all_jobs_are_reported_once_the_folder_exists(
     node: Node,
 ) -> None:
     for run_id in ("7.0.n1", "8.0.n1"):
@@ -459,7 +463,7 @@ def test_which_gpus_are_busy_is_told_of_all_jobs_once_the_controller_wants_to_kn
 
 
 @needs_root
-def test_a_process_of_another_user_makes_no_job_busy_and_one_of_nobody_makes_all(
+def test_an_unattributed_process_makes_all_jobs_busy(
     node: Node,
 ) -> None:
     node.prolog("7.0.n1", ANN)
@@ -477,7 +481,7 @@ def test_a_process_of_another_user_makes_no_job_busy_and_one_of_nobody_makes_all
     assert node.ends() == 0
 
 
-def test_without_a_driver_nothing_is_told(node: Node, tmp_path: Path) -> None:
+def test_without_a_driver_no_activity_is_reported(node: Node, tmp_path: Path) -> None:
     nothing = tmp_path / "nothing"
     nothing.mkdir()
     node.prolog("7.0.n1")
@@ -513,7 +517,7 @@ def test_slurms_cgroup_of_a_process_names_its_job(
     assert confined_to(2) is None
 
 
-def test_the_cgroup_of_a_process_counts_for_more_than_what_it_claims(
+def test_the_cgroup_of_a_process_takes_precedence_over_its_claim(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / FOLDER).mkdir()

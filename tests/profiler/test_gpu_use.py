@@ -1,4 +1,4 @@
-"""How GPUs are used: by UUID and PCI address, and absent numbers where anything is absent."""
+"""GPU use by UUID and PCI address; missing numbers if anything is unavailable."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ALL_SEEN = {
 
 
 def seen(*gpus: str, **environment: str) -> list[dict[str, Any]]:
-    """What the command prints in a process of its own, which loads NVML anew."""
+    """Return the command's output in a separate process, which loads NVML anew."""
     ended = subprocess.run(
         [*COMMAND, *gpus], env={**os.environ, **environment}, capture_output=True, check=True
     )
@@ -48,7 +48,7 @@ def test_without_a_name_every_gpu_that_can_be_opened_is_shown(driver: str) -> No
     assert seen(LD_LIBRARY_PATH=driver) == [{"gpu": UUID, **ALL_SEEN}]
 
 
-def test_a_gpu_that_is_not_there_has_no_numbers(driver: str) -> None:
+def test_a_missing_gpu_has_no_numbers(driver: str) -> None:
     [other] = seen("GPU-99999999", LD_LIBRARY_PATH=driver)
     assert other.pop("gpu") == "GPU-99999999"
     assert set(other.values()) == {None}
@@ -72,5 +72,5 @@ def test_a_gpu_cannot_be_named_by_its_number(name: str) -> None:
         checked_gpu(name)
 
 
-def test_the_fields_are_those_that_programs_are_promised() -> None:
+def test_the_fields_are_the_documented_ones() -> None:
     assert set(GpuUse.__dataclass_fields__) == {"gpu", *ALL_SEEN}

@@ -30,7 +30,8 @@ TABLE_6 = {
     "inception3": (397, 21, 7.8),
     "googlenet": (117, 7, 3.9),
 }
-"""Tensors, those of 1 MB and more, the largest in MB; sizes and ratios are the simulator's."""
+"""Number of tensors, number of 1 MB or more, and the largest in MB; sizes and ratios are the
+simulator's."""
 
 
 def wanted(name: str) -> PlacementStyle:
@@ -101,7 +102,7 @@ def test_no_tensor_is_split_over_buckets_and_none_is_lost() -> None:
     assert max(buckets) >= max(sizes)
 
 
-def test_nothing_has_no_skew() -> None:
+def test_an_empty_list_has_no_skew() -> None:
     assert skew_of([]) is None
     assert skew_of([0, 0]) is None
 

@@ -1,4 +1,4 @@
-"""What spreading cost, from runs in both placements."""
+"""The cost of spreading, from runs in both placements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The store of profiles."""
+"""The profile store."""
 
 from __future__ import annotations
 
@@ -146,20 +146,20 @@ def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
         ProfileStore(tmp_path / FILE_NAME)
 
 
-def test_without_a_file_it_lasts_as_long_as_the_process() -> None:
+def test_without_a_file_the_store_is_in_memory() -> None:
     with closing(ProfileStore(None)) as store:
         store.add(node_run(7), 1.0)
         assert [profile.key for profile in store.profiles()] == [KEY]
 
 
-def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
     for writable in (True, False):
         with pytest.raises(ProfileStoreError, match="cannot be used"):
             ProfileStore(tmp_path / "nowhere" / FILE_NAME, writable=writable)
 
 
 @pytest.mark.parametrize("while_in_use", [True, False])
-def test_it_can_be_read_where_nothing_may_be_written(tmp_path: Path, while_in_use: bool) -> None:
+def test_a_store_on_a_read_only_file_system_can_be_read(tmp_path: Path, while_in_use: bool) -> None:
     writer = ProfileStore(tmp_path / FILE_NAME)
     writer.save([Profile(KEY, SKEW, TRAFFIC)])
     if not while_in_use:
@@ -174,7 +174,7 @@ def test_it_can_be_read_where_nothing_may_be_written(tmp_path: Path, while_in_us
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_a_store_that_root_makes_belongs_to_the_controller(tmp_path: Path) -> None:
+def test_a_store_created_by_root_belongs_to_the_controllers_user(tmp_path: Path) -> None:
     os.chown(tmp_path, 12345, 12345)
     with closing(ProfileStore(tmp_path / FILE_NAME)) as store:
         store.save([Profile(KEY, SKEW, TRAFFIC)])
@@ -185,12 +185,12 @@ def test_a_store_that_root_makes_belongs_to_the_controller(tmp_path: Path) -> No
     "skew",
     [Skew(0, 5, 1), Skew(-1, 5, 1), Skew(6, 5, 1), Skew(5, 1 << 63, 1), Skew(5, 5, 0)],
 )
-def test_impossible_numbers_are_not_sound(skew: Skew) -> None:
+def test_impossible_numbers_are_invalid(skew: Skew) -> None:
     assert is_sound(Profile(KEY, SKEW, TRAFFIC, 1.0))
     assert not is_sound(Profile(KEY, skew, TRAFFIC, 1.0))
 
 
-def test_impossible_keys_and_times_are_not_sound() -> None:
+def test_impossible_keys_and_times_are_invalid() -> None:
     for wrong in (
         Profile(KEY, SKEW, "rumour", 1.0),
         Profile(KEY, SKEW, TRAFFIC, float("nan")),
@@ -222,7 +222,7 @@ def test_a_measured_profile_does_not_apply_to_another_users_jobs() -> None:
     assert find({measured.key: measured}, "ann", "bert", "") is None
 
 
-# What runs did with their GPUs
+# GPU use of runs
 
 
 def gpus_of(job_id: int, node: str = "n1", key: Key = KEY) -> NodeGpus:
@@ -241,7 +241,7 @@ def test_gpu_use_of_runs_is_found_by_name_oldest_first(
     assert store.gpu_runs("unheard-of") == []
 
 
-def test_the_gpus_of_a_run_that_are_read_twice_count_once(store: ProfileStore) -> None:
+def test_gpu_use_read_twice_counts_once(store: ProfileStore) -> None:
     for _ in range(2):
         store.add_gpus(gpus_of(7), 5.0)
     assert store.gpu_runs("train") == [gpus_of(7)]
@@ -273,7 +273,7 @@ def test_stored_gpu_use_is_bounded(store: ProfileStore, monkeypatch: pytest.Monk
 
 
 def earlier_store(path: Path) -> None:
-    """A store as version 1 left it, which had no table of GPUs."""
+    """A store as version 1 wrote it, without the table of GPU use."""
     with closing(ProfileStore(path)) as store:
         store.add(node_run(7), 1.0)
     with closing(sqlite3.connect(path)) as database:
@@ -281,7 +281,7 @@ def earlier_store(path: Path) -> None:
         database.execute("PRAGMA user_version = 1")
 
 
-def test_a_store_of_the_earlier_version_is_kept_and_learns_of_gpus(tmp_path: Path) -> None:
+def test_a_store_of_version_1_is_migrated(tmp_path: Path) -> None:
     earlier_store(tmp_path / FILE_NAME)
     with closing(ProfileStore(tmp_path / FILE_NAME)) as store:
         store.add_gpus(gpus_of(7), 5.0)
@@ -291,14 +291,14 @@ def test_a_store_of_the_earlier_version_is_kept_and_learns_of_gpus(tmp_path: Pat
         assert database.execute("PRAGMA user_version").fetchone() == (2,)
 
 
-def test_a_store_of_the_earlier_version_can_be_looked_into(tmp_path: Path) -> None:
+def test_a_store_of_version_1_can_be_read(tmp_path: Path) -> None:
     earlier_store(tmp_path / FILE_NAME)
     with closing(ProfileStore(tmp_path / FILE_NAME, writable=False)) as store:
         assert store.gpu_runs("train") == []
         assert len(store.profiles()) == 1
 
 
-def test_a_store_of_a_later_version_is_left_alone(tmp_path: Path) -> None:
+def test_a_store_of_a_later_version_is_refused(tmp_path: Path) -> None:
     ProfileStore(tmp_path / FILE_NAME).close()
     with closing(sqlite3.connect(tmp_path / FILE_NAME)) as database:
         database.execute("PRAGMA user_version = 3")

@@ -1,4 +1,4 @@
-"""Collected traffic files: what they say, and what is refused."""
+"""Collected traffic files: their content, and what is refused."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def sent(sizes: Sizes) -> Sent:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("rounds", [7, 500])
-def test_the_ratio_of_every_model_is_found_in_what_it_sent(name: str, rounds: int) -> None:
+def test_the_skew_of_every_model_is_found_in_its_messages(name: str, rounds: int) -> None:
     """Three tensors of one size are three tensors, not one that was sent three times as often."""
     skew = skew_of(tensor_sizes(name))
     found = sent(rounds_of(list(tensor_sizes(name)), rounds))
@@ -79,7 +79,7 @@ GLOO_ALL_REDUCE = {
     "resnet50": {1048624: 280, 943768: 270, 589872: 240, 262192: 440, 1025072: 80, 524336: 80},
     "vgg16": {1048624: 4560, 943768: 450, 1025072: 160, 589872: 80, 786480: 60, 943752: 50},
 }
-"""The heaviest sizes of five rounds in which two processes reduced each tensor with Gloo."""
+"""The largest sizes of five rounds in which two processes reduced each tensor with Gloo."""
 
 
 @pytest.mark.parametrize("name", GLOO_ALL_REDUCE)
@@ -91,7 +91,7 @@ GLOO_SEND = {
     "resnet50": {9437232: 30, 4194352: 50, 2359344: 60, 1048624: 110, 8388656: 10, 8200240: 10},
     "vgg16": {411041840: 10, 67108912: 10, 9437232: 50, 16400432: 10, 2359344: 20, 4718640: 10},
 }
-"""The same where each tensor was sent to the other process and back."""
+"""The same if each tensor was sent to the other process and back."""
 
 
 @pytest.mark.parametrize(("name", "largest_mb"), [("resnet50", 9.0), ("vgg16", 392.0)])
@@ -124,7 +124,7 @@ def test_counts_in_the_lists_of_threads_are_added() -> None:
     assert traffic.collectives.listed == {777: 12}
 
 
-def test_a_size_that_was_never_counted_says_nothing() -> None:
+def test_a_slot_without_a_count_is_ignored() -> None:
     """A task was killed between taking a slot and counting its message."""
     assert parse(traffic_file({1024: 0}, lists=[{512: 0}])).messages.listed == {}
     assert sent({1024: 9, 2048: 0}) == sent({1024: 9})
@@ -182,7 +182,7 @@ def test_files_that_the_monitor_cannot_have_written_are_refused(content: bytes) 
     st.dictionaries(st.integers(0, FILE_BYTES // 8 - 1), st.integers(0, (1 << 64) - 1), max_size=40)
 )
 @settings(max_examples=150, deadline=None)
-def test_no_damage_makes_the_reader_fail_in_another_way(damage: dict[int, int]) -> None:
+def test_damaged_files_raise_only_the_readers_error(damage: dict[int, int]) -> None:
     content = bytearray(traffic_file({1024: 9, 1 << 20: 30}, {777: 12}, [{1024: 9}, {1025: 99}]))
     for at, word in damage.items():
         struct.pack_into("<Q", content, 8 * at, word)

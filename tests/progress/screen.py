@@ -1,4 +1,4 @@
-"""An output file as the monitor in a job would keep it, for lines that a test prints."""
+"""The output file that the monitor in a job would write for the lines that a test prints."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ START_S = 1_700_000_000.0
 LOOK_EVERY_S = 10.0
 
 Line = tuple[float, str]
-"""When a program prints it, in seconds since it began, and what."""
+"""The lines that a program prints, each with its time in seconds since the start."""
 
 TEXT_BYTES = 432
 PAIR = re.compile(r"(\d+)\s*(?:/|of)\s*(\d+)|(\d+)%")
@@ -34,7 +34,7 @@ class Screen:
     slots: dict[tuple[str, str], tuple[str, float, float, float, str]] = field(default_factory=dict)
 
     def show(self, text: str, at_s: float) -> None:
-        """Print text, at a time since 1970."""
+        """Print text at a time since 1970."""
         for piece in re.split(r"[\r\n]", text):
             pairs = list(PAIR.finditer(piece))
             if not pairs:
@@ -47,7 +47,7 @@ class Screen:
             self.slots[shape] = piece, first_s, at_s, changed_s, pair[1] or ""
 
     def content(self) -> bytes:
-        """The file."""
+        """Return the content of the file."""
         slots = [
             slot(text.encode(), first_s, last_s, changed_s)
             for text, first_s, last_s, changed_s, _ in self.slots.values()
@@ -58,7 +58,7 @@ class Screen:
 def looks(
     lines: Iterable[Line], every_s: float = LOOK_EVERY_S
 ) -> Iterator[tuple[float, Record | None]]:
-    """What is believed at each look at a program that prints these lines."""
+    """Return the accepted progress at each reading of a program that prints these lines."""
     screen, progress = Screen(), OutputProgress()
     look_s = every_s
     for at_s, text in lines:

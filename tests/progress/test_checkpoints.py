@@ -1,4 +1,4 @@
-"""Folders of checkpoints: what a node sees of them, with which rights, and what hangs."""
+"""Checkpoint folders: what a node sees of them, with which rights, and file systems that hang."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def newest_s(folder: Path) -> float | None:
 
 @dataclass
 class Node:
-    """The service of a node on which job 7 runs, with a clock of the test's own."""
+    """The service of a node on which job 7 runs, with a fake clock."""
 
     folder: Path
     now_s: float = 1000.0
@@ -71,7 +71,7 @@ class Node:
         return dict(self.folders.saves(self.running, self.now_s))
 
     def look(self) -> dict[RunId, float]:
-        """Look once more, and return what is known then."""
+        """Scan once more, and return the known saves."""
         self.tick(LOOK_EVERY_S)
         give_up_s = time.monotonic() + PATIENCE_S
         while self.folders._looks:
@@ -95,7 +95,7 @@ def node(tmp_path: Path) -> Iterator[Node]:
         os.kill(look.pid, signal.SIGKILL)
 
 
-def test_the_newest_file_says_when_a_job_last_saved(node: Node) -> None:
+def test_the_newest_file_shows_when_a_job_last_saved(node: Node) -> None:
     assert node.look() == {}
     save(node.saved_in / "step-10", 500.0)
     save(node.saved_in / "step-20", 600.0)
@@ -107,7 +107,7 @@ def test_the_newest_file_says_when_a_job_last_saved(node: Node) -> None:
     assert node.look() == {RUN: 700.0}
 
 
-def test_a_file_that_is_still_written_counts_once_it_stands_still(node: Node) -> None:
+def test_a_file_counts_once_it_stops_changing(node: Node) -> None:
     save(node.saved_in / "step-10", 500.0)
     node.look()
     partial = node.saved_in / "step-20.tmp"
@@ -127,7 +127,7 @@ def test_a_file_that_grows_at_an_unchanged_time_is_still_written(node: Node) -> 
     assert node.look() == {RUN: 500.0}
 
 
-def test_of_a_job_that_saves_between_any_two_looks_the_newest_of_the_look_before_counts(
+def test_with_a_save_between_any_two_scans_the_previous_file_counts(
     node: Node,
 ) -> None:
     known = []
@@ -138,7 +138,7 @@ def test_of_a_job_that_saves_between_any_two_looks_the_newest_of_the_look_before
     assert known == [None, 150.0, 250.0, 350.0]
 
 
-def test_a_save_stays_known_when_its_file_makes_room_for_the_next(node: Node) -> None:
+def test_a_save_is_remembered_after_its_file_is_removed(node: Node) -> None:
     save(node.saved_in / "step-10", 500.0)
     save(node.saved_in / "old", 100.0)
     node.look()
@@ -148,7 +148,7 @@ def test_a_save_stays_known_when_its_file_makes_room_for_the_next(node: Node) ->
     assert node.look() == {RUN: 500.0}
 
 
-def test_a_look_from_before_the_end_of_a_run_does_not_pass_for_the_last(node: Node) -> None:
+def test_a_scan_started_before_the_end_of_a_run_is_not_the_last(node: Node) -> None:
     save(node.saved_in / "step-10", 500.0)
     node.tick()
     node.running = {}
@@ -156,7 +156,7 @@ def test_a_look_from_before_the_end_of_a_run_does_not_pass_for_the_last(node: No
     assert node.look() == {RUN: 600.0}
 
 
-def test_a_run_that_is_over_is_looked_at_once_more_and_told_of_for_a_while(node: Node) -> None:
+def test_an_ended_run_is_scanned_once_more_and_reported_for_a_while(node: Node) -> None:
     save(node.saved_in / "step-10", 500.0)
     node.look()
     assert node.look() == {RUN: 500.0}
@@ -191,7 +191,7 @@ def test_only_regular_files_directly_in_the_folder_count(tmp_path: Path) -> None
     assert newest_s(folder) == 500.0
 
 
-def test_of_a_huge_folder_only_so_many_entries_are_looked_at(
+def test_the_number_of_entries_examined_in_a_folder_is_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checkpoints, "MOST_ENTRIES", 3)
@@ -201,7 +201,7 @@ def test_of_a_huge_folder_only_so_many_entries_are_looked_at(
 
 
 @pytest.mark.parametrize("what", ["missing", "file", "fifo"])
-def test_what_is_no_folder_tells_nothing_and_holds_nothing_up(node: Node, what: str) -> None:
+def test_a_path_that_is_not_a_folder_is_ignored_without_blocking(node: Node, what: str) -> None:
     path = node.folder / what
     if what == "file":
         save(path, 500.0)
@@ -215,12 +215,12 @@ def test_what_is_no_folder_tells_nothing_and_holds_nothing_up(node: Node, what: 
 
 @pytest.fixture
 def hangs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A file system whose server does not answer."""
+    """A file system whose server does not respond."""
     monkeypatch.setattr(checkpoints, "look_into", lambda _path, _before: time.sleep(600.0))
     yield
 
 
-def test_a_file_system_that_hangs_delays_no_tick_and_gets_no_second_look(
+def test_a_hanging_file_system_delays_no_tick_and_is_not_scanned_again(
     node: Node, hangs: None
 ) -> None:
     began_s = time.monotonic()
@@ -237,7 +237,7 @@ def test_a_file_system_that_hangs_delays_no_tick_and_gets_no_second_look(
         node.tick()
 
 
-def test_so_many_looks_at_most_are_under_way(node: Node, hangs: None) -> None:
+def test_the_number_of_concurrent_scans_is_bounded(node: Node, hangs: None) -> None:
     runs = [RunId(number, 0, "n1") for number in range(3 * MOST_LOOKS)]
     node.running = dict.fromkeys(runs, node.running[RUN])
     node.list.write_bytes(text_of_folders(dict.fromkeys(range(len(runs)), "/scratch")))
@@ -247,7 +247,7 @@ def test_so_many_looks_at_most_are_under_way(node: Node, hangs: None) -> None:
 
 
 @as_root
-def test_a_folder_is_looked_at_with_the_rights_of_the_jobs_user(node: Node) -> None:
+def test_a_folder_is_scanned_with_the_rights_of_the_jobs_user(node: Node) -> None:
     save(node.saved_in / "step-10", 500.0)
     os.chown(node.running[RUN], NOBODY, NOBODY)
     for parent in (node.folder, *node.folder.parents):
@@ -265,7 +265,7 @@ def test_a_folder_is_looked_at_with_the_rights_of_the_jobs_user(node: Node) -> N
     assert node.look() == {RUN: 500.0}
 
 
-def test_the_node_tells_the_controller(tmp_path: Path) -> None:
+def test_the_node_reports_saves_to_the_controller(tmp_path: Path) -> None:
     run, collect, folder = (tmp_path / name for name in ("run", "collect", "saved"))
     for path in (run, collect, collect / FOLDER, folder):
         path.mkdir()
@@ -284,14 +284,14 @@ def test_the_node_tells_the_controller(tmp_path: Path) -> None:
     assert saves_in(live.read_bytes()) == {RUN: 500.25}
 
 
-def test_lists_and_told_saves_are_read_as_they_were_written() -> None:
+def test_written_lists_and_saves_can_be_read() -> None:
     folders = {7: "/scratch/ann/run-1", 12: "/home/bob"}
     assert folders_in(text_of_folders(folders)) == folders
     assert saves_in(text_of({}, {RUN: 1795464000.25})) == {RUN: 1795464000.25}
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_read_or_left_out(content: bytes) -> None:
+def test_any_bytes_are_parsed_or_ignored(content: bytes) -> None:
     for text in (content, b"tiresias-checkpoints 1\n" + content):
         assert all(path.startswith("/") for path in folders_in(text).values())
     assert all(0 <= at_s < 1e11 for at_s in saves_in(content).values())

@@ -1,4 +1,4 @@
-"""The shared folder as the controller reads it: live reports, ended runs, silent nodes."""
+"""The shared folder as read by the controller: live reports, ended runs, silent nodes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ class Site:
         self._writes = 0
 
     def tell(self, host: str, **steps: int | Record) -> None:
-        """Write a host's file: steps of 100 by run, such as ``run_7_0``, reached just now."""
+        """Write a host's file: progress out of 100 steps by run, such as ``run_7_0``, reached just
+        now."""
         runs = {}
         for name, step in steps.items():
             _, job, restarts = name.split("_")
@@ -46,7 +47,7 @@ class Site:
             runs[RunId(int(job), int(restarts), host)] = told
         path = self.folder / f"{host}.live"
         path.write_bytes(text_of(runs))
-        # As long after each other as nodes write, which a fast test is not.
+        # At the interval at which nodes write, which a fast test would not keep.
         self._writes += 1
         os.utime(path, ns=(self._writes, self._writes))
 
@@ -78,7 +79,7 @@ def test_the_controller_makes_the_subfolder(tmp_path: Path) -> None:
     assert (tmp_path / FOLDER).is_dir()
 
 
-def test_each_look_has_the_latest_of_every_host(site: Site) -> None:
+def test_each_reading_has_the_latest_report_of_every_host(site: Site) -> None:
     site.tell("a", run_7_0=10)
     site.tell("b", run_8_2=20, run_9_0=30)
     site.look()
@@ -88,14 +89,14 @@ def test_each_look_has_the_latest_of_every_host(site: Site) -> None:
     assert site.steps() == {7: 10, 8: 25, 9: 30}
 
 
-def test_of_several_nodes_of_a_job_the_first_by_name_counts(site: Site) -> None:
+def test_the_first_by_name_of_several_nodes_counts(site: Site) -> None:
     site.tell("b", run_7_0=90)
     site.tell("a", run_7_0=10)
     site.look()
     assert site.steps() == {7: 10}
 
 
-def test_of_several_runs_of_a_job_the_last_counts(site: Site) -> None:
+def test_the_last_of_several_runs_counts(site: Site) -> None:
     site.tell("a", run_7_0=90)
     site.tell("b", run_7_1=10)
     site.look()
@@ -114,7 +115,7 @@ def test_a_run_that_vanishes_from_its_file_is_kept_until_a_cycle_has_seen_its_en
     assert site.steps() == {}
 
 
-def test_a_node_that_falls_silent_is_told_apart_from_a_job_that_stands_still(site: Site) -> None:
+def test_a_silent_node_is_distinguished_from_a_stalled_job(site: Site) -> None:
     site.tell("a", run_7_0=10)
     told = site.record(10)
     site.tell("b", run_8_0=told)
@@ -135,7 +136,7 @@ def test_a_node_that_falls_silent_is_told_apart_from_a_job_that_stands_still(sit
     assert not site.reader.latest.running[7].lost
 
 
-def test_what_is_unusually_long_without_a_step_follows_from_the_gaps_so_far(site: Site) -> None:
+def test_the_time_that_counts_as_stalled_depends_on_earlier_gaps(site: Site) -> None:
     for step in range(1, 10):
         site.tell("a", run_7_0=step)
         site.look(300.0)
@@ -158,7 +159,7 @@ def test_ended_runs_are_read_once_and_removed_when_they_are_stored(site: Site) -
     assert not site.reader.latest.ended
 
 
-def test_what_is_no_record_is_removed_and_what_is_nothing_of_ours_is_left(site: Site) -> None:
+def test_invalid_records_are_removed_and_foreign_files_left_alone(site: Site) -> None:
     (site.folder / "7.0.a.progress").write_bytes(b"x" * 512)
     (site.folder / "8.0.a.progress").symlink_to("/etc/passwd")
     (site.folder / "notes").write_text("an admin's")
@@ -185,7 +186,7 @@ def test_what_is_no_record_is_removed_and_what_is_nothing_of_ours_is_left(site: 
     ],
     ids=["clock ahead", "clock behind", "no clock", "began later"],
 )
-def test_a_node_with_another_clock_says_when_by_ours(site: Site, changes: dict[str, Any]) -> None:
+def test_times_of_a_node_are_converted_to_slurms_clock(site: Site, changes: dict[str, Any]) -> None:
     site.now_s = 50.0
     site.tell("a", run_7_0=replace(site.record(10), **changes))
     site.look()
@@ -194,10 +195,10 @@ def test_a_node_with_another_clock_says_when_by_ours(site: Site, changes: dict[s
     assert told.saved_s is None or told.saved_s <= EPOCH_S + 50.0
 
 
-def test_a_file_system_that_hangs_leaves_what_is_known(
+def test_a_hanging_file_system_leaves_the_known_progress(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The thread hangs, and a caller has the answer at once."""
+    """The thread hangs, and a caller still gets an answer at once."""
     site.tell("a", run_7_0=10)
     site.look()
     hangs, may_go_on = threading.Event(), threading.Event()

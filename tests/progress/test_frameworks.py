@@ -1,7 +1,7 @@
-"""Programs of the frameworks that people train with: what is believed of them is right.
+"""Programs of training frameworks: the progress that is read from their output is right.
 
 Needs tqdm, PyTorch, Lightning, Transformers with Accelerate, or Keras (any builds; no GPU). Each
-program runs some seconds, so all that is waited for is shorter than on a node by the same factor.
+program runs for seconds, so all waiting times are shorter than on a node by the same factor.
 """
 
 from __future__ import annotations
@@ -108,10 +108,10 @@ model.fit(x, y, epochs=EPOCHS, batch_size=4, validation_data=(x, y), callbacks=[
 
 @dataclass(frozen=True)
 class Program:
-    """A training and what it needs.
+    """A training and its requirements.
 
-    ``total`` is what is to be believed; None where the program does not tell how many epochs it
-    has. ``fine`` is False where it prints once an epoch.
+    ``total`` is the expected total; None if the program does not print its number of epochs.
+    ``fine`` is False if it prints once per epoch.
     """
 
     script: str
@@ -180,11 +180,11 @@ PROGRAMS = {
 
 
 Look = tuple[float, Record | None]
-"""The share of the steps that are done, and what is believed then."""
+"""The share of the steps done, and the accepted progress then."""
 
 
 def looks(program: Program, library: Path, folder: Path) -> Iterator[Look]:
-    """Run a program with the monitor before it, and look at its file as a node does."""
+    """Run a program with the monitor preloaded, and read its file like a node does."""
     file, done = folder / "output", folder / "done"
     file.write_bytes(bytes(output.FILE_BYTES))
     done.touch()
@@ -226,7 +226,7 @@ def programs() -> list[object]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", programs())
-def test_what_is_believed_of_a_training_is_right(
+def test_the_progress_read_from_a_trainings_output_is_right(
     name: str, library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(output, "LEAST_S", output.LEAST_S / FASTER)

@@ -1,4 +1,4 @@
-"""What is made of any reports of a run: they are users' programs' to write."""
+"""Any sequence of reports of a run, since users' programs write them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def records(draw: st.DrawFn) -> Record:
     )
 
 
-def test_the_usual_time_between_saves_is_that_of_the_saves_since_the_first_heard_of() -> None:
+def test_the_save_interval_is_averaged_since_the_first_reported_save() -> None:
     run = Run(restarts=0)
 
     def save_every_s(saves: int, saved_s: float) -> float | None:
@@ -52,7 +52,7 @@ def test_the_usual_time_between_saves_is_that_of_the_saves_since_the_first_heard
     assert save_every_s(1, 600.0) is None, "another program in the same run"
 
 
-def test_before_two_saves_a_program_saves_as_often_as_it_says() -> None:
+def test_before_two_saves_the_announced_save_interval_counts() -> None:
     run = Run(restarts=0)
 
     def save_every_s(saves: int, saved_s: float, says_s: float) -> float | None:

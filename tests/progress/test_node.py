@@ -1,4 +1,4 @@
-"""The service on a node: what of users' files reaches the controller."""
+"""The service on a node: which content of users' files reaches the controller."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Node:
         self.service.tick(now_s, time.time())
 
     def told(self) -> dict[str, Record]:
-        """What the controller can read of each run."""
+        """Return what the controller can read about each run."""
         content = (self.collect / FOLDER / "n1.live").read_bytes()
         return {str(run_id): told.record() for run_id, told in parse(content).items()}
 
@@ -57,9 +57,9 @@ def node(tmp_path: Path) -> Node:
     return Node(run, collect, NodeProgress(run, collect, host="n1"))
 
 
-def test_what_jobs_report_is_told_and_what_has_ended_is_not(node: Node) -> None:
+def test_reports_of_running_jobs_are_forwarded_and_those_of_ended_jobs_are_not(node: Node) -> None:
     first = node.report("7.0.n1", 10)
-    node.report("8_3.0.n1", 10)  # no name of a run
+    node.report("8_3.0.n1", 10)  # not the name of a run
     node.report("9.2.n2", 20)  # another node of Slurm on this host
     node.tick()
     assert node.told() == {"7.0.n1": record(10), "9.2.n2": record(20)}
@@ -68,7 +68,7 @@ def test_what_jobs_report_is_told_and_what_has_ended_is_not(node: Node) -> None:
     assert node.told() == {"9.2.n2": record(20)}
 
 
-def test_an_answer_to_a_request_is_news_until_it_is_told(node: Node) -> None:
+def test_an_answered_request_is_forwarded_at_once(node: Node) -> None:
     path = node.report("7.0.n1", 10)
     assert not node.service.has_news()
     path.write_bytes(encode(replace(record(11), answered_s=NOW_S)))
@@ -80,13 +80,13 @@ def test_an_answer_to_a_request_is_news_until_it_is_told(node: Node) -> None:
     assert not node.service.has_news()
 
 
-def test_a_file_that_is_still_empty_tells_nothing(node: Node) -> None:
+def test_an_empty_file_is_not_forwarded(node: Node) -> None:
     (node.run / "7.0.n1.progress").write_bytes(bytes(RECORD_BYTES))
     node.tick()
     assert not (node.collect / FOLDER / "n1.live").exists()
 
 
-def test_the_file_is_only_written_where_something_has_changed_or_every_minute(node: Node) -> None:
+def test_the_file_is_written_on_changes_and_every_minute(node: Node) -> None:
     live = node.collect / FOLDER / "n1.live"
     node.report("7.0.n1", 10)
     node.tick(0.0)
@@ -128,7 +128,7 @@ def noise(path: Path) -> None:
 
 
 @pytest.mark.parametrize("plant", [symlink, fifo, folder, huge, cut_off, forged, noise])
-def test_what_a_user_may_put_into_his_file_neither_is_told_nor_harms(
+def test_invalid_content_of_a_users_file_is_ignored(
     node: Node, plant: Callable[[Path], None]
 ) -> None:
     plant(node.run / "7.0.n1.progress")
@@ -139,10 +139,10 @@ def test_what_a_user_may_put_into_his_file_neither_is_told_nor_harms(
     assert time.monotonic() - began_s < 5.0
 
 
-def test_a_lease_on_a_file_makes_nobody_wait_for_its_owner(node: Node) -> None:
+def test_a_lease_on_a_file_does_not_block_the_node(node: Node) -> None:
     path = node.report("7.0.n1", 10)
     node.report("8.0.n1", 10)
-    before = signal.signal(signal.SIGIO, signal.SIG_IGN)  # the owner does not answer
+    before = signal.signal(signal.SIGIO, signal.SIG_IGN)  # the owner does not release the lease
     try:
         with path.open("r+b") as stream:
             assert fcntl.fcntl(stream, fcntl.F_SETLEASE, fcntl.F_WRLCK) == 0

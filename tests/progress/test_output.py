@@ -1,4 +1,4 @@
-"""What a program prints becomes its progress, and nothing else does."""
+"""Progress from a program's output, and output that is not progress."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ LENGTH_S = 1.0 * EPOCHS * STEPS
 
 
 def bar(description: str, step: int, total: int) -> str:
-    """A bar as tqdm draws it."""
+    """A progress bar like tqdm's."""
     drawn = "█" * (10 * step // total)
     share = f"{100 * step // total:3d}%|{drawn:10}|"
     return f"\r{description}{share} {step}/{total} [00:12<01:30, 9.7it/s]"
 
 
 def epochs_and_steps() -> Iterator[tuple[float, int, int]]:
-    """When each step of each epoch ends, one second each; step 0 is the beginning."""
+    """When each step of each epoch ends, at one step per second; step 0 is the beginning."""
     for epoch in range(EPOCHS):
         for step in range(STEPS + 1):
             yield float(epoch * STEPS + step), epoch, step
@@ -86,7 +86,7 @@ def bars_then_a_line() -> Iterator[Line]:
 
 
 def epochs_from_zero() -> Iterator[Line]:
-    """As in the tutorials of PyTorch, which count up to one less than there are."""
+    """Like the tutorials of PyTorch, which count up to one less than the total."""
     for at_s, epoch, step in epochs_and_steps():
         if step == 0:
             yield at_s, f"Epoch {epoch}/{EPOCHS - 1}\n----------\n"
@@ -101,7 +101,7 @@ def believed(lines: Iterator[Line]) -> list[tuple[float, Record]]:
     "program",
     [keras, keras_2, nested_bars, bars_under_a_heading, bars_that_name_the_epoch, one_line_a_step],
 )
-def test_epochs_and_their_steps_are_one_number(program: Callable[[], Iterator[Line]]) -> None:
+def test_epochs_and_their_steps_form_one_count(program: Callable[[], Iterator[Line]]) -> None:
     records = believed(program())
     assert records[0][0] <= STEPS + 2 * LOOK_EVERY_S
     for at_s, record in records:
@@ -112,21 +112,21 @@ def test_epochs_and_their_steps_are_one_number(program: Callable[[], Iterator[Li
     assert records[-2][1].steps_per_s == pytest.approx(1.0, rel=0.05)
 
 
-def test_epochs_that_count_from_zero_are_not_believed_to_be_further() -> None:
+def test_epochs_counted_from_zero_are_not_overestimated() -> None:
     for at_s, record in believed(epochs_from_zero()):
         assert abs(record.step - min(at_s, LENGTH_S)) <= 2
         assert record.total in ((EPOCHS - 1) * STEPS, EPOCHS * STEPS)
 
 
-def test_a_bar_without_a_name_is_no_longer_believed_once_it_starts_again() -> None:
-    """In the first epoch it looks like a bar of the whole training."""
+def test_an_unnamed_bar_no_longer_counts_once_it_restarts() -> None:
+    """In the first epoch it looks like a progress bar of the whole training."""
     lines = ((at_s, bar("", step, STEPS)) for at_s, _, step in epochs_and_steps())
     records = believed(lines)
     assert records
     assert max(at_s for at_s, _ in records) <= STEPS + LOOK_EVERY_S
 
 
-def test_bars_are_a_part_once_an_epoch_is_told_after_each() -> None:
+def test_bars_count_as_parts_once_an_epoch_is_printed_after_each() -> None:
     for at_s, record in believed(bars_then_a_line()):
         if at_s > STEPS + LOOK_EVERY_S:
             assert record.total == EPOCHS * STEPS
@@ -143,7 +143,7 @@ OF_EPOCHS_UNKNOWN: dict[str, Callable[[int, int], str]] = {
 
 
 @pytest.mark.parametrize("framework", OF_EPOCHS_UNKNOWN)
-def test_nothing_is_believed_where_the_number_of_epochs_is_unknown(framework: str) -> None:
+def test_without_the_number_of_epochs_there_is_no_progress(framework: str) -> None:
     line = OF_EPOCHS_UNKNOWN[framework]
     assert believed((at_s, line(epoch, step)) for at_s, epoch, step in epochs_and_steps()) == []
 
@@ -165,7 +165,7 @@ PLAIN: dict[str, Callable[[int], str]] = {
 
 
 @pytest.mark.parametrize("framework", PLAIN)
-def test_one_count_of_all_steps_is_believed(framework: str) -> None:
+def test_one_count_of_all_steps_is_accepted(framework: str) -> None:
     records = believed((float(step), PLAIN[framework](step)) for step in range(501))
     assert records[0][0] <= 60
     for at_s, record in records:
@@ -199,7 +199,7 @@ NO_PROGRESS = [
 
 
 @pytest.mark.parametrize("line", NO_PROGRESS)
-def test_what_only_looks_like_progress_is_not_believed(line: str) -> None:
+def test_output_that_only_resembles_progress_is_not_accepted(line: str) -> None:
     assert believed((10.0 * n, line.replace("{n}", str(n)) + "\n") for n in range(1, 30)) == []
 
 
@@ -225,7 +225,7 @@ def test_an_outer_bar_that_has_not_moved_holds_back_inner_ones() -> None:
     assert believed(iter(lines)) == []
 
 
-def test_what_came_before_the_training_is_not_the_training() -> None:
+def test_counts_before_the_training_are_not_its_progress() -> None:
     before = [(float(step), bar("Shuffling", step, 100)) for step in range(101)]
     training = [(200.0 + step, bar("", step, 500)) for step in range(400)]
     records = believed(iter([*before, *training]))
@@ -233,7 +233,7 @@ def test_what_came_before_the_training_is_not_the_training() -> None:
     assert records[-1][1].step == 399
 
 
-def test_a_program_that_starts_again_begins_anew() -> None:
+def test_a_restarted_program_restarts_the_progress() -> None:
     first = [(float(step), bar("", step, 500)) for step in range(300)]
     second = [(400.0 + step, bar("", 250 + step, 500)) for step in range(200)]
     records = believed(iter([*first, *second]))
@@ -243,19 +243,19 @@ def test_a_program_that_starts_again_begins_anew() -> None:
     assert again[-1][1].step == 449
 
 
-def test_a_count_that_goes_up_and_down_is_not_believed() -> None:
+def test_a_count_that_goes_up_and_down_is_not_accepted() -> None:
     ups_and_downs = ((10.0 * n, f"step {100 + 7 * (n % 3)}/5000\n") for n in range(100))
     assert believed(ups_and_downs) == []
 
 
-def test_the_end_is_told_and_then_forgotten() -> None:
+def test_a_reached_total_is_reported_and_later_dropped() -> None:
     lines = [(float(step), bar("", step, 100)) for step in range(101)]
     records = believed(iter([*lines, (300.0, "saving the model\n")]))
     assert records[-1][1].step == 100
     assert 120 <= records[-1][0] <= 170
 
 
-def test_a_slot_that_is_being_written_to_counts_as_it_was() -> None:
+def test_a_slot_being_written_keeps_its_previous_value() -> None:
     progress = OutputProgress()
     for step in range(10):
         at_s = START_S + 10 * step
@@ -268,7 +268,7 @@ def test_a_slot_that_is_being_written_to_counts_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("told_s", [0.0, 1.0, START_S - 10**8, START_S + 10**6, 1.8e16])
-def test_times_that_cannot_be_are_replaced(told_s: float) -> None:
+def test_impossible_times_are_replaced(told_s: float) -> None:
     progress = OutputProgress()
     for step in range(10):
         now_s = START_S + 10 * step
@@ -332,7 +332,7 @@ def test_no_line_takes_long(unit: str) -> None:
     assert time.process_time() - began_s < 0.5
 
 
-def test_steps_that_go_on_over_all_epochs_are_not_multiplied_by_them() -> None:
+def test_steps_counted_across_epochs_are_not_multiplied_by_them() -> None:
     def lines() -> Iterator[Line]:
         for at_s, epoch, step in epochs_and_steps():
             if step:

@@ -1,4 +1,4 @@
-"""How long the rest of a job takes, from when it reached which step."""
+"""How long the rest of a job takes, from when it reached each step."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def steady(chance: random.Random) -> Steps:
 
 
 def with_saves(chance: random.Random) -> Steps:
-    """A pause of five steps after every hundredth part of the work."""
+    """A pause of five steps after every hundredth of the work."""
     steps = list(steady(chance))
     for at in range(0, len(steps), len(steps) // 100):
         steps[at] *= 6
@@ -38,7 +38,8 @@ def with_a_slow_first_step(chance: random.Random) -> Steps:
 
 
 def estimated_at(steps: Steps, share: float) -> tuple[Estimate, float]:
-    """The estimate of the rest when this share is done, seen every ten seconds, and the truth."""
+    """The estimate of the rest when this share is done, read every ten seconds, and the true
+    value."""
     ends_s = list(accumulate(steps))
     done = round(share * len(steps))
     now_s = ends_s[done - 1]
@@ -67,7 +68,7 @@ def test_after_a_tenth_of_the_work_the_rest_is_known_to_5_percent(
     assert held >= 90
 
 
-def test_the_range_is_wide_where_steps_differ_much_and_holds_the_truth_all_the_same() -> None:
+def test_the_range_is_wide_for_varying_steps_and_contains_the_true_value() -> None:
     held = 0
     for seed in range(100):
         chance = random.Random(seed)
@@ -86,7 +87,7 @@ def test_a_single_report_gives_a_rough_range_only() -> None:
     assert step_time.of_next(50) == Estimate(2.0, 2.0 / 1.5, 3.0)
 
 
-def test_a_program_that_begins_again_is_measured_anew() -> None:
+def test_a_restarted_program_is_measured_anew() -> None:
     pace = Pace(0, 0.0)
     for step in range(1, 50):
         pace.add(step, 10.0 * step)
@@ -98,7 +99,7 @@ def test_a_program_that_begins_again_is_measured_anew() -> None:
     assert step_time.mean_s == pytest.approx(1.0)
 
 
-def test_a_clock_that_is_set_back_begins_anew_too() -> None:
+def test_a_clock_set_back_restarts_the_measurement() -> None:
     pace = Pace(0, 1000.0)
     pace.add(5, 1010.0)
     pace.add(6, 400.0)

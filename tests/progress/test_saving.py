@@ -47,7 +47,7 @@ def test_the_library_takes_the_signal_for_a_request_to_save() -> None:
         ({}, {}, {}, True, False),
     ],
 )
-def test_a_job_is_asked_where_it_would_get_no_signal_and_this_run_saves_on_request(
+def test_a_job_without_a_signal_is_asked_if_its_run_saves_on_request(
     job: dict[str, Any],
     progress: dict[str, Any] | None,
     site: dict[str, Any],
@@ -73,7 +73,7 @@ def test_the_time_to_save_is_no_longer_than_the_longest_grace() -> None:
         ({"answered_s": 1989.0}, True),  # clocks that differ a little
         ({"answered_s": 1987.0}, False),
         ({"answered_s": None}, False),
-        ({"answered_s": None, "saved_s": 1999.0}, False),  # who knows when it began
+        ({"answered_s": None, "saved_s": 1999.0}, False),  # when it began is unknown
         ({"answered_s": 1995.0, "restarts": 1}, False),
         ({"answered_s": 1995.0, "state": "done"}, False),
     ],
@@ -86,7 +86,7 @@ def test_only_a_save_that_answers_the_signal_ends_the_grace(
 
 @pytest.mark.parametrize("behind_s", [30.0, 600.0])
 def test_a_node_whose_clock_is_behind_only_makes_the_grace_longer(behind_s: float) -> None:
-    """Answered 5 s after the signal, but the answer may seem to come before it."""
+    """It answered 5 s after the signal, but by its clock the answer may seem to come before it."""
     run = Run(0)
     at_s = NOW_S - behind_s
     record = Record(5, 10, at_s, 0, at_s - 60.0, 1.0, listens=True, answered_s=at_s - 5.0)

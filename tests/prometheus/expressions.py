@@ -1,4 +1,4 @@
-"""What the dashboard and the alerts ask Prometheus."""
+"""The queries of the dashboard and the alerts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RULES = ROOT / "etc" / "prometheus" / "tiresias.rules.yml"
 SCRAPE = ROOT / "etc" / "prometheus" / "scrape.yml"
 
 _VARIABLES = {"$__rate_interval": "1m", "$instance": ".*"}
-"""What Grafana puts in their place."""
+"""Values for Grafana's variables."""
 
 
 def of_dashboard() -> Mapping[str, str]:
@@ -33,12 +33,12 @@ def alerts() -> list[str]:
 
 
 def names_in(text: str) -> set[str]:
-    """The names of metrics that an expression asks for."""
+    """Return the names of the metrics in an expression."""
     return set(re.findall(r"\btiresias_\w+", text))
 
 
 def known_names() -> Mapping[str, Metric]:
-    """Every name of a series that there may be, with its metric."""
+    """Every possible series name, with its metric."""
     return {name: metric for metric in METRICS for name in _series_of(metric)}
 
 

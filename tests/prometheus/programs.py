@@ -1,4 +1,4 @@
-"""Prometheus's own programs: installed, or laid in build/ by scripts/prometheus."""
+"""Prometheus's own programs: installed, or put into build/ by scripts/prometheus."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each alert, fired by what it is for and silent otherwise, in promtool's own simulation."""
+"""Each alert fires for its cause and is silent otherwise, in promtool's own simulation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MINUTES = 1500
 
 @dataclass(frozen=True)
 class Case:
-    """Series, one value a minute, and whether an alert fires after so many."""
+    """Series with one value per minute, and whether an alert fires after this many minutes."""
 
     alert: str
     fires: bool

@@ -1,4 +1,4 @@
-"""The dashboard and the alerts ask for nothing that the controller does not have."""
+"""The dashboard and the alerts query only metrics that the controller has."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_every_metric_is_on_the_dashboard_or_in_an_alert() -> None:
     assert without == {"tiresias_start_timestamp_seconds"}
 
 
-def test_the_panels_of_the_dashboard_lie_beside_one_another() -> None:
+def test_the_panels_of_the_dashboard_do_not_overlap() -> None:
     panels = json.loads(DASHBOARD.read_text())["panels"]
     taken: set[tuple[int, int]] = set()
     for panel in panels:

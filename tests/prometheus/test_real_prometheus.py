@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes a real controller, and answers all that is asked of it."""
+"""A real Prometheus scrapes a real controller, and answers all queries."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Prometheus:
         self._url = f"http://127.0.0.1:{port}/api/v1"
 
     def get(self, path: str, **query: str) -> Any:
-        """What it answers; ``AssertionError`` where it takes the question for none."""
+        """Return the answer to a query; ``AssertionError`` if it is invalid."""
         url = f"{self._url}/{path}?{urllib.parse.urlencode(query)}"
         with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
             said = json.load(answer)

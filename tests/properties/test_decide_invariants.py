@@ -1,4 +1,4 @@
-"""What holds for every decision on every cluster."""
+"""Invariants of every decision on every cluster."""
 
 from __future__ import annotations
 
@@ -126,7 +126,8 @@ STAKES = (
     WorkAtStake(NOW_S - 100, math.inf, 40.0, NOW_S + 3000),
     WorkAtStake(-math.inf, 900.0, 20.0),
 )
-"""A job that saves when asked to, one that saves soon, one that has just saved, a silent one."""
+"""A job that saves on request, one that saves soon, one that has just saved, and one that does not
+report."""
 
 PROTECTION_OF_LANE = {
     Lane.PREEMPTIBLE: None,
@@ -215,7 +216,7 @@ configs = st.builds(
 
 @st.composite
 def snapshots(draw: st.DrawFn) -> Snapshot:
-    """A random cluster on which some of the jobs already run, wherever they happened to fit."""
+    """A random cluster on which some of the jobs already run, on random nodes."""
     nodes = draw(nodes_lists)
     free = FreeResources(nodes)
     jobs = []
@@ -260,9 +261,9 @@ def _promoted(one: JobView, now_s: float) -> JobView:
 
 
 def _next(snapshot: Snapshot, plan: Plan, later_s: float, served_s: float = 0.0) -> Snapshot:
-    """The cluster once the plan has been carried out; nobody comes or ends.
+    """The cluster once the plan has been carried out, without arrivals and ends.
 
-    Who runs then has attained the service of so many seconds.
+    Jobs that then run have attained this many more seconds of service.
     """
     now_s = snapshot.now_s
     jobs = []
@@ -311,7 +312,7 @@ def test_every_plan_fits_its_nodes(snapshot: Snapshot, config: Config) -> None:
 
 
 @given(snapshots(), configs)
-def test_every_start_is_where_the_job_may_run_and_as_large_as_it_asked(
+def test_every_start_matches_the_request_and_the_eligible_nodes(
     snapshot: Snapshot, config: Config
 ) -> None:
     plan, _ = _decided(snapshot, config)
@@ -334,7 +335,7 @@ def test_no_victim_is_protected_or_in_a_tier_as_high_as_its_preemptors(
     snapshot: Snapshot, config: Config
 ) -> None:
     plan, policy = _decided(snapshot, config)
-    # Whoever is promoted in this very plan is ranked as if it had attained nothing.
+    # A job that is promoted in this plan is ranked as if it had attained nothing.
     jobs = {
         one.job_id: changed(
             one,
@@ -361,10 +362,10 @@ def test_no_victim_is_protected_or_in_a_tier_as_high_as_its_preemptors(
 
 
 @given(snapshots(), requests, st.sampled_from(PlacementStyle))
-def test_no_victim_could_have_stayed(
+def test_every_victim_is_needed(
     snapshot: Snapshot, request: Request, style: PlacementStyle
 ) -> None:
-    """Put any one of the victims back, and the job fits nowhere."""
+    """If any one of the victims is put back, the job no longer fits."""
     free = FreeResources(snapshot.nodes)
     running = [one for one in snapshot.jobs if one.state is JobState.RUNNING]
     for one in running:
@@ -433,7 +434,7 @@ def test_preemption_stops_if_nothing_changes_from_outside(
     for _ in range(80):
         plan, _policy = _decided(snapshot, config)
         quiet_s = 0.0 if plan.starts or plan.preemptions else quiet_s + later_s
-        # By then no protection lasts, and who waits has been promoted if it ever is.
+        # By then all protections have ended, and waiting jobs have been promoted if they ever are.
         if quiet_s > 400:
             return
         preempted.update(one.job_id for one in plan.preemptions)
@@ -445,7 +446,7 @@ def test_preemption_stops_if_nothing_changes_from_outside(
 def test_no_job_needs_victims_twice_while_jobs_are_only_demoted(
     snapshot: Snapshot, config: Config
 ) -> None:
-    """Each runs long enough to sink to the bottom: nobody is below it any more."""
+    """Each job runs long enough to reach the lowest tier, so that none has a lower one."""
     busy = tuple(changed(one, ranks_last=False, fair=NOT_BOUND) for one in snapshot.jobs)
     snapshot = replace(snapshot, jobs=busy)
     las = replace(config, policy=replace(config.policy, name="2d-las", promote_knob=0.0))
@@ -459,7 +460,7 @@ def test_no_job_needs_victims_twice_while_jobs_are_only_demoted(
 
 
 @given(snapshots(), configs, st.randoms(use_true_random=False))
-def test_the_order_in_which_jobs_and_nodes_come_changes_nothing(
+def test_plans_do_not_depend_on_the_order_of_jobs_and_nodes(
     snapshot: Snapshot, config: Config, chance: random.Random
 ) -> None:
     nodes, jobs = list(snapshot.nodes), list(snapshot.jobs)

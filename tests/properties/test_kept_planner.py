@@ -1,4 +1,4 @@
-"""A planner that is kept from snapshot to snapshot plans what a new one would."""
+"""A planner that is kept from snapshot to snapshot makes the same plans as a new one."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ BLOCKED = ("", "", "Dependency")
 
 
 class Cluster:
-    """Carries out plans bit by bit, as Slurm and its users would: some of it, late or never."""
+    """Carries out plans in parts, as Slurm and its users would: some parts late or never."""
 
     def __init__(self, before: Snapshot, others: list[JobView], nodes: list[Node]) -> None:
         self.snapshot = before
@@ -56,7 +56,7 @@ class Cluster:
         self._came = 0
 
     def goes_on(self, plan: Plan, chance: random.Random) -> None:
-        """Let some time go by. What does not change is the same object afterwards."""
+        """Let some time pass. Unchanged objects stay the same objects."""
         after = [
             self._later(job, plan.decisions[job.job_id], chance) if chance.random() < 0.5 else job
             for job in self.snapshot.jobs
@@ -87,7 +87,7 @@ class Cluster:
         return tuple(nodes)
 
     def _that_fit(self, jobs: list[JobView]) -> tuple[JobView, ...]:
-        """Slurm gives what is held once only, whatever has been planned."""
+        """Slurm allocates each GPU only once, whatever has been planned."""
         free = FreeResources(self.snapshot.nodes)
         return tuple(
             changed(job, state=JobState.PENDING, allocation={})
@@ -161,7 +161,7 @@ class Cluster:
 
 
 def _take(free: FreeResources, allocation: Allocation) -> bool:
-    """Take this, unless that is more than there is."""
+    """Take this amount unless it exceeds what is free."""
     known = free.nodes(allocation).bit_count() == len(allocation)
     free.take(allocation)
     amounts = [free.on(node) for node in allocation if known]
@@ -235,7 +235,7 @@ def test_a_kept_planner_plans_what_a_new_one_would(
         assert list(plan.decisions) == list(expected.decisions)
         assert planner.plan(cluster.snapshot) == expected
         if step % 7 == 0:
-            # A policy that has learned more may rank all jobs otherwise.
+            # A policy that has learned more may rank all jobs differently.
             runs = RunHistory(1, [*RUNS, ("ann", "train", float(step % 1000))])
             policy = make_policy(config.policy, HISTORY, runs, LIMITS)
             plan = planner.plan(cluster.snapshot, policy)

@@ -1,4 +1,4 @@
-"""Ledgers drawn as pictures: a line a job, a letter a stretch of time, and the reports of them."""
+"""Ledgers drawn as text, one line per job and one letter per interval, and reports of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.records import PreemptionCost, PreemptionRecord, RunRecord
 
 STEP_S = 100.0
-"""One letter."""
+"""The duration of one letter in seconds."""
 
 
 def job(
@@ -29,9 +29,9 @@ def job(
     partition: str = "gpu",
     name: str = "train",
 ) -> tuple[JobAccount, list[RunRecord]]:
-    """A job: `` `` it is not there, ``.`` it waits, ``#`` it runs, ``|`` at the end it has ended.
+    """A job: a blank if it does not exist, ``.`` if it waits, ``#`` if it runs, ``|`` when it ends.
 
-    Without ``|`` it goes on after the drawing as it was at its end.
+    Without ``|`` it continues after the drawing in its last state.
     """
     over = drawing.endswith("|")
     steps = drawing.removesuffix("|")
@@ -68,7 +68,8 @@ def job(
 def preempted(
     key: str, for_job: str, at: float, run: float, asked: float | None = None, **tiers: int
 ) -> PreemptionRecord:
-    """A preemption by its steps: when, the start of the run that it ended, and of the grace."""
+    """A preemption by interval numbers: its time, the start of the preempted run, and of the
+    grace."""
     asked_s = None if asked is None else asked * STEP_S
     return PreemptionRecord(key, for_job, at * STEP_S, run * STEP_S, asked_s, **tiers)
 
@@ -76,7 +77,8 @@ def preempted(
 def cost(
     key: str, run: float, at: float, gpus: int, source: str = "reports", **parts: Any
 ) -> PreemptionCost:
-    """What the preemption of a run cost, by the steps of its start and of the preemption."""
+    """The cost of the preemption of a run, by the interval numbers of its start and of the
+    preemption."""
     return PreemptionCost(key, run * STEP_S, 0, at * STEP_S, at * STEP_S, gpus, source, **parts)
 
 
@@ -86,7 +88,7 @@ def remember(
     preemptions: Sequence[PreemptionRecord] = (),
     costs: Sequence[PreemptionCost] = (),
 ) -> None:
-    """Put all of it into a ledger."""
+    """Put everything into a ledger."""
     with closing(Ledger(path)) as ledger, ledger.transaction():
         ledger.save_jobs(record for record, _ in jobs)
         ledger.save_runs(run for _, runs in jobs for run in runs)
@@ -95,7 +97,7 @@ def remember(
 
 
 def period_of(path: Path, since: float, until: float, user: str | None = None) -> Period:
-    """What the ledger tells of a time, which is in steps."""
+    """What the ledger has of a period, given in intervals."""
     with closing(Ledger.to_read(path)) as ledger:
         rows: dict[str, Any] = json.loads(ledger.period(since * STEP_S, until * STEP_S, user))
     return Period(since * STEP_S, until * STEP_S, user or "", True, **rows)
@@ -104,5 +106,5 @@ def period_of(path: Path, since: float, until: float, user: str | None = None) -
 def reported(
     path: Path, since: float, until: float, filters: Filters | None = None, **more: Any
 ) -> tuple[Report, Drawn]:
-    """The report of a time, which is in steps."""
+    """The report of a period, given in intervals."""
     return made(period_of(path, since, until), filters or Filters(), **more)

@@ -1,4 +1,4 @@
-"""What a report says of a ledger, by figures that were reckoned by hand."""
+"""A report on a ledger, compared with figures computed by hand."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from slurm_tiresias.cli import report_text
 from slurm_tiresias.cli.screen import Screen
 from slurm_tiresias.model import JobAccount
 from slurm_tiresias.report.figures import Filters, PartyFigures, Report, Spread, made
+from slurm_tiresias.report.page import html
+from slurm_tiresias.simulator.sim_cluster import SimCluster
 from slurm_tiresias.store.ledger import FIRST_LOOK, Ledger
 from slurm_tiresias.store.records import PreemptionRecord, RunRecord
 from tests.report.pictures import STEP_S, cost, job, period_of, preempted, remember, reported
@@ -36,9 +38,9 @@ def party(parties: Sequence[PartyFigures], name: str) -> PartyFigures:
 
 
 def three(path: Path) -> Report:
-    """A long job of alice on 4 GPUs makes room for a short one of bob on 2, and goes on after it.
+    """A long job of alice on 4 GPUs is preempted for a short one of bob on 2, and resumes after it.
 
-    A third job never runs, and a fourth waits still.
+    A third job never runs, and a fourth still waits.
     """
     remember(
         path,
@@ -80,7 +82,7 @@ def test_completion_and_queueing_times_are_reported_by_size(path: Path) -> None:
     report = three(path)
     everything = report.all_sizes
     assert everything.jobs == 2 and everything.preempted_jobs == 1
-    # Job 1 was there for 17 steps and ran for 8 of them; job 2 for 7 and for 4.
+    # Job 1 existed for 17 steps and ran for 8 of them; job 2 for 7 and for 4.
     assert everything.jct == Spread(1200.0, 1200.0, 1700.0)
     assert everything.queueing == Spread(600.0, 600.0, 900.0)
     assert everything.mean_slowdown == pytest.approx((17 / 8 + 7 / 4) / 2)
@@ -94,7 +96,7 @@ def test_completion_and_queueing_times_are_reported_by_size(path: Path) -> None:
     assert {size.name: size.jobs for size in report.by_gpus if size.jobs} == {"2 to 4": 2}
 
 
-def test_jobs_are_counted_by_what_became_of_them(path: Path) -> None:
+def test_jobs_are_counted_by_outcome(path: Path) -> None:
     jobs = three(path).jobs
     assert (jobs.there, jobs.submitted, jobs.completed, jobs.never_ran) == (4, 4, 2, 1)
     assert (jobs.running, jobs.waiting) == (0, 1)
@@ -113,7 +115,7 @@ def test_a_preemption_is_reported_with_its_cost_and_the_service_moved(path: Path
     assert [(j.job_id, j.name, j.waited_s) for j in found.most_preempted] == [("1", "train", 700)]
 
 
-def test_what_preemptions_cost_is_summed_by_program_and_what_is_unknown_is_counted(
+def test_costs_are_summed_by_program_and_unknown_ones_counted(
     path: Path,
 ) -> None:
     parts: dict[str, Any] = {"save_s": 2.0, "leave_s": 3.0, "again_s": 40.0, "restart_s": 5.0}
@@ -199,7 +201,7 @@ def test_only_use_and_ends_within_the_period_count(path: Path) -> None:
         (Filters(users=("bob",), accounts=("lab",)), 0, 0.0),
     ],
 )
-def test_only_jobs_of_some_can_be_asked_for(
+def test_a_report_can_be_limited_to_some_jobs(
     path: Path, filters: Filters, there: int, balance_gpu_s: float
 ) -> None:
     three(path)
@@ -243,7 +245,7 @@ def test_the_slowdown_of_very_short_jobs_is_bounded_as_if_they_ran_ten_seconds(p
     assert reported(path, 0, 10)[0].all_sizes.mean_slowdown == 100 / 10
 
 
-def test_a_victim_that_has_not_restarted_still_waits_and_gives(path: Path) -> None:
+def test_a_victim_that_has_not_restarted_still_counts_as_waiting(path: Path) -> None:
     remember(
         path,
         [job("1", "####......", gpus=4), job("2", "  ..######", gpus=4, user="bob")],
@@ -331,7 +333,7 @@ def test_the_parts_of_any_report_add_up_to_the_whole(
 
 
 def _anybodys(number: int, drawing: str, gpus: int, over: bool, chance: random.Random) -> Job:
-    # A job that is there stays until it ends.
+    # A job that exists stays until it ends.
     stays = drawing.lstrip().replace(" ", ".") or "."
     before = " " * (len(drawing) - len(drawing.lstrip()))
     return job(
@@ -344,7 +346,7 @@ def _anybodys(number: int, drawing: str, gpus: int, over: bool, chance: random.R
 
 
 def _anyhow(jobs: list[Job], chance: random.Random) -> Sequence[PreemptionRecord]:
-    """Each run but the last ended for some job or other, or for one that nobody knows."""
+    """Each run except the last was preempted for some job, or for one that is unknown."""
     return [
         preempted(
             record.key,
@@ -416,7 +418,7 @@ def test_ends_before_the_controllers_first_cycle_are_not_counted(path: Path) -> 
     )
 
 
-def test_a_ledger_that_knows_jobs_has_been_begun_before(path: Path) -> None:
+def test_a_ledger_with_jobs_has_an_unknown_beginning(path: Path) -> None:
     remember(path, [job("1", ".####|")])
     with closing(Ledger(path)) as ledger:
         ledger.next_number()
@@ -425,7 +427,7 @@ def test_a_ledger_that_knows_jobs_has_been_begun_before(path: Path) -> None:
     assert reported(path, 0, 20)[0].jobs.completed == 1
 
 
-def test_a_job_that_starts_in_the_second_of_the_first_look_counts(path: Path) -> None:
+def test_a_job_started_in_the_second_of_the_first_observation_counts(path: Path) -> None:
     with closing(Ledger(path)) as ledger:
         ledger.note_first_look(STEP_S + 0.6)
     remember(path, [job("1", ".####|")])
@@ -468,10 +470,53 @@ def test_jobs_that_took_more_than_twice_their_fair_share_are_counted(path: Path)
     assert (report.fair_share.all.above_twice, report.fair_share.all.most) == (1, 10.0)
 
 
-def test_who_sees_only_their_own_jobs_is_told_nothing_of_fair_shares(path: Path) -> None:
+def test_fair_shares_are_hidden_from_users_who_see_only_own_jobs(path: Path) -> None:
     three(path)
     report, _ = made(period_of(path, 0, 20, "alice"), Filters(), gpus_now=8)
     assert report.fair_share is None
+
+
+def test_completion_times_are_compared_with_stock_slurm_simulated_on_the_same_jobs(
+    path: Path,
+) -> None:
+    remember(
+        path,
+        [
+            # On 4 GPUs; job 2 passed job 1, which stock Slurm would have started first.
+            #         0         1
+            #         01234567890123456789
+            job("1", ".####|", gpus=4, user="ann", account="lab"),
+            job("2", " #|", gpus=4, user="bob", account="lab"),
+            # Wider than the cluster that is simulated
+            job("3", "     ##|", gpus=8, user="bob", account="lab"),
+        ],
+        [],
+    )
+    report, _ = reported(path, 0, 20, stock_cluster=SimCluster(1, 4))
+    found = report.stock_slurm
+    assert found is not None and (found.gpus, found.all.jobs) == (4, 2)
+    assert {one.name: one.median for one in found.users} == pytest.approx(
+        {"ann": 1.25, "bob": 0.25}
+    )
+    assert found.all.mean_jct_s == pytest.approx(3 * STEP_S)
+    assert found.all.other_mean_jct_s == pytest.approx(4 * STEP_S)
+    text = "\n".join(report_text.lines(report, Screen(80, False, True)))
+    assert "Against stock Slurm, simulated" in text
+    page = html(*reported(path, 0, 20, stock_cluster=SimCluster(1, 4)))
+    assert b"Against stock Slurm, simulated" in page
+
+
+def test_work_lost_to_preemption_is_not_simulated_under_stock_slurm(path: Path) -> None:
+    remember(
+        path,
+        [job("1", "##..##|", gpus=4), job("2", "  ##|", gpus=4)],
+        [preempted("1", "2", at=2, run=0)],
+        [cost("1", 0, 2, 4, again_s=STEP_S)],
+    )
+    report, _ = reported(path, 0, 20, stock_cluster=SimCluster(1, 4))
+    assert report.stock_slurm is not None
+    # Job 1 needed three steps, and job 2 would have waited for the last of them.
+    assert report.stock_slurm.all.other_mean_jct_s == pytest.approx(3 * STEP_S)
 
 
 def test_gpu_time_held_idle_is_summed_by_user_and_account_as_far_as_it_lies_in_the_period(

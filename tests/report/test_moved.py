@@ -12,7 +12,7 @@ from slurm_tiresias.report.moved import VacatedGpus, moved_gpu_s
 
 
 def left(gpus: int, again_s: float, *, for_gpus: int = 8, until_s: float = 100.0) -> VacatedGpus:
-    """GPUs that were left for a job that ran from 10 s on."""
+    """GPUs that were freed for a job that ran from 10 s on."""
     return VacatedGpus(gpus, again_s, "9", for_gpus, 10.0, until_s)
 
 

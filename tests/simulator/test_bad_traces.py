@@ -1,4 +1,4 @@
-"""Traces that are not right: one line that names the file and the line, and never anything else."""
+"""Invalid traces: the only output is one line that names the file and the line."""
 
 from __future__ import annotations
 
@@ -94,9 +94,7 @@ def test_a_bad_trace_is_a_usage_error() -> None:
 
 
 @pytest.mark.parametrize("length", range(len(HEADER) + 1, len(HEADER) + 20))
-def test_a_trace_that_was_cut_off_anywhere_within_a_line_is_refused(
-    tmp_path: Path, length: int
-) -> None:
+def test_a_trace_truncated_within_a_line_is_refused(tmp_path: Path, length: int) -> None:
     path = tmp_path / "cut.csv"
     path.write_bytes((HEADER + b"a,0,1,12345\nb,1,1,67890\n")[:length])
     if path.read_bytes().endswith(b"\n"):
@@ -150,7 +148,7 @@ NEARLY_TRACES = st.builds(
 
 @st.composite
 def right_widths(draw: st.DrawFn) -> bytes:
-    """A header, and rows of any words that have as many columns."""
+    """A header, and rows of arbitrary words with as many columns."""
     header = draw(HEADERS)
     separator = "|" if "|" in header else ","
     width = 18 if header.startswith(";") else header.count(separator) + 1

@@ -1,4 +1,4 @@
-"""The baselines: the authors' own numbers to the last digit, and small cases that are drawn."""
+"""The baselines: the authors' own numbers to the last digit, and small drawn cases."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ THE_480 = "synthetic480_seed1.csv"
         (THE_480, "15x4", "pooled", "gandiva", 4561.84, 2316, 16937, 36127, None),
     ],
 )
-def test_the_authors_simulator_says_the_same(
+def test_averages_equal_those_of_the_authors_simulator(
     name: str,
     cluster: str,
     placement: str,
@@ -132,7 +132,7 @@ def test_the_95th_percentile_is_the_value_that_the_authors_take(name: str) -> No
 
 
 def told_plainly(jobs: Sequence[TraceJob], gpus: int, cost: Cost) -> dict[str, float]:
-    """When each job ends if the whole list is sorted at every event, by the letter of the rule."""
+    """When each job ends if the whole list is sorted at every event, exactly by the rule."""
     left_s = {job.job_id: job.duration_s for job in jobs}
     coming, listed, ends_s = list(jobs), list[TraceJob](), dict[str, float]()
     running: list[TraceJob] = []
@@ -170,7 +170,7 @@ few_jobs = st.lists(
 @pytest.mark.parametrize("policy", COSTS)
 @given(workload=few_jobs)
 @settings(max_examples=150, deadline=None)
-def test_sorting_the_running_jobs_only_is_sorting_all(policy: str, workload: Workload) -> None:
+def test_sorting_only_the_running_jobs_equals_sorting_all(policy: str, workload: Workload) -> None:
     outcomes = simulated(workload, policy, "2x4", "pooled")
     found = {outcome.job.job_id: outcome.end_s for outcome in outcomes}
     assert found == told_plainly(workload.jobs, 8, COSTS[policy])
@@ -183,7 +183,7 @@ def test_no_job_that_can_keep_running_is_stopped_for_another() -> None:
 
 def test_a_preempted_job_keeps_its_progress_and_its_place() -> None:
     outcomes = simulated(jobs_of((0, 4, 50), (10, 4, 30), (10, 4, 40)), "srtf", "1x4")
-    # At 10 the first has 40 s left, as many as the third has, and was there before it.
+    # At 10 the first has as much left as the third, 40 s, and reached this cost first.
     assert [outcome.runs for outcome in outcomes] == [
         ((0, 10), (40, 80)),
         ((10, 40),),
@@ -192,8 +192,8 @@ def test_a_preempted_job_keeps_its_progress_and_its_place() -> None:
 
 
 def test_no_job_is_preempted_for_a_job_that_would_still_not_fit() -> None:
-    # Two kinds of node, all of a taken and half of b. The third job could have GPUs of a, but b is
-    # the tighter fit; so the fourth, which must have b, finds none, and the first can stay.
+    # Two kinds of node: all of a is taken, and half of b. The third job could use GPUs of a, but b
+    # fits more tightly; so the fourth, which requires b, finds none, and the first can stay.
     sim_cluster = SimCluster(groups=(NodeGroup(1, 4, "a"), NodeGroup(1, 4, "b")))
     rows = [(0.0, 4, 100.0, "a"), (0.0, 2, 90.0, "b"), (5.0, 2, 10.0, ""), (5.0, 2, 20.0, "b")]
     jobs = tuple(
@@ -213,7 +213,7 @@ def test_under_yarn_cs_the_first_job_that_does_not_fit_blocks_all_behind_it() ->
     assert [outcome.first_start_s for outcome in outcomes] == [0, 100, 110]
 
 
-def test_a_job_waits_for_nodes_although_there_are_gpus_enough() -> None:
+def test_a_job_may_wait_for_nodes_despite_enough_idle_gpus() -> None:
     # One GPU is free on node 1, one on node 2, and all four on node 3.
     rows = [(0.0, 3, 50.0), (0.0, 3, 90.0), (0.0, 6, 10.0)]
     pooled, on_nodes = (
@@ -225,8 +225,8 @@ def test_a_job_waits_for_nodes_although_there_are_gpus_enough() -> None:
 
 
 def test_a_job_gets_the_first_node_with_room_and_not_the_tightest() -> None:
-    # The second has left two GPUs on node 1 and one on node 2: the third takes from node 1, so
-    # the fourth, which wants two, has to wait for somebody to end.
+    # The second has left two GPUs on node 1 and one on node 2. The third takes from node 1, so the
+    # fourth, which requests two, must wait until another job ends.
     rows = [(0.0, 2, 50.0), (0.0, 3, 90.0), (0.0, 1, 70.0), (0.0, 2, 10.0)]
     assert simulated(jobs_of(*rows), "yarn-cs", "2x4")[3].first_start_s == 50
 
@@ -255,7 +255,7 @@ def test_a_job_that_ends_within_a_step_is_noticed_at_the_end_of_the_step() -> No
     assert cut_short.end_s == 15
 
 
-def test_a_pool_of_gpus_is_sliced_as_the_nodes_that_it_stands_for() -> None:
+def test_a_pool_of_gpus_is_time_sliced_like_its_nodes() -> None:
     jobs = jobs_of(*((10.0 * i, 1 + i % 8, 100.0 + 7 * i) for i in range(40)))
     pooled, on_nodes = (
         [outcome.runs for outcome in simulated(jobs, "gandiva", "3x4", placement)]
@@ -267,7 +267,7 @@ def test_a_pool_of_gpus_is_sliced_as_the_nodes_that_it_stands_for() -> None:
 # --------------------------------------------------------------------------- slurm
 
 H = 3600.0
-"""An hour."""
+"""One hour in seconds."""
 
 
 def backfilled(
@@ -276,7 +276,8 @@ def backfilled(
     parameters: SlurmParameters = DEFAULTS,
     default_limit_s: float = DEFAULT_LIMIT_S,
 ) -> list[float]:
-    """When jobs start that are (submitted, GPUs, duration, time limit), all in hours."""
+    """Return the start times of jobs given as (submitted, GPUs, duration, time limit), all in
+    hours."""
     sim_cluster = parse_cluster(cluster, "consolidate")
     jobs = tuple(
         TraceJob(str(i), at * H, gpus, long * H, limit_s=limit and limit * H)
@@ -294,7 +295,7 @@ def backfilled(
 
 
 def test_a_short_narrow_job_fills_the_hole_before_a_wide_one() -> None:
-    # A has two GPUs until 4 and B wants all four: C may have the other two until 3.
+    # A has two GPUs until 4 and B requests all four: C may have the other two until 3.
     assert backfilled([(0, 2, 4, 4), (0, 4, 1, 1), (1, 2, 2, 2)], "1x4") == [0, 4, 1]
 
 
@@ -309,14 +310,14 @@ def test_a_job_without_a_limit_counts_as_one_of_a_day() -> None:
 
 
 def test_a_reservation_holds_whole_nodes_also_where_gpus_are_left_over() -> None:
-    # Two nodes. A fills node 1 until 4; B waits for six GPUs, so that two are left over, and yet C
+    # Two nodes. A fills node 1 until 4; B waits for six GPUs, so two remain unused, and still C
     # does not get them.
     assert backfilled([(0, 4, 4, 4), (0, 6, 1, 1), (1, 2, 9, 24)], "2x4") == [0, 4, 4]
 
 
 def test_a_long_job_runs_on_a_node_without_a_reservation() -> None:
-    # A and B have most of a node each; C wants a whole one and gets the one that is free first. D
-    # may run beside B, which stays longer, and not beside A.
+    # A and B have most of a node each; C requests a whole one and gets the first that becomes free.
+    # D may run beside B, which runs longer, but not beside A.
     rows = [(0, 3, 2, 2), (0, 3, 6, 6), (0, 4, 1, 1), (1, 1, 9, 24), (1, 1, 9, 24)]
     assert backfilled(rows, "2x4") == [0, 0, 2, 1, 3]
 
@@ -329,14 +330,14 @@ def test_every_waiting_job_has_a_reservation_and_not_just_the_first() -> None:
     assert backfilled([*rows[:3], rows[4]], "2x4") == [0, 0, 3, 1]
 
 
-def test_a_reservation_beyond_the_window_is_none() -> None:
+def test_no_reservation_is_made_beyond_the_window() -> None:
     rows = [(0, 4, 3, 3), (0, 2, 5, 5), (0, 4, 10, 10), (0, 4, 1, 1), (1, 2, 8, 8)]
     short = SlurmParameters(bf_window_s=3.5 * H)
     assert backfilled(rows, "2x4", short) == [0, 0, 3, 9, 1]
 
 
 def test_reservations_are_made_anew_when_a_job_has_ended() -> None:
-    # D, on a whole node, ends before its limit, and C starts on that; so B need not wait for it.
+    # D, on a whole node, ends before its limit, and C starts there; so B need not wait for it.
     rows = [(0, 4, 4, 4), (0, 4, 2, 9), (0, 8, 1, 1), (1, 2, 1, 1.5)]
     assert backfilled(rows, "2x4") == [0, 0, 4, 2]
 
@@ -352,13 +353,13 @@ def test_backfill_runs_at_its_interval_and_the_main_scheduler_at_once() -> None:
 
 
 def test_limits_count_in_whole_minutes() -> None:
-    # C is to be over just before B begins, but for the rounding of its limit.
+    # C should end just before B begins, except for the rounding of its limit.
     rows = [(0, 2, 4, 4), (0, 4, 1, 1), (1, 2, 2, 3 - 90 / 3600)]
     assert backfilled(rows, "1x4") == [0, 4, 1]
     assert backfilled(rows, "1x4", SlurmParameters(limit_grain_s=600.0)) == [0, 4, 5]
 
 
-def test_jobs_lie_on_the_nodes_that_a_real_slurm_chose() -> None:
+def test_jobs_get_the_nodes_that_a_real_slurm_chose() -> None:
     # The first jobs of a replay of paper480:1, 21 times as fast, on slurm-wlm 22.05.8: before any
     # had to wait.
     chosen = (
@@ -442,7 +443,7 @@ any_jobs = st.lists(
 
 
 class Watched:
-    """A scheduler of which it is checked that no node is ever given more than it has."""
+    """A scheduler wrapper that checks that no node is overallocated."""
 
     def __init__(self, watched: Scheduler, nodes: Sequence[Node], sim_cluster: SimCluster) -> None:
         self._watched = watched
@@ -521,7 +522,7 @@ def test_every_job_ends_and_no_node_is_overfull(
 
 
 class Idle:
-    """Starts nobody."""
+    """A scheduler that starts no job."""
 
     def waits(self, job: SimJob, now_s: float) -> None: ...
     def runs(self, job: SimJob, now_s: float) -> None: ...

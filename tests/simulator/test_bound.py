@@ -1,4 +1,4 @@
-"""The lower bound: below every schedule, and not far below where the best schedule is known."""
+"""The lower bound: below every schedule, and close to the best schedule if that is known."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ def test_no_policy_is_below_the_bound(policy: str, jobs: tuple[TraceJob, ...]) -
 
 
 def best_jct_s(jobs: Sequence[TraceJob], gpus: int) -> float:
-    """The least average of all schedules that decide anew every second, by trying them all."""
+    """Return the least average of all schedules that decide every second, by trying them all."""
     last_submission_s = max(job.submitted_s for job in jobs)
 
     @cache
     def remaining_s(now_s: float, left_s: tuple[float, ...]) -> float:
-        """Seconds still to be spent in the system, all jobs together."""
+        """Remaining seconds in the system, summed over the jobs."""
         if not any(left_s):
             return 0.0
         here = [
@@ -174,26 +174,26 @@ def test_the_best_speed_is_that_of_the_better_placement(
     assert best_speed(TraceJob("1", 0, gpus, 100, model)) == speed
 
 
-def test_a_job_without_work_costs_nothing_and_counts() -> None:
+def test_a_job_without_work_counts_with_zero_time() -> None:
     jobs = [TraceJob("1", 0, 1, 100), TraceJob("2", 0, 1, 0)]
     assert lower_bound_jct_s(jobs, 1) == 50.0
 
 
-def test_no_jobs_wait_for_nothing() -> None:
+def test_the_bound_without_jobs_is_zero() -> None:
     assert lower_bound_jct_s([], 1) == 0.0
 
 
-def test_no_gpus_are_no_cluster() -> None:
+def test_a_cluster_without_gpus_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one GPU"):
         lower_bound_jct_s([TraceJob("1", 0, 1, 100)], 0)
 
 
 @pytest.mark.parametrize(("seed", "bound_s"), [(1, 1084.1), (2, 1077.6), (3, 932.9)])
-def test_the_bound_on_the_paper_s_workload_is_the_published_one(seed: int, bound_s: float) -> None:
+def test_the_bound_on_the_papers_workload_is_the_published_one(seed: int, bound_s: float) -> None:
     assert lower_bound_jct_s(paper480(seed).jobs, 60) == pytest.approx(bound_s, abs=0.1)
 
 
-def test_the_bound_is_85_percent_of_the_reference_s_best_average() -> None:
+def test_the_bound_is_85_percent_of_the_references_best_average() -> None:
     """The authors' simulator averages 1051.26 s on this workload under SRSF."""
     jobs = load_trace(trace("synthetic480_seed1.csv")).jobs
     assert lower_bound_jct_s(jobs, 60) / 1051.26 == pytest.approx(0.855, abs=0.001)

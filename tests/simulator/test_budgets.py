@@ -1,4 +1,5 @@
-"""One user hunts a job: a stream of jobs that want its GPUs, and end as soon as they have them."""
+"""One user attacks a job: a stream of jobs that request its GPUs, and end as soon as they have
+them."""
 
 from __future__ import annotations
 

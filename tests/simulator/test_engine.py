@@ -1,4 +1,4 @@
-"""The engine: starts, preemptions, thresholds and ends, each at its time."""
+"""The engine: starts, preemptions, thresholds and ends, each at the right time."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_preempted_job_pays_for_its_restart_and_the_rest_of_its_work() -> None
 EVERY_600_S = SaveModel(((600.0, 1.0),))
 
 
-def test_a_preempted_job_does_again_what_it_had_not_saved() -> None:
+def test_a_preempted_job_repeats_unsaved_work() -> None:
     jobs = _jobs((0, 4, 2000), (1000, 4, 100))
     long, _ = simulate(jobs, "tiresias-l", "1x4", flat_s=50, saves=EVERY_600_S)
     assert (long.again_s, long.lost_s) == (400, 50)
@@ -76,20 +76,20 @@ def test_a_preemption_waits_for_a_save_that_is_due(
     assert (short.first_start_s, long.again_s) == (first_start_s, again_s)
 
 
-def test_a_job_whose_saves_are_not_known_is_not_waited_for() -> None:
+def test_preemptions_do_not_wait_for_unknown_saves() -> None:
     silent = SaveModel(EVERY_600_S.shares, told=0.0)
     jobs = _jobs((0, 4, 2000), (1100, 4, 100))
     long, short = simulate(jobs, "tiresias-l", "1x4", saves=silent, first_tier_wait_s=300)
     assert (short.first_start_s, long.again_s) == (1100, 500)
 
 
-def test_a_job_is_demoted_at_its_threshold_and_only_then_makes_room() -> None:
+def test_a_job_can_be_preempted_only_after_its_demotion() -> None:
     long, short = simulate(_jobs((0, 4, 2000), (10, 4, 100)), "tiresias-l", "1x4")
     assert short.first_start_s == pytest.approx(800, abs=0.01)
     assert long.preemptions == 1
 
 
-def test_a_victim_runs_until_it_has_vacated_its_gpus() -> None:
+def test_a_victim_runs_until_its_grace_ends() -> None:
     timing = Timing(preempting_delay_s=5, requeue_delay_s=20)
     jobs = _jobs((0, 4, 2000), (1000, 4, 10))
     long, short = simulate(jobs, "tiresias-l", "1x4", timing=timing)
@@ -104,7 +104,7 @@ def test_a_victim_that_ends_during_its_grace_was_not_preempted() -> None:
     assert short.first_start_s == 1005
 
 
-def test_a_job_wider_than_the_cluster_is_left_out_and_said_so() -> None:
+def test_a_job_wider_than_the_cluster_is_left_out_and_reported() -> None:
     kept, wide = run.fitting(_jobs((0, 4, 10), (0, 64, 10)), parse_cluster("1x8", "skew"))
     assert (len(kept.jobs), len(wide)) == (1, 1)
 
@@ -128,8 +128,8 @@ def test_every_job_ends_whatever_the_policy() -> None:
 
 
 @pytest.mark.parametrize("interval_s", [0.1, 0.3, 0.6, 0.7, 15, 60])
-def test_decisions_at_an_interval_of_any_length_come_to_an_end(interval_s: float) -> None:
-    """In binary fractions the third tick of 0.6 s lies a hair before 1.8."""
+def test_simulations_end_for_any_interval(interval_s: float) -> None:
+    """In binary fractions the third tick of 0.6 s is slightly less than 1.8."""
     jobs = _jobs(*((number * 3 / 10, 1, number / 5 + 0.1) for number in range(40)))
     for one in simulate(jobs, "tiresias-l", "1x4", timing=Timing(interval_s=interval_s)):
         assert one.first_start_s >= one.job.submitted_s

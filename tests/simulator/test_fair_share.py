@@ -1,4 +1,4 @@
-"""Whoever cuts a long job into pieces gains by it, unless jobs are charged to their users."""
+"""Splitting a long job into pieces pays off, unless jobs are charged to their users."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ WHOLE = (TraceJob("eve", 0, 4, WORK_S, user="eve"),)
 CHOPPED = tuple(
     TraceJob(f"eve{i:02}", i / 100, 4, WORK_S / PIECES, user="eve") for i in range(PIECES)
 )
-"""As wide as the cluster, so that each piece runs when the one before has ended."""
+"""Jobs as wide as the cluster, so that each piece runs after the one before has ended."""
 SHORT = tuple(TraceJob(f"s{i}", 1000 * i, 4, 400, user=f"user{i}") for i in range(1, 8))
-"""Short jobs of seven other people, who wait for nobody but for those in the top tier."""
+"""Short jobs of seven other users, which wait only for jobs in the top tier."""
 
 
 def submitted(*jobs: TraceJob) -> list[TraceJob]:
@@ -85,7 +85,8 @@ def test_with_charge_by_account_jobs_without_an_account_are_charged_to_their_use
 
 
 USED = tuple(TraceJob(f"u{i}", i / 10, 4, 500, user="eve") for i in range(2))
-"""Eve's jobs of the first thousand seconds; then ben holds the cluster, from 1800 s in tier 1."""
+"""Eve's jobs of the first thousand seconds; then ben holds the cluster, from 1800 s on in tier
+1."""
 LONG = TraceJob("long", 1, 4, 20_000, user="ben")
 
 
@@ -96,7 +97,7 @@ def test_usage_no_longer_counts_after_its_window(window_s: float, started_s: flo
     assert outcome.first_start_s == started_s
 
 
-def test_a_job_that_began_in_a_low_tier_by_what_it_inherited_is_promoted_when_it_starves() -> None:
+def test_inherited_service_does_not_prevent_promotion() -> None:
     later = TraceJob("later", 1900, 4, 100, user="eve")
     promoting: dict[str, Any] = {"promote_knob": 1, "promote_floor_s": 500}
     *_, outcome = simulated(*USED, LONG, later, charge="user", **promoting)

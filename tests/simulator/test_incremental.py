@@ -1,4 +1,4 @@
-"""The engine that is kept from event to event chooses what ``decide`` chooses from nothing."""
+"""An engine that is kept from event to event chooses the same as ``decide`` on a new snapshot."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from slurm_tiresias.simulator.workload import TraceJob, Workload
 
 
 class Checked:
-    """A scheduler of which every choice is compared to that of ``decide`` on a snapshot."""
+    """A scheduler whose every choice is compared with that of ``decide`` on a snapshot."""
 
     def __init__(
         self, checked: Scheduler, policy: Policy, config: Config, nodes: Sequence[Node]
@@ -114,7 +114,8 @@ def _as_job(job: SimJob, over_budget: bool) -> JobView:
 
 
 THRESHOLDS_GPU_S = (96, 384)
-"""Widths divide them, so that all times are exact, and both sides see a job cross at one moment."""
+"""The widths divide the thresholds, so that all times are exact, and both sides see a job cross one
+at the same moment."""
 MODELS = ("vgg16", "resnet50", "")
 
 workloads = st.lists(
@@ -231,7 +232,7 @@ def _setup(
     ),
     st.sampled_from([None, SAVES]),
 )
-def test_under_tiresias(
+def test_choices_equal_those_of_new_snapshots_under_tiresias(
     workload: Workload,
     config: Config,
     cluster: str,
@@ -245,6 +246,6 @@ def test_under_tiresias(
     history = ServiceHistory(job.gpus * job.duration_s for job in workload.jobs)
     reports = Reports(model, workload, config.policy.report_every_s) if model else None
     scheduler = schedulers.tiresias(config, nodes, history, reports)
-    # The same policy: what it learns it learns once, when a job ends.
+    # The same policy object: it learns once, when a job ends.
     checked = _run(workload, setup, scheduler, scheduler.policy)
     assert checked.choices >= len(workload.jobs)

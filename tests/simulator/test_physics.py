@@ -1,4 +1,4 @@
-"""What placement and preemption cost, against the paper's tables."""
+"""The costs of placement and preemption, compared with the paper's tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_skewed_models_lose_a_fifth_and_more_when_spread_and_the_others_gain_a_l
         assert speed(name, consolidated=True) == 1.0
 
 
-def test_one_cut_through_the_skew_divides_the_models_as_the_paper_does() -> None:
+def test_one_skew_threshold_separates_the_models_as_in_the_paper() -> None:
     assert {name for name, model in MODELS.items() if (model.skew or 0) > 0.5} == SKEWED
 
 

@@ -20,13 +20,14 @@ SIM_CLUSTER = parse_cluster("16x8", "pooled")
 
 @cache
 def preemptions(workload: Workload, config: Config) -> int:
-    """On 128 GPUs, each preemption costing the 62 s of the paper's testbed."""
+    """On 128 GPUs; each preemption costs the 62 s of the paper's testbed."""
     setup = run.Setup(SIM_CLUSTER, config, Costs(SIM_CLUSTER, speeds=False, flat_s=62.0), Timing())
     return sum(outcome.preemptions for outcome in run.simulate(workload, "tiresias-l", setup))
 
 
 def with_knob(knob: float, **policy: object) -> Config:
-    """As deployed, but for the bound on victims in a cycle, of which a simulation has none."""
+    """The default settings, except for the limit of victims per cycle, which a simulation does not
+    have."""
     return parse(
         {
             "policy": {"promote_knob": knob, **policy},
@@ -54,6 +55,6 @@ def test_with_the_papers_two_tiers_preemption_costs_more_but_stays_bounded() -> 
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_promotion_causes_no_taking_turns_under_a_synthetic_load_either(seed: int) -> None:
+def test_promotion_does_not_make_jobs_take_turns_under_a_synthetic_load(seed: int) -> None:
     busy = philly_like(1390, seed, SIM_CLUSTER.gpus, load=2.0)
     assert preemptions(busy, with_knob(8.0)) <= 1.5 * preemptions(busy, with_knob(0.0))

@@ -1,4 +1,4 @@
-"""The public traces, where they are at hand: in TIRESIAS_TRACES or beside the checkout."""
+"""The public traces, if they are available: in TIRESIAS_TRACES or beside the checkout."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_the_generated_workload_is_as_heavy_as_the_one_the_reference_ran() -> No
     assert Counter(j.gpus for j in reference) == Counter(j.gpus for j in paper480(1).jobs)
 
 
-def test_a_list_of_numbers_is_no_trace() -> None:
+def test_a_list_of_numbers_is_not_accepted_as_a_trace() -> None:
     path = trace("fig10a_tiresias_g_jct_digitised.csv")
     with pytest.raises(TraceError, match="begins like no trace"):
         load_trace(path)

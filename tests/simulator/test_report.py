@@ -1,4 +1,4 @@
-"""The figures of a comparison, and the curves, files and pages that are made of them."""
+"""The figures of a comparison, and the curves, files and pages made from them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from slurm_tiresias.simulator.workload import Dropped, TraceJob, Workload
 def outcome(
     *runs: tuple[float, float], gpus: int = 1, submitted_s: float = 0.0, lost_s: float = 0.0
 ) -> Outcome:
-    """A job that ran then, and did nothing for ``lost_s`` of it."""
+    """A job that ran in this period, and made no progress for ``lost_s`` of it."""
     ran_s = sum(end_s - start_s for start_s, end_s in runs)
     job = TraceJob(f"{submitted_s:g}-{gpus}", submitted_s, gpus, ran_s - lost_s)
     return Outcome(
@@ -81,7 +81,7 @@ STOPPED = outcome((0, 100), (150, 210), gpus=4, lost_s=10)
 WAITED = outcome((100, 150), gpus=2, submitted_s=90)
 
 
-def test_the_figures_of_two_jobs_can_be_worked_out_by_hand() -> None:
+def test_the_figures_of_two_jobs_equal_hand_computed_ones() -> None:
     found = figures([STOPPED, WAITED], gpus=4)
     assert (found.jobs, found.average_jct_s, found.median_jct_s) == (2, 135, 135)
     assert (found.p95_jct_s, found.p99_jct_s, found.makespan_s) == (210, 210, 210)
@@ -93,7 +93,7 @@ def test_the_figures_of_two_jobs_can_be_worked_out_by_hand() -> None:
     assert found.gpu_use == held_gpu_s / (210 * 4)
 
 
-def test_who_pays_shows_against_what_a_fair_share_would_have_been() -> None:
+def test_who_pays_compares_with_the_fair_share() -> None:
     # With a fair share the wide job has all four GPUs until 90 s, then two of them.
     shared = report(("drawn", (STOPPED, WAITED)))
     assert shared.fair_jct_s == pytest.approx({"0-4": 175.0, "90-2": 50.0})
@@ -150,7 +150,7 @@ def test_every_record_has_its_ratios_to_the_bound_and_to_the_reference() -> None
     assert set(own["over_reference"].values()) == {1.0}
 
 
-def test_guards_are_described_in_words() -> None:
+def test_protections_are_described_in_words() -> None:
     off = PreemptionConfig(min_run_s=0.0, budget_share=0.0, max_victims_per_cycle=UNBOUNDED)
     assert guards(off) == "off"
     assert guards(replace(off, min_run_s=120.0, min_run_growth=1.0, max_victims_per_cycle=1)) == (
@@ -200,7 +200,7 @@ some_runs = st.lists(st.tuples(times, times), min_size=1, max_size=4).map(
 
 
 def _apart(pairs: list[list[int]]) -> list[tuple[int, int]]:
-    """The stretches, each moved behind the one before."""
+    """Return the intervals, each shifted to follow the one before."""
     moved, end = [], 0
     for start, stop in pairs:
         begin = max(start, end)
@@ -247,7 +247,7 @@ def test_every_point_of_a_drawn_distribution_lies_on_it(values: list[float]) -> 
         assert below < share <= at_most
 
 
-def test_curves_of_nothing_are_empty() -> None:
+def test_curves_without_data_are_empty() -> None:
     assert curves.distribution([]).x.size == 0
     assert plots.queue_length([], 100.0).y.tolist() == [0, 0]
 
@@ -271,7 +271,7 @@ def test_durations_are_written_with_three_digits_and_a_unit(seconds: float, text
 # Files
 
 
-def test_a_file_is_replaced_whole_and_keeps_its_mode(tmp_path: Path) -> None:
+def test_a_file_is_replaced_atomically_and_keeps_its_mode(tmp_path: Path) -> None:
     target = tmp_path / "report.html"
     target.write_text("before")
     target.chmod(0o640)
@@ -281,7 +281,7 @@ def test_a_file_is_replaced_whole_and_keeps_its_mode(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_a_link_stays_and_what_it_leads_to_is_replaced(tmp_path: Path) -> None:
+def test_a_symlink_stays_and_its_target_is_replaced(tmp_path: Path) -> None:
     target, link = tmp_path / "real", tmp_path / "link"
     target.write_text("before")
     link.symlink_to(target)
@@ -290,7 +290,7 @@ def test_a_link_stays_and_what_it_leads_to_is_replaced(tmp_path: Path) -> None:
     assert target.read_bytes() == b"after"
 
 
-def test_a_full_disk_leaves_what_was_there_and_nothing_else(
+def test_a_full_disk_leaves_the_old_file_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = tmp_path / "report.html"
@@ -321,7 +321,7 @@ HOSTILE = "<script>alert('x')</script>\u202e&.csv"
 
 
 class _Elements(HTMLParser):
-    """Every start tag of a page with its attributes, and all that is called by an id."""
+    """Collects every start tag of a page with its attributes, and all references to ids."""
 
     def __init__(self, content: str) -> None:
         super().__init__()
@@ -344,7 +344,7 @@ def a_page(name: str = "drawn") -> str:
     return page.html(found).decode()
 
 
-def test_the_page_needs_no_network_and_runs_nothing() -> None:
+def test_the_page_needs_no_network_and_no_script() -> None:
     elements = _Elements(a_page())
     assert not {tag for tag, _ in elements.tags} & {"script", "link", "img", "iframe", "object"}
     assert not elements.values("src") + elements.values("href")
@@ -353,7 +353,7 @@ def test_the_page_needs_no_network_and_runs_nothing() -> None:
     assert policy["content"] == "default-src 'none'; style-src 'unsafe-inline'"
 
 
-def test_ids_of_the_page_are_there_once_and_references_lead_somewhere() -> None:
+def test_ids_of_the_page_are_unique_and_references_resolve() -> None:
     elements = _Elements(a_page())
     ids = elements.values("id")
     assert len(ids) == len(set(ids))
@@ -371,7 +371,7 @@ def test_hostile_file_names_are_shown_on_the_page_and_not_interpreted() -> None:
     assert "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;?&amp;.csv" in content
 
 
-def test_each_figure_is_sound_and_says_in_words_what_it_shows() -> None:
+def test_each_figure_is_valid_and_has_a_description() -> None:
     drawn = a_page().split("<svg")[1:]
     assert len(drawn) == 4
     for each in drawn:
@@ -388,7 +388,7 @@ def test_charts_take_all_their_colours_from_the_page() -> None:
     assert "#fd00" not in content and "#fe00" not in content
 
 
-def test_every_policy_has_a_colour_and_a_pattern_of_its_own() -> None:
+def test_every_policy_has_a_distinct_colour_and_pattern() -> None:
     content = page.html(report(*((name, (WAITED,)) for name in POLICIES))).decode()
     assert len(drawing.SERIES) == len(drawing.DASHES) == len(POLICIES)
     for number in range(len(POLICIES)):
@@ -396,13 +396,13 @@ def test_every_policy_has_a_colour_and_a_pattern_of_its_own() -> None:
         assert f"var(--series-{number})" in content
 
 
-def test_a_single_policy_and_a_single_job_make_a_page_too() -> None:
+def test_a_page_can_be_made_for_a_single_policy_and_job() -> None:
     content = page.html(report(("las", (WAITED,)))).decode()
     assert "Nothing was left out." in content
 
 
 @pytest.mark.parametrize("others", [(), (STOPPED,)])
-def test_a_policy_under_which_nothing_ever_ended_makes_a_page_too(
+def test_a_page_can_be_made_if_no_job_ended_under_a_policy(
     others: tuple[Outcome, ...],
 ) -> None:
     jobs = Workload("one", (STOPPED.job,))
@@ -420,7 +420,7 @@ def test_the_table_of_jobs_keeps_spreadsheets_from_taking_names_for_formulas() -
     assert row == 'sf,\'=1+1,0.0,0.0,10.0,10.0,0.0,1,10.0,"\'@x,""y""",SS,0,0,0.0,0.0'
 
 
-def test_the_configuration_of_a_record_names_what_a_simulation_heeds() -> None:
+def test_a_record_has_the_settings_that_affect_a_simulation() -> None:
     (record,) = records(report(("sf", (STOPPED,))))
     config = record["config"]
     assert set(config) == {"policy", "preemption", "placement", "simulation"}

@@ -1,4 +1,4 @@
-"""Simulated jobs that report, and time limits that simulated users set."""
+"""Simulated jobs that report, and time limits set by simulated users."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_reports_that_vary_make_few_more_preemptions() -> None:
     assert preemptions[1] <= 1.25 * preemptions[0]
 
 
-def test_who_lies_is_slower_than_who_reports_truly_and_hardly_costs_the_others() -> None:
+def test_lying_jobs_are_slower_than_honest_ones_and_hardly_cost_others() -> None:
     model = ReportModel(0.25, liars=0.25)
     found = outcomes(model)
     slowdowns: dict[Reporter, list[float]] = {reporter: [] for reporter in Reporter}
@@ -62,7 +62,7 @@ def test_who_lies_is_slower_than_who_reports_truly_and_hardly_costs_the_others()
     assert average_s(outcomes(ReportModel(0.0, liars=1.0))) < 1.1 * UNKNOWN_S
 
 
-def test_real_limits_help_and_limits_that_are_all_alike_change_nothing() -> None:
+def test_realistic_limits_help_and_equal_limits_change_nothing() -> None:
     assert average_s(outcomes(workload=with_limits(WORKLOAD, "10x"))) < 1.2 * SRSF_S
     assert average_s(outcomes(workload=with_limits(WORKLOAD, "alike"))) == UNKNOWN_S
 

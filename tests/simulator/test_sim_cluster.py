@@ -1,4 +1,4 @@
-"""The simulated cluster: the files that describe it, what jobs may use of it, and at what cost."""
+"""The simulated cluster: its files, what jobs may use of it, and the costs."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def workload(*jobs: tuple[float, int, float, str]) -> Workload:
     )
 
 
-# What is there
+# Nodes
 
 
 def test_nodes_times_gpus_is_a_cluster() -> None:
@@ -100,7 +100,7 @@ def test_the_names_of_nodes_sort_as_their_numbers_do(count: int) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.toml")), ids=lambda path: path.name)
-def test_the_examples_are_clusters(path: Path) -> None:
+def test_the_example_files_are_valid_clusters(path: Path) -> None:
     assert parse_cluster(str(path), "skew").gpus > 0
 
 
@@ -108,10 +108,10 @@ def test_there_are_examples() -> None:
     assert list(EXAMPLES.glob("*.toml"))
 
 
-# What jobs may use
+# Eligible nodes
 
 
-def test_a_job_is_bound_to_the_type_it_names_and_else_runs_on_any(cluster: Path) -> None:
+def test_a_job_runs_on_the_named_gpu_type_or_on_any(cluster: Path) -> None:
     sim_cluster = described(cluster)
     assert [sim_cluster.gpus_for(kind) for kind in ("", "v100", "V100", "P100", "h100")] == [
         36,
@@ -155,7 +155,7 @@ def test_gpu_types_that_no_node_has_are_reported_with_what_happens_to_their_jobs
     assert len(long) < 300
 
 
-def test_the_fewest_nodes_are_the_largest(cluster: Path) -> None:
+def test_the_fewest_nodes_for_a_job_are_the_largest_ones(cluster: Path) -> None:
     sim_cluster = described(cluster)
     assert [sim_cluster.fewest_nodes(gpus) for gpus in (1, 8, 9, 16, 17, 20, 21, 28, 29, 36)] == [
         1,
@@ -173,7 +173,7 @@ def test_the_fewest_nodes_are_the_largest(cluster: Path) -> None:
     assert SimCluster(15, 4).fewest_nodes(9) == 3
 
 
-def test_a_job_that_is_only_consolidated_asks_for_no_more_nodes_than_it_needs(
+def test_a_consolidated_only_job_requests_the_fewest_nodes(
     cluster: Path,
 ) -> None:
     sim_cluster = described(cluster)
@@ -183,7 +183,7 @@ def test_a_job_that_is_only_consolidated_asks_for_no_more_nodes_than_it_needs(
     assert described(cluster, "pooled").request(36, only_consolidated=True).max_nodes is None
 
 
-def test_pooled_there_is_one_node_of_each_type(cluster: Path) -> None:
+def test_pooled_placement_has_one_node_per_gpu_type(cluster: Path) -> None:
     sim_cluster = described(cluster, "pooled")
     nodes = sim_cluster.as_nodes()
     assert {tuple(node.features): node.total.gpu_count for node in nodes} == {
@@ -196,7 +196,7 @@ def test_pooled_there_is_one_node_of_each_type(cluster: Path) -> None:
     assert not Costs(sim_cluster, speeds=True, flat_s=None).is_spread(a_job(9), three)
 
 
-# What it costs
+# Costs
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_a_job_is_spread_on_more_nodes_than_it_needs_of_its_type(
 
 
 class Watched:
-    """Costs that are none, and where every job started."""
+    """A cost model without costs that records where every job started."""
 
     def __init__(self) -> None:
         self.starts: dict[str, list[Allocation]] = {}
@@ -296,7 +296,7 @@ def test_on_nodes_of_several_sizes_every_job_ends_in_every_placement(
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
-def test_a_file_of_nodes_that_are_all_alike_is_the_same_as_their_numbers(
+def test_a_file_of_identical_nodes_equals_the_short_notation(
     tmp_path: Path, placement: str
 ) -> None:
     path = tmp_path / "alike.toml"
@@ -313,7 +313,7 @@ def test_a_file_of_nodes_that_are_all_alike_is_the_same_as_their_numbers(
 
 def test_random_placement_hardly_ever_consolidates_wide_jobs() -> None:
     def share_spread(placement: str) -> float:
-        """Of the time that jobs of several GPUs run."""
+        """The share of the run time of jobs with several GPUs."""
         sim_cluster = parse_cluster("15x4", placement)
         setup = run.Setup(
             sim_cluster, UNGUARDED, Costs(sim_cluster, speeds=True, flat_s=0.0), Timing()
@@ -327,7 +327,7 @@ def test_random_placement_hardly_ever_consolidates_wide_jobs() -> None:
     assert share_spread("consolidate") < 0.6
 
 
-# What is no cluster
+# Invalid clusters
 
 GROUP = "[[group]]\nnodes = 2\ngpus = 8\n"
 

@@ -1,4 +1,4 @@
-"""Sweeps: every setting gets its result, whatever becomes of the others."""
+"""Sweeps: every setting gets its result, even if others fail."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def task(workload: Workload | None = None, cluster: str = "2x4") -> Task:
     return Task(workload or run.fitting(philly_like(80, 1, 8, 1.2), sim_cluster)[0], setup)
 
 
-def test_results_are_those_of_single_simulations_in_the_order_asked() -> None:
+def test_results_equal_single_simulations_in_the_given_order() -> None:
     asked = (THREE, SMALL, DEFAULT, SMALL)
     some = task()
     assert run_here(some, asked, workers=2) == tuple(measure(some, cell) for cell in asked)
 
 
-def test_a_cell_measures_what_the_simulation_says() -> None:
+def test_a_cell_has_the_figures_of_its_simulation() -> None:
     some = task()
     policy = replace(some.setup.config.policy, thresholds_gpu_s=(600.0,))
     setup = replace(some.setup, config=replace(some.setup.config, policy=policy))
@@ -59,7 +59,7 @@ def test_progress_counts_the_different_cells() -> None:
     assert told == [1, 2]
 
 
-def test_a_cell_that_fails_says_why_and_leaves_the_others_alone() -> None:
+def test_a_failed_cell_has_a_reason_and_does_not_affect_others() -> None:
     nonsense = Cell((3600.0,), policy="magic")
     first, failed, last = run_here(task(), (SMALL, nonsense, DEFAULT), workers=2)
     assert isinstance(first, Measured) and isinstance(last, Measured)
@@ -73,14 +73,14 @@ def test_a_job_that_can_never_start_fails_the_cell() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Deadly(Costs):
-    """The first preemption takes the process with it, as a lack of memory would."""
+    """The first preemption kills the process, as a lack of memory would."""
 
     def restart_s(self, job: TraceJob) -> float:
         os.kill(os.getpid(), signal.SIGKILL)
         return 0.0
 
 
-def test_a_worker_that_is_killed_costs_its_own_cell_only() -> None:
+def test_a_killed_worker_fails_only_its_own_cell() -> None:
     some = task()
     sim_cluster = some.setup.cluster
     deadly = replace(
@@ -116,7 +116,7 @@ def test_settings_are_compared_with_the_first_of_their_policy() -> None:
 
 @pytest.fixture
 def long_sweep() -> Iterator[subprocess.Popen[str]]:
-    """A sweep of many seconds in a session of its own."""
+    """A sweep of many seconds in its own session."""
     arguments = ["--workload", "philly-like:30000", "--cluster", "64x4", "--sweep", "thresholds"]
     process = subprocess.Popen(
         [sys.executable, "-m", "slurm_tiresias.cli", "tune", *arguments, "--workers", "2"],
@@ -132,7 +132,7 @@ def long_sweep() -> Iterator[subprocess.Popen[str]]:
     process.communicate()
 
 
-def test_ctrl_c_ends_the_workers_and_nothing_is_said_of_it(
+def test_ctrl_c_ends_the_workers_quietly(
     long_sweep: subprocess.Popen[str],
 ) -> None:
     _wait_until(lambda: _spawned(long_sweep.pid) == 2)
@@ -142,9 +142,9 @@ def test_ctrl_c_ends_the_workers_and_nothing_is_said_of_it(
     _wait_until(lambda: not _session(long_sweep.pid))
 
 
-def test_ctrl_c_is_heard_once_all_workers_are_started_even_if_a_thread_takes_it() -> None:
+def test_ctrl_c_takes_effect_once_all_workers_are_started() -> None:
     done = Event()
-    # The system hands a signal that the main thread blocks to one that does not.
+    # The kernel delivers a signal that the main thread blocks to a thread that does not.
     Thread(target=done.wait, daemon=True).start()
     heard_at_the_end = False
     with pytest.raises(KeyboardInterrupt), sweep._deaf_to_ctrl_c():
@@ -165,7 +165,7 @@ def test_workers_do_not_outlive_a_killed_parent(long_sweep: subprocess.Popen[str
 
 
 def _session(leader: int) -> list[int]:
-    """The processes of a session that have not ended."""
+    """Return the processes of a session that have not ended."""
     found = []
     for folder in Path("/proc").iterdir():
         if not folder.name.isdecimal():
@@ -181,7 +181,7 @@ def _session(leader: int) -> list[int]:
 
 
 def _spawned(leader: int) -> int:
-    """How many workers a sweep has started."""
+    """Return how many workers a sweep has started."""
     return sum("spawn_main" in _command(member) for member in _session(leader))
 
 

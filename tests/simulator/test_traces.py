@@ -1,4 +1,4 @@
-"""The loaders: a few lines of each format, and the jobs that they are."""
+"""The loaders: a few lines of each format, and the resulting jobs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from slurm_tiresias.simulator.workload import TraceJob, Workload
 
 
 def load(folder: Path, text: str, processors_per_gpu: int = 1) -> Workload:
-    """The text as a trace whose format has to be found out."""
+    """Load the text as a trace whose format must be detected."""
     path = folder / "trace"
     path.write_text(text)
     return load_trace(path, processors_per_gpu=processors_per_gpu)
@@ -162,7 +162,7 @@ def test_an_alibaba_2020_job_is_all_its_tasks_with_gpus_in_whole_gpus(tmp_path: 
     )
 
 
-def test_with_its_job_table_beside_it_it_knows_submissions_and_users(tmp_path: Path) -> None:
+def test_alibaba_2020_with_its_job_table_has_submissions_and_users(tmp_path: Path) -> None:
     (tmp_path / "pai_task_table.csv").write_text(
         TASKS + "two,worker,1.0,Terminated,1000.0,1001.0,600.0,29.3,100.0,V100\n"
     )
@@ -212,7 +212,7 @@ SWF = """\
 """
 
 
-def test_swf_makes_gpus_of_processors_and_takes_a_checkpointed_job_once(tmp_path: Path) -> None:
+def test_swf_converts_processors_to_gpus_and_counts_checkpointed_jobs_once(tmp_path: Path) -> None:
     workload = load(tmp_path, SWF, processors_per_gpu=8)
     assert workload.format == "swf"
     assert workload.jobs == (
@@ -227,7 +227,7 @@ def test_swf_makes_gpus_of_processors_and_takes_a_checkpointed_job_once(tmp_path
     }
 
 
-def test_a_gpu_of_no_processors_is_refused(tmp_path: Path) -> None:
+def test_zero_processors_per_gpu_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="at least one processor"):
         load(tmp_path, SWF, processors_per_gpu=0)
 
@@ -308,7 +308,7 @@ def test_a_job_that_ran_counts_however_it_ended(tmp_path: Path, state: str) -> N
 
 
 @pytest.mark.parametrize("state", sorted(sacct.ALIVE))
-def test_a_job_in_any_other_state_does_not(tmp_path: Path, state: str) -> None:
+def test_a_job_in_any_other_state_is_not_counted(tmp_path: Path, state: str) -> None:
     workload = load(tmp_path, HEADER + row("2") + row("1", state=state))
     assert [job.job_id for job in workload.jobs] == ["2"]
 
@@ -350,7 +350,7 @@ def test_tasks_of_an_array_are_jobs_and_steps_het_parts_and_cpu_jobs_are_not(
     }
 
 
-def test_an_id_that_slurm_gives_out_again_is_another_job(tmp_path: Path) -> None:
+def test_a_reused_id_is_another_job(tmp_path: Path) -> None:
     month_s = 30 * 86400
     history = row("1", "1000", "60", end="2000") + row("1", str(1000 + month_s), "70")
     by_another = row("2", "1000", "60", end="2000") + row("2", "3000", "70", user="tom")

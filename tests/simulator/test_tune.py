@@ -1,4 +1,4 @@
-"""Advice on thresholds: better must be shown, and simple wins where nothing is."""
+"""Advice on thresholds: improvements must be significant, and the simple setting wins otherwise."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def as_the_default(jobs: int = JOBS) -> list[float]:
 
 
 def times(factors: Sequence[float]) -> list[float]:
-    """The default's completion times, each part of the history times its own factor."""
+    """The default's completion times, with a separate factor for each part of the history."""
     jct_s = as_the_default()
     size = len(jct_s) // len(factors)
     return [value * factors[n // size] for n, value in enumerate(jct_s)]
@@ -67,7 +67,9 @@ def test_a_setting_that_is_better_throughout_is_recommended() -> None:
         ("no different", [1.0] * 20),
     ],
 )
-def test_the_default_stays_where_another_is(what: str, factors: Sequence[float]) -> None:
+def test_the_default_is_kept_if_another_is_not_significantly_better(
+    what: str, factors: Sequence[float]
+) -> None:
     assert advice(measured(FOUR_HOURS, times(factors))).recommended.cell == DEFAULT, what
 
 
@@ -88,7 +90,7 @@ def test_a_setting_confirmed_by_the_second_half_replaces_an_unconfirmed_one() ->
     assert found.recommended.cell == THREE_QUEUES
 
 
-def test_more_queues_are_recommended_where_they_are_clearly_better() -> None:
+def test_more_queues_are_recommended_if_clearly_better() -> None:
     found = advice(
         measured(THREE_QUEUES, times([0.8] * 20)), measured(FOUR_HOURS, times([0.9] * 20))
     )
@@ -134,7 +136,7 @@ def test_tune_answers_even_for_a_handful_of_jobs(count: int) -> None:
     assert found.recommended.cell == DEFAULT and found.warnings
 
 
-def test_one_job_is_no_history() -> None:
+def test_one_job_is_not_enough_history() -> None:
     with pytest.raises(UsageError, match="no history"):
         candidates(replace(history(), jobs=history().jobs[:1]))
 
@@ -149,14 +151,14 @@ def test_among_settings_with_equal_queues_the_best_of_the_first_half_is_chosen()
     assert found.recommended.cell == FOUR_HOURS
 
 
-def test_a_candidate_that_failed_is_named_and_the_others_are_weighed() -> None:
+def test_a_failed_candidate_is_named_and_the_others_are_compared() -> None:
     failed = Failed(THREE_QUEUES, "no memory")
     found = advice(failed, measured(FOUR_HOURS, times([0.9] * 20)))
     assert found.failed == (failed,)
     assert found.recommended.cell == FOUR_HOURS
 
 
-def test_without_the_default_there_is_no_advice() -> None:
+def test_without_a_result_for_the_default_there_is_no_advice() -> None:
     with pytest.raises(TiresiasError, match="no memory"):
         advise(history(), [Failed(DEFAULT, "no memory")], "average")
 

@@ -1,4 +1,4 @@
-"""Whose jobs take how long against a fair share and against stock Slurm."""
+"""Whose jobs take how long compared with a fair share and with stock Slurm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The workloads that the project generates: what is exact, what is drawn, and that it stays."""
+"""The generated workloads: what is exact, what is drawn, and that they never change."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_its_jobs_last_two_minutes_to_two_hours_and_come_every_half_minute(seed:
     assert len({job.job_id for job in jobs}) == 480
 
 
-def test_a_seed_gives_the_same_workload_for_ever() -> None:
+def test_a_seed_always_gives_the_same_workload() -> None:
     assert fingerprint(paper480(1)) == "98264db1a252f528"
     assert fingerprint(philly_like(500, seed=1, gpus=256, load=1.05)) == "49c62ed749d68122"
     assert paper480(1) == paper480(1)
@@ -77,7 +77,7 @@ def test_more_philly_like_jobs_come_at_noon_than_at_midnight() -> None:
 
 
 @pytest.mark.parametrize(("jobs", "gpus", "load"), [(0, 4, 1.0), (5, 0, 1.0), (5, 4, 0.0)])
-def test_a_workload_of_nothing_is_refused(jobs: int, gpus: int, load: float) -> None:
+def test_a_workload_without_jobs_is_refused(jobs: int, gpus: int, load: float) -> None:
     with pytest.raises(ValueError, match="above zero"):
         philly_like(jobs, 1, gpus, load)
 

@@ -1,1 +1,1 @@
-"""Random sites and random requests: what holds on every cluster, however it is set up."""
+"""Random sites and random requests: invariants on every cluster, however it is set up."""

@@ -1,4 +1,4 @@
-"""A short run of random sites and requests; ``scripts/dev chaos sites`` goes on for hours."""
+"""A short run of random sites and requests; ``scripts/dev chaos sites`` runs for hours."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ PAUSE_S = 0.5
 
 
 class Attacker:
-    """Attacks side by side, one thread each, until the time is over."""
+    """The number of concurrent attacks, one thread each, until the time is over."""
 
     def __init__(self, state_dir: Path, seconds: float, walls: Sequence[str]) -> None:
         self._state_dir = state_dir

@@ -1,7 +1,7 @@
-"""What the contract tests ask of a Slurm: one interface, a real cluster and the one in memory.
+"""The interface that the contract tests need, for a real cluster and for the in-memory Slurm.
 
-Each takes what users and administrators do, and is looked at and written to by the driver that is
-being tested.
+Each has the operations of users and administrators; the driver under test reads it and writes to
+it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SCRIPTS: dict[Script, str] = {
     "lasts": "sleep 600",
     "ends": "true",
     "fails": "exit 3",
-    # Only in its first run: a test that is over need not wait until Slurm kills it.
+    # Only in its first run: a test that has ended need not wait until Slurm kills the job.
     "ignores SIGTERM": "[ $SLURM_RESTART_COUNT ] || trap '' TERM; while :; do sleep 1; done",
 }
 
@@ -32,7 +32,7 @@ SCRIPTS: dict[Script, str] = {
 class Asked:
     """A job to be submitted; ``nodes`` is ``-N``, ``tasks`` ``-n``, ``node_list`` ``-w``.
 
-    ``per_node`` asks for the GPUs on each node (``--gres``), else they may be spread (``--gpus``).
+    ``per_node`` requests the GPUs on each node (``--gres``), else they may be spread (``--gpus``).
     """
 
     gpus: int = 1
@@ -53,10 +53,10 @@ class Asked:
 
 
 class SlurmSite(Protocol):
-    """A Slurm of four nodes with four GPUs each and one licence of a ``solver``, with nothing on
-    it, and a driver for it.
+    """An idle Slurm with four nodes of four GPUs each and one licence of a ``solver``, and a driver
+    for it.
 
-    What Slurm refuses is an ``AssertionError``.
+    Refusals of Slurm raise ``AssertionError``.
     """
 
     @property
@@ -65,7 +65,7 @@ class SlurmSite(Protocol):
         ...
 
     def submit(self, asked: Asked) -> str:
-        """Submit a job; its id."""
+        """Submit a job; return its id."""
         ...
 
     def cancel(self, key: str) -> None:
@@ -99,7 +99,7 @@ class SlurmSite(Protocol):
         ...
 
     def move(self, key: str, partitions: str) -> None:
-        """``scontrol update Partition=``, to several with commas between."""
+        """``scontrol update Partition=``; several partitions are separated by commas."""
         ...
 
     def set_partition(self, name: str, nodes: str) -> None:
@@ -113,7 +113,7 @@ class SlurmSite(Protocol):
     def resume_node(self, node: str) -> None: ...
 
     def reserve(self, name: str, node: str, start_in_s: int) -> None:
-        """Keep a node for jobs that name the reservation."""
+        """Reserve a node for jobs that name the reservation."""
         ...
 
     def remove_reservation(self, name: str) -> None: ...
@@ -121,7 +121,7 @@ class SlurmSite(Protocol):
     def wait_until(
         self, condition: Callable[[], Value], what: str, timeout_s: float = PATIENCE_S
     ) -> Value:
-        """Let time pass until the condition holds; what it returned."""
+        """Let time pass until the condition holds; return its result."""
         ...
 
 
@@ -217,11 +217,11 @@ class RealSite:
 
 
 STEP_S = 0.05
-"""What passes between two looks."""
+"""The time between two checks."""
 
 
 class InMemorySite:
-    """The Slurm in memory, set up as the tests' real cluster is."""
+    """The in-memory Slurm, set up like the tests' real cluster."""
 
     def __init__(self) -> None:
         self.slurm = InMemorySlurm(settings=Settings(backfill=True, licenses={"solver": 1}))
@@ -323,7 +323,7 @@ class InMemorySite:
 
 
 def job(site: SlurmSite, key: str) -> JobStatus:
-    """What the driver shows of a job."""
+    """Return what the driver shows of a job."""
     jobs = {seen.key: seen for seen in site.slurm.observe().jobs}
     assert key in jobs, f"{key} was not observed"
     return jobs[key]
@@ -336,7 +336,7 @@ def wait_for(site: SlurmSite, key: str, state: JobState | None) -> JobStatus:
 
 
 def wait_for_reason(site: SlurmSite, key: str, reason: str) -> JobStatus:
-    """Let time pass until Slurm says why a job waits, in words that begin so."""
+    """Let time pass until Slurm's reason why a job waits begins with this text."""
     site.wait_until(lambda: job(site, key).reason.startswith(reason), f"job {key} waits: {reason}")
     return job(site, key)
 

@@ -13,13 +13,13 @@ PATIENCE_S = 20.0
 
 @dataclass(frozen=True)
 class Scrape:
-    """What /metrics said once."""
+    """One answer of /metrics."""
 
     text: str
 
     @classmethod
     def of(cls, port: int) -> Scrape:
-        """Ask now; ``OSError`` where nobody answers."""
+        """Scrape now; ``OSError`` if the controller does not answer."""
         url = f"http://127.0.0.1:{port}/metrics"
         with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
             return cls(answer.read().decode())
@@ -33,7 +33,7 @@ class Scrape:
         return found
 
     def value(self, name: str, **labels: str) -> float | None:
-        """The sum over the series with these labels; None where there is none."""
+        """Return the sum over the series with these labels; None if there are none."""
         values = [
             sample.value
             for family in text_string_to_metric_families(self.text)

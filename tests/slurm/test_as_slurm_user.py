@@ -1,7 +1,7 @@
-"""The controller needs no rights but Slurm's: nobody in it is root but slurmd.
+"""The controller needs only Slurm's own rights: only slurmd runs as root.
 
-slurmctld and slurmdbd are SlurmUser's, the controller runs as SlurmUser or as an operator, with no
-capability and no way to get one, and the jobs are a third user's.
+slurmctld and slurmdbd run as SlurmUser, the controller runs as SlurmUser or as an operator, with no
+capability and no way to get one, and the jobs belong to a third user.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from scripts.testbed.traffic_files import rounds_of, traffic_file
 from slurm_tiresias.profiler.models import tensor_sizes
 
 SLURM_USER, OPERATOR, THEIR_USER = "slurm", "daemon", "games"
-"""Users that Debian and Slurm's packages have made."""
+"""Users that Debian and Slurm's packages create."""
 
 
 def is_there(user: str) -> bool:
@@ -53,8 +53,8 @@ os.chdir("/")
 from slurm_tiresias.cli.main import main
 sys.exit(main())
 """
-"""The interpreter of a virtual environment may be out of that user's reach: all is read first, and
-rights are given up then. The umask is that of etc/tiresias-slurm.service."""
+"""The user may be unable to reach the interpreter of a virtual environment: import everything, then
+drop privileges. The umask is that of etc/tiresias-slurm.service."""
 
 
 def program_of(user: str) -> Sequence[str]:
@@ -113,7 +113,7 @@ def submitted(cluster: RealCluster, *options: str) -> str:
 
 
 def leave_traffic(collect_dir: Path, job: str) -> Path:
-    """As the plugin leaves it, which is root's on its node."""
+    """Create a file as the plugin does: it belongs to root on its node."""
     file = collect_dir / f"{job}.0.n1.traffic"
     file.write_bytes(traffic_file(rounds_of(list(tensor_sizes("vgg16")), 9)))
     os.chown(file, 0, collect_dir.stat().st_gid)
@@ -146,7 +146,7 @@ def test_the_controller_works_fully_as_slurm_user_or_operator(
     controller.wait_until(
         lambda: all(i.confirmed for i in controller.runs(victim) if i.end_s is not None),
         "accounting has told how long the first was",
-        timeout_s=150.0,  # it is asked at growing pauses while slurmdbd lags behind
+        timeout_s=150.0,  # it is asked at growing intervals while slurmdbd lags behind
     )
     file = leave_traffic(collect_dir, preemptor)
     controller.wait_until(lambda: not file.exists(), "what the preemptor sent is learned")
@@ -177,7 +177,8 @@ def assert_has_no_rights(pid: int, user: str) -> None:
 
 
 def assert_is_its_own(state_dir: Path, user: str) -> None:
-    """All files are the controller's own, and only what is for others to reach is open to them."""
+    """All files belong to the controller's user, and only those meant for other users are
+    accessible to them."""
     modes = {path.name: path.lstat().st_mode & 0o777 for path in state_dir.iterdir()}
     owners = {path.owner() for path in state_dir.iterdir()}
     assert owners == {user}

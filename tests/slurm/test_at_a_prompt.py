@@ -21,10 +21,10 @@ ANOTHER_USER = 65534
 WHOLE_NODE = ("--gres=gpu:4", "--mem=100")
 ONE_GPU = ("--gpus=1", "--mem=100")
 LEAVES_AT_ONCE = "exec sleep 600"
-"""Nothing is in the way of its SIGTERM."""
+"""A job that does not ignore SIGTERM."""
 
 SALLOC = ("salloc", *ONE_GPU, "--kill-command")
-"""What is started in it ends with its job; a shell at a terminal would stay."""
+"""A command that ends with its job; a shell at a terminal would stay."""
 
 WITHIN_S = 10.0
 
@@ -63,7 +63,7 @@ Start = Callable[..., RealController]
 
 @pytest.fixture
 def start(cluster: RealCluster, nudge_file: Path) -> Iterator[Start]:
-    """Start controllers with settings; whatever still runs at the end is killed."""
+    """Start controllers with settings; those that still run at the end are killed."""
     started: list[RealController] = []
     with short_folder() as folder:
 
@@ -83,14 +83,14 @@ def start(cluster: RealCluster, nudge_file: Path) -> Iterator[Start]:
 
 
 class Prompts:
-    """Shells with an salloc or srun each."""
+    """Terminals with one salloc or srun each."""
 
     def __init__(self, cluster: RealCluster) -> None:
         self._cluster = cluster
         self._opened: list[subprocess.Popen[str]] = []
 
     def open(self, *command: str, user: int | None = None) -> str:
-        """Start one, without waiting for its job to start; return the job's id."""
+        """Start a command without waiting for its job to start; return the job's id."""
         before = self._jobs()
         rights = (f"--reuid={user}", f"--regid={user}", "--clear-groups")
         as_user = ("setpriv", *rights) if user is not None else ()
@@ -140,7 +140,7 @@ def prompts(cluster: RealCluster) -> Iterator[Prompts]:
 
 
 def fill(cluster: RealCluster, controller: RealController) -> list[str]:
-    """Jobs of one GPU each that hold all of them, all in the lower tier."""
+    """Single-GPU jobs in the lower tier that hold all GPUs."""
     wall = [cluster.sbatch(*ONE_GPU, script=LEAVES_AT_ONCE) for _ in range(16)]
     for job in wall:
         controller.wait_for_tier(job, 1)
@@ -163,7 +163,7 @@ def restarts(cluster: RealCluster, jobs: list[str]) -> int:
 def test_a_job_at_a_prompt_starts_within_ten_seconds_on_a_full_cluster(
     cluster: RealCluster, start: Start, prompts: Prompts, command: tuple[str, ...]
 ) -> None:
-    # With the usual interval: job_submit.lua has the controller look at once.
+    # With the usual interval: job_submit.lua nudges the controller.
     controller = start(controller={"interval_s": 10})
     fill(cluster, controller)
     began_s = time.monotonic()
@@ -196,7 +196,7 @@ def test_a_user_gets_what_the_bound_allows_and_another_user_too(
     lanes = dict(line.split()[:2] for line in shown if len(line.split()) == 2)
     assert lanes[shells[0]] == "interactive" and lanes[shells[2]] == "idle-only"
 
-    # Killed in between, the next controller knows what they have, and what they had.
+    # If it is killed, the next controller knows the present and past use of the lane.
     controller.kill()
     controller.start()
     controller.cycles(4)
@@ -223,7 +223,7 @@ def test_the_hours_that_a_user_has_had_count_after_a_kill_and_a_cancel(
     cluster.run("scancel", first)
     cluster.wait_for_state(first, "CANCELLED")
     controller.start()
-    # It has had some seconds of its six minutes, which a new name does not give back.
+    # It has used some seconds of its six minutes, which a new name does not restore.
     again = prompts.open(*SALLOC, "--time=6", "--job-name=another")
     controller.wait_for_reason(again, "idle-only")
     said = " ".join(controller.cli("explain", again).stdout.split())
@@ -233,7 +233,7 @@ def test_the_hours_that_a_user_has_had_count_after_a_kill_and_a_cancel(
     assert restarts(cluster, wall) <= 2
 
 
-def test_nothing_preempts_a_job_at_a_prompt(
+def test_no_job_preempts_a_job_at_a_prompt(
     cluster: RealCluster, start: Start, prompts: Prompts
 ) -> None:
     controller = start()
@@ -251,7 +251,7 @@ def test_nothing_preempts_a_job_at_a_prompt(
     assert holds in said
 
 
-def test_a_prompt_that_is_left_before_it_starts_costs_no_further_job(
+def test_a_prompt_cancelled_before_its_start_preempts_no_further_job(
     cluster: RealCluster, start: Start, prompts: Prompts
 ) -> None:
     controller = start(preemption={"signal": "USR1", "grace_s": 3})
@@ -270,7 +270,7 @@ def test_a_prompt_that_is_left_before_it_starts_costs_no_further_job(
     assert set(states(cluster, wall)) == {"RUNNING"}
 
 
-def test_a_waiting_job_that_is_to_use_more_does_not_start_before_the_controller_knows(
+def test_a_waiting_job_with_raised_limits_waits_for_the_controller(
     cluster: RealCluster, start: Start, prompts: Prompts
 ) -> None:
     controller = start(preemption={"min_run_s": 600})

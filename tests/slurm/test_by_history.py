@@ -1,4 +1,4 @@
-"""Estimates by history on a real cluster: who has run long under a name is expected to again."""
+"""Estimates by history on a real cluster: long runs under a name make later ones rank as long."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ALL_GPUS = ("-N4", "--gres=gpu:4", "--mem=100")
 TWO_GPUS = ("--gres=gpu:2", "--mem=100")
 THRESHOLD_GPU_S = 40
 LONG = "sleep 4"
-"""On 16 GPUs more than the threshold, on 2 far less."""
+"""Service above the threshold on 16 GPUs, and far below it on 2."""
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_a_job_expected_to_run_long_is_in_a_lower_tier_from_its_first_second(
 ) -> None:
     run_once(controller, "train", *ALL_GPUS, script=LONG)
     run_once(controller, "probe", *TWO_GPUS, script="true")
-    # What has ended is taken in when a controller starts, and every few minutes.
+    # Ended jobs are learned from when a controller starts, and every few minutes.
     controller.stop()
     controller.start()
     cluster = controller.cluster
@@ -64,12 +64,12 @@ def test_a_job_expected_to_run_long_is_in_a_lower_tier_from_its_first_second(
     assert (train, "") not in controller.events("demoted"), "it began there"
 
 
-# Slurm may still show what the user ran before, and that would be history enough.
+# Slurm may still show the user's earlier jobs, which would be history enough.
 @pytest.mark.parametrize("controller", [{"history_samples": 1_000_000}], indirect=True, ids=[""])
 def test_a_job_with_too_little_history_is_ranked_by_attained_service(
     controller: RealController,
 ) -> None:
-    # Held, or a slow machine first sees it when it has come down already.
+    # The job is held, or a slow machine first sees it after it was demoted.
     job = controller.cluster.sbatch(*ALL_GPUS, "-J", "train", "--hold")
     controller.wait_for_tier(job, 0)
     controller.cluster.run("scontrol", "release", job)

@@ -1,4 +1,4 @@
-"""Whose clock counts where that of this host is not slurmctld's."""
+"""Which clock counts if this host's differs from slurmctld's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BEGAN = Moment(10_000.0, 50.0)
 
 @pytest.fixture
 def ended(monkeypatch: pytest.MonkeyPatch) -> list[Moment]:
-    """When the comparison is made; two seconds after it began unless a test says otherwise."""
+    """When the comparison is made: two seconds after it began unless a test says otherwise."""
     moments = [Moment(10_002.0, 52.0)]
     monkeypatch.setattr(Moment, "now", lambda: moments[-1])
     return moments
@@ -66,7 +66,8 @@ def test_an_observation_made_during_a_clock_step_is_discarded(ended: list[Moment
 def test_running_time_is_counted_by_slurms_clock(
     ended: list[Moment], ahead_s: float, squeue_says_s: float
 ) -> None:
-    """squeue counts it by this host's, and has no word for a start in the future."""
+    """squeue computes the time from this host's clock, and shows INVALID for a start in the
+    future."""
     clock = SlurmClock()
     clock.compare(BEGAN, 10_001 + ahead_s)
     slurms_s = 10_000.0 + clock.ahead_s
@@ -81,7 +82,7 @@ def test_running_time_is_counted_by_slurms_clock(
 def test_a_reading_is_repeated_a_few_times_while_the_clock_is_set_and_then_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """However often the clock steps: no chain of calls grows with it."""
+    """However often the clock steps, the recursion does not get deeper."""
     readings: list[float] = []
     driver = CommandSlurm()
 

@@ -1,7 +1,7 @@
-"""The drivers on a real cluster: every write is verified by reading it back.
+"""The drivers on a real cluster: every write is checked by reading it back.
 
-What takes a ``driver`` holds of each of them that there is for this Slurm; the rest is of Slurm's
-commands alone.
+Tests with a ``driver`` run with each driver for this Slurm; the others test the command driver
+only.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def test_a_hostile_job_name_does_not_corrupt_the_parsed_jobs(
     assert job(driver.observe(), key).spec.name == forged
 
 
-def test_many_jobs_at_once_are_read_by_one_question(
+def test_many_jobs_are_read_with_one_query(
     driver: CommandSlurm, clean_cluster: RealCluster
 ) -> None:
     keys = [clean_cluster.sbatch("--hold", "--gpus=8", "-N2-3", "-x", "n1") for _ in range(60)]
@@ -122,7 +122,7 @@ def test_many_jobs_at_once_are_read_by_one_question(
         assert request.excluded_nodes == {"n1"}
 
 
-def test_an_interactive_job_is_no_batch_job(
+def test_an_interactive_job_is_not_a_batch_job(
     driver: CommandSlurm, clean_cluster: RealCluster
 ) -> None:
     clean_cluster.run("salloc", "--job-name=shell", "--gres=gpu:1", "--no-shell")
@@ -130,7 +130,7 @@ def test_an_interactive_job_is_no_batch_job(
     assert not seen.spec.batch
 
 
-def test_the_admins_own_settings_of_the_commands_change_nothing(
+def test_administrators_settings_for_the_commands_have_no_effect(
     clean_cluster: RealCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = running(clean_cluster, "--gres=gpu:1", "--time=10")
@@ -193,7 +193,7 @@ def test_nothing_to_write_starts_no_process(clean_cluster: RealCluster) -> None:
 def test_without_accounting_there_are_no_runs_and_without_slurmdbd_an_error(
     clean_cluster: RealCluster,
 ) -> None:
-    """sacct reads for itself, in slurm.conf, whether and where there is accounting."""
+    """sacct itself reads in slurm.conf whether there is accounting, and where."""
     config = Path(clean_cluster.env["SLURM_CONF"]).read_text().splitlines()
     kept = [line for line in config if not line.startswith("AccountingStorage")]
     lost = ["AccountingStorageType=accounting_storage/slurmdbd", "AccountingStoragePort=19"]
@@ -232,7 +232,7 @@ def test_a_signal_reaches_the_jobs_script(driver: CommandSlurm, clean_cluster: R
 
 @pytest.fixture
 def as_nobody(tmp_path_factory: pytest.TempPathFactory, cluster: RealCluster) -> Iterator[str]:
-    """A scontrol that runs as a user without rights."""
+    """Run scontrol as a user without rights."""
     if os.getuid() != 0:
         pytest.skip("only root can become nobody")
     path = cluster.folder / "scontrol-as-nobody"
@@ -290,7 +290,7 @@ def test_a_missing_or_hanging_command_is_unreachable(clean_cluster: RealCluster)
 
 
 @pytest.mark.parametrize("command", ["squeue", "scontrol"])
-def test_an_answer_that_is_cut_off_is_no_answer(clean_cluster: RealCluster, command: str) -> None:
+def test_a_truncated_answer_is_refused(clean_cluster: RealCluster, command: str) -> None:
     running(clean_cluster, "--gpus=4")
     cuts = clean_cluster.folder / f"cuts-{command}"
     cuts.write_text(
@@ -327,10 +327,10 @@ def alive(driver: CommandSlurm) -> set[str]:
     return {job.key for job in driver.observe().jobs if job.state is not None}
 
 
-def test_squeue_says_its_release_once_and_again_when_it_was_replaced(
+def test_squeues_release_is_read_once_and_again_after_its_replacement(
     clean_cluster: RealCluster, tmp_path: Path
 ) -> None:
-    """An upgrade under a running controller: the columns are those of the new squeue."""
+    """Slurm is upgraded under a running controller: the columns are those of the new squeue."""
     log, path = tmp_path / "log", tmp_path / "squeue"
     log.touch()
 

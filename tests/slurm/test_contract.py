@@ -1,7 +1,7 @@
-"""How Slurm behaves, as far as the controller depends on it: one statement a test.
+"""How Slurm behaves, as far as the controller depends on it: one statement per test.
 
-Each holds of a real cluster behind every driver that there is here, and of the Slurm in memory.
-Where the model is found to differ, what differs is stated here first.
+Each test runs on a real cluster with every available driver, and on the in-memory Slurm. A
+difference found between the two is first stated as a test here.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def site_name(request: pytest.FixtureRequest) -> str:
 
 @contextmanager
 def opened(name: str, request: pytest.FixtureRequest) -> Iterator[SlurmSite]:
-    """A site with nothing on it."""
+    """An idle site."""
     if name == "in-memory":
         yield InMemorySite()
         return
@@ -64,20 +64,20 @@ def site(site_name: str, request: pytest.FixtureRequest) -> Iterator[SlurmSite]:
 
 
 def refusal(site: SlurmSite, write: Write) -> str:
-    """Slurm's words about a write that it refuses."""
+    """Slurm's message about a refused write."""
     (failure,) = site.slurm.write([write])
     assert failure.write == write
     return failure.message
 
 
 def write(site: SlurmSite, *writes: Write) -> None:
-    """Write what Slurm takes."""
+    """Send a write that Slurm must accept."""
     assert site.slurm.write(writes) == ()
 
 
 def accounted(site: SlurmSite, key: str, *states: str) -> Sequence[AccountedRun]:
-    """What accounting knows of a job, once its rows have these states. It learns late, and may call
-    a job that has just started PENDING for a moment."""
+    """Return what accounting has about a job, once its rows have these states. It learns late, and
+    may show a job that has just started as PENDING for a moment."""
 
     def known() -> Sequence[AccountedRun]:
         rows = site.slurm.runs([key], 0.0)
@@ -109,7 +109,7 @@ def test_unchanged_jobs_keep_the_same_object(site: SlurmSite) -> None:
     assert written.spec is before[waits].spec, "it asks for what it asked for"
 
 
-def test_a_drained_node_is_not_available_and_its_job_runs_on(site: SlurmSite) -> None:
+def test_a_drained_node_is_not_available_and_its_job_keeps_running(site: SlurmSite) -> None:
     key = running(site, Asked(gpus=4, node_list="n2"))
     site.drain("n2")
     try:
@@ -170,7 +170,7 @@ def test_an_update_of_priority_is_refused_for_a_held_job(site: SlurmSite) -> Non
 
 
 def test_unpinning_a_held_job_releases_it_even_if_an_admin_held_it(site: SlurmSite) -> None:
-    """So Slurm is: the caller must never unpin a held job."""
+    """This is how Slurm behaves: the caller must never unpin a held job."""
     key = site.submit(Asked(held=True, begin_in_s=3600))
     assert job(site, key).reason == "JobHeldUser"
     write(site, Unpin(key))
@@ -191,7 +191,7 @@ def test_holding_and_releasing_a_job_unpins_it(site: SlurmSite) -> None:
 
 
 def test_resuming_a_suspended_job_unpins_it(site: SlurmSite) -> None:
-    """So Slurm is: suspending sets the priority to 0, resuming computes it anew."""
+    """This is how Slurm behaves: suspending sets the priority to 0, resuming recomputes it."""
     key = running(site, Asked())
     write(site, Update(key, priority=PINNED))
     site.suspend(key)
@@ -214,12 +214,12 @@ def test_a_site_factor_moves_slurms_own_priority_and_outlives_a_hold(site: Slurm
     assert job(site, key).priority >= 6000
 
 
-# --------------------------------------------------------------------------- what Slurm says
+# --------------------------------------------------------------------------- pending reasons
 
 
 def pin_until_forgotten(site: SlurmSite, key: str) -> None:
-    """Pin a job until Slurm is seen not to know why it waits: now and then it tries the job again
-    before that is looked at."""
+    """Pin a job until Slurm shows no reason for it: sometimes it tries the job again before the
+    reason is read."""
 
     def is_forgotten() -> bool:
         write(site, Update(key, priority=PINNED))
@@ -248,7 +248,7 @@ def test_a_job_waits_for_its_begin_time_unless_a_write_starts_it(site: SlurmSite
     wait_for(site, key, JobState.RUNNING)
 
 
-def test_a_dependency_is_met_by_an_end_and_missed_by_another(site: SlurmSite) -> None:
+def test_a_dependency_is_satisfied_or_failed_by_an_end(site: SlurmSite) -> None:
     first = running(site, Asked(gpus=4))
     any_end = site.submit(Asked(dependency=f"afterany:{first}"))
     good_end = site.submit(Asked(dependency=f"afterok:{first}"))
@@ -315,9 +315,11 @@ def test_a_node_list_for_a_job_that_has_started_is_refused_and_shrinks_nothing(
     assert after.priority == before.priority, "the whole request is refused"
 
 
-def test_a_job_that_names_its_nodes_keeps_them_and_lets_others_pass(site: SlurmSite) -> None:
-    """A nomination holds its nodes: no job behind it in the queue starts there."""
-    # With a time limit, or Slurm's backfilling takes what has none to end as soon.
+def test_a_job_that_names_its_nodes_reserves_them_and_does_not_block_others(
+    site: SlurmSite,
+) -> None:
+    """A nomination reserves its nodes: no later job in the queue starts there."""
+    # With a time limit: otherwise backfill assumes that jobs without one end just as soon.
     running(site, Asked(gpus=3, per_node=True, node_list="n1", minutes=10))
     nominated = site.submit(Asked(gpus=4, nodes=1, begin_in_s=3600))
     write(site, Update(nominated, priority=PINNED, node_list="n1", start_in_s=0))
@@ -333,7 +335,7 @@ def test_a_job_that_names_its_nodes_keeps_them_and_lets_others_pass(site: SlurmS
 def test_a_job_with_more_listed_nodes_than_requested_is_held_until_changed(
     site: SlurmSite,
 ) -> None:
-    """Until 23.02, that is: since then the list has more nodes than are needed to choose from."""
+    """Only until 23.02: since then the list has more nodes to choose from than are needed."""
     key = site.submit(Asked(gpus=2, nodes=1, begin_in_s=3600))
     write(site, Update(key, priority=PINNED, node_list="n[1-2]", start_in_s=0))
     if site.slurm.cluster().version >= (23, 2, 0):
@@ -364,12 +366,12 @@ def test_a_job_waits_for_a_drained_node_that_it_names(site: SlurmSite) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Requeues:
-    """Seven jobs, six of them requeued at once, and looked at meanwhile: what takes Slurm long is
-    done once.
+    """Seven jobs, six of them requeued at once and observed meanwhile, so that Slurm's delay is
+    waited for once.
 
-    ``plain`` is only told when to start, ``written`` is written to while it completes, and
-    ``cancelled`` cancelled then. ``ending`` was cancelled instead, and written to. ``held`` were
-    held while they ran, or suspended: the reasons for which they wait.
+    ``plain`` only gets a start time, ``written`` is changed while it completes, and ``cancelled``
+    is cancelled then. ``ending`` was cancelled instead of requeued, and then changed. ``held`` were
+    held while they ran, or suspended: the reasons why they wait.
     """
 
     plain: Mapping[str, JobStatus]
@@ -382,9 +384,9 @@ class Requeues:
     ending: JobStatus
     refused_while_ending: Sequence[WriteFailure]
     rows: Sequence[AccountedRun]
-    """Of ``plain``."""
+    """The observations of ``plain``."""
     later_rows: Sequence[AccountedRun]
-    """Of ``plain`` too, from after its first run on."""
+    """The observations of ``plain`` after its first run."""
     row_of_cancelled: AccountedRun
 
 
@@ -455,7 +457,7 @@ def test_a_requeued_job_completes_first_and_has_neither_started_nor_ended(
     before = requeues.plain["running"]
     for completing in (requeues.plain["completing"], requeues.written["completing"]):
         assert completing.state is JobState.COMPLETING
-        # Slurm tells when a time limit would end it, were it to start this second.
+        # Slurm shows when a time limit would end the job if it started this second.
         assert (completing.start_s, completing.end_s, completing.restarts) == (None, None, 1)
     assert set(requeues.plain["completing"].allocation) <= set(before.allocation)
 
@@ -628,7 +630,7 @@ def test_tasks_of_an_array_are_split_off_when_fewer_than_all_are_written_to(
 
 
 def unbracketed(words: str) -> str:
-    """Slurm's words about tasks as 22.05 has them; 26.05 puts brackets around tasks."""
+    """Slurm's messages about array tasks as in 22.05; 26.05 puts brackets around them."""
     return words.replace("[", "").replace("]", "")
 
 
@@ -734,7 +736,7 @@ def test_a_start_time_for_a_job_that_has_started_is_refused(site: SlurmSite) -> 
 def test_fields_of_an_update_accepted_before_a_refused_one_are_kept(
     site: SlurmSite,
 ) -> None:
-    """Node list, priority, start time: in this order."""
+    """Slurm's order: node list, priority, start time."""
     held = site.submit(Asked(held=True))
     assert "held" in refusal(site, Update(held, priority=PINNED, node_list="n1", start_in_s=60))
     assert (job(site, held).spec.required_node_list, job(site, held).eligible_s) == ("n1", None)
@@ -759,7 +761,7 @@ def test_every_write_to_an_ended_job_is_refused(
 
 
 def changes_of(key: str) -> list[Write]:
-    """All that may be written to a job but its requeue."""
+    """All changes that may be written to a job, except its requeue."""
     return [
         Update(key, priority=5),
         Update(key, node_list="n1"),
@@ -778,7 +780,7 @@ def test_the_partition_of_a_waiting_job_can_be_changed(site: SlurmSite) -> None:
 
 
 def test_a_node_list_beyond_one_partition_holds_only_a_job_of_no_other(site: SlurmSite) -> None:
-    """A job of several partitions starts in the one that has all of its nodes."""
+    """A job of several partitions starts in the one that has all of its required nodes."""
     site.set_partition("other", "n[2-3]")
     try:
         in_one, in_both = (
@@ -799,8 +801,8 @@ def test_a_node_list_beyond_one_partition_holds_only_a_job_of_no_other(site: Slu
 
 @dataclass(frozen=True, slots=True)
 class Suspensions:
-    """Three jobs, suspended at once: one is resumed and cancelled, the others cancelled and
-    requeued while they are suspended. Each is shown twice before."""
+    """Three jobs, suspended at once: one is resumed and cancelled, the others are cancelled or
+    requeued while suspended. Each is observed twice before."""
 
     shown: tuple[JobStatus, JobStatus]
     suspended_at_s: float
@@ -837,7 +839,9 @@ def suspensions(site_name: str, request: pytest.FixtureRequest) -> Suspensions:
         return Suspensions((first, second), suspended.at_s, rows[resumed], others)
 
 
-def test_a_suspended_job_holds_its_gpus_and_its_clock_stands(suspensions: Suspensions) -> None:
+def test_a_suspended_job_holds_its_gpus_and_its_running_time_stops(
+    suspensions: Suspensions,
+) -> None:
     first, second = suspensions.shown
     assert (first.state, first.slurm_state) == (JobState.RUNNING, "SUSPENDED")
     assert first.elapsed_s == second.elapsed_s
@@ -859,14 +863,14 @@ def test_a_suspended_job_does_not_run_and_if_it_ends_its_run_ended_at_suspension
 # --------------------------------------------------------------------------- accounting, signals
 
 
-def test_each_task_of_an_array_has_a_row_of_its_own(site: SlurmSite) -> None:
+def test_each_task_of_an_array_has_a_separate_accounting_row(site: SlurmSite) -> None:
     array = site.submit(Asked(per_node=True, array="0-1", script="ends"))
     tasks = [f"{array}_0", f"{array}_1"]
     site.wait_until(lambda: [row.key for row in site.slurm.runs(tasks, 0.0)] == tasks, "both tasks")
     assert list(site.slurm.runs([], 0.0)) == []
 
 
-def test_accounting_tells_how_a_job_ended_also_while_it_waited(site: SlurmSite) -> None:
+def test_accounting_shows_how_a_running_or_waiting_job_ended(site: SlurmSite) -> None:
     fails = site.submit(Asked(script="fails"))
     wait_for(site, fails, None)
     waits = site.submit(Asked(held=True))

@@ -1,4 +1,4 @@
-"""How the controller behaves on a real cluster of four nodes with four GPUs each."""
+"""The controller on a real cluster of four nodes with four GPUs each."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Start = Callable[..., RealController]
 
 @pytest.fixture
 def start(clean_cluster: RealCluster, tmp_path: Path) -> Iterator[Start]:
-    """Start controllers with settings; whatever still runs at the end is killed."""
+    """Start controllers with settings; those that still run at the end are killed."""
     started: list[RealController] = []
 
     def start_one(
@@ -52,7 +52,7 @@ def start(clean_cluster: RealCluster, tmp_path: Path) -> Iterator[Start]:
 
 
 def fill(cluster: RealCluster, controller: RealController, *options: str) -> list[str]:
-    """Four jobs that hold all the GPUs, all in the lower tier."""
+    """Four jobs in the lower tier that hold all GPUs."""
     wall = [cluster.sbatch(*WHOLE_NODE, *options) for _ in range(4)]
     for job in wall:
         controller.wait_for_tier(job, 1)
@@ -74,16 +74,17 @@ def priority(cluster: RealCluster, job: str) -> int:
 
 
 def all_fields(cluster: RealCluster) -> str:
-    """Everything that scontrol shows of every job, but for what passes with time."""
+    """Everything that scontrol shows about every job, except values that change with time."""
     shown = cluster.run("scontrol", "-d", "show", "job")
     passing = r"(RunTime|LastSchedEval|(Accrue|Start|End)Time|Deadline|SchedNodeList|Scheduler)=\S*"
     return re.sub(passing, "", re.sub(r"Reason=\S+", "", shown))
 
 
-def test_a_short_job_behind_a_wall_of_long_ones_runs_within_ten_cycles(
+def test_a_short_job_on_a_full_cluster_of_long_ones_runs_within_ten_cycles(
     clean_cluster: RealCluster, start: Start
 ) -> None:
-    """Mostly within six; while Slurm takes its time the controller runs some more, sooner."""
+    """Usually within six cycles; while Slurm is slow, the controller runs more cycles at shorter
+    intervals."""
     controller = start()
     wall = fill(clean_cluster, controller)
     short = clean_cluster.sbatch(*ONE_GPU, script=SHORT)
@@ -144,7 +145,7 @@ def test_jobs_of_one_tier_start_in_the_configured_order_also_after_a_requeue(
     clean_cluster: RealCluster, start: Start
 ) -> None:
     controller = start()
-    # Submitted in one order, started in the other, each in a second of its own.
+    # Submitted in one order and started in the other, each in a different second.
     wall = [clean_cluster.sbatch(*WHOLE_NODE, "--hold") for _ in range(4)]
     in_order = list(reversed(wall))
     for job in in_order:
@@ -154,7 +155,7 @@ def test_jobs_of_one_tier_start_in_the_configured_order_also_after_a_requeue(
     for job in wall:
         controller.wait_for_tier(job, 1)
     urgent = [clean_cluster.sbatch(*WHOLE_NODE, "-t5") for _ in range(4)]
-    # All four are requeued at once: Slurm gives them a new submission, we keep the first start.
+    # All four are requeued at once: Slurm resets the submission, the ledger keeps the first start.
     for job in wall:
         controller.wait_for_reason(job, "no-room")
     priorities = [priority(clean_cluster, job) for job in in_order]
@@ -181,7 +182,7 @@ def test_running_jobs_that_are_left_alone_are_neither_rewritten_nor_preempted_bu
         before = all_fields(clean_cluster)
         long = clean_cluster.sbatch(*WHOLE_NODE)
         controller.wait_for_tier(long, 1)
-        # It takes the GPUs of the one managed job, though the others have run for longer.
+        # It takes the GPUs of the only managed job, although the others have run longer.
         urgent = clean_cluster.sbatch(*WHOLE_NODE)
         clean_cluster.wait_for_state(urgent, "RUNNING")
         next_one = clean_cluster.sbatch("-N3", *WHOLE_NODE)
@@ -207,7 +208,7 @@ def test_array_tasks_are_accounted_and_preempted_one_by_one(
     array = clean_cluster.sbatch(*WHOLE_NODE, "--array=0-5")
     for task in range(4):
         controller.wait_for_tier(f"{array}_{task}", 1)
-    # Tasks 4 and 5 never ran: they come from the top tier and push out two of their brothers.
+    # Tasks 4 and 5 never ran: they are in the top tier and preempt two tasks of their array.
     for task in (4, 5):
         clean_cluster.wait_for_state(f"{array}_{task}", "RUNNING")
     counts = [restarts(clean_cluster, f"{array}_{task}") for task in range(6)]
@@ -218,9 +219,7 @@ def test_array_tasks_are_accounted_and_preempted_one_by_one(
     )
 
 
-def test_an_array_that_waits_is_pinned_whole_and_never_split(
-    clean_cluster: RealCluster, start: Start
-) -> None:
+def test_a_waiting_array_is_pinned_in_one_record(clean_cluster: RealCluster, start: Start) -> None:
     controller = start(policy={"thresholds_gpu_s": [100000]})
     for _ in range(4):
         clean_cluster.sbatch(*WHOLE_NODE)
@@ -231,7 +230,7 @@ def test_an_array_that_waits_is_pinned_whole_and_never_split(
     )
     assert controller.cli("release").returncode == 0
     assert priority(clean_cluster, f"{array}_50") < 1000
-    # Only the first task was ever looked at by itself: the others still share one record.
+    # Only the first task was ever changed individually: the others still share one record.
     records = clean_cluster.run("squeue", "-h", "-r", "-j", array, "-O", "JobID").split()
     assert set(records) == {array}
 
@@ -272,7 +271,7 @@ def test_a_priority_that_an_admin_sets_is_repaired_and_reported(
     controller.wait_until(lambda: (waiting, "") in controller.events("repaired"), "and reported")
 
 
-def test_a_preemptor_that_does_not_start_gives_its_nodes_back_and_takes_no_victim_again(
+def test_a_preemptor_that_does_not_start_backs_off(
     clean_cluster: RealCluster, start: Start
 ) -> None:
     controller = start(preemption={"start_bound_s": 3, "retry_after_s": 1})
@@ -282,7 +281,7 @@ def test_a_preemptor_that_does_not_start_gives_its_nodes_back_and_takes_no_victi
     wall = [clean_cluster.sbatch(*WHOLE_NODE, "-w", node) for node in ("n1", "n3")]
     for job in wall:
         controller.wait_for_tier(job, 1)
-    # It wants nodes that are adjacent, which placement knows nothing of.
+    # It requests adjacent nodes, which placement does not model.
     preemptor = clean_cluster.sbatch("-N2", "--gres=gpu:4", "--mem=100", "--contiguous")
     controller.wait_until(lambda: controller.events("gave-up"), "the preemptor gives up")
     controller.wait_until(
@@ -301,7 +300,7 @@ def test_a_preemptor_that_does_not_start_gives_its_nodes_back_and_takes_no_victi
     assert "it asks for --contiguous, which only Slurm can place" in " ".join(said.split())
 
 
-def test_a_controller_that_is_stopped_leaves_no_node_list_and_goes_on_later(
+def test_a_stopped_controller_leaves_no_node_list_and_resumes_later(
     clean_cluster: RealCluster, start: Start
 ) -> None:
     controller = start(preemption={"min_run_s": 1, "signal": "USR1", "grace_s": 600})
@@ -354,11 +353,11 @@ def test_no_job_is_preempted_for_a_job_that_slurm_would_not_start(
             clean_cluster.run("scontrol", "delete", "ReservationName=soon")
 
 
-def test_a_preemptor_whose_node_is_drained_meanwhile_goes_elsewhere(
+def test_a_preemptor_whose_node_is_drained_is_placed_on_another(
     clean_cluster: RealCluster, start: Start
 ) -> None:
     controller = start()
-    # They ignore SIGTERM: from the requeue until KillWait is over their nodes start nothing.
+    # They ignore SIGTERM: from the requeue until KillWait is over, their nodes start nothing.
     stubborn = "trap '' TERM; while :; do sleep 1; done"
     wall = [clean_cluster.sbatch(*WHOLE_NODE, script=stubborn) for _ in range(4)]
     for job in wall:
@@ -407,7 +406,7 @@ def test_a_job_that_leaves_the_managed_partition_loses_its_priority_again(
     controller.wait_until(lambda: priority(clean_cluster, moved) < 1000, "given back")
 
 
-def test_with_the_controller_killed_every_job_finishes_and_a_new_one_carries_on(
+def test_jobs_finish_after_the_controller_is_killed_and_a_new_one_continues(
     clean_cluster: RealCluster, start: Start
 ) -> None:
     controller = start()
@@ -433,9 +432,7 @@ def test_with_the_controller_killed_every_job_finishes_and_a_new_one_carries_on(
         clean_cluster.wait_for_state(job, "COMPLETED")
 
 
-def test_shadow_leaves_every_field_of_every_job_as_it_was(
-    clean_cluster: RealCluster, start: Start
-) -> None:
+def test_shadow_mode_changes_no_field_of_any_job(clean_cluster: RealCluster, start: Start) -> None:
     for job in [clean_cluster.sbatch(*WHOLE_NODE) for _ in range(4)]:
         clean_cluster.wait_for_state(job, "RUNNING")
     array = clean_cluster.sbatch(*WHOLE_NODE, "--array=0-3")
@@ -472,7 +469,7 @@ def test_attained_service_equals_what_accounting_says(
     clean_cluster.run("scontrol", "requeue", wall[0])
     controller.wait_until(lambda: controller.events("requeued"), "the requeue is seen")
     controller.stop()
-    # While nobody looks: one job comes and goes, another is requeued, a third ends.
+    # While no controller runs: one job comes and goes, another is requeued, a third ends.
     unseen = clean_cluster.sbatch(*ONE_GPU, script="sleep 1")
     clean_cluster.run("scontrol", "requeue", wall[1])
     clean_cluster.run("scancel", wall[2])
@@ -577,8 +574,9 @@ def test_a_victim_gets_its_signal_and_its_grace_before_it_is_requeued(
 def test_a_job_placed_on_a_victims_leftover_gpus_does_not_block_the_preemptor(
     clean_cluster: RealCluster, start: Start
 ) -> None:
-    """Slurm tries the one that was submitted first, finds its node taken, and passes the node over
-    for all that come after: also for the preemptor, which it then does not say to lack room."""
+    """Slurm tries the job that was submitted first, finds its node taken, and skips the node for
+    all later jobs. The preemptor is one of them, but Slurm does not report that it lacks
+    resources."""
     controller = start()
     two_gpus = ("-n2", "--gpus=2", "--mem-per-cpu=10")
     modest = clean_cluster.sbatch(*two_gpus, "-w", "n1")
@@ -681,7 +679,8 @@ from slurm_tiresias.controller import run
 os.setgroups([]), os.setgid(65534), os.setuid(65534)
 sys.exit(main())
 """
-"""The interpreter of a virtual environment may be out of that user's reach: give up rights late."""
+"""The user may be unable to reach the interpreter of a virtual environment: drop privileges
+late."""
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")

@@ -1,4 +1,4 @@
-"""The doctor beside a real Slurm: it finds what is wrong, and its own lines mend that."""
+"""The doctor with a real Slurm: it finds the problems, and its own lines solve them."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ WRONG = {
         "SchedulerParameters=bf_continue,defer,sched_min_interval=2000000,bf_window=99",
     ),
 }
-"""The settings, by the check that is to find them."""
+"""The settings, by the check that must find them."""
 
 ALSO_WRONG = ("bf-continue", "defer", "sched-min-interval", "batch-sched-delay")
-"""Found in the same SchedulerParameters."""
+"""Words of the same SchedulerParameters."""
 
 pytestmark = [
     pytest.mark.slurm,
@@ -52,7 +52,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RealCluster]:
-    """A cluster on which much is wrong, until somebody mends it."""
+    """A cluster with many problems, until they are solved."""
     lines = [line for some in WRONG.values() for line in some]
     options = [word for line in lines for word in ("--slurm-conf-line", line)]
     with short_folder() as parent, started_cluster(parent, "--nodes", "2", *options) as started:
@@ -84,7 +84,7 @@ def by_name(told: Mapping[str, Any]) -> dict[str, str]:
 
 
 def paste(lines: Sequence[Mapping[str, str]], conf: Path) -> None:
-    """Do what each line says: write it where it says, or at the end."""
+    """Apply each line: write it where it says, or at the end."""
     text = conf.read_text().split("\n")
     for told in lines:
         if told["file"] != str(conf):
@@ -128,7 +128,7 @@ def test_doctor_finds_problems_and_its_lines_solve_them(cluster: RealCluster) ->
     assert all(found[name] == "ok" for name in harmless_here)
     assert found["slurmctld"] == found["partitions"] == found["gpus"] == found["clock"] == "ok"
 
-    # What priority-type warns of: a job that nobody manages stands above all tiers.
+    # The problem of priority-type: a job that is not managed ranks above all tiers.
     job = cluster.sbatch("--gpus=1", "--hold")
     cluster.run("scontrol", "release", job)
     assert int(cluster.squeue_field(job, "PriorityLong")) > TOP_TIER
@@ -148,7 +148,7 @@ def test_doctor_finds_problems_and_its_lines_solve_them(cluster: RealCluster) ->
     assert code == 0, [each for each in mended["findings"] if each["severity"] == "warning"]
     found = by_name(mended)
     assert {found[name] for name in (*WRONG, *ALSO_WRONG)} == {"ok"}
-    # A priority that another script sets is seen, and the doctor's own commands undo it.
+    # The doctor detects a priority set by another script, and its own commands undo it.
     running = [cluster.sbatch("--gres=gpu:4") for _ in range(2)]
     job = cluster.sbatch("--gres=gpu:4")
     for each in running:
@@ -161,7 +161,7 @@ def test_doctor_finds_problems_and_its_lines_solve_them(cluster: RealCluster) ->
         cluster.run(*command.split())
     assert by_name(diagnosis(cluster)[1])["other-writers"] == "ok"
     cluster.run("scancel", *running, job)
-    # What nobody asked to change stays.
+    # Other lines are unchanged.
     config = cluster.run("scontrol", "show", "config")
     assert re.search(r"^SchedulerParameters += (\S+,)?bf_window=99,", config, re.MULTILINE)
 
@@ -177,7 +177,8 @@ from slurm_tiresias.cli.main import main
 os.setgroups([]), os.setgid(65534), os.setuid(65534)
 sys.exit(main())
 """
-"""The interpreter of a virtual environment may be out of that user's reach: give up rights late."""
+"""The user may be unable to reach the interpreter of a virtual environment: drop privileges
+late."""
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")

@@ -1,4 +1,4 @@
-"""One user's events do not erase those of others, on a real cluster."""
+"""One user's events do not displace those of others, on a real cluster."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def folder() -> Iterator[Path]:
 def test_an_array_whose_owner_lowers_its_priority_leaves_other_users_their_events(
     clean_cluster: RealCluster, folder: Path
 ) -> None:
-    """Its tasks are neither held nor anything else: an owner may lower a priority."""
+    """The tasks are not held: an owner may lower a priority."""
     cluster = clean_cluster
     controller = RealController(cluster, folder).start()
     ours = cluster.sbatch(*WHOLE_NODE)
@@ -45,7 +45,7 @@ def test_an_array_whose_owner_lowers_its_priority_leaves_other_users_their_event
         last = f"{array}_{TASKS}"
         for _ in range(3):
             pinned = pinned_priority(cluster, last)
-            # Slurm lowers it, and says that it will not stay so.
+            # Slurm lowers it, and warns that the change will not last.
             lower = f"scontrol update JobId={array} Priority=5 || true"
             cluster.run(*NOBODY, "sh", "-c", lower)
             cluster.wait_until(
@@ -72,6 +72,6 @@ def has_priority(cluster: RealCluster, key: str, wanted: int) -> bool:
 
 
 def pinned_priority(cluster: RealCluster, key: str) -> int:
-    """What the controller has written for a task that waits."""
+    """Return what the controller has written for a waiting task."""
     cluster.wait_until(lambda: priority(cluster, key) > 10**9, "its priority is pinned")
     return priority(cluster, key)

@@ -1,4 +1,4 @@
-"""Every kind of job is scheduled rightly or left alone, and ``explain`` says which.
+"""Every kind of job is either scheduled correctly or left alone, and ``explain`` says which.
 
 The cluster has four nodes of four GPUs, one licence, partitions that overlap, and private jobs.
 """
@@ -28,7 +28,7 @@ HOUR = "-t60"
 Start = Callable[..., RealController]
 
 NOBODY_ID = 65534
-"""A number: Slurm 26.05 knows nobody of the name "nobody"."""
+"""A number, because Slurm 26.05 does not find the user by name."""
 NOBODY = ("setpriv", f"--reuid={NOBODY_ID}", f"--regid={NOBODY_ID}", "--clear-groups")
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 
@@ -40,7 +40,8 @@ from slurm_tiresias.cli.main import main
 os.setgroups([]), os.setgid(65534), os.setuid(65534)
 sys.exit(main())
 """
-"""The interpreter of a virtual environment may be out of that user's reach: give up rights late."""
+"""The user may be unable to reach the interpreter of a virtual environment: drop privileges
+late."""
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +65,7 @@ def cluster(private_cluster: RealCluster) -> RealCluster:
 
 @pytest.fixture
 def start(cluster: RealCluster) -> Iterator[Start]:
-    """Start a controller with settings, in a folder that others may look into."""
+    """Start a controller with settings, in a folder that other users may read."""
     started: list[RealController] = []
     with short_folder() as folder:
 
@@ -82,7 +83,7 @@ def start(cluster: RealCluster) -> Iterator[Start]:
 
 
 def wall_on(cluster: RealCluster, controller: RealController, *options: str) -> dict[str, str]:
-    """A job on every node that holds all its GPUs, in the lower tier; by node."""
+    """A job in the lower tier on every node that holds all its GPUs, by node."""
     nodes = ("n1", "n2", "n3", "n4")
     wall = {node: cluster.sbatch(*WHOLE_NODE, "-w", node, *options) for node in nodes}
     for job in wall.values():
@@ -91,7 +92,7 @@ def wall_on(cluster: RealCluster, controller: RealController, *options: str) -> 
 
 
 def requeued(cluster: RealCluster, wall: dict[str, str]) -> set[str]:
-    """The nodes whose jobs had to leave."""
+    """The nodes whose jobs were preempted."""
     return {node for node, job in wall.items() if cluster.squeue_field(job, "RestartCnt") != "0"}
 
 
@@ -106,7 +107,7 @@ def _is_told(controller: RealController, job: str, why: str) -> bool:
 
 
 def record(cluster: RealCluster, job: str) -> list[str]:
-    """All of a job that a controller could write."""
+    """All fields of a job that a controller could write."""
     shown = cluster.run("scontrol", "show", "job", job)
     written = r"(?:Priority|Nice|Restarts|Requeue|ReqNodeList|Features|TRES|TimeLimit)=\S*"
     return re.findall(written, shown)
@@ -154,7 +155,7 @@ def test_no_job_is_preempted_for_jobs_that_slurm_would_not_start_and_explain_say
         controller.wait_for_reason(jobs["Licenses"], "slurm-waits")
         controller.cycles(4)
         for why, job in jobs.items():
-            # Whatever is written to a job makes Slurm forget its reason until it looks again.
+            # Any write to a job makes Slurm forget its reason until it tries the job again.
             controller.wait_until(partial(_is_told, controller, job, why), f"{job}: {why}")
         assert [record(cluster, job) for job in left_alone] == before
         assert requeued(cluster, wall) == set()
@@ -184,7 +185,7 @@ def test_het_jobs_start_as_a_whole_or_not_at_all_and_keep_their_resources(
         cluster.wait_for_state(cluster.sbatch(*WHOLE_NODE, "-w", node, "--no-requeue"), "RUNNING")
     het = cluster.sbatch(*ONE_GPU, ":", "-N2", *WHOLE_NODE)
     controller = start()
-    # One of its parts would fit on n4. A managed job may have that room.
+    # One of its components would fit on n4. A managed job may use that room.
     managed = cluster.sbatch(*WHOLE_NODE)
     cluster.wait_for_state(managed, "RUNNING")
     controller.wait_for_tier(managed, 1)
@@ -214,9 +215,7 @@ def test_a_job_of_several_partitions_preempts_only_on_their_nodes(
     assert cluster.squeue_field(narrow, "NodeList") == "n2"
 
 
-def test_a_job_that_wants_a_node_for_itself_gets_a_whole_one_and_no_more(
-    cluster: RealCluster, start: Start
-) -> None:
+def test_an_exclusive_job_gets_exactly_one_whole_node(cluster: RealCluster, start: Start) -> None:
     controller = start()
     quarters = [cluster.sbatch(*ONE_GPU, "-w", "n1") for _ in range(4)]
     others = [cluster.sbatch(*WHOLE_NODE, "-w", node, "--no-requeue") for node in ("n2", "n3")]
@@ -231,8 +230,8 @@ def test_a_job_that_wants_a_node_for_itself_gets_a_whole_one_and_no_more(
     assert cluster.squeue_field(alone, "NodeList") == "n1"
     assert [cluster.squeue_field(job, "RestartCnt") for job in quarters] == ["1"] * 4
     assert cluster.squeue_field(shares, "RestartCnt") == "0"
-    # What it does not use of its node is nobody's. Of those that want the node of one before them
-    # newer releases say themselves that it may be reserved for another.
+    # The rest of its node stays unused. For later jobs that require the node, newer releases
+    # themselves show that it may be reserved for another job.
     controller.wait_for_reason(quarters[0], "no-room")
     for job in quarters:
         controller.wait_until(
@@ -245,7 +244,7 @@ def test_a_job_that_wants_a_node_for_itself_gets_a_whole_one_and_no_more(
 
 
 @pytest.mark.parametrize("when", ["idle", "taken"])
-def test_no_job_is_put_where_a_reservation_begins_before_it_could_end(
+def test_no_job_is_placed_on_nodes_reserved_before_it_could_end(
     cluster: RealCluster, start: Start, when: str
 ) -> None:
     controller = start()
@@ -345,7 +344,7 @@ def test_with_private_data_all_jobs_are_scheduled_and_users_see_only_own_ones(
 
 
 def as_nobody(controller: RealController, *arguments: str) -> str:
-    """All that another user is told."""
+    """Return everything that another user can see."""
     config = ("--config", str(controller.config_file))
     ended = subprocess.run(
         [sys.executable, "-c", AS_NOBODY, *config, *arguments],

@@ -1,4 +1,4 @@
-"""What real Slurm makes of ``--constraint``, beside what the program makes of it."""
+"""How real Slurm interprets ``--constraint``, compared with this program."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ ALIKE = (
     *("c|d&b|a&d", "(b|d)&c", "d|(b&c)", "b&(a&c)|d"),
 )
 WORDS_BEHIND_GROUPS = ("(b)d", "(b&c)zz", "(b)zz|d")
-"""Slurm 22.05 passes over these words; later releases start such a job nowhere."""
+"""Words that Slurm 22.05 ignores; later releases start such a job nowhere."""
 ACCEPTED = (
     *("a*2", "[a|d]", "[a]", "[a]&b", "[a]b", "a&[b|d]", "([a|d])", "([a|d)]", "[(a)]"),
     *("[a*1&d*1]", "a*1&d*1", "b&d*1", "a*2*3", "a*2x", "(b|d)*2", "[(a&b)|(c&d)]", "[a|d]&"),
 )
-"""Of the job as a whole: more nodes than those on which Slurm would start it may count."""
+"""Expressions about the whole job: more nodes may match than those on which Slurm would start
+it."""
 
 REFUSED = (
     *("&a", "|", "a&&b", "a|&b", "(a&)", "[a|]", "(a", "a)", "a]", "[a", "(", "a(b", "a[b]"),
@@ -36,7 +37,7 @@ REFUSED = (
 
 @pytest.fixture(scope="module")
 def featured(cluster: RealCluster) -> Iterator[RealCluster]:
-    """The cluster while its nodes have features of their own."""
+    """The cluster, whose nodes have features for the duration of the test."""
     before = {
         node: cluster.run("sinfo", "--noheader", "--nodes", node, "--Format=Features:100").strip()
         for node in NODES
@@ -54,7 +55,7 @@ def set_features(cluster: RealCluster, node: str, listed: str) -> None:
 
 
 def answer(cluster: RealCluster, expression: str, node: str) -> str:
-    """What Slurm says against a job that is to run on this node; "" where it would run."""
+    """Return Slurm's objection to running the job on this node; "" if it would run there."""
     wanted = ("--nodes=1", f"--nodelist={node}", f"--constraint={expression}")
     ended = subprocess.run(
         ["sbatch", "--test-only", *wanted, "--wrap=true"],

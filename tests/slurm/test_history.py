@@ -1,4 +1,4 @@
-"""The history of a real cluster as a workload: each job once, as long as it ran."""
+"""The history of a real cluster as a workload: each job once, with its total running time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def history(cluster: RealCluster, since: str) -> Workload:
 
 
 def now() -> str:
-    """A time at which no job of the tests before was alive, in UTC."""
+    """A time at which no job of earlier tests was alive, in UTC."""
     time.sleep(1.1)
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime())
 
@@ -34,12 +34,12 @@ def by_id(workload: Workload) -> dict[str, TraceJob]:
 
 
 def ended(cluster: RealCluster, since: str, *keys: str) -> Workload:
-    """The history once the accounting knows the end of these jobs."""
+    """Return the history once accounting has the end of these jobs."""
 
     def known() -> Workload | None:
         try:
             workload = history(cluster, since)
-        except (UsageError, TraceError):  # no job at all yet, or none that is over
+        except (UsageError, TraceError):  # no job at all yet, or none that has ended
             return None
         return workload if set(keys) <= by_id(workload).keys() else None
 
@@ -50,7 +50,8 @@ def ended(cluster: RealCluster, since: str, *keys: str) -> Workload:
 
 @dataclass(frozen=True)
 class Row:
-    """One run by sacct; ``elapsed_s`` is what it ran, ``suspended_s`` when it did not, within."""
+    """One run in sacct's format; ``elapsed_s`` is its running time, ``suspended_s`` the suspended
+    time in between."""
 
     elapsed_s: int
     suspended_s: int
@@ -59,7 +60,7 @@ class Row:
 
 
 def rows(cluster: RealCluster, key: str) -> list[Row]:
-    """All runs of a job, first one first."""
+    """All runs of a job, earliest first."""
     asked = ("sacct", "-DXnPj", key, "-o", "ElapsedRaw,Suspended,Start,End")
     answer = cluster.run("env", "SLURM_TIME_FORMAT=%s", *asked)
     return [_row(*line.split("|")) for line in answer.splitlines()]
@@ -97,7 +98,7 @@ def test_a_requeued_job_is_one_job_that_ran_for_the_sum_of_its_runs(
     assert not workload.dropped
 
 
-def test_time_in_which_a_job_was_suspended_is_no_running_time(clean_cluster: RealCluster) -> None:
+def test_suspended_time_does_not_count_as_running_time(clean_cluster: RealCluster) -> None:
     since = now()
     suspended = clean_cluster.sbatch("--gpus=1", script="sleep 6")
     run_for_s(clean_cluster, suspended, 1.0)
@@ -110,7 +111,7 @@ def test_time_in_which_a_job_was_suspended_is_no_running_time(clean_cluster: Rea
     assert row.suspended_s > 0
 
 
-def test_the_tasks_of_an_array_are_jobs_of_their_own(clean_cluster: RealCluster) -> None:
+def test_the_tasks_of_an_array_are_separate_jobs(clean_cluster: RealCluster) -> None:
     since = now()
     array = clean_cluster.sbatch(
         "--array=3,7", "--gpus=2", script='sleep "$((SLURM_ARRAY_TASK_ID - 2))"'
@@ -132,7 +133,7 @@ def test_jobs_that_cannot_be_simulated_are_left_out_and_reported(
     clean_cluster.sbatch(script="sleep 1")
     running = clean_cluster.sbatch("--gpus=1")
     clean_cluster.wait_for_state(running, "RUNNING")
-    # Wider than what is left: neither of these starts, and one of them never will.
+    # Wider than what is left: neither starts, and one of them never will.
     never_ran, _waiting = (clean_cluster.sbatch("--gpus=16", "--nodes=4") for _ in range(2))
     clean_cluster.wait_until(
         lambda: clean_cluster.squeue_field(never_ran, "Reason") == "Resources", "it waits for GPUs"
@@ -147,11 +148,11 @@ def test_jobs_that_cannot_be_simulated_are_left_out_and_reported(
     assert by_id(history(clean_cluster, since)).keys() == {over}
 
 
-# ---------------------------------------------------------------- what can be wrong
+# ---------------------------------------------------------------- errors
 
 
 @pytest.mark.parametrize("since", ["last tuesday", "2026-13-01", "2999-01-01", "", " ", "a\x1b[2J"])
-def test_a_time_that_is_none_is_refused(cluster: RealCluster, since: str) -> None:
+def test_an_invalid_time_is_refused(cluster: RealCluster, since: str) -> None:
     with pytest.raises(UsageError) as refused:
         history(cluster, since)
     assert_is_one_clear_line(refused.value)
@@ -163,8 +164,8 @@ def test_a_start_time_after_which_nothing_happened_is_refused(clean_cluster: Rea
     assert_is_one_clear_line(refused.value)
 
 
-def test_without_accounting_and_without_slurmdbd_it_says_so(clean_cluster: RealCluster) -> None:
-    """sacct reads for itself, in slurm.conf, whether and where there is accounting."""
+def test_missing_accounting_and_a_stopped_slurmdbd_are_reported(clean_cluster: RealCluster) -> None:
+    """sacct itself reads in slurm.conf whether there is accounting, and where."""
     config = Path(clean_cluster.env["SLURM_CONF"]).read_text().splitlines()
     kept = [line for line in config if not line.startswith("AccountingStorage")]
     lost = ["AccountingStorageType=accounting_storage/slurmdbd", "AccountingStoragePort=19"]
@@ -178,14 +179,14 @@ def test_without_accounting_and_without_slurmdbd_it_says_so(clean_cluster: RealC
         assert_is_one_clear_line(refused.value)
 
 
-def test_without_sacct_it_says_so() -> None:
+def test_a_missing_sacct_is_reported() -> None:
     with pytest.raises(SlurmUnreachableError, match="cannot be started") as refused:
         from_sacct("2020-01-01", Commands(sacct="/nonexistent/sacct"))
     assert_is_one_clear_line(refused.value)
 
 
-def test_an_answer_of_any_length_is_taken(tmp_path: Path) -> None:
-    """More than a pipe holds, and complaints that are none."""
+def test_an_answer_of_any_length_is_read(tmp_path: Path) -> None:
+    """More output than fits into a pipe, and harmless messages."""
     rows = 20_000
     sacct = tmp_path / "sacct"
     sacct.write_text(
@@ -201,7 +202,7 @@ def test_an_answer_of_any_length_is_taken(tmp_path: Path) -> None:
 
 
 def test_a_history_longer_than_the_site_allows_is_refused(tmp_path: Path) -> None:
-    """sacct then prints its header, and may end as if all were well."""
+    """sacct then prints its header, and may exit with success."""
     sacct = tmp_path / "sacct"
     sacct.write_text(
         "#!/bin/sh\necho 'JobID|Submit|State|ElapsedRaw|AllocTRES'\n"

@@ -1,4 +1,4 @@
-"""What one user without any right can do to all others: nothing.
+"""A user without special rights cannot harm other users.
 
 A cluster with etc/job_submit.lua, a controller that acts as SlurmUser, and two users: the attacker
 and an honest one. Each test is one attack, as docs/explanation/security.md lists them.
@@ -73,14 +73,14 @@ def as_attacker(cluster: RealCluster, *command: str) -> str:
 
 
 def attacks(cluster: RealCluster, *options: str, script: str = "sleep 600") -> str:
-    """A job of the attacker's; its id."""
+    """Submit a job of the attacker; return its id."""
     wrapped = ("--parsable", "--output=/dev/null", "--chdir=/tmp", *options, "--wrap", script)
     return as_attacker(cluster, "sbatch", *wrapped).strip()
 
 
 def changes(cluster: RealCluster, job: str, *what: str) -> None:
-    """The attacker changes one of its jobs. Slurm 26.05 fails an update of the partition now and
-    then, by an error number that an earlier call has left behind."""
+    """Change one of the attacker's jobs as the attacker. In Slurm 26.05 an update of the partition
+    sometimes fails because of an error number left by an earlier call."""
     command = ("scontrol", "update", f"JobId={job}", *what)
     for _ in range(20):
         try:
@@ -93,7 +93,7 @@ def changes(cluster: RealCluster, job: str, *what: str) -> None:
 
 
 def is_scheduled(cluster: RealCluster, controller: RealController) -> None:
-    """An honest user's job goes through, and no cycle has failed."""
+    """Check that an honest user's job completes, and that no cycle has failed."""
     honest = cluster.sbatch(*WHOLE_NODE, script="true")
     cluster.wait_for_state(honest, "COMPLETED")
     state = controller.state()
@@ -143,7 +143,7 @@ def test_a_job_that_cannot_be_read_is_left_alone_and_says_why(
 
 
 def forgeries(first: int, count: int) -> str:
-    """A comment whose lines look like the records of so many jobs."""
+    """A comment whose lines look like the records of this many jobs."""
     return "\n" + "\n".join(f"JobId={number} " for number in range(first, first + count))
 
 
@@ -173,7 +173,7 @@ def test_forged_records_neither_slow_a_cycle_nor_hide_a_constraint(
 
 
 def wall_of(cluster: RealCluster, controller: RealController, script: str = "sleep 600") -> str:
-    """A job of the attacker's on all nodes, in the lower tier."""
+    """A job of the attacker on all nodes, in the lower tier."""
     wall = attacks(cluster, "-N4", *WHOLE_NODE, script=script)
     cluster.wait_for_state(wall, "RUNNING")
     controller.wait_for_tier(wall, 1)
@@ -181,7 +181,7 @@ def wall_of(cluster: RealCluster, controller: RealController, script: str = "sle
 
 
 def is_preempted(cluster: RealCluster, controller: RealController, wall: str) -> None:
-    """An honest job gets the GPUs of the attacker's."""
+    """Check that an honest job gets the attacker's GPUs."""
     honest = cluster.sbatch(*WHOLE_NODE, script="true")
     cluster.wait_for_state(honest, "COMPLETED")
     controller.wait_until(
@@ -189,7 +189,7 @@ def is_preempted(cluster: RealCluster, controller: RealController, wall: str) ->
     )
 
 
-def test_the_owners_hold_on_a_running_job_protects_nothing(
+def test_an_owners_hold_on_a_running_job_gives_no_protection(
     cluster: RealCluster, start: Start
 ) -> None:
     controller = start()
@@ -236,7 +236,7 @@ def priority_of(cluster: RealCluster, job: str) -> int:
 
 HIGHEST_OUT_OF_BAND = {
     "Partition=other": bands.LOWEST["pinned"] - 1,
-    # It may use its GPUs without limit, and waits behind the last of two tiers.
+    # It may use its GPUs without limit, and is ranked after the last of two tiers.
     "Requeue=0": bands.TOP_TIER - bands.BAND - 1,
 }
 
@@ -259,7 +259,7 @@ def test_a_job_no_longer_managed_loses_its_band_priority(
 def test_a_job_that_leaves_its_band_does_not_start_before_its_priority_is_taken_back(
     cluster: RealCluster, start: Start
 ) -> None:
-    """In the other partition there is room, and no cycle comes by itself for ten minutes."""
+    """The other partition has room, and the next regular cycle is ten minutes away."""
     controller = start(controller={"interval_s": 600})
     jumper = attacks(cluster, *WHOLE_NODE, "--begin=now+2")
     changes(cluster, jumper, "Partition=other", "StartTime=now")
@@ -273,14 +273,14 @@ def test_a_job_that_leaves_its_band_does_not_start_before_its_priority_is_taken_
 
 
 @pytest.mark.parametrize("ask", ["--gres=gpu:0", "--gres=gpu:x:0t", "--gpus=0k"])
-def test_a_job_that_asks_for_no_gpus_is_not_born_in_a_band(cluster: RealCluster, ask: str) -> None:
+def test_a_job_without_gpus_is_not_submitted_into_a_band(cluster: RealCluster, ask: str) -> None:
     held = attacks(cluster, ask, "--begin=now+1hour")
     assert not bands.is_in_a_band(priority_of(cluster, held), "pinned")
     counted = attacks(cluster, "--gres=gpu:1", "--begin=now+1hour")
     assert priority_of(cluster, counted) == bands.TOP_TIER
 
 
-def test_release_takes_back_every_priority_of_a_band_of_jobs_without_a_record_too(
+def test_release_resets_band_priorities_even_of_jobs_without_a_record(
     cluster: RealCluster, start: Start
 ) -> None:
     controller = start(controller={"interval_s": 600})
@@ -292,7 +292,7 @@ def test_release_takes_back_every_priority_of_a_band_of_jobs_without_a_record_to
 
 
 def hunt(cluster: RealCluster, controller: RealController, goes_on: Callable[[], bool]) -> None:
-    """The attacker's jobs ask for the hunted job's node, and end as soon as they have it."""
+    """The attacker's jobs request the attacked job's node, and end as soon as they have it."""
     while goes_on():
         if not as_attacker(cluster, "squeue", "-h", "--me").strip():
             attacks(cluster, *WHOLE_NODE, "-w", "n1", script="true")
@@ -309,7 +309,7 @@ def hunted_job(cluster: RealCluster, controller: RealController) -> str:
 def test_a_repeatedly_preempted_job_gets_ever_longer_minimum_run_times(
     cluster: RealCluster, start: Start
 ) -> None:
-    """With one second as the minimum run time: at least 1, 2 and 4 seconds."""
+    """With a minimum run time of one second, the runs last at least 1, 2 and 4 seconds."""
     controller = start(preemption={"budget_share": 0.0})
     hunted = hunted_job(cluster, controller)
     give_up_s = time.monotonic() + 90.0
@@ -326,11 +326,11 @@ def test_a_repeatedly_preempted_job_gets_ever_longer_minimum_run_times(
 
 
 def ended_runs(controller: RealController, job: str) -> list[float]:
-    """How long each of its runs was that are over and that accounting has told of."""
+    """Return the durations of its ended runs that accounting has."""
     return [run.elapsed_s for run in controller.runs(job) if run.confirmed and run.end_s]
 
 
-def test_a_user_who_has_cost_others_too_much_preempts_no_more_and_another_does(
+def test_a_user_over_budget_does_not_preempt_and_another_does(
     cluster: RealCluster, start: Start
 ) -> None:
     controller = start(preemption={"budget_share": 0.0003})  # 17 GPU-seconds on 16 GPUs

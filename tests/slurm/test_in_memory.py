@@ -1,5 +1,5 @@
-"""The in-memory Slurm where a real cluster cannot be controlled: faults, restarts, the clock, and
-its invariants under random operations."""
+"""The in-memory Slurm in cases that a real cluster cannot be made to show: faults, restarts, the
+clock, and its invariants under random operations."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def running(slurm: InMemorySlurm, submission: Submission) -> str:
     return key
 
 
-def test_it_is_a_driver(slurm: InMemorySlurm) -> None:
+def test_the_in_memory_slurm_implements_the_driver_protocol(slurm: InMemorySlurm) -> None:
     driver: Slurm = slurm
     assert driver.driver.name == "in-memory"
     assert driver.acting_host() and driver.may_operate()
@@ -69,7 +69,7 @@ def test_the_first_job_that_lacks_room_closes_its_partition_to_those_behind_it(
     assert slurm.job(behind).state is JobState.RUNNING
 
 
-def test_backfilling_starts_what_does_not_delay_the_first_job() -> None:
+def test_backfill_starts_jobs_that_do_not_delay_the_first() -> None:
     slurm = InMemorySlurm(settings=Settings(backfill=True))
     running(slurm, gpus(4, time_limit_s=600, node_list="n1"))
     running(slurm, gpus(3, time_limit_s=60, node_list="n2"))
@@ -209,7 +209,7 @@ def test_a_row_may_be_unreadable_for_a_while(slurm: InMemorySlurm) -> None:
 
 
 class Lost(Unbounded):
-    """The lease of a controller that another one has followed."""
+    """The lease of a controller that was superseded."""
 
     def check(self) -> float:
         raise LeaseLostError("another controller acts", "see which")
@@ -251,7 +251,7 @@ def test_accounting_may_learn_late_of_starts_and_ends(slurm: InMemorySlurm) -> N
 
 
 @pytest.mark.parametrize("seconds", [3600.0, -3600.0])
-def test_a_clock_that_is_set_changes_what_slurm_tells_and_not_when_jobs_end(
+def test_setting_the_clock_changes_shown_times_but_not_when_jobs_end(
     slurm: InMemorySlurm, seconds: float
 ) -> None:
     key = running(slurm, gpus(4, duration_s=60))
@@ -267,7 +267,7 @@ def test_a_clock_that_is_set_changes_what_slurm_tells_and_not_when_jobs_end(
     assert slurm.job(key).state is None
 
 
-def test_many_small_steps_come_to_the_same_as_a_large_one() -> None:
+def test_many_small_time_steps_equal_a_large_one() -> None:
     shown = []
     for step_s, steps in ((0.1, 3000), (300.0, 1)):
         slurm = InMemorySlurm()
@@ -283,7 +283,8 @@ def test_many_small_steps_come_to_the_same_as_a_large_one() -> None:
 def test_due_events_occur_at_any_fraction_of_a_second(
     slurm: InMemorySlurm,
 ) -> None:
-    """Sums of tenths of seconds are no tenths: time must not stand still before such a moment."""
+    """Sums of tenths of seconds are inexact: time must not stand still just before such a
+    moment."""
     key = slurm.submit(gpus(4))
     for tenths in range(200):
         slurm.advance(2 + tenths / 10)
@@ -294,7 +295,7 @@ def test_due_events_occur_at_any_fraction_of_a_second(
     assert slurm.job(key).restarts == 200
 
 
-def test_a_slurmctld_that_was_killed_has_forgotten_what_it_had_not_saved(
+def test_a_killed_slurmctld_forgets_unsaved_changes(
     slurm: InMemorySlurm,
 ) -> None:
     runs, requeued, ends = (running(slurm, gpus(4)) for _ in range(3))
@@ -309,21 +310,21 @@ def test_a_slurmctld_that_was_killed_has_forgotten_what_it_had_not_saved(
     assert slurm.job(waits).priority == 1, "the pin is forgotten"
     assert slurm.job(runs).state is JobState.RUNNING
     for key in (requeued, ends):
-        # Slurm knows that both ran, and finds them nowhere.
+        # Slurm knows that both ran, but no node reports them.
         assert (slurm.job(key).state, slurm.job(key).restarts) == (JobState.COMPLETING, 1)
     slurm.advance(5)
     free = running(slurm, gpus(12))
     assert free == unknown, "and gives a number again that it has given before"
 
 
-def test_a_slurmctld_that_ends_in_order_forgets_nothing(slurm: InMemorySlurm) -> None:
+def test_a_cleanly_stopped_slurmctld_forgets_nothing(slurm: InMemorySlurm) -> None:
     key = running(slurm, gpus(4))
     slurm.write([Update(key, priority=PINNED)])
     slurm.restart(killed=False)
     assert (slurm.job(key).priority, slurm.job(key).state) == (PINNED, JobState.RUNNING)
 
 
-def test_state_is_saved_by_itself_as_time_goes_on(slurm: InMemorySlurm) -> None:
+def test_state_is_saved_periodically(slurm: InMemorySlurm) -> None:
     key = slurm.submit(gpus(4, begin_in_s=3600))
     for _ in range(3):
         slurm.advance(3)
@@ -436,7 +437,7 @@ def check(slurm: InMemorySlurm, before: Observation, after: Observation, *, forg
 def test_an_undisturbed_cluster_runs_all_eligible_jobs(
     steps: Sequence[tuple[str, int, bool]],
 ) -> None:
-    """In the end nothing waits but what is held, and nothing is left on the nodes."""
+    """At the end only held jobs wait, and no node has a job."""
     slurm = InMemorySlurm()
     for what, number, flag in steps:
         act(slurm, what, number, flag)

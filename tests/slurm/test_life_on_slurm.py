@@ -1,4 +1,4 @@
-"""A job's life as its user is told it, and as Slurm's accounting has it, on a real cluster."""
+"""A job's history as shown to its user, compared with Slurm's accounting, on a real cluster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slurm
 ME = pwd.getpwuid(os.geteuid()).pw_name
 NOBODY = "nobody" if os.geteuid() == 0 else ME
 BY_NOBODY = ("setpriv", "--reuid=nobody", "--clear-groups") if os.geteuid() == 0 else ()
-"""Only root can submit a job of another user's, who then cancels it."""
+"""Only root can submit a job as another user, who then cancels it."""
 
 WHOLE_NODE = ("-N1", "--gres=gpu:4", "--mem=100")
 
@@ -72,7 +72,7 @@ class Row:
     rows: int
 
 
-def test_every_end_is_that_of_accounting_with_its_exit_code_and_who_cancelled_it(
+def test_history_shows_ends_exit_codes_and_cancellers_as_in_accounting(
     controller: RealController,
 ) -> None:
     cluster = controller.cluster
@@ -177,18 +177,18 @@ def leaving(controller: RealController) -> list[str]:
 
 
 def states_of(cluster: RealCluster, job: str) -> list[str]:
-    """How its runs ended by accounting."""
+    """How its runs ended according to accounting."""
     rows = cluster.driver().runs([job], 0.0)
     return [row.state for row in rows if row.end_s is not None]
 
 
 def wait_for_rows(cluster: RealCluster, jobs: Collection[str]) -> Mapping[str, Row]:
-    """What accounting says of jobs once it has all their ends."""
+    """Return accounting's rows of these jobs once it has all their ends."""
 
     def rows() -> Mapping[str, Row] | None:
         found = cluster.sacct_rows(jobs, "state,exitcode,submit,end")
         over = all(values[-1].isdigit() for each in found.values() for values in each)
-        # After a requeue the row of what came next may be late.
+        # After a requeue, the row of the next run may be late.
         over = over and all(each[-1][0] != "REQUEUED" for each in found.values())
         return {job: last(each) for job, each in found.items()} if over else None
 
@@ -210,7 +210,7 @@ def last(rows: list[list[str]]) -> Row:
 
 
 def ended_life(controller: RealController, job: str, row: Row) -> dict[str, Any]:
-    """The life of a job once the controller knows all that accounting does."""
+    """Return the history of a job once the controller has all data of accounting."""
     life: dict[str, Any] = {}
 
     def is_known() -> bool:

@@ -1,4 +1,4 @@
-"""The limits that jobs share, from Slurm's answers. Those of test_shared_limits.py, from 22.05."""
+"""The limits that jobs share, from Slurm's output: that of test_shared_limits.py, on 22.05."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PartitionName=other AllowGroups=ALL Default=NO QoS=N/A DefaultTime=NONE Nodes=n[
 
 
 def asks(**changes: object) -> JobSpec:
-    """A job of ann's that asks for two nodes with two GPUs and three CPUs each."""
+    """A job of ann that requests two nodes with two GPUs and three CPUs each."""
     request = Request(Amount({"": 2}, 3), chunks=2, min_nodes=2)
     asked = {"request": request, "user": "ann", "account": "lab", "qos": "short"} | changes
     return changed(pending("8"), **asked).spec
@@ -70,7 +70,7 @@ def test_a_job_is_bound_only_by_the_limits_of_its_own_qos_and_account() -> None:
     assert set(known().of(bound)) == {Limit("GrpJobs of QOS night", 7, 1, 1)}
 
 
-def test_a_licence_counts_wherever_limits_do_not() -> None:
+def test_licences_count_even_if_limits_are_not_enforced() -> None:
     cads, solver = known("AccountingStorageEnforce = associations\n").of(
         asks(licenses="cad:2,solver")
     )

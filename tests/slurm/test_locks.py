@@ -1,4 +1,4 @@
-"""A user who locks all files of the controller that can be opened keeps it from nothing."""
+"""A user who locks every file of the controller that can be opened blocks nothing."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ sys.stdin.read()
 
 @contextmanager
 def all_locked(folder: Path) -> Iterator[list[str]]:
-    """Every file that another user can open, locked by that user in every way there is."""
+    """Every file that another user can open, locked by that user in every possible way."""
     command = [sys.executable, "-c", LOCKS_ALL, str(folder)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -71,7 +71,7 @@ def controller(clean_cluster: RealCluster, collect_dir: Path) -> Iterator[RealCo
 
 
 def leave_traffic(cluster: RealCluster, collect_dir: Path) -> Path:
-    """What a job that has ended is said to have sent: there is something to be learned."""
+    """The traffic file of an ended job, so that there is something to learn."""
     job = cluster.sbatch("--gres=gpu:1", "-J", "skewed", script="true")
     cluster.wait_for_state(job, "COMPLETED")
     file = collect_dir / f"{job}.0.n1.traffic"
@@ -80,8 +80,8 @@ def leave_traffic(cluster: RealCluster, collect_dir: Path) -> Path:
 
 
 LEAST_STALL_S = BUSY_TIMEOUT_S / 2
-"""A database that another process has locked holds a cycle up for twice as long; an update that
-slurmctld 22.05 puts off does for a second."""
+"""The limit on a cycle's duration: a database locked by another process would delay it twice as
+long; an update that slurmctld 22.05 delays takes one second."""
 
 
 def longest_cycle_s(controller: RealController, count: int) -> float:
@@ -97,7 +97,7 @@ def longest_cycle_s(controller: RealController, count: int) -> float:
 
 
 @pytest.mark.parametrize("locked_before_it_starts", [False, True])
-def test_locks_of_another_user_hold_up_no_cycle(
+def test_locks_of_another_user_delay_no_cycle(
     clean_cluster: RealCluster,
     controller: RealController,
     collect_dir: Path,
@@ -107,7 +107,7 @@ def test_locks_of_another_user_hold_up_no_cycle(
     file = leave_traffic(clean_cluster, collect_dir)
     controller.wait_until(lambda: not file.exists(), "the first file is read")
     if locked_before_it_starts:
-        # As after a version that left them open to other users, while one had them open.
+        # As after a version that left them accessible to other users, one of whom has them open.
         controller.kill()
         for path in controller.state_dir.glob("profiles.sqlite*"):
             path.chmod(0o644)
@@ -122,10 +122,10 @@ def test_locks_of_another_user_hold_up_no_cycle(
     assert "placed without the stored profiles" not in controller.stop()
 
 
-def test_locks_of_another_user_hold_up_neither_of_two_controllers(
+def test_locks_of_another_user_delay_neither_of_two_controllers(
     clean_cluster: RealCluster, controller: RealController, collect_dir: Path
 ) -> None:
-    """What they share are the files of the lease and of those that stand by."""
+    """They share the files of the lease and of the standbys."""
     controller.settings = {**controller.settings, "controller": {"standby": True}}
     controller.start()
     with all_locked(controller.state_dir) as locked:

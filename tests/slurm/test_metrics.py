@@ -1,4 +1,4 @@
-"""The metrics of a real controller, as it works, fails and stands by."""
+"""The metrics of a real controller that works, fails and stands by."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Start = Callable[..., tuple[RealController, int]]
 
 @pytest.fixture
 def start(clean_cluster: RealCluster, tmp_path: Path) -> Iterator[Start]:
-    """Start controllers that show their metrics; whatever still runs at the end is killed."""
+    """Start controllers that show their metrics; those that still run at the end are killed."""
     started: list[RealController] = []
 
     def start_one(
@@ -67,7 +67,7 @@ def wait_for(cluster: RealCluster, port: int, what: str, wanted: Callable[[Scrap
         except OSError:
             return False
 
-    # An end is told once accounting has confirmed it, which is asked ever more rarely.
+    # An end is counted once accounting has confirmed it, which is asked at growing intervals.
     cluster.wait_until(shown, what, 3 * PATIENCE_S)
 
 
@@ -103,7 +103,7 @@ def test_metrics_count_events_and_contain_no_text_from_users(
     scrape = Scrape.of(port)
     told = Scrape(controller.cli("metrics").stdout)
     assert told.types() == scrape.types() and told.value(ENDED) == 5, "asked without the port"
-    # Neither the job that had ended before, nor any twice.
+    # Neither the job that had ended before, nor any job twice.
     assert scrape.value(ENDED) == 5
     queued_s = scrape.value("tiresias_job_queueing_seconds_sum")
     jct_s = scrape.value("tiresias_job_completion_seconds_sum")
@@ -126,7 +126,7 @@ def test_a_job_that_was_counted_is_not_counted_again_after_a_restart(
     clean_cluster: RealCluster, start: Start
 ) -> None:
     controller, port = start()
-    # What ended in the second of the first look may have ended before it.
+    # A job that ended in the second of the first observation may have ended before it.
     wait_for_the_next_second(clean_cluster)
     counted = clean_cluster.sbatch(*ONE_GPU, script="true")
     wait_for(clean_cluster, port, f"the end of {counted}", is_(ENDED, 1))
@@ -134,7 +134,7 @@ def test_a_job_that_was_counted_is_not_counted_again_after_a_restart(
     clean_cluster.wait_for_state(running, "RUNNING")
     controller.cycles(1)
     controller.kill()
-    # This one ends while nobody looks, but was seen alive.
+    # This one ends while no controller runs, but was seen alive.
     clean_cluster.run("scancel", running)
     controller.start()
     wait_for(clean_cluster, port, f"the end of {running}", is_(ENDED, 1))
@@ -142,7 +142,7 @@ def test_a_job_that_was_counted_is_not_counted_again_after_a_restart(
     assert Scrape.of(port).value(ENDED) == 1
 
 
-def test_a_controller_that_backs_off_says_so_and_why_and_for_how_long(
+def test_metrics_show_back_off_with_its_reason_and_duration(
     clean_cluster: RealCluster, start: Start
 ) -> None:
     controller, port = start(controller={"interval_s": 0.5, "command_timeout_s": 2})
@@ -178,9 +178,7 @@ def test_a_controller_that_backs_off_says_so_and_why_and_for_how_long(
     wait_for(clean_cluster, port, "no next try", is_("tiresias_next_try_seconds", 0))
 
 
-def test_a_port_that_is_taken_stops_no_scheduling(
-    clean_cluster: RealCluster, tmp_path: Path
-) -> None:
+def test_a_port_in_use_does_not_stop_scheduling(clean_cluster: RealCluster, tmp_path: Path) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -194,7 +192,7 @@ def test_a_port_that_is_taken_stops_no_scheduling(
     assert "Traceback" not in log
 
 
-def test_a_standby_says_so_and_shows_no_jobs_until_it_acts(
+def test_metrics_show_a_standby_without_jobs_until_it_acts(
     clean_cluster: RealCluster, start: Start
 ) -> None:
     def settings(host: str) -> dict[str, object]:

@@ -79,7 +79,7 @@ def change(cluster: RealCluster, partition: str, *changes: str) -> None:
 
 
 def fill(cluster: RealCluster, controller: RealController, *options: str) -> list[str]:
-    """Three jobs that hold all the GPUs, all in the lower tier."""
+    """Three jobs in the lower tier that hold all GPUs."""
     wall = [cluster.sbatch(*WHOLE_NODE, *options) for _ in range(3)]
     for job in wall:
         controller.wait_for_tier(job, 1)
@@ -87,7 +87,7 @@ def fill(cluster: RealCluster, controller: RealController, *options: str) -> lis
 
 
 def victims_for(controller: RealController, job: str) -> list[str]:
-    """The jobs that were preempted; all of them for this one."""
+    """Return the preempted jobs, after checking that all were preempted for this one."""
     controller.wait_until(lambda: controller.events("preempted"), f"a victim for {job}")
     assert {preemptor for _, preemptor in controller.events("preempted")} == {job}
     return [victim for victim, _ in controller.events("preempted")]
@@ -135,7 +135,7 @@ def test_a_job_that_its_partition_would_not_start_again_is_not_preempted(
     change(cluster, "other", "MaxTime=INFINITE", "State=DOWN")
     controller.cycles(3)
     assert not controller.events("preempted")
-    # A partition that drains starts what waits in it.
+    # A draining partition starts its waiting jobs.
     change(cluster, "other", "State=DRAIN")
     cluster.wait_for_state(waits, "RUNNING")
     (victim,) = victims_for(controller, waits)
@@ -174,10 +174,10 @@ def test_gpus_whose_cpus_its_partition_may_not_use_are_not_idle_for_a_job(
     assert victims_for(controller, waits) == [long]
 
 
-def test_preemption_goes_on_below_a_partition_of_a_higher_priority_tier(
+def test_jobs_below_a_higher_priority_tier_still_preempt(
     cluster: RealCluster, controller: RealController
 ) -> None:
-    """A job that waits there gets what is freed, and backfilling starts no job that delays it."""
+    """A waiting job there gets the freed GPUs, and backfill starts no job that delays it."""
     change(cluster, "urgent", "PriorityTier=10")
     controller.start()
     fill(cluster, controller, "-t", "60")
@@ -214,8 +214,8 @@ def test_jobs_of_a_higher_partition_tier_on_other_nodes_block_no_job(
 def test_a_job_that_ends_with_the_node_of_its_list_has_its_end_in_history(
     cluster: RealCluster, controller: RealController
 ) -> None:
-    """Slurm ends it (NODE_FAIL) when the node is gone from slurm.conf. While the node is drained,
-    no job has it in its list."""
+    """Slurm ends the job (NODE_FAIL) when its node is removed from slurm.conf. While the node is
+    drained, no job has it in its list."""
     slow = {"preemption": {"grace_s": 600, "signal": "USR1"}}
     controller.settings = {**controller.settings, **slow}
     controller.start()

@@ -23,7 +23,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 def nudging_cluster(folder: Path) -> Iterator[RealCluster]:
-    """One node, and the hook of etc/ in place as an admin would put it there."""
+    """One node, and the hook of etc/ installed as an administrator would."""
     hook = folder / "epilog"
     hook.write_text(f"#!/bin/sh\nexport TIRESIAS_NUDGE_FILE={folder}/nudge\nexec {HOOK}\n")
     hook.chmod(0o755)

@@ -1,4 +1,4 @@
-"""What of Slurm's answers cannot be read is left alone, and a cycle decides about all the rest."""
+"""Unreadable parts of Slurm's output are left alone, and a cycle decides about all the rest."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from slurm_tiresias.slurm.pyslurm_records import SeenJob
         ("topology", " Nodes=", " Nodes=n[1-", "a node list"),
     ],
 )
-def test_a_cycle_goes_on_though_a_record_of_each_node_cannot_be_read(
+def test_a_cycle_continues_with_unreadable_records(
     answer: str,
     was: str,
     odd: str,
@@ -54,7 +54,7 @@ def test_a_cycle_goes_on_though_a_record_of_each_node_cannot_be_read(
 
 
 class Worker:
-    """Answers what pyslurm's process would: these jobs, and no machines."""
+    """Answers like pyslurm's process: these jobs, and no nodes."""
 
     version = "25.11.2"
 
@@ -70,11 +70,11 @@ class Worker:
         return {"gone": [], "jobs": [list(job) for job in self._jobs], "machines": machines}
 
     def end(self) -> None:
-        """Nothing to end."""
+        """There is nothing to end."""
 
 
 def as_pyslurm_sees(key: str, **odd: object) -> SeenJob:
-    """A recorded job, by pyslurm's names; some of its fields are odd."""
+    """A recorded job with pyslurm's names, some of whose fields are unusual."""
     row = next(row for row in user_text.honest().rows if row.key == key)
     nothing = dict.fromkeys(SeenJob._fields)
     return SeenJob(
@@ -109,7 +109,7 @@ def as_pyslurm_sees(key: str, **odd: object) -> SeenJob:
         {"priority": None},
     ],
 )
-def test_pyslurms_driver_goes_on_too(odd: dict[str, object]) -> None:
+def test_the_pyslurm_driver_continues_with_unreadable_records(odd: dict[str, object]) -> None:
     jobs = [as_pyslurm_sees("7"), as_pyslurm_sees("9", **odd)]
     slurm = PyslurmSlurm(cast(PyslurmProcess, Worker(jobs)))
     with user_text.commands():
@@ -118,7 +118,7 @@ def test_pyslurms_driver_goes_on_too(odd: dict[str, object]) -> None:
     states = {job.key: job.state for job in seen.jobs}
     assert states["7"] is JobState.PENDING
     unreadable = {job.key for job in seen.jobs if job.unreadable}
-    # squeue's row and scontrol's record tell what these two lack.
+    # squeue's row and scontrol's record contain what these two lack.
     assert unreadable == (set() if {"excluded_nodes", "array_id"} & odd.keys() else {"9"})
     assert seen.nodes == (parse_nodes.unreadable_node("n1"),)
     assert seen.partitions == (parse_nodes.unreadable_partition("gpu"),)

@@ -1,7 +1,7 @@
-"""Requests that placement knows nothing of, on a real cluster.
+"""Requests that are opaque to placement, on a real cluster.
 
-Two nodes under each switch: n1 and n2 with a100 GPUs, n3 and n4 with v100 GPUs. n1 and n3 stand in
-rack1 and have a local disk drive (nvme), n2 and n4 stand in rack2.
+Two nodes under each switch: n1 and n2 with a100 GPUs, n3 and n4 with v100 GPUs. n1 and n3 are in
+rack1 and have a local disk drive (nvme), n2 and n4 are in rack2.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from scripts.testbed.real_controller import RealController, controller_of_one_te
 pytestmark = pytest.mark.slurm
 
 LUA = Path(__file__).parents[2] / "etc" / "job_submit.lua"
-"""It puts a new job of several pieces off until the controller has looked at it."""
+"""A new job with several chunks is delayed until the controller has seen it."""
 
 TOPOLOGY = """\
 SwitchName=left Nodes=n[1-2]
@@ -82,7 +82,7 @@ ON_TWO_NODES: Mapping[str, tuple[str, list[str]]] = {
     "nodes of one rack": ("--gres=gpu:1 -C [rack1|rack2]", ["n[1,3]", "n[2,4]"]),
     "one switch": ("--gres=gpu:1 --switches=1", ["n[1-2]", "n[3-4]"]),
 }
-"""What is asked for, and the nodes that are right for it."""
+"""A request, and the nodes that suit it."""
 
 
 @pytest.mark.parametrize("name", ON_TWO_NODES)
@@ -113,8 +113,8 @@ def test_a_contiguous_job_keeps_adjacent_nodes(
 def test_no_job_is_preempted_twice_for_a_start_that_slurm_does_not_make(
     racks: RealCluster, controller: RealController
 ) -> None:
-    """Long jobs fill the nodes. To free GPUs for the short ones is not all that they need: two
-    drives, of which one is taken, or two nodes under one switch."""
+    """Long jobs fill the nodes. Freeing GPUs is not enough for the short ones: they also need two
+    drives, one of which is taken, or two nodes under one switch."""
     keeper = racks.sbatch("--gres=nvme:1", "-w", "n3", "--mem=100")
     racks.wait_for_state(keeper, "RUNNING")
     long = [racks.sbatch("--gres=gpu:2", "--mem=100") for _ in range(8)]
@@ -146,7 +146,8 @@ def test_no_job_is_preempted_twice_for_a_start_that_slurm_does_not_make(
 def test_a_job_that_would_miss_its_deadline_is_not_preempted(
     racks: RealCluster, controller: RealController
 ) -> None:
-    """Slurm ends a waiting job for good that can no longer use its whole time before that."""
+    """Slurm ends a waiting job for good if it can no longer use its whole time limit before
+    that."""
     in_time = ("--time=1", "--deadline=now+70seconds", "--gres=gpu:4")
     long = [racks.sbatch(*in_time, "-w", f"n{n}", script="sleep 10") for n in range(1, 5)]
     for job in long:
@@ -163,7 +164,7 @@ def test_a_job_that_would_miss_its_deadline_is_not_preempted(
 
 
 def test_a_job_of_shards_is_left_to_slurm(racks: RealCluster, controller: RealController) -> None:
-    """Two shards are one GPU of n4. The job asks for no GPU of its own, so no job is preempted."""
+    """Two shards are one GPU of n4. The job requests no whole GPU, so no job is preempted."""
     long = [racks.sbatch("--gres=gpu:4", "-w", f"n{n}", "--mem=100") for n in range(1, 5)]
     for job in long:
         racks.wait_for_state(job, "RUNNING")

@@ -1,4 +1,4 @@
-"""Which jobs' priorities were set by hand, from what sprio prints."""
+"""Which jobs' priorities were set by hand, from the output of sprio."""
 
 from __future__ import annotations
 

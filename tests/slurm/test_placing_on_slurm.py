@@ -1,6 +1,7 @@
-"""Where jobs really end up: consolidated or spread as their profiles say, with stock sbatch lines.
+"""Where jobs really run: consolidated or spread according to their profiles, with plain sbatch
+options.
 
-A cluster of its own, with etc/job_submit.lua, which lets the controller look at a job first.
+A separate cluster with etc/job_submit.lua, which delays a job until the controller has seen it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ SwitchName=top Switches=left,right
 """
 
 MODELS = {"skewed": "vgg16", "even": "resnet50"}
-"""The name of a job, and which model's tensors its earlier runs were seen to send."""
+"""The name of a job, and the model whose tensors its earlier runs were seen to send."""
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +64,7 @@ def cluster(six_nodes: RealCluster) -> RealCluster:
 
 @pytest.fixture
 def controller(cluster: RealCluster) -> Iterator[RealController]:
-    """It looks of its own accord only every ten minutes: whatever happens sooner, it was told."""
+    """The next regular cycle is ten minutes away: anything sooner is due to a nudge."""
     folder = cluster.folder.parent / "controller"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
@@ -139,7 +140,7 @@ def test_a_job_that_is_consolidated_stays_under_one_switch(
     assert set(nodes_of(cluster, other)) < {"n4", "n5", "n6"}
 
 
-def test_a_start_that_its_user_has_put_off_is_left_alone(
+def test_a_begin_time_set_by_the_user_is_kept(
     cluster: RealCluster, controller: RealController
 ) -> None:
     begin_s = int(time.time()) + 5

@@ -1,4 +1,4 @@
-"""What Slurm keeps private by slurmdbd.conf, on a real cluster, and a report under PrivateData."""
+"""Private jobs by slurmdbd.conf on a real cluster, and a report under PrivateData."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_jobs_are_private_where_slurmdbd_does_not_say_that_they_are_not(
     script: str | None,
     why: str,
 ) -> None:
-    """sacctmgr is absent, refuses, or hangs."""
+    """sacctmgr is missing, refuses, or hangs."""
     if not release.of(cluster.driver().cluster().version).shows_slurmdbd:
         pytest.skip("this release's sacctmgr does not tell slurmdbd's own settings")
     caplog.set_level(logging.INFO)

@@ -1,4 +1,4 @@
-"""How commands are run; no Slurm is needed for that."""
+"""How commands are run; no Slurm is needed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from slurm_tiresias.slurm import process
 
 
 def test_a_slow_command_gets_all_of_a_long_input() -> None:
-    """Ten thousand jobs at once are more than a pipe holds, and take longer than a look around."""
+    """Ten thousand jobs at once are more than fits into a pipe, and take longer than one polling
+    interval."""
     looked = []
     text = "update jobid=1 priority=1\n" * 50_000
     slow = ("sh", "-c", f"sleep {2 * process.MEANWHILE_EVERY_S}; wc -c")

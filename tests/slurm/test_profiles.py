@@ -1,4 +1,4 @@
-"""What is known of models reaches the controller's decisions, on a real cluster."""
+"""Profiles of models affect the controller's decisions, on a real cluster."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def controller(
 
 
 def placement(controller: RealController, job: str) -> str:
-    """What ``explain`` says of it, once the controller has seen the job."""
+    """Return the output of ``explain`` once the controller has seen the job."""
     controller.wait_until(lambda: controller.job(job), f"{job} is seen")
     lines = controller.cli("explain", job).stdout.splitlines()
     return next(line.strip() for line in lines if "Placement: " in line)
@@ -59,10 +59,10 @@ def test_explain_says_by_which_model_and_number_a_job_is_placed(
     )
 
 
-def test_a_second_run_is_placed_by_what_the_first_was_seen_to_send(
+def test_a_second_run_is_placed_by_the_measured_traffic_of_the_first(
     clean_cluster: RealCluster, controller: RealController, collect_dir: Path
 ) -> None:
-    """The files are put where the plugin on the nodes leaves them; it has tests of its own."""
+    """The files are put where the plugin on the nodes would; the plugin has separate tests."""
     for name, model in (("skewed", "vgg16"), ("even", "resnet50")):
         first = clean_cluster.sbatch(*ANYWHERE, "-J", name, script="true")
         clean_cluster.wait_for_state(first, "COMPLETED")
@@ -76,7 +76,7 @@ def test_a_second_run_is_placed_by_what_the_first_was_seen_to_send(
     assert {p["name"] for p in listed if p["source"] == "traffic"} == set(second)
 
 
-def test_a_file_is_not_read_while_its_job_runs_and_is_once_it_was_requeued(
+def test_a_file_is_read_only_after_its_job_was_requeued(
     clean_cluster: RealCluster, controller: RealController, collect_dir: Path
 ) -> None:
     job = clean_cluster.sbatch(*ANYWHERE, "-J", "long")
@@ -87,7 +87,7 @@ def test_a_file_is_not_read_while_its_job_runs_and_is_once_it_was_requeued(
     assert file.exists()
     clean_cluster.run("scontrol", "requeue", job)
     controller.wait_until(lambda: not file.exists(), "the file is read")
-    # The cycle that took the file away is told of when it is over.
+    # The controller publishes that the file was taken once that cycle has ended.
     controller.cycles(1)
     assert "consolidated: largest message 61 %" in placement(controller, job)
 
@@ -105,7 +105,7 @@ def test_a_damaged_store_does_not_keep_the_controller_from_scheduling(
     assert "placed without the stored profiles" in controller.stop()
 
 
-def test_a_hint_that_makes_no_sense_costs_a_job_nothing(
+def test_an_invalid_hint_does_not_harm_a_job(
     clean_cluster: RealCluster, controller: RealController
 ) -> None:
     job = clean_cluster.sbatch(*ANYWHERE, "--comment=tiresias:model='; DROP TABLE profiles; --")

@@ -1,4 +1,4 @@
-"""Jobs that report through their comment, on a real Slurm: the library's side of it."""
+"""Jobs that report through their comment, on a real Slurm: the part of the job library."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def folder() -> Iterator[Path]:
 def submitted(
     cluster: RealCluster, readable: Path, folder: Path, program: str, *options: str
 ) -> str:
-    """A job of the user's that runs a program, with a comment of the user's own; its id."""
+    """Submit a job of the user that runs a program, with the user's own comment; return its id."""
     script = f"exec {PYTHON} - {folder} << 'END'\n{program}\nEND"
     environment = f"ALL,PYTHONPATH={readable},TMPDIR={folder},TIRESIAS_PROGRESS=comment"
     return cluster.run(
@@ -110,7 +110,7 @@ def test_a_day_of_reports_keeps_the_users_words_with_some_25_updates(
     assert updates is not None and 18 <= int(updates[1]) <= 32
 
 
-def test_an_array_task_updates_itself_alone(
+def test_an_array_task_updates_only_itself(
     clean_cluster: RealCluster, readable: Path, folder: Path
 ) -> None:
     """The last task has the number of the whole array."""
@@ -123,7 +123,7 @@ def test_an_array_task_updates_itself_alone(
     assert words == WORDS and decode(word)
 
 
-def test_a_heterogeneous_job_updates_its_first_component_alone(
+def test_a_heterogeneous_job_updates_only_its_first_component(
     clean_cluster: RealCluster, readable: Path, folder: Path
 ) -> None:
     job = submitted(clean_cluster, readable, folder, LIFE_OF_A_DAY, ":", "--comment=second")
@@ -150,7 +150,7 @@ def test_no_step_waits_for_a_slurmctld_that_has_stopped(
         clean_cluster.kill("slurmctld", signal="CONT")
     asked, steps, longest_s = json.loads((folder / "delays").read_text())
     assert asked and steps > 100
-    # Some milliseconds, and what a machine with little left adds; the command takes seconds.
+    # Some milliseconds, plus delays of a busy machine; the command takes seconds.
     assert longest_s < 0.2
     clean_cluster.wait_for_state(job, "COMPLETED")
     assert split(comment_of(clean_cluster, job))[0] == WORDS

@@ -1,4 +1,4 @@
-"""pyslurm as a driver: where it is there, both drivers tell the same; where not, why not."""
+"""pyslurm as a driver: if available, both drivers show the same; if not, the reason is given."""
 
 from __future__ import annotations
 
@@ -43,14 +43,15 @@ RAISES = "raise ImportError('libslurmfull.so: cannot open shared object file')"
 FIELDS = {field.name for shape in (JobSpec, JobStatus) for field in dataclasses.fields(shape)}
 FIELDS -= {"spec"}
 FIELDS_OF_THE_PAST = FIELDS - {"request", "array_limit"}
-"""What a job asked for that has ended is known or not, as it happens; nobody looks at it."""
+"""Whether the request of an ended job is known varies; nothing uses it."""
 
 NotThere = Callable[[str], Commands]
 
 
 @pytest.fixture
 def with_pyslurm(cluster: RealCluster, tmp_path: Path) -> NotThere:
-    """Commands of the cluster, and on the path a package pyslurm 25.11.2 with this beginning."""
+    """Commands of the cluster, and on the path a package pyslurm 25.11.2 that begins with this
+    code."""
 
     def made(beginning: str) -> Commands:
         package = tmp_path / "pyslurm"
@@ -64,7 +65,7 @@ def with_pyslurm(cluster: RealCluster, tmp_path: Path) -> NotThere:
     return made
 
 
-# --------------------------------------------------------------------------- where it is not there
+# --------------------------------------------------------------------------- if it is missing
 
 
 @pytest.mark.parametrize(
@@ -114,7 +115,7 @@ def test_choosing_the_command_driver_imports_no_pyslurm(with_pyslurm: NotThere) 
 
 
 @pytest.mark.skipif("pyslurm" in DRIVERS, reason="pyslurm is here")
-def test_without_pyslurm_auto_takes_commands_and_says_so(
+def test_without_pyslurm_auto_chooses_the_commands_with_a_message(
     clean_cluster: RealCluster, tmp_path: Path
 ) -> None:
     controller = RealController(clean_cluster, tmp_path, {"slurm": {"driver": "auto"}}).start()
@@ -138,7 +139,7 @@ def test_requiring_a_missing_pyslurm_is_a_one_line_error(
     assert line.startswith("tiresias-slurm: error: pyslurm is not installed. Build it for this")
 
 
-def test_pyslurm_is_built_only_for_releases_that_it_is_right_for(tmp_path: Path) -> None:
+def test_pyslurm_is_built_only_for_supported_releases(tmp_path: Path) -> None:
     headers = tmp_path / "slurm"
     headers.mkdir()
     (headers / "slurm_version.h").write_text("#define SLURM_VERSION_NUMBER 0x160508\n")
@@ -151,7 +152,7 @@ def test_pyslurm_is_built_only_for_releases_that_it_is_right_for(tmp_path: Path)
     assert "no pyslurm is known to work on Slurm 22.05.8, only on 25.11, 26.05" in line
 
 
-# --------------------------------------------------------------------------- where it is there
+# --------------------------------------------------------------------------- if it works
 
 
 @pytest.fixture
@@ -167,10 +168,10 @@ def by_commands(clean_cluster: RealCluster) -> CommandSlurm:
 
 
 def seen_alike(by_commands: CommandSlurm, by_pyslurm: PyslurmSlurm) -> Observation:
-    """What both drivers show, once they show the same; else it says in what they differ."""
+    """Return what both drivers show once they agree; otherwise fail with their differences."""
     give_up_s = time.monotonic() + 20.0
     while differences := _differences(by_commands.observe(), by_pyslurm.observe()):
-        # A second may have begun, or a job started, between the one and the other.
+        # Between the two readings a second may have begun, or a job started.
         assert time.monotonic() < give_up_s, "\n".join(differences[:10])
     return by_pyslurm.observe()
 
@@ -197,7 +198,7 @@ def _by_key(seen: Observation) -> Mapping[str, JobStatus]:
 
 
 @needs_pyslurm
-def test_both_drivers_tell_the_same_of_every_job_and_node(
+def test_both_drivers_show_the_same_jobs_and_nodes(
     clean_cluster: RealCluster, by_commands: CommandSlurm, by_pyslurm: PyslurmSlurm
 ) -> None:
     submit = clean_cluster.sbatch
@@ -254,7 +255,7 @@ def test_unchanged_records_are_the_same_objects_as_before(
 
 
 @needs_pyslurm
-def test_a_slurmctld_that_hangs_is_given_up_in_time_and_found_again(
+def test_a_hanging_slurmctld_times_out_and_is_reached_again(
     clean_cluster: RealCluster,
 ) -> None:
     key = clean_cluster.sbatch("--hold", "--gpus=2")
@@ -340,7 +341,7 @@ def _asked(count: Tally, command: str) -> tuple[int, int, int]:
 
 @needs_pyslurm
 @pytest.mark.parametrize("driver", ["auto", "pyslurm"])
-def test_a_pyslurm_that_crashes_is_given_up_or_begun_again(
+def test_a_crashing_pyslurm_is_abandoned_or_restarted(
     clean_cluster: RealCluster, driver: str
 ) -> None:
     key = clean_cluster.sbatch("--hold", "--gpus=2")

@@ -1,4 +1,4 @@
-"""A report of what happened on a real cluster tells what Slurm's accounting tells."""
+"""A report on a real cluster agrees with Slurm's accounting."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slurm
 
 WHOLE_NODE = ("-N1", "--gres=gpu:4", "--mem=100")
 WITHIN_S = 1.0
-"""Accounting has whole seconds, and so has slurmctld."""
+"""Tolerance: accounting and slurmctld use whole seconds."""
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def controller(clean_cluster: RealCluster, tmp_path: Path) -> Iterator[RealContr
 
 @dataclass(frozen=True)
 class Accounted:
-    """A job by sacct: over all its runs, of which the last has ended."""
+    """A job in accounting: the sum over all its runs, the last of which has ended."""
 
     jct_s: float
     ran_s: float
@@ -48,7 +48,7 @@ def test_completion_queueing_and_use_are_those_of_sacct_though_jobs_were_preempt
     controller: RealController,
 ) -> None:
     cluster = controller.cluster
-    # Slurm remembers the jobs of other tests: they ended before.
+    # Slurm remembers the jobs of other tests, which have ended.
     since_s = int(time.time()) + 1
     cluster.wait_until(lambda: time.time() >= since_s, "the next second")
     since = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(since_s))
@@ -81,7 +81,7 @@ def test_completion_queueing_and_use_are_those_of_sacct_though_jobs_were_preempt
 
 
 def assert_preemptions(found: Mapping[str, Any], restarts: Collection[int]) -> None:
-    """Each restart of a long job was a preemption, and each is told in full."""
+    """Each restart of a long job was a preemption, and each is reported in full."""
     assert found["preemptions"] == sum(restarts) > 0
     assert found["jobs"] == sum(times > 0 for times in restarts)
     assert found["incomplete"] == found["in_vain"] == found["not_yet_again"] == 0
@@ -94,7 +94,8 @@ def assert_preemptions(found: Mapping[str, Any], restarts: Collection[int]) -> N
 def whole_report(
     controller: RealController, jobs: Collection[str], since: str
 ) -> Mapping[str, Any]:
-    """The report once the controller knows that these have ended, and accounting has confirmed."""
+    """Return the report once the controller knows the ends of these jobs, and accounting has
+    confirmed them."""
 
     def is_whole() -> Mapping[str, Any] | None:
         ended = controller.cli("report", "-S", since, "--json")
@@ -104,7 +105,7 @@ def whole_report(
         whole = report["jobs"]["completed"] == len(jobs) and not report["unconfirmed_runs"]
         return report if whole else None
 
-    # Accounting that is late is asked ever more rarely.
+    # Late accounting is asked at growing intervals.
     patience_s = 4 * PATIENCE_S
     found = controller.cluster.wait_until(is_whole, "the report has all jobs", patience_s)
     assert found is not None and found["live"]

@@ -47,7 +47,7 @@ def victim(cluster: RealCluster, grace_s: int, *options: str) -> str:
     ids=["no limits", "the first fits before the end of the second"],
 )
 @pytest.mark.parametrize("pinned", [False, True], ids=["anywhere", "pinned"])
-def test_no_victim_starts_again_before_its_preemptor(
+def test_no_victim_restarts_before_its_preemptor(
     two_nodes: RealCluster,
     controller: RealController,
     pinned: bool,
@@ -70,7 +70,7 @@ def test_no_victim_starts_again_before_its_preemptor(
 
 
 @pytest.mark.parametrize("waits", [(), ("--time=1",)], ids=["alone", "another waits"])
-def test_a_victim_whose_processes_take_long_to_end_does_not_let_the_other_start_again(
+def test_a_slow_victim_does_not_let_the_other_victim_restart(
     two_nodes: RealCluster, controller: RealController, waits: Sequence[str]
 ) -> None:
     stubborn = two_nodes.sbatch(

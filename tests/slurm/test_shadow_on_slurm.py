@@ -1,4 +1,4 @@
-"""Shadow mode on a real cluster: what Slurm does is told as fact, and nothing else is."""
+"""Shadow mode on a real cluster: only what Slurm does is shown as fact."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FEW = ("--gres=gpu:2", "--mem=100")
 
 @pytest.fixture
 def controller(clean_cluster: RealCluster, tmp_path: Path) -> Iterator[RealController]:
-    """A controller in shadow mode, not yet started."""
+    """A controller in shadow mode that has not been started."""
     made = RealController(clean_cluster, tmp_path, {"controller": {"mode": "shadow"}})
     yield made
     if made.process:
@@ -28,13 +28,13 @@ def controller(clean_cluster: RealCluster, tmp_path: Path) -> Iterator[RealContr
 
 
 def said_of(controller: RealController, command: str, job: str) -> str:
-    """What a command says of a job, as one line."""
+    """Return a command's output about a job as one line."""
     ended = controller.cli(command, job)
     assert ended.returncode == 0, ended.stderr
     return " ".join(ended.stdout.split())
 
 
-def test_with_every_gpu_held_all_views_say_what_slurm_does_and_what_would_be(
+def test_in_shadow_mode_all_views_show_slurms_actions_and_the_controllers(
     clean_cluster: RealCluster, controller: RealController
 ) -> None:
     controller.start()

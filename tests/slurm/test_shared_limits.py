@@ -1,7 +1,7 @@
 """Waiting jobs that share a limit, on a real cluster: no job is preempted in vain for them.
 
-Sixteen long jobs of one GPU each fill the cluster. Then six come that could all be started if there
-were room, but for what the six may have together.
+Sixteen long jobs of one GPU each fill the cluster. Then six more are submitted that could all start
+if there were room, except that a limit on the six together prevents it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which jobs scancel says that it could not signal."""
+"""Which jobs scancel reports as not signalled."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DENIED = "Access/permission denied"
 
 
 def answering(folder: Path, complaints: str, status: int) -> CommandSlurm:
-    """A driver whose scancel says this, and writes down what it was asked."""
+    """A driver with a scancel that prints this, and logs its arguments."""
     (folder / "complaints").write_text(complaints)
     command = folder / "command"
     command.write_text(
@@ -44,11 +44,11 @@ def test_ended_jobs_are_distinguished_from_jobs_that_scancel_may_not_signal(
     assert all(words in complaints for words in found.values())
 
 
-def test_a_scancel_that_says_nothing_has_signalled_all(tmp_path: Path) -> None:
+def test_a_silent_scancel_has_signalled_all_jobs(tmp_path: Path) -> None:
     assert answering(tmp_path, "", 0).signal(["7"], "USR1") == {}
 
 
-def test_a_scancel_that_fails_without_a_word_has_signalled_no_job(tmp_path: Path) -> None:
+def test_a_scancel_that_fails_silently_has_signalled_no_job(tmp_path: Path) -> None:
     assert answering(tmp_path, "", 1).signal(["7"], "USR1").keys() == {"7"}
 
 

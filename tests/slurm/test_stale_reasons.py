@@ -1,4 +1,4 @@
-"""What Slurm says of a waiting job may be long out of date."""
+"""Slurm's reasons for waiting jobs may be long out of date."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SELDOM = "SchedulerParameters=batch_sched_delay=1,sched_interval=600,bf_interval
 
 @pytest.fixture
 def lazy_cluster() -> Iterator[RealCluster]:
-    """Slurm tries waiting jobs only when something happens, as it does far down in a long queue."""
+    """Slurm tries waiting jobs only after events, as for jobs far down in a long queue."""
     lines = ("--slurm-conf-line", SELDOM, "--slurm-conf-line", "Licenses=solver:1")
     options = ("--nodes", "2", "--partition", "gpu", "other", "--no-accounting", *lines)
     with short_folder() as folder, started_cluster(folder, *options) as cluster:

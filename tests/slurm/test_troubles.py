@@ -1,4 +1,5 @@
-"""Slurm's own faults, and its commands': nothing lost, nobody harmed, and well again by itself."""
+"""Faults of Slurm and its commands: no data is lost, no job is harmed, and the controller recovers
+by itself."""
 
 from __future__ import annotations
 
@@ -44,14 +45,14 @@ def bed_on(cluster: RealCluster, folder: Path) -> Iterator[Bed]:
 
 @pytest.fixture
 def bed(clean_cluster: RealCluster, tmp_path: Path) -> Iterator[Bed]:
-    """On the cluster of all tests: for troubles that do it no harm."""
+    """The cluster shared by all tests: for faults that do not damage it."""
     with bed_on(clean_cluster, tmp_path) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def own_cluster() -> Iterator[RealCluster]:
-    """A cluster that may be harmed, with a backup slurmctld."""
+    """A cluster that may be damaged, with a backup slurmctld."""
     with (
         short_folder() as folder,
         started_cluster(folder, "--nodes", "2", "--gpus", "4", "--backup") as real,
@@ -61,7 +62,7 @@ def own_cluster() -> Iterator[RealCluster]:
 
 @pytest.fixture(scope="module")
 def single_cluster() -> Iterator[RealCluster]:
-    """One without a backup: there a slurmctld that is gone is gone."""
+    """A cluster without a backup, where no slurmctld is left when one is killed."""
     with (
         short_folder() as folder,
         started_cluster(folder, "--nodes", "2", "--gpus", "4") as real,
@@ -70,7 +71,7 @@ def single_cluster() -> Iterator[RealCluster]:
 
 
 class Systemd:
-    """A socket that listens as systemd does, and keeps the last status."""
+    """A socket that listens like systemd, and keeps the last status."""
 
     def __init__(self, path: Path) -> None:
         self.status = ""
@@ -86,7 +87,7 @@ class Systemd:
 
 
 def check(bed: Bed, trouble: Trouble | None = None) -> None:
-    """What must be true when all is over."""
+    """Invariants after all faults have ended."""
     bed.wait_until_done()
     assert bed.lost() == []
     assert bed.requeued_too_often(by_slurm=trouble is not None and trouble.slurm_requeues) == []
@@ -94,7 +95,7 @@ def check(bed: Bed, trouble: Trouble | None = None) -> None:
 
 
 @only_by_commands
-def test_an_unknown_newer_release_is_warned_about_once_and_worked_with(bed: Bed) -> None:
+def test_an_unknown_newer_release_is_one_warning_and_works(bed: Bed) -> None:
     pretend = "s/^\\(SLURM_VERSION *= \\).*/\\199.05.0/"
     bed.commands.go_wrong("scontrol", f"\"$@\" | sed '{pretend}'")
     bed.controller.extra_environment = bed.commands.environment
@@ -119,7 +120,7 @@ def test_an_unknown_newer_release_is_warned_about_once_and_worked_with(bed: Bed)
         pytest.param("squeue hangs", marks=pytest.mark.long),
     ],
 )
-def test_nothing_is_done_while_a_command_goes_wrong_and_all_goes_on_afterwards(
+def test_the_controller_acts_on_nothing_while_a_command_fails(
     bed: Bed, tmp_path: Path, name: str
 ) -> None:
     trouble = BY_NAME[name]
@@ -186,8 +187,8 @@ def test_requeues_in_flight_survive_a_slurmctld_that_is_killed_and_its_backup(
 
 
 def _over_with_an_admins_help(bed: Bed) -> bool:
-    """A backup that knows less than the nodes do starts a job that still runs there: Slurm itself
-    then drains the node ("Duplicate jobid") and holds the job, until somebody looks after both."""
+    """A backup with older state than the nodes' starts a job that still runs there. Slurm then
+    drains the node ("Duplicate jobid") and holds the job until an administrator repairs both."""
     run = bed.cluster.run
     for row in run("sinfo", "-h", "-N", "-t", "drain", "-o", "%N|%E").splitlines():
         node, why = row.split("|")
@@ -217,7 +218,7 @@ def test_the_controller_recovers_from_every_kind_of_command_failure(
 
 @pytest.mark.long
 @pytest.mark.parametrize("trouble", SLURM_TROUBLES, ids=lambda trouble: trouble.name)
-def test_every_fault_of_slurms_own(
+def test_the_controller_recovers_from_every_fault_of_slurm(
     single_cluster: RealCluster, tmp_path: Path, trouble: Trouble
 ) -> None:
     with bed_on(single_cluster, tmp_path) as bed:
@@ -229,7 +230,7 @@ def test_every_fault_of_slurms_own(
 
 
 @pytest.mark.long
-def test_a_partition_that_is_renamed_is_complained_of_and_managed_again_when_it_is_back(
+def test_a_missing_partition_is_reported_and_managed_again_when_it_returns(
     single_cluster: RealCluster, tmp_path: Path
 ) -> None:
     conf = Path(single_cluster.env["SLURM_CONF"])

@@ -19,10 +19,11 @@ pytestmark = pytest.mark.slurm
 
 TUNE = ("tune", "--workload", "philly-like:60", "--cluster", "2x4", "--json")
 CANDIDATES = 14
-"""So many settings are compared for this workload, each in a job."""
+"""The number of settings compared for this workload, one job each."""
 
 ALL = CANDIDATES + 6
-"""And half of the jobs report, all of them do, history counts, and three bounds on the slowdown."""
+"""Plus half of the jobs reporting, all of them reporting, history, and three bounds on the
+slowdown."""
 
 Sweep = subprocess.Popen[str]
 
@@ -57,7 +58,7 @@ def jobs_dir(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def waiting(clean_cluster: RealCluster) -> Iterator[RealCluster]:
-    """A cluster whose partition takes jobs and starts none."""
+    """A cluster whose partition accepts jobs and starts none."""
     clean_cluster.run("scontrol", "update", "PartitionName=gpu", "State=DOWN")
     yield clean_cluster
     clean_cluster.run("scontrol", "update", "PartitionName=gpu", "State=UP")
@@ -70,13 +71,13 @@ def printed(process: Sweep) -> str:
 
 
 def queued(cluster: RealCluster, states: str = "all") -> list[str]:
-    """The tasks of sweeps that are in the queue."""
+    """Return the tasks of sweeps that are in the queue."""
     answer = cluster.run("squeue", "-h", "-r", "-n", "tiresias-tune", "-t", states, "-o", "%i %T")
     over = ("COMPLETED", "CANCELLED", "FAILED")
     return [line.split()[0] for line in answer.splitlines() if line.split()[1] not in over]
 
 
-def test_the_cluster_finds_what_this_machine_finds_byte_by_byte(
+def test_results_on_the_cluster_equal_those_on_this_machine(
     start: Callable[..., Sweep], jobs_dir: Path
 ) -> None:
     there = printed(start("--on-slurm", "--jobs-dir", str(jobs_dir), "--slurm-partition", "gpu"))

@@ -1,4 +1,5 @@
-"""Two controllers on one state directory: never two that act, and never none for long."""
+"""Two controllers on one state directory: at most one acts at any time, and one always does
+soon."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ def test_a_standby_takes_over_from_a_stopped_or_killed_controller_and_two_never_
     assert "two stands by" in two.controllers["two"].cli("status").stdout
     assert two.controllers["one"].cli("profile", "import", str(PROFILES)).returncode == 0
     jobs = work(clean_cluster)
-    # It is stopped in the middle of acting, its command on the way.
+    # It is stopped while it acts, with its command under way.
     stopped = two.commands.stop_at_next_write()
     clean_cluster.wait_until(lambda: not stopped.exists(), "the active one is stopped")
     two.wait_until_acts("two")
@@ -62,7 +63,7 @@ def test_a_standby_takes_over_from_a_stopped_or_killed_controller_and_two_never_
     wait_until_completed(clean_cluster, jobs)
     wrote = [pid for pid, _, _ in two.spans()]
     in_turn = [two.pid("one"), killed, two.pid("one")]
-    # Priorities that go through pyslurm are not among the writes that were noted.
+    # Priorities written through pyslurm are not among the logged writes.
     assert wrote == in_turn if BY_COMMANDS else wrote == in_turn[: len(wrote)] != []
     assert "bert" in two.controllers["two"].cli("profile", "list").stdout
     check_requeues(clean_cluster, two, jobs)

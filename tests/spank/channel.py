@@ -1,4 +1,4 @@
-"""A cluster on which jobs can report: with the plugin, its nodes' service and a controller."""
+"""A cluster on which jobs can report: the plugin, the service of its nodes, and a controller."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def open_channel(
 ) -> Iterator[RealController]:
     """Yield the controller; jobs find ``program`` as ``train.py``, and the library in ``lib``.
 
-    ``every_s``: how often the service of the nodes tells how far jobs are.
+    ``every_s``: the interval at which the service of the nodes reports the progress of jobs.
     """
     lay_job_library(plugin.work / "lib")
     (plugin.work / "train.py").write_text(program)
@@ -38,7 +38,7 @@ def open_channel(
     try:
         yield controller.start()
     finally:
-        # The next test waits until no job is left.
+        # The next test requires that no job is left.
         plugin.cluster.run("scancel", f"--user={NOBODY}", "--full", "--signal=KILL")
         service.terminate()
         service.wait(timeout=30)

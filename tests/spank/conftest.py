@@ -1,4 +1,4 @@
-"""The plugin as built here, and a real cluster that loads it."""
+"""The built plugin, and a real cluster that loads it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.spank.plugin import LUA, PluginCluster, make
 
 @pytest.fixture(scope="session")
 def build() -> Iterator[Path]:
-    """The folder with the plugin and its libraries, where every user can load them."""
+    """The folder with the plugin and its libraries, readable by every user."""
     if shutil.which("make") is None or make("deps-there").returncode != 0:
         pytest.skip("no make, C compiler, headers of Slurm or valgrind: run scripts/test as root")
     with short_folder() as folder:
@@ -31,7 +31,7 @@ def started(build: Path) -> Iterator[PluginCluster]:
         pytest.skip("no slurmctld on this machine")
     with short_folder() as parent:
         plugstack = parent / "plugstack.conf"
-        # slurmd asks only once whether the plugin has an epilog.
+        # slurmd checks only once whether the plugin has an epilog.
         plugstack.write_text(f"optional {build}/spank_tiresias.so\n")
         options = (
             *("--nodes", "2", "--partition", "gpu", "other", "--no-accounting"),
@@ -44,7 +44,7 @@ def started(build: Path) -> Iterator[PluginCluster]:
 
 @pytest.fixture
 def plugin(started: PluginCluster) -> PluginCluster:
-    """The cluster with no job, and the plugin set up as an admin would."""
+    """The idle cluster, with the plugin set up as an administrator would."""
     started.cluster.clean()
     started.reset()
     return started
@@ -72,7 +72,7 @@ int slurm_spank_init(spank_t spank, int count, char *arguments[])
 
 @pytest.fixture(scope="session")
 def forging_client(started: PluginCluster) -> Mapping[str, str]:
-    """The environment of a user whose sbatch sends whatever it likes as the plugin's options."""
+    """The environment of a user whose sbatch sends arbitrary text as the plugin's options."""
     etc = started.folder / "forged"
     shutil.copytree(started.cluster.folder / "etc", etc, ignore=shutil.ignore_patterns("*.key"))
     library = etc / "forger.so"

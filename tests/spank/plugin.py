@@ -1,4 +1,4 @@
-"""A real cluster that loads the plugin, for tests: set it up, run a job, see what it left."""
+"""A real cluster that loads the plugin, for tests: set it up, run a job, read the results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LUA = ROOT / "etc" / "job_submit.lua"
 NOBODY = 65534
 
 WAITING_STEP = re.compile(r"^srun: (Job \d+ s|S)tep crea(ted|tion).*\n", re.MULTILINE)
-"""What srun says when slurmctld has not yet done with the step before: nothing of the job's."""
+"""srun's message while slurmctld is still busy with the previous step; it is not the job's."""
 
 TRAFFIC_FILE_BYTES = 86016
 TRAFFIC_MAGIC = b"TIRESTRF"
@@ -43,7 +43,8 @@ class Ended:
 
 
 class PluginCluster:
-    """A cluster whose steps and epilogs read ``plugstack.conf`` anew, so tests can change it."""
+    """A cluster whose steps and epilogs read ``plugstack.conf`` each time, so that tests can change
+    it."""
 
     def __init__(self, cluster: RealCluster, folder: Path, build: Path) -> None:
         self.cluster = cluster
@@ -55,7 +56,7 @@ class PluginCluster:
         self.work = folder / "work"
 
     def reset(self) -> None:
-        """Empty folders, and the plugin with no more than the paths of those."""
+        """Use empty folders, and set up the plugin with just their paths."""
         for path in (self.run_folder, self.collect_folder, self.work):
             shutil.rmtree(path, ignore_errors=True)
         self.collect_folder.mkdir()
@@ -64,18 +65,18 @@ class PluginCluster:
         self.set_up()
 
     def set_up(self, *arguments: str, library: Path | None = None) -> None:
-        """Write ``plugstack.conf``; of two arguments of one name the later counts."""
+        """Write ``plugstack.conf``; of two arguments with the same name the later counts."""
         line = ["optional", str(library or self.library)]
         line += [f"run={self.run_folder}", f"collect={self.collect_folder}", *arguments]
         conf = self.cluster.folder / "etc" / "plugstack.conf"
         draft = conf.with_suffix(".new")
         draft.write_text(" ".join(line) + "\n")
-        # In one step: a slurmd that has just been started may be reading it, and one that met an
-        # empty file would run no prolog of the plugin's for as long as it lives.
+        # Atomically: a slurmd that has just started may be reading it, and with an empty file it
+        # would never run the plugin's prolog.
         draft.replace(conf)
 
     def submit(self, script: str, *options: str) -> str:
-        """Submit a batch script that runs as nobody and writes to its own output; the job's id."""
+        """Submit a batch script as user nobody, with its own output file; return the job's id."""
         file = self.work / "script"
         file.write_text(f"#!/bin/bash\n{script}\n")
         user = [f"--uid={NOBODY}", f"--gid={NOBODY}"] if os.geteuid() == 0 else []
@@ -84,14 +85,14 @@ class PluginCluster:
         return self.cluster.run(*command, *options, str(file)).strip()
 
     def wait(self, job: str) -> Ended:
-        """Wait until the job has ended and its nodes have done with it."""
+        """Wait until the job has ended and its nodes have finished with it."""
         self.cluster.wait_until(lambda: self._has_ended(job), f"job {job} has ended")
         shown = self._show(job)
         output = (self.work / f"{job}.out").read_text()
         return Ended(job, shown["ExitCode"], WAITING_STEP.sub("", output))
 
     def finish(self, script: str, *options: str) -> Ended:
-        """Submit, and wait for the end."""
+        """Submit a job, and wait until it has ended."""
         return self.wait(self.submit(script, *options))
 
     def requeue(self, job: str) -> None:
@@ -103,11 +104,11 @@ class PluginCluster:
         self.cluster.run("scontrol", "update", f"JobId={job}", "StartTime=now+2")
 
     def restarts(self, job: str) -> int:
-        """How often the job was started again."""
+        """Return how often the job was restarted."""
         return int(self._show(job)["Restarts"])
 
     def collected(self) -> Sequence[str]:
-        """The names of the files that were collected; the controller's own is none of them."""
+        """Return the names of the collected files, without the controller's own."""
         return sorted(
             path.name
             for path in self.collect_folder.iterdir()
@@ -115,15 +116,15 @@ class PluginCluster:
         )
 
     def reported(self) -> Sequence[str]:
-        """The names of the files that say how far a job was."""
+        """Return the names of the files with the progress of jobs."""
         return sorted(path.name for path in self.progress_folder.iterdir())
 
     def left(self) -> Sequence[str]:
-        """What lies in the nodes' run folder."""
+        """Return the contents of the nodes' run folder."""
         return sorted(path.name for path in self.run_folder.iterdir())
 
     def traffic(self, name: str) -> bytes:
-        """A collected file."""
+        """Return the content of a collected file."""
         return (self.collect_folder / name).read_bytes()
 
     def _has_ended(self, job: str) -> bool:

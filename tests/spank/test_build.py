@@ -1,4 +1,5 @@
-"""The C code by itself: it builds clean, its own tests pass, and it shows no more than it must."""
+"""The C code by itself: it builds without warnings, its unit tests pass, and it exports only what
+it must."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A drill where the plugin is loaded and a controller manages the job."""
+"""A drill on a cluster that loads the plugin, with a controller that manages the job."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ OURS = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
 def test_a_managed_job_that_reports_through_the_plugin_passes(
     plugin: PluginCluster, readable: Path, tmp_path: Path
 ) -> None:
-    """It prints nothing: all that is known of its steps has come by the plugin's file."""
+    """The job prints nothing: its steps are known only from the plugin's file."""
     script = plugin.work / "job.sh"
     with open_channel(plugin, tmp_path, TRAIN) as controller:
         script.write_text(
@@ -69,7 +69,7 @@ def test_a_managed_job_that_reports_through_the_plugin_passes(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can submit jobs of several users")
-def test_a_program_that_passed_all_trials_is_preempted_sooner_and_no_other_users_of_its_name(
+def test_a_drilled_program_is_preempted_sooner_for_its_own_user_only(
     plugin: PluginCluster, readable: Path
 ) -> None:
     run = f"exec env PYTHONPATH={readable} /usr/bin/python3 train.py"

@@ -1,5 +1,5 @@
-"""Jobs that say how far they are on a real cluster: who gives way to whom, and who is not
-believed."""
+"""Jobs that report remaining work on a real cluster: which preempts which, and which reports do not
+count."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.spank.plugin import PluginCluster
 pytestmark = pytest.mark.slurm
 
 GPUS = 8
-"""All of the two nodes that the plugin's cluster has."""
+"""All GPUs of the two nodes of the plugin's cluster."""
 
 STEP_S = 0.05
 THRESHOLD_GPU_S = 160
@@ -42,7 +42,7 @@ class Site:
     controller: RealController
 
     def train(self, total: int, *arguments: str) -> str:
-        """Submit a job on all GPUs that makes twenty steps a second and reports them."""
+        """Submit a job on all GPUs that does twenty steps per second and reports them."""
         script = f"cd {self.plugin.work}; env PYTHONPATH={self.plugin.work}/lib "
         script += f"/usr/bin/python3 train.py {total} {' '.join(arguments)}"
         return self.plugin.submit(script, f"--gpus={GPUS}")
@@ -85,7 +85,7 @@ def site(plugin: PluginCluster, tmp_path: Path) -> Iterator[Site]:
         yield Site(plugin, controller)
 
 
-def test_a_job_with_much_left_gives_way_before_it_has_attained_much(site: Site) -> None:
+def test_a_job_with_much_left_is_preempted_early(site: Site) -> None:
     long = site.train(1_000_000)
     site.wait_until_ranked_by_reports(long)
     site.controller.wait_for_tier(long, 1)
@@ -122,7 +122,7 @@ def test_a_job_about_to_end_is_not_preempted_and_a_dead_channel_or_controller_st
     assert site.plugin.restarts(old) == 0
 
 
-def test_a_job_that_always_says_that_it_is_about_to_end_is_not_believed_for_long(
+def test_always_reporting_a_near_end_gains_little(
     site: Site,
 ) -> None:
     liar = site.train(1_000_000, "lies")

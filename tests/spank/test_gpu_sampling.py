@@ -1,4 +1,4 @@
-"""The sampler beside the plugin: what real jobs do with a GPU whose driver is a stand-in."""
+"""The sampler together with the plugin: the GPU use of real jobs, with a fake driver."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PROFILED = "--tiresias-profile=on"
 
 @pytest.fixture
 def node(plugin: PluginCluster, tmp_path: Path) -> Iterator[Node]:
-    """The host that both nodes of the cluster are, with a sampler."""
+    """The host of both nodes of the cluster, with a sampler."""
     made = Node(tmp_path, build_driver(tmp_path))
     made.run, made.collect = plugin.run_folder, plugin.collect_folder
     made.begins()
@@ -26,7 +26,7 @@ def node(plugin: PluginCluster, tmp_path: Path) -> Iterator[Node]:
 
 
 def job(plugin: PluginCluster, name: str) -> str:
-    """A script that says which process it is, and goes on until it is told to end."""
+    """A script that prints its process id, and runs until it is told to end."""
     return f"echo $$ > {plugin.work}/{name}; until [ -e {plugin.work}/end ]; do sleep 0.1; done"
 
 

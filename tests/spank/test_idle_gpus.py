@@ -1,4 +1,4 @@
-"""Jobs that do nothing with their GPUs, on a real cluster whose NVML is a stand-in."""
+"""Jobs that leave their GPUs idle, on a real cluster with a fake NVML."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ pytestmark = pytest.mark.slurm
 AFTER_S = 15.0
 NODE_GPUS = 4
 CYCLES = 8
-"""So many twice a second: in that time what nodes have told is read."""
+"""The number of cycles, two per second, in which the nodes' reports are read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A cluster with the plugin, the service of its nodes, a stand-in for NVML and a controller."""
+    """A cluster with the plugin, the service of its nodes, a fake NVML and a controller."""
 
     plugin: PluginCluster
     controller: RealController
     gpu: Node
 
     def submit(self, name: str, node: str = "") -> str:
-        """Submit a job on all GPUs of a node that says its process and goes on until it is told to
-        end, in the one tier that there is."""
+        """Submit a job on all GPUs of a node that prints its process id and runs until it is told
+        to end; there is only one tier."""
         script = f"echo $$ > {self.plugin.work}/{name}; "
         script += f"until [ -e {self.plugin.work}/end-{name} ]; do sleep 0.1; done"
         where = [f"--nodelist={node}"] if node else []
@@ -88,7 +88,8 @@ class Site:
         self.controller.wait_until(lambda: self.is_running(job), f"job {job} runs")
 
     def tells(self, name: str, run_id: RunId, *, at_s: float, uid: int = 0) -> None:
-        """Put a file beside those of the nodes: the run has been idle for an hour."""
+        """Add a file beside those of the nodes, which says that the run has been idle for an
+        hour."""
         told = {run_id: NodeUse(at_s, 0, at_s - 3600, 3600.0, 0.0)}
         path = self.plugin.collect_folder / FOLDER / f"{name}{SUFFIX}"
         draft = path.with_suffix(".draft")
@@ -150,7 +151,7 @@ def test_a_job_that_has_long_used_no_gpu_is_preempted_before_a_busy_one_of_its_o
         assert (shown.gpus, shown.busy, shown.ranks_last) == (NODE_GPUS, 1, False)
         assert f"1 of its {NODE_GPUS} GPUs do something now" in site.cli("explain", partly)
 
-        # It comes back, and is left alone for as long as a new job.
+        # It is requeued, and protected for as long as a new job.
         site.end("waiting")
         site.wait_until_running(idle)
         again = site.wait_until_idle(idle, long=False)
@@ -160,7 +161,7 @@ def test_a_job_that_has_long_used_no_gpu_is_preempted_before_a_busy_one_of_its_o
         assert max(held) > AFTER_S * NODE_GPUS * 0.5
 
 
-def test_it_is_flagged_and_told_to_its_user_and_once_it_computes_no_more(
+def test_an_idle_job_is_flagged_until_it_computes_again(
     plugin: PluginCluster, tmp_path: Path
 ) -> None:
     with opened(plugin, tmp_path, "rank-last") as site:
@@ -175,7 +176,7 @@ def test_it_is_flagged_and_told_to_its_user_and_once_it_computes_no_more(
         assert "preempted before all other jobs" in site.cli("explain", job)
         assert "none of its 4 GPUs has been used for 15 s" in site.cli("history", job)
 
-        # A restart of the controller neither loses nor invents it.
+        # A restart of the controller neither loses nor invents the idle time.
         controller.kill()
         controller.start()
         after = site.wait_until_idle(job, long=True)
@@ -197,7 +198,7 @@ def test_it_is_flagged_and_told_to_its_user_and_once_it_computes_no_more(
         controller.wait_until(lambda: site.is_running(waiting), "one of the two is preempted")
 
 
-def test_flag_only_tells(plugin: PluginCluster, tmp_path: Path) -> None:
+def test_the_action_flag_only_reports(plugin: PluginCluster, tmp_path: Path) -> None:
     with opened(plugin, tmp_path, "flag") as site:
         jobs = [site.submit(name) for name in ("one", "two")]
         waiting = site.submit("waiting")
@@ -209,7 +210,7 @@ def test_flag_only_tells(plugin: PluginCluster, tmp_path: Path) -> None:
         site.controller.wait_for_reason(waiting, "no-room")
 
 
-def test_forged_late_and_foreign_samples_change_nothing_and_nor_does_having_none(
+def test_forged_late_foreign_and_missing_samples_have_no_effect(
     plugin: PluginCluster, tmp_path: Path
 ) -> None:
     nowhere = tmp_path / "no-driver"
@@ -235,7 +236,7 @@ def test_forged_late_and_foreign_samples_change_nothing_and_nor_does_having_none
             assert site.use(job) is None
             assert site.is_running(job)
         assert controller.events("preempted") == controller.events(GPUS_IDLE) == []
-        # The same by a node, as of now, counts: it is not for another reason that nothing changed.
+        # The same file written by a node now counts, so the file above was ignored for its owner.
         site.tells("n1", RunId(one, 0, "n1"), at_s=time.time())
         controller.wait_until(
             lambda: (jobs["n1"], waiting) in controller.events("preempted"), "it is preempted"

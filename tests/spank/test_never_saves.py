@@ -1,4 +1,4 @@
-"""A job that never saves, under the pressure of short jobs: it ends all the same, and its user is
+"""A job that never saves, on a cluster full of short jobs: it still completes, and its user is
 told."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slurm
 
 STEP_S, STEPS = 0.05, 240
 MAX_MIN_RUN_S = 3
-"""A quarter of what the job needs: with no more than that it would never end."""
+"""A quarter of the time that the job needs: if its runs were never longer, it would never end."""
 
 TRAIN = f"""
 import os, sys, time
@@ -69,8 +69,8 @@ class Site:
         return self.plugin.cluster.run("squeue", "-h", "-t", "all", "-o", "%T", "-j", job).strip()
 
     def press(self, job: str) -> list[str]:
-        """Until the job has ended, submit a short one for its second node whenever it runs; what
-        its user was told of it by ``explain``, each time that it was preempted."""
+        """Until the job has ended, submit a short job for its second node whenever it runs; return
+        what ``explain`` showed its user after each preemption."""
         told: list[str] = []
         until_s = time.monotonic() + LONGEST_S
         while (state := self.state(job)) in ("RUNNING", "PENDING", "COMPLETING"):
@@ -95,7 +95,7 @@ def site(plugin: PluginCluster, tmp_path: Path) -> Iterator[Site]:
         yield Site(plugin, controller)
 
 
-def test_a_job_that_never_saves_ends_all_the_same_and_its_user_is_told(site: Site) -> None:
+def test_a_job_that_never_saves_still_ends_and_its_user_is_informed(site: Site) -> None:
     job = site.train()
     began_s = time.monotonic()
     told = site.press(job)
@@ -108,7 +108,7 @@ def test_a_job_that_never_saves_ends_all_the_same_and_its_user_is_told(site: Sit
     assert "no-net-progress" in events
 
 
-def test_a_liar_is_protected_for_no_more_than_twice_what_it_can_have_lost(site: Site) -> None:
+def test_false_reports_protect_a_job_for_at_most_twice_its_lost_time(site: Site) -> None:
     job = site.train("lies")
     site.controller.wait_until(
         lambda: (
@@ -126,5 +126,5 @@ def test_a_liar_is_protected_for_no_more_than_twice_what_it_can_have_lost(site: 
         for run in json.loads(site.controller.cli("history", job, "--json").stdout)["runs"]
     )
     print(f"first {first_s:.1f} s, then {second_s:.1f} s")
-    # It is protected, up to the bound; then come a cycle, the requeue and its last words.
+    # It is protected up to the bound; then follow a cycle, the requeue and its last reports.
     assert MAX_MIN_RUN_S + 1.0 < second_s < 2 * first_s + 4.0

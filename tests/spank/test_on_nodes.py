@@ -1,4 +1,4 @@
-"""What the plugin does on the nodes, and that no job is ever worse off for it."""
+"""What the plugin does on the nodes, and that it never harms a job."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ SHOW = 'echo "$TIRESIAS_TRAFFIC_FILE|$LD_PRELOAD"'
 
 @pytest.fixture
 def sender(plugin: PluginCluster) -> str:
-    """A command that sends three messages of as many bytes as it is told."""
+    """A command that sends three messages of the given size in bytes."""
     (plugin.work / "send.py").write_text(SEND)
     return f"/usr/bin/python3 {plugin.work}/send.py"
 
 
 def messages(content: bytes, size: int) -> int:
-    """How many messages of exactly this size a traffic file has counted."""
+    """Return how many messages of exactly this size a traffic file has counted."""
     octave = size.bit_length() - 1
     slots = 64 + octave * 544 + 32
     counts: dict[int, int] = dict(struct.iter_unpack("<QQ", content[slots : slots + 32 * 16]))
     return counts.get(size, 0)
 
 
-# What is collected
+# Collected files
 
 
 def test_the_messages_of_the_script_and_of_its_steps_are_collected_at_the_end(
@@ -73,16 +73,16 @@ def test_the_messages_of_the_script_and_of_its_steps_are_collected_at_the_end(
     assert plugin.left() == []
 
 
-def test_every_node_of_a_job_gives_a_file(plugin: PluginCluster, sender: str) -> None:
+def test_every_node_of_a_job_has_a_file(plugin: PluginCluster, sender: str) -> None:
     ended = plugin.finish(f"srun {sender} 3000", PROFILED, "--nodes=2")
     assert plugin.collected() == [f"{ended.job}.0.n{node}.traffic" for node in (1, 2)]
     for name in plugin.collected():
         assert messages(plugin.traffic(name), 3000) == 3
 
 
-def test_an_interactive_job_gives_a_file_too(plugin: PluginCluster, sender: str) -> None:
+def test_an_interactive_job_has_a_file(plugin: PluginCluster, sender: str) -> None:
     plugin.cluster.run("srun", PROFILED, "sh", "-c", f"{sender} 3000")
-    # srun does not wait for what comes after the job; the file has another name while it is copied.
+    # srun does not wait for the epilog; the file has another name while it is copied.
     plugin.cluster.wait_until(
         lambda: any(name.endswith(".n1.traffic") for name in plugin.collected()),
         "a file is collected",
@@ -91,7 +91,7 @@ def test_an_interactive_job_gives_a_file_too(plugin: PluginCluster, sender: str)
     assert messages(plugin.traffic(name), 3000) == 3
 
 
-def test_a_requeued_job_gives_one_file_for_each_run(plugin: PluginCluster, sender: str) -> None:
+def test_a_requeued_job_has_one_file_per_run(plugin: PluginCluster, sender: str) -> None:
     again = 'test -n "$SLURM_RESTART_COUNT" && exit; sleep 600'
     job = plugin.submit(
         f"srun {sender} $((3000 + 1000 * SLURM_RESTART_COUNT)); touch sent; {again}", PROFILED
@@ -105,12 +105,12 @@ def test_a_requeued_job_gives_one_file_for_each_run(plugin: PluginCluster, sende
         assert messages(plugin.traffic(name), 3000 + 1000 * restart) == 3
 
 
-def test_each_task_of_an_array_gives_a_file(plugin: PluginCluster, sender: str) -> None:
+def test_each_task_of_an_array_has_a_file(plugin: PluginCluster, sender: str) -> None:
     plugin.submit(f"{sender} 3000", PROFILED, "--array=0-2", "--output=/dev/null")
     plugin.cluster.wait_until(lambda: len(plugin.collected()) == 3, "three files")
 
 
-def test_a_job_that_is_cancelled_gives_what_it_counted(plugin: PluginCluster, sender: str) -> None:
+def test_the_counts_of_a_cancelled_job_are_collected(plugin: PluginCluster, sender: str) -> None:
     job = plugin.submit(
         f"{sender} 3000; touch sent; trap '' TERM; sleep 600 & wait; wait", PROFILED
     )
@@ -120,7 +120,7 @@ def test_a_job_that_is_cancelled_gives_what_it_counted(plugin: PluginCluster, se
     assert messages(plugin.traffic(f"{job}.0.n1.traffic"), 3000) == 3
 
 
-# Who is profiled
+# Profiled jobs
 
 
 def test_only_jobs_that_ask_are_profiled_and_a_step_can_decline(plugin: PluginCluster) -> None:
@@ -145,7 +145,8 @@ def test_on_a_cluster_that_profiles_all_with_gpus_a_job_can_decline(plugin: Plug
 
 @pytest.fixture
 def controller(plugin: PluginCluster, tmp_path: Path) -> Iterator[RealController]:
-    """It reads what the nodes collect and tells them what is known; they count the unknown."""
+    """A controller that reads the files of the nodes and publishes the known programs; nodes
+    measure only unknown ones."""
     plugin.set_up("profile=unknown")
     settings = {"profiler": {"collect_dir": str(plugin.collect_folder)}}
     started = RealController(plugin.cluster, tmp_path, settings)
@@ -156,18 +157,18 @@ def controller(plugin: PluginCluster, tmp_path: Path) -> Iterator[RealController
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Jobs that say whether their tasks are counted."""
+    """Jobs that print whether their tasks are measured."""
 
     plugin: PluginCluster
     controller: RealController
     sender: str
 
     def is_counted(self, *options: str) -> bool:
-        """Run such a job, and wait until the controller has learned what there is to learn."""
+        """Run such a job, and wait until the controller has learned everything from it."""
         script = f"{self.sender} 300000; srun -J step sh -c 'echo ${{TIRESIAS_TRAFFIC_FILE:-no}}'"
         ended = self.plugin.finish(script, *options)
         self.controller.wait_until(lambda: not self.plugin.collected(), "the file is read")
-        # What was read is told in the same cycle: it is over when one more has ended.
+        # The profile is published in the cycle that reads the file, which ends before the next one.
         self.controller.cycles(1)
         assert ended.status == "0:0"
         return ended.output != "no\n"
@@ -212,7 +213,7 @@ def test_a_job_submitted_by_a_profiled_job_does_not_count_into_its_file(
     inner = f"sbatch --parsable --wait --output={plugin.work}/inner.out --wrap '{SHOW}' >/dev/null"
     ended = plugin.finish(inner, PROFILED)
     assert ended.status == "0:0"
-    # The inner job asked for nothing itself, but sbatch hands on the options of the job it is in.
+    # The inner job has no option itself, but sbatch passes on the options of the enclosing job.
     assert f"/{ended.job}." not in (plugin.work / "inner.out").read_text()
 
 
@@ -223,7 +224,7 @@ def test_the_users_own_preloads_stay_first(plugin: PluginCluster) -> None:
     assert ended.output == f"{libc}:{monitor}\n"
 
 
-# How far a job is
+# Progress
 
 REPORT = """
 import sys
@@ -241,7 +242,7 @@ NOTHING = "|||\n"
 
 @pytest.fixture
 def reporter(plugin: PluginCluster) -> str:
-    """A command that says that so many of 100 steps are done; the controller collects that."""
+    """A command that reports this many of 100 steps; the controller collects the report."""
     plugin.progress_folder.mkdir()
     library = plugin.work / "lib" / "slurm_tiresias"
     shutil.copytree(
@@ -293,7 +294,7 @@ def test_a_requeued_job_reports_in_each_run(plugin: PluginCluster, reporter: str
 
 
 @pytest.mark.usefixtures("reporter")
-def test_with_auto_the_output_is_read_along_and_stays_on_the_node(plugin: PluginCluster) -> None:
+def test_with_auto_the_output_is_read_and_stays_on_the_node(plugin: PluginCluster) -> None:
     show = f"{SHOW_PROGRESS}; srun sh -c '{SHOW_PROGRESS}'"
     told = "; printf told | dd of=$TIRESIAS_OUTPUT_FILE conv=notrunc status=none"
     ended = plugin.finish(show + told, "--tiresias-progress=auto")
@@ -302,9 +303,7 @@ def test_with_auto_the_output_is_read_along_and_stays_on_the_node(plugin: Plugin
     assert plugin.reported() == plugin.left() == []
 
 
-def test_a_job_or_a_site_that_says_off_has_no_progress(
-    plugin: PluginCluster, reporter: str
-) -> None:
+def test_progress_can_be_turned_off_by_job_or_site(plugin: PluginCluster, reporter: str) -> None:
     script = f"{SHOW_PROGRESS}; srun sh -c '{SHOW_PROGRESS}'; srun {reporter} 42"
     assert plugin.finish(script, "--tiresias-progress=off").output == NOTHING * 2
     plugin.set_up("progress=off")
@@ -315,7 +314,7 @@ def test_a_job_or_a_site_that_says_off_has_no_progress(
 
 
 @pytest.mark.usefixtures("reporter")
-def test_a_step_may_decline_to_report_but_not_ask_for_more_than_its_job(
+def test_a_step_can_turn_off_reports_but_not_request_more_than_its_job(
     plugin: PluginCluster,
 ) -> None:
     def step(choice: str) -> str:
@@ -335,7 +334,7 @@ PROGRESS_TAMPERING = {
 
 
 @pytest.mark.parametrize("how", PROGRESS_TAMPERING)
-def test_a_report_that_the_user_tampered_with_is_thrown_away(
+def test_a_report_file_changed_by_the_user_is_discarded(
     plugin: PluginCluster, reporter: str, how: str
 ) -> None:
     ended = plugin.finish(f"{reporter} 42; {PROGRESS_TAMPERING[how]} && exit 3")
@@ -345,7 +344,7 @@ def test_a_report_that_the_user_tampered_with_is_thrown_away(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can put a file in the place of another")
 @pytest.mark.parametrize("is_link", [True, False])
-def test_a_link_or_another_users_file_in_the_place_of_a_report_is_thrown_away(
+def test_a_link_or_foreign_file_in_place_of_a_report_is_discarded(
     plugin: PluginCluster, reporter: str, is_link: bool
 ) -> None:
     job = plugin.submit(
@@ -366,20 +365,22 @@ def test_a_link_or_another_users_file_in_the_place_of_a_report_is_thrown_away(
 
 
 @pytest.mark.usefixtures("reporter")
-def test_what_a_user_writes_into_his_report_is_collected_unread(plugin: PluginCluster) -> None:
+def test_the_content_of_a_report_is_collected_unchecked(plugin: PluginCluster) -> None:
     ended = plugin.finish('head -c 512 /dev/urandom > "$TIRESIAS_PROGRESS_FILE"')
     assert (ended.status, ended.output) == ("0:0", "")
     assert plugin.reported() == [f"{ended.job}.0.n1.progress"]
 
 
-def test_a_job_reports_where_nothing_is_collected(plugin: PluginCluster, reporter: str) -> None:
+def test_jobs_report_on_nodes_without_a_collect_folder(
+    plugin: PluginCluster, reporter: str
+) -> None:
     plugin.progress_folder.rmdir()
     ended = plugin.finish(f"{reporter} 42; srun {reporter} 43; exit 3")
     assert (ended.status, ended.output) == ("3:0", "")
     assert list(plugin.collect_folder.iterdir()) == [] and plugin.left() == []
 
 
-# No job is worse off
+# Jobs are never harmed
 
 BEHAVIOUR = r"""
 try() { echo "== $1"; "${@:2}"; echo "status $?"; }
@@ -453,7 +454,7 @@ def _mount(folder: Path, kind: str) -> None:
 
 @pytest.fixture
 def unmounted(plugin: PluginCluster) -> Iterator[None]:
-    """What a test mounts is unmounted when it ends."""
+    """Undo the mounts of a test when it ends."""
     yield
     for folder in (plugin.run_folder, plugin.collect_folder):
         subprocess.run(["umount", str(folder)], capture_output=True, check=False)
@@ -462,7 +463,7 @@ def unmounted(plugin: PluginCluster) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def undisturbed() -> dict[str, str]:
-    """What the jobs below print where they are not profiled; filled by the first that needs it."""
+    """The output of the jobs below without profiling; filled by the first test that needs it."""
     return {}
 
 
@@ -481,7 +482,7 @@ def undisturbed() -> dict[str, str]:
         _collect_folder_missing,
     ],
 )
-def test_a_jobs_output_and_status_are_the_same_as_without(
+def test_a_jobs_output_and_status_do_not_change_with_the_plugin(
     plugin: PluginCluster, undisturbed: dict[str, str], breaks: Breaking
 ) -> None:
     script = BEHAVIOUR.replace("SEND", f"{plugin.work}/send.py")
@@ -496,11 +497,11 @@ def test_a_jobs_output_and_status_are_the_same_as_without(
 
 
 SRUN_WAITS = re.compile(r"srun: (Job \d+ step creation temporarily disabled|Step created for job)")
-"""What srun says where Slurm is still busy with the end of the step before."""
+"""srun's message while Slurm is still busy with the end of the previous step."""
 
 
 def _without_numbers(output: str) -> str:
-    """The output without job and process ids, which Bash aligns, but with the statuses."""
+    """The output without job and process ids, which Bash aligns, but with the exit statuses."""
     lines = (
         line if line.startswith("status") else re.sub(r" *\d+", "N", line)
         for line in output.splitlines()
@@ -511,7 +512,7 @@ def _without_numbers(output: str) -> str:
 
 @pytest.fixture
 def squashed(plugin: PluginCluster) -> Iterator[None]:
-    """On n1 root has no more rights in other users' folders than they have in each other's."""
+    """On n1, root has no more rights in other users' folders than ordinary users have."""
     without = with_rights(",".join(f"-{right}" for right in SQUASHED))
     start = (str(SCRIPT), "start", "--dir", str(plugin.cluster.folder), "slurmd.n1")
     plugin.cluster.kill("slurmd.n1", signal="TERM")
@@ -534,7 +535,7 @@ def test_with_root_squash_the_collect_folder_is_read_and_written_as_its_owner(
     for path, mode in ((known, 0o600), (plugin.collect_folder, 0o700)):
         os.chown(path, NOBODY, NOBODY)
         path.chmod(mode)
-    # Of root's own jobs: what belongs to others on the node it may not touch any more either.
+    # For root's own jobs: root may no longer access other users' files on the node either.
     submit = ("sbatch", "--parsable", "--wait", "--nodelist=n1", "--gpus=1", "--output=/dev/null")
     plugin.cluster.run(*submit, "--tiresias-model=mine", "--wrap", "true")
     other = plugin.cluster.run(*submit, "--tiresias-model=other", "--wrap", "true").strip()
@@ -549,7 +550,7 @@ FILL = "head -c 200M /dev/zero"
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
 @pytest.mark.usefixtures("unmounted")
-def test_a_user_who_fills_his_file_fills_no_more_than_the_mount_of_the_run_folder(
+def test_a_users_files_can_fill_only_the_mount_of_the_run_folder(
     plugin: PluginCluster, sender: str
 ) -> None:
     plugin.run_folder.mkdir()
@@ -568,7 +569,7 @@ def test_a_user_who_fills_his_file_fills_no_more_than_the_mount_of_the_run_folde
     assert int(blocks) * 512 <= 32 << 20
     file = plugin.run_folder / f"{filler}.0.n1.traffic"
     assert file.stat().st_dev == plugin.run_folder.stat().st_dev != plugin.folder.stat().st_dev
-    # The next job's prolog takes back what is more than a file has.
+    # The next job's prolog truncates the file to its original size.
     ended = plugin.finish(f"{sender} 3000", PROFILED)
     assert (ended.status, ended.output) == ("0:0", "")
     assert messages(plugin.traffic(f"{ended.job}.0.n1.traffic"), 3000) == 3
@@ -587,14 +588,14 @@ TAMPERING = {
 
 
 @pytest.mark.parametrize("how", TAMPERING)
-def test_a_file_that_the_user_tampered_with_is_thrown_away(plugin: PluginCluster, how: str) -> None:
+def test_a_traffic_file_changed_by_the_user_is_discarded(plugin: PluginCluster, how: str) -> None:
     ended = plugin.finish(f"{TAMPERING[how]} && exit 3", PROFILED)
     assert (ended.status, ended.output) == ("3:0", "")
     assert (plugin.collected(), plugin.left()) == ([], [])
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root's jobs run as another user")
-def test_the_user_cannot_put_something_else_in_the_files_place(plugin: PluginCluster) -> None:
+def test_the_user_cannot_replace_the_traffic_file(plugin: PluginCluster) -> None:
     attempts = (
         'rm -f "$TIRESIAS_TRAFFIC_FILE"',
         'ln -sf /etc/shadow "$TIRESIAS_TRAFFIC_FILE"',
@@ -605,7 +606,7 @@ def test_the_user_cannot_put_something_else_in_the_files_place(plugin: PluginClu
     assert plugin.collected() == [f"{ended.job}.0.n1.traffic"]
 
 
-def test_a_plugin_for_another_release_is_left_out_and_the_cluster_goes_on(
+def test_a_plugin_for_another_release_is_skipped_and_jobs_run(
     plugin: PluginCluster, tmp_path: Path
 ) -> None:
     headers = tmp_path / "include"
@@ -621,7 +622,7 @@ def test_a_plugin_for_another_release_is_left_out_and_the_cluster_goes_on(
     assert made.returncode == 0, made.stderr
     plugin.set_up(library=library)
     ended = plugin.finish("echo runs; srun echo steps; exit 3")
-    # srun itself says, on its stderr, that it leaves the plugin out.
+    # srun itself reports, on its stderr, that it skips the plugin.
     printed = [line for line in ended.output.splitlines() if not line.startswith("srun: ")]
     assert (ended.status, printed) == ("3:0", ["runs", "steps"])
     assert re.search(r"Incompatible (Slurm )?plugin .*version", ended.output)

@@ -1,4 +1,4 @@
-"""What preemptions cost, as the controller measures it, and as the jobs' own journals have it."""
+"""The cost of preemptions as measured by the controller, compared with the jobs' own journals."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ STEP_S = 0.1
 LOAD_S = 3.0
 SAVE_S = 1.5
 EVERY = 80
-"""Steps between two saves of the jobs that save on their own only."""
+"""Steps between two saves of the jobs that save only by themselves."""
 
 TOLD_WITHIN_STEPS = 30
-"""A job tells once a second, its output is looked at twice a second: that, on a busy machine."""
+"""Tolerance: jobs report once per second, and their output is read twice per second, on a busy
+machine."""
 
 TRAIN = f"""
 import json, os, signal, sys, time
@@ -103,7 +104,8 @@ class Site:
     controller: RealController
 
     def train(self, *ways: str) -> Mapping[str, str]:
-        """Submit jobs to the first node, by the way in which they save; options begin with --."""
+        """Submit jobs to the first node, by the way in which they save; sbatch options begin with
+        --."""
         options = [way for way in ways if way.startswith("--")]
         self.fill_second_node()
         jobs = {}
@@ -126,10 +128,10 @@ class Site:
         self.controller.wait_until(is_running, f"job {job} runs")
 
     def preempt(self) -> None:
-        """Have all jobs on the first node preempted, to go on on the second.
+        """Preempt all jobs on the first node, so that they resume on the second.
 
-        A job that comes back to its node within two minutes may find no file to report into:
-        slurmd then runs no prolog for it.
+        A job that returns to its node within two minutes may find no file to report into: slurmd
+        runs no prolog for it then.
         """
         self.plugin.cluster.run("scancel", "--name=blocker")
         self.plugin.submit("sleep 600", "--gpus=4", "--nodes=1", "--nodelist=n1")
@@ -149,7 +151,8 @@ class Site:
         return json.loads(self.controller.cli("history", job, "--json").stdout)
 
     def cost(self, job: str) -> PreemptionCost:
-        """Wait until the cost of the one preemption of a job is known, or that it cannot be."""
+        """Wait until the cost of the one preemption of a job is known, or known to be
+        unavailable."""
 
         def is_known() -> bool:
             cost = self.history(job)["runs"][0]["cost"]
@@ -174,16 +177,16 @@ def about(seconds: float) -> object:
 
 
 def check(cost: PreemptionCost, lines: Sequence[Line], runs: Sequence[Mapping[str, Any]]) -> None:
-    """Compare what the preemption between the first two runs cost with the job's journal."""
+    """Compare the cost of the preemption between the first two runs with the job's journal."""
     before = [line for line in lines if line.run == 0]
     after = [line for line in lines if line.run == 1]
     resumed = next(line.step for line in after if line.what == "began")
     reached_s = next(line.at_s for line in before if line.what != "saved" and line.step == resumed)
     assert cost.save_s is not None and cost.leave_s is not None and cost.again_s is not None
-    # Slurm tells in whole seconds when the run ended.
+    # Slurm records the end of the run in whole seconds.
     worked_s = pytest.approx(before[-1].at_s - reached_s, rel=0.05, abs=1.5)
     assert cost.save_s + cost.leave_s + cost.again_s == worked_s
-    # Slurm's start, which comes before that of the program.
+    # Slurm's start, which is before that of the program.
     new_step_s = next(line.at_s for line in after if line.what == "step")
     assert cost.restart_s == about(new_step_s - runs[1]["start_s"] - STEP_S)
     assert cost.lost_all == (resumed == 0)
@@ -191,7 +194,7 @@ def check(cost: PreemptionCost, lines: Sequence[Line], runs: Sequence[Mapping[st
     assert cost.steps_again == pytest.approx(done - resumed, abs=TOLD_WITHIN_STEPS)
 
 
-def test_costs_are_what_the_journals_say(site: Site) -> None:
+def test_measured_costs_agree_with_the_journals(site: Site) -> None:
     jobs = site.train("asked", "every", "nothing", "prints")
     for job in jobs.values():
         site.wait_for_steps(job, 420)
@@ -216,12 +219,12 @@ def test_costs_are_what_the_journals_say(site: Site) -> None:
 
 
 @pytest.mark.long
-def test_a_killed_controller_measures_on_and_silent_jobs_are_said_to_be_unknown(
+def test_measuring_survives_a_killed_controller_and_silent_jobs_are_unknown(
     site: Site,
 ) -> None:
     warned = "--comment=tiresias:checkpoint=USR1@4"
     asked = site.train("asked", warned)["asked"]
-    # With the same time to save: a job that left first would start again where it was.
+    # All with the same grace: a job that left first would restart on its old node.
     options = ("--nodelist=n1", "--job-name=silent")
     silent = site.plugin.submit("trap '' USR1; sleep 600", warned, "--gpus=2", *options)
     folder = site.plugin.work / "checkpoints"
@@ -245,7 +248,7 @@ def test_a_killed_controller_measures_on_and_silent_jobs_are_said_to_be_unknown(
     assert site.cost(silent).source == "silent"
     by_folder = site.cost(names)
     saves = [float(at_s) for at_s in (site.plugin.work / "saves").read_text().split()]
-    # Slurm says in whole seconds when the last process was gone.
+    # Slurm records in whole seconds when the last process was gone.
     last_s = max(at_s for at_s in saves if at_s <= (by_folder.gone_s or 0.0) + 1.0)
     assert by_folder.source == "folder"
     assert by_folder.answered_s == about(last_s - by_folder.asked_s)

@@ -1,4 +1,4 @@
-"""How far a job is, from its program over the node and the controller to what people are shown."""
+"""The progress of a job, from its program through the node and the controller to the commands."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Site:
     controller: RealController
 
     def train(self, total: int, stop_at: int = -1, *options: str) -> str:
-        """Submit a job that makes 50 steps a second, and stops making any at one of them."""
+        """Submit a job that does 50 steps per second, and stalls at one of them."""
         script = f"cd {self.plugin.work}; env PYTHONPATH={self.plugin.work}/lib "
         script += f"/usr/bin/python3 train.py {total} {stop_at}"
         return self.plugin.submit(script, "--gpus=1", *options)
@@ -89,11 +89,11 @@ def test_a_job_is_followed_from_its_first_step_over_a_requeue_to_its_end(site: S
     told = site.wait_for_step(job, 400)
     assert (told.source, told.total, told.lost) == ("reports", 1000, False)
     assert told.saved_step in (told.step // 50 * 50, told.step // 50 * 50 + 50)
-    # Of 1,000 steps at 50 a second, by a machine that does other things, too.
+    # 1,000 steps at 50 per second, on a machine that is also busy otherwise.
     assert told.remaining_s is not None
     assert told.remaining_s == pytest.approx(STEP_S * (1000 - told.step), rel=0.5)
     assert time.monotonic() - began_s < 120.0
-    # A report that comes within a second of another one waits, so the last is not quite 520.
+    # A report within a second of another one is delayed, so the last one is just below 520.
     stands = site.wait_for_step(job, 500)
     assert stands.saved_step == 500
     site.plugin.cluster.run("scontrol", "requeue", job)
@@ -120,7 +120,8 @@ def test_a_job_is_followed_from_its_first_step_over_a_requeue_to_its_end(site: S
 
 
 def test_a_dead_channel_and_a_lying_program_change_nothing_else(site: Site) -> None:
-    """A liar among others: his own line is as he says, and nothing else is touched."""
+    """A job with false reports among others: its own line shows them, and nothing else is
+    affected."""
     liar = site.plugin.submit(
         f"cd {site.plugin.work}; export PYTHONPATH={site.plugin.work}/lib; "
         "/usr/bin/python3 -c 'from slurm_tiresias import job; job.report(10**15, 10**15)'; "
@@ -129,7 +130,7 @@ def test_a_dead_channel_and_a_lying_program_change_nothing_else(site: Site) -> N
     )
     honest = site.train(100_000)
     site.wait_for_step(honest, 20)
-    # A shared folder that is gone: jobs go on, and so do cycles, by what was known.
+    # Without the shared folder jobs continue, and cycles use the last known progress.
     shutil.rmtree(site.plugin.progress_folder)
     site.controller.cycles(3)
     assert site.state(liar) == site.state(honest) == "running"

@@ -1,4 +1,4 @@
-"""Victims that save when they are asked to, and leave as soon as they have, on a real cluster."""
+"""Victims that save on request, and are requeued as soon as they have, on a real cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.spank.plugin import PluginCluster
 pytestmark = pytest.mark.slurm
 
 ALL_GPUS = "--gpus=8"
-"""All of the two nodes that the plugin's cluster has."""
+"""All GPUs of the two nodes of the plugin's cluster."""
 
 SAVE_GRACE_S = 20.0
 INTERVAL_S = 3.0
@@ -45,13 +45,13 @@ for step in job.steps(100_000, save, done):
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A cluster with the plugin and a controller that sends no signal of its own."""
+    """A cluster with the plugin and a controller that sends no checkpoint signal by itself."""
 
     plugin: PluginCluster
     controller: RealController
 
     def train(self, *arguments: str, before: str = "") -> str:
-        """Submit a job on all GPUs that uses the library, in a shell that knows nothing of it."""
+        """Submit a job on all GPUs that uses the library, under a shell that does not."""
         library = f"env PYTHONPATH={self.plugin.work}/lib"
         script = f"{before} cd {self.plugin.work}; {library} /usr/bin/python3 train.py "
         script += " ".join(arguments)
@@ -74,7 +74,7 @@ class Site:
         return (self.plugin.work / f"{job}.out").read_text()
 
     def preempt(self, victim: str) -> float:
-        """Submit a job that needs all GPUs; when its victim was requeued, by the log."""
+        """Submit a job that needs all GPUs; return when its victim was requeued, from the log."""
         before = self.plugin.restarts(victim)
         self.plugin.submit("sleep 2", ALL_GPUS)
         self.controller.wait_until(
@@ -104,7 +104,7 @@ def site(plugin: PluginCluster, tmp_path: Path) -> Iterator[Site]:
         yield one
 
 
-def test_a_victim_is_asked_and_leaves_as_soon_as_it_has_saved(site: Site) -> None:
+def test_a_victim_is_requeued_as_soon_as_it_has_saved_on_request(site: Site) -> None:
     job = site.train()
     requeued_s = site.preempt(job)
     (step, saved_s), *_ = site.saves()
@@ -114,7 +114,7 @@ def test_a_victim_is_asked_and_leaves_as_soon_as_it_has_saved(site: Site) -> Non
         lambda: f"goes on from {site.saves()[-1][0]}" in site.output(job), "it goes on"
     )
     assert site.saves()[-1][0] >= step
-    # The shell of its script, which knows nothing of the signal, has survived it.
+    # The shell of the job's script, which does not handle the signal, has survived it.
     assert "ended with" not in site.output(job)
 
 
@@ -126,7 +126,7 @@ def test_a_victim_whose_save_hangs_gets_no_more_than_the_grace(site: Site) -> No
     assert not site.saves()
 
 
-def test_a_victim_that_got_the_sites_signal_does_not_use_up_its_grace(
+def test_a_victim_that_saves_at_the_sites_signal_ends_its_grace(
     plugin: PluginCluster, tmp_path: Path
 ) -> None:
     with opened(plugin, tmp_path, SIGNAL) as site:

@@ -1,4 +1,4 @@
-"""What users see of the plugin: its options, their refusal, and the hint that arrives."""
+"""What users see of the plugin: its options, its refusals, and the resulting hint."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_help_shows_every_option(plugin: PluginCluster, command: str) -> Non
 
 
 @pytest.mark.parametrize("command", SUBMISSIONS)
-def test_nonsense_is_refused_and_leaves_no_job(plugin: PluginCluster, command: str) -> None:
+def test_invalid_options_are_refused_and_create_no_job(plugin: PluginCluster, command: str) -> None:
     program, *rest = SUBMISSIONS[command]
     before = _all_jobs(plugin.cluster)
     for option, values in NONSENSE.items():
@@ -100,13 +100,13 @@ def test_the_longest_hint_arrives_whole_and_a_comment_stays_the_users_own(
     assert plugin.cluster.squeue_field(job, "comment") == "ticket 7"
 
 
-def test_only_the_nodes_are_told_whether_progress_is_wanted(plugin: PluginCluster) -> None:
+def test_the_progress_option_is_passed_to_the_nodes_only(plugin: PluginCluster) -> None:
     assert _hint(plugin.cluster, "--tiresias-progress=auto") == ""
     both = ("--tiresias-progress=off", "--tiresias-model=vgg16")
     assert _hint(plugin.cluster, *both) == "tiresias:model=vgg16"
 
 
-def test_a_line_of_the_script_counts_and_the_command_line_goes_before_it(
+def test_the_command_line_takes_precedence_over_the_script(
     plugin: PluginCluster, tmp_path: Path
 ) -> None:
     script = tmp_path / "job"
@@ -165,7 +165,7 @@ def test_a_forged_client_that_sends_plausible_traffic_is_accepted(
     assert plugin.cluster.squeue_field(job, "admin_comment") == "tiresias:model=vgg16"
 
 
-def test_a_job_that_the_controller_will_manage_is_born_in_the_top_band(
+def test_a_job_to_be_managed_is_submitted_into_the_top_band(
     plugin: PluginCluster,
 ) -> None:
     for ask in (GPU, "--gpus-per-node=1", "--gres=gpu:1", "--gpus-per-task=1"):
@@ -183,11 +183,13 @@ def test_a_job_that_the_controller_will_manage_is_born_in_the_top_band(
     ],
     ids=" ".join,
 )
-def test_others_keep_slurms_own_priority(plugin: PluginCluster, options: tuple[str, ...]) -> None:
+def test_unmanaged_jobs_keep_slurms_own_priority(
+    plugin: PluginCluster, options: tuple[str, ...]
+) -> None:
     assert 0 < _priority(plugin.cluster, *options) < TOP_TIER // 2
 
 
-def test_a_held_job_stays_held_and_an_operators_priority_stands(plugin: PluginCluster) -> None:
+def test_holds_and_operators_priorities_are_kept(plugin: PluginCluster) -> None:
     assert _priority(plugin.cluster, GPU, "--hold") == 0
     assert _priority(plugin.cluster, GPU, "--priority=17") == 17
 
@@ -208,7 +210,7 @@ return slurm.SUCCESS
 
 @pytest.fixture
 def sites_own(plugin: PluginCluster) -> Iterator[PluginCluster]:
-    """A cluster with a job_submit.lua of its own, which calls ours, set to write site factors."""
+    """A cluster with its own job_submit.lua, which calls ours, set to write site factors."""
     folder = plugin.folder / "own"
     folder.mkdir()
     ours = folder / "ours.lua"
@@ -230,7 +232,7 @@ def sites_own(plugin: PluginCluster) -> Iterator[PluginCluster]:
         shutil.rmtree(folder)
 
 
-def test_it_goes_together_with_a_sites_own_script_and_with_site_factors(
+def test_the_script_works_with_a_sites_own_script_and_site_factors(
     sites_own: PluginCluster,
 ) -> None:
     cluster = sites_own.cluster
@@ -240,7 +242,7 @@ def test_it_goes_together_with_a_sites_own_script_and_with_site_factors(
     assert SITE_FACTOR_TOP_TIER <= born < SITE_FACTOR_TOP_TIER + SITE_FACTOR_BAND
 
 
-def test_a_fault_in_the_script_is_logged_and_costs_no_submission(sites_own: PluginCluster) -> None:
+def test_an_error_in_the_script_is_logged_and_fails_no_submission(sites_own: PluginCluster) -> None:
     sites_own.cluster.sbatch()
     log = (sites_own.cluster.folder / "log" / "slurmctld.log").read_text()
     assert "slurm-tiresias: job_submit.lua: " in log

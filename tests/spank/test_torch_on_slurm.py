@@ -1,7 +1,8 @@
-"""Two real training-like jobs, twice: the second time they are placed by what they sent the first.
+"""Two real training-like jobs, run twice: the second time they are placed by the traffic of the
+first.
 
-Needs PyTorch: ``scripts/venv test torch`` (any build; no GPU). Nobody says what the jobs are: the
-plugin counts what their processes send each other, the controller reads it and knows.
+Needs PyTorch: ``scripts/venv test torch`` (any build; no GPU). The jobs name no model: the plugin
+counts the messages between their processes, and the controller learns the skew from that.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ TABLE_6 = {"vgg16": 0.743, "resnet50": 0.092}
 """Largest tensor over model size (paper page 500)."""
 
 NAMES = {"vgg16": "one", "resnet50": "two"}
-"""What the jobs are called: nothing that tells what they are."""
+"""The names of the jobs, which give no hint of their models."""
 
 EXCHANGE = """
 import os, sys, torch, torch.distributed as dist
@@ -80,7 +81,7 @@ def controller(three_nodes: PluginCluster) -> Iterator[RealController]:
 
 
 def submit(plugin: PluginCluster, model: str, then: str = "") -> str:
-    """Four GPUs, and two processes that exchange the tensors of a model."""
+    """Submit a job with four GPUs whose two processes exchange the tensors of a model."""
     program = plugin.work / "exchange.py"
     program.write_text(EXCHANGE)
     meeting_point = f"file://{plugin.work}/meeting.$SLURM_JOB_ID"
@@ -91,7 +92,7 @@ def submit(plugin: PluginCluster, model: str, then: str = "") -> str:
     )
     file = plugin.work / "script"
     file.write_text(script)
-    # As whoever runs the tests: another user may not read this PyTorch.
+    # As the user who runs the tests: other users may be unable to read this PyTorch.
     return plugin.cluster.run(
         *("sbatch", "--parsable", "-J", NAMES[model], f"--output={plugin.work}/%j.out"),
         *("-n4", "--gpus=4", "--mem-per-cpu=200", str(file)),

@@ -1,4 +1,4 @@
-"""Jobs that say when they save on a real cluster: the one that loses least leaves."""
+"""Jobs that report their saves on a real cluster: the one that loses least is preempted."""
 
 from __future__ import annotations
 
@@ -26,15 +26,13 @@ for done in range(1, 1_000_000):
 """
 
 
-def test_of_two_jobs_the_one_that_has_just_saved_leaves(
-    plugin: PluginCluster, tmp_path: Path
-) -> None:
+def test_the_job_that_has_just_saved_is_preempted(plugin: PluginCluster, tmp_path: Path) -> None:
     policy = {"thresholds_gpu_s": [20], "report_every_s": 1}
     preemption = {"min_run_s": 0.5, "budget_share": 0}
     train = f"cd {plugin.work}; PYTHONPATH={plugin.work}/lib /usr/bin/python3 train.py"
     gpus = f"--gpus={GPUS_PER_NODE}"
     with open_channel(plugin, tmp_path, TRAIN, policy=policy, preemption=preemption) as controller:
-        # Without regard to losses the job that started last would leave.
+        # Without regard to losses the job that started last would be preempted.
         saves, has_saved_once = (
             plugin.submit(f"{train} {saves}", gpus, f"--nodelist={node}")
             for saves, node in (("always", "n1"), ("once", "n2"))

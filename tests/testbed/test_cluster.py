@@ -1,4 +1,4 @@
-"""scripts/cluster, run for real: it must start, serve, and leave nothing behind."""
+"""scripts/cluster for real: it starts, works, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slurm
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "cluster"
 PACKAGE = Path("scripts", "testbed", "cluster")
-"""What the script imports."""
+"""The packages that the script imports."""
 SMALL = ("--nodes", "1", "--gpus", "2")
 
 
@@ -50,7 +50,7 @@ def state(folder: Path) -> str:
 
 
 def in_shell(folder: Path, script: str) -> str:
-    """What a user's shell prints who evaluated `env` and knows nothing else."""
+    """Return the output of a user's shell that has evaluated `env`."""
     prologue = f'eval "$({shlex.quote(str(SCRIPT))} env --dir {folder})"\n'
     outside = {name: value for name, value in os.environ.items() if not name.startswith("SLURM")}
     result = subprocess.run(
@@ -74,7 +74,8 @@ def eventually(condition: Callable[[], bool], what: str, seconds: float = 15.0) 
 
 
 def traces(folder: Path) -> list[str]:
-    """Every process that names the folder in its command or environment, found without help."""
+    """Return every process that names the folder in its command or environment, found
+    independently."""
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
@@ -121,7 +122,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Path]:
-    """A cluster for the tests that leave it as it was."""
+    """A cluster for the tests that do not change it."""
     with short_folder() as path:
         up(
             path,
@@ -136,7 +137,7 @@ def shared() -> Iterator[Path]:
 
 
 def test_a_gpu_job_runs_and_accounting_counts_its_gpus(shared: Path) -> None:
-    # One job over both nodes: its GPUs are more than either has.
+    # One job on both nodes: it has more GPUs than either node.
     job = in_shell(shared, "sbatch --parsable -o /dev/null -N2 --gpus=6 --wrap 'srun true'").strip()
 
     def row() -> str:
@@ -153,7 +154,7 @@ def test_a_job_sees_the_gpus_it_was_given(shared: Path) -> None:
     assert output.split() == ["n2", "0,1,2"]
 
 
-def test_two_jobs_that_name_no_memory_share_a_node(shared: Path) -> None:
+def test_two_jobs_without_a_memory_request_share_a_node(shared: Path) -> None:
     output = in_shell(
         shared,
         "for i in 1 2; do sbatch -o /dev/null -w n1 --gpus=1 --wrap 'sleep 60'; done\n"
@@ -183,7 +184,7 @@ def test_a_given_configuration_line_replaces_the_scripts_own(shared: Path) -> No
     assert "Gres=gpu:v100:4" in output
 
 
-def test_up_on_a_running_cluster_says_so_and_refuses_another_shape(folder: Path) -> None:
+def test_up_on_a_running_cluster_accepts_only_the_same_shape(folder: Path) -> None:
     up(folder, *SMALL, "--no-accounting")
     before = running(folder)
     again = cluster("up", "--dir", folder, *SMALL, "--no-accounting")
@@ -278,7 +279,7 @@ def test_a_backup_slurmctld_takes_over_and_gives_back(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("own_mounts")
-def test_a_backup_comes_up_where_the_machines_own_name_is_not_known(
+def test_a_backup_starts_if_the_machines_own_name_does_not_resolve(
     folder: Path, tmp_path: Path
 ) -> None:
     hosts = tmp_path / "hosts"
@@ -309,7 +310,7 @@ def test_down_leaves_no_process_behind_after_up_was_killed(folder: Path, after: 
     assert not folder.exists()
 
 
-def test_up_clears_what_a_dead_cluster_left(folder: Path) -> None:
+def test_up_removes_leftovers_of_a_dead_cluster(folder: Path) -> None:
     up(folder, *SMALL)
     dead = running(folder)
     for name in ("slurmctld", "database"):
@@ -354,7 +355,7 @@ def test_a_node_that_slurm_refuses_is_named_at_once(folder: Path) -> None:
 
 
 def test_an_ordinary_user_can_run_it(folder: Path) -> None:
-    # A copy, as the user may not be let into the folder where this checkout is.
+    # A copy, since the user may be unable to access the folder of this checkout.
     copy = shutil.copytree(SCRIPT.parent / "testbed" / "cluster", folder.parent / PACKAGE)
     script = shutil.copy(SCRIPT, copy.parents[1] / "cluster")
     environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/nonexistent"}
@@ -385,7 +386,7 @@ def test_an_ordinary_user_can_run_it(folder: Path) -> None:
     assert not folder.exists()
 
 
-def test_a_folder_that_is_no_clusters_is_left_alone(folder: Path) -> None:
+def test_a_folder_of_something_else_is_left_alone(folder: Path) -> None:
     folder.mkdir()
     (folder / "thesis.tex").write_text("years of work")
     refused = cluster("up", "--dir", folder, *SMALL)
@@ -395,7 +396,7 @@ def test_a_folder_that_is_no_clusters_is_left_alone(folder: Path) -> None:
     assert (folder / "thesis.tex").read_text() == "years of work"
 
 
-def test_down_twice_is_fine_and_env_says_what_to_do(folder: Path) -> None:
+def test_down_can_be_repeated_and_env_says_what_to_do(folder: Path) -> None:
     assert cluster("down", "--dir", folder).returncode == 0
     assert cluster("down", "--dir", folder).returncode == 0
     result = cluster("env", "--dir", folder)

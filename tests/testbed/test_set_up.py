@@ -1,4 +1,4 @@
-"""What scripts/test installs before it runs the checks."""
+"""What scripts/test installs before the checks."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_an_ordinary_user_sees_in_one_line_what_root_has_to_install(
     assert expected in said and said.count("\n") == 1
 
 
-def test_nothing_is_installed_where_all_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_installed_if_everything_exists(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packages, "PACKAGES", {"sh": "dash"})
     monkeypatch.setattr(packages, "install", lambda packages: pytest.fail(f"{packages}"))
     assert main.dispatch(["install", "bash"]) == 0

@@ -166,7 +166,7 @@ class Lifecycle(RuleBasedStateMachine):
         jobs = self.at_work.alive(*states)
         return jobs[pick % len(jobs)] if jobs else None
 
-    # Jobs come
+    # Arrivals
 
     @paced(ask=asks)
     def arrives(self, ask: Ask) -> None:
@@ -183,7 +183,7 @@ class Lifecycle(RuleBasedStateMachine):
         if len(self.at_work.alive()) < MOST_JOBS and (after := self.one_of(pick)):
             self.at_work.submit(Ask(ask.gpus, user=ask.user, after=after))
 
-    # The controller looks, time passes
+    # Cycles and time
 
     @rule(wait_s=waits_s, count=st.integers(1, 4))
     def cycles(self, wait_s: float, count: int) -> None:
@@ -279,7 +279,7 @@ class Lifecycle(RuleBasedStateMachine):
     def cannot_be_read(self, pick: int) -> None:
         self._to_one(pick, self.at_work.garble)
 
-    # What jobs report
+    # Reports of jobs
 
     @paced(pick=picks, steps=st.sampled_from([0, 1, 50]), first_step=st.sampled_from([0, 0, 40]))
     def reports(self, pick: int, steps: int, first_step: int) -> None:

@@ -14,13 +14,14 @@ def preemptor_of(cycles: Cycles, victim: str) -> str:
 
 
 def is_asked(cycles: Cycles, victim: str) -> bool:
-    """Whether a victim was asked to save because it would have got no signal."""
+    """Whether a victim was asked to save without a signal of Slurm, because it would have got
+    none."""
     preemption = cycles.job_store.preemptions.get(victim)
     return preemption is not None and preemption.asked
 
 
 def is_redoing(cycles: Cycles, key: str) -> bool:
-    """Whether a running job counts as doing again what an earlier run has lost."""
+    """Whether a running job is still redoing work that an earlier run lost."""
     return cycles._guards.of(key).redoing_until_s is not None
 
 

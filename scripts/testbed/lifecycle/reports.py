@@ -1,4 +1,4 @@
-"""What the jobs of the in-memory Slurm report, in the file in which a node would tell it."""
+"""The progress reports of jobs in the in-memory Slurm, in the file that a node would write."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ NODE = "n1"
 
 @dataclass
 class Reports:
-    """The last report of each run; the clocks of nodes are slurmctld's."""
+    """The last report of each run; the nodes' clocks agree with slurmctld's."""
 
     collect: Path
     clock: Clock
     records: dict[RunId, Record] = field(default_factory=dict)
     answered: dict[RunId, float] = field(default_factory=dict)
-    """The latest request that each run says it has answered by a save, by the steady clock."""
+    """The latest save request that each run says it has answered, by the steady clock."""
     _writes: int = 0
 
     def __post_init__(self) -> None:
         (self.collect / FOLDER).mkdir(parents=True)
 
     def folder(self) -> ProgressFolder:
-        """The folder, as a controller that has just started reads it."""
+        """The folder as a newly started controller reads it."""
         steady, wall = lambda: self.clock.steady_s, lambda: self.clock.now_s
         return ProgressFolder(str(self.collect), steady, wall)
 
     def report(
         self, job: JobStatus, steps: int, first_step: int, answers_s: float | None = None
     ) -> None:
-        """Let a running job do so many steps more than it has reported in this run; with
-        ``answers_s`` (steady clock) it also says that it has answered a request of then by a save.
-        """
+        """Report that a running job has done this many more steps in this run than it had reported.
+        With ``answers_s`` (steady clock), also report that it answered the save request of that
+        time."""
         run, now_s = RunId(job.raw_id, job.restarts, NODE), self.clock.now_s
         before = self.records.get(run)
         if answers_s is not None:
@@ -60,17 +60,17 @@ class Reports:
         )
 
     def furthest(self, job: JobStatus) -> int:
-        """The furthest step that any run of a job has reported."""
+        """The highest step that any run of a job has reported."""
         mine = (one.step for run, one in self.records.items() if run.job_id == job.raw_id)
         return max(mine, default=0)
 
     def said_since(self, job: JobStatus, steady_s: float) -> bool:
-        """Whether this run says that it has answered a request that came after ``steady_s``."""
+        """Whether this run says that it answered a request made after ``steady_s``."""
         said_s = self.answered.get(RunId(job.raw_id, job.restarts, NODE))
         return said_s is not None and said_s >= steady_s
 
     def tell(self, jobs: Mapping[str, JobStatus]) -> None:
-        """Write the file of the node, with the runs that are not over."""
+        """Write the file of the node, with the runs that have not ended."""
         if not self.records:
             return
         running = {(job.raw_id, job.restarts) for job in jobs.values() if job.allocation}

@@ -49,7 +49,7 @@ GITTINS_SAMPLES = 2
 """All times are short, so that everything happens within a few steps."""
 
 ANSWER_IN_TIME_S = "slurm_tiresias.controller.reconcile.ANSWER_IN_TIME_S"
-"""Patched because on a busy machine the thread that asks accounting may be late by chance."""
+"""Patched because on a busy machine the thread that asks accounting may sometimes be late."""
 
 HISTORY_EVERY_S = "slurm_tiresias.controller.cycle.HISTORY_EVERY_S"
 
@@ -427,7 +427,7 @@ class World:
         slurm.begin_cycle()
         return outcome
 
-    # What is done to jobs
+    # Operations on jobs
 
     def submit(self, ask: Ask) -> list[str]:
         """Submit a job; return its key, or those of its tasks."""
@@ -514,7 +514,7 @@ class World:
         (self.garbled.update if why else self.garbled.difference_update)(keys)
         self._done(f"garble '{why}'", key, "")
 
-    # What jobs report
+    # Reports of jobs
 
     def report(self, key: str, steps: int, first_step: int) -> None:
         """Let a running job report steps; its first report of a run begins at ``first_step``."""
@@ -538,7 +538,7 @@ class World:
         self.reports.report(self.jobs()[key], 0, 0, self.sim.clock.steady_s - ago_s)
         self._done(f"claim-save {ago_s:g} s ago", key, "")
 
-    # What is done to the cluster
+    # Operations on the cluster
 
     def advance(self, seconds: float) -> None:
         """Let time pass; slurmctld saves its state shortly before the end of that time."""
@@ -618,7 +618,7 @@ class World:
         for key in self.garbled & self.jobs().keys():
             self.garble(key, "")
 
-    # What must hold
+    # Invariants
 
     def violated(self, what: str) -> NoReturn:
         self.broken = True

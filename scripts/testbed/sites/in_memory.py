@@ -78,7 +78,7 @@ class Round:
     def ask_of(self, job: JobStatus) -> Ask:
         return self.asks[job.key.partition("_")[0]]
 
-    # What happens
+    # Events
 
     def cycle(self, seconds: float) -> None:
         """Let time pass; cycles follow quickly while starts or preemptions are under way."""
@@ -161,7 +161,7 @@ class Round:
             self.sim.release(key)
         self.changed_s.append(self.now_s)
 
-    # What must hold
+    # Invariants
 
     def settle(self) -> None:
         """Run cycles until no job has started or ended for a while."""

@@ -74,7 +74,7 @@ class Round:
         rows = self.cluster.run("squeue", "-har", "-O", columns).splitlines()
         return {row.split("|")[0].strip(): tuple(row.split("|")[1:5]) for row in rows}  # type: ignore[misc]
 
-    # What happens
+    # Events
 
     def fill(self) -> None:
         """Fill each node with a job for all its GPUs, and wait until these are demoted."""
@@ -209,7 +209,7 @@ class Round:
             if job[0] == "SUSPENDED":
                 self._scontrol("resume", key)
 
-    # What must hold
+    # Invariants
 
     def settle(self) -> None:
         """Wait until all jobs have ended, or none has changed for a while."""

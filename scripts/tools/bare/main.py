@@ -21,7 +21,7 @@ from scripts.testbed.debian.root import base_root, cache_option, copy_of, host_s
 from scripts.tools.document import markdown
 
 INCLUDED = ("ca-certificates", "git", "python3")
-"""What the README presupposes besides a minbase: Python, and a way to get the checkout."""
+"""What the README presupposes on a minimal Debian: Python, and a way to get the checkout."""
 
 HOSTS = f"127.0.0.1 localhost\n127.0.1.1 {namespaces.HOSTNAME}\n"
 """The file that Debian's installer writes and debootstrap does not."""
@@ -53,12 +53,12 @@ class Result:
 @cache_option("bare")
 @click.option("--root-only", is_flag=True, help="Not as an ordinary user as well.")
 def bare(suite: str, cache: Path, root_only: bool) -> None:
-    """Run the README's first two commands on a Debian with nothing prepared.
+    """Run the README's first two commands on an unprepared Debian.
 
     The Debian is a minbase with python3, ca-certificates and git. A copy of it gets a clone of HEAD
-    in root's home, which other users cannot enter. scripts/demo and scripts/test run there as
-    root; then, on the machine that they have prepared, as an ordinary user with a clone in a home
-    of their own. Takes up to an hour, as root.
+    in root's home, which other users cannot access. scripts/demo and scripts/test run there as
+    root; then, on the machine as these commands left it, as an ordinary user with a clone in their
+    own home. Takes up to an hour, as root.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     machine.get_ready()

@@ -254,7 +254,7 @@ def trace_options(philly: Path | None, itp: Path | None) -> str:
     return "".join(f" --{name} FILE" for name, path in (("philly", philly), ("itp", itp)) if path)
 
 
-# What is made of them
+# Results
 
 
 def in_processes(run: Callable[[T], R], trials: Sequence[T], workers: int | None) -> Mapping[T, R]:

@@ -1,4 +1,4 @@
-"""What it is worth to know what jobs still need, and what false reports cost."""
+"""The benefit of estimating remaining service, and the cost of false reports."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LEAST_WIDE, LEAST_LONG_S = 5, 800.0
 
 @dataclass(frozen=True)
 class Case:
-    """What is known of the jobs."""
+    """Which information about the jobs is available."""
 
     title: str
     reports: ReportModel | None = None

@@ -1,4 +1,4 @@
-"""How good the estimates of the time that is left are: jobs that report, on a real cluster."""
+"""Accuracy of the estimated time left of jobs that report progress, on a real cluster."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from slurm_tiresias.status import published
 SEED = 1
 JOBS = 100
 SHARES = (0.1, 0.5)
-"""How much of a job's work is done when its estimate is looked at."""
+"""The fractions of a job's work at which its estimate is recorded."""
 
 LASTS_S = (150.0, 300.0)
 SHIP_EVERY_S = 2.0
@@ -51,13 +51,13 @@ for step in range(1, total + 1):
         time.sleep(2 * step_s)
         job.saved(step)
 """
-"""A slow first step. If steady, the others differ by 5 %; else by 20 %, with a save of two steps
-after each twentieth of the work."""
+"""The durations of a job's steps: the first is slow. The others vary by 5 % if ``steady``, else by
+20 %, with a save as long as two steps after each twentieth of the work."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What was published of a job when so much was done."""
+    """The published estimate of a job when this fraction of its work was done."""
 
     at_s: float
     likely_s: float
@@ -66,7 +66,7 @@ class Estimate:
 
 
 def is_steady(job_id: str) -> bool:
-    """Every other job is."""
+    """Whether the job's steps are steady; they are in every other job."""
     return int(job_id) % 2 == 0
 
 
@@ -119,7 +119,7 @@ def _submit(place: Place, folder: Path) -> Sequence[str]:
 
 
 def _watched(place: Place, jobs: Sequence[str]) -> Mapping[tuple[str, float], Estimate]:
-    """What is published of each job when it has done such a share of its work."""
+    """Return the published estimate of each job at each of these fractions of its work."""
     found: dict[tuple[str, float], Estimate] = {}
     alive = set(jobs)
     while alive:

@@ -11,7 +11,7 @@ from slurm_tiresias.slurm.protocol import Requeue, Update
 
 CYCLES, ROUNDS = 3_000, 5
 SIZES = (10, 100, 1_000)
-"""Numbers of jobs; the four nodes have room for four of them."""
+"""Numbers of jobs; four of them fit on the four nodes."""
 
 
 def measure() -> None:

@@ -1,4 +1,4 @@
-"""What the library for jobs costs a training loop: a call, and the report that is due."""
+"""The cost of the job library in a training loop: of a call, and of a report that is due."""
 
 from __future__ import annotations
 

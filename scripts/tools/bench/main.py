@@ -40,7 +40,7 @@ TRACE = click.Path(path_type=Path, exists=True, dir_okay=False)
 
 @click.group()
 def bench() -> None:
-    """Measure, and write what was measured into scripts/records/benchmarks.md."""
+    """Run benchmarks, and write the results into scripts/records/benchmarks.md."""
 
 
 @bench.command()
@@ -50,19 +50,19 @@ def bench() -> None:
     help="A recorded trace, for 256 nodes of 8 GPUs, such as that of Philly; beside the generated.",
 )
 def simulator(trace: Path | None) -> None:
-    """How fast the simulator is."""
+    """Speed of the simulator."""
     speed.measure(trace)
 
 
 @bench.command(name="decide")
 def one_decision() -> None:
-    """What one decision takes, by jobs and nodes."""
+    """Time of one decision, by jobs and nodes."""
     deciding.measure()
 
 
 @bench.command(name="decide-next")
 def next_decision() -> None:
-    """What a decision takes where few jobs have changed since the last."""
+    """Time of a decision when few jobs have changed since the last."""
     deciding.measure_kept()
 
 
@@ -76,13 +76,13 @@ def testbed_workload(seeds: int) -> None:
 @bench.command()
 @click.option("--seeds", default=10, show_default=True, type=click.IntRange(1, 1000))
 def placement(seeds: int) -> None:
-    """What it brings to place models by their skew (the paper's Fig. 12)."""
+    """The benefit of placing models by their skew (the paper's Fig. 12)."""
     by_skew.measure(seeds)
 
 
 @bench.command()
 def orders() -> None:
-    """What the order inside a tier decides."""
+    """The effect of the order inside a tier."""
     in_tier.measure()
 
 
@@ -94,7 +94,7 @@ def orders() -> None:
 def beyond_the_paper(
     philly: Path | None, itp: Path | None, fresh: bool, workers: int | None
 ) -> None:
-    """How close to the clairvoyant a policy comes that knows no durations."""
+    """How close a policy that knows no durations comes to a clairvoyant one."""
     beyond.measure(philly, itp, fresh, workers)
 
 
@@ -104,7 +104,7 @@ def beyond_the_paper(
 @click.option("--fresh", is_flag=True, help="Other seeds and stretches, as a check of the rules.")
 @click.option("--workers", type=click.IntRange(1), help="Processes. Default: one a core.")
 def what_jobs_tell(philly: Path | None, itp: Path | None, fresh: bool, workers: int | None) -> None:
-    """What it is worth to know what jobs still need, and what false reports cost."""
+    """The benefit of estimating remaining service, and the cost of false reports."""
     estimates.measure(philly, itp, fresh, workers)
 
 
@@ -116,7 +116,7 @@ def what_jobs_tell(philly: Path | None, itp: Path | None, fresh: bool, workers: 
 def work_done_again(
     philly: Path | None, itp: Path | None, fresh: bool, workers: int | None
 ) -> None:
-    """How much work preemptions make jobs do again, and what avoiding it costs."""
+    """How much work preemptions make jobs repeat, and the cost of avoiding it."""
     saves.measure(philly, itp, fresh, workers)
 
 
@@ -125,28 +125,28 @@ def work_done_again(
 @click.option("--itp", type=TRACE, help="The ITP trace, as a file.")
 @click.option("--workers", type=click.IntRange(1), help="Processes. Default: one a core.")
 def bound_on_slowdown(philly: Path | None, itp: Path | None, workers: int | None) -> None:
-    """What a bound on the slowdown costs, and for how many jobs it is kept."""
+    """The cost of a bound on the slowdown, and how many jobs stay within it."""
     slowdown.measure(philly, itp, workers)
 
 
 @bench.command(name="monitor")
 @click.option("--pairs", default=400, show_default=True, type=click.IntRange(5, 1000))
 def traffic_monitor(pairs: int) -> None:
-    """What the traffic monitor costs the throughput of a connection."""
+    """How much throughput of a connection the traffic monitor costs."""
     monitor.measure(pairs)
 
 
 @bench.command(name="output")
 @click.option("--pairs", default=40, show_default=True, type=click.IntRange(5, 1000))
 def printed_lines(pairs: int) -> None:
-    """What it costs a print that the monitor looks for progress in it."""
+    """The cost of a print when the monitor searches it for progress."""
     printing.measure(pairs)
 
 
 @bench.command(name="launch")
 @click.option("--rounds", default=200, show_default=True, type=click.IntRange(5, 10_000))
 def job_launch(rounds: int) -> None:
-    """What the SPANK plugin costs the launch of a job."""
+    """The cost of the SPANK plugin when a job is launched."""
     launch.measure(rounds)
 
 
@@ -160,7 +160,7 @@ def start_of_commands(rounds: int) -> None:
 @bench.command(name="latency")
 @click.option("--preemptions", default=200, show_default=True, type=click.IntRange(5, 10_000))
 def preemption_latency(preemptions: int) -> None:
-    """From sbatch to running on GPUs that a lower tier holds."""
+    """The time from sbatch until a job runs on GPUs that a lower tier held."""
     latency.measure(preemptions)
 
 
@@ -168,7 +168,7 @@ def preemption_latency(preemptions: int) -> None:
 @click.option("--jobs", default=10_000, show_default=True, type=click.IntRange(100, 100_000))
 @click.option("--changes", default=1_000, show_default=True, type=click.IntRange(1, 100_000))
 def controller_cycle(jobs: int, changes: int) -> None:
-    """One cycle of the controller on a slurmctld with thousands of waiting jobs."""
+    """One cycle of the controller with thousands of waiting jobs in slurmctld."""
     cycle.measure(jobs, changes)
 
 
@@ -183,7 +183,7 @@ def controller_cycle(jobs: int, changes: int) -> None:
     help="So many ended jobs; may be repeated.",
 )
 def aged_ledger(sizes: tuple[int, ...]) -> None:
-    """Starts, cycles, fail-over and questions with a ledger of so many ended jobs."""
+    """Starts, cycles, failovers and queries with a ledger of this many ended jobs."""
     aged.measure(sizes)
 
 
@@ -198,31 +198,31 @@ def aged_ledger(sizes: tuple[int, ...]) -> None:
     help="So many waiting jobs; may be repeated.",
 )
 def reading_and_writing(sizes: tuple[int, ...]) -> None:
-    """What reading and writing costs by each driver that there is for the installed Slurm."""
+    """The cost of reads and writes with each driver for the installed Slurm."""
     drivers.measure(sizes)
 
 
 @bench.command(name="job-library")
 def library_for_jobs() -> None:
-    """What the library for jobs costs a training loop."""
+    """The cost of the job library in a training loop."""
     job_library.measure()
 
 
 @bench.command(name="eta")
 def estimates_of_the_time_left() -> None:
-    """How good the estimates of the time that is left are, on a real cluster (ten minutes)."""
+    """Accuracy of the estimated time left, on a real cluster (ten minutes)."""
     eta.measure()
 
 
 @bench.command(name="progress")
 def progress_of_all_jobs() -> None:
-    """What it costs a cycle that all jobs tell how far they are."""
+    """The cost of a cycle in which all jobs report progress."""
     progress.measure()
 
 
 @bench.command(name="in-memory")
 def in_memory_slurm() -> None:
-    """How many cycles a second the in-memory Slurm stands."""
+    """How many cycles per second the in-memory Slurm can run."""
     in_memory.measure()
 
 
@@ -264,5 +264,5 @@ def in_memory_slurm() -> None:
 )
 @click.option("--report", "report_only", is_flag=True, help="Run nothing, tell what has run.")
 def replay_on_slurm(**options: Any) -> None:
-    """The paper's jobs on a real Slurm, policy by policy; all 480 take an hour and more."""
+    """The paper's jobs on a real Slurm, one policy at a time; all 480 take over an hour."""
     sys.exit(course.run(course.Options(**options)))

@@ -1,4 +1,4 @@
-"""The cost of looking for progress in what a job prints: the same lines with it and without."""
+"""The cost of searching a job's output for progress: the same lines with and without it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ KINDS = {
 
 
 def measure(pairs: int) -> None:
-    """Print each kind of line ``pairs`` times with and without, and write the section."""
+    """Print each kind of line ``pairs`` times with and without the search, and write the
+    section."""
     with tempfile.TemporaryDirectory(prefix="st-bench-") as name:
         folder = Path(name)
         subprocess.run([*BUILD_COMMAND, f"BUILD={folder}", *GOALS], check=True)
@@ -43,7 +44,7 @@ def measure(pairs: int) -> None:
 
 
 def _costs(folder: Path, kind: str, pairs: int) -> Sequence[tuple[float, float]]:
-    """Nanoseconds of a line without and with the monitor, for each pair."""
+    """Nanoseconds per line without and with the monitor, for each pair."""
     _line_ns(folder, kind, watched=False)  # warm up
     costs = []
     for pair in range(pairs):

@@ -1,4 +1,4 @@
-"""What it costs a cycle that all running jobs tell how far they are."""
+"""The cost of a cycle in which all running jobs report progress."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ ROUNDS, ROUNDS_BESIDE = 15, 5
 START_S = 1_700_000_000.0
 ONE_GPU = Request(Amount({"": 1}, 1), 1)
 CLUSTER = Cluster("bench", (22, 5, 8), "priority/multifactor", False, 30.0, 120.0, 0.0)
-"""One GPU for each job, and a report of each between two cycles."""
+"""Jobs with one GPU each, all of which report between two cycles."""
 
 
 class _Still:
-    """A Slurm in which all jobs run, and nothing else happens."""
+    """A Slurm in which all jobs run and nothing else happens."""
 
     def __init__(self) -> None:
         total = Amount({"": GPUS}, 64, 512_000)
@@ -79,7 +79,7 @@ class _Still:
 
 
 class _Site:
-    """A controller's cycles over such a Slurm, and the folder in which its nodes report."""
+    """A controller that cycles over this Slurm, and the folder to which the nodes report."""
 
     def __init__(self, folder: Path, ledger: Ledger) -> None:
         self.config = parse({"profiler": {"collect_dir": str(folder)}})
@@ -97,11 +97,11 @@ class _Site:
         )
         self._state_dir = folder
         self.rests = False
-        # Here it is said when the folder is read.
+        # In the benchmark, ``look`` is called explicitly.
         self.reader.background.step_unless_started = lambda: None  # type: ignore[method-assign]
 
     def all_report(self) -> None:
-        """Every job has made ten steps since the last time."""
+        """Report ten more steps of every job."""
         now_s = self.slurm.now_s
         by_node: dict[str, dict[RunId, Told]] = {}
         for number in range(1, JOBS + 1):
@@ -117,7 +117,7 @@ class _Site:
             draft.replace(self._live / f"{node}.live")
 
     def cycle_s(self, clock: Callable[[], float] = time.thread_time) -> float:
-        """Run and publish a cycle; what it took by a clock."""
+        """Run and publish a cycle; return its duration by the wall clock."""
         self.slurm.now_s += INTERVAL_S
         began_s = clock()
         done = self.cycles.run(SHADOW)
@@ -128,13 +128,13 @@ class _Site:
         return clock() - began_s
 
     def read_s(self) -> float:
-        """Read all reports at once; what it took."""
+        """Read all reports at once; return the duration."""
         began_s = time.thread_time()
         self.reader.look()
         return time.thread_time() - began_s
 
     def cycles_beside_s(self) -> list[float]:
-        """What cycles take by the clock while the reports are read beside them, with rests."""
+        """Return the durations of cycles while another thread reads the reports, with pauses."""
         self.rests = True
         reader = threading.Thread(target=self.reader.look)
         reader.start()
@@ -157,7 +157,7 @@ def measure() -> None:
             telling.all_report()
             reading_s.append(telling.read_s())
             pair = (silent, silent_s), (telling, told_s)
-            # In turns: a processor that is faster for a while is so for both.
+            # Alternate, so that changes in processor speed affect both equally.
             for site, took_s in pair if number % 2 else reversed(pair):
                 gc.collect()
                 took_s.append(site.cycle_s())

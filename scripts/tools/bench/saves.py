@@ -1,4 +1,4 @@
-"""How much work preemptions make jobs do again, and what it costs to avoid it."""
+"""How much work preemptions make jobs repeat, and the cost of avoiding it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ MODELS = {"intervals": INTERVALS, "mixed": MIXED, "mixed, half silent": HALF_SIL
 
 @dataclass(frozen=True)
 class Rule:
-    """Which jobs leave and when, as a ``[preemption]`` table."""
+    """Which jobs are preempted and when, as a ``[preemption]`` table."""
 
     title: str
     table: Mapping[str, Any] = field(hash=False)

@@ -29,7 +29,7 @@ NODES_PER_SWITCH = 20
 MOST_RUNNING = 0.9
 """Largest share of jobs that run, if the cluster has room for them all."""
 IDLE = 0.1
-"""Mean idle GPUs per node when the cluster counts as full: fragments."""
+"""Mean number of idle GPUs per node in a full cluster: fragments."""
 CHANGED = 10
 """Jobs that differ between a snapshot and the next: half have ended, half are new."""
 

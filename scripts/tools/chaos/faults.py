@@ -62,8 +62,8 @@ class Course:
 def faults(chosen: Sequence[str], rounds: int, seed: int) -> None:
     """Let every kind of fault happen on a busy cluster, in another order each round.
 
-    Of Slurm's commands, of its daemons and nodes, and of the active one of a pair of controllers;
-    all three, where none is chosen.
+    The kinds are faults of Slurm's commands, of its daemons and nodes, and of the active controller
+    of a pair. If none is chosen, all are run.
     """
     tell = {"commands": _of_commands, "daemons": _of_daemons, "pair": _of_a_pair}
     titles = {

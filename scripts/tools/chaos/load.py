@@ -214,7 +214,7 @@ def _count(place: Place, state: str) -> int:
     return len(slurm(place, "squeue", "-h", "-r", "-o", "%i", "-t", state).split())
 
 
-# What slurmctld has to do
+# The load on slurmctld
 
 
 def _answers(place: Place, meanwhile: Callable[[], None], what: Load) -> Answered:
@@ -255,7 +255,7 @@ def _memory_mb(pid: int) -> float:
     return int(found[1]) / 1024
 
 
-# What comes over the controller
+# The load on the controller
 
 
 def _run_on(watch: Watch, cycles: int) -> None:
@@ -352,7 +352,7 @@ def _lost(place: Place, what: Load) -> Iterator[str]:
         yield f"some ended as {', '.join(sorted(others))}"
 
 
-# What is told
+# The report
 
 
 def _table(without: Answered, beside: Answered, cycles: int, what: Load) -> str:

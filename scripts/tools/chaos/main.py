@@ -17,7 +17,7 @@ COMMANDS = (faults, random_kills, kill_points, load, lifecycle, sites)
 @click.group(invoke_without_command=True)
 @click.pass_context
 def chaos(context: click.Context) -> None:
-    """Harm the controller, and write what came of it into scripts/records/reliability.md.
+    """Inject faults around the controller; write the results to scripts/records/reliability.md.
 
     Without a command, all of them, one after the other: three hours.
     """

@@ -59,7 +59,7 @@ def sites(rounds: int, real: bool, minutes: float, processes: int, first: int) -
     """Drive random requests through random sites, on a Slurm in memory.
 
     Partitions, tiers, limits, features, GRES, switches, states and settings are drawn from the
-    seed; so are the requests, also such as the controller does not understand.
+    seed; so are the requests, including some that are opaque to the controller.
     """
     began_s = time.monotonic()
     if real:

@@ -1,7 +1,7 @@
-"""A private Docker engine: its images are kept, everything else is removed with it.
+"""A private Docker engine: its images are kept, everything else is removed when it stops.
 
-It runs in its own namespaces. Its mounts, its containers and, if it is cut off, its networks and
-its kernel settings end with its first process, even if that is killed.
+It runs in its own namespaces. Its mounts, its containers and, if it is cut off from the network,
+its networks and its kernel settings end with its first process, even if that is killed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The command line of the container tests, and their steps from a bare machine to the result."""
+"""The command line of the container tests, and their steps from an unprepared machine to the
+result."""
 
 from __future__ import annotations
 
@@ -39,11 +40,11 @@ EXPECTED_ERRORS = (
 @cache_option("roots")
 @click.argument("pytest", nargs=-1, type=click.UNPROCESSED)
 def containers(own: bool, fresh: bool, cache: Path, pytest: Sequence[str]) -> None:
-    """Bring docker-compose.yml up on a Docker engine, and try it. Arguments go to pytest.
+    """Bring docker-compose.yml up on a Docker engine, and test it. Arguments go to pytest.
 
-    Where no engine runs, Debian's is installed, started for this run alone with namespaces of its
-    own, and given an image of Debian that debootstrap makes from this machine's mirror: no registry
-    is asked. The root and the images are kept in --cache; all else is gone afterwards.
+    If no engine runs, Debian's is installed and started for this run only, in its own namespaces.
+    Its Debian image is made by debootstrap from this machine's mirror; no registry is contacted.
+    The root and the images are kept in --cache; everything else is removed afterwards.
     """
     for number in STOPPING_SIGNALS:
         signal.signal(number, _stop_once)

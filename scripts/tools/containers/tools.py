@@ -1,4 +1,4 @@
-"""What a private Docker engine needs on this machine, beyond the tools that make a Debian root."""
+"""The programs that a private Docker engine needs, besides the tools that make a Debian root."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ PROGRAMS = {"dockerd": "docker.io", "iptables": "iptables"}
 """Programs, and the packages that contain them."""
 
 COMPOSE = (("docker", "compose"), ("docker-compose",))
-"""Compose as Docker's plugin and as a command: the Debian release decides which exists."""
+"""Compose as Docker's plugin and as a command: the Debian release decides which one exists."""
 
 
 def compose_command() -> tuple[str, ...] | None:

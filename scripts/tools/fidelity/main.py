@@ -141,14 +141,16 @@ def simulated(setting: Setting, calibration: Calibration) -> tuple[tuple[Ended, 
 
 
 def check_controller(where: Place, pid: int) -> None:
-    """Fail if the controller has died: Slurm would have gone on alone, another experiment."""
+    """Fail if the controller has died: Slurm would have continued alone, which is not the
+    experiment."""
     if not place.is_alive(pid):
         words = where.controller_log.read_text().strip().splitlines()
         raise DemoError("\n  ".join(["the controller ended before the jobs did:", *words[-5:]]))
 
 
 def failed_cycles(log: str) -> tuple[str, ...]:
-    """Return failed cycles, after which Slurm goes on alone for a while, unlike simulated."""
+    """Return the failed cycles: after each, Slurm schedules alone for a while, unlike the
+    simulation."""
     failures = [line.strip() for line in log.splitlines() if CYCLE_FAILED in line]
     return (f"{len(failures)} of the controller's cycles: {failures[0]}",) if failures else ()
 

@@ -78,7 +78,7 @@ class Setting:
     limits: str = DAY
     """The kind of the jobs' time limits, one of ``limits.LIMITS``."""
     reports: ReportModel | None = None
-    """Which jobs report how far they are; None if none does."""
+    """Which jobs report progress; None if none does."""
     saves: SaveModel | None = None
     """How jobs save, at full length; None if they save when they are stopped."""
     estimates: tuple[str, ...] = PolicyConfig().estimates
@@ -155,7 +155,7 @@ class Setting:
         )
 
     def timing(self, calibration: Calibration) -> Timing:
-        """Return measured delays less half an interval: the engine itself makes a job wait for the
+        """Return measured delays minus half an interval: the engine itself makes a job wait for the
         next cycle, half an interval on average, which the measurements include."""
         half_s = self.interval_s / 2
         return Timing(

@@ -1,4 +1,4 @@
-"""The command line of the fuzzing: readers, duration, and which inputs are kept."""
+"""The command line of the fuzzing: readers, duration, and how inputs are kept."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ class Run:
     help="Readers at a time (default: as many as there are processors).",
 )
 def fuzz(seconds: int, readers: tuple[str, ...], jobs: int) -> None:
-    """Fuzz each reader for so many SECONDS (default: 60), all of them or those named.
+    """Fuzz each reader for this many SECONDS (default: 60); all readers, unless some are named.
 
-    Inputs that lead where none of the corpus did are kept in tests/corpus/READER/found, and those
-    that break a reader in tests/corpus/READER/broke: the suite replays both from then on.
+    Inputs with new coverage are kept in tests/corpus/READER/found, and those that break a reader in
+    tests/corpus/READER/broke. The test suite replays both from then on.
     """
     names = list(readers or READERS)
     click.echo(f"fuzz: {len(names)} readers, {seconds} s each, {jobs} at a time", err=True)

@@ -1,4 +1,4 @@
-"""A rolling upgrade of Slurm under load, rehearsed: one half of it on each release.
+"""A rolling upgrade of Slurm under load, tested in two halves, one on each release.
 
     python -m scripts.tools.matrix.rolling_upgrade before FOLDER    in the older release's root
     python -m scripts.tools.matrix.rolling_upgrade after FOLDER     in the newer one's

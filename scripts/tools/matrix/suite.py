@@ -20,7 +20,7 @@ from scripts.tools.matrix.root import RESULTS, SOURCE, VENVS, Root, clear_tmp, e
 IN_PARALLEL = ("-n", "6", "-p", "tests.distribution")
 
 WHOLE = ("-m", "not long")
-"""The first driver runs everything that scripts/test does, since the Python is another one too."""
+"""The first driver runs the whole of scripts/test, since the root's Python differs too."""
 
 ON_A_CLUSTER = ("-m", "slurm and not long")
 """Other drivers run only the tests that use them."""

@@ -36,7 +36,8 @@ class Upgrade:
 
 
 def rehearse(older: Root, newer: Root) -> Upgrade:
-    """Run each half in its root, in the same namespaces, so that the cluster outlives the first."""
+    """Run each half in its root, in the same namespaces, so that the cluster outlives the first
+    half."""
     clear_tmp(older)
     halves = [_half(older, "before"), _half(newer, "after")]
     both = Chamber((older.path, newer.path)).command(["sh", "-c", " && ".join(halves)])
@@ -66,13 +67,13 @@ def rehearse(older: Root, newer: Root) -> Upgrade:
 
 
 def keep(upgrade: Upgrade, folder: Path) -> None:
-    """Store it, replacing the last one."""
+    """Store an upgrade test, replacing the last one."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / FILE).write_text(json.dumps(asdict(upgrade), indent=2) + "\n")
 
 
 def kept(folder: Path) -> Iterator[Upgrade]:
-    """Yield the last one, if there is one."""
+    """Yield the last upgrade test, if there is one."""
     if (folder / FILE).exists():
         has = json.loads((folder / FILE).read_text())
         yield Upgrade(**{**has, "said": tuple(has["said"])})

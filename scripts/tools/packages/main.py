@@ -1,4 +1,4 @@
-"""The command line of the package test, and its steps from a clean Debian to the last trial."""
+"""The command line of the package test, and its steps from a clean Debian to the last check."""
 
 from __future__ import annotations
 
@@ -32,14 +32,15 @@ LATER = "99.1"
 @click.command()
 @click.option("--suite", default=host_suite, help="The release of Debian. Default: this machine's.")
 @click.option("--build-only", is_flag=True, help="Leave the packages in dist/SUITE, and no more.")
-@click.option("--readme", is_flag=True, help="Follow the README line by line instead.")
+@click.option("--readme", is_flag=True, help="Follow README.md and docs/how-to/install.md.")
 @cache_option("roots")
 def packages(suite: str, build_only: bool, readme: bool, cache: Path) -> None:
-    """Build the packages and try them as an admin would: on a clean Debian that really boots.
+    """Build the packages and test them as an administrator would use them: on a clean, booted
+    Debian.
 
-    In namespaces of its own it installs them with apt-get, looks whether anything was started,
-    reads the manual, presses TAB in three shells, runs the service on a real Slurm, upgrades it,
-    and purges. Needs root.
+    The test installs them with apt-get in its own namespaces, checks that nothing was started,
+    reads the manual, presses TAB in three shells, runs the service on a real Slurm, upgrades it and
+    purges it. Needs root.
     """
     machine.get_ready()
     if readme:
@@ -113,7 +114,8 @@ def follow_readme(suite: str, cache: Path) -> None:
 
 
 def prepare(folder: Path, archives: Path) -> None:
-    """Install what a machine that runs services has, but nothing that the packages should bring."""
+    """Install what a machine with services has, but nothing that the packages must install
+    themselves."""
     with used(folder, archives) as root:
         root.apt_get("update")
         root.apt_get("install", "--no-install-recommends", "systemd")

@@ -1,4 +1,4 @@
-"""The trials that scripts/dev packages runs in order on a clean machine."""
+"""The checks that scripts/dev packages runs in order on a clean machine."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def expect(truth: object, otherwise: str) -> None:
 
 
 def installs(root: Root, now: Packages, _later: Packages) -> None:
-    """Installed, with what they depend on."""
+    """The packages install, with their dependencies."""
     root.apt_get("install", "--no-install-recommends", *now.files)
     root.run("runuser", "-u", "slurm", "true")
     owner = root.run("stat", "-c", "%U %a", STATE).strip()
@@ -75,7 +75,7 @@ def starts_nothing(root: Root, _now: Packages, _later: Packages) -> None:
 
 
 def bounds_the_run_folder(root: Root, _now: Packages, _later: Packages) -> None:
-    """The folder into which users' jobs write is a file system of its own, of a limited size."""
+    """The folder into which users' jobs write is a separate file system of limited size."""
     root.run("systemctl", "enable", "--now", RUN_MOUNT)
     options = root.run("findmnt", "--noheadings", "--output=OPTIONS", "/run/slurm-tiresias")
     for wanted in ("size=32768k", "nr_inodes=300", "mode=755", "nodev", "nosuid", "noexec"):
@@ -84,12 +84,12 @@ def bounds_the_run_folder(root: Root, _now: Packages, _later: Packages) -> None:
 
 
 def begins_in_shadow_mode(root: Root, _now: Packages, _later: Packages) -> None:
-    """The configuration is in order, and begins in shadow mode."""
+    """The configuration is valid, and starts in shadow mode."""
     expect("in shadow mode" in root.run("tiresias-slurm", "config", "check"), "not in shadow mode")
 
 
 def status_says_that_nothing_runs(root: Root, _now: Packages, _later: Packages) -> None:
-    """Without a controller status ends with 3 and one line, and closed output is no trouble."""
+    """Without a controller, status exits with 3 and one line; a closed output causes no error."""
     code, text = root.ask("tiresias-slurm", "status")
     expect(code == 3 and text.startswith("tiresias-slurm: error: "), f"{code}: {text}")
     expect(len(text.splitlines()) == 1, text)
@@ -98,7 +98,7 @@ def status_says_that_nothing_runs(root: Root, _now: Packages, _later: Packages) 
 
 
 def has_a_manual(root: Root, _now: Packages, _later: Packages) -> None:
-    """Every command has its page, and man has nothing to say against any."""
+    """Every command has a manual page, in which man finds no errors."""
     root.apt_get("install", "--no-install-recommends", *SHELL_PACKAGES)
     main_pages = ((1, SERVICE), (1, "tiresias-job"), (8, f"{SERVICE}-controller"))
     for section, page in (*main_pages, (5, "tiresias.toml")):
@@ -128,7 +128,7 @@ LINES = {
     "tiresias-slurm status --parti": "tiresias-slurm status --partition ",
     "tiresias-slurm config ch": "tiresias-slurm config check ",
 }
-"""What is typed, and what TAB completes it to."""
+"""What is typed, and the expected completion at TAB."""
 
 
 def completes(root: Root, _now: Packages, _later: Packages) -> None:
@@ -143,7 +143,7 @@ def completes(root: Root, _now: Packages, _later: Packages) -> None:
 
 
 def runs_beside_slurm(root: Root, _now: Packages, _later: Packages) -> None:
-    """Enabled, it runs in its sandbox beside a real Slurm, which loads the plugin."""
+    """The enabled service runs in its sandbox beside a real Slurm, which loads the plugin."""
     root.apt_get("install", "--no-install-recommends", *SLURM_PACKAGES)
     plugin = "/usr/share/doc/slurm-tiresias-spank/examples/plugstack.conf.d/tiresias.conf"
     root.run("install", "-d", "-o", "slurm", "-g", "slurm", CLUSTER)
@@ -207,7 +207,7 @@ def _jobs(root: Root) -> set[tuple[str]]:
 
 
 def migrates_an_old_ledger(root: Root, _now: Packages, _later: Packages) -> None:
-    """A ledger of the first version is brought up to date, and kept beside as it was."""
+    """A ledger of the first version is migrated, and a copy of the original is kept."""
     root.run("systemctl", "stop", SERVICE)
     state = root.folder / STATE.lstrip("/")
     for path in state.glob("ledger.sqlite*"):
@@ -221,7 +221,7 @@ def migrates_an_old_ledger(root: Root, _now: Packages, _later: Packages) -> None
 
 
 def leaves_stopped_what_is_stopped(root: Root, _now: Packages, later: Packages) -> None:
-    """An upgrade leaves a service alone that was stopped and disabled."""
+    """An upgrade does not start a service that was stopped and disabled."""
     root.run("systemctl", "disable", "--now", SERVICE)
     root.apt_get("install", "--no-install-recommends", "--reinstall", *later.files)
     _, active = root.ask("systemctl", "is-active", SERVICE)
@@ -230,7 +230,7 @@ def leaves_stopped_what_is_stopped(root: Root, _now: Packages, later: Packages) 
 
 
 def removes(root: Root, _now: Packages, _later: Packages) -> None:
-    """Removed while it runs, it is stopped, and what it knew and its configuration stay."""
+    """Removing the package stops the service, and keeps its state and configuration."""
     root.run("systemctl", "enable", "--now", SERVICE)
     said = root.apt_get("remove", "slurm-tiresias-controller", "slurm-tiresias-spank")
     expect("tiresias-slurm release" in said, f"nothing said about the priorities:\n{said}")
@@ -242,7 +242,7 @@ def removes(root: Root, _now: Packages, _later: Packages) -> None:
 
 
 def purges(root: Root, _now: Packages, _later: Packages) -> None:
-    """Purged, nothing of it is left, and it says what went with it."""
+    """Purging removes everything, and lists what it removed."""
     names = ("slurm-tiresias", "slurm-tiresias-controller", "slurm-tiresias-job")
     said = root.apt_get("purge", *names, "slurm-tiresias-spank")
     expect(f"Removing {STATE}" in said, f"not said that the ledger goes:\n{said}")
@@ -257,7 +257,7 @@ def purges(root: Root, _now: Packages, _later: Packages) -> None:
 
 
 def works_as_a_wheel(root: Root, now: Packages, _later: Packages) -> None:
-    """Each wheel alone is whole too."""
+    """Each wheel is complete by itself."""
     root.run("python3", "-m", "zipfile", "-e", now.job_wheel, "/tmp/job-wheel")
     said = root.run(
         *("python3", "-c", "from slurm_tiresias import job; list(job.steps(3, print))"),
@@ -288,4 +288,4 @@ TRIALS: tuple[Callable[[Root, Packages, Packages], None], ...] = (
     purges,
     works_as_a_wheel,
 )
-"""The order matters: each leaves the machine as the next one needs it."""
+"""The order matters: each check leaves the machine in the state that the next one needs."""

@@ -1,4 +1,5 @@
-"""Follow the README line by line on a clean Debian with a running Slurm."""
+"""Follow the README and the page on installation line by line on a clean Debian with a running
+Slurm."""
 
 from __future__ import annotations
 
@@ -15,8 +16,10 @@ from scripts.tools.docs.commands import Command, in_section
 from scripts.tools.docs.pages import page
 from scripts.tools.packages.package_test import CONFIG, SERVICE, TrialError, expect
 
-PACKAGES, BACK, ALONE = "From nothing to shadow mode", "Undo it", "Without packages"
-"""Sections of the README."""
+PACKAGES = ("README.md", "From nothing to shadow mode")
+BACK = ("README.md", "Undo it")
+WITHOUT_PACKAGES = ("docs/how-to/install.md", "Without packages")
+"""Pages and their sections."""
 
 MOST_S = 600.0
 """Ten minutes of machine time; a person also needs time to read."""
@@ -66,7 +69,8 @@ def has_a_running_slurm(root: Root) -> None:
 
 
 def follows_the_readme(root: Root) -> None:
-    """From nothing to shadow mode by the README's lines, and back after it has acted."""
+    """From a fresh machine to shadow mode with the README's commands, and uninstalled after
+    acting."""
     began = time.monotonic()
     for command in _commands(PACKAGES):
         if command.text.endswith("shadow report"):
@@ -86,9 +90,9 @@ def follows_the_readme(root: Root) -> None:
 
 
 def follows_it_without_packages(root: Root) -> None:
-    """The same with a virtual environment, and back from shadow mode."""
+    """The same with a virtual environment, uninstalled from shadow mode."""
     _let_pip_fetch_as_here(root)
-    for command in _commands(ALONE):
+    for command in _commands(WITHOUT_PACKAGES):
         _does(root, command)
         if command.text == f"systemctl enable --now {SERVICE}":
             _is_in_shadow_mode(root)
@@ -103,8 +107,9 @@ def _let_pip_fetch_as_here(root: Root) -> None:
             shutil.copy(path, copy)
 
 
-def _commands(section: str) -> Iterator[Command]:
-    yield from in_section(page("README.md"), section)
+def _commands(section_of_page: tuple[str, str]) -> Iterator[Command]:
+    name, section = section_of_page
+    yield from in_section(page(name), section)
 
 
 def _does(root: Root, command: Command) -> None:

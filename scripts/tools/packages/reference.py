@@ -22,22 +22,17 @@ Every command of `{PROGRAM}` with all its options. This page is written from the
 (`scripts/dev generate`), like the manual pages that the packages bring along (`man {PROGRAM}`).
 
 The configuration is `{DEFAULT_CONFIG}`, unless `{CONFIG_VARIABLE}` or
-`--config` names another file. `--config` may stand before or after the command."""
+`--config FILE` names another file; every command that reads it takes that option, before or after
+its name. Every command takes `-h`."""
+
+OF_ALL = ("The configuration file.", "Show this message and exit.")
+"""The meanings of options that the head of the page explains."""
 
 
 def page() -> str:
     """Return the whole page in Markdown."""
     every = commands()
-    return "\n".join([HEAD, *_contents(every), *_codes(), *_each(every)]) + "\n"
-
-
-def _contents(every: list[click.Context]) -> Iterator[str]:
-    yield from ("", "| command | what it does |", "|---|---|")
-    for context in every:
-        if isinstance(context.command, click.Group):
-            continue
-        path = context.command_path
-        yield f"| [`{path}`](#{path.replace(' ', '-')}) | {_cell(_summary(context))} |"
+    return "\n".join([HEAD, *_codes(), *_each(every)]) + "\n"
 
 
 def _codes() -> Iterator[str]:
@@ -67,16 +62,14 @@ def _commands_of(group: click.Context) -> Iterator[str]:
 
 
 def _options(context: click.Context) -> Iterator[str]:
-    yield from ("", "| option | meaning |", "|---|---|")
-    for option in context.command.get_params(context):
-        names, meaning = option.get_help_record(context) or ("", "")
-        if meaning:
-            yield f"| {_code(names)} | {_cell(meaning)} |"
-
-
-def _summary(context: click.Context) -> str:
-    text = inspect.cleandoc(context.command.help or "").partition("\n\n")[0]
-    return " ".join(text.split())
+    records = (option.get_help_record(context) for option in context.command.get_params(context))
+    rows = [
+        f"| {_code(names)} | {_cell(meaning)} |"
+        for names, meaning in filter(None, records)
+        if meaning and meaning not in OF_ALL
+    ]
+    if rows:
+        yield from ("", "| option | meaning |", "|---|---|", *rows)
 
 
 def _paragraphs(text: str) -> Iterator[str]:

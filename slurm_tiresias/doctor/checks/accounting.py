@@ -39,13 +39,13 @@ def _accounting_tres(seen: Seen) -> Verdict | None:
 CHECKS = (
     Check(
         "accounting",
-        "What a job used while no controller looked is found in the accounting, and so is the "
-        "history that `simulate` and `tune` go by; a damaged ledger is rebuilt from it.",
+        "Accounting has what jobs used while no controller ran, and the history for `simulate` "
+        "and `tune`; a damaged ledger is rebuilt from it.",
         _accounting,
     ),
     Check(
         "accounting-tres",
-        "Accounts without GPUs do not say what a job has attained.",
+        "Accounting must record GPUs to know what a job has attained.",
         _accounting_tres,
     ),
 )

@@ -149,33 +149,32 @@ def _some(names: list[str]) -> str:
 
 
 CHECKS = (
-    Check("slurmctld", "Everything goes through slurmctld.", _slurmctld, ()),
-    Check("release", "What Slurm does differs from release to release.", _release, ()),
+    Check("slurmctld", "The controller does everything through slurmctld.", _slurmctld, ()),
+    Check("release", "Slurm's behaviour differs between releases.", _release, ()),
     Check(
         "running-as-written",
-        "A line that was written and never read mends nothing.",
+        "Lines in slurm.conf have no effect before slurmctld has read them.",
         _running_as_written,
     ),
-    Check("config", "It says what is managed, and how.", _config, ()),
+    Check("config", "The configuration says which jobs are managed, and how.", _config, ()),
     Check(
         "partitions",
-        "The controller does not start for a partition that does not exist: it would manage "
-        "nothing.",
+        "The controller does not start if a managed partition does not exist.",
         _partitions,
         ("partitions",),
     ),
     Check("gpus", "Only jobs with GPUs are managed.", _gpus, ("partitions", "nodes")),
     Check(
         "higher-partitions",
-        "Slurm serves a partition of a higher PriorityTier first, whatever the tiers here say, and "
-        "no job is preempted for others on nodes that a job there waits for.",
+        "Slurm serves a partition with a higher PriorityTier first, whatever the priorities of "
+        "the tiers; and nothing is preempted on nodes that a job of such a partition waits for.",
         _higher_partitions,
         ("partitions",),
     ),
     Check(
         "clock",
-        "Running time is counted by clocks; between two that disagree the controller corrects, "
-        "and a preempted job may wait Slurm's own delay.",
+        "Run times come from slurmctld's clock. The controller corrects for a difference, but a "
+        "preempted job may then wait for Slurm's own requeue delay.",
         _clock,
         ("clock_ahead_s",),
     ),

@@ -158,29 +158,32 @@ CHECKS = (
     ),
     Check(
         "rate-limit",
-        "slurmctld delays users other than SlurmUser and root who ask too often.",
+        "slurmctld delays frequent requests of users other than SlurmUser and root.",
         _rate_limit,
     ),
     Check(
         "state-dir",
-        "Who may write there could put a file of their own in the place of the controller's; who "
-        "may read the ledger sees whose jobs ran.",
+        "A user who can write there could replace the controller's files; one who can read the "
+        "ledger sees all users' jobs.",
         _state_dir,
         (),
     ),
-    Check("slurm-state", "slurmctld cleans its own folder up.", _slurm_state),
+    Check("slurm-state", "slurmctld deletes foreign files in its own state folder.", _slurm_state),
     Check(
-        "controller", "Without it jobs are scheduled by the priorities that stand.", _controller, ()
+        "controller",
+        "Without a controller, Slurm schedules by the priorities last written.",
+        _controller,
+        (),
     ),
     Check(
         "nudge-file",
-        "slurmctld writes it in its own hooks, and would hang with a shared file system.",
+        "slurmctld's hooks write this file, and would hang if a shared file system hangs.",
         _nudge_file,
         (),
     ),
     Check(
         "epilog-nudge",
-        "GPUs that become free are used at once, and not in the next cycle.",
+        "With it, idle GPUs are used at once instead of in the next cycle.",
         _epilog_nudge,
     ),
 )

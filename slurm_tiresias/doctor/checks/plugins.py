@@ -24,7 +24,7 @@ MOST_NAMED = 8
 PLUGIN = "/usr/lib/slurm-tiresias/spank_tiresias.so"
 RUN_UNIT = r"run-slurm\x2dtiresias.mount"
 RUN_OPTIONS = "size=32m,nr_inodes=300,mode=0755,nodev,nosuid,noexec"
-"""As in etc/slurm-tiresias.mount."""
+"""The same as in etc/slurm-tiresias.mount."""
 OURS, OURS_TOO = "tiresias_job_submit", "tiresias_job_modify"
 """The functions of etc/job_submit.lua, by which a script is recognized as that file."""
 
@@ -192,24 +192,23 @@ def _run_folder(seen: Seen) -> Verdict | None:
 CHECKS = (
     Check(
         "job-submit",
-        "What slurmctld calls for every new job lets it start in the top tier at once, and "
-        "carries users' hints.",
+        "With job_submit.lua a new job starts in the top tier at once, and users' hints are read.",
         _job_submit,
     ),
     Check(
         "other-writers",
-        "Who else writes priorities and this controller would overwrite one another in turns.",
+        "Another program that writes priorities and the controller would overwrite each other.",
         _other_writers,
     ),
     Check(
         "all-partitions",
-        "A job that may also run in a partition that is not managed is left alone.",
+        "A job that may also run in an unmanaged partition is not managed.",
         _all_partitions,
     ),
     Check(
         "plugstack",
-        "A required plugin that does not load stops every job of the cluster; an optional one is "
-        "left out.",
+        "A required plugin that fails to load stops every job of the cluster; an optional one is "
+        "skipped.",
         _plugstack,
         ("plugstack",),
     ),
@@ -221,8 +220,8 @@ CHECKS = (
     ),
     Check(
         "run-folder",
-        "Users write into files there, and could fill /run of a node, on which Slurm and all "
-        "services depend.",
+        "Users write into files there, and could fill the node's /run, which Slurm and other "
+        "services need.",
         _run_folder,
         ("plugstack",),
     ),

@@ -104,17 +104,17 @@ def _complete_wait(seen: Seen) -> Verdict:
 CHECKS = (
     Check(
         "preempt-mode",
-        "Slurm's own preemption and the controller's would take turns in undoing one another.",
+        "Slurm's own preemption and the controller's would undo each other.",
         _preempt_mode,
     ),
     Check(
         "job-requeue",
-        "A job that may not be requeued is left alone: it neither makes room nor is sorted.",
+        "Jobs that Slurm may not requeue cannot be preempted.",
         _job_requeue,
     ),
     Check(
         "requeue-delay",
-        "Slurm lets a requeued job wait by itself before it may start again.",
+        "Slurm delays the next start of a requeued job.",
         _requeue_delay,
     ),
     Check(
@@ -124,24 +124,24 @@ CHECKS = (
     ),
     Check(
         "sigterm-reach",
-        "A training program that never hears of SIGTERM saves nothing.",
+        "A program that does not receive SIGTERM cannot save.",
         _sigterm_reach,
     ),
     Check(
         "job-file-append",
-        "A preempted job starts again under its id, and opens its output file anew.",
+        "A preempted job restarts under the same id and would truncate its output file.",
         _job_file_append,
     ),
     Check(
         "job-shrink",
-        "Node lists are written to waiting jobs; one that reaches a job in the instant of its "
-        "start would otherwise shrink it and kill its steps.",
+        "The controller writes node lists to waiting jobs. A list that arrives just as the job "
+        "starts would shrink the job and kill its steps.",
         _job_shrink,
     ),
     Check(
         "complete-wait",
-        "Slurm starts nothing while a job completes, for up to CompleteWait: every preemption "
-        "stops the whole partition.",
+        "While a job completes, Slurm starts nothing in its partition for up to CompleteWait, so "
+        "each preemption would stop the partition.",
         _complete_wait,
     ),
 )

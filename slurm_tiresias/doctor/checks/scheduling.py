@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from slurm_tiresias.controller.bands import BAND, SITE_FACTOR_BAND, TOP_TIER
 from slurm_tiresias.doctor.checks.files import known, scheduler, slurm_conf
 from slurm_tiresias.doctor.finding import Check, Verdict, error, note, ok, warning
@@ -64,6 +66,23 @@ def _least_loaded(seen: Seen) -> Verdict | None:
         return ok("jobs go where they fit tightest")
     return note(
         f"{', '.join(spread)}: jobs go to the least loaded node", do=("take it out of slurm.conf",)
+    )
+
+
+def _prompt_limit(seen: Seen) -> Verdict | None:
+    if not seen.config.interactive.gpus_per_user:
+        return None
+    unlimited = [p.name for p in seen.managed if not p.limits_time]
+    if not unlimited:
+        return ok("jobs at a prompt have a time limit")
+    if re.search(r"prompt_limit_min *= *[1-9]", seen.job_submit or ""):
+        return ok("job_submit.lua limits jobs at a prompt")
+    return note(
+        f"salloc and srun without --time have no limit in {', '.join(unlimited)}",
+        do=(
+            "Write a DefaultTime for the partition into slurm.conf, or use etc/job_submit.lua, "
+            "which has prompt_limit_min",
+        ),
     )
 
 
@@ -165,46 +184,54 @@ def _default_memory(seen: Seen) -> Verdict | None:
 CHECKS = (
     Check(
         "priority-type",
-        "Tiers are priorities; under priority/basic every other job begins far above them, and "
-        "fairshare and age count for nothing.",
+        "Tiers are priorities. Under priority/basic unmanaged jobs rank far above them, and "
+        "fairshare and age have no effect.",
         _priority_type,
     ),
     Check(
         "priority-weights",
-        "Tiers are bands of priorities, and Slurm's own sum must not reach from one into another.",
+        "Tiers are bands of priorities; Slurm's weighted sum must not reach from one band into "
+        "the next.",
         _priority_weights,
     ),
     Check(
         "select-type",
-        "The controller counts single GPUs, and a preemption that frees some must let a job start "
-        "on those.",
+        "Slurm must allocate single GPUs, so that a job can start on those that a preemption "
+        "frees.",
         _select_type,
     ),
     Check(
         "least-loaded",
-        "Jobs spread over all nodes leave no room for wide ones, and skewed models run slower.",
+        "Jobs spread over all nodes leave no whole nodes for wide jobs, and slow skewed models "
+        "down.",
         _least_loaded,
         ("settings", "partitions"),
     ),
     Check(
+        "prompt-limit",
+        "A job at a prompt without a time limit does not start ahead of others ([interactive]).",
+        _prompt_limit,
+        ("partitions",),
+    ),
+    Check(
         "scheduler-type",
-        "Jobs behind one that waits for other nodes or a licence should start all the same.",
+        "Without backfill, a job that waits for nodes or a licence blocks all jobs behind it.",
         _scheduler_type,
     ),
     Check(
         "batch-sched-delay",
-        "No job is preempted for another before Slurm has tried to start it, which it puts off by "
-        "batch_sched_delay.",
+        "Nothing is preempted for a job before Slurm has tried to start it, which "
+        "batch_sched_delay postpones.",
         _batch_sched_delay,
     ),
     Check(
         "defer",
-        "With defer, GPUs that become free stay so until Slurm's next scheduled look.",
+        "With defer, GPUs that become idle stay idle until Slurm's next periodic pass.",
         _defer,
     ),
     Check(
         "sched-min-interval",
-        "A job that is to start, and GPUs that were freed for it, wait for Slurm's next look.",
+        "A nominated job and the GPUs freed for it wait for Slurm's next pass.",
         _sched_min_interval,
     ),
     Check(
@@ -215,31 +242,29 @@ CHECKS = (
     ),
     Check(
         "bf-min-prio-reserve",
-        "Jobs below that number get no nodes reserved and may be passed over for ever: all that "
-        "are not managed, to begin with.",
+        "Jobs with a lower priority get no reservation and may starve, unmanaged jobs first.",
         _bf_min_prio_reserve,
     ),
     Check(
         "bf-min-age-reserve",
-        "A job for which others make room holds what they leave; without a reservation a lower one "
-        "may take it first.",
+        "Without a reservation, another job may take the GPUs that were freed for a preemptor.",
         _bf_min_age_reserve,
     ),
     Check(
         "max-job-count",
-        "When slurmctld's memory for jobs is full, it takes no more, requeued or new.",
+        "When slurmctld holds MaxJobCount jobs, it accepts no new or requeued ones.",
         _max_job_count,
         ("settings", "known_jobs"),
     ),
     Check(
         "min-job-age",
-        "A job's end is seen while slurmctld still shows it; one that is forgotten between two "
-        "looks costs a question to accounting, and without that its last minutes.",
+        "The controller sees a job's end while slurmctld still shows the job. If slurmctld "
+        "forgets it sooner, accounting must be asked, or the job's last minutes are not counted.",
         _min_job_age,
     ),
     Check(
         "default-memory",
-        "A job that names no memory takes all of its node's, and its neighbours' GPUs stay idle.",
+        "A job that requests no memory gets all of its node's, and the other GPUs there stay idle.",
         _default_memory,
     ),
 )

@@ -20,7 +20,7 @@ FIELDS = 18
 JOB, SUBMIT, RUN, ALLOCATED, REQUESTED, LIMIT, STATUS = 0, 1, 3, 4, 7, 8, 10
 USER, QUEUE = 11, 14
 PARTS = (2.0, 3.0, 4.0)
-"""Status codes of lines for a part of a job; the whole job has a line of its own."""
+"""Status codes of lines for a part of a job; the whole job has a separate line."""
 
 UNKNOWN = -1.0
 PART_OF_A_JOB = "is one stretch of a job that has a line for the whole of it"

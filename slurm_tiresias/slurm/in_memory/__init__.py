@@ -4,17 +4,13 @@
 and faults. Time passes only in ``advance``. Its behaviour was compared with Slurm 22.05.8, and
 ``tests/slurm/test_contract.py`` compares it with real clusters.
 
-| module | what |
-|---|---|
-| ``clock.py`` | a clock that is moved by hand, and slurmctld's offset from it |
-| ``records.py`` | what slurmctld keeps of a job, and how a driver shows it |
-| ``placing.py`` | where on the nodes a request fits |
-| ``extras.py`` | what a job asks for that the controller cannot see |
-| ``scheduling.py`` | one pass of Slurm's own scheduler |
-| ``slurmctld.py`` | jobs' lives: submit, start, end, requeue, restart of slurmctld |
-| ``updates.py`` | what ``scontrol`` may change, and Slurm's words where it may not |
-| ``accounting.py`` | slurmdbd: a row a run, which may come late |
-| ``faults.py`` | answers that fail or never come |
+| module | what | |---|---| | ``clock.py`` | a clock that is moved by hand, and slurmctld's offset
+from it | | ``records.py`` | what slurmctld keeps of a job, and how a driver shows it | |
+``placing.py`` | where on the nodes a request fits | | ``extras.py`` | what a job requests that the
+controller cannot see | | ``scheduling.py`` | one pass of Slurm's own scheduler | | ``slurmctld.py``
+| jobs' lives: submit, start, end, requeue, restart of slurmctld | | ``updates.py`` | what
+``scontrol`` may change, and Slurm's message if it refuses | | ``accounting.py`` | slurmdbd: one row
+per run, which may come late | | ``faults.py`` | failing and lost answers |
 """
 
 from slurm_tiresias.slurm.in_memory.clock import Clock

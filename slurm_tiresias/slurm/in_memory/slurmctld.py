@@ -377,7 +377,7 @@ class Slurmctld:
         for name, amount in record.allocation.items():
             self.nodes[name].add(amount, sign)
 
-    # What users and administrators do
+    # Operations of users and administrators
 
     def cancel(self, record: JobRecord, by: int = ROOT_ID) -> None:
         """Cancel a job in any state."""
@@ -561,7 +561,7 @@ class Slurmctld:
             record.changed()
             if record.runs:
                 self._hold_on_nodes(record, -1)
-        # The nodes report what runs.
+        # The nodes report their running jobs.
         running = {raw_id: record for raw_id, record in self.records.items() if record.runs}
         self.runs = {
             raw_id: run

@@ -36,7 +36,7 @@ PAST_EVERY_S = 15.0
 """The least time between two queries to the ledger."""
 
 LOST_WITHIN_S = 86_400.0
-"""The page sums up what the preemptions of so long have lost."""
+"""The page sums the losses of the preemptions in this period."""
 
 LONGEST_JOB_ID = 64
 JSON = "application/json"
@@ -66,7 +66,7 @@ page may embed or read it. ``no-cache``: browsers revalidate each time, and most
 
 @dataclass(frozen=True, slots=True)
 class _Past:
-    """What the ledger tells; without it, nothing is known."""
+    """Totals from the ledger; without a ledger, nothing is known."""
 
     completed: Sequence[CompletedJob] = ()
     lost: LostTotals | None = None
@@ -74,7 +74,7 @@ class _Past:
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """What answers are made from."""
+    """The data from which answers are made."""
 
     etag: str
     state: PublishedState
@@ -103,7 +103,7 @@ class Page:
         self._shown = _Shown(etag, state, ledger, self._course.samples)
 
     def stand_by(self) -> None:
-        """Say from now on that another controller acts."""
+        """From now on, answer that another controller acts."""
         self._shown = None
 
     def answer(self, request: Request) -> Answer:

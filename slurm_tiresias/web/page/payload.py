@@ -128,7 +128,7 @@ def _columns(names: Sequence[str], rows: Sequence[Any]) -> dict[str, Any]:
 def _progress(state: PublishedState) -> list[float | None]:
     """Return how far each job has come in its tier, from 0 to 1.
 
-    None for jobs in the last tier, for jobs without one, and for those ranked by what they need.
+    None for jobs in the last tier, for jobs without one, and for those ranked by remaining service.
     """
     limits = {tier.tier: (tier.from_gpu_s, tier.to_gpu_s) for tier in state.tiers}
 
@@ -146,7 +146,7 @@ def _progress(state: PublishedState) -> list[float | None]:
 
 
 def _told(state: PublishedState) -> dict[str, list[float | None]]:
-    """Return what jobs tell of themselves: the share of steps done, what is left, and since when
+    """Return the progress that jobs report: the share of steps done, the time left, and since when
     there was no step."""
     told = [job.progress for job in state.jobs]
     return {
@@ -159,7 +159,7 @@ def _told(state: PublishedState) -> dict[str, list[float | None]]:
 
 
 def _idle_since_s(job: PublishedJob) -> float | None:
-    """Return since when a job has used none of its GPUs, where that is long."""
+    """Return since when a job has used none of its GPUs, if that is long."""
     return job.gpu_use.idle_since_s if job.gpu_use and job.gpu_use.idle_long else None
 
 

@@ -1,4 +1,4 @@
-/* Stands for libibverbs and a provider: devices that open, and queues that take or refuse. */
+/* A fake libibverbs with a provider: devices, and queues that accept or refuse requests. */
 #include "../verbs_layout.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@ void ibv_refuse_after(int requests);
 
 static int accepted = 1 << 30;
 
-/* From now on each list is refused after so many requests. */
+/* From now on each list is refused after this many requests. */
 void ibv_refuse_after(int requests)
 {
 	accepted = requests;
@@ -40,7 +40,8 @@ struct rdma_context *open_device(void *device)
 	return context;
 }
 
-/* That of programs older than the stable ABI must not be taken for the other. */
+/* The symbol version for programs older than the stable ABI must not be mistaken for the current
+ * one. */
 struct rdma_context *open_device_of_old(void *device)
 {
 	(void)device;

@@ -1,7 +1,7 @@
-/* Stands for NCCL: loads the profiler plugin, takes the interface of the version it is told, and
- * runs two communicators through their life. The events are laid out here in full, as NCCL does,
- * so that a plugin that writes or reads beyond its part would be found out. Prints the bytes and
- * the number of collectives, as the traffic file must have them. */
+/* A fake NCCL: loads the profiler plugin, uses the interface version given as an argument, and runs
+ * two communicators through their life cycle. The event structs are complete here, as in NCCL, so
+ * that a plugin that reads or writes beyond its part is detected. Prints the bytes and the number
+ * of collectives that the traffic file must have. */
 #include <dlfcn.h>
 #include <stdbool.h>
 #include <stddef.h>

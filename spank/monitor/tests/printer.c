@@ -1,5 +1,5 @@
-/* The benchmark's printer: LINES of one KIND to its output, each by one write. Says on stderr how
- * many nanoseconds one took. */
+/* The benchmark's printer: writes LINES of one KIND to its output, one write each. Prints on stderr
+ * the nanoseconds per line. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>

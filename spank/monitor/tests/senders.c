@@ -1,5 +1,5 @@
-/* Programs that send in every way there is, run with the monitor preloaded. Each prints what it
- * has sent, one "BYTES MESSAGES" a line, as the traffic file must have it, and nothing else. */
+/* Programs that send in every possible way, run with the monitor preloaded. Each prints only what
+ * it has sent, as lines "BYTES MESSAGES", which the traffic file must match. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -71,7 +71,7 @@ static void connected(int ends[2])
 	close(fd);
 }
 
-/* A UDP socket on which every send succeeds: what the other end has no room for is dropped. */
+/* A UDP socket on which every send succeeds: the receiver drops what it has no room for. */
 static int carefree(void)
 {
 	static struct sockaddr_in at;
@@ -118,7 +118,7 @@ static void make_narrow(int ends[2])
 	MUST(fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0);
 }
 
-/* Send all of it as a careful program does on a socket that does not block; sends needed. */
+/* Send everything, handling partial sends on a non-blocking socket; return the number of sends. */
 static unsigned long send_all(int fd, size_t bytes)
 {
 	struct pollfd wait_for = {.fd = fd, .events = POLLOUT};
@@ -150,7 +150,7 @@ static void partial(void)
 	sent(LARGE, 1), sent(LARGE - 1, 1), sent(100, 1);
 }
 
-/* Send as much as there is room for, after making a little. */
+/* Send as much as fits, after making a little room. */
 static size_t send_some(int ends[2], size_t bytes)
 {
 	char received[4096];
@@ -161,7 +161,7 @@ static size_t send_some(int ends[2], size_t bytes)
 	return (size_t)some;
 }
 
-/* What is left of a message and never sent does not count; what was sent does. */
+/* The unsent rest of a message does not count; the sent part does. */
 static void abandoned(void)
 {
 	int ends[2];
@@ -237,7 +237,7 @@ static void forked(void)
 	sent(300, 2), sent(301, 100);
 }
 
-/* The child borrows the memory of its parent: what it does to its descriptors is its own. */
+/* The child borrows its parent's memory, but its changes to descriptors are its own. */
 static void vforked(void)
 {
 	int ends[2];
@@ -261,7 +261,7 @@ static void vforked(void)
 	sent(801, 1), sent(402, 1);
 }
 
-/* Nor is what it learns about its descriptors true of its parent's. */
+/* What it learns about its descriptors does not hold for its parent's either. */
 static void vforked_to_write(void)
 {
 	int null = open("/dev/null", O_RDWR);
@@ -280,7 +280,7 @@ static void vforked_to_write(void)
 	sent(403, 1);
 }
 
-/* A fork in the middle of a message: it is the parent's, and counts once. */
+/* A fork in the middle of a message: the message belongs to the parent, and counts once. */
 static void forked_in_the_middle(void)
 {
 	int ends[2];
@@ -399,7 +399,7 @@ static void keeps_errno(void)
 	sent(70000, 1);
 }
 
-/* The number of a socket that was closed goes to a file. */
+/* The number of a closed socket is reused for a file. */
 static void reused(void)
 {
 	int fd = carefree();
@@ -415,7 +415,7 @@ static void reused(void)
 	sent(800, 1), sent(802, 1);
 }
 
-/* Closed behind the back of libc: then large messages, at least, are still told apart. */
+/* Closed by a direct system call: large messages, at least, are still attributed correctly. */
 static void reused_unseen(void)
 {
 	int ends[2];
@@ -430,7 +430,7 @@ static void reused_unseen(void)
 	sent(810, 1), sent(70000, 1);
 }
 
-/* Beyond those that the monitor keeps. */
+/* Descriptors beyond those that the monitor caches. */
 static void high_descriptors(void)
 {
 	struct rlimit open_files;
@@ -447,7 +447,7 @@ static void high_descriptors(void)
 	sent(820, 2);
 }
 
-/* The traffic file is cut off under us: nothing happens but that the counts are lost. */
+/* The traffic file is truncated: only the counts are lost. */
 static void truncated(void)
 {
 	int fd = carefree();
@@ -458,7 +458,7 @@ static void truncated(void)
 		MUST(send(fd, data, 1 + i, 0) == (ssize_t)(1 + i));
 }
 
-/* Other bus errors end the process as they would without the monitor. */
+/* Other bus errors end the process, as they would without the monitor. */
 static void bus_error(void)
 {
 	raise(SIGBUS);

@@ -1,5 +1,5 @@
-/* The benchmark's stream: MESSAGES of BYTES each over a loopback connection, from this process to
- * a child, on cores of their own where there are two. Prints the seconds it took. */
+/* The benchmark's stream: MESSAGES of BYTES each over a loopback connection, from this process to a
+ * child, on separate cores if there are two. Prints the seconds it took. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <sched.h>
@@ -22,7 +22,7 @@ static void run_on(int core)
 
 	CPU_ZERO(&cores);
 	CPU_SET(core, &cores);
-	sched_setaffinity(0, sizeof(cores), &cores); /* one core is all there may be */
+	sched_setaffinity(0, sizeof(cores), &cores); /* there may be only one core */
 }
 
 static double now_s(void)

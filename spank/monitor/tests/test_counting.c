@@ -1,5 +1,5 @@
 /* Unit tests of the traffic file, of counting into it, and of joining messages. Each case runs in
- * a process of its own, with a traffic file of its own. */
+ * its own process with its own traffic file. */
 #define _GNU_SOURCE
 #include "../counting.h"
 #include "../descriptors.h"
@@ -34,7 +34,7 @@ static void check(bool holds, const char *condition, int line)
 	exit(1);
 }
 
-/* What the file holds now. */
+/* The current content of the file. */
 static struct traffic_file *content(void)
 {
 	static struct traffic_file file;
@@ -53,7 +53,7 @@ static uint64_t messages_in(const struct traffic_slot *slots, uint64_t bytes)
 	return 0;
 }
 
-/* In the lists of all threads. */
+/* The sum over the lists of all threads. */
 static uint64_t messages_in_lists(uint64_t bytes)
 {
 	const struct traffic_file *file = content();
@@ -251,7 +251,7 @@ static void a_forked_child_leaves_the_list_to_its_parent(void)
 	CHECK(messages_of(1000) == (1 + 5 * 50) * LIST_AFTER_MESSAGES);
 }
 
-/* It has its parent's list as well: some counts may be lost, but nothing worse. */
+/* The child has its parent's list as well: some counts may be lost, but nothing worse. */
 static void a_child_made_behind_the_back_of_libc_spoils_nothing(void)
 {
 	const uint64_t all = (1 + 2 * 50) * LIST_AFTER_MESSAGES;
@@ -342,7 +342,7 @@ static void a_link_is_not_followed(void)
 	unlink(link);
 }
 
-/* One change at a time to a good file, and what the check says about it. */
+/* One change at a time to a valid file, and the resulting message of the check. */
 static const char *fault_with(size_t offset, uint64_t value)
 {
 	static struct traffic_file file;
@@ -365,7 +365,7 @@ static bool faulty(size_t offset, uint64_t value, const char *fault)
 	return found != NULL && strcmp(found, fault) == 0;
 }
 
-/* As that of fault_with is changed for good, each runs in a process of its own. */
+/* The child's copy is modified permanently, so each case runs in its own process. */
 static void forged(size_t offset, uint64_t value, const char *fault)
 {
 	pid_t child = fork();
@@ -419,7 +419,7 @@ static void files_of_another_size_are_refused(void)
 	CHECK(traffic_fault(&file, sizeof(file)) == NULL);
 }
 
-/* Whatever a user writes, the check ends, and reads nothing but the file. */
+/* Whatever a user writes, the check ends, and reads only the file. */
 static void noise_is_refused(void)
 {
 	static struct traffic_file file;
@@ -474,7 +474,7 @@ static void descriptors_of_other_kinds_do_not_count(void)
 }
 
 #define THREADS 4
-#define FRESH 256 /* descriptors that are new to the process: the first to use one takes it over */
+#define FRESH 256 /* descriptors without cached state: the first process to use one takes it over */
 
 static int contended[FRESH];
 static pthread_barrier_t all_threads;
@@ -494,7 +494,7 @@ static void *send_in_parts(void *nothing)
 	return nothing;
 }
 
-/* Threads that tear each other's messages apart get sizes of no meaning, but all the bytes. */
+/* Threads that interleave their messages produce meaningless sizes, but the bytes are exact. */
 static void bytes_are_never_lost(void)
 {
 	pthread_t threads[THREADS];

@@ -1,5 +1,5 @@
-/* Unit tests of the output file: what counts in a piece of text, and which texts are kept. Each case
- * runs in a process of its own, with an output file of its own. */
+/* Unit tests of the output file: counts in text, and which texts are kept. Each case runs in its
+ * own process with its own output file. */
 #define _GNU_SOURCE
 #include "../output.h"
 #include "../output_line.h"
@@ -46,7 +46,7 @@ static int slots_in_use(void)
 	return used;
 }
 
-/* The slot whose text begins so; NULL: there is none. */
+/* The slot whose text begins like this; NULL if there is none. */
 static const struct output_slot *slot_of(const char *beginning)
 {
 	const struct output_file *file = content();
@@ -64,7 +64,7 @@ static void begin(void)
 	CHECK(output_is_on());
 }
 
-/* From memory of exactly this size, so that the sanitizers see a byte too many. */
+/* From memory of exactly this size, so that the sanitizers detect an access beyond it. */
 static void print_bytes(const char *bytes, size_t number)
 {
 	char *copy = malloc(number == 0 ? 1 : number);
@@ -242,7 +242,7 @@ static void parts_are_put_together(void)
 	output_printed_parts(parts, 0, 0);
 }
 
-/* A name without digits: they are no part of a shape. */
+/* A name without digits, which are not part of a shape. */
 static void noise(int number, const char *rest)
 {
 	char text[64], name[16];

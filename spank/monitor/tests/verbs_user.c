@@ -1,6 +1,6 @@
-/* A program that sends by RDMA verbs, on the fake of them. Prints what it has sent, one
- * "BYTES MESSAGES" a line. Does not compile where the layout that the hook assumes is not that of
- * the installed headers. */
+/* A program that sends by RDMA verbs through the fake provider. Prints what it has sent, as lines
+ * "BYTES MESSAGES". Does not compile if the assumed layout differs from that of the installed
+ * headers. */
 #include "../verbs_layout.h"
 
 #include <errno.h>

@@ -38,7 +38,7 @@ NUDGE = ROOT / "etc" / "nudge"
 REPORTING = ROOT / "scripts" / "testbed" / "reporting_sleeper.py"
 SAVING = ROOT / "scripts" / "testbed" / "saving_sleeper.py"
 SHIP_EVERY_S = 0.5
-"""How often the nodes tell of their jobs; in compressed time the usual 10 s are too long."""
+"""How often the nodes report progress; in compressed time the usual 10 s are too long."""
 Show = Callable[[int, int], None]
 """Callback for progress: how many jobs were submitted, and how many have ended."""
 
@@ -107,7 +107,7 @@ def as_slow_as_in_the_paper(told: list[Ran], factor: float) -> tuple[JobRuns, ..
 
 
 def program_of(policy: Policy, setting: Setting, where: Place) -> jobs.Program:
-    """Return the program of each job, which is another one for those that report or save."""
+    """Return the program of each job; jobs that report or save run a different one."""
     library = str(where.folder / progress_channel.LIBRARY)
     if policy.saves is not None:
         saves = policy.saves.faster(setting.factor)
@@ -184,7 +184,8 @@ def start(where: Place, policy: Policy, setting: Setting) -> Callable[[], tuple[
 
 
 def hooks(where: Place, setting: Setting) -> list[str]:
-    """Return options that make Slurm nudge the controller when jobs arrive and end, as in etc/."""
+    """Return options that make Slurm nudge the controller when jobs arrive and end, like those in
+    etc/."""
     nudge_file = where.state / "nudge"
     lua = where.folder / JOB_SUBMIT.name
     text = JOB_SUBMIT.read_text()

@@ -105,7 +105,7 @@ def run(options: Options) -> int:
 
 
 def measure(options: Options, where: Place, known: Calibration | None = None) -> int:
-    """Run what is to be run, and report all runs so far; ``known`` replaces the calibration."""
+    """Run the missing policies, and report all runs so far; ``known`` replaces the calibration."""
     store = Store(options.into)
     with place.alone_in(where):
         head = store.head() or first(options, store, where, known)
@@ -138,7 +138,8 @@ def calibrated(options: Options, where: Place) -> Calibration:
 
 
 def factor_for(measured: Calibration) -> float:
-    """Return a factor with which a requeue weighs at least as much as on the paper's testbed."""
+    """Return a factor at which a requeue costs relatively at least as much as on the paper's
+    testbed."""
     return float(math.ceil(PREEMPTION_S / measured.restart_s))
 
 

@@ -100,7 +100,7 @@ def _outcome(job: TraceJob, ran: JobRuns, setting: Setting) -> Outcome:
     )
 
 
-# The simulated
+# Simulations
 
 
 def foreseen_s(head: Head, policy: str) -> float:

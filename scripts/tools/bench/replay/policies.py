@@ -82,15 +82,15 @@ class Policy:
     known_as: str = ""
     """The simulator's name for it; if empty, the same name."""
     reports: ReportModel | None = None
-    """Which of its jobs report how far they are, through the plugin and the job library."""
+    """Which of its jobs report progress, through the plugin and the job library."""
     saves: SaveModel | None = None
-    """How its jobs save, and say so through the same; None if they save when they are stopped."""
+    """How its jobs save, and report it the same way; None if they save when they are stopped."""
     victims: str = PreemptionConfig().victims
     waits_for_saves: bool = True
 
     @property
     def uses_channel(self) -> bool:
-        """Whether its jobs tell anything."""
+        """Whether any of its jobs report progress or saves."""
         return self.reports is not None or self.saves is not None
 
     @property
@@ -105,7 +105,7 @@ class Policy:
             thresholds_gpu_s=self.thresholds_gpu_s or shared.thresholds_gpu_s,
             reports=self.reports,
             saves=self.saves,
-            # Jobs that save are ranked by attained service: losses alone are compared.
+            # Jobs that save are ranked by attained service, so that only their losses differ.
             estimates=() if self.saves else shared.estimates,
             victims=self.victims,
             waits_for_saves=self.waits_for_saves,

@@ -107,7 +107,7 @@ MOST_OFF = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A wanted ratio of YARN-CS to Tiresias-L: the paper's if the simulator without overhead
+    """A required ratio of YARN-CS to Tiresias-L: the paper's if the simulator without overhead
     reaches it on these jobs, else nearly what that reaches."""
 
     measure: str
@@ -243,11 +243,12 @@ def _beside(them: Compared) -> Iterator[Sequence[str]]:
             yield (name, COLUMNS[measure], f"{real[measure]:,.0f}", f"{simulated:,.0f}", off)
 
 
-# The words
+# Text
 
 
 def verdicts(them: Compared) -> Iterator[str]:
-    """Yield each claim that the replay tests, and whether it holds, for the policies run so far."""
+    """Yield each hypothesis that the replay tests, and whether it holds, for the policies run so
+    far."""
     for measure in GOALS:
         reached, best = (ratio(side, YARN, measure) for side in (them.real, them.ideal))
         if reached is not None and best is not None:
