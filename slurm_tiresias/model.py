@@ -11,7 +11,11 @@ import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+ASK_SIGNAL: Final = "URG"
+"""Asks a victim to save: one of ``job.requests.SAVE_SIGNALS``. A process that does not handle it
+ignores it."""
 
 ANY_TYPE = ""
 """The GPU type of requests that accept any type, and of GPUs that Slurm lists without one."""

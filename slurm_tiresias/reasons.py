@@ -35,9 +35,10 @@ class ProtectionText:
 REASON_TEXTS: Mapping[Reason, ReasonText] = {
     Reason.RUNS_ON: ReasonText(
         "runs",
-        "It runs and keeps its GPUs: nothing that comes before it in the order needs them.",
+        "It runs and keeps its GPUs: no job that comes before it in the order may take them now.",
         "It runs until it ends, or until a job of a higher tier needs its GPUs.",
-        "Save checkpoints, so that a preemption costs little.",
+        "Have it save checkpoints, so that a preemption costs little, and rehearse one: "
+        "tiresias-slurm drill.",
         would="It would run on: nothing before it in the controller's order needs its GPUs.",
     ),
     Reason.STARTS: ReasonText(
@@ -334,8 +335,10 @@ def ends_text(code: str, *, in_last_tier: bool) -> str:
     return reason_text(code).ends
 
 
-def what_to_do(reason: str, slurm_reason: str) -> str:
-    """Say what a job's user can do; "" if there is nothing."""
+def what_to_do(reason: str, slurm_reason: str, *, saves: bool = False) -> str:
+    """Say what a job's user can do; "" if there is nothing. ``saves``: it is known to save."""
+    if reason == Reason.RUNS_ON.value and saves:
+        return ""
     if reason == Reason.HELD.value and slurm_reason == HELD_BY_ADMIN:
         return "Ask the administrators, who alone can release it."
     if reason == Reason.HELD.value and slurm_reason == BAD_CONSTRAINTS:

@@ -27,7 +27,7 @@ from slurm_tiresias.drill.rehearsal import (
     stoppable,
 )
 from slurm_tiresias.errors import ConfigError, RefusedError, UsageError
-from slurm_tiresias.progress.saving import ASK_SIGNAL
+from slurm_tiresias.model import ASK_SIGNAL
 
 SCHEMA = 1
 FAILED, UNKNOWN = 16, CannotRehearseError.exit_code

@@ -297,7 +297,8 @@ def sections(case: Case) -> list[Section]:
     """Return the whole explanation; sections without content are left out."""
     job = case.job
     blockers = tuple(_blockers(case))
-    do = what_to_do(job.reason, job.slurm_reason).replace("JOBID", printable(job.job_id))
+    do = what_to_do(job.reason, job.slurm_reason, saves=job.saves)
+    do = do.replace("JOBID", printable(job.job_id))
     if _stays(job):
         do = ""
     if case.state.acts:

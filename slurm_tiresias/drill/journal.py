@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from slurm_tiresias.drill.observed import Disposition, Process, Run, Save, Survivor
-from slurm_tiresias.job.record import SAVING, Record, RecordError, decode
+from slurm_tiresias.job.record import DONE, SAVING, Record, RecordError, decode
 from slurm_tiresias.model import JobProgress, ProgressSource
 from slurm_tiresias.progress.heard import Run as Reports
 from slurm_tiresias.progress.output_lines import Level, counts_in
@@ -32,6 +32,8 @@ _STEP = re.compile(
 )
 _EPOCH = re.compile(r"(?i)\bepochs?\b[\s:=#\[(]{0,4}(\d{1,12})(?!\d|\.\d)")
 _OF_SLURM = re.compile(r"(?:slurmstepd|srun)[\w-]*: ")
+_OF_THE_LIBRARY = re.compile(r"(?:\S*/)?squeue --noheader (?:--all )?--jobs=")
+"""Questions of slurm_tiresias.job: they are no part of the training."""
 _RESUME = re.compile(
     r"(?i)\b(?:resum\w*|restor\w*|load(?:ed|ing)|continu\w*|begins?|starts?|started|starting"
     r"|from)\b.{0,60}?\b(?:steps?|iter(?:ation)?s?|epochs?)\b[\s:=#]{0,3}(\d{1,12})"
@@ -198,6 +200,11 @@ class RunJournal:
 
     def _process(self, node: str, at_s: float, said: Mapping[str, Any]) -> None:
         key = node, int(said["pid"]), int(said["start"])
+        if _OF_THE_LIBRARY.match(str(said["command"])):
+            # It was seen as its parent's copy if it was seen before its exec.
+            self._processes.pop(key, None)
+            self._current.pop((node, key[1]), None)
+            return
         if key not in self._processes and len(self._processes) >= MOST_PROCESSES:
             return
         masks = [int(str(said.get(name, "0")), 16) for name in ("SigCgt", "SigIgn", "SigBlk")]
@@ -362,6 +369,7 @@ class RunJournal:
             saves=self._known_saves(),
             logs=frozenset(self._logs),
             trackers=frozenset(self._trackers),
+            finished=record is not None and record.state == DONE,
         )
 
     def _known_saves(self) -> tuple[Save, ...]:

@@ -21,10 +21,11 @@ from slurm_tiresias.drill.observed import (
 )
 
 PAGE = "docs/how-to/save-and-resume.md"
-SIGNALS = f"{PAGE}#signals-in-more-detail"
-SAVING = f"{PAGE}#losing-nothing-when-a-job-has-to-leave"
-OUTPUT = f"{PAGE}#output-arrays-scratch"
-TRACKERS = f"{PAGE}#trackers"
+SIGNALS = f"{PAGE}#the-batch-script"
+SAVING = f"{PAGE}#with-the-library"
+OUTPUT = f"{PAGE}#the-batch-script"
+TRACKERS = f"{PAGE}#weights--biases-mlflow"
+REHEARSAL = f"{PAGE}#rehearse-it"
 PYTORCH = f"{PAGE}#pytorch"
 
 AT_ONCE_S = 1.0
@@ -192,6 +193,13 @@ TORN = Finding(
 
 
 def _ended_itself(run: Run) -> Finding:
+    if run.finished:
+        return Finding(
+            Code.ENDED_TOO_SOON,
+            "The job did all of its steps before its requeue. Slurm does not requeue such a job.",
+            "Rehearse it with more steps, so that it runs for several minutes.",
+            REHEARSAL,
+        )
     name = signal_name(run.signal or run.told_by)
     process = trainer(run)
     dies = process is not None and process.on(run.told_by) is Disposition.DEFAULT
@@ -365,7 +373,7 @@ def _about_the_next_run(trial: Trial, torn: bool) -> Iterator[Finding]:
     if after is None:
         return
     if after.ended and after.first_step is None:
-        if not torn:
+        if not torn and not any(run.finished for run in trial.runs):
             yield Finding(
                 Code.DID_NOT_COME_BACK,
                 f"After the preemption the job started again and ended as {after.ended} (exit code "

@@ -96,6 +96,8 @@ class Run:
     ended: str = ""
     """The state in which the job ended by itself, such as FAILED; "" if it was requeued."""
     exit_code: str = ""
+    finished: bool = False
+    """Whether it reported that all of its steps are done."""
 
     def reaches(self, process: Process) -> bool:
         """Whether Slurm's signal reached this process."""

@@ -7,10 +7,7 @@ from typing import Final
 from slurm_tiresias.config import PreemptionConfig
 from slurm_tiresias.job.record import DONE, RUNNING, SAVING
 from slurm_tiresias.job_hints import Checkpoint
-from slurm_tiresias.model import JobProgress
-
-ASK_SIGNAL: Final = "URG"
-"""One of ``job.requests.SAVE_SIGNALS``. A process that does not handle it ignores it."""
+from slurm_tiresias.model import ASK_SIGNAL, JobProgress
 
 CLOCKS_DIFFER_S: Final = 2.0
 """A save answers the signal if the request that it answered came at most this long before, by the

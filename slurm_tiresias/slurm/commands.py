@@ -45,6 +45,7 @@ from slurm_tiresias.slurm.job_memory import JobMemory
 from slurm_tiresias.slurm.parse_jobs import RowReader
 from slurm_tiresias.slurm.process import Answer
 from slurm_tiresias.slurm.protocol import (
+    NOT_PASSED_ON,
     AccountedRun,
     Cluster,
     Commands,
@@ -397,6 +398,9 @@ class CommandSlurm:
             if isinstance(error, SlurmUnreachableError):
                 raise self._failed(error)
             refused |= _refused_signals(answer, some)
+            if number in NOT_PASSED_ON:
+                steps = [self._commands.scancel, f"--signal={named}", "--state=RUNNING", *some]
+                self._run(tally.SCANCEL, steps, requests=len(some), changes=True)
         return refused
 
     def _whole(

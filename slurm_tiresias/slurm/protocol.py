@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import re
+import signal as signals
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,11 @@ from typing import Protocol
 
 from slurm_tiresias.model import JobSpec, JobStatus, Node
 from slurm_tiresias.slurm.release import Version
+
+NOT_PASSED_ON = frozenset({signals.SIGURG, signals.SIGWINCH})
+"""Signals that processes without a handler ignore, and that srun does not pass on to its tasks.
+``scancel --full`` signals only the script and its children (seen on 22.05), so that the tasks are
+signalled separately, by a scancel without it."""
 
 
 @dataclass(frozen=True, slots=True)

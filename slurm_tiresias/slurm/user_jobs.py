@@ -22,6 +22,7 @@ from typing import Protocol
 from slurm_tiresias.errors import SlurmAnswerError, TiresiasError, UsageError
 from slurm_tiresias.slurm import job_rows, process
 from slurm_tiresias.slurm.notation import node_names
+from slurm_tiresias.slurm.protocol import NOT_PASSED_ON
 
 TIMEOUT_S = 60.0
 MOST_COMPLAINTS = 20
@@ -193,7 +194,10 @@ class UserCommands:
     def signal(self, job_id: str, signal: str) -> None:
         """Send a signal the way the controller does."""
         number = signals.Signals[f"SIG{signal}"]
-        self._run("scancel", f"--signal={number:d}", "--full", "--state=RUNNING", job_id)
+        options = f"--signal={number:d}", "--state=RUNNING"
+        self._run("scancel", "--full", *options, job_id)
+        if number in NOT_PASSED_ON:
+            self._run("scancel", *options, job_id)
 
     def requeue(self, job_id: str, *, ended: bool = False) -> None:
         """Requeue a running job the way the controller does, or restart a job that has ended."""

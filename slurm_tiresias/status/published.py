@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from slurm_tiresias import json_codec
 from slurm_tiresias.atomic_write import write_atomically
 from slurm_tiresias.errors import NotRunningError, RefusedError
+from slurm_tiresias.model import ASK_SIGNAL
 
 SCHEMA = 1
 FILE_NAME = "state.json"
@@ -239,6 +240,12 @@ class PublishedJob:
     idle_requeues: int = 0
     """How often in a row it was requeued for idle GPUs and has used none since. It ranks last
     unless this is 0."""
+
+    @property
+    def saves(self) -> bool:
+        """Whether it is known to save: it has, or it is asked to before a preemption."""
+        has_saved = self.progress is not None and self.progress.saved_s is not None
+        return has_saved or self.signal == ASK_SIGNAL
 
 
 @dataclass(frozen=True, slots=True)

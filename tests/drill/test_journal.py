@@ -28,9 +28,10 @@ class Watcher:
         self.journal.add(line, 100.0 + at_s)
 
     def process(self, at_s: float, pid: int = 5, caught: str = NO_MASK, **more: object) -> None:
-        facts = {"start": 1, "parent": 2, "group": pid, "direct": True, "orphaned": False}
+        facts: dict[str, object] = {"start": 1, "parent": 2, "group": pid}
+        facts |= {"direct": True, "orphaned": False, "command": "python3 t.py"}
         masks = {"SigCgt": caught, "SigIgn": NO_MASK, "SigBlk": NO_MASK}
-        self.say(at_s, "process", pid=pid, command="python3 t.py", **{**facts, **masks, **more})
+        self.say(at_s, "process", pid=pid, **{**facts, **masks, **more})
 
     def term(self, at_s: float) -> None:
         self.say(at_s, "signal", signal=15, got_s=100.0 + at_s, ticks={"5": 250})
@@ -49,6 +50,16 @@ def test_a_handler_that_resets_itself_counts_as_one() -> None:
     (process,) = watcher.journal.run().processes
     assert process.on(signal.SIGTERM) is Disposition.HANDLER
     assert process.cpu_s == 3.0 and process.gone_s == 105.5
+
+
+def test_questions_of_the_job_library_are_no_processes_of_the_training() -> None:
+    watcher = Watcher()
+    watcher.process(1.0, caught=TERM_MASK)
+    watcher.process(1.1, pid=6, parent=5)
+    watcher.process(1.2, pid=6, parent=5, command="squeue --noheader --jobs=17 --format=%e")
+    watcher.process(1.2, pid=7, parent=5, command="/usr/bin/squeue --noheader --all --jobs=17 -o x")
+    watcher.say(1.3, "gone", pid=6, ticks=1)
+    assert [one.pid for one in watcher.journal.run().processes] == [5]
 
 
 def test_a_signal_in_sigwait_counts_as_blocked() -> None:

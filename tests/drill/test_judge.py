@@ -8,7 +8,20 @@ from typing import Any
 
 import pytest
 
-from slurm_tiresias.drill.judge import Code, Outcome, judge, judge_all, trainer
+from scripts.tools.docs.pages import page
+from slurm_tiresias.drill.judge import (
+    OUTPUT,
+    PYTORCH,
+    REHEARSAL,
+    SAVING,
+    SIGNALS,
+    TRACKERS,
+    Code,
+    Outcome,
+    judge,
+    judge_all,
+    trainer,
+)
 from slurm_tiresias.drill.observed import Drill, Kind, Process, Run, Save, Survivor, Trial
 from tests.drill.pictures import (
     DEFAULT,
@@ -229,3 +242,16 @@ def test_a_job_that_ends_when_it_is_only_asked_to_save_ended_too_soon() -> None:
     ended = asked(term_s=None, saved=10, ended="COMPLETED")
     (finding,) = judge(trial(ended, after()), KILL_WAIT_S).findings
     assert finding.code is Code.ENDED_TOO_SOON and "SIGURG" in finding.what
+
+
+def test_a_job_that_did_all_of_its_steps_needs_a_longer_rehearsal() -> None:
+    ended = asked(term_s=None, saved=10, ended="COMPLETED", finished=True)
+    came_back = Run(1, started_s=START_S, ended="COMPLETED", exit_code="0:0")
+    (finding,) = judge(trial(ended, came_back), KILL_WAIT_S).findings
+    assert finding.code is Code.ENDED_TOO_SOON and "more steps" in finding.change
+
+
+@pytest.mark.parametrize("target", [SIGNALS, SAVING, OUTPUT, TRACKERS, PYTORCH, REHEARSAL])
+def test_findings_name_headings_that_their_page_has(target: str) -> None:
+    name, _, heading = target.partition("#")
+    assert heading in page(name).anchors()

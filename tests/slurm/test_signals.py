@@ -19,7 +19,7 @@ def answering(folder: Path, complaints: str, status: int) -> CommandSlurm:
     (folder / "complaints").write_text(complaints)
     command = folder / "command"
     command.write_text(
-        f'#!/bin/sh\n[ "$1" = ping ] && echo at x is UP && exit\necho "$@" >{folder}/asked\n'
+        f'#!/bin/sh\n[ "$1" = ping ] && echo at x is UP && exit\necho "$@" >>{folder}/asked\n'
         f"cat {folder}/complaints >&2\nexit {status}\n"
     )
     command.chmod(0o755)
@@ -60,3 +60,12 @@ def test_signals_go_by_number_since_scancel_knows_few_names(
 ) -> None:
     answering(tmp_path, "", 0).signal(["7"], signal)
     assert f"--signal={sent} " in (tmp_path / "asked").read_text()
+
+
+@pytest.mark.parametrize(("signal", "full"), [("URG", [True, False]), ("USR1", [True])])
+def test_tasks_are_signalled_too_where_srun_passes_nothing_on(
+    tmp_path: Path, signal: str, full: list[bool]
+) -> None:
+    answering(tmp_path, "", 0).signal(["7"], signal)
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert ["--full" in line for line in asked] == full

@@ -29,11 +29,11 @@ from slurm_tiresias.controller.cycle import ENFORCE, PAUSED, SHADOW, Cycles
 from slurm_tiresias.controller.manage import HELD_BY_OWNER, why_not_eligible
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.ha.lease import FileLease
-from slurm_tiresias.model import Amount, JobState, JobStatus, Node, Request
+from slurm_tiresias.model import ASK_SIGNAL, Amount, JobState, JobStatus, Node, Request
 from slurm_tiresias.policy.idle_gpus import LATE_AFTER_S, MOST_IN_A_ROW
 from slurm_tiresias.profiler.service import Profiler
 from slurm_tiresias.profiler.store import ProfileStore
-from slurm_tiresias.progress.saving import ASK_SIGNAL, CLOCKS_DIFFER_S
+from slurm_tiresias.progress.saving import CLOCKS_DIFFER_S
 from slurm_tiresias.slurm.hostlist import refolded
 from slurm_tiresias.slurm.in_memory import InMemorySlurm, Submission
 from slurm_tiresias.slurm.in_memory.records import BAD_CONSTRAINTS

@@ -187,7 +187,7 @@ def of_job(state: PublishedState, job_id: str, history: JobHistory | None) -> by
         "before": {"jobs": len(before), "gpus": sum(other.gpus for other in before)},
         "slurm_reason": slurm_reason_text(job.slurm_reason or "None") if job else "",
         "ends": ends_text(job.reason, in_last_tier=in_last_tier) if job else "",
-        "do": what_to_do(job.reason, job.slurm_reason) if job else "",
+        "do": what_to_do(job.reason, job.slurm_reason, saves=job.saves) if job else "",
         "output_appended": state.output_appended,
         "more_blockers": len(job.blockers) - len(blockers) if job else 0,
         "others": {
