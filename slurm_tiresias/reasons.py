@@ -37,7 +37,7 @@ REASON_TEXTS: Mapping[Reason, ReasonText] = {
         "runs",
         "It runs and keeps its GPUs: no job that comes before it in the order may take them now.",
         "It runs until it ends, or until a job of a higher tier needs its GPUs.",
-        "Have it save checkpoints, so that a preemption costs little, and rehearse one: "
+        "Have it save checkpoints, so that a preemption costs little, and test that: "
         "tiresias-slurm drill.",
         would="It would run on: nothing before it in the controller's order needs its GPUs.",
     ),

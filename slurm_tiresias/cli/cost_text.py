@@ -57,6 +57,9 @@ def _saved(cost: PreemptionCost) -> str:
         return (
             f"{left}; whether it saved is not known." if left else "Whether it saved is not known."
         )
+    if cost.resumed_step and cost.steps_again == 0 and not cost.lost_all:
+        # Reports in the comment are too rare to show the last save itself.
+        return f"{left}, with all its work saved." if left else "All its work was saved."
     return f"{left}, without having saved." if left else "It did not save when asked."
 
 

@@ -133,6 +133,8 @@ def _saves(progress: PublishedProgress, runs: bool, now_s: float) -> Iterator[st
         when = "" if progress.saved_s is None else f", {duration(now_s - progress.saved_s)} ago"
         would = "" if runs else ", from which it would go on"
         yield f"It last saved after step {progress.saved_step:,}{when}{would}."
+    elif progress.resumed_step:
+        yield f"It went on from a save of step {progress.resumed_step:,}."
     elif progress.source != ProgressSource.OUTPUT.value:
         yield "It has not said that it saved anything."
 

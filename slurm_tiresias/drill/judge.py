@@ -197,7 +197,7 @@ def _ended_itself(run: Run) -> Finding:
         return Finding(
             Code.ENDED_TOO_SOON,
             "The job did all of its steps before its requeue. Slurm does not requeue such a job.",
-            "Rehearse it with more steps, so that it runs for several minutes.",
+            "Give it more steps for the drill, so that it runs for several minutes.",
             REHEARSAL,
         )
     name = signal_name(run.signal or run.told_by)

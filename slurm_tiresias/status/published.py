@@ -244,8 +244,9 @@ class PublishedJob:
     @property
     def saves(self) -> bool:
         """Whether it is known to save: it has, or it is asked to before a preemption."""
-        has_saved = self.progress is not None and self.progress.saved_s is not None
-        return has_saved or self.signal == ASK_SIGNAL
+        progress = self.progress
+        has_saved = progress is not None and (progress.saved_s is not None or progress.resumed_step)
+        return bool(has_saved) or self.signal == ASK_SIGNAL
 
 
 @dataclass(frozen=True, slots=True)

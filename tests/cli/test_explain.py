@@ -806,6 +806,17 @@ def test_explain_says_why_a_job_gets_longer_runs_and_what_to_do(site: Site) -> N
     assert "not preempted for 16m00s after each start" in output
 
 
+def test_explain_advises_saves_only_to_jobs_that_are_not_known_to_save(site: Site) -> None:
+    advice = "Have it save checkpoints"
+    unknown = replace(progress(5), saved_step=None, saved_s=None, resumed_step=None)
+    output = _one_line(site, running("5", progress=unknown))
+    assert advice in output and "has not said that it saved" in output
+    output = _one_line(site, running("5", progress=replace(unknown, resumed_step=3)))
+    assert advice not in output and "It went on from a save of step 3." in output
+    for known in (running("5", progress=progress(5)), running("5", signal="URG", grace_s=60.0)):
+        assert advice not in _one_line(site, known)
+
+
 def test_explain_says_that_a_victim_is_requeued_once_it_has_saved(site: Site) -> None:
     output = _one_line(site, running("5", progress=progress(5), signal="URG", grace_s=60.0))
     assert (

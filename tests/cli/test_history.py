@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from slurm_tiresias.cli import history
+from slurm_tiresias.cli.cost_text import cost_text
 from slurm_tiresias.model import JobAccount
 from slurm_tiresias.slurm.protocol import AccountedRun
 from slurm_tiresias.store.ledger import Ledger
@@ -121,6 +122,13 @@ def test_an_ended_job_that_was_preempted_is_shown_run_by_run(
         "  - Nov 14 21:14:21: demoted from tier 0 to tier 1\n"
         "  - Nov 14 21:24:21: preempted by job 15 (restart 1)\n"
     )
+
+
+def test_a_run_that_lost_no_step_had_saved_even_if_its_report_of_that_was_not_seen() -> None:
+    cost = PreemptionCost("7", 0.0, 1, 90.0, 90.0, 4, "comment", leave_s=2.0)
+    saved = cost_text(replace(cost, resumed_step=622, steps_again=0))
+    assert saved.startswith("It was gone 2.0s after the request, with all its work saved.")
+    assert "without having saved" in cost_text(replace(cost, resumed_step=622, steps_again=3))
 
 
 def test_history_shows_the_known_and_unknown_costs_of_each_preemption(site: Site) -> None:
