@@ -61,8 +61,8 @@ def prune(config: Config, before_s: float | None, dry_run: bool, as_json: bool) 
     """Remove jobs that ended long ago from the ledger.
 
     The controller does so by itself; use this to make the ledger smaller at once, while no
-    controller runs. `history` and `report` then no longer show these jobs. What 2d-gittins and
-    2d-history have learned from them is kept.
+    controller runs. `history` and `report` then no longer show these jobs. What policies
+    and estimates have learned from them is kept.
     """
     from slurm_tiresias.controller.offline import prune_ledger
 

@@ -1,4 +1,4 @@
-"""Which pages the site has, in which order, and what becomes of their pictures."""
+"""Which pages the site has, in which order, and what happens to their pictures."""
 
 from __future__ import annotations
 
