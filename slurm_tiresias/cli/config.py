@@ -115,8 +115,8 @@ def example_lines(
     ``said`` maps a setting's table and name to the value to write instead, in TOML ("": keep the
     default, commented out), and to comments to add.
     """
-    yield "# Configuration of tiresias-slurm. Every setting is listed with its default, commented out:"
-    yield "# uncomment it to change it. Check with: tiresias-slurm config check FILE"
+    yield "# Configuration of tiresias-slurm. Every setting is listed with its default, commented"
+    yield "# out: uncomment it to change it. Check with: tiresias-slurm config check FILE"
     for name, table, settings in tables():
         yield ""
         yield f"# {inspect.getdoc(table)}"

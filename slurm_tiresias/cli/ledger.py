@@ -30,7 +30,7 @@ def ledger() -> None:
 @json_option
 @takes_config
 def rebuild(config: Config, as_json: bool) -> None:
-    """Build the ledger anew from Slurm and its accounting.
+    """Rebuild the ledger from Slurm and its accounting.
 
     For a damaged or lost ledger, while no controller runs. The old file is kept under another name.
     Attained service, tiers and first starts are recovered; promotions and preemption counts are
