@@ -12,6 +12,7 @@ COMMANDS: Mapping[str, str] = {
     "bench": "bench.main:bench",
     "chaos": "chaos.main:chaos",
     "containers": "containers.main:containers",
+    "docs": "docs.main:docs",
     "fidelity": "fidelity.main:fidelity",
     "frameworks": "frameworks:frameworks",
     "fuzz": "fuzz.main:fuzz",
@@ -19,6 +20,7 @@ COMMANDS: Mapping[str, str] = {
     "lock": "lock:lock",
     "matrix": "matrix.main:matrix",
     "packages": "packages.main:packages",
+    "pictures": "pictures.main:pictures",
     "record": "record:record",
 }
 """The module of each command, below ``scripts.tools``."""

@@ -1,0 +1,218 @@
+"""The picture of the results: the paper's 480 jobs on stock Slurm and with Tiresias, simulated."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scripts.tools.pictures.svg import PALETTES, Drawing
+from slurm_tiresias.simulator.baselines.backfill import DEFAULT_LIMIT_S
+
+COMMAND = ("simulate", "--policy", "slurm,tiresias-l")
+REPORTS = {"Tiresias": "", "half of the jobs report": "50", "all jobs report": "100"}
+"""The name of each line, and its option ``--reports``."""
+
+STOCK = "stock Slurm"
+COLOURS: Mapping[str, Mapping[str, str]] = {
+    "light": {
+        STOCK: "#bc4c00",
+        "Tiresias": "#0969da",
+        "half of the jobs report": "#8250df",
+        "all jobs report": "#1a7f37",
+    },
+    "dark": {
+        STOCK: "#f0883e",
+        "Tiresias": "#58a6ff",
+        "half of the jobs report": "#bc8cff",
+        "all jobs report": "#3fb950",
+    },
+}
+SHARES = tuple(range(1, 101))
+WIDTH, HEIGHT = 720, 372
+
+
+def measured() -> dict[str, Any]:
+    """Simulate the jobs, and return what is drawn, with the commands that give it.
+
+    Each line has ``jct_s``: the completion times within which 1, 2, …, 100 % of the jobs end.
+    """
+    lines: dict[str, Any] = {}
+    for name, share in REPORTS.items():
+        command = [*COMMAND, *(("--reports", share) if share else ())]
+        results, jct_s = _simulated(command)
+        if STOCK not in lines:
+            lines[STOCK] = _line(command, results["slurm"], jct_s["slurm"])
+            setting = results["slurm"]
+        lines[name] = _line(command, results["tiresias-l"], jct_s["tiresias-l"])
+    return {
+        "workload": setting["workload"],
+        "jobs": setting["jobs"],
+        "cluster": setting["cluster"],
+        "gpus": setting["gpus"],
+        "lines": lines,
+    }
+
+
+def text_of(found: Mapping[str, Any]) -> str:
+    """Return the measurements as the text of results.json."""
+    text = json.dumps(found, indent=1)
+    # One line for each list of numbers.
+    head, *lists = text.split("[\n")
+    parts = (one.partition("]") for one in lists)
+    flat = (" ".join(numbers.split()) + close + rest for numbers, close, rest in parts)
+    return "[".join((head, *flat)) + "\n"
+
+
+def drawn(found: Mapping[str, Any]) -> dict[str, str]:
+    """Return the text of each picture by its name."""
+    return {f"results-{theme}.svg": _draw(found, theme) for theme in PALETTES}
+
+
+def _simulated(arguments: Sequence[str]) -> tuple[dict[str, Any], dict[str, list[float]]]:
+    """Return the JSON and the completion times of each policy."""
+    with tempfile.TemporaryDirectory() as folder:
+        table = Path(folder) / "jobs.csv"
+        program = [sys.executable, "-m", "slurm_tiresias.cli"]
+        made = subprocess.run(
+            [*program, *arguments, "--json", "--csv", str(table)],
+            stdout=subprocess.PIPE,
+            check=True,
+        )
+        rows = list(csv.DictReader(io.StringIO(table.read_text())))
+    results = {one["policy"]: one for one in json.loads(made.stdout)}
+    jct_s = {
+        name: [float(row["jct_s"]) for row in rows if row["policy"] == name] for name in results
+    }
+    return results, jct_s
+
+
+def _line(command: Sequence[str], result: Mapping[str, Any], jct_s: list[float]) -> dict[str, Any]:
+    within_s = np.percentile(jct_s, SHARES, method="inverted_cdf")
+    fair = result["over_fair_share"]
+    return {
+        "command": f"tiresias-slurm {' '.join(command)}",
+        "average_jct_s": round(result["avg_jct_s"], 1),
+        "median_jct_s": round(result["median_jct_s"], 1),
+        "over_fair_share": {
+            "median": round(fair["median"], 2),
+            "p99": round(fair["p99"], 1),
+            "jobs_above_twice": round(fair["paying"], 4),
+        },
+        "jct_s": [round(float(value), 1) for value in within_s],
+    }
+
+
+def _draw(found: Mapping[str, Any], theme: str) -> str:
+    palette, colours = PALETTES[theme], COLOURS[theme]
+    title = f"{found['jobs']} jobs of the paper's mix on {found['gpus']} GPUs, simulated"
+    drawing = Drawing(WIDTH, HEIGHT, title, palette)
+    drawing.text((14, 22), title, anchor="start", bold=True)
+    _curves(drawing, found["lines"], colours)
+    lines = found["lines"]
+    averages = {name: line["average_jct_s"] for name, line in lines.items()}
+    medians = {name: line["over_fair_share"]["median"] for name, line in lines.items()}
+    paying = {name: line["over_fair_share"]["jobs_above_twice"] for name, line in lines.items()}
+    _bars(drawing, 64, "Average completion time", averages, _minutes, colours)
+    _bars(drawing, 164, "Slowdown against a fair share, median", medians, _times, colours)
+    _bars(drawing, 264, "Jobs slowed down more than twice", paying, _percent, colours)
+    nodes, _, gpus = found["cluster"].partition("x")
+    setting = (
+        f"{nodes} nodes of {gpus} GPUs, default configuration, all jobs with a time limit of "
+        f"{DEFAULT_LIMIT_S / 86400:g} day"
+    )
+    drawing.text((14, HEIGHT - 8), setting, anchor="start", size=12, faint=True)
+    return drawing.svg()
+
+
+def _curves(
+    drawing: Drawing, lines: Mapping[str, Mapping[str, Any]], colours: Mapping[str, str]
+) -> None:
+    left, right, top, bottom = 56.0, 400.0, 72.0, 300.0
+    least_s, most_s = 30.0, 36_000.0
+
+    def x_of(seconds: float) -> float:
+        share = math.log(max(seconds, least_s) / least_s) / math.log(most_s / least_s)
+        return left + (right - left) * min(1.0, share)
+
+    def y_of(percent: float) -> float:
+        return bottom - (bottom - top) * percent / 100
+
+    drawing.text((14, 50), "Jobs that have ended, in %", anchor="start", size=12.5, faint=True)
+    for percent in (0, 25, 50, 75, 100):
+        drawing.rule((left, y_of(percent)), (right, y_of(percent)), faint=True)
+        drawing.text(
+            (left - 8, y_of(percent) + 4), f"{percent}", anchor="end", size=12.5, faint=True
+        )
+    for seconds, name in ((60, "1 min"), (600, "10 min"), (3600, "1 h"), (36_000, "10 h")):
+        drawing.rule((x_of(seconds), bottom), (x_of(seconds), bottom + 5))
+        drawing.text((x_of(seconds), bottom + 19), name, size=12.5, faint=True)
+    below = "time since submission (logarithmic)"
+    drawing.text(((left + right) / 2, bottom + 40), below, size=12.5, faint=True)
+    for name, line in lines.items():
+        points = [(x_of(line["jct_s"][0]), y_of(0))]
+        for seconds, percent in zip(line["jct_s"], SHARES, strict=True):
+            points.append((x_of(seconds), points[-1][1]))
+            points.append((x_of(seconds), y_of(percent)))
+        drawing.curve(points, colours[name])
+    half_s = lines[STOCK]["jct_s"][39]
+    drawing.text(
+        (x_of(half_s) - 8, y_of(38)),
+        STOCK,
+        anchor="end",
+        size=12.5,
+        colour=colours[STOCK],
+        bold=True,
+    )
+    early_s = lines["Tiresias"]["jct_s"][61]
+    drawing.text(
+        (x_of(early_s) - 14, y_of(60)),
+        "Tiresias",
+        anchor="end",
+        size=12.5,
+        colour=colours["Tiresias"],
+        bold=True,
+    )
+
+
+def _bars(
+    drawing: Drawing,
+    top: float,
+    title: str,
+    values: Mapping[str, float],
+    written: Any,
+    colours: Mapping[str, str],
+) -> None:
+    left, right, height = 584.0, 660.0, 12.0
+    drawing.text((428, top - 8), title, anchor="start", size=12.5, bold=True)
+    most = max(values.values())
+    for number, (name, value) in enumerate(values.items()):
+        y = top + number * 17
+        width = max(1.5, (right - left) * value / most)
+        drawing.text((left - 8, y + 10), name, anchor="end", size=12, colour=colours[name])
+        drawing.area(
+            ((left, y), (left + width, y), (left + width, y + height), (left, y + height)),
+            colours[name],
+        )
+        drawing.text((left + width + 6, y + 10), written(value), anchor="start", size=12)
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min"
+
+
+def _times(multiple: float) -> str:
+    return f"{multiple:.1f}×" if multiple >= 10 else f"{multiple:.2f}×"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.1f} %"
