@@ -64,7 +64,7 @@ def setting(
 
 @dataclass(frozen=True)
 class ManageConfig:
-    """Which jobs are managed. All others are never written to and never preempted."""
+    """Which jobs are managed. Others are never preempted; they lose a priority of a tier."""
 
     partitions: tuple[str, ...] = setting(
         ("gpu",),
@@ -88,32 +88,32 @@ class PolicyConfig:
     )
     estimates: tuple[str, ...] = setting(
         (REPORTS,),
-        "Sources for a job's remaining service; the first that knows it counts. A job with an "
-        "estimate gets the tier of its remaining service, any other that of its attained service. "
-        "reports: the job's own progress reports, while they prove true. history: earlier jobs of "
-        "the same user and name. limits: the share of their time limits that the user's jobs used "
-        "(docs/explanation/algorithm.md).",
+        "Sources for a job's remaining service; the first that has an estimate is used. A job with "
+        "an estimate gets the tier of its remaining service, any other that of its attained "
+        "service. reports: the job's own progress reports, while they prove true. history: earlier "
+        "jobs of the same user and name. limits: the share of their time limits that the user's "
+        "jobs used (docs/explanation/algorithm.md).",
         choices=ESTIMATES,
     )
     thresholds_gpu_s: tuple[float, ...] = setting(
         (3600.0, 18_000.0, 90_000.0, 450_000.0, 2_250_000.0),
         "Attained service at which a job moves down a tier, in ascending order; one threshold "
-        "makes two tiers. The paper has one, 3200 or 3600 (pages 490 and 493). Several, far "
-        "apart, suit jobs that differ by orders of magnitude (docs/how-to/simulate.md).",
+        "makes two tiers. The paper has one, 3200 or 3600. Several, far apart, suit jobs that "
+        "differ by orders of magnitude (docs/how-to/simulate.md).",
         unit="GPU-seconds",
         minimum=1e-3,
     )
     order: str = setting(
         "first-start",
         "Order inside a tier. first-start (the paper's): by first start; jobs that never ran come "
-        "last. entry: by the time of entering the tier. running-first: by the start of the "
-        "present wait. newest: the last to enter the tier first.",
+        "last. entry: by the time of entering the tier. running-first: by the start of the current "
+        "wait. newest: by the time of entering the tier, the latest first.",
         choices=ORDERS,
     )
     promote_knob: float = setting(
         0.0,
-        "A waiting job is promoted to the top tier when it has waited this many times as long as "
-        "it has run since its last promotion (paper page 491, PROMOTEKNOB). Each promotion "
+        "A waiting job is promoted to the top tier when its waiting time is this multiple of its "
+        "running time since its last promotion (paper page 491, PROMOTEKNOB). Each promotion "
         "doubles the factor. 0: no promotion.",
         minimum=0,
     )
@@ -127,8 +127,9 @@ class PolicyConfig:
     max_slowdown: float = setting(
         0.0,
         "Bound on a job's completion time, as a multiple of the time that it would take if all "
-        "jobs shared the GPUs evenly. A job near its bound goes before all others and is not "
-        "preempted (docs/explanation/algorithm.md). 0: no bound; otherwise at least 1.5.",
+        "jobs shared the GPUs evenly. A waiting job at its bound goes before all others; a running "
+        "job near its bound is not preempted (docs/explanation/algorithm.md). 0: no bound; "
+        "otherwise at least 1.5.",
         minimum=0,
         maximum=1000,
     )
@@ -163,8 +164,8 @@ class PolicyConfig:
     )
     history_samples: int = setting(
         1,
-        "Ended jobs of the same user and name, or else of the same user, that estimates by "
-        "history need.",
+        "Number of ended jobs of the same user and name, or else of the same user, that an "
+        "estimate by history needs.",
         unit="jobs",
         minimum=1,
     )
@@ -182,7 +183,7 @@ class PreemptionConfig:
     )
     drilled_min_run_s: float = setting(
         0.0,
-        "The same for programs (jobs of one user and name) that passed tiresias-slurm drill in "
+        "min_run_s for programs (jobs of one user and name) that passed tiresias-slurm drill in "
         "the last 90 days. It does not apply after a failed drill, or while the program's last "
         "preemption lost all its work. 0: as for all others.",
         unit="seconds",
@@ -225,23 +226,23 @@ class PreemptionConfig:
     victims: str = setting(
         LEAST_LOSS,
         "How victims are chosen inside a tier. least-loss: the least GPU time wasted, by the work "
-        "since the last save and the cost of a restart; jobs of which nothing is known by fewest "
-        "GPUs. fewest-gpus: the fewest GPUs, whatever is lost.",
+        "since the last save and the cost of a restart; if nothing is known, the fewest GPUs. "
+        "fewest-gpus: the fewest GPUs, whatever is lost.",
         choices=VICTIMS,
     )
     wait_for_save_s: float = setting(
         7200.0,
-        "For a job below the first tier, no victim is preempted whose next save is due within "
-        "this time; after each save it may be preempted for a tenth of its save interval. 0: do "
-        "not wait for saves.",
+        "For a job below the first tier, no victim is preempted whose next save is due within this "
+        "time; after each save there is a tenth of its save interval in which it may be preempted. "
+        "0: do not wait for saves.",
         unit="seconds",
         minimum=0,
         maximum=86_400,
     )
     first_tier_wait_s: float = setting(
         600.0,
-        "The same for a job of the first tier, which waits less: after each save, a victim may be "
-        "preempted for half of its save interval.",
+        "wait_for_save_s for a job of the first tier, which waits less: after each save there is "
+        "half of the victim's save interval in which it may be preempted.",
         unit="seconds",
         minimum=0,
         maximum=86_400,
@@ -292,8 +293,9 @@ class PreemptionConfig:
     )
     retry_after_s: float = setting(
         600.0,
-        "After its nomination expired, a job preempts nothing until the nodes change or this time "
-        "has passed.",
+        "After its nomination expired, a job preempts nothing until its request or one of its "
+        "nodes changes, or this time has passed. Each further expiration doubles the time, up to "
+        "eightfold.",
         unit="seconds",
         minimum=1,
     )
@@ -312,7 +314,7 @@ class InteractiveConfig:
     )
     gpu_hours_per_user: float = setting(
         8.0,
-        "GPU-hours that these jobs may take in any 24 hours. A running job counts with its whole "
+        "GPU-hours that these jobs may use in any 24 hours. A running job counts with its whole "
         "time limit; a job without a limit uses idle GPUs only.",
         unit="GPU hours",
         minimum=0,
@@ -379,10 +381,10 @@ class IdleGpusConfig:
     )
     action: str = setting(
         FLAG,
-        "flag: it is only shown, to the job's user and to administrators. rank-last: besides, the "
-        "job is preempted before all others, also by jobs of its own tier, until it uses a GPU "
-        "again. leave: besides, it is preempted after leave_after_s even if no other job waits. "
-        "What protects any job from preemption protects it, too.",
+        "flag: only show it, to the job's user and to administrators. rank-last: also preempt the "
+        "job before all others, even for jobs of its own tier, until it uses a GPU again. leave: "
+        "also preempt it after leave_after_s even if no other job waits. All protections from "
+        "preemption apply.",
         choices=IDLE_ACTIONS,
     )
     leave_after_s: float = setting(
@@ -399,7 +401,7 @@ class IdleGpusConfig:
 
 @dataclass(frozen=True)
 class PriorityConfig:
-    """How tiers are written back into Slurm."""
+    """How tiers are written to Slurm."""
 
     write: str = setting(
         "pinned",
@@ -470,7 +472,7 @@ class ControllerConfig:
     )
     command_timeout_s: float = setting(
         30.0,
-        "A Slurm command without an answer by then has failed.",
+        "Time after which a Slurm command without an answer counts as failed.",
         unit="seconds",
         minimum=1,
         maximum=600,

@@ -68,7 +68,7 @@ class SlurmPermissionError(TiresiasError):
 
 
 class SlurmAnswerError(TiresiasError):
-    """Slurm's answer cannot be read; nothing was done because of it."""
+    """Slurm's answer cannot be read, and was not acted on."""
 
     exit_code = 7
     kind = "slurm-answer"
@@ -99,7 +99,7 @@ class LeaseLostError(AlreadyRunningError):
 
 
 class BindingError(TiresiasError):
-    """pyslurm was requested and cannot be used: it is missing, for another Slurm, or crashed."""
+    """pyslurm was requested but is missing, was built for another Slurm, or crashed."""
 
     exit_code = 14
     kind = "binding"

@@ -266,7 +266,7 @@ def test_one_result_is_kept_per_setting(tmp_path: Path) -> None:
     report.record(Result(replace(SETTING, seed=2), MEASURED, real, (real,), MACHINE), document)
     text = document.read_text()
     assert text.startswith("above\n") and text.endswith("below\n")
-    assert text.count("### ") == 2
+    assert text.count("\n## ") == 2
     assert "| average JCT | 10.00 s | 10.20 s | 10.20 s | 10.20 s | +2.0% | 5% |" in text
 
 

@@ -229,7 +229,7 @@ def test_scontrol_is_asked_once_about_an_unchanged_job(release: Path) -> None:
     memory = RowMemory()
     memory.learn(rows, job_details.records_of_all(recorded(release, "jobs")))
     spoilt = {row.key for row in rows if row.raw_id == "1" or row.name == HOSTILE_TEXT}
-    # One waiting task is asked about for its whole array.
+    # For a waiting array only one task is queried.
     tasks = [row for row in rows if "_" in row.key and row.state == "PENDING"]
     first_tasks = {row.raw_id: row.key for row in reversed(tasks) if row.raw_id == row.array_id}
     assert {row.key for row in memory.unknown(rows)} == spoilt | set(first_tasks.values())

@@ -45,7 +45,7 @@ def check(file: str | None) -> None:
 @json_option
 @takes_config
 def show(config: Config, as_json: bool) -> None:
-    """Print every setting as it takes effect; those at their default are marked."""
+    """Print the value in force of every setting; defaults are marked."""
     show_or_json(as_json, lambda: dataclasses.asdict(config), lambda _: effective(config))
 
 
@@ -115,8 +115,8 @@ def example_lines(
     ``said`` maps a setting's table and name to the value to write instead, in TOML ("": keep the
     default, commented out), and to comments to add.
     """
-    yield "# Configuration of tiresias-slurm. Every setting stands here at its default, commented"
-    yield "# out: take the mark away to change one. Check with: tiresias-slurm config check FILE"
+    yield "# Configuration of tiresias-slurm. Every setting is listed with its default, commented"
+    yield "# out: uncomment it to change it. Check with: tiresias-slurm config check FILE"
     for name, table, settings in tables():
         yield ""
         yield f"# {inspect.getdoc(table)}"

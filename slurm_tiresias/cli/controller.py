@@ -22,7 +22,7 @@ _INTERVAL = {field.name: field for field in dataclasses.fields(ControllerConfig)
     type=click.FloatRange(_INTERVAL.metadata["minimum"], _INTERVAL.metadata["maximum"]),
     help="Time between two cycles, instead of the configured one.",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Log every cycle, and what took how long.")
+@click.option("-v", "--verbose", is_flag=True, help="Log every cycle, with durations.")
 @takes_config
 def controller(config: Config, shadow: bool, interval_s: float | None, verbose: bool) -> None:
     """Run the controller.

@@ -37,7 +37,7 @@ IN_SHADOW_MODE = "Shadow mode needs none of these changes. Make them before the 
 
 
 @click.command()
-@click.option("-q", "--quiet", is_flag=True, help="Only what is wrong: no notes, nothing right.")
+@click.option("-q", "--quiet", is_flag=True, help="Show only warnings and errors.")
 @json_option
 @click.option(
     "--reference",

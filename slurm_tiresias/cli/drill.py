@@ -94,7 +94,7 @@ def drill(
 
     Give the arguments that you would give to `sbatch`, but for a small job: few steps, few GPUs,
     and options that keep the program from touching the checkpoints of your real jobs. The job is
-    submitted, preempted as the controller does it (during start-up, in a step, during a save, and
+    submitted, preempted as by the controller (during start-up, in a step, during a save, and
     twice in a row), and cancelled. Files named by its job id, such as its output, are removed.
     Needs only the right to use sbatch; no plugin and no controller. Takes one to a few minutes.
 

@@ -303,7 +303,7 @@ def sections(case: Case) -> list[Section]:
         do = ""
     if case.state.acts:
         candidates = [
-            Section("Where it stands", tuple(_standing(case))),
+            Section("Tier and rank", tuple(_standing(case))),
             Section(_title_of_why(case), tuple(_why(case)), blockers),
             Section("How far it is", tuple(progress_text.sentences(job, case.now_s))),
             Section("Preemptions", tuple(_preemptions(case))),
@@ -314,7 +314,7 @@ def sections(case: Case) -> list[Section]:
         candidates = [
             Section("What Slurm does", tuple(_slurm_does(case))),
             Section("What the controller would do", tuple(_would(case)), blockers),
-            Section("Where it stands for the controller", tuple(_standing(case))),
+            Section("Tier and rank in the controller", tuple(_standing(case))),
             Section("How far it is", tuple(progress_text.sentences(job, case.now_s))),
             Section("Preemptions", tuple(_past_preemptions(case))),
         ]

@@ -64,14 +64,14 @@ class Thresholds:
     "partitions",
     metavar="NAMES",
     callback=words,
-    help="What to manage; all partitions with GPUs by default.",
+    help="Partitions to manage; by default all with GPUs.",
 )
 @click.option(
     "--since",
     metavar="DATE",
     default=DEFAULT_SINCE,
     show_default=True,
-    help="Where the history for choosing the thresholds begins, as for sacct.",
+    help="Start of the history from which thresholds are chosen, as for sacct.",
 )
 @click.option("--no-history", is_flag=True, help="Leave the thresholds at the default.")
 @click.option(
@@ -95,7 +95,7 @@ def init(
     """Write a configuration for this cluster into FOLDER, and print how to install it.
 
     Writes a commented tiresias.toml in shadow mode, the missing lines of slurm.conf, the service,
-    and the files that belong into Slurm's folders. Installs nothing, and changes nothing outside
+    and the files that belong in Slurm's folders. Installs nothing, and changes nothing outside
     FOLDER (./slurm-tiresias by default).
     """
     seen = look(config_path())

@@ -30,7 +30,7 @@ def ledger() -> None:
 @json_option
 @takes_config
 def rebuild(config: Config, as_json: bool) -> None:
-    """Build the ledger anew from Slurm and its accounting.
+    """Rebuild the ledger from Slurm and its accounting.
 
     For a damaged or lost ledger, while no controller runs. The old file is kept under another name.
     Attained service, tiers and first starts are recovered; promotions and preemption counts are
@@ -61,8 +61,8 @@ def prune(config: Config, before_s: float | None, dry_run: bool, as_json: bool) 
     """Remove jobs that ended long ago from the ledger.
 
     The controller does so by itself; use this to make the ledger smaller at once, while no
-    controller runs. `history` and `report` then no longer show these jobs. What 2d-gittins and
-    2d-history have learned from them is kept.
+    controller runs. `history` and `report` then no longer show these jobs. What policies
+    and estimates have learned from them is kept.
     """
     from slurm_tiresias.controller.offline import prune_ledger
 

@@ -62,7 +62,7 @@ def config_option(command: Command) -> Command:
     )(command)
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="The same for programs.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 def remember_config(context: click.Context, parameter: click.Parameter, value: str | None) -> None:

@@ -68,8 +68,8 @@ def profile() -> None:
 @click.argument(
     "files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path)
 )
-@click.option("--save", "save_as", metavar="NAME", help="Keep it as the profile of this model.")
-@click.option("--json", "as_json", is_flag=True, help="The same as JSON, with every tensor.")
+@click.option("--save", "save_as", metavar="NAME", help="Store the result as this profile.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with every tensor.")
 @config_option
 @click.pass_context
 def model(
@@ -174,7 +174,7 @@ def list_profiles(config: Config, noheader: bool, as_json: bool) -> None:
 @json_option
 @takes_config
 def show(config: Config, name: str, user: str | None, as_json: bool) -> None:
-    """Show everything known about a model, or about jobs of a name, and how they are placed.
+    """Show everything known about a model, or about jobs with a name, and how they are placed.
 
     Also shows how its runs used their GPUs, if the nodes sample that.
     """
@@ -249,7 +249,7 @@ def export(config: Config) -> None:
 @click.argument("file", type=click.File("rb"))
 @takes_config
 def import_profiles(config: Config, file: BinaryIO) -> None:
-    """Import profiles from a file that export wrote, or a person; - reads standard input.
+    """Import profiles from a file written by export or by hand; - reads standard input.
 
     Either all profiles are stored or, if one is invalid, none. They replace profiles of the same
     name.

@@ -18,7 +18,7 @@ from slurm_tiresias.progress.node_service import run
     type=click.Path(path_type=Path),
     default="/run/slurm-tiresias",
     show_default=True,
-    help="The plugin's folder for jobs that run, its run=.",
+    help="Folder of the running jobs: the plugin's run=.",
 )
 @click.option(
     "--collect",
@@ -26,7 +26,7 @@ from slurm_tiresias.progress.node_service import run
     metavar="DIR",
     type=click.Path(readable=False, path_type=Path),
     required=True,
-    help="The folder that the controller reads, the plugin's collect=.",
+    help="Folder that the controller reads: the plugin's collect=.",
 )
 @click.option(
     "--every",
@@ -43,7 +43,7 @@ def sample(run_dir: Path, collect_dir: Path, every_s: float) -> None:
     A daemon: it runs in the foreground until SIGTERM or Ctrl-C, and logs to standard error. GPUs
     are sampled if NVIDIA's driver is installed and either jobs are profiled or the controller
     tracks idle GPUs (idle_gpus.after_s). Exit codes: 9 another sampler runs on this node, 10 a
-    folder is missing or accessible to other users.
+    folder is missing, or other users own it or may write to it.
     """
     log_to_stderr()
     run(run_dir, collect_dir, every_s)

@@ -41,7 +41,7 @@ NEEDED_FOR_A_PAGE = (*NEEDED, "matplotlib", "jinja2")
     metavar="TIME",
     default=SINCE,
     show_default=True,
-    help="From this moment on, in any of sacct's spellings.",
+    help="From this moment on, in any format of sacct.",
 )
 @click.option(
     "-E",

@@ -122,7 +122,7 @@ def _gained(sooner: Sequence[Sooner], screen: Screen) -> Iterator[str]:
     yield from screen.prose(
         f"{count(len(sooner), 'job')} would have started sooner: "
         f"{duration(statistics.median(by_s))} in the median, {duration(statistics.mean(by_s))} on "
-        f"average, {duration(max(by_s))} at the most.",
+        f"average, {duration(max(by_s))} at most.",
         indent="",
     )
     yield ""
@@ -148,8 +148,8 @@ def _paid(disturbed: Sequence[Disturbed], screen: Screen) -> Iterator[str]:
         return
     times = sum(one.times for one in disturbed)
     yield from screen.prose(
-        f"{count(len(disturbed), 'job')} would have been preempted, {count(times, 'time')} in all, "
-        f"none of them for more than {count(disturbed[0].times, 'other job')}.",
+        f"{count(len(disturbed), 'job')} would have been preempted, {count(times, 'time')} in all "
+        f"and at most {count(disturbed[0].times, 'time')} each.",
         indent="",
     )
     yield ""

@@ -111,7 +111,7 @@ class Outputs:
     default=DEPLOYED["names"],
     show_default=True,
     callback=policies,
-    help=f"Any of {', '.join(run.POLICIES)}; {ALL} is every one. May be given several times. "
+    help=f"Any of {', '.join(run.POLICIES)}; {ALL}: every policy. May be given several times. "
     f"With --config: {STOCK} and the policy of the site.",
 )
 @order_option
@@ -177,7 +177,7 @@ class Outputs:
     "--who-pays",
     "by",
     type=click.Choice(tuple(BY)),
-    help="Also show completion times against a fair share, and against stock Slurm if --policy "
+    help="Also show completion times relative to a fair share, and to stock Slurm if --policy "
     "has it, by these groups.",
 )
 @json_option
@@ -202,7 +202,7 @@ def simulate(
 
     Without a source of jobs, the paper's 480 jobs are replayed. Decisions are made by the
     controller's own code, by default with its default configuration (--config); stock Slurm and
-    other baselines do without the controller. All times are simulated.
+    other baselines do not use it. All times are simulated.
     """
     source = source_or_paper480(source)
     thresholds_from = click.get_current_context().get_parameter_source("thresholds")

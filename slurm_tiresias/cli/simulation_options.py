@@ -337,7 +337,7 @@ def source_options(command: Command) -> Command:
             metavar="NAME",
             default=AUTO,
             show_default=True,
-            help=f"Format of that file: {', '.join(FORMATS)}; {AUTO}: as its first line shows.",
+            help=f"Format of that file: {', '.join(FORMATS)}; {AUTO}: from its first line.",
         ),
         click.option("--from-sacct", is_flag=True, help="The jobs in this cluster's accounting."),
         click.option("--since", metavar="DATE", help="Start of that history, as for sacct."),

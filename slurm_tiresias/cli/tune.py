@@ -104,7 +104,7 @@ def slurm_options(command: Command) -> Command:
             "slurm_minutes",
             metavar="MIN",
             type=click.IntRange(min=1),
-            help=f"Time limit of each; {DEFAULT_MINUTES} by default.",
+            help=f"Time limit of each job, in minutes; {DEFAULT_MINUTES} by default.",
         ),
         click.option(
             "--jobs-dir",
@@ -162,9 +162,9 @@ def tune(
 ) -> None:
     """Recommend thresholds for a history of jobs, with the evidence.
 
-    Simulates the history under about twenty settings, chooses one by its first half and confirms
-    the choice on the second. If no setting is shown to be better, the current one stays: the
-    default, or that of --config.
+    Simulates the history under about twenty settings, chooses one on the first half of
+    the jobs, and confirms it on the second half. If no setting is shown to be better, the current
+    one stays: the default, or that of --config.
     """
     jobs = slurm.jobs()
     inputs = _inputs(base, source, world)

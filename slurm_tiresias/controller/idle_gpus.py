@@ -1,4 +1,4 @@
-"""Follows which jobs do nothing with their GPUs (``idle_gpus``)."""
+"""Follows which jobs leave their GPUs idle (``idle_gpus``)."""
 
 from __future__ import annotations
 

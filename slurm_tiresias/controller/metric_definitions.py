@@ -76,7 +76,7 @@ class Metric:
     buckets_s: tuple[float, ...] = ()
 
 
-TIER = {"tier": "0, the highest, to the last"}
+TIER = {"tier": "0 (the highest) to the last"}
 STATE = {"state": " or ".join(STATES)}
 KIND = {"kind": ", ".join(kinds())}
 DECISION = {
@@ -129,11 +129,13 @@ WARNING = _gauge(
     "tiresias_warning",
     "1 while `status` shows a warning although cycles succeed, e.g. a missing partition.",
 )
-TERM = _gauge("tiresias_term", "Number of the lease; 0 without standby.")
-STANDBYS = _gauge("tiresias_standbys", "Controllers that stand by.")
+TERM = _gauge(
+    "tiresias_term", "Number of the lease, which grows with each takeover; 0 without standby."
+)
+STANDBYS = _gauge("tiresias_standbys", "Standby controllers.")
 GPUS = _gauge(
     "tiresias_gpus",
-    "GPUs of the nodes of the managed partitions. down: on nodes that start nothing.",
+    "GPUs of the nodes of the managed partitions. down: on nodes where no job can start.",
     {"use": ", ".join(USES)},
 )
 JOBS = _gauge("tiresias_jobs", "Managed jobs.", TIER | STATE)
@@ -145,7 +147,7 @@ ATTAINED = _gauge(
 )
 LONGEST_WAIT = _gauge(
     "tiresias_longest_wait_seconds",
-    "Longest current wait of a managed job that lacks only GPUs.",
+    "Longest current wait of a managed job that waits only for GPUs.",
     TIER,
 )
 PROGRESS = _gauge(
@@ -155,16 +157,16 @@ PROGRESS = _gauge(
 )
 QUIET = _gauge(
     "tiresias_quiet_jobs",
-    "Running managed jobs without a step for unusually long.",
+    "Running managed jobs whose last step was unusually long ago.",
 )
 STUCK = _gauge(
     "tiresias_stuck_jobs",
-    "Managed jobs that report to have saved nothing in their last two runs.",
+    "Managed jobs that saved nothing in their last two runs, according to their reports.",
 )
 BOUND = _gauge(
     "tiresias_bound_jobs",
-    "at-bound: waiting jobs at policy.max_slowdown, which go before all others; kept: running "
-    "jobs near it, which are not preempted.",
+    "at-bound: waiting jobs at their bound (policy.max_slowdown), which go before all others; "
+    "kept: running jobs near theirs, which are not preempted.",
     {"standing": "at-bound or kept"},
 )
 IDLE_GPU_JOBS = _gauge(
@@ -192,20 +194,21 @@ MEASURED = _counter(
 )
 LOST = _counter(
     "tiresias_preemption_lost_gpu_seconds_total",
-    "GPU time lost by these, as far as it is known. save: writing the requested checkpoint; "
-    "leave: until the last process had exited; again: work done again; restart: until the first "
-    "new step.",
+    "GPU time lost by preemptions, as far as it is known. save: writing the requested checkpoint; "
+    "leave: from then until the last process had exited; again: work done again; restart: until "
+    "the first new step.",
     {"part": ", ".join(LOST_PARTS)},
 )
 PROMOTIONS = _counter("tiresias_promotions_total", "Jobs promoted to the top tier.")
 JOB_EVENTS = _counter(
     "tiresias_job_events_total",
-    "Other events. gave-up: a nomination expired; repaired: a foreign change of a written value "
-    "was undone; failed: Slurm refused a write; list-refused: Slurm held the job because of its "
-    "node list; signal-refused: Slurm refused a checkpoint signal; admitted: a job at a prompt "
-    "entered the top tier; requeued: not by the controller; node-failed: requeued because its "
-    "node failed; idle-signalled, idle-requeued, idle-spared: a job was signalled for its idle "
-    "GPUs, was requeued for them, or used a GPU before that; would: a decision of shadow mode.",
+    "Other events. gave-up: a nomination expired; repaired: a value that the controller wrote was "
+    "changed, and is written again; failed: Slurm refused a write; list-refused: Slurm held the "
+    "job because of its node list; signal-refused: Slurm refused a checkpoint signal; admitted: a "
+    "job at a prompt entered the top tier; requeued: not by the controller; node-failed: requeued "
+    "because its node failed; idle-signalled, idle-requeued, idle-spared: a job was signalled for "
+    "its idle GPUs, was requeued for them, or used a GPU before that; would: a decision of shadow "
+    "mode.",
     {"event": ", ".join(EVENTS)},
 )
 WRITES = _counter("tiresias_writes_total", "Changes sent to Slurm.")
@@ -260,8 +263,8 @@ COMPLETION_SECONDS = Metric(
 QUEUEING_SECONDS = Metric(
     "tiresias_job_queueing_seconds",
     Kind.HISTOGRAM,
-    "Part of that time in which the job did not run, before its first start and after each "
-    "preemption.",
+    "Part of the completion time in which the job did not run, before its first start and after "
+    "each preemption.",
     TIER,
     JOB_BUCKETS_S,
 )
@@ -281,13 +284,13 @@ def reference_lines() -> Iterator[str]:
     """Generate the page docs/reference/metrics.md."""
     yield "# Metrics"
     yield ""
-    yield "What the controller tells Prometheus at `/metrics`, where `http.listen` is set"
+    yield "The metrics that the controller serves at `/metrics` if `http.listen` is set"
     yield "([monitor.md](../how-to/monitor.md)). This page is the output of"
     yield "`tiresias-slurm metrics --reference`; without the option it prints the values."
     yield ""
-    yield "No label holds a word that a user wrote. Jobs, users and accounts are not told apart, so"
-    yield "the number of series is bounded. Counters and histograms begin at zero with each"
-    yield "process. A controller that stands by shows no gauges of jobs and cycles."
+    yield "No label contains text from users, and none names a job, user or account, so the number"
+    yield "of series is bounded. Counters and histograms begin at zero when the controller starts."
+    yield "A standby controller shows no gauges of jobs and cycles."
     yield ""
     yield "| metric | type | labels | meaning |"
     yield "|---|---|---|---|"

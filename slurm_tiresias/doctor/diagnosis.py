@@ -88,7 +88,7 @@ def _place(file: str, mend: Mend, seen: Seen) -> str:
     if mend.section:
         return f"below {mend.section}"
     stands = seen.places.get(mend.key.lower(), "") if file == SLURM_CONF else ""
-    return f"in the place of {stands.removesuffix(f' of {seen.slurm_conf}')}" if stands else ""
+    return f"instead of {stands.removesuffix(f' of {seen.slurm_conf}')}" if stands else ""
 
 
 def _path(file: str, seen: Seen) -> str:

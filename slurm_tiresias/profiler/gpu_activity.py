@@ -39,7 +39,7 @@ class SampledGpu(NamedTuple):
     uuid: str
     utilization: float | None
     runs: Collection[RunId] | None
-    """The runs whose processes are on it; None if it may be any job's of the node."""
+    """The runs whose processes are on it; None if they may belong to any job of the node."""
 
     @property
     def is_busy(self) -> bool:

@@ -20,7 +20,7 @@ _RUN_REMEDY = "Give --run as in plugstack.conf, and run this as root"
 
 
 class SamplerFolderError(TiresiasError):
-    """A folder that the sampler works in is missing, or another user's."""
+    """A folder of the sampler is missing, or other users own it or may write to it."""
 
     exit_code = 10
 

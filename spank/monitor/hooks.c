@@ -174,7 +174,7 @@ static void forget(unsigned int first, unsigned int last)
 		descriptors_forget(first, last);
 }
 
-/* Whatever they refer to, programs print to these two. */
+/* Programs print to these two descriptors, whatever they refer to. */
 static bool is_printed(int fd, ssize_t sent)
 {
 	return (fd == STDOUT_FILENO || fd == STDERR_FILENO) && sent > 0 && output_is_on();

@@ -7,8 +7,8 @@
  * It has 8 slots of 512 bytes. A slot holds the latest piece of text (a piece ends at \r or \n) of
  * one shape. The shape is a hash of the total and of the words before the last count in the piece:
  * "120/5000", "120 of 5000" or, if there is neither, "12%", which counts as 12 of 100. Parts that
- * change from line to line, such as numbers, bars, colours and rates, do not enter the hash. Numbers
- * are little-endian and unsigned, times are milliseconds since 1970.
+ * change from line to line, such as numbers, bars, colours and rates, do not enter the hash.
+ * Numbers are little-endian and unsigned, times are milliseconds since 1970.
  *
  * There are no locks. A writer stores `written`, then everything else, then `sequence`; a reader
  * that copies a slot from beginning to end has an inconsistent copy if the two differ. If several

@@ -41,7 +41,7 @@ def test_without_slurmctld_slurm_conf_is_checked_and_skipped_checks_are_named(ba
     assert result.exit_code == 13
     assert "error  slurmctld\n" in result.stdout
     assert "JobRequeue=0" in result.stdout and "    JobRequeue=1\n" in result.stdout
-    assert "in the place of line 2:\n" in result.stdout
+    assert "instead of line 2:\n" in result.stdout
     assert "not checked: partitions, gpus" in result.stdout
 
 

@@ -391,7 +391,7 @@ def test_explain_shows_nothing_as_done_by_a_controller_that_does_not_act(
         assert parts[1:4] == [
             "What Slurm does",
             "What the controller would do",
-            "Where it stands for the controller",
+            "Tier and rank in the controller",
         ]
 
 
@@ -667,7 +667,7 @@ def test_an_unknown_job_in_a_stale_state_blames_the_controller(site: Site) -> No
 def test_a_stale_state_is_explained_with_a_warning(site: Site) -> None:
     site.publish(busy_state(at_s=NOW_S - 600))
     result = site.run("explain", "40712")
-    assert result.exit_code == 3 and "Where it stands" in result.stdout
+    assert result.exit_code == 3 and "Tier and rank" in result.stdout
     assert "has published nothing for 10m00s" in error_of(result)
 
 
@@ -693,7 +693,7 @@ def test_json_holds_the_job_its_blockers_and_the_sentences(site: Site) -> None:
     assert answer["schema"] == 1 and answer["job"]["job_id"] == "40729"
     assert [job["job_id"] for job in answer["blocking_jobs"]] == ["40718_3", "40600"]
     assert answer["tier"]["to_gpu_s"] == 3600.0
-    assert answer["sections"][0]["title"] == "Where it stands"
+    assert answer["sections"][0]["title"] == "Tier and rank"
 
 
 def test_hostile_text_is_printed_without_control_characters(site: Site) -> None:

@@ -477,7 +477,7 @@ def test_a_suggested_line_says_which_line_it_replaces() -> None:
     (kept,), (new,) = (
         diagnosis.lines_of(finding(diagnosis, name)) for name in ("kill-wait", "job-requeue")
     )
-    assert (kept.file, kept.place) == ("/etc/slurm/slurm.conf", "in the place of line 7")
+    assert (kept.file, kept.place) == ("/etc/slurm/slurm.conf", "instead of line 7")
     assert new.place == ""
 
 
@@ -485,7 +485,7 @@ def test_a_line_to_replace_is_shown_with_the_included_file_that_has_it() -> None
     seen = replace(sound(), places={"killwait": "line 7 of /etc/slurm/site.conf"})
     diagnosis = diagnose(with_settings(seen, KillWait="5"))
     (line,) = diagnosis.lines_of(finding(diagnosis, "kill-wait"))
-    assert line.place == "in the place of line 7 of /etc/slurm/site.conf"
+    assert line.place == "instead of line 7 of /etc/slurm/site.conf"
 
 
 def test_checks_without_their_settings_are_named_as_unchecked() -> None:

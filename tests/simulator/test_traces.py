@@ -395,7 +395,8 @@ def test_output_of_a_real_slurm_is_parsed(name: str) -> None:
     workload = load_trace(RECORDED / name)
     assert [(job.job_id, job.submitted_s, job.gpus, job.duration_s) for job in workload.jobs] == [
         ("1", 0.0, 1, 3.0 + 4.0),  # requeued once
-        ("2", 3.0, 1, 3.0),  # eight seconds, five of them suspended; its name has line breaks
+        ("2", 3.0, 1, 3.0),  # eight seconds, five of them suspended
+        ("4", 4.0, 2, 1.0),  # its name has line breaks
         ("3_0", 4.0, 1, 1.0),
         ("3_1", 4.0, 1, 1.0),
     ]

@@ -89,7 +89,7 @@ def paste(lines: Sequence[Mapping[str, str]], conf: Path) -> None:
     for told in lines:
         if told["file"] != str(conf):
             continue
-        if stands := re.fullmatch(r"in the place of line (\d+)", told["place"]):
+        if stands := re.fullmatch(r"instead of line (\d+)", told["place"]):
             text[int(stands[1]) - 1] = told["line"]
         else:
             text.append(told["line"])

@@ -130,7 +130,7 @@ def test_always_reporting_a_near_end_gains_little(
     site.controller.kill()
     site.controller.start()
     site.wait_until_disbelieved(liar, "attained far more than it said")
-    assert "Its rank does not go by its own reports" in site.explained(liar)
+    assert "It is not ranked by its own reports" in site.explained(liar)
     site.controller.wait_for_tier(liar, 1)
     short = site.submit("sleep 1")
     assert site.plugin.wait(short).status == "0:0"

@@ -162,7 +162,7 @@ def test_a_job_that_has_long_used_no_gpu_is_preempted_before_a_busy_one_of_its_o
         shown = site.use(partly)
         assert shown is not None
         assert (shown.gpus, shown.busy, shown.ranks_last) == (NODE_GPUS, 1, False)
-        assert f"1 of its {NODE_GPUS} GPUs do something now" in site.cli("explain", partly)
+        assert f"1 of its {NODE_GPUS} GPUs are busy now" in site.cli("explain", partly)
 
         # It is requeued, and protected for as long as a new job.
         site.end("waiting")

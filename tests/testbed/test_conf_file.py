@@ -13,7 +13,7 @@ from scripts.testbed.real_cluster import SCRIPT
 
 @pytest.mark.parametrize(
     ("name", "complaint"),
-    [("missing.conf", "is no file"), ("slurm.conf", "is written by this script")],
+    [("missing.conf", "is not a file"), ("slurm.conf", "is written by this script")],
 )
 def test_an_unusable_conf_file_is_refused_in_one_line(
     tmp_path: Path, name: str, complaint: str

@@ -146,7 +146,7 @@ def record(result: Result, document: Path = DOCUMENT) -> None:
         results, after = rest.split(END)
     except (OSError, ValueError) as error:
         raise DemoError(f"{document} has no section for results: {error}") from error
-    sections = dict(re.findall(r"^(### .*)\n((?:(?!### ).*\n)*)", results, re.MULTILINE))
+    sections = dict(re.findall(r"^(## .*)\n((?:(?!## ).*\n)*)", results, re.MULTILINE))
     sections[heading(result.setting)] = "\n" + "\n".join(as_markdown(result)) + "\n\n"
     written = "".join(f"{title}\n{body}" for title, body in sorted(sections.items()))
     document.write_text(f"{before}{BEGIN}\n\n{written}{END}{after}")
@@ -154,7 +154,7 @@ def record(result: Result, document: Path = DOCUMENT) -> None:
 
 def heading(setting: Setting) -> str:
     return (
-        f"### {setting.jobs} jobs of seed {setting.seed} on {setting.nodes} nodes of "
+        f"## {setting.jobs} jobs of seed {setting.seed} on {setting.nodes} nodes of "
         f"{setting.gpus} GPUs, {setting.factor:g} times as fast, order {setting.order}"
     )
 

@@ -57,7 +57,7 @@ def exit_codes() -> Iterator[tuple[str, str]]:
     for error in _errors(errors.TiresiasError):
         meaning = " ".join((inspect.getdoc(error) or "").partition("\n\n")[0].split())
         known.setdefault(error.exit_code, meaning)
-    known[errors.TiresiasError.exit_code] = "Another error."
+    known[errors.TiresiasError.exit_code] = "Any other error."
     yield from ((str(code), meaning) for code, meaning in sorted(known.items()))
 
 

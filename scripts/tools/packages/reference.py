@@ -18,8 +18,8 @@ from slurm_tiresias.cli.options import CONFIG_VARIABLE, DEFAULT_CONFIG, PROGRAM
 HEAD = f"""\
 # Commands
 
-Every command of `{PROGRAM}` with all its options. This page is written from the program
-(`scripts/dev generate`), like the manual pages that the packages bring along (`man {PROGRAM}`).
+Every command of `{PROGRAM}` with all its options. This page is generated from the program
+(`scripts/dev generate`), as are the manual pages in the packages (`man {PROGRAM}`).
 
 The configuration is `{DEFAULT_CONFIG}`, unless `{CONFIG_VARIABLE}` or
 `--config FILE` names another file; every command that reads it takes that option, before or after

@@ -53,7 +53,7 @@ def cycle(palette: Palette) -> str:
 
 def preemption(palette: Palette) -> str:
     """Draw the states of ``lifecycle/preemption.py`` and the events between them."""
-    drawing = Drawing(WIDTH, 382, "The states of a preemption", palette)
+    drawing = Drawing(WIDTH, 424, "The states of a preemption", palette)
     states = (
         (PreemptionState.PLANNED, (40, 56), "not signalled yet", "main"),
         (PreemptionState.SIGNALLED, (480, 56), "saves its state", "bad"),
@@ -87,6 +87,12 @@ def preemption(palette: Palette) -> str:
         "Abandoned before the requeue, by any of these events (SignalRefused: "
         f"{MAX_SIGNAL_REFUSALS} in a row):",
         "PreemptorGone, Ended, NotRunning, RequeueRefused, SignalRefused, StoodDown",
+        anchor="start",
+    )
+    drawing.label(
+        (40, 392),
+        "For idle GPUs, without a preemptor:",
+        "GpusIdle plans it, StillIdle leads to SIGNALLED, Spared abandons it",
         anchor="start",
     )
     return drawing.svg()

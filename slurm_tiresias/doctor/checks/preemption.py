@@ -59,9 +59,9 @@ def _kill_wait(seen: Seen) -> Verdict:
         ahead = f"{preemption.signal} comes {preemption.grace_s:g} s ahead of SIGTERM"
         return ok(f"{ahead}, {setting} after it")
     if wait_s < ENOUGH_TO_SAVE_S:
-        return warning(f"{setting}: so many seconds to save its state", line)
+        return warning(f"{setting}: little time for a job to save its state", line)
     if wait_s > LONG_TO_WAIT_S:
-        return note(f"{setting}: its GPUs may be kept from others for so long", line)
+        return note(f"{setting}: a job may keep its GPUs that long after SIGTERM", line)
     return ok(f"{wait_s:g} s between SIGTERM and SIGKILL")
 
 

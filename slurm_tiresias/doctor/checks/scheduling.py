@@ -142,7 +142,7 @@ def _bf_min_age_reserve(seen: Seen) -> Verdict:
     if not least_s:
         return ok("a job may reserve nodes as soon as it waits")
     return note(
-        f"bf_min_age_reserve={least_s:.0f}: not before it has waited so many seconds",
+        f"bf_min_age_reserve={least_s:.0f}: no job reserves nodes before it has waited that long",
         scheduler(drop="bf_min_age_reserve"),
     )
 

@@ -1,4 +1,4 @@
-"""Which pages the site has, in which order, and what becomes of their pictures."""
+"""Which pages the site has, in which order, and how their pictures are included."""
 
 from __future__ import annotations
 
