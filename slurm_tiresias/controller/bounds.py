@@ -127,6 +127,7 @@ class Bounds:
         run_s = self._runs.executed_s(job.job_id) - self._counted[job.job_id].ran_before_s
         self._ran_s[job.job_id] = run_s
         before = self._now.get(job.job_id)
+        remaining_gpu_s = policy.remaining_gpu_s(job)
         if before is not None:
             runs = job.state is JobState.RUNNING
             # The slack of a waiting job falls by at most a second each second.
@@ -134,9 +135,10 @@ class Bounds:
             if waits_on and now_s < before.must_run_by_s - bound.margin_s(job):
                 return
             # Otherwise the end of this protection would move with each cycle.
-            if runs and not before.length_known and now_s < before.standing.kept_until_s:
+            kept = now_s < before.standing.kept_until_s
+            if runs and kept and remaining_gpu_s is None and not before.length_known:
                 return
-        slack, standing = bound.look_at(job, run_s, policy.remaining_gpu_s(job), now_s)
+        slack, standing = bound.look_at(job, run_s, remaining_gpu_s, now_s)
         self._now[job.job_id] = BoundNow(standing, now_s + slack.slack_s, slack.known)
         self._looked_at[job.job_id] = job
 

@@ -151,7 +151,7 @@ class Place:
         if state == "PENDING":
             # It may have been started meanwhile, and is refused then.
             with contextlib.suppress(AssertionError):
-                self.cluster.run("scontrol", "update", f"JobId={self.trained}", "StartTime=now+3")
+                self.cluster.run("scontrol", "update", f"JobId={self.trained}", "StartTime=now")
         return state == "COMPLETED"
 
     def _wait(self, condition: Callable[[], bool], what: str) -> None:

@@ -50,9 +50,12 @@ def test_a_run_near_its_bound_is_not_preempted_and_once_it_waits_it_goes_before_
     assert shown is not None and shown.bound is not None
     assert (shown.bound.kept, shown.bound.length_known) == (True, True)
 
-    # It loses its GPUs to a job of the first tier, by its administrator's doing.
+    # Its administrator requeues it, and another job gets its GPUs. That one has much to do, by its
+    # own reports, so it is far from its bound.
+    controller.cluster.run("scancel", short)
+    other = site.train(round(100 * LONG_S / STEP_S))
     site.plugin.requeue(long)
     controller.wait_until(
-        lambda: (short, long) in controller.events("preempted") and site.is_running(long),
-        "the long job has preempted the short one and runs again",
+        lambda: (other, long) in controller.events("preempted") and site.is_running(long),
+        "the long job has preempted the other one and runs again",
     )
