@@ -79,7 +79,7 @@ def test_the_page_of_a_job_shows_its_expected_start_the_jobs_ahead_and_its_histo
             "These can then be preempted for it: job 3 of bob, job 4 of carol. Sooner if jobs end"
         )
         assert made in said
-        assert "When it starts again its output files are truncated" in said
+        assert "When it restarts its output files are truncated" in said
         assert "to go" in said
         costs = tab.locator("section", has_text="What its preemptions cost").locator("tbody tr")
         told_of = [row.locator("th, td").all_inner_texts() for row in costs.all()]
