@@ -27,8 +27,7 @@ extensions = ["myst_parser"]
 # Every heading is an anchor with the name that GitHub gives it.
 myst_heading_anchors = 6
 myst_enable_extensions = ["html_image", "strikethrough"]
-# Records skip a level of headings, so that each measurement looks alike in every page.
-suppress_warnings = ["myst.strikethrough", "myst.header"]
+suppress_warnings = ["myst.strikethrough"]
 # Blocks without a language are commands and what they print.
 highlight_language = "none"
 # "--json" is not to become a dash.
