@@ -223,6 +223,7 @@ def test_the_action_flag_only_reports(plugin: PluginCluster, tmp_path: Path) -> 
         site.controller.wait_for_reason(waiting, "no-room")
 
 
+@pytest.mark.long
 def test_an_idle_job_is_requeued_if_no_job_waits_and_busy_jobs_run_on(
     plugin: PluginCluster, tmp_path: Path
 ) -> None:
