@@ -81,7 +81,11 @@ def test_a_job_can_be_reached_from_its_node_with_the_keyboard(
 ) -> None:
     controller, url = live
     job = controller.cluster.sbatch(*ALL)
-    controller.cluster.wait_for_state(job, "RUNNING")
+    # The page may show an earlier state first, in which the job waits and its node is idle.
+    controller.wait_until(
+        lambda: (seen := controller.job(job)) is not None and bool(seen.nodes),
+        "a state in which the job runs",
+    )
     with looking(browser, url) as tab:
         tab.locator(f"#jobs-table a[href='#/jobs/{job}']").wait_for()
         tab.keyboard.press("Tab")
