@@ -660,17 +660,18 @@ class Actor:
             self._job_store.nomination_event(key, Withdrawn())
             for victim in victims[key]:
                 self._tell_victim(victim, PreemptorGone(victim_runs=True))
+        due: list[tuple[str, type[PreemptorTried] | type[StillIdle]]]
+        due = [(key, PreemptorTried) for preemptor in found.now for key in victims[preemptor]]
+        due += [
+            (one.key, StillIdle)
+            for one in self._under_way(Cause.IDLE_GPUS, PreemptionState.PLANNED)
+            if self._has_to_leave(one, plan, jobs)
+        ]
         signalled: list[str] = []
-        for preemptor_key in found.now:
-            for key in victims[preemptor_key]:
-                asks = self._is_asked(jobs[key], seen.at_s)
-                effects = self._tell_victim(key, PreemptorTried(seen.at_s, asks))
-                signalled += [key for effect in effects if isinstance(effect, SendSignal)]
-        for one in self._under_way(Cause.IDLE_GPUS, PreemptionState.PLANNED):
-            if self._has_to_leave(one, plan, jobs):
-                asks = self._is_asked(jobs[one.key], seen.at_s)
-                effects = self._tell_victim(one.key, StillIdle(seen.at_s, asks))
-                signalled += [one.key for effect in effects if isinstance(effect, SendSignal)]
+        for key, event in due:
+            asks = self._is_asked(jobs[key], seen.at_s)
+            effects = self._tell_victim(key, event(seen.at_s, asks))
+            signalled += [key for effect in effects if isinstance(effect, SendSignal)]
         return signalled
 
     def _turns(self, ready: Collection[str], jobs: Mapping[str, JobStatus]) -> Turns:

@@ -28,10 +28,10 @@ GPUS_IDLE: Final = "gpus-idle"
 
 
 class IdleGpus:
-    """Joins what the nodes tell with what Slurm shows of the jobs, from cycle to cycle.
+    """Combines the nodes' reports of GPU use with Slurm's view of the jobs, from cycle to cycle.
 
-    It keeps nothing of its own that a restart could lose: since when a run has been idle, and for
-    how long in all, is in what its nodes tell.
+    A restart loses nothing: the nodes report since when a run has been idle, and for how long in
+    all.
     """
 
     def __init__(self, config: Config, job_store: JobStore, folder: GpuUseFolder) -> None:

@@ -19,6 +19,7 @@ from slurm_tiresias.job_hints import Checkpoint, checkpoint_of
 from slurm_tiresias.model import (
     Action,
     Decision,
+    JobAccount,
     JobProgress,
     JobState,
     JobView,
@@ -271,9 +272,9 @@ def _jobs(
                 job.signal, job.grace_s = asked(site).signal, asked(site).grace_s
         if bound := bound_of(key):
             job.bound = _bound(bound, views[key], snapshot.now_s)
-        if use := gpu_use_of(key):
-            job.gpu_use = _gpu_use(use, views[key], job_store, config, snapshot.now_s)
         record = job_store.record(key)
+        if use := gpu_use_of(key):
+            job.gpu_use = _gpu_use(use, views[key], record, config, snapshot.now_s)
         if record is not None and ranks_last_anew(record, config.idle_gpus):
             job.idle_requeues = record.idle_requeues
         if estimates and job.managed and not job.lane:
@@ -358,7 +359,7 @@ def _bound(bound: BoundNow, job: JobView, now_s: float) -> PublishedBound:
 
 
 def _gpu_use(
-    use: GpuIdleness, job: JobView, job_store: JobStore, config: Config, now_s: float
+    use: GpuIdleness, job: JobView, account: JobAccount | None, config: Config, now_s: float
 ) -> PublishedGpuUse:
     idle = config.idle_gpus
     shown = PublishedGpuUse(
@@ -369,7 +370,6 @@ def _gpu_use(
         ranks_last=job.ranks_last and job.protected_by is None,
         held_idle_gpu_s=use.held_idle_gpu_s,
     )
-    account = job_store.record(job.job_id)
     if idle.action != LEAVE or account is None or use.idle_since_s is None or not shown.ranks_last:
         return shown
     if not job.leaves_idle:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -120,6 +120,12 @@ def against_stock_slurm(
     return _compared(came, came["job_id"].map(stock_jct_s), cluster.gpus)
 
 
+def by_width(jobs: Frame) -> Iterator[tuple[str, Frame]]:
+    """Yield the title of each class of widths and its jobs, which may be none."""
+    for low, high in WIDTHS:
+        yield width_title(low, high), jobs[jobs["gpus"].between(low, high or math.inf)]
+
+
 def _compared(completed: Frame, other_jct_s: Seconds, gpus: int) -> Comparison:
     other_s = other_jct_s.clip(lower=SHORTEST_S)
     completed = completed.assign(
@@ -128,11 +134,7 @@ def _compared(completed: Frame, other_jct_s: Seconds, gpus: int) -> Comparison:
     return Comparison(
         gpus,
         _multiples("all", completed),
-        tuple(
-            _multiples(width_title(low, high), part)
-            for low, high in WIDTHS
-            if len(part := completed[completed["gpus"].between(low, high or math.inf)])
-        ),
+        tuple(_multiples(title, part) for title, part in by_width(completed) if len(part)),
         _worst_first(_multiples(str(name), part) for name, part in completed.groupby("user")),
         _worst_first(_multiples(str(name), part) for name, part in completed.groupby("account")),
     )

@@ -17,11 +17,11 @@ from slurm_tiresias.report.comparisons import (
     Comparison,
     against_fair_share,
     against_stock_slurm,
+    by_width,
 )
 from slurm_tiresias.report.moved import VacatedGpus, moved_gpu_s
 from slurm_tiresias.simulator.report import BINS, SHORT_S, SMALL_GPUS, mean, median, percentile
 from slurm_tiresias.simulator.sim_cluster import SimCluster
-from slurm_tiresias.simulator.sizes import WIDTHS, width_title
 from slurm_tiresias.status.report_query import Period
 from slurm_tiresias.store.ledger import PERIOD
 from slurm_tiresias.store.records import LOST_PARTS, UNKNOWN, CostSource
@@ -339,12 +339,7 @@ def made(
         unconfirmed_runs=int((runs["end_s"].notna() & (runs["confirmed"] == 0)).sum()),
         all_sizes=_size("all", completed),
         by_kind=tuple(_size(BINS[kind], part) for kind, part in _by_kind(completed).items()),
-        by_gpus=tuple(
-            _size(
-                width_title(low, high), completed[completed["gpus"].between(low, high or math.inf)]
-            )
-            for low, high in WIDTHS
-        ),
+        by_gpus=tuple(_size(title, part) for title, part in by_width(completed)),
         preemptions=_preemptions(preemptions),
         users=_parties("user", jobs, completed, preemptions, idle_requeues),
         accounts=_parties("account", jobs, completed, preemptions, idle_requeues),

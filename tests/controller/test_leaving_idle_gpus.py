@@ -60,6 +60,13 @@ class LeavingSite(Site):
             self.go_on(0.5)
         raise AssertionError(f"{kind} has not happened to {key} {times} times")
 
+    def leave_idle_until(self, kind: str, times: int = 1) -> str:
+        """Leave the GPUs of the first job idle until this has happened to it; return the job."""
+        idle = self.jobs[0]
+        self.busy[idle] = 0
+        self.go_on_until(kind, idle, times)
+        return idle
+
     def times(self, kind: str, key: str) -> int:
         return [job for job, _ in self.events(kind)].count(key)
 
@@ -110,9 +117,7 @@ def test_an_idle_job_is_requeued_if_no_job_waits_and_busy_and_partly_busy_jobs_r
 
 
 def test_a_requeue_for_idle_gpus_counts_apart_from_preemptions(site: LeavingSite) -> None:
-    idle = site.jobs[0]
-    site.busy[idle] = 0
-    site.go_on_until(IDLE_REQUEUED, idle)
+    idle = site.leave_idle_until(IDLE_REQUEUED)
     (row,) = site.rows()
     assert (row.key, row.for_job, row.cause) == (idle, "", Cause.IDLE_GPUS)
     record = site.cycles.job_store.record(idle)
@@ -122,9 +127,7 @@ def test_a_requeue_for_idle_gpus_counts_apart_from_preemptions(site: LeavingSite
 
 
 def test_a_requeued_job_ranks_last_until_it_uses_a_gpu(site: LeavingSite) -> None:
-    idle = site.jobs[0]
-    site.busy[idle] = 0
-    site.go_on_until(IDLE_REQUEUED, idle)
+    idle = site.leave_idle_until(IDLE_REQUEUED)
     assert site.last_ones() == [idle]
     site.wait_for_state(idle, JobState.RUNNING)
     site.go_on(2)
@@ -139,9 +142,7 @@ def test_a_requeued_job_ranks_last_until_it_uses_a_gpu(site: LeavingSite) -> Non
 def test_a_requeued_job_that_runs_without_samples_does_not_rank_last(
     site: LeavingSite,
 ) -> None:
-    idle = site.jobs[0]
-    site.busy[idle] = 0
-    site.go_on_until(IDLE_REQUEUED, idle)
+    idle = site.leave_idle_until(IDLE_REQUEUED)
     site.wait_for_state(idle, JobState.RUNNING)
     for _ in range(5):
         site.cycle()
@@ -155,9 +156,7 @@ def test_a_requeued_job_waits_behind_all_others_and_preempts_none(
     ledger: Ledger, tmp_path: Path, write: str
 ) -> None:
     site = LeavingSite(ledger, tmp_path, {"priority": {"write": write}})
-    idle = site.jobs[0]
-    site.busy[idle] = 0
-    site.go_on_until(IDLE_REQUEUED, idle)
+    idle = site.leave_idle_until(IDLE_REQUEUED)
     later = [site.submit(WHOLE_NODE) for _ in range(2)]
     site.go_on(30)
     running = [key for key in later if site.seen(key).state is JobState.RUNNING]
@@ -173,9 +172,7 @@ def test_a_requeued_job_waits_behind_all_others_and_preempts_none(
 def test_after_three_requeues_in_a_row_a_job_is_only_flagged_and_ranks_last(
     site: LeavingSite,
 ) -> None:
-    idle = site.jobs[0]
-    site.busy[idle] = 0
-    site.go_on_until(IDLE_REQUEUED, idle, MOST_IN_A_ROW)
+    idle = site.leave_idle_until(IDLE_REQUEUED, MOST_IN_A_ROW)
     site.wait_for_state(idle, JobState.RUNNING)
     site.go_on(3 * LEAVE_AFTER_S)
     assert site.times(IDLE_REQUEUED, idle) == len(site.signals(idle)) == MOST_IN_A_ROW
@@ -193,9 +190,7 @@ def test_after_three_requeues_in_a_row_a_job_is_only_flagged_and_ranks_last(
 def test_a_busy_sample_in_the_grace_spares_a_job_and_its_run_is_not_signalled_again(
     site: LeavingSite,
 ) -> None:
-    idle = site.jobs[0]
-    site.busy[idle] = 0
-    site.go_on_until(IDLE_SIGNALLED, idle)
+    idle = site.leave_idle_until(IDLE_SIGNALLED)
     assert site.under_way(idle) is PreemptionState.SIGNALLED
     site.busy[idle] = 1
     site.go_on(0.5)
@@ -212,9 +207,7 @@ def test_a_busy_sample_in_the_grace_spares_a_job_and_its_run_is_not_signalled_ag
 
 
 def test_a_job_that_was_busy_while_no_controller_ran_is_spared(site: LeavingSite) -> None:
-    idle = site.jobs[0]
-    site.busy[idle] = 0
-    site.go_on_until(IDLE_SIGNALLED, idle)
+    idle = site.leave_idle_until(IDLE_SIGNALLED)
     slurm = site._site.slurm
     slurm.advance(10)
     site._idle_since_s[idle] = site.last.seen.at_s + 10
@@ -228,9 +221,7 @@ def test_a_job_that_was_busy_while_no_controller_ran_is_spared(site: LeavingSite
 
 
 def test_a_job_without_samples_in_its_grace_is_spared(site: LeavingSite) -> None:
-    idle = site.jobs[0]
-    site.busy[idle] = 0
-    site.go_on_until(IDLE_SIGNALLED, idle)
+    idle = site.leave_idle_until(IDLE_SIGNALLED)
     site.tells(late_s=LATE_AFTER_S + 1)
     for _ in range(round(4 * GRACE_S)):
         site.cycle()
@@ -242,9 +233,7 @@ def test_a_job_without_samples_in_its_grace_is_spared(site: LeavingSite) -> None
 def test_a_preemptor_takes_over_a_victim_in_its_grace_and_signals_it_again(
     site: LeavingSite,
 ) -> None:
-    idle = site.jobs[0]
-    site.busy[idle] = 0
-    site.go_on_until(IDLE_SIGNALLED, idle)
+    idle = site.leave_idle_until(IDLE_SIGNALLED)
     waiting = site.submit(WHOLE_NODE)
     site.wait_for_state(waiting, JobState.RUNNING)
     assert site.events("preempted") == [(idle, waiting)]
@@ -318,9 +307,7 @@ def test_in_shadow_mode_and_while_paused_an_idle_job_only_would_be_requeued(
 
 
 def test_a_pause_in_the_grace_spares_an_idle_job(site: LeavingSite) -> None:
-    idle = site.jobs[0]
-    site.busy[idle] = 0
-    site.go_on_until(IDLE_SIGNALLED, idle)
+    idle = site.leave_idle_until(IDLE_SIGNALLED)
     for _ in range(40):
         site.tells()
         site._site.slurm.advance(0.5)

@@ -42,6 +42,12 @@ class Idle:
             self.cycle(fault, at)
         self.world.violated("what was waited for has not come")
 
+    def until_its_grace_ends_next(self) -> None:
+        """Go on until the idle job is signalled and its grace is over in the next cycle."""
+        self.until(self.is_signalled)
+        while not memory.grace_is_over(self.world.cycles, self.idle, self.world.now_s + STEP_S):
+            self.cycle()
+
     def is_signalled(self) -> bool:
         return self.idle in self.world.signalled
 
@@ -100,9 +106,7 @@ def test_a_controller_killed_in_every_other_cycle_requeues_once(
 def test_a_controller_killed_in_the_cycle_of_the_requeue_requeues_once(
     idle: Idle, fault: Fault, at: int
 ) -> None:
-    idle.until(idle.is_signalled)
-    while not memory.grace_is_over(idle.world.cycles, idle.idle, idle.world.now_s + STEP_S):
-        idle.cycle()
+    idle.until_its_grace_ends_next()
     idle.cycle(fault, at)
     idle.ends_well()
 
@@ -112,9 +116,7 @@ def test_a_controller_killed_in_the_cycle_of_the_requeue_requeues_once(
 def test_a_job_that_still_runs_after_a_kill_and_uses_a_gpu_is_spared(
     idle: Idle, fault: Fault, at: int
 ) -> None:
-    idle.until(idle.is_signalled)
-    while not memory.grace_is_over(idle.world.cycles, idle.idle, idle.world.now_s + STEP_S):
-        idle.cycle()
+    idle.until_its_grace_ends_next()
     idle.cycle(fault, at)
     was_requeued = idle.requeues()
     idle.world.use_gpus(idle.idle, "all")
