@@ -119,10 +119,7 @@ class Run:
         return passed_s / saves if saves > 0 and passed_s > 0 else None
 
     def _per_step(self, record: Record) -> Estimate | None:
-        step_time = self._pace.step_time()
-        if step_time is None:
-            return None
-        return step_time.of_next(max(0, record.total - record.step) if record.total else 0)
+        return self._pace.of_next(record.total - record.step if record.total else 1)
 
     def _begin_anew(self, source: ProgressSource, record: Record) -> None:
         """Start over because a program restarted inside the run, or another source takes over."""

@@ -1,11 +1,15 @@
 """The time that a job takes for a step, from when it reached each step: a likely value and a
-range."""
+range.
+
+A training may change its pace, since it warms up or shares a disk. So only the steps since the last
+change count, and the fewer they are compared with those that remain, the wider is the range.
+"""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import pairwise
 from statistics import fmean
 
@@ -14,12 +18,18 @@ from slurm_tiresias.model import Estimate
 MOST_POINTS = 64
 """Reports kept of a run; when there are more, every other one is dropped."""
 
-BLOCKS = 10
-"""A run is divided into this many blocks with equal numbers of steps, whose times are compared."""
+LATEST_POINTS = 24
+"""The latest reports, all of which are kept: they show first that the pace has changed."""
 
-T_95 = (12.7, 12.7, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)
-"""Student's t for a two-sided range of 95 %, by degrees of freedom; it covers 90 % if step times
-have heavier tails or a longer memory than the theory assumes."""
+LEAST_APART_S = 0.001
+"""A report so soon after the last one is left out."""
+
+BLOCKS = 10
+"""The steps are divided into this many blocks with equal numbers of steps, or more if fewer steps
+remain than a block has, and the times of the blocks are compared."""
+
+T_90 = (6.31, 6.31, 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83)
+"""Student's t for a two-sided range of 90 %, by degrees of freedom."""
 
 LEAST_SPREAD = 0.03
 """The range is never narrower than this part of the remaining time, to either side: a training has
@@ -32,31 +42,24 @@ change of the pace widens the range."""
 ROUGH_SPREAD = 0.5
 """The range to either side if there are too few reports to measure it."""
 
+FASTER, SLOWER = 0.12, 0.09
+GROWTH = 1.5
+"""If n times as many steps remain as were seen, the range allows for a later change of the pace:
+faster by ``FASTER`` x n^``GROWTH``, slower by ``SLOWER`` x n^``GROWTH``. Faster is more usual: many
+trainings start slowly."""
 
-@dataclass(frozen=True, slots=True)
-class StepTime:
-    """Seconds per step.
+MOST_CHANGE = 3.0
+"""The most that this adds to either side."""
 
-    ``block_s`` is the standard deviation of the mean of ``block_steps`` steps, as if blocks were
-    independent of each other; ``blocks`` is the number of blocks measured, 0 if it is unknown.
-    """
+PARTS = 3
+"""The pace has changed at a report if the steps since, in this many parts, all took longer than any
+such part of the steps before, or all shorter, by ``LEAST_CHANGE``. Pauses that recur are on both
+sides."""
 
-    mean_s: float
-    block_s: float = 0.0
-    block_steps: float = 0.0
-    blocks: int = 0
+LEAST_CHANGE = 1.1
 
-    def of_next(self, steps: int) -> Estimate:
-        """Return the average time of each of the next steps."""
-        spread = ROUGH_SPREAD
-        if self.blocks > 1:
-            # The variance of the mean so far, plus that of the mean of the remaining steps.
-            error_s = self.block_s * math.sqrt(
-                1 / self.blocks + min(1.0, self.block_steps / max(1, steps))
-            )
-            t = T_95[min(self.blocks - 1, len(T_95) - 1)]
-            spread = max(LEAST_SPREAD, t * error_s / self.mean_s)
-        return Estimate(self.mean_s, self.mean_s / (1 + spread), self.mean_s * (1 + spread))
+Point = tuple[int, float]
+"""A number of steps done, and when, in seconds."""
 
 
 class Pace:
@@ -64,50 +67,99 @@ class Pace:
 
     def __init__(self, step: int, at_s: float) -> None:
         self._start = (step, at_s)
-        self._points: list[tuple[int, float]] = []
+        self._points: list[Point] = []
+        self._latest: list[Point] = []
 
     def add(self, step: int, at_s: float) -> None:
         """Add a report. One that goes back, in steps or in time, starts the record anew."""
-        last_step, last_s = self._points[-1] if self._points else self._start
+        last_step, last_s = self._latest[-1] if self._latest else self._start
         if step < last_step or at_s < last_s:
-            self._start, self._points = (step, at_s), []
-        elif step > last_step and at_s > last_s:
+            self._start, self._points, self._latest = (step, at_s), [], []
+        elif step > last_step and at_s - last_s >= LEAST_APART_S:
             # The steps before the first point are left out: the first one compiles and warms up.
+            self._latest.append((step, at_s))
+            del self._latest[:-LATEST_POINTS]
             self._points.append((step, at_s))
             if len(self._points) > MOST_POINTS:
                 del self._points[1:-1:2]
 
-    def step_time(self) -> StepTime | None:
-        """Return the time of one step; None if no step has been seen."""
-        points = self._points
-        if len(points) < 2:
-            return _between(self._start, points[-1]) if points else None
-        first_step, (last_step, last_s) = points[0][0], points[-1]
-        number = min(BLOCKS, (len(points) - 1) // 2)
-        if number < 2:
-            return _between(points[0], points[-1])
-        length = (last_step - first_step) / number
-        ends_s = [self._reached_s(first_step + k * length) for k in range(number)] + [last_s]
-        means_s = [(b - a) / length for a, b in pairwise(ends_s)]
-        mean_s = fmean(means_s)
-        off_s = [each - mean_s for each in means_s]
-        variance = sum(each * each for each in off_s) / (number - 1)
-        if variance > 0:
-            alike = sum(a * b for a, b in pairwise(off_s)) / ((number - 1) * variance)
-            alike = min(MOST_CORRELATION, max(0.0, alike + 1 / number))
-            variance *= (1 + alike) / (1 - alike)
-        return StepTime(mean_s, math.sqrt(variance), length, number)
-
-    def _reached_s(self, step: float) -> float:
-        """Return when the run reached this step, interpolated between two reports."""
-        at = bisect_left(self._points, (step, -math.inf))
-        after_step, after_s = self._points[at]
-        if at == 0:
-            return after_s
-        before_step, before_s = self._points[at - 1]
-        return before_s + (after_s - before_s) * (step - before_step) / (after_step - before_step)
+    def of_next(self, steps: int) -> Estimate | None:
+        """Return the average time of each of the next steps; None if no step has been seen."""
+        if not self._latest:
+            return None
+        points = [self._start, *self._latest]
+        if len(self._latest) > 1:
+            before = bisect_left(self._points, self._latest[0])
+            points = list(_since_last_change([*self._points[:before], *self._latest]))
+        seen, took_s = points[-1][0] - points[0][0], points[-1][1] - points[0][1]
+        steps = max(1, steps)
+        mean_s, spread, ahead = took_s / seen, _spread(points, steps), (steps / seen) ** GROWTH
+        faster = math.hypot(spread, min(MOST_CHANGE, FASTER * ahead))
+        slower = math.hypot(spread, min(MOST_CHANGE, SLOWER * ahead))
+        return Estimate(mean_s, mean_s / (1 + faster), mean_s * (1 + slower))
 
 
-def _between(one: tuple[int, float], other: tuple[int, float]) -> StepTime | None:
-    steps, seconds = other[0] - one[0], other[1] - one[1]
-    return StepTime(seconds / steps) if steps > 0 and seconds > 0 else None
+def _since_last_change(points: Sequence[Point]) -> Sequence[Point]:
+    """Return the reports since the pace last changed."""
+    while (at := _change(points)) is not None:
+        points = points[at:]
+    return points
+
+
+def _change(points: Sequence[Point]) -> int | None:
+    """Return at which report the pace has changed; None if it has not."""
+    if len(points) <= 2 * PARTS:
+        return None
+    (first_step, first_s), (last_step, last_s) = points[0], points[-1]
+    best, most = PARTS, 0.0
+    for at in range(PARTS, len(points) - PARTS):
+        step, at_s = points[at]
+        before, after = step - first_step, last_step - step
+        ratio = math.log((at_s - first_s) * after / ((last_s - at_s) * before))
+        if (gain := ratio * ratio * before * after) > most:
+            best, most = at, gain
+    length = min(points[best][0] - first_step, last_step - points[best][0]) / PARTS
+    before_s, after_s = _times(points[: best + 1], length), _times(points[best:], length)
+    slower = min(after_s) > LEAST_CHANGE * max(before_s)
+    faster = LEAST_CHANGE * max(after_s) < min(before_s)
+    return best if slower or faster else None
+
+
+def _times(points: Sequence[Point], steps: float) -> Sequence[float]:
+    """Return the time of a step in each of successive blocks of about so many steps."""
+    (first_step, first_s), (last_step, last_s) = points[0], points[-1]
+    number = min(MOST_POINTS, round((last_step - first_step) / steps))
+    length = (last_step - first_step) / number
+    inside_s = [_reached_s(points, first_step + k * length) for k in range(1, number)]
+    return [(b - a) / length for a, b in pairwise([first_s, *inside_s, last_s])]
+
+
+def _spread(points: Sequence[Point], steps: int) -> float:
+    """Return how far the average time of the next steps may be from that of those seen, as a share
+    of it."""
+    seen = points[-1][0] - points[0][0]
+    # Pauses between many steps average out, but not in a few remaining ones.
+    number = min(max(BLOCKS, int(seen / steps)), (len(points) - 1) // 2)
+    if number < 2:
+        return ROUGH_SPREAD
+    means_s = _times(points, seen / number)
+    mean_s = fmean(means_s)
+    off_s = [each - mean_s for each in means_s]
+    variance = sum(each * each for each in off_s) / (number - 1)
+    if variance > 0:
+        alike = sum(a * b for a, b in pairwise(off_s)) / ((number - 1) * variance)
+        alike = min(MOST_CORRELATION, max(0.0, alike + 1 / number))
+        variance *= (1 + alike) / (1 - alike)
+    # The variance of the mean so far, plus that of the mean of the remaining steps.
+    error_s = math.sqrt(variance * (1 / number + seen / (number * steps)))
+    return max(LEAST_SPREAD, T_90[min(number - 1, len(T_90) - 1)] * error_s / mean_s)
+
+
+def _reached_s(points: Sequence[Point], step: float) -> float:
+    """Return when the run reached this step, interpolated between two reports."""
+    at = bisect_left(points, (step, -math.inf))
+    after_step, after_s = points[at]
+    if at == 0:
+        return after_s
+    before_step, before_s = points[at - 1]
+    return before_s + (after_s - before_s) * (step - before_step) / (after_step - before_step)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_tiresias.model import Estimate
-from slurm_tiresias.progress.pace import MOST_POINTS, Pace
+from slurm_tiresias.progress.pace import LATEST_POINTS, MOST_POINTS, Pace
 
 LOOK_EVERY_S = 10.0
 
@@ -49,10 +49,10 @@ def estimated_at(steps: Steps, share: float) -> tuple[Estimate, float]:
         if at := bisect_right(ends_s, min(look_s, now_s)):
             pace.add(at, ends_s[at - 1])
         look_s += LOOK_EVERY_S
-    step_time = pace.step_time()
-    assert step_time is not None
     left = len(steps) - done
-    return step_time.of_next(left).times(left), ends_s[-1] - now_s
+    each = pace.of_next(left)
+    assert each is not None
+    return each.times(left), ends_s[-1] - now_s
 
 
 @pytest.mark.parametrize("training", [steady, with_saves, with_a_slow_first_step])
@@ -80,11 +80,13 @@ def test_the_range_is_wide_for_varying_steps_and_contains_the_true_value() -> No
 
 def test_a_single_report_gives_a_rough_range_only() -> None:
     pace = Pace(0, 100.0)
-    assert pace.step_time() is None
+    assert pace.of_next(50) is None
     pace.add(10, 120.0)
-    step_time = pace.step_time()
-    assert step_time is not None
-    assert step_time.of_next(50) == Estimate(2.0, 2.0 / 1.5, 3.0)
+    each = pace.of_next(1)
+    assert each is not None
+    assert each.likely_s == 2.0
+    assert each.least_s == pytest.approx(2.0 / 1.5, rel=0.01)
+    assert each.most_s == pytest.approx(3.0, rel=0.01)
 
 
 def test_a_restarted_program_is_measured_anew() -> None:
@@ -94,30 +96,31 @@ def test_a_restarted_program_is_measured_anew() -> None:
     pace.add(10, 500.0)
     for step in range(11, 60):
         pace.add(step, 500.0 + step - 10)
-    step_time = pace.step_time()
-    assert step_time is not None
-    assert step_time.mean_s == pytest.approx(1.0)
+    each = pace.of_next(10)
+    assert each is not None
+    assert each.likely_s == pytest.approx(1.0)
 
 
 def test_a_clock_set_back_restarts_the_measurement() -> None:
     pace = Pace(0, 1000.0)
     pace.add(5, 1010.0)
     pace.add(6, 400.0)
-    assert pace.step_time() is None
+    assert pace.of_next(10) is None
     pace.add(8, 404.0)
-    step_time = pace.step_time()
-    assert step_time is not None
-    assert step_time.mean_s == pytest.approx(2.0)
+    each = pace.of_next(10)
+    assert each is not None
+    assert each.likely_s == pytest.approx(2.0)
 
 
 def test_a_long_run_keeps_a_bounded_number_of_reports() -> None:
     pace = Pace(0, 0.0)
     for step in range(1, 10_000):
         pace.add(step, float(step))
-    assert len(pace._points) <= MOST_POINTS + 1
-    step_time = pace.step_time()
-    assert step_time is not None
-    assert step_time.mean_s == pytest.approx(1.0)
+    assert len(pace._points) <= MOST_POINTS
+    assert len(pace._latest) <= LATEST_POINTS
+    each = pace.of_next(10)
+    assert each is not None
+    assert each.likely_s == pytest.approx(1.0)
 
 
 @given(
@@ -131,6 +134,5 @@ def test_any_reports_give_a_positive_finite_range_or_none(
     pace = Pace(0, 0.0)
     for step, at_s in reports:
         pace.add(step, at_s)
-        if step_time := pace.step_time():
-            each = step_time.of_next(1000)
+        if each := pace.of_next(1000):
             assert 0 <= each.least_s <= each.likely_s <= each.most_s < float("inf")

@@ -26,6 +26,7 @@ from scripts.tools.bench import (
     paper480,
     printing,
     progress,
+    ranges,
     saves,
     slowdown,
     speed,
@@ -220,6 +221,14 @@ def reading_and_writing(sizes: tuple[int, ...]) -> None:
 def library_for_jobs() -> None:
     """The cost of the job library in a training loop."""
     job_library.measure()
+
+
+@bench.command(name="ranges")
+@click.option("--first-seed", default=0, show_default=True, type=click.IntRange(0))
+@click.option("--runs", default=100, show_default=True, type=click.IntRange(1, 10_000))
+def ranges_of_time_left(first_seed: int, runs: int) -> None:
+    """How often the range of the time that is left holds the true end, on made-up trainings."""
+    ranges.measure(first_seed, runs)
 
 
 @bench.command(name="eta")
