@@ -11,6 +11,10 @@ from slurm_tiresias.progress.pace import Pace
 LONGEST_AGE_S = 120.0
 """A report older than this, by the clocks of node and controller, shows that the clocks differ."""
 
+CLOCK_STEP_S = 60.0
+"""If a report's time advances by this much more or less than the steady clock between the arrivals
+of two reports, the clock of the node was set: reports arrive within some 20 seconds."""
+
 LEAST_QUIET_S = 120.0
 QUIET_GAPS = 3
 QUIET_STEPS = 10
@@ -41,6 +45,10 @@ class Run:
         self._source: ProgressSource | None = None
         self._step = -1
         self._at_s = 0.0
+        self._ahead_s: float | None = None
+        """How far the times of the reports are ahead of the steady clock."""
+        self._set_by_s = 0.0
+        """How far the clock of the node was set forward during the run."""
         self._advanced_s = 0.0
         self._longest_gap_s = 0.0
         self._first_save: tuple[int, float] | None = None
@@ -56,15 +64,17 @@ class Run:
     def take(self, source: ProgressSource, record: Record, now_s: float, steady_s: float) -> None:
         """Take in a report that has just arrived."""
         step = record.step
+        self._follow_node_clock(record.at_s - steady_s)
         if source is not self._source or step < self._step:
             self._begin_anew(source, record)
         age_s = now_s - record.at_s
         reported_s = record.at_s if 0 <= age_s <= LONGEST_AGE_S else now_s
+        at_s = record.at_s - self._set_by_s
         if step > self._step:
-            if self._step >= 0 and record.at_s > self._at_s:
-                self._longest_gap_s = max(self._longest_gap_s, record.at_s - self._at_s)
-            self._step, self._at_s, self._advanced_s = step, record.at_s, reported_s
-        self._pace.add(step, record.at_s)
+            if self._step >= 0 and at_s > self._at_s:
+                self._longest_gap_s = max(self._longest_gap_s, at_s - self._at_s)
+            self._step, self._at_s, self._advanced_s = step, at_s, reported_s
+        self._pace.add(step, at_s)
         per_step = self._per_step(record)
         usual_s = QUIET_STEPS * per_step.likely_s if per_step else 0.0
 
@@ -105,6 +115,12 @@ class Run:
         moved = {name: at_s + by_s for name, at_s in times.items() if at_s is not None}
         self.progress = replace(known, **moved)
 
+    def _follow_node_clock(self, ahead_s: float) -> None:
+        by_s = 0.0 if self._ahead_s is None else ahead_s - self._ahead_s
+        if abs(by_s) > CLOCK_STEP_S:
+            self._set_by_s += by_s
+        self._ahead_s = ahead_s
+
     def _save_every_s(self, record: Record) -> float | None:
         """Return the usual time between its saves: as observed, or else as the program
         announces."""
@@ -127,4 +143,5 @@ class Run:
         self._first_save = None
         self._step = -1
         self._longest_gap_s = 0.0
-        self._pace = Pace(record.first_step, min(record.first_s, record.at_s))
+        at_s = min(record.first_s, record.at_s) - self._set_by_s
+        self._pace = Pace(record.first_step, at_s)

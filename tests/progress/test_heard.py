@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_tiresias.job.record import MOST_STEPS, MOST_TIME_S, STATES, Record, decode, encode
 from slurm_tiresias.model import ProgressSource
-from slurm_tiresias.progress.heard import Run
+from slurm_tiresias.progress.heard import LEAST_QUIET_S, Run
 
 STEPS = st.integers(0, MOST_STEPS)
 TIMES = st.floats(0, MOST_TIME_S)
@@ -98,3 +99,20 @@ def test_whatever_a_run_reports_its_progress_is_finite_and_not_in_the_future(
         remaining = told.remaining(told.step)
         if remaining is not None:
             assert 0 <= remaining.least_s <= remaining.likely_s <= remaining.most_s < math.inf
+
+
+@pytest.mark.parametrize("by_s", [3 * 3600.0, -3600.0])
+@pytest.mark.parametrize("source", ProgressSource)
+def test_a_node_clock_that_is_set_during_a_run_does_not_change_the_time_left(
+    source: ProgressSource, by_s: float
+) -> None:
+    """One step a second of a thousand; the clock is set after 300 of them."""
+    run = Run(restarts=0)
+    for step in range(0, 600, 10):
+        wall_s = 1e9 + step + (by_s if step >= 300 else 0.0)
+        late_s = 3.0 + step % 7
+        record = Record(step, 1000, wall_s, 0, 1e9, 1.0)
+        run.take(source, record, 1e9 + step + late_s, step + late_s)
+        left = run.progress.remaining(step)
+        assert left is None or left.likely_s == pytest.approx(1000 - step, rel=0.05)
+        assert run.progress.quiet_after_s == LEAST_QUIET_S
