@@ -261,7 +261,8 @@ def _jobs(
             )
         job = _job(views[key], decision, job_store, snapshot.now_s, config.preemption)
         job.rank, job.blockers, job.slurm_place = ranks.get(key), blockers, places.get(key)
-        if told := progress_of(key):
+        told = progress_of(key)
+        if told is not None and not _is_of_former_run(told, views[key]):
             job.progress = _progress(told, views[key], snapshot.now_s)
             over_budget = job.user in job_store.users_over_budget
             restarts, site = views[key].status.restarts, config.preemption
@@ -312,8 +313,13 @@ def _blocker(job: JobView, protection: Protection, config: Config) -> Blocker:
     return Blocker(job.job_id, protection.value, until_s)
 
 
+def _is_of_former_run(told: JobProgress, job: JobView) -> bool:
+    """Whether a job runs again and has not reported since: how far it is, is unknown."""
+    return job.state is JobState.RUNNING and told.restarts != job.status.restarts
+
+
 def _progress(told: JobProgress, job: JobView, now_s: float) -> PublishedProgress:
-    runs = job.state is JobState.RUNNING and told.restarts == job.status.restarts
+    runs = job.state is JobState.RUNNING
     step, total, per_step, saved_step = told.step, told.total, told.per_step, told.saved_step
     quiet_since_s = eta_s = likely_s = least_s = most_s = step_s = None
     if runs and now_s - told.advanced_s > told.quiet_after_s:

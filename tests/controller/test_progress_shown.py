@@ -1,0 +1,55 @@
+"""The progress of a job that status and explain show, from run to run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from slurm_tiresias.controller.publish import Health, report
+from slurm_tiresias.controller.view import Backoffs, SnapshotBuilder
+from slurm_tiresias.model import JobStatus
+from slurm_tiresias.policy.make import make_policy
+from slurm_tiresias.profiler.run_id import RunId
+from slurm_tiresias.progress.node import FOLDER
+from slurm_tiresias.scheduling.decide import decide
+from slurm_tiresias.status.published import PublishedProgress
+from slurm_tiresias.store.ledger import Ledger
+from tests.controller.test_job_store import CONFIG, pending, running
+from tests.controller.test_progress import START_S, Site, record
+from tests.controller.test_told_apart import CLUSTER
+
+
+@pytest.fixture
+def site(tmp_path: Path, ledger: Ledger) -> Site:
+    (tmp_path / FOLDER).mkdir()
+    return Site(tmp_path, ledger)
+
+
+def shown(site: Site, job: JobStatus) -> PublishedProgress | None:
+    """What is published of a job after a cycle."""
+    site.cycle(job)
+    snapshot = SnapshotBuilder(site.job_store, CONFIG).snapshot(site.seen(job), Backoffs())
+    policy = make_policy(CONFIG.policy)
+    plan = decide(snapshot, policy, CONFIG)
+    health = Health("shadow", 0.0, 1, site.now_s, 0.1)
+    of_cycle = (CLUSTER, CONFIG, health, snapshot, plan, site.job_store)
+    return report(*of_cycle, site.tracker.of, policy, ()).jobs[0].progress
+
+
+def test_the_progress_of_a_former_run_goes_when_the_job_runs_again(site: Site) -> None:
+    """It waits with the progress of its last run, and then runs without a report at first."""
+    site.run_to(500, saved_step=400, saved_s=START_S + 400)
+    site.told.clear()
+    waits = shown(site, pending("7", raw_id=7, restarts=1))
+    assert waits is not None
+    assert (waits.step, waits.remaining_s) == (500, pytest.approx(600.0))
+    again_s = site.now_s = site.now_s + 20.0
+    for passed_s in (0.0, 10.0, 240.0):
+        site.now_s = again_s + passed_s
+        again = running(again_s, passed_s, raw_id=7, restarts=1)
+        assert shown(site, again) is None
+    site.told[RunId(7, 1, "n1")] = record(410, at_s=site.now_s)
+    now = shown(site, again)
+    assert now is not None
+    assert now.step == 410
