@@ -344,9 +344,15 @@ class JobProgress:
     def finished(self) -> bool:
         return self.step == self.total or self.state == "done"
 
+    @property
+    def printed_its_end(self) -> bool:
+        """Whether a count that was found in the output has ended: it need not have been that of the
+        whole training, so it does not show when the job ends."""
+        return self.finished and self.source is ProgressSource.OUTPUT
+
     def remaining(self, from_step: int) -> Estimate | None:
         """The duration of the steps from this one on; None if unknown."""
-        if self.total is None or self.per_step is None:
+        if self.total is None or self.per_step is None or self.printed_its_end:
             return None
         return self.per_step.times(max(0, self.total - from_step))
 

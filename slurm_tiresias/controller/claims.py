@@ -54,6 +54,8 @@ class Claims:
             return "its node has told nothing for minutes"
         if progress.quiet_since_s(now_s) is not None:
             return "it has made no step for unusually long"
+        if progress.printed_its_end:
+            return "what it printed has reached its end, and it goes on"
         return ""
 
     def _of_this_run(self, job: JobStatus) -> JobProgress | None:

@@ -326,7 +326,7 @@ def _progress(told: JobProgress, job: JobView, now_s: float) -> PublishedProgres
         quiet_since_s = told.quiet_since_s(now_s)
     if per_step:
         step_s = per_step.likely_s
-        if total is not None and quiet_since_s is None and not told.lost:
+        if total is not None and quiet_since_s is None and not (told.lost or told.printed_its_end):
             steps = total - (step if runs or saved_step is None else saved_step)
             ago_s = now_s - told.reported_s if runs else 0.0
             likely_s = max(0.0, steps * step_s - ago_s)

@@ -44,6 +44,7 @@ class Run:
         self._pace = Pace(0, 0.0)
         self._source: ProgressSource | None = None
         self._step = -1
+        self._total: int | None = None
         self._at_s = 0.0
         self._ahead_s: float | None = None
         """How far the times of the reports are ahead of the steady clock."""
@@ -65,8 +66,11 @@ class Run:
         """Take in a report that has just arrived."""
         step = record.step
         self._follow_node_clock(record.at_s - steady_s)
-        if source is not self._source or step < self._step:
+        # A program prints several counts one after the other.
+        another = source is ProgressSource.OUTPUT and record.total != self._total
+        if source is not self._source or step < self._step or another:
             self._begin_anew(source, record)
+        self._total = record.total
         age_s = now_s - record.at_s
         reported_s = record.at_s if 0 <= age_s <= LONGEST_AGE_S else now_s
         at_s = record.at_s - self._set_by_s

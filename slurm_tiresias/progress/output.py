@@ -141,6 +141,10 @@ class _Track:
         return self.course.step + self.count.total / 100 + self.course.steps_per_s * unseen_s
 
     @property
+    def begun_s(self) -> float:
+        return self.begun[0]
+
+    @property
     def skipped(self) -> int:
         """1 if a line counts from one and is printed when its epoch begins, else 0."""
         return 0 if self.count.done or self.from_zero else 1
@@ -175,6 +179,10 @@ class _Nest:
         self._before_turn: _Moment | None = None
         self._last = _Moment.of(outer, inner)
         self.course = _Course(self._done(), self._changed_s)
+
+    @property
+    def begun_s(self) -> float:
+        return self.outer.begun_s
 
     @property
     def total(self) -> int:
@@ -322,11 +330,15 @@ class OutputProgress:
             self._nests[pair] = nest
 
     def _choose(self, tracks: list[_Track], now_s: float) -> _Track | _Nest | None:
-        """Return the outermost consistent count; keep the accepted one while it is consistent."""
+        """Return the outermost consistent count; keep the accepted one while it is consistent, and
+        for a while after its end, until there is one that began later."""
         candidates = list(self._candidates(tracks, now_s))
         believed = self._believed
-        if believed in candidates or (believed is not None and _has_just_ended(believed, now_s)):
+        if believed in candidates:
             return believed
+        if believed is not None and _has_just_ended(believed, now_s):
+            end_s = believed.course.at_s
+            return next((each for each in candidates if each.begun_s >= end_s - 1.0), believed)
         return candidates[0] if candidates else None
 
     def _candidates(self, tracks: list[_Track], now_s: float) -> Iterator[_Track | _Nest]:

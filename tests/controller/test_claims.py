@@ -8,7 +8,7 @@ import pytest
 
 from slurm_tiresias.controller.claims import SPEAKS_AGAIN_WITHIN_S, Claims
 from slurm_tiresias.controller.job_store import JobStore
-from slurm_tiresias.model import Claim, JobStatus
+from slurm_tiresias.model import Claim, JobStatus, ProgressSource
 from slurm_tiresias.progress.node import FOLDER
 from slurm_tiresias.store.ledger import Ledger
 from tests.controller.test_job_store import CONFIG, pending, running
@@ -119,6 +119,15 @@ def test_the_promise_of_a_job_lasts_after_its_last_step(
         site.cycle(job(site.now_s))
     assert site.claim() == before
     assert site.why_stopped() == ""
+
+
+def test_a_claim_by_a_bar_does_not_count_once_the_bar_has_ended(site: ClaimingSite) -> None:
+    site.source = ProgressSource.OUTPUT
+    site.run_to(990)
+    assert site.claim() is not None
+    assert site.why_stopped() == ""
+    site.run_to(1000)
+    assert site.why_stopped() == "what it printed has reached its end, and it goes on"
 
 
 def test_a_job_that_reports_no_total_has_no_claim(site: ClaimingSite) -> None:

@@ -41,6 +41,7 @@ class Site:
     ledger: Ledger
     now_s: float = START_S
     told: dict[RunId, Record] = field(default_factory=dict)
+    source: ProgressSource = ProgressSource.REPORTS
 
     def __post_init__(self) -> None:
         self.writes = 0
@@ -56,9 +57,8 @@ class Site:
 
     def cycle(self, *jobs: JobStatus) -> None:
         path = self.collect / FOLDER / "n1.live"
-        source = ProgressSource.REPORTS
         path.write_bytes(
-            text_of({of: Told(source, encode(one).rstrip()) for of, one in self.told.items()})
+            text_of({of: Told(self.source, encode(one).rstrip()) for of, one in self.told.items()})
         )
         self.writes += 1
         os.utime(path, ns=(self.writes, self.writes))

@@ -8,7 +8,7 @@ import pytest
 
 from slurm_tiresias.controller.publish import Health, report
 from slurm_tiresias.controller.view import Backoffs, SnapshotBuilder
-from slurm_tiresias.model import JobStatus
+from slurm_tiresias.model import JobStatus, ProgressSource
 from slurm_tiresias.policy.make import make_policy
 from slurm_tiresias.profiler.run_id import RunId
 from slurm_tiresias.progress.node import FOLDER
@@ -16,7 +16,7 @@ from slurm_tiresias.scheduling.decide import decide
 from slurm_tiresias.status.published import PublishedProgress
 from slurm_tiresias.store.ledger import Ledger
 from tests.controller.test_job_store import CONFIG, pending, running
-from tests.controller.test_progress import START_S, Site, record
+from tests.controller.test_progress import START_S, Site, job, record
 from tests.controller.test_told_apart import CLUSTER
 
 
@@ -26,10 +26,10 @@ def site(tmp_path: Path, ledger: Ledger) -> Site:
     return Site(tmp_path, ledger)
 
 
-def shown(site: Site, job: JobStatus) -> PublishedProgress | None:
+def shown(site: Site, status: JobStatus) -> PublishedProgress | None:
     """What is published of a job after a cycle."""
-    site.cycle(job)
-    snapshot = SnapshotBuilder(site.job_store, CONFIG).snapshot(site.seen(job), Backoffs())
+    site.cycle(status)
+    snapshot = SnapshotBuilder(site.job_store, CONFIG).snapshot(site.seen(status), Backoffs())
     policy = make_policy(CONFIG.policy)
     plan = decide(snapshot, policy, CONFIG)
     health = Health("shadow", 0.0, 1, site.now_s, 0.1)
@@ -43,7 +43,8 @@ def test_the_progress_of_a_former_run_goes_when_the_job_runs_again(site: Site) -
     site.told.clear()
     waits = shown(site, pending("7", raw_id=7, restarts=1))
     assert waits is not None
-    assert (waits.step, waits.remaining_s) == (500, pytest.approx(600.0))
+    assert waits.step == 500
+    assert waits.remaining_s == pytest.approx(600.0)
     again_s = site.now_s = site.now_s + 20.0
     for passed_s in (0.0, 10.0, 240.0):
         site.now_s = again_s + passed_s
@@ -53,3 +54,19 @@ def test_the_progress_of_a_former_run_goes_when_the_job_runs_again(site: Site) -
     now = shown(site, again)
     assert now is not None
     assert now.step == 410
+
+
+def test_a_bar_that_has_ended_while_the_job_goes_on_gives_no_eta(site: Site) -> None:
+    site.source = ProgressSource.OUTPUT
+    site.run_to(1000)
+    ended = shown(site, job(site.now_s))
+    assert ended is not None
+    assert (ended.step, ended.total) == (1000, 1000)
+    assert (ended.eta_s, ended.remaining_s, ended.remaining_most_s) == (None, None, None)
+
+
+def test_the_last_step_of_a_job_that_reports_leaves_nothing_to_do(site: Site) -> None:
+    site.run_to(1000)
+    last = shown(site, job(site.now_s))
+    assert last is not None
+    assert last.remaining_s == 0.0

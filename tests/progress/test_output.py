@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_tiresias.job.record import Record, decode, encode
+from slurm_tiresias.model import ProgressSource
+from slurm_tiresias.progress.heard import Run
 from slurm_tiresias.progress.output import FILE_BYTES, OutputProgress
 from slurm_tiresias.progress.output_lines import counts_in
 from tests.progress.screen import LOOK_EVERY_S, START_S, Line, looks, slot
@@ -246,6 +248,22 @@ def test_a_restarted_program_restarts_the_progress() -> None:
 def test_a_count_that_goes_up_and_down_is_not_accepted() -> None:
     ups_and_downs = ((10.0 * n, f"step {100 + 7 * (n % 3)}/5000\n") for n in range(100))
     assert believed(ups_and_downs) == []
+
+
+def test_the_bar_of_the_training_counts_as_soon_as_that_of_an_earlier_phase_has_ended() -> None:
+    """Both have no name. The first is at its end after 100 seconds."""
+    phase = [(float(step), bar("", step, 100)) for step in range(101)]
+    training = [(101.0 + 2 * step, bar("", step, 500)) for step in range(501)]
+    run = Run(restarts=0)
+    for at_s, record in believed(iter([*phase, *training])):
+        run.take(ProgressSource.OUTPUT, record, START_S + at_s, at_s)
+        left = run.progress.remaining(record.step)
+        if record.total == 100:
+            assert at_s <= 140.0
+            assert (left is None) == (record.step == 100 or at_s < 40.0)
+        elif at_s > 170.0 and record.step < 500:
+            assert left is not None
+            assert left.likely_s == pytest.approx(1101.0 - at_s, abs=2 * LOOK_EVERY_S)
 
 
 def test_a_reached_total_is_reported_and_later_dropped() -> None:
