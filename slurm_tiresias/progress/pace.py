@@ -42,13 +42,13 @@ change of the pace widens the range."""
 ROUGH_SPREAD = 0.5
 """The range to either side if there are too few reports to measure it."""
 
-FASTER, SLOWER = 0.12, 0.09
+FASTER, SLOWER = 0.14, 0.09
 GROWTH = 1.5
 """If n times as many steps remain as were seen, the range allows for a later change of the pace:
 faster by ``FASTER`` x n^``GROWTH``, slower by ``SLOWER`` x n^``GROWTH``. Faster is more usual: many
 trainings start slowly."""
 
-MOST_CHANGE = 3.0
+MOST_FASTER, MOST_SLOWER = 4.0, 2.0
 """The most that this adds to either side."""
 
 PARTS = 3
@@ -94,8 +94,8 @@ class Pace:
         seen, took_s = points[-1][0] - points[0][0], points[-1][1] - points[0][1]
         steps = max(1, steps)
         mean_s, spread, ahead = took_s / seen, _spread(points, steps), (steps / seen) ** GROWTH
-        faster = math.hypot(spread, min(MOST_CHANGE, FASTER * ahead))
-        slower = math.hypot(spread, min(MOST_CHANGE, SLOWER * ahead))
+        faster = math.hypot(spread, min(MOST_FASTER, FASTER * ahead))
+        slower = math.hypot(spread, min(MOST_SLOWER, SLOWER * ahead))
         return Estimate(mean_s, mean_s / (1 + faster), mean_s * (1 + slower))
 
 

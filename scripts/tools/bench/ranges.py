@@ -162,7 +162,7 @@ def measure(first_seed: int, runs: int) -> None:
         *("error of the likely value, median", "looks with a range"),
     )
     text = (
-        f"{runs} made-up trainings of each kind, which last two minutes to four hours, through the "
+        f"{runs} made-up trainings of each kind, which last 100 s to four hours, through the "
         f"library for jobs. Reports are sent every {SHIP_EVERY_S:g} s and read every "
         f"{LOOK_EVERY_S:g} s; {LOOKS} looks at each training, in equal intervals. The width is "
         "that of the range over the likely value. A change of the pace cannot be foreseen; the "

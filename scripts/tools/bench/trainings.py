@@ -14,7 +14,7 @@ SHORTEST_S, LONGEST_S = 100.0, 4 * 3600.0
 
 
 def _lasting(shape: Steps, chance: random.Random) -> Steps:
-    """Stretch step times such that the training lasts between two minutes and four hours."""
+    """Stretch step times such that the training lasts from 100 s to four hours."""
     all_s = math.exp(chance.uniform(math.log(SHORTEST_S), math.log(LONGEST_S)))
     unit_s = all_s / sum(shape)
     return [unit_s * one for one in shape]
