@@ -125,7 +125,7 @@ def _until_the_end(progress: PublishedProgress, needs: str, runs: bool) -> Itera
         yield f"Once it runs again it needs {needs} more; how long it waits before is not in this."
         return
     ends = "" if progress.eta_s is None else f", and ends about {moment(progress.eta_s)}"
-    yield f"It needs {needs} more{ends}, if it is not preempted and its steps take as long as ever."
+    yield f"It needs {needs} more{ends}, if it is not preempted."
 
 
 def _saves(progress: PublishedProgress, runs: bool, now_s: float) -> Iterator[str]:
