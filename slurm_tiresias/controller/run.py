@@ -36,6 +36,7 @@ from slurm_tiresias.controller.driver import driver
 from slurm_tiresias.controller.instruments import Instruments, instruments
 from slurm_tiresias.controller.manage import missing_partitions, no_such_partitions
 from slurm_tiresias.controller.metrics_asked import metrics_service
+from slurm_tiresias.controller.pace import LEAST_GAP_S, Pace
 from slurm_tiresias.controller.publish import Health, nothing_yet, report
 from slurm_tiresias.controller.state import (
     RESUMED,
@@ -82,15 +83,6 @@ from slurm_tiresias.store.terms import (
 log = logging.getLogger("tiresias-slurm")
 
 EVENTS_PUBLISHED = 300
-LOOK_AGAIN_S = (0.05, 0.5)
-"""The shortest and longest pause between cycles while a start or preemption is under way. Slurm
-mostly answers a write at once, so the first pause is short, and later ones grow."""
-
-LEAST_GAP_S = 0.2
-MOST_LOAD = 0.25
-"""A thousand jobs that end at once send a thousand nudges: cycles are at least ``LEAST_GAP_S``
-apart, and nudges alone make them use at most ``MOST_LOAD`` of the time."""
-
 LOOK_FOR_NUDGE_S = 1.0
 """How often the controller looks for a nudge of Slurm's hooks, in seconds, where no signal
 announces it: on NFS, for example."""
@@ -225,8 +217,8 @@ class Controller:
         self._drilled = DrilledPrograms(ledger)
         drills_count = config.preemption.drilled_min_run_s > 0
         self._cycles = self._begun_anew()
-        self._next_s = self._last_s = self._acted_here_s = time.monotonic()
-        self._look_again_s = LOOK_AGAIN_S[0]
+        self._acted_here_s = time.monotonic()
+        self._pace = Pace(config.controller.interval_s, self._acted_here_s)
         self._health = Health(
             *(self._mode(), time.time(), 0, time.time(), 0.0),
             host=host_name(config),
@@ -272,7 +264,7 @@ class Controller:
             if unknown := warning_about(self._cluster.version):
                 log.warning("%s", unknown)
             while not self._stop.asked:
-                if time.monotonic() >= self._next_s:
+                if time.monotonic() >= self._pace.next_s:
                     self._cycle()
                     if self._hands_over():
                         return
@@ -302,9 +294,9 @@ class Controller:
             self._sign_of_life()
             if take_nudge(self._config.controller.nudge_file):
                 self._nudge(after_s=NUDGE_SETTLES_S)
-            if self._next_s - time.monotonic() > PRUNING_TAKES_S:
+            if self._pace.next_s - time.monotonic() > PRUNING_TAKES_S:
                 self._cycles.retention.prune_some(self._health.at_s)
-            left_s = max(0.0, self._next_s - time.monotonic())
+            left_s = max(0.0, self._pace.next_s - time.monotonic())
             ready = selector.select(min(left_s, look_every_s))
             if ready or left_s <= look_every_s:
                 return [key.fileobj for key, _ in ready]
@@ -336,16 +328,15 @@ class Controller:
         return f"{health.mode}, cycle {health.cycle}"
 
     def _nudge(self, after_s: float = 0.0) -> None:
-        """Run the next cycle at once, or when the gap after the last one is over.
+        """Run the next cycle at once, or when the pace allows it.
 
-        Several nudges in a short time cause one cycle now and one after the gap. While cycles fail,
+        Several nudges in a short time cause one cycle now and one after a gap. While cycles fail,
         nudges cause at most one try per interval.
         """
-        gap_s = max(LEAST_GAP_S, self._health.took_s / MOST_LOAD)
+        gap_s = LEAST_GAP_S
         if self._health.failures:
             gap_s = max(gap_s, self._config.controller.interval_s)
-        at_s = max(time.monotonic() + after_s, self._last_s + gap_s)
-        self._next_s = min(self._next_s, at_s)
+        self._pace.nudge(time.monotonic() + after_s, gap_s)
 
     def _mode(self) -> str:
         if self._shadow:
@@ -353,7 +344,7 @@ class Controller:
         return PAUSED if is_paused(self._ledger) else ENFORCE
 
     def _cycle(self) -> None:
-        self._last_s = time.monotonic()
+        self._pace.begin(time.monotonic())
         try:
             cycle = self._cycles.run(self._mode())
             self._publish(cycle)
@@ -364,7 +355,11 @@ class Controller:
         except Exception as error:
             self._crashed(error)
         else:
-            self._next_s = time.monotonic() + self._until_next_s(cycle)
+            self._pace.end(
+                time.monotonic(),
+                wrote=cycle.outcome.writes > 0,
+                unsettled=cycle.outcome.unsettled,
+            )
 
     def _begun_anew(self) -> Cycles:
         """Make cycles that start from the ledger alone, as after a restart."""
@@ -425,15 +420,6 @@ class Controller:
             self._lease.renew()
         self._systemd.ping()
 
-    def _until_next_s(self, cycle: Cycle) -> float:
-        soonest_s, latest_s = LOOK_AGAIN_S
-        again_s = soonest_s if cycle.outcome.writes else 2 * self._look_again_s
-        self._look_again_s = min(again_s, latest_s)
-        interval_s = max(0.0, self._config.controller.interval_s - cycle.took.all_s)
-        if not cycle.outcome.unsettled:
-            return interval_s
-        return min(interval_s, max(self._look_again_s, cycle.took.all_s))
-
     def _failed(self, error: TiresiasError, *, at_once: bool = False) -> None:
         """Report a failed cycle, and schedule the next try: ``at_once``, or after a pause.
 
@@ -442,7 +428,7 @@ class Controller:
         pause_s = _pause_s(self._health.failures + 1, self._config.controller.interval_s)
         pause_s = 0.0 if at_once else pause_s
         log.warning("cycle failed, next try in %.1f s: %s", pause_s, error)
-        self._next_s = time.monotonic() + pause_s
+        self._pace.fail(time.monotonic(), pause_s)
         self._instruments.failed(error)
         health = self._health.after_a_failure(error, time.time(), pause_s)
         self._health = replace(health, mode=self._mode())

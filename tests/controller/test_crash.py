@@ -87,7 +87,7 @@ def failing_for(key: str, real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def due_in_s(controller: Controller) -> float:
-    return controller._next_s - time.monotonic()
+    return controller._pace.next_s - time.monotonic()
 
 
 def state_in(site: Site) -> PublishedState:

@@ -19,6 +19,7 @@ import pytest
 from slurm_tiresias.config import Config, parse
 from slurm_tiresias.controller import run
 from slurm_tiresias.controller.cycle import Cycles
+from slurm_tiresias.controller.pace import Pace
 from slurm_tiresias.controller.publish import Health
 from slurm_tiresias.controller.run import Controller
 from slurm_tiresias.daemon.control import take_nudge
@@ -78,14 +79,14 @@ def waiting(tmp_path: Path) -> Iterator[Controller]:
     controller._cycles = cast(Cycles, SimpleNamespace(retention=never))
     controller._systemd = Systemd()
     controller._health = Health("enforce", 0.0, 1, 0.0, 0.0)
-    controller._last_s = 0.0
-    controller._next_s = time.monotonic() + 3600.0
+    controller._pace = Pace(3600.0, time.monotonic() - 1.0)
+    controller._pace.fail(time.monotonic(), 3600.0)
     yield controller
 
 
 def waits(controller: Controller, selector: selectors.BaseSelector, wakeups: socket) -> None:
     """Wait as in ``Controller.loop`` until a cycle is due."""
-    while time.monotonic() < controller._next_s:
+    while time.monotonic() < controller._pace.next_s:
         for event in controller._wait(selector):
             assert event is wakeups
             wakeups.recv(4096)
@@ -146,7 +147,7 @@ def test_systemds_watchdog_is_notified_during_a_long_interval(
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
         monkeypatch.setenv("WATCHDOG_USEC", "400000")
         waiting._systemd = Systemd()
-        waiting._next_s = time.monotonic() + 0.9
+        waiting._pace.fail(time.monotonic(), 0.9)
         assert waiting._wait(selector) == []
         systemd.setblocking(False)
         pings = 0
