@@ -122,7 +122,16 @@ class FileLease:
         self._until_s = 0.0
 
     def standbys(self) -> list[Standby]:
-        """Return the standbys with a recent heartbeat; delete files of those long silent."""
+        """Return the standbys with a recent heartbeat; delete files of those long silent.
+
+        Empty if the directory is out of reach, in which case the lease is about to end as well.
+        """
+        try:
+            return self._standbys_shown()
+        except OSError:
+            return []
+
+    def _standbys_shown(self) -> list[Standby]:
         found: list[Standby] = []
         for path in self._files(_STANDBY_FILE):
             text = _text(path)

@@ -143,6 +143,7 @@ def test_the_lease_ends_if_the_state_directory_is_out_of_reach(
 ) -> None:
     assert one.take()
     tmp_path.rename(tmp_path.with_name("elsewhere"))
+    assert one.standbys() == []
     with pytest.raises(LeaseLostError):
         one.check()
     assert not one.take()
