@@ -27,8 +27,8 @@ SHADOW = "shadow"
 def pause(config: Config) -> None:
     """Stop acting on Slurm, but keep deciding and publishing.
 
-    Slurm then schedules by the priorities that are set. Lasts until `resume`, even if the
-    controller restarts.
+    Preemptions under way are abandoned: nominated jobs get their own node lists back. Slurm then
+    schedules by the priorities that are set. Lasts until `resume`, even if the controller restarts.
     """
     _tell(
         config,

@@ -200,10 +200,11 @@ class Cycles:
             outcome = self._actor.carry_out(plan, seen)
             if self._actor.awaits_saves:
                 self.progress.look_soon()
-        elif mode == PAUSED:
-            outcome = self._actor.stand_down(seen)
         else:
-            outcome = self._only_record(plan, seen.at_s)
+            # Also in shadow mode: what was under way in enforce mode would stay so for good.
+            outcome = self._actor.stand_down(seen)
+            if mode == SHADOW:
+                self._only_record(plan, seen.at_s)
         took = Took(
             observe_s=observed_s - began_s,
             account_s=accounted_s - observed_s,
@@ -271,7 +272,7 @@ class Cycles:
         self._snapshots.lane_book.follow(seen.at_s)
         self._profiler.learn(seen, self.job_store.ran_s)
 
-    def _only_record(self, plan: Plan, now_s: float) -> WriteSummary:
+    def _only_record(self, plan: Plan, now_s: float) -> None:
         """Shadow mode: record what would have been done, once for each change of the plan."""
         planned = {d.job_id: (f"start on {folded(d.start_on)}", "") for d in plan.starts}
         for decision in plan.preemptions:
@@ -283,4 +284,3 @@ class Cycles:
                 self.job_store.note(now_s, "would", key, what, other)
         self._planned = planned
         self.job_store.commit()
-        return WriteSummary(0, (), unsettled=False)

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from slurm_tiresias.controller.cycle import PAUSED, SHADOW
+from slurm_tiresias.lifecycle.preemption import PreemptionState
 from slurm_tiresias.model import JobState, Protection, Reason
 from slurm_tiresias.store.ledger import Ledger
 from tests.controller.in_memory import ONE_GPU, WHOLE_NODE, Managed
@@ -51,6 +53,43 @@ def test_no_job_is_preempted_before_its_minimum_run_time(managed: Manage) -> Non
     assert [cluster.seen(key).restarts for key in wall].count(1) == 1
     ran_s = [run.elapsed_s for key in wall for run in cluster.ledger.runs_of(key)]
     assert min(ran_s) >= 14
+
+
+@pytest.mark.parametrize("mode", [PAUSED, SHADOW])
+def test_a_controller_that_stops_acting_abandons_what_is_under_way(
+    managed: Manage, mode: str
+) -> None:
+    cluster = managed(preemption={"signal": "USR1", "grace_s": 60})
+    wall = cluster.fill()
+    short = cluster.submit(WHOLE_NODE)
+    store = cluster.cycles.job_store
+    cluster.wait_until(
+        lambda: any(one.state is PreemptionState.SIGNALLED for one in store.preemptions.values()),
+        "a victim is signalled",
+    )
+    assert cluster.seen(short).spec.required_node_list
+    cluster.cycle(mode)
+    assert not store.preemptions and not store.nominations
+    assert not cluster.seen(short).spec.required_node_list
+    for _ in range(150):
+        cluster.cycle(mode)
+        assert not cluster.last.outcome.writes
+    assert [cluster.seen(key).restarts for key in wall] == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("mode", [PAUSED, SHADOW])
+def test_a_requeued_victim_starts_again_at_once_although_the_controller_stops_acting(
+    managed: Manage, mode: str
+) -> None:
+    """Without a new StartTime Slurm would delay it by two minutes."""
+    cluster = managed()
+    wall = cluster.fill()
+    short = cluster.submit(WHOLE_NODE)
+    cluster.wait_until(lambda: any(cluster.seen(key).restarts for key in wall), "a requeue")
+    cluster.cancel(short)
+    for _ in range(20):
+        cluster.cycle(mode)
+    assert all(cluster.seen(key).state is JobState.RUNNING for key in wall)
 
 
 def test_jobs_that_share_a_licence_preempt_one_at_a_time(managed: Manage) -> None:

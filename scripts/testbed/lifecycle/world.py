@@ -25,7 +25,7 @@ from scripts.testbed.user_text import IN_MEMORY
 from slurm_tiresias.config import LEAVE, Config, parse
 from slurm_tiresias.controller import bands
 from slurm_tiresias.controller.act import WriteSummary
-from slurm_tiresias.controller.cycle import ENFORCE, PAUSED, SHADOW, Cycles
+from slurm_tiresias.controller.cycle import ENFORCE, PAUSED, Cycles
 from slurm_tiresias.controller.manage import HELD_BY_OWNER, why_not_eligible
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.ha.lease import FileLease
@@ -819,10 +819,9 @@ class World:
         """Check that no job without a nomination keeps the controller's node list for two good
         cycles.
 
-        One is allowed, because a nomination can be withdrawn after the lists were written. Shadow
-        mode changes nothing in Slurm, so existing lists stay.
+        One is allowed, because a nomination can be withdrawn after the lists were written.
         """
-        if not good or self.mode == SHADOW:
+        if not good:
             self.listed = frozenset()
             return
         nominated = memory.nominations(self.cycles)
