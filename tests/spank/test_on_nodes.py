@@ -25,6 +25,7 @@ from tests.spank.plugin import NOBODY, ROOT, TRAFFIC_FILE_BYTES, TRAFFIC_MAGIC, 
 pytestmark = pytest.mark.slurm
 
 PROFILED = "--tiresias-profile=on"
+PLUGSTACK = ROOT / "etc" / "plugstack.conf.d" / "tiresias.conf"
 
 SEND = r"""
 import socket, sys
@@ -132,6 +133,16 @@ def test_only_jobs_that_ask_are_profiled_and_a_step_can_decline(plugin: PluginCl
     file = plugin.run_folder / f"{ended.job}.0.n1.traffic"
     monitor = plugin.library.parent / "libtiresias_monitor.so"
     assert ended.output == f"{file}|{monitor}\n" * 2 + "|\n"
+
+
+def test_the_line_for_plugstack_conf_counts_no_job_that_did_not_ask(plugin: PluginCluster) -> None:
+    lines = PLUGSTACK.read_text().splitlines()
+    (line,) = [line for line in lines if not line.startswith("#")]
+    kind, _library, *arguments = line.split()
+    assert kind == "optional"
+    plugin.set_up(*(argument for argument in arguments if not argument.startswith("collect=")))
+    assert plugin.finish(f"{SHOW}; srun sh -c '{SHOW}'", "--gpus=1").output == "|\n|\n"
+    assert plugin.collected() == []
 
 
 def test_on_a_cluster_that_profiles_all_with_gpus_a_job_can_decline(plugin: PluginCluster) -> None:
