@@ -36,7 +36,7 @@ LEAST_LOSS = "least-loss"
 VICTIMS = (LEAST_LOSS, "fewest-gpus")
 FLAG, RANK_LAST, LEAVE = "flag", "rank-last", "leave"
 IDLE_ACTIONS = (FLAG, RANK_LAST, LEAVE)
-MODES = ("enforce", "shadow")
+MODES = ("shadow", "enforce")
 PRIORITY_WRITES = ("pinned", "site-factor")
 STYLES = ("consolidate", "spread")
 DRIVERS = ("auto", "commands", "pyslurm")
@@ -429,8 +429,8 @@ class ControllerConfig:
     """How the controller runs."""
 
     mode: str = setting(
-        "enforce",
-        "enforce: act on Slurm. shadow: decide and record, but write nothing to Slurm.",
+        "shadow",
+        "shadow: decide and record, but write nothing to Slurm. enforce: act on Slurm.",
         choices=MODES,
     )
     interval_s: float = setting(

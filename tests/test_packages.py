@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -19,9 +18,8 @@ from hypothesis import strategies as st
 from scripts.tools.packages.commands import commands
 from scripts.tools.packages.completion import FILES, VARIABLE, at_once, scripts
 from scripts.tools.packages.manual import escaped, pages
-from scripts.tools.packages.shadowed import shadowed
 from slurm_tiresias.cli.config import tables
-from slurm_tiresias.config import Config, ControllerConfig, parse
+from slurm_tiresias.config import Config, parse
 
 ROOT = Path(__file__).parents[1]
 ORDERS = {".TH", ".SH", ".PP", ".TP", ".nf", ".fi", ".br"}
@@ -125,9 +123,14 @@ def test_completion_loads_only_the_needed_modules() -> None:
     assert "slurm_tiresias.cli.status" not in ended.stderr
 
 
-def test_a_packages_configuration_is_the_example_in_shadow_mode() -> None:
-    expected = replace(Config(), controller=replace(ControllerConfig(), mode="shadow"))
-    assert parse(tomllib.loads(shadowed())) == expected
+def test_the_packages_configuration_is_the_example_which_is_in_shadow_mode() -> None:
+    (source,) = re.findall(
+        "^(.*) etc/slurm-tiresias$",
+        (ROOT / "debian" / "slurm-tiresias.install").read_text(),
+        re.MULTILINE,
+    )
+    found = parse(tomllib.loads((ROOT / source).read_text()))
+    assert found == Config() and found.controller.mode == "shadow"
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,7 @@ thresholds_gpu_s = [60.0]
 min_run_s = 2.0
 
 [controller]
+mode = "enforce"
 interval_s = 1.0
 state_dir = "{state_dir}"
 nudge_file = "{state_dir}/nudge"

@@ -41,7 +41,7 @@ only_by_commands = pytest.mark.skipif(
 QUICK: Mapping[str, Mapping[str, object]] = {
     "policy": {"thresholds_gpu_s": [8]},
     "preemption": {"min_run_s": 1, "start_bound_s": 8},
-    "controller": {"interval_s": 0.5},
+    "controller": {"mode": "enforce", "interval_s": 0.5},
 }
 """Two tiers, the second after two seconds on four GPUs; two cycles per second."""
 

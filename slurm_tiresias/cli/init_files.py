@@ -97,7 +97,9 @@ def node_kinds(seen: Seen, partitions: Sequence[str]) -> tuple[NodeKind, ...]:
 def compose(seen: Seen, choice: Choice, folder: str) -> tuple[Mapping[str, str], tuple[Step, ...]]:
     """Return the files by name, including the one with the steps, and the steps."""
     # The diagnosis as if this configuration were installed and in enforce mode.
-    acting = replace(configured(choice), controller=ControllerConfig(state_dir=choice.state_dir))
+    acting = replace(
+        configured(choice), controller=ControllerConfig("enforce", state_dir=choice.state_dir)
+    )
     diagnosis = diagnose(replace(seen, config=acting, config_there=True, config_error=""))
     written = {
         CONFIG: _config(seen, choice),
@@ -119,7 +121,7 @@ def configured(choice: Choice) -> Config:
     """Return the configuration that the file will contain."""
     default = Config()
     thresholds = choice.thresholds_gpu_s or default.policy.thresholds_gpu_s
-    controller = replace(default.controller, mode="shadow", state_dir=choice.state_dir)
+    controller = replace(default.controller, state_dir=choice.state_dir)
     return replace(
         default,
         manage=replace(default.manage, partitions=choice.partitions),
@@ -260,7 +262,7 @@ def _steps(seen: Seen, choice: Choice, folder: str, has_cgroup: bool) -> tuple[S
         Step(
             "Let it act",
             (
-                f"sed -i 's/^mode = .*/mode = \"enforce\"/' {INSTALLED_CONFIG}",
+                f"sed -i 's/^#*mode = .*/mode = \"enforce\"/' {INSTALLED_CONFIG}",
                 "systemctl restart tiresias-slurm",
             ),
         ),

@@ -20,7 +20,7 @@ def test_a_valid_configuration_is_summarized(site: Site) -> None:
     assert result.exit_code == 0
     assert result.stdout == (
         f"{site.config}: ok\nManages gpu by 2d-las, order first-start, 3 tiers (split at "
-        "3250 GPU-s, 5 GPU-h), every 10 s, in enforce mode.\n"
+        "3250 GPU-s, 5 GPU-h), every 10 s, in shadow mode.\n"
     )
 
 

@@ -141,7 +141,10 @@ def began(site: Site, at: float, mode: str = "shadow") -> None:
 @pytest.mark.parametrize(
     ("settings", "remedy"),
     [
-        ("", 'Set mode = "shadow" in the configuration, restart the controller, and ask again'),
+        (
+            'mode = "enforce"\n',
+            'Set mode = "shadow" in the configuration, restart the controller, and ask again',
+        ),
         ('mode = "shadow"\n', "Restart the controller, and ask again"),
     ],
 )

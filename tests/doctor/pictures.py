@@ -41,7 +41,7 @@ def sound(release: str = "22.05") -> Seen:
     number = (first, second, third)
     node = Node("n1", Amount({"a100": 4}, 16, 8000))
     return Seen(
-        config=parse({}),
+        config=parse({"controller": {"mode": "enforce"}}),
         config_file="/etc/slurm-tiresias/tiresias.toml",
         config_there=True,
         config_error="",
@@ -95,4 +95,5 @@ def lower(changes: Mapping[str, str]) -> dict[str, str]:
 
 
 def with_config(seen: Seen, **tables: Mapping[str, Any]) -> Seen:
-    return replace(seen, config=parse(tables))
+    controller = {"mode": "enforce", **tables.get("controller", {})}
+    return replace(seen, config=parse({**tables, "controller": controller}))

@@ -42,6 +42,7 @@ estimates = ["history"]
 charge = "user"
 
 [controller]
+mode = "enforce"
 interval_s = {INTERVAL_S}
 state_dir = "{{state_dir}}"
 nudge_file = ""

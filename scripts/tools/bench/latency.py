@@ -32,6 +32,7 @@ thresholds_gpu_s = [{threshold}]
 min_run_s = 0.5
 
 [controller]
+mode = "enforce"
 interval_s = {interval}
 state_dir = "{{state_dir}}"
 nudge_file = "{{state_dir}}/nudge"

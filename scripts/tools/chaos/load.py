@@ -55,6 +55,7 @@ PATIENCE_S = 900.0
 ACCOUNTED_WITHIN_S = 60.0
 CONFIG = """\
 [controller]
+mode = "enforce"
 interval_s = {interval}
 state_dir = "{{state_dir}}"
 """

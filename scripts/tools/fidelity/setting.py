@@ -37,6 +37,7 @@ wait_for_save_s = {wait_for_save_s!r}
 first_tier_wait_s = {first_tier_wait_s!r}
 
 [controller]
+mode = "enforce"
 interval_s = {interval_s!r}
 state_dir = "{{state_dir}}"
 nudge_file = "{{state_dir}}/nudge"

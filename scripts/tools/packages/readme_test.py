@@ -132,7 +132,7 @@ def _is_in_shadow_mode(root: Root) -> None:
 
 
 def _acts(root: Root) -> None:
-    root.run("sed", "-i", 's/^mode = .*/mode = "enforce"/', CONFIG)
+    root.run("sed", "-i", 's/^#*mode = .*/mode = "enforce"/', CONFIG)
     root.run("systemctl", "restart", SERVICE)
     root.until("it acts", "sh", "-c", "tiresias-slurm status | grep enforce")
 
