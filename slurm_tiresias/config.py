@@ -540,14 +540,17 @@ def load(path: Path) -> Config:
 def parse(tables: Mapping[str, Any], source: str = "the configuration") -> Config:
     """Turn tables as ``tomllib`` gives them into a ``Config``; raises ``ConfigError``."""
     config = _parse_table(Config, tables, source, _parse_section)
-    _check_thresholds(config.policy.thresholds_gpu_s)
-    _check_slowdown(config.policy.max_slowdown)
-    _check_drilled(config.preemption)
-    _check_signal(config.preemption)
-    _check_interactive(config.interactive)
-    _check_idle_gpus(config)
-    _check_places(config)
-    _check_listen(config.http.listen)
+    try:
+        _check_thresholds(config.policy.thresholds_gpu_s)
+        _check_slowdown(config.policy.max_slowdown)
+        _check_drilled(config.preemption)
+        _check_signal(config.preemption)
+        _check_interactive(config.interactive)
+        _check_idle_gpus(config)
+        _check_places(config)
+        _check_listen(config.http.listen)
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error.what}", error.remedy) from error
     return config
 
 
@@ -585,8 +588,9 @@ def _parse_setting(wanted: Any, field: Setting, value: Any, source: str) -> Any:
         setting_value = _read(wanted, value)
     except (TypeError, ValueError, OverflowError):
         kind, unit = _KINDS[wanted], field.metadata["unit"]
+        written = str(value).lower() if isinstance(value, bool) else repr(value)
         raise ConfigError(
-            f"{source} {field.name} = {value!r} is not {kind}",
+            f"{source} {field.name} = {written} is not {kind}",
             f"Write {kind}{f' ({unit}, without the unit)' if unit else ''}",
         ) from None
     _check_range(field, setting_value, source)

@@ -205,6 +205,12 @@ def chosen(names: Sequence[str]) -> tuple[Column[PublishedJob], ...]:
     return (*_BY_DEFAULT, *(c for c in columns if c not in _BY_DEFAULT)) if added else columns
 
 
+def checked(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return these names; raise ``UsageError`` unless each is that of a column."""
+    chosen(names)
+    return names
+
+
 def _named(name: str) -> Column[PublishedJob]:
     try:
         return COLUMNS[name.upper()]
@@ -267,14 +273,15 @@ def in_order(jobs: Iterable[PublishedJob], names: Sequence[str] = ()) -> list[Pu
     return found
 
 
-def check_sort(names: Sequence[str]) -> None:
-    """Raise ``UsageError`` unless jobs can be sorted by all these columns."""
+def checked_sort(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return these names; raise ``UsageError`` unless jobs can be sorted by all the columns."""
     for name in names:
         if name.lstrip("+-").upper() not in _SORTED_BY:
             raise UsageError(
                 f"Jobs cannot be sorted by column {printable(name)!r}",
                 f"Sort by one of: {', '.join(_SORTED_BY)}",
             )
+    return names
 
 
 def help_on_columns() -> str:

@@ -14,9 +14,9 @@ from slurm_tiresias.cli import complete, progress_text
 from slurm_tiresias.cli.arrays import array_of
 from slurm_tiresias.cli.events import event_text
 from slurm_tiresias.cli.options import (
-    checked_job_id,
     complain_if_not_current,
     is_named_by,
+    job_id_argument,
     json_option,
     takes_config,
 )
@@ -135,7 +135,10 @@ class Case:
 
 @click.command()
 @click.argument(
-    "job_id", metavar="JOBID", shell_complete=complete.of_state(complete.jobs, several=False)
+    "job_id",
+    metavar="JOBID",
+    callback=job_id_argument,
+    shell_complete=complete.of_state(complete.jobs, several=False),
 )
 @json_option
 @takes_config
@@ -149,7 +152,6 @@ def explain(config: Config, job_id: str, as_json: bool) -> None:
     controller would do. Exit code 1: no such job. Exit code 3: no controller runs, or its published
     state is out of date (the job is explained nevertheless).
     """
-    checked_job_id(job_id)
     state, now_s = published.read(Path(config.controller.state_dir)), time.time()
     if tasks := _tasks_of(state, job_id):
         from slurm_tiresias.cli import explain_array

@@ -14,7 +14,7 @@ import click
 from slurm_tiresias.cli import complete
 from slurm_tiresias.cli.cost_text import cost_text
 from slurm_tiresias.cli.events import event_text
-from slurm_tiresias.cli.options import checked_job_id, json_option, takes_config
+from slurm_tiresias.cli.options import job_id_argument, json_option, takes_config
 from slurm_tiresias.cli.screen import Column, Screen, show_or_json
 from slurm_tiresias.cli.text import NOTHING, count, duration, listed, moment, printable
 from slurm_tiresias.config import Config
@@ -93,7 +93,10 @@ class JobEnd:
 
 @click.command()
 @click.argument(
-    "job_id", metavar="JOBID", shell_complete=complete.of_state(complete.jobs, several=False)
+    "job_id",
+    metavar="JOBID",
+    callback=job_id_argument,
+    shell_complete=complete.of_state(complete.jobs, several=False),
 )
 @json_option
 @takes_config
@@ -104,7 +107,6 @@ def history(config: Config, job_id: str, as_json: bool) -> None:
     can be queried. Exit code 1: no such job. Exit code 3: no controller runs that could answer.
     Exit code 15: the answer is too large, or there were too many requests.
     """
-    checked_job_id(job_id)
     job, now_s = _found(config, job_id), time.time()
     accounted = _accounted(config, job)
     runs = run_summaries(job, accounted)

@@ -117,6 +117,12 @@ class Program(click.Group):
         except BrokenPipeError:
             _abandon_broken_stdout()
             context.exit(OUTPUT_CLOSED)
+        except click.UsageError as error:
+            # click does not say which command an option without its argument belongs to.
+            if error.ctx is None and context.invoked_subcommand:
+                name = context.invoked_subcommand
+                error.ctx = click.Context(self, context, name)
+            raise
         return result
 
 

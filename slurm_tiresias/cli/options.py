@@ -116,6 +116,24 @@ def words(
     return found
 
 
+def checked_words(
+    check: Callable[[tuple[str, ...]], R],
+) -> Callable[[click.Context, click.Parameter, str | None], R]:
+    """Return a callback for a comma list that is checked and converted before the configuration is
+    read, so that a wrong word is reported on a machine without one, too."""
+    return lambda context, parameter, value: check(words(context, parameter, value))
+
+
+def job_ids(found: tuple[str, ...]) -> tuple[str, ...]:
+    """Check all of these job ids."""
+    return tuple(map(checked_job_id, found))
+
+
+def job_id_argument(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    """Check the job id that is a command's argument, as its callback."""
+    return checked_job_id(value)
+
+
 def checked_job_id(job_id: str) -> str:
     """Check a job id as Slurm writes it: 12, 12_3 (array task), 12+1 (het job component)."""
     found = _JOB_ID.fullmatch(job_id)

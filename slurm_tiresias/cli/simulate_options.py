@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from difflib import get_close_matches
+from itertools import pairwise
 
 import click
 
 from slurm_tiresias.cli.simulation_options import Source
 from slurm_tiresias.cli.text import printable
-from slurm_tiresias.config import Config, parse
+from slurm_tiresias.config import MAX_TIERS, Config, parse
 from slurm_tiresias.errors import ConfigError, UsageError
 from slurm_tiresias.simulator.run import POLICIES
 from slurm_tiresias.simulator.traces import AUTO
@@ -89,6 +90,12 @@ def _cuts_gpu_s(thresholds: str, queues: int | None) -> list[float]:
             f"--thresholds {printable(thresholds)!r} is not a list of numbers",
             "Write GPU-seconds, like 3600,18000",
         ) from error
+    rises = all(lower < upper < MOST_SECONDS for lower, upper in pairwise((0.0, *cuts_gpu_s)))
+    if not rises or len(cuts_gpu_s) >= MAX_TIERS:
+        raise UsageError(
+            f"--thresholds {printable(thresholds)!r} cannot cut the tiers",
+            f"Write 1 to {MAX_TIERS - 1} GPU-seconds above 0 in ascending order, like 3600,18000",
+        )
     if queues is None or queues == len(cuts_gpu_s) + 1:
         return cuts_gpu_s
     if len(cuts_gpu_s) > 1:

@@ -298,7 +298,10 @@ def flat_s(overhead: str) -> float | None:
     except ValueError:
         seconds = -1.0
     if not 0.0 <= seconds < 1e9:
-        raise UsageError(f"--overhead {overhead!r} is empty", "Write model, none, or seconds")
+        raise UsageError(
+            f"--overhead {printable(overhead)!r} is not a cost of a preemption",
+            "Write model, none, or seconds, at least 0 and below 1000000000",
+        )
     return seconds
 
 

@@ -26,9 +26,10 @@ from slurm_tiresias.cli.columns import (
     help_on_columns,
 )
 from slurm_tiresias.cli.options import (
-    checked_job_id,
+    checked_words,
     complain_if_not_current,
     is_named_by,
+    job_ids,
     takes_config,
     words,
 )
@@ -88,6 +89,24 @@ class Selection:
         )
 
 
+def _states(states: Sequence[str]) -> frozenset[str]:
+    known = {*STATE_CODES, *STATE_CODES.values()}
+    for state in states:
+        if state.upper() not in known:
+            raise UsageError(
+                f"There is no job state {printable(state)!r}",
+                f"There are: {', '.join(STATE_CODES)}",
+            )
+    return frozenset(state.upper() for state in states)
+
+
+def _tiers(tiers: Sequence[str]) -> frozenset[str]:
+    for tier in tiers:
+        if not (tier.isascii() and tier.isdigit()):
+            raise UsageError(f"{printable(tier)!r} is not a tier", "Write a number; 0 is highest")
+    return frozenset(str(int(tier)) for tier in tiers)
+
+
 @click.command(
     epilog="\b\nColumns:\n" + "\n".join("  " + line for line in help_on_columns().splitlines())
 )
@@ -104,7 +123,7 @@ class Selection:
     "-j",
     "--jobs",
     metavar="JOBID,..",
-    callback=words,
+    callback=checked_words(job_ids),
     shell_complete=complete.of_state(complete.jobs),
     help="Only these jobs; 12 also names the tasks 12_3 of its array.",
 )
@@ -120,14 +139,14 @@ class Selection:
     "-t",
     "--states",
     metavar="STATE,..",
-    callback=words,
+    callback=checked_words(_states),
     shell_complete=complete.states,
     help="Only these states: R, PENDING, ..",
 )
 @click.option(
     "--tier",
     metavar="TIER,..",
-    callback=words,
+    callback=checked_words(_tiers),
     shell_complete=complete.of_state(complete.tiers),
     help="Only these tiers; 0 is highest.",
 )
@@ -139,7 +158,7 @@ class Selection:
     metavar="COLUMN,..",
     envvar="TIRESIAS_STATUS_FORMAT",
     show_envvar=True,
-    callback=words,
+    callback=checked_words(job_columns.checked),
     shell_complete=complete.columns,
     help="These columns; +COLUMN,.. adds to the default ones.",
 )
@@ -147,7 +166,7 @@ class Selection:
     "-S",
     "--sort",
     metavar="[+-]COLUMN,..",
-    callback=words,
+    callback=checked_words(job_columns.checked_sort),
     shell_complete=complete.columns,
     help="Sort jobs by these columns, - downwards; otherwise by the controller's own order.",
 )
@@ -186,8 +205,8 @@ def status(
     user: tuple[str, ...],
     jobs: tuple[str, ...],
     partition: tuple[str, ...],
-    states: tuple[str, ...],
-    tier: tuple[str, ...],
+    states: frozenset[str],
+    tier: frozenset[str],
     everyone: bool,
     wanted: tuple[str, ...],
     sort: tuple[str, ...],
@@ -205,14 +224,13 @@ def status(
     """
     selection = Selection(
         users=frozenset(user) | ({_my_name()} if me else frozenset()),
-        job_ids=tuple(checked_job_id(job_id) for job_id in jobs),
+        job_ids=jobs,
         partitions=frozenset(partition),
-        states=_checked_states(states),
-        tiers=_checked_tiers(tier),
+        states=states,
+        tiers=tier,
         everyone=everyone,
     )
     columns = job_columns.chosen(wanted)
-    job_columns.check_sort(sort)
     view = View(selection, columns, bool(wanted), not noheader, limit, sort, every_task)
     state_dir = Path(config.controller.state_dir)
     if watch_s is not None:
@@ -249,24 +267,6 @@ def _my_name() -> str:
         raise UsageError(
             f"User id {os.getuid()} has no name on this machine", "Name the user with --user"
         ) from None
-
-
-def _checked_states(states: Sequence[str]) -> frozenset[str]:
-    known = {*STATE_CODES, *STATE_CODES.values()}
-    for state in states:
-        if state.upper() not in known:
-            raise UsageError(
-                f"There is no job state {printable(state)!r}",
-                f"There are: {', '.join(STATE_CODES)}",
-            )
-    return frozenset(state.upper() for state in states)
-
-
-def _checked_tiers(tiers: Sequence[str]) -> frozenset[str]:
-    for tier in tiers:
-        if not (tier.isascii() and tier.isdigit()):
-            raise UsageError(f"{printable(tier)!r} is not a tier", "Write a number; 0 is highest")
-    return frozenset(str(int(tier)) for tier in tiers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -268,10 +268,11 @@ def _show_advice(
     screen, present = _screen(), inputs.present
     screen.show(_preamble(inputs, screen))
     screen.show([f"under the {present} {advice.waiting:.0%} of the jobs waited a minute or more"])
+    for warning in advice.warnings:
+        screen.show(screen.prose(f"warning: {warning}.", indent=""))
     screen.show(_evidence(advice, present, screen))
     screen.show(_failures(advice.failed))
-    paragraphs = [f"warning: {warning}." for warning in advice.warnings]
-    paragraphs.append(sentence(advice, present))
+    paragraphs = [sentence(advice, present)]
     paragraphs.append(_if_jobs_told_more(advice, told, present))
     paragraphs.append(_with_bounds(advice, bounded, present))
     screen.show(["", *(line for text in paragraphs for line in screen.prose(text, indent=""))])

@@ -11,7 +11,7 @@ from slurm_tiresias.controller.cycle import Cycles
 from slurm_tiresias.controller.driver import driver
 from slurm_tiresias.controller.rebuild import Rebuilt, rebuild
 from slurm_tiresias.controller.state import ledger_and_profiler, note_paused, state_dir_locked
-from slurm_tiresias.errors import AlreadyRunningError
+from slurm_tiresias.errors import AlreadyRunningError, LedgerError
 from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.retention import Pruning, prune_all
 from slurm_tiresias.store.terms import newest_ledger
@@ -42,8 +42,8 @@ def prune_ledger(config: Config, before_s: float | None, *, dry_run: bool) -> Pr
     removed, and a controller may run. Raises ``UsageError`` if neither gives a time, and
     ``LedgerError``.
     """
+    path = _existing_ledger(config)
     if dry_run:
-        path = newest_ledger(Path(config.controller.state_dir))
         with closing(Ledger.to_read(path)) as ledger:
             ledger.check_version()
             return prune_all(ledger, config, before_s, dry_run=True)
@@ -63,6 +63,7 @@ def adopt_ledger(config: Config) -> tuple[str, str]:
 
     Returns the name that it was bound to before, and the present one.
     """
+    _existing_ledger(config)
     cluster = driver(config).cluster()
     with _ledger_alone(config) as ledger:
         before = ledger.cluster or ""
@@ -74,6 +75,16 @@ def set_paused(config: Config, paused: bool) -> None:
     """Store whether the next controller starts paused, while none runs."""
     with _ledger_alone(config) as ledger:
         note_paused(ledger, paused)
+
+
+def _existing_ledger(config: Config) -> Path:
+    path = newest_ledger(Path(config.controller.state_dir))
+    if not path.exists():
+        raise LedgerError(
+            f"There is no ledger in {path.parent}",
+            "Name the controller's directory in controller.state_dir, or run this on its host",
+        )
+    return path
 
 
 @contextmanager

@@ -82,6 +82,8 @@ def _tables(path: Path) -> Mapping[str, Any]:
             data = file.read(MOST_BYTES + 1)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
+        if isinstance(error, FileNotFoundError):
+            why = "it is neither NODESxGPUS nor a file"
         raise UsageError(
             f"{_quoted(str(path))} is not a cluster: {why}",
             "Write nodes x GPUs of each, like 15x4, or name a file that describes them",
@@ -90,9 +92,13 @@ def _tables(path: Path) -> Mapping[str, Any]:
         raise UsageError(f"{path} is larger than a megabyte", "Name a file that describes nodes")
     try:
         return tomllib.loads(data.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"{path} is not a text file (byte {error.start})", "Name a file in TOML and UTF-8"
+        ) from None
     except (ValueError, RecursionError) as error:
         why = str(error) if isinstance(error, tomllib.TOMLDecodeError) else "it cannot be read"
-        raise UsageError(f"{path} is not valid TOML: {why}", "Mend that") from None
+        raise UsageError(f"{path} is not valid TOML: {why}", "Correct that line") from None
 
 
 def _group(table: Mapping[str, Any], where: str) -> NodeGroup:

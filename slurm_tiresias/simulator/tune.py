@@ -68,10 +68,15 @@ def candidates(
 
     They are the paper's (Figs. 14 and 15), quantiles of the GPU-seconds per job in the history, and
     ladders that begin at the default's first threshold and at the median job. Raises ``UsageError``
-    for fewer than two jobs, which cannot be split into halves.
+    if the halves of the history cannot be split into their parts.
     """
-    if len(workload.jobs) < 2:
-        raise UsageError("One job is not enough history", "Name more jobs, or an earlier --since")
+    jobs = len(workload.jobs)
+    if jobs < 2 * PARTS:
+        raise UsageError(
+            f"{jobs} {'job is' if jobs == 1 else 'jobs are'} too few to compare settings",
+            f"Name at least {2 * PARTS} jobs, or an earlier --since; advice needs "
+            f"{2 * PARTS * FEWEST_JOBS_A_PART}",
+        )
     service_gpu_s = [job.gpus * job.duration_s for job in workload.jobs]
     # Rounded to two digits, because a threshold of 3,847 GPU-seconds is hard to read.
     quantiles = [

@@ -141,8 +141,16 @@ class Place(Site):
         super().__init__(folder)
         self.state_dir.mkdir(mode=0o755)
         (folder / "trace.csv").write_text(
+            "job_id,submit_time_s,num_gpus,duration_s\n"
+            + "".join(f"{number},{9 * number},1,60\n" for number in range(20))
+        )
+        (folder / "two.csv").write_text(
             "job_id,submit_time_s,num_gpus,duration_s\na,0,1,60\nb,9,1,60\n"
         )
+        (folder / "empty").touch()
+        (folder / "binary").write_bytes(b"\xff\xfe\x00\x01")
+        (folder / "tables").mkdir()
+        (folder / "page.md").write_text("# A page\n\nThat is no model.\n")
         (folder / "profiles.json").write_text(json.dumps({"schema": 1, "profiles": []}))
         header = json.dumps({"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
         (folder / "bert.safetensors").write_bytes(
@@ -507,6 +515,72 @@ def test_no_command_uses_colour_with_no_color(
 
     for arguments in CALLS.values():
         assert not COLOUR.search(call(arguments).stdout), arguments
+
+
+WRONG = {
+    "ledger prune": (8, "There is no ledger in {nowhere}. Name the controller's directory in"),
+    "ledger prune --dry-run": (8, "There is no ledger in {nowhere}. Name the controller's"),
+    "ledger adopt": (8, "There is no ledger in {nowhere}. Name the controller's directory in"),
+    "simulate --trace trace.csv --format philly": (2, "trace.csv, line 1: the header names neither"),
+    "simulate --trace binary": (2, "binary, line 1: the file is not text in UTF-8. Unpack it"),
+    "simulate --trace tables": (
+        2,
+        "tables is a folder without pai_job_table.csv and pai_task_table.csv. Name a file,",
+    ),
+    "tune --trace two.csv": (2, "2 jobs are too few to compare settings. Name at least 20 jobs"),
+    "simulate --overhead -3": (2, "--overhead '-3' is not a cost of a preemption. Write model"),
+    "simulate --overhead inf": (2, "--overhead 'inf' is not a cost of a preemption. Write"),
+    "simulate --cluster 2x4x8": (2, "'2x4x8' is not a cluster: it is neither NODESxGPUS nor a"),
+    "simulate --cluster 2x": (2, "'2x' is not a cluster: it is neither NODESxGPUS nor a file."),
+    "simulate --cluster -2x4": (2, "'-2x4' is not a cluster: it is neither NODESxGPUS nor a"),
+    "simulate --cluster binary": (2, "binary is not a text file (byte 0). Name a file in TOML"),
+    "simulate --thresholds -5": (2, "--thresholds '-5' cannot cut the tiers. Write 1 to 7 GPU-"),
+    "simulate --thresholds 5,1": (2, "--thresholds '5,1' cannot cut the tiers. Write 1 to 7"),
+    "profile model empty": (2, "empty cannot be read as a model: it is empty. Name a"),
+    "profile model page.md": (2, "page.md cannot be read as a model: it is none of the known"),
+    "status -p": (2, "Option '-p' requires an argument. See: tiresias-slurm status --help"),
+    "status --tier x --config /nowhere": (2, "'x' is not a tier. Write a number; 0 is highest"),
+    "status -S x --config /nowhere": (2, "Jobs cannot be sorted by column 'x'. Sort by one of"),
+    "status -o x --config /nowhere": (2, "There is no column 'x'. There are: JOBID"),
+    "explain x --config /nowhere": (2, "'x' is not a job id. Write a number, or 12_3 for an"),
+    "history x --config /nowhere": (2, "'x' is not a job id. Write a number, or 12_3 for an"),
+}
+"""Command lines with one thing wrong; the exit code, and the beginning of what is said."""
+
+
+@pytest.mark.parametrize("arguments", WRONG)
+def test_the_error_says_what_is_wrong_where_and_what_to_do(
+    place: Place, program: Warm, arguments: str
+) -> None:
+    nowhere = place.folder / "nowhere"
+    if arguments.startswith("ledger"):
+        place.config.write_text(f'[controller]\nstate_dir = "{nowhere}"\n')
+    code, said = WRONG[arguments]
+    ended = at(place, program)(tuple(arguments.split()))
+    assert ended.code == code and not list(flaws((), ended))
+    assert ended.stderr.startswith(f"tiresias-slurm: error: {said.format(nowhere=nowhere)}")
+    assert not nowhere.exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ("[policy]\nthresholds_gpu_s = [5, 1]", "policy.thresholds_gpu_s = [5, 1] is not"),
+        ("[policy]\nmax_slowdown = 1.01", "policy.max_slowdown = 1.01 leaves no room"),
+        ("[preemption]\nsignal = 'NO'", "preemption.signal = 'NO' is not a signal"),
+        ("[http]\nlisten = 'x'", "http.listen = 'x' is not"),
+        ("[idle_gpus]\nafter_s = 600", "idle_gpus.after_s is set without profiler.collect_dir"),
+        ("[manage]\npartitions = []", "manage.partitions is empty"),
+        ("[controller]\ninterval_s = true", "[controller] interval_s = true is not a number"),
+    ],
+)
+def test_an_error_of_the_configuration_names_the_file(
+    place: Place, program: Warm, settings: str, said: str
+) -> None:
+    place.config.write_text(settings + "\n")
+    ended = at(place, program)(("status",))
+    assert ended.code == 4 and not list(flaws(("status",), ended))
+    assert ended.stderr.startswith(f"tiresias-slurm: error: {place.config}: {said}")
 
 
 JOBS_ASKED = {

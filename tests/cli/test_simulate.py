@@ -442,7 +442,7 @@ def test_with_strict_types_jobs_of_missing_types_are_left_out_and_reported(live_
         (f"{HEADER}a,0,0,5,\n".encode(), 2, "no GPU"),
         (f"{HEADER}a,0,1000000000,5,\n".encode(), 2, "more than 1,000,000 GPUs"),
         (f"{HEADER}a,0,1,5,\nb,0,1,60".encode(), 3, "ends within this line"),
-        (b"\x1f\x8b\x08\x00\x00\x00\xff\xfe", 1, "no text in UTF-8"),
+        (b"\x1f\x8b\x08\x00\x00\x00\xff\xfe", 1, "not text in UTF-8"),
         (b"", 1, "empty"),
     ],
 )

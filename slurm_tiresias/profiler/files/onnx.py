@@ -50,7 +50,7 @@ def tensors_in(stream: BinaryIO, file_bytes: int) -> Iterator[StoredTensor]:
                 raise Unreadable("it has several graphs")
             graph = found
     if graph is None:
-        raise Unreadable("it has no graph")
+        raise Unreadable("it is none of the known formats, or an ONNX model without a graph")
     initializers = 0
     for found in wire.fields(graph.begin, graph.end):
         if found.is_message(_INITIALIZER_OF_GRAPH):
@@ -119,9 +119,9 @@ class _Wire:
         elif wire_type in (_FIXED64, _FIXED32):
             at += 8 if wire_type == _FIXED64 else 4
         else:
-            raise Unreadable("it is not a protobuf message")
+            raise Unreadable("it is none of the known formats")
         if at > end or number == 0:
-            raise Unreadable("it is cut off, or not a protobuf message")
+            raise Unreadable("it is none of the known formats, or is cut off")
         return _Field(number, wire_type, value, begin, at)
 
     def _varint(self, at: int, end: int) -> tuple[int, int]:
@@ -131,7 +131,7 @@ class _Wire:
             value |= (byte & 0x7F) << (7 * place)
             if byte < 0x80:
                 return value & 0xFFFF_FFFF_FFFF_FFFF, at + place + 1
-        raise Unreadable("it is cut off, or not a protobuf message")
+        raise Unreadable("it is none of the known formats, or is cut off")
 
 
 @dataclass(slots=True)

@@ -41,8 +41,9 @@ def read(path: Path) -> tuple[StoredTensor, ...]:
         try:
             tensors = tuple(_reader(start, file_bytes)(stream, file_bytes))
         except Unreadable as error:
+            why = "it is empty" if not file_bytes else error
             raise ModelFileError(
-                f"{path} cannot be read as a model: {error}",
+                f"{path} cannot be read as a model: {why}",
                 "Name a safetensors file, a PyTorch checkpoint or an ONNX model",
             ) from error
     if not any(tensor.size_bytes for tensor in tensors):

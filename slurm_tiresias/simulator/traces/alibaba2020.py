@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from slurm_tiresias.errors import TraceError
 from slurm_tiresias.simulator.traces import reading, table
 from slurm_tiresias.simulator.traces.reading import BadValueError, Harvest, TraceFile
 from slurm_tiresias.simulator.traces.table import Row
@@ -57,6 +58,11 @@ def fits(first_line: str) -> bool:
 def load(path: Path) -> Workload:
     if not path.is_dir():
         return _load(reading.open_trace(path), {})
+    if missing := [name for name in (JOB_TABLE, TASK_TABLE) if not (path / name).exists()]:
+        raise TraceError(
+            f"{path} is a folder without {' and '.join(missing)}",
+            "name a file, or the folder of the tables of Alibaba's trace of 2020",
+        )
     jobs, tasks = (reading.open_trace(path / name) for name in (JOB_TABLE, TASK_TABLE))
     both = hashlib.sha256(f"{jobs.sha256} {tasks.sha256}".encode()).hexdigest()
     return _load(replace(tasks, sha256=both), _submissions(jobs))

@@ -30,6 +30,7 @@ DATED_LAYOUT = Layout(
     clock=reading.date_s,
     passed_over=frozenset({"gpu_time"}),
 )
+HEAD_BYTES = 65536
 DATED = "timestamp,duration,num_gpus,gpu_time,cluster"
 
 
@@ -38,5 +39,12 @@ def fits(first_line: str) -> bool:
 
 
 def load(path: Path) -> Workload:
-    dated = reading.head(path, len(DATED)).startswith("timestamp,")
-    return table.load(path, DATED_LAYOUT if dated else LAYOUT)
+    first = reading.head(path, HEAD_BYTES).lstrip().partition("\n")[0].strip()
+    if not fits(first):
+        raise reading.refusal(
+            path,
+            1,
+            f"the header names neither {','.join(sorted(WITH_IDS))} nor {DATED}",
+            "name one of these two forms of the trace, or --format csv for a table of your own",
+        )
+    return table.load(path, DATED_LAYOUT if first == DATED else LAYOUT)

@@ -158,7 +158,7 @@ def _bytes(path: Path, size: int = -1) -> bytes:
 
 def _binary(path: Path, data: bytes, position: int) -> TraceError:
     line = data.count(b"\n", 0, position) + 1
-    return refusal(path, line, "this is no text in UTF-8", "unpack the file if it is compressed")
+    return refusal(path, line, "the file is not text in UTF-8", "unpack it if it is compressed")
 
 
 @dataclass(slots=True)
