@@ -521,7 +521,10 @@ WRONG = {
     "ledger prune": (8, "There is no ledger in {nowhere}. Name the controller's directory in"),
     "ledger prune --dry-run": (8, "There is no ledger in {nowhere}. Name the controller's"),
     "ledger adopt": (8, "There is no ledger in {nowhere}. Name the controller's directory in"),
-    "simulate --trace trace.csv --format philly": (2, "trace.csv, line 1: the header names neither"),
+    "simulate --trace trace.csv --format philly": (
+        2,
+        "trace.csv, line 1: the header names neither",
+    ),
     "simulate --trace binary": (2, "binary, line 1: the file is not text in UTF-8. Unpack it"),
     "simulate --trace tables": (
         2,

@@ -129,6 +129,8 @@ def test_with_a_configuration_candidates_are_compared_with_its_setting(site: Sit
 
 def test_gpu_types_that_no_node_has_are_reported(site: Site, tmp_path: Path) -> None:
     words = typed(tmp_path, strict=False)
+    with Path(words[1]).open("a") as trace:
+        trace.writelines(f"{n},{n},1,500,\n" for n in range(3, 20))
     assert "2 jobs name GPUs that no node has ('h100'): they run on any" in " ".join(
         site.run("tune", *words).stdout.split()
     )
@@ -138,7 +140,7 @@ def test_gpu_types_that_no_node_has_are_reported(site: Site, tmp_path: Path) -> 
 
 def test_control_characters_in_a_trace_name_are_replaced(site: Site, tmp_path: Path) -> None:
     trace = tmp_path / "a\x1b[2Jb.csv"
-    rows = "\n".join(f"{n},{n * 60},1,600" for n in range(4))
+    rows = "\n".join(f"{n},{n * 60},1,600" for n in range(20))
     trace.write_text(f"job_id,submit_time,num_gpu,duration\n{rows}\n")
     result = site.run("tune", "--trace", str(trace), "--cluster", "1x4")
     assert result.exit_code == 0, result.stderr

@@ -385,7 +385,7 @@ def test_errors_in_a_file_are_reported_in_one_line(
 def test_a_file_that_is_no_text_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "c.toml"
     path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UsageError, match="is not valid TOML"):
+    with pytest.raises(UsageError, match="is not a text file"):
         parse_cluster(str(path), "skew")
 
 

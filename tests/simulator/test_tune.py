@@ -136,9 +136,10 @@ def test_tune_answers_even_for_a_handful_of_jobs(count: int) -> None:
     assert found.recommended.cell == DEFAULT and found.warnings
 
 
-def test_one_job_is_not_enough_history() -> None:
-    with pytest.raises(UsageError, match="not enough history"):
-        candidates(replace(history(), jobs=history().jobs[:1]))
+@pytest.mark.parametrize("jobs", [1, 19])
+def test_a_history_that_cannot_be_split_into_parts_is_refused(jobs: int) -> None:
+    with pytest.raises(UsageError, match=f"{jobs} jobs? (is|are) too few"):
+        candidates(replace(history(), jobs=history().jobs[:jobs]))
 
 
 def test_among_settings_with_equal_queues_the_best_of_the_first_half_is_chosen() -> None:
