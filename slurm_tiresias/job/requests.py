@@ -16,6 +16,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from types import FrameType
+from typing import Any
+
+from slurm_tiresias.job import children
 
 FILE_VARIABLE = "TIRESIAS_REQUEST_FILE"
 """The variable with the file of ``tiresias-job run``, in which "save N" and "leave N" count
@@ -24,6 +27,9 @@ requests."""
 LOOK_EVERY_S = 0.25
 LEAVE_SIGNAL = signal.SIGTERM
 SAVE_SIGNALS = (signal.SIGUSR1, signal.SIGURG)
+_SIGNALS = (LEAVE_SIGNAL, *SAVE_SIGNALS)
+
+_forks_are_watched = False
 
 
 class Requests:
@@ -42,6 +48,8 @@ class Requests:
         """When the last request was received, by the clock; None before the first."""
         self.listens = False
         self._takes_signals = False
+        self.replaced: dict[int, Any] = {}
+        """The handlers of the program that its own replace, by signal."""
 
     def listen(self) -> bool:
         """Install the signal handlers, replacing existing ones; return whether that was possible.
@@ -50,11 +58,34 @@ class Requests:
         """
         if threading.current_thread() is not threading.main_thread():
             return False
-        signal.signal(LEAVE_SIGNAL, self._asked_to_leave)
+        self._replace(LEAVE_SIGNAL, self._asked_to_leave)
         for number in SAVE_SIGNALS:
-            signal.signal(number, self._asked_to_save)
+            self._replace(number, self._asked_to_save)
+        if self.by_wrapper:
+            # The launcher may have been started with them blocked, which its children inherit.
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         self.listens = self._takes_signals = True
+        watch_forks()
         return True
+
+    def release(self, number: int) -> None:
+        """Handle a signal as if the library did not listen, but survive what Slurm sends to all
+        processes of a job; for a child of the program."""
+        self.listens = self._takes_signals = False
+        earlier = self.replaced[number]
+        if earlier not in (signal.SIG_DFL, None):
+            signal.signal(number, earlier)
+        elif number == LEAVE_SIGNAL:
+            signal.signal(number, children.survive_one)
+        else:
+            signal.signal(number, _ignore)
+
+    def _replace(self, number: int, handler: Callable[[int, FrameType | None], None]) -> None:
+        earlier = signal.signal(number, handler)
+        if _listener(earlier) is None:
+            self.replaced[number] = earlier
+        elif number not in self.replaced:
+            self.replaced[number] = signal.SIG_DFL
 
     @property
     def reach_it(self) -> bool:
@@ -85,6 +116,7 @@ class Requests:
     def _asked_to_leave(self, _number: int, _frame: FrameType | None) -> None:
         self.asked_s = self._clock()
         self._leave = True
+        children.job_is_told_to_leave()
 
     def _asked_to_save(self, _number: int, _frame: FrameType | None) -> None:
         self.asked_s = self._clock()
@@ -100,6 +132,48 @@ class Requests:
         self._save = self._save or saves > self._saves_seen
         self._saves_seen = saves
         self._leave = self._leave or leaves > 0
+
+
+def _listener(handler: Any) -> Requests | None:
+    """Whose handler this is; None if it is not one of this module's."""
+    owner = getattr(handler, "__self__", None)
+    return owner if isinstance(owner, Requests) else None
+
+
+def _ignore(_number: int, _frame: FrameType | None) -> None:
+    """Unlike SIG_IGN, a handler is not inherited by the programs that a child starts."""
+
+
+def watch_forks() -> None:
+    """From now on make the processes that the program forks survive one SIGTERM."""
+    global _forks_are_watched
+    if not _forks_are_watched:
+        _forks_are_watched = True
+        os.register_at_fork(
+            before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child
+        )
+
+
+_masks: dict[int, set[int]] = {}
+"""The signal masks of threads that are about to fork."""
+
+
+def _before_fork() -> None:
+    children.before_fork()
+    # Python drops signals that a child gets before its hooks have run.
+    _masks[threading.get_ident()] = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+
+
+def _after_fork() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _masks.pop(threading.get_ident()))
+
+
+def _after_fork_in_child() -> None:
+    for number in _SIGNALS:
+        listener = _listener(signal.getsignal(number))
+        if listener is not None:
+            listener.release(number)
+    _after_fork()
 
 
 def read(path: str) -> tuple[int, int]:

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import os
 import signal
 from collections.abc import Callable
-from types import FrameType
 
 import torch
 from torch import distributed
+
+from slurm_tiresias.job import children
+from slurm_tiresias.job.requests import watch_forks
 
 _SETS_HANDLERS = "_set_worker_signal_handlers"
 
@@ -38,8 +39,8 @@ def protect_workers() -> None:
     """Make the workers of data loaders created from now on survive one SIGTERM.
 
     Slurm may send it to all processes of a job, and without its workers the program could not
-    finish the step after which it saves. A second SIGTERM ends a worker, as data loaders do with
-    workers that hang. Importing this module calls this function.
+    finish the step after which it saves. PyTorch sets handlers of its own in its workers, which
+    replace those of ``job.children``. Importing this module calls this function.
     """
     # Not part of PyTorch's interface: a release without it leaves its workers as they are.
     module = importlib.import_module("torch.utils.data._utils.signal_handling")
@@ -49,18 +50,11 @@ def protect_workers() -> None:
 
     def set_handlers() -> None:
         set_by_torch()
-        signal.signal(signal.SIGTERM, _survive_one)
+        signal.signal(signal.SIGTERM, children.survive_one)
 
+    watch_forks()
     set_handlers.protects = True  # type: ignore[attr-defined]
     setattr(module, _SETS_HANDLERS, set_handlers)
-
-
-def _survive_one(_number: int, _frame: FrameType | None) -> None:
-    signal.signal(signal.SIGTERM, _end)
-
-
-def _end(_number: int, _frame: FrameType | None) -> None:
-    os._exit(0)
 
 
 with contextlib.suppress(ImportError):
