@@ -9,6 +9,8 @@
 #include <slurm/slurm.h>
 #include <slurm/spank.h>
 
+#include "run_file.h"
+
 /* ld.so splits LD_PRELOAD at blanks and colons, so our paths must contain neither. */
 static const char splitting[] = " :\t\n";
 
@@ -88,4 +90,14 @@ void arguments_read(struct arguments *arguments, int count, char *const words[])
 	path_beside_plugin(arguments->nccl, "libnccl-profiler-tiresias.so");
 	for (int i = 0; i < count; i++)
 		take_word(arguments, words[i]);
+}
+
+unsigned arguments_progress_kinds(const struct arguments *arguments, enum progress_choice said)
+{
+	static const unsigned kinds[] = {
+		[PROGRESS_AUTO] = RUN_FILE_PROGRESS | RUN_FILE_OUTPUT,
+		[PROGRESS_ON] = RUN_FILE_PROGRESS,
+		[PROGRESS_OFF] = 0,
+	};
+	return kinds[said == PROGRESS_UNSAID ? arguments->progress : said];
 }

@@ -25,4 +25,7 @@ struct arguments {
 /* Reads KEY=VALUE words; invalid ones keep their default, with a debug message. */
 void arguments_read(struct arguments *arguments, int count, char *const words[]);
 
+/* The kinds of run files (run_file.h) that a job gets for its progress, with or without its option. */
+unsigned arguments_progress_kinds(const struct arguments *arguments, enum progress_choice said);
+
 #endif

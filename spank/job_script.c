@@ -69,14 +69,7 @@ static bool is_profiled(spank_t spank, const struct arguments *arguments)
 static unsigned wanted_kinds(spank_t spank, const struct arguments *arguments)
 {
 	unsigned kinds = is_profiled(spank, arguments) ? RUN_FILE_TRAFFIC : 0;
-	enum progress_choice progress = options_job_progress(spank);
-	if (progress == PROGRESS_UNSAID)
-		progress = arguments->progress;
-	if (progress != PROGRESS_OFF)
-		kinds |= RUN_FILE_PROGRESS;
-	if (progress == PROGRESS_AUTO)
-		kinds |= RUN_FILE_OUTPUT;
-	return kinds;
+	return kinds | arguments_progress_kinds(arguments, options_job_progress(spank));
 }
 
 void job_script_prolog(spank_t spank, int count, char *words[])
@@ -91,10 +84,7 @@ void job_script_prolog(spank_t spank, int count, char *words[])
 	/* Remove files that an earlier run left because its node died, or steps would write into
 	 * them. */
 	run_files_collect(arguments.run, "", &beginning, RUN_FILE_ALL & ~kinds);
-	if (!run_files_create(arguments.run, &beginning, kinds)) {
-		run_files_make_room(arguments.run);
-		run_files_create(arguments.run, &beginning, kinds);
-	}
+	run_files_create(arguments.run, &beginning, kinds);
 }
 
 void job_script_epilog(spank_t spank, int count, char *words[])

@@ -203,6 +203,8 @@ static struct spank_option in_slurms_form(int number)
 
 void options_register(spank_t spank)
 {
+	profile = PROFILE_AUTO;
+	progress = PROGRESS_UNSAID;
 	for (size_t i = 0; i < COUNT(rules); i++) {
 		struct spank_option option = in_slurms_form((int)i);
 		if (spank_option_register(spank, &option) != ESPANK_SUCCESS)

@@ -18,7 +18,8 @@ void client_init_post_opt(spank_t spank);
 void job_script_prolog(spank_t spank, int count, char *arguments[]);
 void job_script_epilog(spank_t spank, int count, char *arguments[]);
 
-/* slurmstepd, as root: a step that requests profiling gets a file too, even if its job does not. */
+/* slurmstepd, as root: makes files that the prolog has not made. A step that requests profiling gets
+ * one, even if its job does not. */
 void remote_init(spank_t spank);
 void remote_init_post_opt(spank_t spank, int count, char *arguments[]);
 

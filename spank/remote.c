@@ -20,6 +20,10 @@
 #include "preload.h"
 #include "run_file.h"
 
+/* Not in every program of Slurm that loads the plugin. */
+#pragma weak slurm_load_job
+#pragma weak slurm_free_job_info_msg
+
 static const char nccl_variable[] = "NCCL_PROFILER_PLUGIN";
 
 /* The variable for the path of each file. */
@@ -84,16 +88,69 @@ static bool read_job_run(spank_t spank, struct job_run *job_run)
 	       node_name(job_run->node);
 }
 
+static bool is_batch_step(spank_t spank)
+{
+	uint32_t step;
+	return spank_get_item(spank, S_JOB_STEPID, &step) == ESPANK_SUCCESS &&
+	       step == SLURM_BATCH_SCRIPT;
+}
+
+/*
+ * The files that the step lacks. slurmd 22.05 skips the prolog of a requeued job if a step of
+ * another job has just started on the node, so the batch step makes up for it, as far as it can
+ * know what the prolog would have made.
+ */
+static unsigned missing_kinds(spank_t spank, const struct arguments *arguments,
+			      const struct job_run *job_run, bool is_batch)
+{
+	static const unsigned all[] = {RUN_FILE_TRAFFIC, RUN_FILE_PROGRESS, RUN_FILE_OUTPUT};
+	unsigned missing = 0, wanted = asks(spank) ? RUN_FILE_TRAFFIC : 0;
+	/* Without the folder no prolog has ever made anything here. */
+	if (is_batch && access(arguments->run, F_OK) == 0)
+		wanted |= arguments_progress_kinds(arguments, options_step_progress());
+	for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+		struct job_run found = *job_run;
+		if (wanted & all[i] && !run_file_find(arguments->run, &found, all[i]))
+			missing |= all[i];
+	}
+	return missing;
+}
+
+/*
+ * slurmctld's count of the job's restarts: 22.05 tells it to a batch step only once that is the
+ * user's. Without slurmctld this takes Slurm's MessageTimeout.
+ */
+static bool ask_for_restarts(struct job_run *job_run)
+{
+	job_info_msg_t *answer = NULL;
+	bool found = false;
+	if (!slurm_load_job || !slurm_free_job_info_msg ||
+	    slurm_load_job(&answer, job_run->job, SHOW_ALL) != SLURM_SUCCESS || !answer)
+		return false;
+	for (uint32_t i = 0; i < answer->record_count && !found; i++) {
+		/* All tasks of an array are in the answer for its first one. */
+		found = answer->job_array[i].job_id == job_run->job;
+		if (found)
+			job_run->restarts = answer->job_array[i].restart_cnt;
+	}
+	slurm_free_job_info_msg(answer);
+	return found;
+}
+
 void remote_init_post_opt(spank_t spank, int count, char *words[])
 {
 	struct arguments arguments;
 	struct job_run job_run;
+	unsigned missing;
+	bool is_batch = is_batch_step(spank);
 	arguments_read(&arguments, count, words);
-	if (!asks(spank) || !read_job_run(spank, &job_run) ||
-	    run_file_find(arguments.run, &job_run, RUN_FILE_TRAFFIC))
+	if (!read_job_run(spank, &job_run))
 		return;
-	if (!run_files_create(arguments.run, &job_run, RUN_FILE_TRAFFIC))
-		slurm_debug("tiresias: no traffic file in %s", arguments.run);
+	missing = missing_kinds(spank, &arguments, &job_run, is_batch);
+	if (!missing || (is_batch && !ask_for_restarts(&job_run)))
+		return;
+	if (!run_files_create(arguments.run, &job_run, missing))
+		slurm_debug("tiresias: a file is missing in %s", arguments.run);
 }
 
 /* Whether the task, which may be in a container by now, can write to its file of this kind. */

@@ -163,7 +163,7 @@ static void cut_back(int file, off_t bytes)
 }
 
 /* Leave a file with a lease on it alone: opening it would mean waiting for its owner. */
-void run_files_make_room(const char *run)
+static void make_room(const char *run)
 {
 	int file, folder = open_own_folder(run);
 	DIR *entries = folder >= 0 ? fdopendir(folder) : NULL;
@@ -217,7 +217,7 @@ bool run_file_find(const char *run, struct job_run *job_run, enum run_file_kind 
 	return found;
 }
 
-bool run_files_create(const char *run, const struct job_run *job_run, unsigned kinds)
+static bool create_all(const char *run, const struct job_run *job_run, unsigned kinds)
 {
 	bool done = true;
 	int folder = kinds ? make_own_folder(run) : -1;
@@ -228,6 +228,14 @@ bool run_files_create(const char *run, const struct job_run *job_run, unsigned k
 			done = create_in(folder, &all_kinds[i], job_run) && done;
 	close(folder);
 	return done;
+}
+
+bool run_files_create(const char *run, const struct job_run *job_run, unsigned kinds)
+{
+	if (create_all(run, job_run, kinds))
+		return true;
+	make_room(run);
+	return create_all(run, job_run, kinds);
 }
 
 /* ---------------------------------------------------------------------------------------------

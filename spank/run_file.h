@@ -45,12 +45,10 @@ void run_file_name(const struct job_run *job_run, enum run_file_kind kind,
 /*
  * Creates the files of these kinds, all zero, with their blocks reserved: otherwise a disk that
  * fills up later could kill a task that writes through its mapping. False if one does not exist
- * now; a file made by an earlier step is left as it is.
+ * now; a file made by an earlier step is left as it is. If the folder is full, it first truncates
+ * users' files in it to their original size.
  */
 bool run_files_create(const char *run, const struct job_run *job_run, unsigned kinds);
-
-/* Truncates users' files in the folder to their original size. */
-void run_files_make_room(const char *run);
 
 /*
  * Whether the job has a file on this node; if so, takes over its number of restarts. Files of an

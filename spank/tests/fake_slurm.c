@@ -193,6 +193,29 @@ spank_err_t spank_job_control_setenv(spank_t spank, const char *name, const char
 	return setenv(in_prologs, value, overwrite) == 0 ? ESPANK_SUCCESS : ESPANK_NOSPACE;
 }
 
+/* As in Slurm, with other jobs in the answer, such as tasks of the same array. */
+int slurm_load_job(job_info_msg_t **answer, uint32_t job, uint16_t flags)
+{
+	(void)flags;
+	fake.questions++;
+	if (fails_now())
+		return SLURM_ERROR;
+	*answer = calloc(1, sizeof **answer);
+	(*answer)->record_count = 2;
+	(*answer)->job_array = calloc(2, sizeof *(*answer)->job_array);
+	(*answer)->job_array[0].job_id = job + 1;
+	(*answer)->job_array[0].restart_cnt = 99;
+	(*answer)->job_array[1].job_id = fake.job;
+	(*answer)->job_array[1].restart_cnt = (uint16_t)fake.restarts;
+	return SLURM_SUCCESS;
+}
+
+void slurm_free_job_info_msg(job_info_msg_t *answer)
+{
+	free(answer->job_array);
+	free(answer);
+}
+
 void slurm_error(const char *format, ...)
 {
 	va_list rest;

@@ -23,6 +23,7 @@ struct fake_slurm {
 	int option_count;
 	char said[512];   /* the last error the user saw */
 	int errors;       /* number of errors */
+	int questions;    /* number of questions to slurmctld */
 	int calls;        /* functions that can fail */
 	int failing_call; /* the one that fails; 0: none */
 };

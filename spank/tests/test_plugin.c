@@ -1299,13 +1299,25 @@ static const char *output(void)
 	return in(run, progress_files[1].name);
 }
 
+/* The batch script of a job with this option. On 22.05 it does not know its restarts yet. */
+static void batch_step(const char *said)
+{
+	init(S_CTX_REMOTE);
+	fake_setenv("SLURM_RESTART_COUNT", NULL);
+	if (said)
+		CHECK(fake_option("tiresias-progress", said, true) == 0);
+	post_opt();
+	set_restarts("SLURM_RESTART_COUNT");
+	task_init();
+}
+
 /* Run a job on a site with these settings, from its prolog to its task. */
 static void start_job(const char *site, const char *said)
 {
 	argument("progress", site);
 	say("progress", said);
 	prolog(NULL);
-	step(NULL);
+	batch_step(said);
 }
 
 static const char *collected_progress(const char *name)
@@ -1420,6 +1432,7 @@ static void what_a_job_says_goes_before_what_the_site_says(void)
 
 static void step_that_says(const char *said)
 {
+	fake.step = 0;
 	init(S_CTX_REMOTE);
 	CHECK(fake_option("tiresias-progress", said, true) == 0);
 	post_opt();
@@ -1460,6 +1473,61 @@ static void progress_files_that_came_along_from_another_job_are_taken_away(void)
 	fake_setenv("LD_PRELOAD", library);
 	start_job("off", NULL);
 	check_nothing_of_progress_is_named();
+}
+
+static void a_batch_step_whose_prolog_was_skipped_makes_its_progress_files(void)
+{
+	static const struct {
+		const char *site, *said;
+		bool progress, output;
+	} cases_of[] = {{"on", NULL, true, false},
+			{"on", "auto", true, true},
+			{"auto", "off", false, false},
+			{"off", "on", true, false}};
+	CHECK(mkdir(run, 0755) == 0);
+	for (int i = 0; i < COUNT(cases_of); i++) {
+		argument("progress", cases_of[i].site);
+		batch_step(cases_of[i].said);
+		word_count--;
+		CHECK(exists(progress()) == cases_of[i].progress);
+		CHECK(exists(output()) == cases_of[i].output);
+		CHECK(is_named("TIRESIAS_PROGRESS_FILE", progress()) == cases_of[i].progress);
+		CHECK(!cases_of[i].progress || status_of(progress()).st_uid == fake.user);
+		epilog();
+	}
+}
+
+static void slurmctld_is_asked_only_where_a_file_is_missing(void)
+{
+	start_job("auto", NULL);
+	CHECK(fake.questions == 0);
+	epilog();
+	fake.step = 0;
+	step(NULL);
+	CHECK(fake.questions == 0 && entries_in(run) == 0);
+	fake.step = SLURM_BATCH_SCRIPT;
+	batch_step("off");
+	CHECK(fake.questions == 0 && entries_in(run) == 0);
+	batch_step(NULL);
+	batch_step(NULL);
+	CHECK(fake.questions == 1 && entries_in(run) == 2);
+	epilog();
+	CHECK(rmdir(run) == 0);
+	batch_step(NULL);
+	CHECK(fake.questions == 1 && !exists(run));
+}
+
+static void a_progress_file_is_not_made_for_an_unknown_run(void)
+{
+	CHECK(mkdir(run, 0755) == 0);
+	argument("progress", "on");
+	for (int failing = 1; failing <= 12; failing++) {
+		fake.calls = 0;
+		fake.failing_call = failing;
+		batch_step(NULL);
+		CHECK(entries_in(run) == 0 || exists(progress()));
+		epilog();
+	}
 }
 
 static void extern_and_interactive_steps_get_no_progress_files(void)
@@ -1716,6 +1784,9 @@ static const struct {
 	CASE(progress_files_that_came_along_from_another_job_are_taken_away),
 	CASE(extern_and_interactive_steps_get_no_progress_files),
 	CASE(a_job_reports_without_the_monitor),
+	CASE(a_batch_step_whose_prolog_was_skipped_makes_its_progress_files),
+	CASE(slurmctld_is_asked_only_where_a_file_is_missing),
+	CASE(a_progress_file_is_not_made_for_an_unknown_run),
 	CASE(progress_files_are_collected_in_the_subfolder_progress),
 	CASE(progress_files_without_content_are_not_collected),
 	CASE(a_progress_file_that_the_user_has_replaced_is_not_collected),

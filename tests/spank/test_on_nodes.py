@@ -306,6 +306,36 @@ def test_a_requeued_job_reports_in_each_run(plugin: PluginCluster, reporter: str
         assert progress(plugin, name).step == 1 + restart
 
 
+@pytest.mark.long
+def test_each_restart_beside_a_job_that_starts_steps_all_the_time_has_its_file(
+    plugin: PluginCluster,
+) -> None:
+    """Slurm 22.05 skips the prolog of most of these restarts."""
+    busy = plugin.submit(
+        "while :; do srun --overlap --ntasks=1 true; sleep 1; done", "--nodelist=n1"
+    )
+    job = plugin.submit(
+        f"{SHOW_PROGRESS} >> {plugin.work}/starts; exec sleep 600", "--nodelist=n1", "--gpus=1"
+    )
+    starts = plugin.work / "starts"
+
+    def has_started(times: int) -> None:
+        plugin.cluster.wait_until(
+            lambda: starts.exists() and starts.read_text().count("\n") == times,
+            f"start {times}",
+        )
+
+    has_started(1)
+    for restart in range(1, 11):
+        plugin.requeue(job)
+        has_started(restart + 1)
+    assert starts.read_text() == "".join(f"{job}.{run}.n1.progress|||\n" for run in range(11))
+    plugin.cluster.run("scancel", job, busy)
+    plugin.wait(job)
+    plugin.wait(busy)
+    assert plugin.left() == []
+
+
 @pytest.mark.usefixtures("reporter")
 def test_with_auto_the_output_is_read_and_stays_on_the_node(plugin: PluginCluster) -> None:
     show = f"{SHOW_PROGRESS}; srun sh -c '{SHOW_PROGRESS}'"
