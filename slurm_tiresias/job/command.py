@@ -14,12 +14,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
 from slurm_tiresias.job import LEFT, session
+from slurm_tiresias.job.record import MOST_STEPS
 from slurm_tiresias.job.requests import FILE_VARIABLE, LEAVE_SIGNAL, SAVE_SIGNALS
+from slurm_tiresias.job.time_limit import JOB_VARIABLE, PATIENCE_S
 
 CANNOT_RUN, NOT_FOUND = 126, 127
 """As a shell reports it."""
@@ -45,51 +47,92 @@ def run(program: Sequence[str]) -> int:
     """Run a program, and forward Slurm's requests to it through a file instead of signals.
 
     A launcher such as torchrun reacts to SIGTERM by killing its processes, even during a save. So
-    the program is started with the signals blocked, which its children inherit, and its processes
-    read the file instead (``requests.py``). Slurm's SIGKILL after KillWait still ends them.
+    it gets a session of its own, which signals to the process group of the job do not reach, and
+    its processes read the file instead (``requests.py``). Where Slurm signals each process, the
+    program is started with the signals blocked, which its children inherit; those that use the
+    library unblock them. Slurm's SIGKILL after KillWait still ends them.
     """
+    everywhere = signals_reach_all_processes(os.environ)
+    blocked = {LEAVE_SIGNAL, signal.SIGUSR1} if everywhere else set()
     with tempfile.TemporaryDirectory(prefix="tiresias-job-") as folder:
         requests = _RequestFile(Path(folder) / "requests")
         signal.signal(LEAVE_SIGNAL, requests.leave)
         for number in SAVE_SIGNALS:
             signal.signal(number, requests.save)
-        blocked = {LEAVE_SIGNAL, *SAVE_SIGNALS}
         try:
             # Python starts a child with the signal mask of the thread that starts it.
             signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
-            child = subprocess.Popen(program, env={**os.environ, FILE_VARIABLE: str(requests.path)})
+            child = subprocess.Popen(
+                program,
+                env={**os.environ, FILE_VARIABLE: str(requests.path)},
+                start_new_session=not everywhere,
+            )
         except OSError as error:
             print(f"tiresias-job: {program[0]}: {error.strerror}", file=sys.stderr)
             return NOT_FOUND if isinstance(error, FileNotFoundError) else CANNOT_RUN
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, blocked)
+        for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+            # A terminal sends them to its session only.
+            signal.signal(number, lambda number, _frame: child.send_signal(number))
         code = child.wait()
     if requests.leaves and code == 0:
         return LEFT
     return code if code >= 0 else 128 - code
 
 
+def signals_reach_all_processes(environment: Mapping[str, str]) -> bool:
+    """Whether Slurm signals each process of a job here.
+
+    ``proctrack/cgroup`` only signals the processes that Slurm itself has started, unless it is
+    configured otherwise.
+    """
+    if not environment.get(JOB_VARIABLE):
+        return False
+    try:
+        shown = subprocess.run(
+            ["scontrol", "show", "config"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=PATIENCE_S,
+            check=True,
+        ).stdout.decode("utf-8", "replace")
+    except (OSError, subprocess.SubprocessError):
+        return True
+    settings = dict(re.findall(r"^(\w+)\s*=\s*(\S+)", shown, re.MULTILINE))
+    by_cgroup = settings.get("ProctrackType") == "proctrack/cgroup"
+    return not by_cgroup or settings.get("SignalChildrenProcesses", "no") != "no"
+
+
 class _RequestFile:
-    """The file that processes read, replaced atomically at each request."""
+    """The file that processes read. Its length never changes, so that a request needs no room."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.saves = 0
         self.leaves = 0
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         self._write()
 
     def save(self, _number: int, _frame: FrameType | None) -> None:
         self.saves += 1
-        self._write()
+        self._update()
 
     def leave(self, _number: int, _frame: FrameType | None) -> None:
         self.leaves += 1
-        self._write()
+        self._update()
+
+    def _update(self) -> None:
+        try:
+            self._write()
+        except OSError as error:
+            # An exception in a handler of a signal would end the wrapper, and so the job.
+            os.write(2, f"tiresias-job: {self.path}: {error.strerror}\n".encode())
 
     def _write(self) -> None:
-        draft = self.path.with_suffix(".draft")
-        draft.write_text(f"save {self.saves}\nleave {self.leaves}\n")
-        draft.replace(self.path)
+        text = f"save {self.saves:09}\nleave {self.leaves:09}\n"
+        os.pwrite(self._descriptor, text.encode(), 0)
 
 
 PROGRAM = "tiresias-job"
@@ -101,8 +144,8 @@ EPILOG = "Outside of Slurm all of it works, too, and the reports go nowhere."
 
 RUN = """\
 Runs a program whose launcher would end its processes on SIGTERM, such as torchrun. The launcher
-gets neither SIGTERM nor SIGUSR1 nor SIGURG. Its processes, which use slurm_tiresias.job, learn of
-them through a file: at SIGUSR1 and SIGURG they save after the step they are in, at SIGTERM they
+does not get Slurm's SIGTERM and SIGUSR1. Its processes, which use slurm_tiresias.job, learn of them
+and of SIGURG through a file: at SIGUSR1 and SIGURG they save after the step they are in, at SIGTERM they
 also end. The exit code is the program's, or 128 and the number of the signal that ended it, or 143
 if the program was told to leave and ended with 0."""
 REPORT = """\
@@ -140,16 +183,23 @@ def parser() -> argparse.ArgumentParser:
         "saved", help="say that a checkpoint is on the disk", description=SAVED
     )
     saves.add_argument(
-        "step", type=int, metavar="STEP", help="the number of steps in the checkpoint"
+        "step", type=_steps, metavar="STEP", help="the number of steps in the checkpoint"
     )
     return whole
 
 
+def _steps(text: str) -> int:
+    if not re.fullmatch("[0-9]{1,16}", text) or int(text) > MOST_STEPS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of steps. Write 120.")
+    return int(text)
+
+
 def _progress(text: str) -> tuple[int, int | None]:
-    found = re.fullmatch(r"([0-9]{1,18})(?:/([0-9]{1,18}))?", text)
-    if found is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a progress. Write 120 or 120/5000.")
-    return int(found[1]), int(found[2]) if found[2] else None
+    done, slash, of = text.partition("/")
+    step, total = _steps(done), _steps(of) if slash else None
+    if total is not None and not 0 < total >= step:
+        raise argparse.ArgumentTypeError(f"{text!r} is more than all steps. Write 120/5000.")
+    return step, total
 
 
 if __name__ == "__main__":
