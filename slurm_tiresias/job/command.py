@@ -52,13 +52,23 @@ def run(program: Sequence[str]) -> int:
     program is started with the signals blocked, which its children inherit; those that use the
     library unblock them. Slurm's SIGKILL after KillWait still ends them.
     """
-    everywhere = signals_reach_all_processes(os.environ)
-    blocked = {LEAVE_SIGNAL, signal.SIGUSR1} if everywhere else set()
+    everywhere = True
+    child: subprocess.Popen[bytes] | None = None
+
+    def forward(number: int, _frame: FrameType | None) -> None:
+        if child is not None and not everywhere:
+            child.send_signal(number)
+
     with tempfile.TemporaryDirectory(prefix="tiresias-job-") as folder:
         requests = _RequestFile(Path(folder) / "requests")
         signal.signal(LEAVE_SIGNAL, requests.leave)
         for number in SAVE_SIGNALS:
             signal.signal(number, requests.save)
+        # A terminal sends them to its own session.
+        for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+            signal.signal(number, forward)
+        everywhere = signals_reach_all_processes(os.environ)
+        blocked = {LEAVE_SIGNAL, signal.SIGUSR1} if everywhere else set()
         try:
             # Python starts a child with the signal mask of the thread that starts it.
             signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
@@ -72,9 +82,6 @@ def run(program: Sequence[str]) -> int:
             return NOT_FOUND if isinstance(error, FileNotFoundError) else CANNOT_RUN
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, blocked)
-        for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
-            # A terminal sends them to its session only.
-            signal.signal(number, lambda number, _frame: child.send_signal(number))
         code = child.wait()
     if requests.leaves and code == 0:
         return LEFT
