@@ -13,6 +13,11 @@ reports are discarded.
 
 from __future__ import annotations
 
+import sys
+
+if sys.version_info < (3, 9):  # noqa: UP036 - says so to older ones
+    raise ImportError("slurm_tiresias.job needs Python 3.9 or later.")
+
 from slurm_tiresias.job.files import writing
 from slurm_tiresias.job.session import LEFT, Session
 
@@ -30,6 +35,7 @@ __all__ = [
     "saving",
     "session",
     "steps",
+    "stop",
     "writing",
 ]
 
@@ -39,7 +45,7 @@ session = Session()
 done = session.done
 leave = session.leave
 leaving = session.leaving
-listen = session.requests.listen
+listen = session.listen
 report = session.report
 resumed = session.resumed
 save_due = session.save_due
@@ -47,3 +53,4 @@ saved = session.saved
 saves_every = session.saves_every
 saving = session.saving
 steps = session.steps
+stop = session.stop

@@ -26,6 +26,10 @@ RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLUR
 counts."""
 
 
+LOCK_TRIES, LOCK_TRY_S = 5, 0.002
+"""A forked process holds the lock only while it writes its report."""
+
+
 class ChannelError(Exception):
     """Reports cannot be sent; the message says why."""
 
@@ -48,10 +52,13 @@ class FileChannel:
 
     Root created it in a folder in which users can create nothing. It is opened without following
     links and without blocking, and only written within its size, so that nothing put in its place
-    can harm the program.
+    can harm the program. A program keeps a lock on it; a process that it has forked locks it for
+    each report only, so that a worker that reports first does not lock its parent out.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, is_forked: bool = False) -> None:
+        self._is_forked = is_forked
+        self._taken = f"{path}: another process of this job already reports"
         flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
             self._descriptor = os.open(path, flags)
@@ -61,13 +68,26 @@ class FileChannel:
             found = os.fstat(self._descriptor)
             if not stat.S_ISREG(found.st_mode) or found.st_size != RECORD_BYTES:
                 raise ChannelError(f"{path}: not a file of {RECORD_BYTES} bytes")
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock()
+            self._unlock_if_forked()
         except BlockingIOError as error:
             self.close()
-            raise ChannelError(f"{path}: another process of this job already reports") from error
+            raise ChannelError(self._taken) from error
         except (OSError, ChannelError):
             self.close()
             raise
+
+    def _lock(self) -> None:
+        """Raises ``BlockingIOError`` if another process reports."""
+        for _ in range(LOCK_TRIES - 1):
+            with contextlib.suppress(BlockingIOError):
+                return fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            time.sleep(LOCK_TRY_S)
+        return fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def _unlock_if_forked(self) -> None:
+        if self._is_forked:
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
     def last(self) -> Record | None:
         """The last report of an earlier program of this run; None if there is none."""
@@ -77,8 +97,17 @@ class FileChannel:
             return None
 
     def send(self, record: Record) -> None:
-        """Replace the record; raises ``OSError`` if the file system refuses."""
-        os.pwrite(self._descriptor, encode(record), 0)
+        """Replace the record; raises ``OSError`` if the file system refuses, or the program itself
+        reports now."""
+        if self._is_forked:
+            try:
+                self._lock()
+            except BlockingIOError as error:
+                raise OSError(self._taken) from error
+        try:
+            os.pwrite(self._descriptor, encode(record), 0)
+        finally:
+            self._unlock_if_forked()
 
     def close(self) -> None:
         """Let another process of the job report."""
@@ -95,18 +124,24 @@ def rank_in(environment: Mapping[str, str]) -> int:
 
 
 def channel_for(
-    environment: Mapping[str, str], clock: Callable[[], float] = time.monotonic
+    environment: Mapping[str, str],
+    clock: Callable[[], float] = time.monotonic,
+    is_forked: bool = False,
 ) -> Channel | None:
     """The channel of this process; None if its reports go nowhere.
 
-    Only the first process of a job reports: all are at the same step.
+    Only the first process of a job reports: all are at the same step. ``is_forked``: the process
+    was forked by the program.
     """
     if rank_in(environment) != 0:
         return None
     if path := environment.get(FILE_VARIABLE, ""):
-        return FileChannel(path)
+        return FileChannel(path, is_forked)
     job_id = environment.get(JOB_VARIABLE, "")
-    if environment.get(WAY_VARIABLE) != BY_COMMENT or not job_id.isdecimal():
+    way = environment.get(WAY_VARIABLE, "")
+    if way not in ("", BY_COMMENT):
+        raise ChannelError(f"{WAY_VARIABLE}={way} has no meaning. Write {BY_COMMENT}.")
+    if not way or not job_id.isdecimal():
         return None
     # Imported here because it imports many modules, and few programs need it.
     from slurm_tiresias.job.comment_channel import CommentChannel

@@ -152,9 +152,9 @@ EPILOG = "Outside of Slurm all of it works, too, and the reports go nowhere."
 RUN = """\
 Runs a program whose launcher would end its processes on SIGTERM, such as torchrun. The launcher
 does not get Slurm's SIGTERM and SIGUSR1. Its processes, which use slurm_tiresias.job, learn of them
-and of SIGURG through a file: at SIGUSR1 and SIGURG they save after the step they are in, at SIGTERM they
-also end. The exit code is the program's, or 128 and the number of the signal that ended it, or 143
-if the program was told to leave and ended with 0."""
+and of SIGURG through a file: at SIGUSR1 and SIGURG they save after the step they are in, at SIGTERM
+they also end. The exit code is the program's, or 128 and the number of the signal that ended it, or
+143 if the program was told to leave and ended with 0."""
 REPORT = """\
 Says how many steps the program has done, and of how many. A step is whatever takes about the same
 time each, such as an epoch."""

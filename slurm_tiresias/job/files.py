@@ -15,15 +15,21 @@ def writing(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[Any]]
 
     It lies beside the old checkpoint until it is completely on the disk, and is then renamed: a
     kill at any moment leaves either the old or the new one complete. If the block raises, the old
-    one stays. Only one process at a time may write a path.
+    one stays. Only one process at a time may write a path. The new file has the permissions of the
+    old one; if ``path`` is a link, the file that it points to is replaced. ``mode`` begins with
+    "w", otherwise ``ValueError`` is raised.
     """
-    path = Path(path)
+    if not mode.startswith("w"):
+        raise ValueError(f"mode {mode!r}: a checkpoint is written anew. Use 'wb' or 'w'.")
+    path = Path(os.path.realpath(path))
     draft = path.with_name(path.name + ".draft")
     try:
         with draft.open(mode) as file:
+            with contextlib.suppress(FileNotFoundError):
+                draft.chmod(path.stat().st_mode & 0o777)
             yield file
-            file.flush()
-            os.fsync(file.fileno())
+        # Not before, as the block may have closed the file itself.
+        sync(draft)
         draft.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):

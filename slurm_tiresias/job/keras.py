@@ -57,7 +57,8 @@ class Preemptible(keras.callbacks.Callback):  # type: ignore[misc]
         self._torch_states: list[Any] = []
 
     def on_train_begin(self, logs: Any = None) -> None:
-        session.requests.listen()
+        session.listen()
+        session.requests.are_heeded = True
         if self.total is None:
             self.total = self.params["epochs"] * self.steps_per_epoch
         if self._step is None and self.done:

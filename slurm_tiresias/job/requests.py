@@ -48,14 +48,13 @@ class Requests:
         """When the last request was received, by the clock; None before the first."""
         self.listens = False
         self._takes_signals = False
+        self.are_heeded = False
+        """Whether the program has ever asked for requests."""
         self.replaced: dict[int, Any] = {}
         """The handlers of the program that its own replace, by signal."""
 
     def listen(self) -> bool:
-        """Install the signal handlers, replacing existing ones; return whether that was possible.
-
-        Python allows it only in the main thread of a program.
-        """
+        """Install the signal handlers; return whether that was possible."""
         if threading.current_thread() is not threading.main_thread():
             return False
         self._replace(LEAVE_SIGNAL, self._asked_to_leave)
@@ -100,12 +99,14 @@ class Requests:
     @property
     def leave(self) -> bool:
         """Whether the job must save and exit; once true, it stays true."""
+        self.are_heeded = True
         self._look()
         return self._leave
 
     @property
     def save(self) -> bool:
         """Whether the job must save; reset by ``saving_begins``."""
+        self.are_heeded = True
         self._look()
         return self._save or self._leave
 
@@ -113,7 +114,12 @@ class Requests:
         """Note that a save begins: it does not answer requests that come later."""
         self._save = False
 
-    def _asked_to_leave(self, _number: int, _frame: FrameType | None) -> None:
+    def _asked_to_leave(self, number: int, _frame: FrameType | None) -> None:
+        if not self.are_heeded:
+            # Nothing would ever answer it, and nothing was done that could be saved.
+            signal.signal(number, self.replaced[number] or signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+            return
         self.asked_s = self._clock()
         self._leave = True
         children.job_is_told_to_leave()

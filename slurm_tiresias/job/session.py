@@ -11,12 +11,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import NoReturn
 
-from slurm_tiresias.job.channel import Channel, ChannelError, channel_for
+from slurm_tiresias.job.channel import Channel, ChannelError, channel_for, rank_in
 from slurm_tiresias.job.record import (
     DONE,
     LEAVING,
     MOST_SAVES,
     MOST_STEPS,
+    MOST_STEPS_PER_S,
     MOST_TIME_S,
     RUNNING,
     SAVING,
@@ -67,8 +68,9 @@ class Session:
         environment = os.environ if environment is None else environment
         self._clock = clock
         self._wall = wall
-        self._warned = False
+        self._warned: set[str] = set()
         self._environment = environment
+        self._created_in = os.getpid()
         self.requests = Requests(environment, clock)
         self._channel: Channel | None = None
         self._pid = 0
@@ -88,8 +90,12 @@ class Session:
         self._save_began_s = 0.0
         self._save_takes_s = 0.0
         self._saves_on_request = False
+        self._asks_to_leave = False
+        self._saved_to_leave = False
+        self._stopped = False
         self._asked_s: float | None = None
         """The time, by ``clock``, of the request that the next save answers."""
+        self._logged_s: float | None = None
         self._answered_s: float | None = None
         self._ends_s: float | None = None
         self._save_every_s: float | None = None
@@ -115,6 +121,7 @@ class Session:
     def leaving(self, agree: Agree = _alone) -> bool:
         """Whether Slurm or ``tiresias-job run`` has asked the job to save and exit."""
         self._listen()
+        self._asks_to_leave = True
         return agree(self.requests.leave)
 
     def save_due(self, every_min: float = NEVER, agree: Agree = _alone) -> bool:
@@ -127,6 +134,8 @@ class Session:
         asked = self.requests.save
         if asked and not self._save_began_s:
             self._asked_s = self.requests.asked_s
+        if asked and self._saved_to_leave and not self._asks_to_leave:
+            self._warn("the job was told to leave, but goes on: call job.leaving() after a save")
         return agree(
             asked
             or self._clock() - self._last_save_s >= 60.0 * every_min
@@ -137,9 +146,12 @@ class Session:
         """Announce that the program saves by itself at this interval in minutes.
 
         Then the time of its next save is known from the start, and the controller preempts it after
-        a save rather than before one. ``save_due`` and ``steps`` announce it themselves.
+        a save rather than before one. ``save_due`` and ``steps`` announce it themselves. Raises
+        ``ValueError`` for a negative interval.
         """
-        self._save_every_s = min(max(0.0, 60.0 * minutes), MOST_TIME_S)
+        if not minutes >= 0:
+            raise ValueError(f"{minutes} is not an interval in minutes. Give 0 or more.")
+        self._save_every_s = min(60.0 * minutes, MOST_TIME_S)
 
     def saving(self) -> None:
         """Report that a save begins; later requests need another save."""
@@ -150,6 +162,7 @@ class Session:
 
     def saved(self, step: int) -> None:
         """Report that a checkpoint after ``step`` steps is on the disk and can be resumed from."""
+        step = operator.index(step)
         now_s = self._clock()
         self._saving_s = None
         self._saves += 1
@@ -161,17 +174,27 @@ class Session:
             self.requests.saving_begins()
         self._last_save_s = now_s
         if self._asked_s is not None:
+            if self._asked_s != self._logged_s:
+                self._logged_s = self._asked_s
+                self._say(f"saved step {step} as requested")
             self._answered_s = self._wall() - (now_s - self._asked_s)
         if self._wall() >= self._last_moment_s():
             # The save before the time limit is done; there is no second one.
             self._ends_s = NEVER
-        self._saved = operator.index(step), self._wall()
-        self._send(LEAVING if self.requests.leave else RUNNING)
+        self._saved_to_leave = self.requests.leave
+        if self._is_possible(step):
+            self._saved = step, self._wall()
+        self._send(LEAVING if self._saved_to_leave else RUNNING)
 
     def resumed(self, step: int) -> None:
         """Report that the program resumes from a checkpoint after ``step`` steps; 0: from the
         start."""
-        self._resumed_step = self._step = operator.index(step)
+        step = operator.index(step)
+        if not self._is_possible(step):
+            return
+        if step:
+            self._say(f"resumes at step {step}")
+        self._resumed_step = self._step = step
         self._stepped = True
         self._new_step_s = None
         self._send(RUNNING)
@@ -181,6 +204,22 @@ class Session:
     def done(self) -> None:
         """Report that all steps are done."""
         self._send(DONE)
+
+    def stop(self) -> None:
+        """End the loop of ``steps`` after the current step, which is saved, as if it was the last.
+
+        Instead of ``break``, for example when the training has converged. With several processes
+        each must call it in the same step.
+        """
+        self._stopped = True
+
+    def listen(self) -> bool:
+        """Take the signals, replacing existing handlers; return whether that was possible.
+
+        Python allows it only in the main thread of a program, so a program whose training runs in
+        another one calls it there. Until the program first asks for requests, SIGTERM ends it.
+        """
+        return self.requests.listen()
 
     def steps(
         self,
@@ -196,10 +235,11 @@ class Session:
         Parameters
         ----------
         total
-            Number of steps of the whole training.
+            Number of steps of the whole training. ``stop`` ends it sooner.
         save
             Called after a step with the number of steps done, to write a checkpoint (``writing``).
-            Every process of the job calls it at the same step.
+            Every process of the job calls it at the same step. If the job was only asked to save,
+            an ``OSError`` is a warning, and the training goes on.
         done
             Number of steps in the restored checkpoint; 0 if there was none.
         every_min
@@ -214,9 +254,19 @@ class Session:
         ------
         SystemExit
             Once the job has been told to leave and has saved (``leave``).
+        TypeError, ValueError
+            If a number is of the wrong kind or impossible.
         """
+        total, done = _steps("total", total), _steps("done", done)
+        if not every_min >= 0:
+            raise ValueError(f"every_min={every_min}: give minutes, 0 or more.")
+        if operator.index(agree_every) < 1:
+            raise ValueError(f"agree_every={agree_every}: give 1 or more steps.")
+        if done > total:
+            self._warn(f"{done} steps are done already, of {total}")
         self._listen()
         self.resumed(done)
+        self._stopped = False
         return self._loop(total, save, done, every_min, agree, agree_every)
 
     def _loop(
@@ -228,21 +278,45 @@ class Session:
         agree: Agree,
         agree_every: int,
     ) -> Iterator[int]:
-        while done < total:
-            yield done
+        in_checkpoint = done
+        while done < total and not self._stopped:
+            try:
+                yield done
+            except GeneratorExit:
+                self._warn(
+                    f"the loop of job.steps was left in step {done} of {total}, the newest "
+                    f"checkpoint is of step {in_checkpoint}: end it by job.stop(), and in zip() "
+                    "let job.steps be the first"
+                )
+                raise
             done += 1
             self.report(done, total)
-            if done % agree_every and done < total:
+            is_last = done == total or self._stopped
+            if done % agree_every and not is_last:
                 continue
             due = self.save_due(every_min, agree)
-            if due or done == total:
-                self.saving()
-                save(done)
-                self.saved(done)
+            if (due or is_last) and self._save(save, done, is_last):
+                in_checkpoint = done
             # Checked after the save: requests that came during it are also answered by it.
-            if due and done < total and self.leaving(agree):
+            if due and not is_last and self.leaving(agree):
                 self.leave()
         self.done()
+
+    def _save(self, save: Callable[[int], object], step: int, is_last: bool) -> bool:
+        """Save; return whether that worked. A failure is the program's, unless Slurm only asked."""
+        only_asked = self.requests.save and not self.requests.leave and not is_last
+        self.saving()
+        try:
+            save(step)
+        except OSError as error:
+            if not only_asked:
+                raise
+            self._save_began_s = 0.0
+            self._say(f"step {step} could not be saved, the training goes on: {error}")
+            self._send(RUNNING)
+            return False
+        self.saved(step)
+        return True
 
     def leave(self) -> NoReturn:
         """End the program, which has saved: raise ``SystemExit`` with ``LEFT``.
@@ -259,9 +333,15 @@ class Session:
             self._send(LEAVING if self.requests.leave else RUNNING)
 
     def _listen(self) -> None:
-        if not self.requests.listens and not self.requests.listen():
+        self.requests.are_heeded = True
+        if self.requests.listens:
+            return
+        if not self.requests.listen():
             self._warn("signals can only be taken in the main thread: call job.listen() there")
             self.requests.listens = True
+        elif callable(handler := self.requests.replaced[LEAVE_SIGNAL]):
+            name = getattr(handler, "__qualname__", repr(handler))
+            self._warn(f"{name} no longer handles SIGTERM: the job saves after a step instead")
 
     def _last_moment_s(self) -> float:
         if self._ends_s is None:
@@ -273,7 +353,8 @@ class Session:
         from its children."""
         self._pid = os.getpid()
         try:
-            self._channel = channel_for(self._environment, self._clock)
+            is_forked = self._pid != self._created_in
+            self._channel = channel_for(self._environment, self._clock, is_forked)
         except (ChannelError, OSError) as error:
             self._warn(f"no progress is reported: {error}")
         if self._channel is None:
@@ -303,9 +384,16 @@ class Session:
     def _send(self, state: str) -> None:
         if not self._pid:
             self._open()
+        elif os.getpid() != self._pid:
+            if os.getppid() == self._pid:
+                # A child of the reporting program, such as a data loader's worker.
+                return
+            # A daemon, whose parent has ended. The parent's lock lasts as long as its descriptor.
+            if self._channel is not None:
+                self._channel.close()
+            self._open()
         channel = self._channel
-        if channel is None or os.getpid() != self._pid:
-            # A child of the reporting program, such as a data loader's worker, reports nothing.
+        if channel is None:
             return
         now_s = self._clock()
         self._due_s = now_s + SEND_EVERY_S
@@ -322,14 +410,13 @@ class Session:
 
     def _record(self, state: str, now_s: float) -> Record | None:
         step, total = self._step, self._total
-        if not 0 <= step <= MOST_STEPS:
-            self._warn(f"step {step} is not between 0 and {MOST_STEPS}")
+        if not self._is_possible(step):
             return None
         if total is not None and not 0 < total <= MOST_STEPS:
-            self._warn(f"a total of {total} steps is left out")
+            self._warn(f"a total of {total} steps is left out", "numbers")
             total = None
         elif total is not None and step > total:
-            self._warn(f"step {step} is beyond the total of {total}, which is left out")
+            self._warn(f"step {step} is beyond the total of {total}, which is left out", "numbers")
             total = None
         if self._first is None or step < self._first[0]:
             self._first = step, now_s
@@ -367,11 +454,40 @@ class Session:
         elif now_s - window[-1][1] >= RATE_WINDOW_S:
             window[:] = [window[-1], (step, now_s)]
         from_step, from_s = window[0]
-        return (step - from_step) / (now_s - from_s) if now_s > from_s else 0.0
+        if now_s <= from_s:
+            return 0.0
+        return min((step - from_step) / (now_s - from_s), MOST_STEPS_PER_S)
 
-    def _warn(self, text: str) -> None:
-        if not self._warned and sys.stderr is not None:
-            self._warned = True
+    def _is_possible(self, step: int) -> bool:
+        if 0 <= step <= MOST_STEPS:
+            return True
+        self._warn(f"a step below 0 or above {MOST_STEPS} is not reported", "numbers")
+        return False
+
+    def _warn(self, text: str, kind: str = "") -> None:
+        """Print a warning, unless one of this kind was printed; without a kind, this text."""
+        if (kind or text) not in self._warned:
+            self._warned.add(kind or text)
+            self._print(text)
+
+    def _say(self, text: str) -> None:
+        """Print what the job log should show once, not for each process of the job."""
+        if rank_in(self._environment) == 0:
+            self._print(text)
+
+    def _print(self, text: str) -> None:
+        if sys.stderr is not None:
             # The program may have closed it.
             with contextlib.suppress(OSError, ValueError):
                 sys.stderr.write(f"slurm_tiresias.job: {text}\n")
+
+
+def _steps(name: str, value: int) -> int:
+    """A number of steps; raises an error that names the argument."""
+    try:
+        steps = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name}={value!r}: give a whole number of steps, such as 0.") from None
+    if steps < 0:
+        raise ValueError(f"{name}={steps}: give 0 or more steps.")
+    return steps

@@ -31,7 +31,8 @@ class Preemptible(TrainerCallback):  # type: ignore[misc]
         self.every_min = every_min
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        session.requests.listen()
+        session.listen()
+        session.requests.are_heeded = True
         session.resumed(state.global_step)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:

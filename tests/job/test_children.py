@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -224,11 +225,8 @@ def test_sigusr1_to_all_processes_ends_no_worker() -> None:
     os.killpg(process.pid, signal.SIGUSR1)
     assert process.stdout is not None
     assert any(line.startswith("save") for line in process.stdout)
-    children = f"/proc/{process.pid}/task/{process.pid}/children"
-    with open(children) as file:
-        (worker,) = file.read().split()
+    (worker,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     time.sleep(0.1)
-    with open(f"/proc/{worker}/stat") as file:
-        assert file.read().split()[2] != "Z"
+    assert Path(f"/proc/{worker}/stat").read_text().split()[2] != "Z"
     os.killpg(process.pid, signal.SIGTERM)
     assert ended(process)[0] == 143

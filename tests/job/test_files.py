@@ -60,3 +60,41 @@ def test_leftovers_of_a_killed_save_do_not_prevent_the_next_one(tmp_path: Path) 
     with job.writing(tmp_path / "checkpoint", "w") as file:
         file.write("whole")
     assert [entry.name for entry in tmp_path.iterdir()] == ["checkpoint"]
+
+
+def test_a_link_stays_and_the_file_behind_it_is_replaced(tmp_path: Path) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    (scratch / "kept").write_text("old")
+    (tmp_path / "checkpoint").symlink_to(scratch / "kept")
+    with job.writing(tmp_path / "checkpoint", "w") as file:
+        file.write("new")
+    assert (tmp_path / "checkpoint").is_symlink()
+    assert (scratch / "kept").read_text() == "new"
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["checkpoint", "kept", "scratch"]
+
+
+def test_the_permissions_of_a_checkpoint_stay(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    for mode in (0o600, 0o664):
+        path.write_text("old")
+        path.chmod(mode)
+        with job.writing(path, "w") as file:
+            file.write("new")
+        assert path.stat().st_mode & 0o777 == mode
+
+
+def test_a_checkpoint_file_may_be_closed_in_the_block(tmp_path: Path) -> None:
+    with job.writing(tmp_path / "checkpoint", "w") as file:
+        file.write("whole")
+        file.close()
+    assert (tmp_path / "checkpoint").read_text() == "whole"
+
+
+@pytest.mark.parametrize("mode", ["a", "ab", "r+", "x", ""])
+def test_a_mode_that_does_not_write_anew_is_refused(tmp_path: Path, mode: str) -> None:
+    path = tmp_path / "checkpoint"
+    path.write_text("good")
+    with pytest.raises(ValueError, match="mode"), job.writing(path, mode):
+        pass
+    assert path.read_text() == "good"

@@ -6,6 +6,7 @@ import ast
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,3 +36,17 @@ def test_the_library_runs_with_python_3_9() -> None:
         check=False,
     )
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "3\n", "")
+
+
+def test_an_older_python_is_refused_in_one_sentence() -> None:
+    code = """
+import sys
+sys.version_info = (3, 8, 18)
+from slurm_tiresias import job
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert ended.stderr.splitlines()[-1] == (
+        "ImportError: slurm_tiresias.job needs Python 3.9 or later."
+    )

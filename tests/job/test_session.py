@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
+import math
 import os
+import re
 import signal
-from collections.abc import Iterator
+import tempfile
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis.strategies import DataObject, data, integers, lists, none, sampled_from
 
 from slurm_tiresias.job.channel import FILE_VARIABLE
 from slurm_tiresias.job.record import RECORD_BYTES, Record, RecordError, decode
@@ -295,14 +303,69 @@ def test_only_the_first_rank_reports(file: Path, clock: Clock) -> None:
     assert record_in(file).step == 5
 
 
+def in_child(body: Callable[[], object]) -> int:
+    """Run it in a forked process; return its id once it has ended."""
+    child = os.fork()
+    if child == 0:
+        try:
+            body()
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    return child
+
+
 def test_of_two_programs_in_a_job_only_the_first_reports_and_the_second_is_warned(
-    file: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
+    file: Path, clock: Clock, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    first, second = in_a_job(file, clock), in_a_job(file, clock)
+    first = in_a_job(file, clock)
     first.report(1, 10)
-    second.report(9, 10)
+    in_child(lambda: in_a_job(file, clock).report(9, 10))
     assert record_in(file).step == 1
-    assert "another process of this job already reports" in capsys.readouterr().err
+    assert "another process of this job already reports" in capfd.readouterr().err
+
+
+def test_a_worker_that_reports_first_does_not_lock_its_parent_out(
+    file: Path, clock: Clock, capfd: pytest.CaptureFixture[str]
+) -> None:
+    session = in_a_job(file, clock)
+    here, there = os.pipe(), os.pipe()
+    worker = os.fork()
+    if worker == 0:
+        session.report(1, 10)
+        os.write(here[1], b"1")
+        os.read(there[0], 1)
+        clock.now_s += 10.0
+        session.report(2, 10)
+        os._exit(0)
+    os.read(here[0], 1)
+    assert record_in(file).step == 1
+    clock.now_s += 5.0
+    session.report(7, 20)
+    assert (record_in(file).step, record_in(file).total) == (7, 20)
+    os.write(there[1], b"1")
+    os.waitpid(worker, 0)
+    assert record_in(file).step == 7
+    assert "another process of this job already reports" in capfd.readouterr().err
+
+
+def test_a_daemon_reports_once_its_parent_has_ended(file: Path, clock: Clock) -> None:
+    def begins() -> None:
+        session = in_a_job(file, clock)
+        session.report(1, 10)
+        parent = os.getpid()
+        if os.fork() == 0:
+            while os.getppid() == parent:
+                time.sleep(0.001)
+            clock.now_s += 5.0
+            session.report(2, 10)
+            os._exit(0)
+
+    in_child(begins)
+    deadline_s = time.monotonic() + 10.0
+    while record_in(file).step != 2 and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    assert record_in(file).step == 2
 
 
 def test_a_child_of_the_program_reports_nothing(file: Path, clock: Clock) -> None:
@@ -541,3 +604,186 @@ def test_an_unannounced_save_answers_requests_that_the_program_has_seen(
     assert session.save_due()
     session.saved(2)
     assert record_in(file).answered_s == 1000.0
+
+
+@pytest.mark.parametrize("step", [-5, 10**16, 10**400])
+@pytest.mark.parametrize("report", ["saved", "resumed"])
+def test_an_impossible_step_of_a_checkpoint_is_one_warning_and_later_reports_arrive(
+    report: str, step: int, file: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    session = in_a_job(file, clock)
+    for _ in range(3):
+        getattr(session, report)(step)
+        clock.now_s += 2.0
+    assert capsys.readouterr().err.count("\n") == 1
+    session.report(5, 10)
+    session.saved(5)
+    assert (record_in(file).step, record_in(file).saved_step) == (5, 5)
+    assert record_in(file).resumed_step is None
+
+
+@given(data())
+def test_any_calls_leave_a_record_that_can_be_read(numbers: DataObject) -> None:
+    """Whatever a program reports, also impossible numbers, its next sound report is seen."""
+    whole = integers(-2, 12) | integers() | sampled_from([10**15, 10**15 + 1, 10**400])
+    clock = Clock()
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()):
+        file = Path(folder) / "progress"
+        file.write_bytes(bytes(RECORD_BYTES))
+        session = in_a_job(file, clock)
+        for name in numbers.draw(lists(sampled_from(["report", "saved", "resumed", "saving"]))):
+            clock.now_s += numbers.draw(sampled_from([0.0, 0.5, 2.0, 100.0]))
+            if name == "saving":
+                session.saving()
+            elif name == "report":
+                session.report(numbers.draw(whole), numbers.draw(none() | whole))
+            else:
+                getattr(session, name)(numbers.draw(whole))
+        clock.now_s += 2.0
+        session.report(3, 10)
+        assert (record_in(file).step, record_in(file).total) == (3, 10)
+
+
+def test_a_loop_that_is_stopped_saves_and_is_done(file: Path, clock: Clock) -> None:
+    saves: list[int] = []
+    session = in_a_job(file, clock)
+    for step in session.steps(10, saves.append):
+        if step == 3:
+            session.stop()
+    assert saves == [4]
+    record = record_in(file)
+    assert (record.step, record.saved_step, record.state) == (4, 4, "done")
+    assert list(session.steps(3, saves.append)) == [0, 1, 2]
+
+
+def test_a_loop_that_is_left_without_a_save_is_a_warning(
+    file: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for step in in_a_job(file, clock).steps(10, print):
+        if step == 3:
+            break
+    assert "was left in step 3 of 10" in capsys.readouterr().err
+    for _ in zip("abc", in_a_job(file, clock).steps(3, print), strict=False):
+        pass
+    told = capsys.readouterr()
+    assert "was left in step 2 of 3" in told.err and "zip" in told.err and not told.out
+    for _ in zip(in_a_job(file, clock).steps(3, print), "abc", strict=False):
+        pass
+    assert capsys.readouterr().out == "3\n"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "error", "named"),
+    [
+        ({"done": None}, TypeError, "done=None"),
+        ({"done": "5"}, TypeError, "done='5'"),
+        ({"done": -3}, ValueError, "done=-3"),
+        ({"total": 1.5}, TypeError, "total=1.5"),
+        ({"total": -1}, ValueError, "total=-1"),
+        ({"every_min": -1}, ValueError, "every_min=-1"),
+        ({"every_min": math.nan}, ValueError, "every_min=nan"),
+        ({"agree_every": 0}, ValueError, "agree_every=0"),
+    ],
+)
+def test_a_wrong_number_is_an_error_that_names_it(
+    numbers: dict[str, Any], error: type[Exception], named: str
+) -> None:
+    with pytest.raises(error, match=re.escape(named)):
+        Session({}).steps(**{"total": 10, "save": print, **numbers})
+
+
+@pytest.mark.parametrize("minutes", [math.nan, -1])
+def test_an_impossible_save_interval_is_an_error(minutes: float) -> None:
+    with pytest.raises(ValueError, match="interval"):
+        Session({}).saves_every(minutes)
+
+
+def test_an_unknown_way_to_report_is_one_warning(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    session = Session({"TIRESIAS_PROGRESS": "yes", "SLURM_JOB_ID": "7"}, clock, clock)
+    session.report(1, 10)
+    session.report(2, 10)
+    assert "TIRESIAS_PROGRESS=yes" in capsys.readouterr().err
+
+
+def test_a_save_on_request_and_a_resume_are_lines_of_the_log(
+    file: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    session = in_a_job(file, clock)
+    for step in session.steps(20, lambda _step: None, done=3, every_min=1):
+        clock.now_s += 30.0
+        if step == 7:
+            os.kill(os.getpid(), signal.SIGURG)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(": ")[2] for line in lines] == [
+        "resumes at step 3",
+        "saved step 8 as requested",
+    ]
+    for _ in in_a_job(file, clock, RANK="1").steps(5, lambda _step: None, done=3):
+        os.kill(os.getpid(), signal.SIGURG)
+    assert capsys.readouterr().err == ""
+
+
+def full(_step: int) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_save_on_request_that_fails_does_not_end_the_training(
+    file: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = []
+    with pytest.raises(OSError, match="No space"):
+        for step in in_a_job(file, clock).steps(5, full):
+            done.append(step)
+            if step == 2:
+                os.kill(os.getpid(), signal.SIGURG)
+    assert done == [0, 1, 2, 3, 4], "only the last save is needed"
+    assert "step 3 could not be saved" in capsys.readouterr().err
+    record = record_in(file)
+    assert record.asked_s is not None and record.answered_s is None and record.saved_s is None
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, None], ids=["told to leave", "at an interval"])
+def test_any_other_save_that_fails_ends_the_training(
+    number: int | None, file: Path, clock: Clock
+) -> None:
+    with pytest.raises(OSError, match="No space"):
+        for step in in_a_job(file, clock).steps(5, full, every_min=1):
+            assert step == 0
+            if number:
+                os.kill(os.getpid(), number)
+            else:
+                clock.now_s += 60.0
+
+
+def test_a_handler_of_the_program_that_is_replaced_is_named(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def cleans_up(*_: object) -> None: ...
+
+    signal.signal(signal.SIGTERM, cleans_up)
+    Session({}, clock, clock).leaving()
+    assert "cleans_up no longer handles SIGTERM" in capsys.readouterr().err
+
+
+def test_a_program_that_never_asks_ends_on_sigterm_as_without_the_library() -> None:
+    handled = []
+    signal.signal(signal.SIGTERM, lambda *_: handled.append(1))
+    session = Session({})
+    assert session.listen()
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert handled == [1]
+
+
+def test_a_program_that_saves_but_does_not_leave_is_warned(
+    file: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    session = in_a_job(file, clock)
+    session.save_due()
+    os.kill(os.getpid(), signal.SIGTERM)
+    for _ in range(3):
+        assert session.save_due()
+        session.saving()
+        session.saved(1)
+    assert capsys.readouterr().err.count("call job.leaving()") == 1
