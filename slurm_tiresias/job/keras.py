@@ -58,7 +58,6 @@ class Preemptible(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_train_begin(self, logs: Any = None) -> None:
         session.listen()
-        session.requests.are_heeded = True
         if self.total is None:
             self.total = self.params["epochs"] * self.steps_per_epoch
         if self._step is None and self.done:

@@ -36,7 +36,6 @@ class Preemptible(Callback):  # type: ignore[misc]
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         # Not earlier: the trainer has set its own handlers by now.
         session.listen()
-        session.requests.are_heeded = True
         session.resumed(trainer.global_step)
 
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:

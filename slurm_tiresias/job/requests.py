@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -48,8 +49,6 @@ class Requests:
         """When the last request was received, by the clock; None before the first."""
         self.listens = False
         self._takes_signals = False
-        self.are_heeded = False
-        """Whether the program has ever asked for requests."""
         self.replaced: dict[int, Any] = {}
         """The handlers of the program that its own replace, by signal."""
 
@@ -67,17 +66,22 @@ class Requests:
         watch_forks()
         return True
 
-    def release(self, number: int) -> None:
+    def release(self, number: int, runs_handlers: bool) -> None:
         """Handle a signal as if the library did not listen, but survive what Slurm sends to all
-        processes of a job; for a child of the program."""
+        processes of a job; for a child of the program.
+
+        ``runs_handlers``: whether Python calls handlers in it.
+        """
         self.listens = self._takes_signals = False
         earlier = self.replaced[number]
         if earlier not in (signal.SIG_DFL, None):
             signal.signal(number, earlier)
-        elif number == LEAVE_SIGNAL:
+        elif number != LEAVE_SIGNAL:
+            signal.signal(number, _ignore)
+        elif runs_handlers:
             signal.signal(number, children.survive_one)
         else:
-            signal.signal(number, _ignore)
+            signal.signal(number, signal.SIG_DFL)
 
     def _replace(self, number: int, handler: Callable[[int, FrameType | None], None]) -> None:
         earlier = signal.signal(number, handler)
@@ -99,14 +103,12 @@ class Requests:
     @property
     def leave(self) -> bool:
         """Whether the job must save and exit; once true, it stays true."""
-        self.are_heeded = True
         self._look()
         return self._leave
 
     @property
     def save(self) -> bool:
         """Whether the job must save; reset by ``saving_begins``."""
-        self.are_heeded = True
         self._look()
         return self._save or self._leave
 
@@ -114,12 +116,7 @@ class Requests:
         """Note that a save begins: it does not answer requests that come later."""
         self._save = False
 
-    def _asked_to_leave(self, number: int, _frame: FrameType | None) -> None:
-        if not self.are_heeded:
-            # Nothing would ever answer it, and nothing was done that could be saved.
-            signal.signal(number, self.replaced[number] or signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-            return
+    def _asked_to_leave(self, _number: int, _frame: FrameType | None) -> None:
         self.asked_s = self._clock()
         self._leave = True
         children.job_is_told_to_leave()
@@ -163,8 +160,13 @@ def watch_forks() -> None:
 _masks: dict[int, set[int]] = {}
 """The signal masks of threads that are about to fork."""
 
+_main_thread: int | None = None
+"""The main thread of the process that forks; in the child, its only thread is the main one."""
+
 
 def _before_fork() -> None:
+    global _main_thread
+    _main_thread = threading.main_thread().ident
     children.before_fork()
     # Python drops signals that a child gets before its hooks have run.
     _masks[threading.get_ident()] = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
@@ -175,10 +177,12 @@ def _after_fork() -> None:
 
 
 def _after_fork_in_child() -> None:
+    # In Python 3.13.0 handlers are never called in a child of another thread.
+    runs_handlers = sys.version_info < (3, 13) or _main_thread == threading.get_ident()
     for number in _SIGNALS:
         listener = _listener(signal.getsignal(number))
         if listener is not None:
-            listener.release(number)
+            listener.release(number, runs_handlers)
     _after_fork()
 
 

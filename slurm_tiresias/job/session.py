@@ -217,7 +217,7 @@ class Session:
         """Take the signals, replacing existing handlers; return whether that was possible.
 
         Python allows it only in the main thread of a program, so a program whose training runs in
-        another one calls it there. Until the program first asks for requests, SIGTERM ends it.
+        another one calls it there. From then on SIGTERM no longer ends it: ask ``leaving``.
         """
         return self.requests.listen()
 
@@ -333,7 +333,6 @@ class Session:
             self._send(LEAVING if self.requests.leave else RUNNING)
 
     def _listen(self) -> None:
-        self.requests.are_heeded = True
         if self.requests.listens:
             return
         if not self.requests.listen():

@@ -32,7 +32,6 @@ class Preemptible(TrainerCallback):  # type: ignore[misc]
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         session.listen()
-        session.requests.are_heeded = True
         session.resumed(state.global_step)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:

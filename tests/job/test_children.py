@@ -191,8 +191,11 @@ def test_workers_inherit_the_handlers_that_the_program_had_before() -> None:
         started("""
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
 job.listen()
-worker = fork.Process(target=works)
+here, there = fork.Pipe()
+worker = fork.Process(target=echoes, args=(there,))
 worker.start()
+here.send(1)
+here.recv()
 worker.terminate()
 worker.join()
 print(worker.exitcode)

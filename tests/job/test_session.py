@@ -767,15 +767,6 @@ def test_a_handler_of_the_program_that_is_replaced_is_named(
     assert "cleans_up no longer handles SIGTERM" in capsys.readouterr().err
 
 
-def test_a_program_that_never_asks_ends_on_sigterm_as_without_the_library() -> None:
-    handled = []
-    signal.signal(signal.SIGTERM, lambda *_: handled.append(1))
-    session = Session({})
-    assert session.listen()
-    os.kill(os.getpid(), signal.SIGTERM)
-    assert handled == [1]
-
-
 def test_a_program_that_saves_but_does_not_leave_is_warned(
     file: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
