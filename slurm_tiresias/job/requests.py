@@ -85,10 +85,10 @@ class Requests:
 
     def _replace(self, number: int, handler: Callable[[int, FrameType | None], None]) -> None:
         earlier = signal.signal(number, handler)
-        if _listener(earlier) is None:
+        if _listener(earlier) is None and earlier not in (children.survive_one, _ignore):
             self.replaced[number] = earlier
-        elif number not in self.replaced:
-            self.replaced[number] = signal.SIG_DFL
+        else:
+            self.replaced.setdefault(number, signal.SIG_DFL)
 
     @property
     def reach_it(self) -> bool:

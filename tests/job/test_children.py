@@ -124,18 +124,40 @@ def test_a_preempted_program_with_workers_saves_and_ends(workers: str, to_all: b
     assert code == 143 and "save" in said, said
 
 
-def test_a_worker_survives_sigterm_to_all_processes_until_the_save() -> None:
-    process = started("""
+ECHO_LOOP = """
 here, there = fork.Pipe()
 for step in job.steps(100_000, save):
     if step == 0:
-        fork.Process(target=echoes, args=(there,), daemon=True).start()
+        worker = fork.Process(target=echoes, args=(there,), daemon=True)
+        worker.start()
     print("step", step, flush=True)
     for number in range(100):
         here.send(number)
         assert here.recv() == number
         time.sleep(0.001)
-""")
+"""
+"""Steps that need their worker to the end."""
+
+DATA_LOADER = """
+import types
+package = "torch.utils.data._utils.signal_handling"
+for name in ("torch", "torch.distributed", package):
+    sys.modules[name] = types.ModuleType(name)
+sys.modules["torch"].distributed = sys.modules["torch.distributed"]
+handling = sys.modules[package]
+handling._set_worker_signal_handlers = lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL)
+import slurm_tiresias.job.torch
+
+def echoes(pipe, forever=echoes):
+    handling._set_worker_signal_handlers()
+    forever(pipe)
+"""
+"""A stand-in for PyTorch, whose workers set handlers of their own."""
+
+
+@pytest.mark.parametrize("workers", ["", DATA_LOADER], ids=["multiprocessing", "data loader"])
+def test_a_worker_survives_sigterm_to_all_processes_until_the_save(workers: str) -> None:
+    process = started(workers + ECHO_LOOP)
     wait_for(process, "step 3")
     os.killpg(process.pid, signal.SIGTERM)
     code, said = ended(process)
@@ -220,6 +242,7 @@ print("it ended with", worker.exitcode)
     os.killpg(process.pid, signal.SIGTERM)
     code, said = ended(process)
     assert code == 0 and "save" in said and "it ended with 143" in said, said
+    assert "no longer handles" not in said
 
 
 def test_sigusr1_to_all_processes_ends_no_worker() -> None:
