@@ -163,6 +163,7 @@ class Session:
     def saved(self, step: int) -> None:
         """Report that a checkpoint after ``step`` steps is on the disk and can be resumed from."""
         step = operator.index(step)
+        is_possible = self._is_possible(step)
         now_s = self._clock()
         self._saving_s = None
         self._saves += 1
@@ -174,7 +175,7 @@ class Session:
             self.requests.saving_begins()
         self._last_save_s = now_s
         if self._asked_s is not None:
-            if self._asked_s != self._logged_s:
+            if self._asked_s != self._logged_s and is_possible:
                 self._logged_s = self._asked_s
                 self._say(f"saved step {step} as requested")
             self._answered_s = self._wall() - (now_s - self._asked_s)
@@ -182,7 +183,7 @@ class Session:
             # The save before the time limit is done; there is no second one.
             self._ends_s = NEVER
         self._saved_to_leave = self.requests.leave
-        if self._is_possible(step):
+        if is_possible:
             self._saved = step, self._wall()
         self._send(LEAVING if self._saved_to_leave else RUNNING)
 
@@ -300,6 +301,7 @@ class Session:
             # Checked after the save: requests that came during it are also answered by it.
             if due and not is_last and self.leaving(agree):
                 self.leave()
+        self._stopped = False
         self.done()
 
     def _save(self, save: Callable[[int], object], step: int, is_last: bool) -> bool:
@@ -412,7 +414,7 @@ class Session:
         if not self._is_possible(step):
             return None
         if total is not None and not 0 < total <= MOST_STEPS:
-            self._warn(f"a total of {total} steps is left out", "numbers")
+            self._warn(f"a total below 1 or above {MOST_STEPS} is left out", "numbers")
             total = None
         elif total is not None and step > total:
             self._warn(f"step {step} is beyond the total of {total}, which is left out", "numbers")

@@ -606,7 +606,7 @@ def test_an_unannounced_save_answers_requests_that_the_program_has_seen(
     assert record_in(file).answered_s == 1000.0
 
 
-@pytest.mark.parametrize("step", [-5, 10**16, 10**400])
+@pytest.mark.parametrize("step", [-5, 10**16, 10**400], ids=["below", "above", "far above"])
 @pytest.mark.parametrize("report", ["saved", "resumed"])
 def test_an_impossible_step_of_a_checkpoint_is_one_warning_and_later_reports_arrive(
     report: str, step: int, file: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
@@ -625,7 +625,7 @@ def test_an_impossible_step_of_a_checkpoint_is_one_warning_and_later_reports_arr
 @given(data())
 def test_any_calls_leave_a_record_that_can_be_read(numbers: DataObject) -> None:
     """Whatever a program reports, also impossible numbers, its next sound report is seen."""
-    whole = integers(-2, 12) | integers() | sampled_from([10**15, 10**15 + 1, 10**400])
+    whole = integers(-2, 12) | integers() | sampled_from([10**15, 10**15 + 1, 10**400, 10**5000])
     clock = Clock()
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()):
         file = Path(folder) / "progress"
@@ -654,6 +654,17 @@ def test_a_loop_that_is_stopped_saves_and_is_done(file: Path, clock: Clock) -> N
     record = record_in(file)
     assert (record.step, record.saved_step, record.state) == (4, 4, "done")
     assert list(session.steps(3, saves.append)) == [0, 1, 2]
+
+
+def test_only_the_inner_of_two_loops_is_stopped(file: Path, clock: Clock) -> None:
+    session = in_a_job(file, clock)
+    inner = []
+    for epoch in session.steps(3, lambda _epoch: None):
+        for batch in session.steps(3, lambda _batch: None):
+            inner.append((epoch, batch))
+            if batch == 1:
+                session.stop()
+    assert inner == [(epoch, batch) for epoch in range(3) for batch in range(2)]
 
 
 def test_a_loop_that_is_left_without_a_save_is_a_warning(
