@@ -483,7 +483,9 @@ class JobAccount:
     queued_s: float
     entry_number: int
     born_after_s: float = 0.0
-    """Accounting rows from before this time belong to an earlier job with the same id."""
+    """Accounting rows submitted before this belong to an earlier job with the same id: the first
+    submission, or earlier if the clock was set back since. 0.0 if the job was first seen after a
+    requeue, until accounting has its first run."""
     tier: int = 0
     first_started_s: float | None = None
     start_number: int | None = None
@@ -530,6 +532,7 @@ class JobAccount:
             tier_entered_s=spec.submit_s,
             queued_s=spec.submit_s,
             entry_number=entry_number,
+            born_after_s=0.0 if job.restarts else spec.submit_s,
             user=spec.user,
             name=spec.name,
             account=spec.account,

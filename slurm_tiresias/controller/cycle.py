@@ -117,6 +117,9 @@ class Cycles:
         ``gpu_use`` is where nodes report the GPU use of jobs.
         """
         self._left_alone = left_alone
+        self._progress_folder = progress or ProgressFolder("")
+        self._gpu_use = gpu_use or GpuUseFolder(config.profiler.collect_dir)
+        self._requeue_delay_s = cluster.requeue_delay_s
         self.seen: Observation | None = None
         """The observation of the present or the last cycle."""
         self._snapshot: Snapshot | None = None
@@ -126,18 +129,29 @@ class Cycles:
         self._config = config
         self._profiler = profiler
         self.job_store = JobStore(ledger, config, cluster.accounting)
-        self.progress = ProgressTracker(self.job_store, progress or ProgressFolder(""))
+        self._drilled = drilled
+        self._samples = Samples(ledger, meanwhile)
+        self.retention = Retention(ledger, config, self.job_store.ended)
+        self._planned: dict[str, tuple[str, str]] = {}
+        self._mode = ""
+        self._begin()
+
+    def _begin(self) -> None:
+        """Build everything that has memory of its own, from the job store and the ledger."""
+        config = self._config
+        self.progress = ProgressTracker(self.job_store, self._progress_folder)
         self.costs = PreemptionCosts(self.job_store, self.progress)
         self._claims = None
         if REPORTS in config.policy.estimates:
             self._claims = Claims(self.job_store, self.progress, config.policy.report_every_s)
-        self._drilled = drilled
-        self._guards = Guards(self.job_store, self.progress, self.costs.costs_of, drilled or ())
-        self._reconciler = Reconciler(self.job_store, slurm)
+        self._guards = Guards(
+            self.job_store, self.progress, self.costs.costs_of, self._drilled or ()
+        )
+        self._reconciler = Reconciler(self.job_store, self._slurm)
         self._snapshots = SnapshotBuilder(
             self.job_store,
             config,
-            profiler.placing,
+            self._profiler.placing,
             self._claims.why_stopped if self._claims else None,
             self.progress.of,
             self._guards.of,
@@ -145,26 +159,21 @@ class Cycles:
         )
         self.bounds: Bounds | None = None
         if config.policy.max_slowdown > 0:
-            self.bounds = Bounds(config, ledger, self.job_store.runs)
+            self.bounds = Bounds(config, self._ledger, self.job_store.runs)
         self.idle_gpus: IdleGpus | None = None
         if config.idle_gpus.after_s > 0:
-            folder = gpu_use or GpuUseFolder(config.profiler.collect_dir)
-            self.idle_gpus = IdleGpus(config, self.job_store, folder)
+            self.idle_gpus = IdleGpus(config, self.job_store, self._gpu_use)
         self._actor = Actor(
-            slurm,
+            self._slurm,
             self.job_store,
             config,
-            cluster.requeue_delay_s,
+            self._requeue_delay_s,
             self.progress.of,
             self._why_spared,
         )
         self._policy: Policy | None = None
         self._planner: Planner | None = None
-        self._samples = Samples(ledger, meanwhile)
-        self.retention = Retention(ledger, config, self.job_store.ended)
         self._history_s = -HISTORY_EVERY_S
-        self._planned: dict[str, tuple[str, str]] = {}
-        self._mode = ""
 
     def run(self, mode: str) -> Cycle:
         """Run one cycle in ``enforce``, ``shadow`` or ``paused`` mode."""
@@ -260,6 +269,11 @@ class Cycles:
             self._reconciler.begin_anew()
             self.retention.put_off()
         self.job_store.observe(seen)
+        if self.job_store.reused:
+            # Most memory is by job id. Begin as after a restart: the ledger has forgotten the jobs.
+            self.job_store.commit()
+            self._begin()
+            self.job_store.reused.clear()
         self._reconciler.reconcile(seen.at_s)
         self.progress.follow(seen)
         self.costs.follow(seen)

@@ -126,6 +126,9 @@ class JobStore:
         self._followed: frozenset[str] = frozenset()
         """The jobs of the last plan that was followed."""
         self._forgotten: set[str] = set()
+        """Jobs whose rows the ledger still has, though their ids belong to other jobs now."""
+        self.reused: set[str] = set()
+        """Known jobs whose ids were found to belong to other jobs, until the caller clears it."""
         self._changed_jobs: set[str] = set()
         self._events: list[EventRecord] = []
         self._folder = EventFolder()
@@ -296,7 +299,7 @@ class JobStore:
         lifecycles = self._lifecycles
         nominations, under_way = lifecycles.changed_nominations, lifecycles.changed_preemptions
         runs = self._runs.changed
-        changes = (self._changed_jobs, runs, nominations, under_way)
+        changes = (self._changed_jobs, runs, nominations, under_way, self._forgotten)
         if not (any(changes) or self._events or self._progress or self._changed_costs):
             return
         with self._ledger.transaction():
@@ -340,7 +343,9 @@ class JobStore:
         self._lifecycles.shift(set_by_s)
         self._runs.clock_was_set(set_by_s)
         for record in list(self._records.values()):
-            self.put(replace(record, queued_s=record.queued_s + set_by_s))
+            # Rows from after a step back have earlier times.
+            born_s = max(0.0, record.born_after_s + min(0.0, set_by_s))
+            self.put(replace(record, queued_s=record.queued_s + set_by_s, born_after_s=born_s))
         self._first_look_s += set_by_s
         return True
 
@@ -356,7 +361,7 @@ class JobStore:
         # order of start.
         managed.sort(key=lambda job: (job.spec.submit_s, job.raw_id))
         for job in managed:
-            self._recognise(job, seen.at_s)
+            self._recognise(job)
         managed.sort(key=lambda job: (job.start_s or seen.at_s, job.raw_id))
         down = {node.name: node.state for node in seen.nodes if "DOWN" in node.state}
         for job in managed:
@@ -390,6 +395,11 @@ class JobStore:
         for job in jobs:
             key = job.key
             one = self._as_before.get(key)
+            record = self._records.get(key) if one is None or one.job is not job else None
+            if record is not None and self._is_another_job(job, record):
+                self._drop(key)
+                self.reused.add(key)
+                one = None
             if one is None or one.job is not job or one.started_managed:
                 one = self._newly_shown(job, one)
                 new.append(job)
@@ -445,32 +455,32 @@ class JobStore:
             self.note(now_s, "admitted", key, "goes first, as a job at a prompt")
         self.put(changed(record, lane=lane))
 
-    def _recognise(self, job: JobStatus, now_s: float) -> None:
+    def _recognise(self, job: JobStatus) -> None:
         """Find the job's account, or open one."""
-        record = self._known(job.key)
-        if record is None:
-            self.put(self._opened(job))
-        elif _is_another_job(job, record):
-            self._drop(job.key)
-            self.put(replace(self._opened(job), born_after_s=record.ended_s or now_s))
-        else:
-            # The account, the partition and the time limit may be changed.
-            spec = job.spec
+        record, spec = self._known(job.key), job.spec
+        if record is not None and not self._is_another_job(job, record):
+            # The account, the partition and the time limit may be changed. A submission time before
+            # the first one shows that the clock was set back.
             self.put(
                 changed(
                     record,
                     account=spec.account,
                     partition=",".join(spec.partitions),
                     time_limit_s=spec.time_limit_s,
+                    born_after_s=min(record.born_after_s, max(0.0, spec.submit_s)),
                 )
             )
             return
+        if record is not None:
+            self._drop(job.key)
+        self.put(self._opened(job))
         if job.state is None and (job.end_s or 0.0) < self._first_look_s:
             self._told_ended.add(job.key)
 
     def _known(self, key: str) -> JobAccount | None:
         """Return a job's account; that of a job which ended long ago is read from the ledger."""
-        if key not in self._records and (record := self._ledger.job(key)):
+        known = key in self._records or key in self._forgotten
+        if not known and (record := self._ledger.job(key)):
             self._records[key] = record
             self._runs.fetch(key)
         return self._records.get(key)
@@ -486,8 +496,31 @@ class JobStore:
         preemptible = written_as == "pinned" and bands.starts_managed(job.priority, written_as)
         return record if preemptible else replace(record, lane=Lane.IDLE_ONLY)
 
+    def _is_another_job(self, job: JobStatus, record: JobAccount) -> bool:
+        """Whether Slurm has given the id of a job to a new one.
+
+        Until its first requeue a job's submission time never changes. A job that ended and was
+        requeued by hand is still the same: it has one restart more. A job with fewer restarts than
+        before is the same if it was submitted before what was last seen of it: a slurmctld that was
+        killed has forgotten a requeue. If a job ended before it was submitted, Slurm's clock was
+        set back, so its times cannot be compared.
+        """
+        submit_s = job.spec.submit_s
+        if not job.restarts:
+            exact = record.born_after_s > 0.0
+            return submit_s != record.submitted_s if exact else submit_s > record.submitted_s
+        if job.state is None and job.end_s is not None and job.end_s < submit_s:
+            return False
+        if job.restarts < record.restarts:
+            # Start times, unlike ``queued_s``, are not shifted when the clock is set.
+            starts_s = (run.start_s for run in self._runs.of(job.key))
+            return submit_s > max(record.queued_s, *starts_s, record.submitted_s)
+        same_run = job.restarts == record.restarts
+        return same_run and record.ended_s is not None and submit_s > record.ended_s
+
     def _drop(self, key: str) -> None:
         self._forgotten.add(key)
+        self._as_before.pop(key, None)
         self._ending.discard(key)
         self._told_ended.discard(key)
         self._records.pop(key, None)
@@ -799,20 +832,3 @@ class JobStore:
 
     def _awaits_accounting(self, key: str) -> bool:
         return self.has_accounting and self.is_doubtful(key)
-
-
-def _is_another_job(job: JobStatus, record: JobAccount) -> bool:
-    """Whether Slurm has given the id of an ended job to a new one.
-
-    A job that ended and was requeued by hand is still the same: it has one restart more. A job with
-    fewer restarts than before is the same if it was submitted before the last observed requeue: a
-    slurmctld that was killed has forgotten that requeue. A job that ended before it was submitted
-    did so after Slurm's clock was set back, so its times cannot be compared.
-    """
-    if job.state is None and job.end_s is not None and job.end_s < job.spec.submit_s:
-        return False
-    if job.restarts < record.restarts:
-        return job.spec.submit_s > record.queued_s
-    if job.restarts > record.restarts:
-        return False
-    return record.ended_s is not None and job.spec.submit_s > record.ended_s

@@ -17,6 +17,9 @@ from slurm_tiresias.progress.heard import LEAST_QUIET_S, Run
 from slurm_tiresias.slurm.protocol import Observation
 from slurm_tiresias.store.records import RunProgressRecord
 
+AGREE_S = 5.0
+"""Clocks of nodes agree with slurmctld's within this."""
+
 
 @dataclass(slots=True)
 class _Comment:
@@ -81,7 +84,7 @@ class ProgressTracker:
         for job in seen.jobs:
             if job.state is running:
                 progress = told.get(job.raw_id)
-                if progress is None or progress.restarts != job.restarts:
+                if progress is None or not self._is_of_this_run(progress, job, seen.at_s):
                     progress = self._in_comment(job, comments.get(job.key), seen)
                 if progress is not None:
                     self._running[job.key] = progress
@@ -122,6 +125,13 @@ class ProgressTracker:
         self._comments[job.key] = before
         return before.run.progress
 
+    def _is_of_this_run(self, progress: JobProgress, job: JobStatus, now_s: float) -> bool:
+        """Whether a report is not of an earlier run, or of an earlier job with the same id."""
+        since_s = self._job_store.runs.running_since_s(job)
+        # A start in the future shows that the clock was set back since.
+        is_older = since_s is not None and progress.reported_s < since_s - AGREE_S <= now_s
+        return progress.restarts == job.restarts and not is_older
+
     def _keep(self, before: Mapping[str, JobProgress]) -> None:
         """Record the last reports of runs that have ended."""
         rows = []
@@ -149,8 +159,11 @@ class ProgressTracker:
         # If several nodes report on a run, the first by name counts: it comes last here.
         for run_id in sorted(latest.ended, reverse=True):
             key = keys.get(run_id.job_id)
-            if key is None or self._job_store.record(key) is None:
+            account = None if key is None else self._job_store.record(key)
+            if key is None or account is None:
                 continue
+            if latest.ended[run_id].at_s < account.born_after_s - AGREE_S:
+                continue  # of an earlier job with the same id
             known = self._over.get(key)
             progress = _collected(run_id.restarts, latest.ended[run_id], known)
             rows.append(_row_of(key, progress))

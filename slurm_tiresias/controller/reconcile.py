@@ -67,7 +67,8 @@ class Reconciler:
         wait_s = 0.0
         if self._query is None and now_s >= self._ask_nothing_before_s:
             due = self._due(now_s)
-            self._query = AccountingQuery(self._slurm, due, self._since_s(due)) if due else None
+            # Not from a submission on: the clock may have been set back since.
+            self._query = AccountingQuery(self._slurm, due, 0.0) if due else None
             wait_s = ANSWER_IN_TIME_S
         if self._query is None or not self._query.is_over_within(wait_s):
             return
@@ -87,7 +88,7 @@ class Reconciler:
     def ask_and_wait(self, now_s: float) -> None:
         """Ask accounting as ``reconcile`` does, but wait for it; raises the driver's errors."""
         if due := self._due(now_s):
-            self._take_words(due, self._slurm.runs(due, self._since_s(due)), now_s)
+            self._take_words(due, self._slurm.runs(due, 0.0), now_s)
 
     def _due(self, now_s: float) -> list[str]:
         """Return the jobs that accounting must be asked about now."""
@@ -97,9 +98,6 @@ class Reconciler:
             if self._job_store.is_doubtful(key)
             and now_s >= self._questions.get(key, _Question()).next_s
         ]
-
-    def _since_s(self, keys: Iterable[str]) -> float:
-        return min(self._job_store.records()[key].born_after_s for key in keys)
 
     def _take_words(self, keys: Iterable[str], rows: Iterable[AccountedRun], now_s: float) -> None:
         answers: dict[str, list[AccountedRun]] = {}
@@ -113,7 +111,7 @@ class Reconciler:
         record = self._job_store.records()[key]
         asked = self._questions.get(key, _Question())
         enough = asked.asked >= MOST_QUESTIONS
-        rows = [row for row in rows if (row.start_s or row.end_s or 0.0) >= record.born_after_s]
+        rows = _own_rows(rows, record)
         ended = [row for row in rows if row.end_s is not None]
         for row in ended:
             self._keep(row, record, now_s)
@@ -123,7 +121,10 @@ class Reconciler:
                     self._job_store.runs.keep(replace(run, confirmed=True))
         is_over = record.ended_s is not None
         if len(ended) >= record.restarts + is_over:
-            record = self._with_submission(record, rows)
+            if not record.born_after_s:
+                # Requeues reset the submission time, but the first row has the original one.
+                first_s = min([record.submitted_s, *map(_submitted_s, rows)])
+                record = replace(record, submitted_s=first_s, born_after_s=first_s)
             if is_over:
                 # For a job that Slurm had forgotten, the end was set to the time when that was
                 # noticed.
@@ -152,10 +153,22 @@ class Reconciler:
             run = replace(run, redone_s=known.redone_s, idle_gpu_s=known.idle_gpu_s)
         self._job_store.runs.keep(run)
 
-    def _with_submission(self, record: JobAccount, rows: Sequence[AccountedRun]) -> JobAccount:
-        """Restore the original submission time: requeues reset it, but the first row has it."""
-        # Rows of an earlier job with the same id come first; take only this job's.
-        own = sorted(row.submit_s for row in rows if row.submit_s is not None)
-        lives = any(row.end_s is None for row in rows) or record.ended_s is not None
-        own = own[-(record.restarts + lives) :] if record.restarts + lives else []
-        return replace(record, submitted_s=min([record.submitted_s, *own]))
+
+def _own_rows(rows: Iterable[AccountedRun], record: JobAccount) -> Sequence[AccountedRun]:
+    """Return the rows of this job: accounting also has those of earlier jobs with the same id.
+
+    Each requeue begins a new row. Before the submission at which the job was first seen, it has at
+    most one row for each requeue until then.
+    """
+    rows = sorted(rows, key=_submitted_s)
+    if record.born_after_s:
+        return [row for row in rows if _submitted_s(row) >= record.born_after_s]
+    later = [row for row in rows if _submitted_s(row) >= record.submitted_s]
+    ended = sum(row.end_s is not None for row in later)
+    requeues_since = max(0, len(later) - 1, ended - (record.ended_s is not None))
+    earlier = rows[: len(rows) - len(later)]
+    return earlier[max(0, len(earlier) - max(0, record.restarts - requeues_since)) :] + later
+
+
+def _submitted_s(row: AccountedRun) -> float:
+    return row.submit_s or row.start_s or row.end_s or 0.0

@@ -371,7 +371,9 @@ class Ledger:
         ``losses_of``."""
         query = (
             "SELECT p.at_s, o.user, v.user, r.gpus, r.elapsed_s, r.end_s - p.asked_s "
-            "FROM preemptions p JOIN jobs v ON v.key = p.key JOIN jobs o ON o.key = p.for_job "
+            "FROM preemptions p JOIN jobs v ON v.key = p.key "
+            # The preemptor's id may have been given to a new job since.
+            "JOIN jobs o ON o.key = p.for_job AND o.submitted_s <= p.at_s "
             "JOIN incarnations r ON r.key = p.key AND r.start_s = p.run_start_s WHERE p.at_s > ?"
         )
         with _explained(self._path):
