@@ -341,6 +341,16 @@ class Lifecycle(RuleBasedStateMachine):
     def slurm_forgets(self) -> None:
         self.at_work.restart_slurm()
 
+    @paced()
+    def state_is_lost(self) -> None:
+        """Let the ids of jobs begin again."""
+        self.at_work.restart_slurm(wiped=True)
+
+    @paced(first=asks, second=st.one_of(asks, odd_asks), wait_s=st.sampled_from([0.5, 1.5, 2.5]))
+    def id_comes_again(self, first: Ask, second: Ask, wait_s: float) -> None:
+        if len(self.at_work.alive()) < MOST_JOBS:
+            self.at_work.come_again(first, second, wait_s)
+
     @paced(seconds=st.sampled_from([-3600.0, -20.0, 20.0, 3600.0]))
     def clock_is_set(self, seconds: float) -> None:
         self.at_work.step_clock(seconds)

@@ -52,6 +52,13 @@ def attained_gpu_s(cycles: Cycles, key: str) -> float:
     return sum(run.attained_gpu_s for run in ledger.runs_of(key))
 
 
+def submitted_s(cycles: Cycles, key: str) -> float:
+    """When a job that the controller knows or knew was first submitted."""
+    record = cycles.job_store.record(key) or cycles.job_store._ledger.job(key)
+    assert record is not None
+    return record.submitted_s
+
+
 def is_known(cycles: Cycles, key: str) -> bool:
     """Whether the controller has the job in its ledger."""
     return cycles.job_store.record(key) is not None or cycles.job_store._ledger.job(key) is not None

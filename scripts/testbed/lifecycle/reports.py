@@ -45,6 +45,8 @@ class Reports:
         time."""
         run, now_s = RunId(job.raw_id, job.restarts, NODE), self.clock.now_s
         before = self.records.get(run)
+        if before and job.start_s is not None and before.at_s < job.start_s - 1.0 <= now_s:
+            before = None  # of an earlier job with this id
         if answers_s is not None:
             self.answered[run] = max(answers_s, self.answered.get(run, answers_s))
         said_s = self.answered.get(run)

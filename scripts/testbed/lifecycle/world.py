@@ -38,7 +38,7 @@ from slurm_tiresias.slurm.hostlist import refolded
 from slurm_tiresias.slurm.in_memory import InMemorySlurm, Submission
 from slurm_tiresias.slurm.in_memory.records import BAD_CONSTRAINTS
 from slurm_tiresias.slurm.in_memory.slurmctld import Settings
-from slurm_tiresias.slurm.protocol import Partition, Requeue, Update
+from slurm_tiresias.slurm.protocol import AccountedRun, Partition, Requeue, Update
 from slurm_tiresias.store.terms import inherited_ledger, newest_ledger, stamps
 
 INTERVAL_S = 10.0
@@ -83,6 +83,10 @@ SLURM = Settings(epilog_s=1.0)
 FEATURES = {"n1": frozenset({"fast"})}
 LIMIT_S = 86_400.0
 DIES_IN_S = 2.0
+
+STARTS_IN_S = 2.0
+"""How long slurmctld takes to start: no job is submitted within a second of an earlier one with its
+id."""
 
 SAVED_BEFORE_S = 3.0
 """slurmctld saves its state every few seconds: it forgets this much when it is killed."""
@@ -192,6 +196,9 @@ class Own:
     """Whether an administrator has set its priority."""
     managed: bool = True
     """False once it may have run unmanaged, so that its service was not counted."""
+    earlier_rows: frozenset[object] = frozenset()
+    """The rows of accounting that earlier jobs with its id have left."""
+    submitted_s: float = 0.0
     clouded: bool = False
     """Whether accounting has wrong times for a run, because Slurm's clock was set during it, or
     slurmctld forgot it."""
@@ -234,6 +241,7 @@ class World:
         self.outage_s = 0.0
         self.stepped = False
         """Whether Slurm's clock was set, or its memory lost, so that times are not comparable."""
+        self.clock_was_set = False
         self.listed: frozenset[str] = frozenset()
         """Jobs without a nomination that had a node list of the controller after the last good
         cycle."""
@@ -459,7 +467,10 @@ class World:
         for key in keys:
             # If slurmctld has reused an id, the controller's knowledge is about the earlier job.
             managed = not (unmanaged and key in self.own)
-            self.own[key] = Own(ask, ask.node_list, managed=managed)
+            self.counts["reused ids"] += key in self.own
+            earlier = frozenset(map(_row_id, self.sim.runs([key], 0.0)))
+            own = Own(ask, ask.node_list, managed=managed, earlier_rows=earlier)
+            self.own[key] = replace(own, submitted_s=self.jobs()[key].spec.submit_s)
             self.in_a_row[key] = 0
         self.note(f"submit {', '.join(keys)}: {ask}", *keys)
         return keys
@@ -590,6 +601,14 @@ class World:
             self.outage_s += seconds
         self.course.append(f"... {seconds:g} s")
 
+    def come_again(self, first: Ask, second: Ask, wait_s: float) -> None:
+        """Let slurmctld forget a job that it has not saved yet, and give its id to the next."""
+        self.submit(first)
+        self.sim.advance(wait_s)
+        self.cycle()
+        self.restart_slurm()
+        self.submit(second)
+
     def drain(self, node: str) -> None:
         self.sim.drain(node)
         self.note(f"drain {node}", CLUSTER)
@@ -609,11 +628,12 @@ class World:
         self.sim.reserve(f"r{self.step}", node, in_s, RESERVED_S)
         self.note(f"reserve {node} in {in_s:g} s", CLUSTER)
 
-    def restart_slurm(self) -> None:
+    def restart_slurm(self, *, wiped: bool = False) -> None:
         """Kill slurmctld and restart it from its saved state; later submissions and changes by
-        users are lost."""
+        users are lost, and with ``wiped`` all jobs, so that the ids begin again."""
         before = self.jobs()
-        self.sim.restart()
+        (self.sim.lose_state if wiped else self.sim.restart)()
+        self.sim.advance(STARTS_IN_S)
         jobs = self.jobs()
         for key in list(self.own):
             own, job = self.own[key], jobs.get(key)
@@ -625,13 +645,13 @@ class World:
         self.in_a_row.clear()
         self.listed = frozenset()
         self.stepped = True
-        self.note("slurmctld restarts", CLUSTER)
+        self.note(f"slurmctld restarts wiped={wiped}", CLUSTER)
 
     def step_clock(self, seconds: float) -> None:
         for key in self.alive(JobState.RUNNING):
             self.own[key].clouded = True
         self.sim.step_clock(seconds)
-        self.stepped = True
+        self.stepped = self.clock_was_set = True
         self.note(f"clock set by {seconds:+g} s", CLUSTER)
 
     def refuse_signals(self, refused: bool) -> None:
@@ -731,7 +751,8 @@ class World:
             for one in self.slurm.requeued
             if (one.key, one.run_start_s) not in self.idle_requeues
         ]
-        times = sum(one.key == victim.key for one in for_others)
+        earlier_s = 0.0 if self.clock_was_set else own.submitted_s
+        times = sum(one.key == victim.key and one.run_start_s >= earlier_s for one in for_others)
         why = {
             "suspended": victim.slurm_state == "SUSPENDED",
             "held by an administrator": victim.priority == 0
@@ -914,7 +935,19 @@ class World:
         for key, own in self.own.items():
             if own.clouded or not own.managed or not memory.is_known(self.cycles, key):
                 continue
-            rows = [row for row in self.sim.runs([key], 0.0) if row.start_s is not None]
+            known_s = memory.submitted_s(self.cycles, key)
+            if known_s != own.submitted_s and (known_s < own.submitted_s or own.earlier_rows):
+                if key in self.jobs() and not self.clock_was_set:
+                    self.violated(
+                        f"{key} was submitted at {own.submitted_s:.0f}, and is known as the job "
+                        f"that was submitted at {known_s:.0f}"
+                    )
+                continue  # it has come and gone, and the controller has not seen it
+            rows = [
+                row
+                for row in self.sim.runs([key], 0.0)
+                if row.start_s is not None and _row_id(row) not in own.earlier_rows
+            ]
             told_gpu_s = sum(row.elapsed_s * row.gpus for row in rows)
             known_gpu_s = memory.attained_gpu_s(self.cycles, key)
             within_gpu_s = sum(BEHIND_S * row.gpus for row in rows)
@@ -961,6 +994,10 @@ def _submission(ask: Ask) -> Submission:
         requeue=ask.requeue,
         batch=ask.batch,
     )
+
+
+def _row_id(row: AccountedRun) -> object:
+    return row.submit_s, row.start_s
 
 
 def _run_of(job: JobStatus | None) -> object:

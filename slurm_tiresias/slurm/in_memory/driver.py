@@ -384,6 +384,11 @@ class InMemorySlurm:
         """Save slurmctld's state, which it restores after a kill."""
         self._ctld.save_state()
 
+    def lose_state(self) -> None:
+        """Kill slurmctld and restart it without its saved state; slurmdbd keeps its own."""
+        self._ctld.lose_state()
+        self._ctld.restart()
+
     def restart(self, *, killed: bool = True) -> None:
         """Restart slurmctld. After a kill it has lost all changes since it last saved its state
         (``Settings.save_every_s``, or ``save_state``), and the nodes report what runs."""

@@ -544,6 +544,11 @@ class Slurmctld:
             tuple(record.node for record in self.nodes.values()),
         )
 
+    def lose_state(self) -> None:
+        """Lose the saved state, as with StateSaveLocation: job ids begin again at the next restart.
+        Accounting keeps its rows."""
+        self.saved = Saved(self.clock.steady_s, nodes=self.saved.nodes)
+
     def restart(self) -> None:
         """Restart a killed slurmctld from its last saved state.
 
