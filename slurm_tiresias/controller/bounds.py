@@ -44,13 +44,15 @@ class _Counted(NamedTuple):
 class Bounds:
     """Follows jobs from cycle to cycle, and says how each stands to its bound.
 
-    In memory only: a new controller reckons the fair shares of the last days from the ledger.
+    In memory only: a new controller reckons the fair shares of the last days from the ledger. Its
+    times are by the clock as it was set then; later steps of it change nothing.
     """
 
     def __init__(self, config: Config, ledger: Ledger, runs: Runs) -> None:
         self._config = config
         self._ledger = ledger
         self._runs = runs
+        self._set_before_s = runs.clock_set_by_s
         self._bound: SlowdownBound | None = None
         self._counted: dict[str, _Counted] = {}
         self._blocked_since_s: dict[str, float] = {}
@@ -66,13 +68,22 @@ class Bounds:
 
     def of(self, key: str) -> BoundNow | None:
         """Return how a job stands to its bound; None if it has none now."""
-        return self._now.get(key)
+        now = self._now.get(key)
+        if now is None:
+            return None
+        by_s = self._clock_set_by_s
+        return BoundNow(_later(now.standing, by_s), now.must_run_by_s + by_s, now.length_known)
+
+    @property
+    def _clock_set_by_s(self) -> float:
+        """How far Slurm's clock was set since this was made."""
+        return self._runs.clock_set_by_s - self._set_before_s
 
     def apply(self, snapshot: Snapshot, policy: Policy) -> Snapshot:
         """Return the snapshot with ``fair`` set for jobs at or near their bounds."""
-        now_s = snapshot.now_s
+        now_s = snapshot.now_s - self._clock_set_by_s
         gpus = max(1, sum(node.total.gpu_count for node in snapshot.nodes if node.available))
-        jobs = self._those_that_count(snapshot)
+        jobs = self._those_that_count(snapshot, now_s)
         bound = self._bound
         if bound is None:
             bound = self._bound = self._reckoned(jobs, gpus, now_s)
@@ -92,7 +103,7 @@ class Bounds:
         self._made = {key: made for key, made in self._made.items() if key in self._now}
         return replace(snapshot, jobs=views)
 
-    def _those_that_count(self, snapshot: Snapshot) -> Mapping[str, JobView]:
+    def _those_that_count(self, snapshot: Snapshot, now_s: float) -> Mapping[str, JobView]:
         """Return the jobs that run, or that only lack resources."""
         jobs: dict[str, JobView] = {}
         blocked_since_s: dict[str, float] = {}
@@ -101,9 +112,9 @@ class Bounds:
             if not job.managed or not job.gpus_asked or job.lane is not Lane.PREEMPTIBLE:
                 continue
             if job.state is not JobState.RUNNING and blocked_by_slurm(job):
-                since_s = self._blocked_since_s.get(key, snapshot.now_s)
+                since_s = self._blocked_since_s.get(key, now_s)
                 blocked_since_s[key] = since_s
-                if key not in self._counted or snapshot.now_s - since_s > COUNTS_ANEW_AFTER_S:
+                if key not in self._counted or now_s - since_s > COUNTS_ANEW_AFTER_S:
                     continue
             jobs[key] = job
         self._blocked_since_s = blocked_since_s
@@ -146,9 +157,10 @@ class Bounds:
         now = self._now.get(job.job_id)
         if now is None or now.standing == NOT_BOUND:
             return job
+        standing = _later(now.standing, self._clock_set_by_s)
         made = self._made.get(job.job_id)
-        if made is None or made[0] is not job or made[1] != now.standing:
-            made = job, now.standing, replace(job, fair=now.standing)
+        if made is None or made[0] is not job or made[1] != standing:
+            made = job, standing, replace(job, fair=standing)
             self._made[job.job_id] = made
         return made[2]
 
@@ -159,7 +171,8 @@ class Bounds:
             self._ended.remove(key)
         bound.enter(key, job.gpus_asked, since_s, now_s)
         runs = self._runs.of(key)
-        self._counted[key] = _Counted(since_s, sum(_ran_before_s(run, since_s) for run in runs))
+        until_s = since_s + self._clock_set_by_s
+        self._counted[key] = _Counted(since_s, sum(_ran_before_s(run, until_s) for run in runs))
 
     def _leave(self, bound: SlowdownBound, key: str) -> None:
         counted = self._counted.pop(key)
@@ -194,6 +207,10 @@ class Bounds:
                 bound.leave(key, ran_s)
                 self._ended.add(key)
         return bound
+
+
+def _later(standing: FairStanding, by_s: float) -> FairStanding:
+    return standing._replace(kept_until_s=standing.kept_until_s + by_s) if by_s else standing
 
 
 def _may_start_since_s(job: JobView) -> float:

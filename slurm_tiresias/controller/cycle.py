@@ -267,7 +267,7 @@ class Cycles:
             raise no_such_partitions(missing, seen)
         if self.job_store.follow_clock(seen.at_s, seen.steady_s):
             self._reconciler.begin_anew()
-            self.retention.put_off()
+            self.retention.put_off(seen.at_s)
         self.job_store.observe(seen)
         if self.job_store.reused:
             # Most memory is by job id. Begin as after a restart: the ledger has forgotten the jobs.

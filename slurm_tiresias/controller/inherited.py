@@ -47,10 +47,10 @@ class InheritedService:
                     service_gpu_s = run.attained_gpu_s
                     self._recent.put(EndedRun(key, run.start_s, payer, run.end_s, service_gpu_s))
 
-    def forget_before(self, at_s: float) -> None:
-        """Drop the runs that no longer count at this time."""
+    def forget_all_but_recent(self, now_s: float) -> None:
+        """Drop the runs that no longer count."""
         if self._recent is not None:
-            self._recent.forget_before(at_s)
+            self._recent.forget_all_but_recent(now_s)
 
     def let_go(self, key: str) -> None:
         """Forget a job that has ended, or whose id was given to another job."""

@@ -378,7 +378,7 @@ class JobStore:
                 # cycle.
                 shown[job.key].account = self._records[job.key]
                 shown[job.key].learned = self._runs.learned(job.key)
-        self.inherited.forget_before(seen.at_s)
+        self.inherited.forget_all_but_recent(seen.at_s)
         self._observe_absences(shown, seen.at_s)
         self._as_before = shown
 

@@ -18,6 +18,7 @@ from slurm_tiresias.policy.lanes import (
     used_gpu_s,
     why_refused,
 )
+from slurm_tiresias.policy.window import is_recent
 from slurm_tiresias.store.records import RunRecord
 
 BLOCKED = "Slurm itself keeps it waiting, and until it may start it has no place in the lane"
@@ -47,7 +48,7 @@ class LaneBook:
         over = [
             of
             for of, (_, run) in self._ended.items()
-            if run.end_s is not None and run.end_s <= since_s
+            if run.end_s is not None and not is_recent(run.end_s, now_s, WINDOW_S)
         ]
         for of in over:
             del self._ended[of]

@@ -28,8 +28,8 @@ class Runs:
         """By job and start time."""
         self._changed: set[tuple[str, float]] = set()
         self._learned: dict[str, int] = {}
-        self._clock_set_by_s: dict[tuple[str, float], float] = {}
-        """By job and start time, how far Slurm's clock was stepped during a run, in seconds."""
+        self.clock_set_by_s = 0.0
+        """How far Slurm's clock was set in all since the controller started."""
 
     def fetch(self, key: str) -> None:
         """Read the runs of a job that ended long ago from the ledger."""
@@ -80,23 +80,29 @@ class Runs:
                 # lasted at least as long as observed, and at most one interval longer.
                 latest_s = now_s if requeue_sent_s is None else requeue_sent_s
                 most_s = run.elapsed_s + self._interval_s
-                elapsed_s = max(run.elapsed_s, min(latest_s - start_s, most_s))
-                end_s, final = start_s + elapsed_s, not self._has_accounting
+                elapsed_s = latest_s - start_s - run.clock_set_by_s
+                elapsed_s = max(run.elapsed_s, min(elapsed_s, most_s))
+                end_s = start_s + elapsed_s + run.clock_set_by_s
+                final = not self._has_accounting
                 self.keep(replace(run, end_s=end_s, elapsed_s=elapsed_s, confirmed=final))
         if shown is not None:
             ended = job.state is not JobState.RUNNING
             known = mine.get(shown)
+            end_s = (job.end_s or now_s) if ended else None
             gpus = sum(amount.gpu_count for amount in job.allocation.values())
             self.keep(
                 RunRecord(
                     key=job.key,
                     start_s=shown,
-                    end_s=(job.end_s or now_s) if ended else None,
-                    elapsed_s=job.elapsed_s if ended else self._ran_s(job, known, now_s),
+                    end_s=end_s,
+                    elapsed_s=self._ran_s(job, known, now_s)
+                    if end_s is None
+                    else without_steps(known, shown, end_s, job.elapsed_s),
                     gpus=gpus or (known.gpus if known else job.spec.request.gpu_count),
                     confirmed=ended and (known is not None or not self._has_accounting),
                     redone_s=known.redone_s if known else 0.0,
                     idle_gpu_s=known.idle_gpu_s if known else 0.0,
+                    clock_set_by_s=known.clock_set_by_s if known else 0.0,
                 )
             )
 
@@ -112,14 +118,15 @@ class Runs:
         """Close the runs of a job that Slurm has forgotten, with what was last observed."""
         for run in list(self.of(key)):
             if run.end_s is None:
-                seen_s = run.start_s + run.elapsed_s
+                seen_s = run.start_s + run.elapsed_s + run.clock_set_by_s
                 self.keep(replace(run, end_s=seen_s, confirmed=not self._has_accounting))
 
     def running_since_s(self, job: JobStatus) -> float | None:
         """Return when a running job started, by the clock as it is set now; None for other jobs."""
         if job.state is not JobState.RUNNING or job.start_s is None:
             return None
-        return job.start_s + self._clock_set_by_s.get((job.key, job.start_s), 0.0)
+        run = self.run(job.key, job.start_s)
+        return job.start_s + (run.clock_set_by_s if run else 0.0)
 
     def ran_s(self, job: JobStatus) -> float:
         """Return how long the present run of a job has lasted; 0 if it does not run."""
@@ -128,11 +135,11 @@ class Runs:
 
     def clock_was_set(self, by_s: float) -> None:
         """Record that the clock was stepped, so that runs under way keep their durations."""
-        for key, runs in self._runs.items():
-            for run in runs.values():
+        self.clock_set_by_s += by_s
+        for runs in list(self._runs.values()):
+            for run in list(runs.values()):
                 if run.end_s is None:
-                    this = (key, run.start_s)
-                    self._clock_set_by_s[this] = self._clock_set_by_s.get(this, 0.0) + by_s
+                    self.keep(replace(run, clock_set_by_s=run.clock_set_by_s + by_s))
 
     def _ran_s(self, job: JobStatus, known: RunRecord | None, now_s: float) -> float:
         """Return how long a running job has run, without steps of the clock.
@@ -141,12 +148,8 @@ class Runs:
         differ.
         """
         least_s = known.elapsed_s if known else 0.0
-        since_s = self.running_since_s(job)
-        if job.start_s is None or since_s is None or since_s == job.start_s:
-            return max(least_s, job.elapsed_s)
-        # Slurm shows no running time for a job whose start is in the future.
-        shown_s = min(job.elapsed_s, now_s - job.start_s)
-        return max(least_s, shown_s - (since_s - job.start_s))
+        start_s = now_s if job.start_s is None else job.start_s
+        return max(least_s, without_steps(known, start_s, now_s, job.elapsed_s))
 
     # What the ledger lacks
 
@@ -162,3 +165,11 @@ class Runs:
     def saved(self) -> None:
         """Note that the ledger has all changes."""
         self._changed.clear()
+
+
+def without_steps(known: RunRecord | None, start_s: float, until_s: float, shown_s: float) -> float:
+    """Return a run's duration from what Slurm shows, without the steps of its clock meanwhile."""
+    if known is None or not known.clock_set_by_s:
+        return shown_s
+    # Slurm shows no running time if the clock was set back before the start.
+    return max(0.0, min(shown_s, until_s - start_s) - known.clock_set_by_s)

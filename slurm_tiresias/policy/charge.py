@@ -9,6 +9,7 @@ from itertools import accumulate
 from typing import Final, NamedTuple
 
 from slurm_tiresias.config import CHARGES
+from slurm_tiresias.policy.window import is_recent
 
 BY_JOB, BY_USER, BY_ACCOUNT = CHARGES
 
@@ -52,9 +53,11 @@ class RecentService:
             self._of_payer.setdefault(run.payer, {})[key] = run
             self._sums.pop(run.payer, None)
 
-    def forget_before(self, at_s: float) -> None:
-        """Drop the runs that no longer count at this time."""
-        for key in [key for key, run in self._runs.items() if run.end_s <= at_s - self._window_s]:
+    def forget_all_but_recent(self, now_s: float) -> None:
+        """Drop the runs that no longer count."""
+        window_s = self._window_s
+        over = [k for k, run in self._runs.items() if not is_recent(run.end_s, now_s, window_s)]
+        for key in over:
             self._forget(key)
 
     def _forget(self, key: tuple[str, float]) -> None:

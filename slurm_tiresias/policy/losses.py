@@ -9,11 +9,11 @@ below it.
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from slurm_tiresias.config import PreemptionConfig
+from slurm_tiresias.policy.window import is_recent
 
 MOST_LOSS_S = 300.0
 """Upper bound on the assumed loss of a preempted run. Its last checkpoint time is unknown; saving
@@ -66,35 +66,36 @@ class RecentLosses:
     def __init__(self, config: PreemptionConfig, losses: Iterable[Loss] = ()) -> None:
         self._share = config.budget_share
         self._window_s = config.budget_window_s
-        self._losses = deque(sorted(losses))
+        self._losses = list(losses)
+        self._oldest_s = min((loss.at_s for loss in self._losses), default=math.inf)
         self._users: frozenset[str] = frozenset()
-        self._asked: tuple[float, int] | None = None
-        """The time until which ``_users`` is valid, and the GPU count that it is valid for."""
+        self._asked: tuple[float, float, int] | None = None
+        """From when to when ``_users`` is valid, and the GPU count that it is valid for."""
 
     def add(self, loss: Loss) -> None:
-        """Add the loss of a preemption; calls must be in order of time."""
+        """Add the loss of a preemption."""
         self._losses.append(loss)
+        self._oldest_s = min(self._oldest_s, loss.at_s)
         self._asked = None
 
     def over_budget(self, now_s: float, gpus: int) -> frozenset[str]:
         """Return the users whose budget is exhausted on a cluster with this many GPUs."""
         if not self._losses or self._share <= 0:
             return frozenset()
-        if self._asked is None or now_s >= self._asked[0] or gpus != self._asked[1]:
-            while self._losses and self._losses[0].at_s <= now_s - self._window_s:
-                self._losses.popleft()
+        from_s, until_s, of_gpus = self._asked or (math.inf, -math.inf, 0)
+        if not from_s <= now_s < until_s or gpus != of_gpus:
+            recent = (one for one in self._losses if is_recent(one.at_s, now_s, self._window_s))
+            self._losses = list(recent)
+            self._oldest_s = min((one.at_s for one in self._losses), default=math.inf)
             lost_gpu_s: dict[str, float] = {}
             for loss in self._losses:
                 lost_gpu_s[loss.user] = lost_gpu_s.get(loss.user, 0.0) + loss.gpu_s
             budget_gpu_s = self._share * gpus * self._window_s
             self._users = frozenset(u for u, lost in lost_gpu_s.items() if lost >= budget_gpu_s)
-            self._asked = self._oldest_ends_s(), gpus
+            self._asked = now_s, self._oldest_s + self._window_s, gpus
         return self._users
 
     @property
     def next_change_s(self) -> float:
         """Earliest time at which a user over budget may be within it again; infinite if none."""
-        return self._oldest_ends_s() if self._users else math.inf
-
-    def _oldest_ends_s(self) -> float:
-        return self._losses[0].at_s + self._window_s if self._losses else math.inf
+        return self._oldest_s + self._window_s if self._users else math.inf

@@ -42,7 +42,7 @@ class FairShareState:
         """Update and yield the jobs whose inherited service has changed since the last call."""
         if self.next_change_s > now_s:
             return
-        self._recent.forget_before(now_s)
+        self._recent.forget_all_but_recent(now_s)
         for payer, at_s in self._next_change_s.items():
             if at_s <= now_s:
                 self._next_change_s[payer] = self._recent.next_change_s(payer, now_s)

@@ -493,6 +493,16 @@ class Ledger:
         """Jobs that ended before this time may have been pruned; 0.0 if none have been."""
         return float(self.value("pruned_before_s") or "0.0")
 
+    def newest_s(self) -> float | None:
+        """Return the newest time of an event or of the end of a job; None if there is none."""
+        query = (
+            "SELECT MAX(at_s) FROM (SELECT MAX(ended_s) AS at_s FROM jobs UNION ALL "
+            "SELECT at_s FROM (SELECT at_s FROM events ORDER BY number DESC LIMIT 1))"
+        )
+        with _explained(self._path):
+            (newest_s,) = self._database.execute(query).fetchone()
+        return None if newest_s is None else float(newest_s)
+
     def first_start_of_live_jobs_s(self) -> float | None:
         """Return the first start among the jobs that have not ended; None if none has started."""
         query = "SELECT MIN(first_started_s) FROM jobs WHERE ended_s IS NULL"

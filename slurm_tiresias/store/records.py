@@ -26,6 +26,8 @@ class RunRecord:
     """How long it was protected because it redid lost work."""
     idle_gpu_s: float = 0.0
     """Idle time summed over its GPUs, as far as the nodes reported it (``policy/idle_gpus.py``)."""
+    clock_set_by_s: float = 0.0
+    """How far Slurm's clock was set during the run; ``elapsed_s`` is without that."""
 
     @property
     def attained_gpu_s(self) -> float:

@@ -27,6 +27,8 @@ FIRST_AFTER_S = 600.0
 AGAIN_AFTER_S = 3600.0
 CLOCK_TRUSTED_AFTER_S = DAY_S
 """A clock that is wrong by years must not empty the ledger before an administrator notices."""
+DOUBTED_UNTIL = "clock_doubted_until_s"
+"""The fact that stores until when nothing is pruned after a step of the clock, by that clock."""
 
 
 def latest_cutoff_s(config: Config, ledger: Ledger, now_s: float) -> float:
@@ -54,11 +56,22 @@ class Retention:
         self._config = config
         self._in_use = in_use
         self._next_s = time.monotonic() + FIRST_AFTER_S
+        self._doubted_until_s = float(ledger.value(DOUBTED_UNTIL) or "0.0")
+        self._newest_s = ledger.newest_s()
+        """The newest time in the ledger at the start; None once it has been compared."""
         self._pruned = 0
 
-    def put_off(self) -> None:
-        """Postpone pruning: Slurm's clock was set and may be wrong."""
-        self._next_s = time.monotonic() + CLOCK_TRUSTED_AFTER_S
+    def put_off(self, now_s: float) -> None:
+        """Postpone pruning, also by later controllers: Slurm's clock was set and may be wrong."""
+        self._doubted_until_s = now_s + CLOCK_TRUSTED_AFTER_S
+        self._ledger.set_value(DOUBTED_UNTIL, repr(self._doubted_until_s))
+
+    def _is_clock_doubted(self, now_s: float) -> bool:
+        newest_s, self._newest_s = self._newest_s, None
+        if newest_s is not None and now_s - newest_s > CLOCK_TRUSTED_AFTER_S:
+            # It may have been set while no controller ran.
+            self.put_off(now_s)
+        return now_s < self._doubted_until_s <= now_s + CLOCK_TRUSTED_AFTER_S
 
     def prune_some(self, now_s: float) -> None:
         """Remove some of the jobs that ended too long ago, if pruning is due.
@@ -66,9 +79,10 @@ class Retention:
         ``now_s`` is by Slurm's clock. Errors are logged.
         """
         cutoff_s = configured_cutoff_s(self._config, now_s)
-        if cutoff_s is None or time.monotonic() < self._next_s:
-            return
         try:
+            doubted = self._is_clock_doubted(now_s)
+            if cutoff_s is None or doubted or time.monotonic() < self._next_s:
+                return
             before_s = min(cutoff_s, latest_cutoff_s(self._config, self._ledger, now_s))
             pruned = self._ledger.prune(before_s, JOBS_AT_A_TIME, self._in_use())
         except TiresiasError as error:

@@ -21,14 +21,14 @@ from slurm_tiresias.store.records import (
     Sample,
 )
 
-SCHEMA_VERSION = 14
+SCHEMA_VERSION = 15
 """2 added users and names of jobs, 3 accounts, 4 partitions and a table of preemptions; earlier
 rows lack these. 5 added indexes and samples of pruned jobs. 6 moved nominations and preemptions
 under way from columns of jobs to tables. 7 added starts in vain and refused node lists. 8 added
 what runs reported of their progress, 9 what that promises, and time limits. 10 added which
 victims were asked to save, how long runs were protected as they did lost work again, and what
 preemptions cost. 11 added programs that passed a drill, 12 the lanes of jobs, 13 for how long the
-GPUs of runs were idle, 14 preemptions for idle GPUs."""
+GPUs of runs were idle, 14 preemptions for idle GPUs, 15 steps of the clock during runs."""
 
 STATES: Mapping[str, type[enum.StrEnum]] = {
     "NominationState": NominationState,
@@ -235,6 +235,10 @@ def _add_causes(database: sqlite3.Connection) -> None:
     _add_column(database, "jobs", "idle_signalled_run INTEGER")
 
 
+def _add_clock_steps(database: sqlite3.Connection) -> None:
+    _add_column(database, "incarnations", "clock_set_by_s REAL DEFAULT 0.0")
+
+
 MIGRATIONS: Mapping[int, Callable[[sqlite3.Connection], None]] = {
     1: _add_users_and_names,
     2: _add_accounts,
@@ -249,6 +253,7 @@ MIGRATIONS: Mapping[int, Callable[[sqlite3.Connection], None]] = {
     11: _add_lanes,
     12: _add_idle_gpus,
     13: _add_causes,
+    14: _add_clock_steps,
 }
 """The migration of each older schema to the next."""
 

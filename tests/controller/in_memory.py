@@ -48,6 +48,9 @@ class Managed:
         asked = Submission(request, batch=False, requeue=False, time_limit_s=60.0 * minutes)
         return self._site.slurm.submit(asked)
 
+    def step_clock(self, seconds: float) -> None:
+        self._site.slurm.step_clock(seconds)
+
     def cancel(self, key: str) -> None:
         self._site.cancel(key)
 

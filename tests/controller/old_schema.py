@@ -20,7 +20,7 @@ LIFECYCLE_COLUMNS = {
 
 
 def back_to_schema_5(database: sqlite3.Connection) -> None:
-    """Undo what schemas 6 to 14 changed; no start or preemption may be under way."""
+    """Undo what schemas 6 to 15 changed; no start or preemption may be under way."""
     back_to_schema_13(database)
     database.execute("DROP TABLE nominations")
     database.execute("DROP TABLE preemptions_under_way")
@@ -37,7 +37,8 @@ def back_to_schema_5(database: sqlite3.Connection) -> None:
 
 
 def back_to_schema_13(database: sqlite3.Connection) -> None:
-    """Undo what schema 14 added: preemptions for idle GPUs."""
+    """Undo what schemas 14 and 15 added: preemptions for idle GPUs, and steps of the clock."""
+    database.execute("ALTER TABLE incarnations DROP COLUMN clock_set_by_s")
     for table in ("preemptions_under_way", "preemptions"):
         database.execute(f"ALTER TABLE {table} DROP COLUMN cause")
     for column in ("idle_requeues", "idle_signalled_run"):
@@ -46,7 +47,7 @@ def back_to_schema_13(database: sqlite3.Connection) -> None:
 
 
 def back_to_schema_10(database: sqlite3.Connection) -> None:
-    """Undo what schemas 11 to 14 added: programs that passed a drill, lanes, and idle GPUs."""
+    """Undo what schemas 11 to 15 added: programs that passed a drill, lanes, and idle GPUs."""
     back_to_schema_13(database)
     database.execute("ALTER TABLE jobs DROP COLUMN lane")
     database.execute("ALTER TABLE incarnations DROP COLUMN idle_gpu_s")
@@ -55,7 +56,7 @@ def back_to_schema_10(database: sqlite3.Connection) -> None:
 
 
 def back_to_schema_9(database: sqlite3.Connection) -> None:
-    """Undo what schemas 10 to 14 added: costs of preemptions, learned protections, drills, lanes
+    """Undo what schemas 10 to 15 added: costs of preemptions, learned protections, drills, lanes
     and idle GPUs."""
     back_to_schema_10(database)
     database.execute("DROP TABLE preemption_costs")

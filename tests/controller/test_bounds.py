@@ -141,3 +141,33 @@ def test_a_bound_that_cannot_be_kept_for_all_is_said(ledger: Ledger) -> None:
         assert managed.cycles.bounds is not None
         said.add(managed.cycles.bounds.warning)
     assert any("policy.max_slowdown = 2 cannot be kept for all jobs now" in one for one in said)
+
+
+@pytest.mark.parametrize("step_s", [86_400.0, -86_400.0])
+def test_a_step_of_the_clock_brings_no_job_nearer_to_its_bound(
+    ledger: Ledger, step_s: float
+) -> None:
+    managed = Starved(ledger, bound=3.0)
+    managed.go_on(20)
+
+    def left() -> dict[str, tuple[float, bool, bool]]:
+        now_s = managed.last.seen.at_s
+        found = {key: managed.bound(key) for key in managed.wall}
+        return {
+            key: (
+                round(one.must_run_by_s - now_s),
+                one.standing.at_bound,
+                one.standing.kept_until_s > now_s,
+            )
+            for key, one in found.items()
+        }
+
+    before = left()
+    managed.step_clock(step_s)
+    managed.cycle()
+    for key, (left_s, *standing) in left().items():
+        was_left_s, *stood = before[key]
+        assert abs(left_s - was_left_s) <= 3.0
+        assert standing == stood
+    jobs = {job.job_id: job for job in managed.last.snapshot.jobs}
+    assert not any(jobs[key].fair.at_bound for key in managed.wall)

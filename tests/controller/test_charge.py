@@ -197,5 +197,5 @@ def test_inherited_service_is_the_sum_of_runs_that_ended_in_the_window(
         assert change_s > at_s
     assert recent.gpu_s("", at_s) == 0
     before = recent.gpu_s("ann", at_s)
-    recent.forget_before(at_s)
+    recent.forget_all_but_recent(at_s)
     assert recent.gpu_s("ann", at_s) == before

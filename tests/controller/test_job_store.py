@@ -413,6 +413,41 @@ def test_a_step_of_slurms_clock_counts_neither_as_service_nor_as_waiting(
     assert job_store.records()["7"].tier == 0
 
 
+@pytest.mark.parametrize("step_s", [86_400.0, -3600.0])
+@pytest.mark.parametrize("end", ["shown", "in accounting"])
+def test_a_step_of_the_clock_never_counts_also_after_a_restart_and_at_the_end_of_the_run(
+    ledger: Ledger, step_s: float, end: str
+) -> None:
+    def controller() -> JobStore:
+        job_store = JobStore(ledger, CONFIG, accounting=True)
+        job_store.follow_clock(see_s, see_s - set_by_s)
+        return job_store
+
+    see_s, set_by_s = 100_010.0, 0.0
+    job_store = controller()
+    see(job_store, see_s, running(100_005, 5))
+    see_s, set_by_s = 100_020.0 + step_s, step_s
+    assert job_store.follow_clock(see_s, see_s - set_by_s)
+    see(job_store, see_s, running(100_005, max(0.0, see_s - 100_005)))
+    job_store = controller()
+    see_s += 10.0
+    see(job_store, see_s, running(100_005, max(0.0, see_s - 100_005)))
+    assert job_store.runs.attained_gpu_s("7") == 4 * 25
+    end_s = see_s + 5.0
+    shown_s = max(0.0, end_s - 100_005)
+    if end == "shown":
+        see(job_store, see_s + 10.0, changed(ended(100_005, shown_s), end_s=end_s))
+    else:
+        see(job_store, see_s + 10.0)
+        ask(
+            job_store,
+            see_s + 11.0,
+            AccountedRun("7", 100_005, end_s, shown_s, 4, "COMPLETED", 1000.0),
+        )
+    assert job_store.runs.attained_gpu_s("7") == 4 * 30
+    assert not job_store.is_doubtful("7")
+
+
 def test_attained_service_of_a_running_job_never_decreases(job_store: JobStore) -> None:
     for at_s, elapsed_s in ((1010, 5), (1011, 4), (1012, 0), (1013, 8)):
         see(job_store, at_s, running(1005, elapsed_s))

@@ -103,6 +103,19 @@ def test_past_use_of_the_lane_counts_for_a_day_even_after_a_restart(
     assert controller.sees(2805 + 86_400, two_hours)["9"].lane is Lane.INTERACTIVE
 
 
+def test_use_of_the_lane_while_the_clock_was_ahead_does_not_count(
+    controller: Controller, ledger: Ledger
+) -> None:
+    days_ahead = 86_400.0 * 30
+    controller.sees(days_ahead + 1000, pending("7", **SALLOC))
+    controller.sees(days_ahead + 1010, running(days_ahead + 1005, 5, **ON_ONE))
+    controller.sees(days_ahead + 2805, ended(days_ahead + 1005, 1800, **SALLOC))
+    two_hours = pending("9", **{**SALLOC, "time_limit_s": 2 * HOUR_S})
+    assert controller.sees(days_ahead + 3000, two_hours)["9"].lane is Lane.IDLE_ONLY
+    for one in (controller, Controller(ledger)):
+        assert one.sees(3010, two_hours)["9"].lane is Lane.INTERACTIVE
+
+
 def test_policies_do_not_learn_from_jobs_in_the_lane(
     controller: Controller, ledger: Ledger
 ) -> None:

@@ -176,6 +176,7 @@ def test_the_controller_prunes_in_steps_some_time_after_its_start(
         for key in range(1, old + 1):
             keep_job(ledger, str(key), NOW_S - 31 * DAY_S + key)
         keep_job(ledger, "5000", NOW_S - 29 * DAY_S)
+        ledger.add_events([EventRecord(NOW_S, "requeued", "5000", "", "")])
     retention = Retention(ledger, CONFIG, JobStore(ledger, CONFIG, accounting=True).ended)
 
     def left() -> int:
@@ -212,13 +213,29 @@ def test_a_job_that_slurm_still_shows_stays(ledger: Ledger, clock: Clock) -> Non
 def test_nothing_is_pruned_for_a_day_after_the_clock_was_set(aged: Ledger, clock: Clock) -> None:
     retention = Retention(aged, CONFIG, JobStore(aged, CONFIG, accounting=True).ended)
     clock.now_s = FIRST_AFTER_S
-    retention.put_off()
-    clock.now_s += CLOCK_TRUSTED_AFTER_S - 1
-    retention.prune_some(NOW_S)
+    retention.put_off(NOW_S - DAY_S)
+    retention.prune_some(NOW_S - 1)
     assert len(keys(aged, "jobs")) == 7
-    clock.now_s += 1
     retention.prune_some(NOW_S)
     assert len(keys(aged, "jobs")) == 4
+
+
+def test_a_start_with_a_clock_years_ahead_prunes_nothing_for_a_day(
+    aged: Ledger, clock: Clock
+) -> None:
+    """Nor does the next controller, for which the newest time in the ledger is a wrong one."""
+    ahead_s = NOW_S + 400 * DAY_S
+    for hours in (0, 1, 23):
+        retention = Retention(aged, CONFIG, list)
+        clock.now_s += FIRST_AFTER_S
+        retention.prune_some(ahead_s + hours * 3600.0)
+        assert len(keys(aged, "jobs")) == 7
+        aged.add_events([EventRecord(ahead_s, "requeued", "7", "", "")])
+    retention.prune_some(NOW_S)
+    assert len(keys(aged, "jobs")) == 4, "the clock was set right"
+    clock.now_s += AGAIN_AFTER_S
+    retention.prune_some(ahead_s + DAY_S)
+    assert keys(aged, "jobs") == {"7"}
 
 
 def test_a_failure_to_prune_the_ledger_is_logged_at_intervals(

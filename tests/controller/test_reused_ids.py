@@ -164,16 +164,3 @@ def test_what_a_preemptor_cost_others_is_not_charged_to_the_next_job_with_its_id
     see(job_store, 1014, running(1001, 13, key="8", raw_id=8, user="ben"))
     see(job_store, 1020, pending(submit_s=1018, user="eve"))
     assert ledger.losses_since(0.0, 0.0) == []
-
-
-def test_what_cycles_remember_by_job_id_is_dropped_with_the_first_holder(ledger: Ledger) -> None:
-    managed = Managed(ledger, {"policy": {"max_slowdown": 2.0}})
-    (key, *_) = managed.fill()
-    slurm, before = managed.slurm, managed.cycles.progress
-    slurm.save_state()
-    last = slurm.submit(Submission(slurm.submission_of(key).request))
-    managed.cycle()
-    slurm.restart()
-    assert slurm.submit(Submission(slurm.submission_of(key).request)) == last
-    managed.cycle()
-    assert managed.cycles.progress is not before

@@ -372,3 +372,21 @@ def test_the_service_of_a_job_is_not_compared_with_that_of_an_earlier_one_of_its
         world.advance(STEP_S)
         assert world.jobs()[second].state is JobState.RUNNING
         world.settle()
+
+
+def test_a_job_that_takes_over_the_id_of_a_victim_is_not_requeued_in_its_place(
+    preemption: Course,
+) -> None:
+    """slurmctld has lost its state: ids begin again. Nothing of the first holders is left."""
+    world = preemption.world
+    preemption.until(preemption.asked)
+    memory_before = world.cycles.progress
+    world.restart_slurm(wiped=True)
+    (again,) = world.submit(Ask(GPUS, user="eve"))
+    assert again == preemption.victim
+    for _ in range(10):
+        preemption.cycle()
+    assert world.jobs()[again].restarts == 0 and preemption.requeues() == 0
+    assert world.cycles.progress is not memory_before
+    assert memory.submitted_s(world.cycles, again) == world.own[again].submitted_s
+    world.settle()

@@ -59,3 +59,13 @@ def test_lost_runs_are_charged_to_the_preemptor_and_late_exits_to_the_victim() -
     assert by_eve == Loss(9.0, "eve", 360.0)
     assert losses_of(9.0, "ann", "eve", *ran, None, 20.0) == (by_ann,)
     assert losses_of(9.0, "eve", "eve", *ran, 500.0, 20.0) == ()
+
+
+def test_losses_recorded_while_the_clock_was_ahead_do_not_count() -> None:
+    days_ahead = 86_400.0 * 30
+    recent = losses((days_ahead, BUDGET_GPU_S))
+    assert recent.over_budget(days_ahead + 1.0, GPUS) == {"eve"}
+    assert recent.over_budget(10.0, GPUS) == frozenset()
+    recent.add(Loss(20.0, "eve", BUDGET_GPU_S))
+    assert recent.over_budget(20.0, GPUS) == {"eve"}
+    assert recent.over_budget(3620.0, GPUS) == frozenset()
