@@ -25,6 +25,7 @@ MAY_IMPORT = {
     "errors": set(),
     "owned_file": set(),
     "atomic_write": set(),
+    "steady_clock": set(),
     "warn_once": set(),
     "background": set(),
     "json_codec": set(),
@@ -40,7 +41,7 @@ MAY_IMPORT = {
     "lifecycle": {"model"},
     "job_hints": {"config", "model"},
     "job": set(),
-    "slurm": {"errors", "json_codec", "model", "warn_once"},
+    "slurm": {"errors", "json_codec", "model", "steady_clock", "warn_once"},
     "store": {"config", "database", "errors", "lifecycle", "model", "owned_file", "policy"},
     "profiler": {
         "atomic_write",
@@ -63,6 +64,7 @@ MAY_IMPORT = {
         "job_hints",
         "model",
         "profiler",
+        "steady_clock",
         "warn_once",
     },
     "status": {

@@ -129,6 +129,24 @@ def test_a_requeued_job_that_completes_has_neither_start_nor_end(release: Path) 
     assert ending.end_s is not None
 
 
+def test_an_end_is_a_forecast_by_slurms_clock_and_not_by_this_hosts(
+    release: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (row,) = (row for row in rows_of(release) if row.name == "completing after a requeue")
+    rows = [row._replace(end=row.submit)]
+    shown_s = notation.epoch(row.submit)
+    assert shown_s is not None
+
+    def end_s(slurms_s: float, this_hosts_s: float) -> float | None:
+        monkeypatch.setattr(time, "time", lambda: this_hosts_s)
+        memory = RowMemory(slurms_s)
+        memory.learn(rows, {})
+        return memory.jobs(rows)[0].end_s
+
+    assert end_s(shown_s - 60, shown_s + 60) is None
+    assert end_s(shown_s + 60, shown_s - 60) == shown_s
+
+
 def test_a_job_that_was_cancelled_while_it_waited_never_started(release: Path) -> None:
     jobs = jobs_of(release)
     cancelled, failed = jobs["cancelled"], jobs["failed"]

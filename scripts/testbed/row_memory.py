@@ -13,9 +13,12 @@ from slurm_tiresias.slurm.parse_jobs import RowReader
 class RowMemory:
     """Reads rows and remembers jobs as the command driver does."""
 
-    def __init__(self) -> None:
+    def __init__(self, now_s: float | None = None) -> None:
+        """``now_s`` is slurmctld's clock; None stands for this host's."""
         self._reader = RowReader()
         self._memory = JobMemory()
+        if now_s is not None:
+            self._memory.now_s = now_s
 
     def learn(self, rows: Sequence[JobRow], records: Mapping[int, str]) -> None:
         self._memory.learn(self._reader.read(rows), records)

@@ -19,6 +19,7 @@ from slurm_tiresias.progress.checkpoints import LIST_NAME, text_of_folders
 from slurm_tiresias.progress.heard import Run
 from slurm_tiresias.progress.live_file import MOST_BYTES, SUFFIX, Told, parse, saves_in
 from slurm_tiresias.progress.node import FOLDER
+from slurm_tiresias.steady_clock import steady_s
 from slurm_tiresias.warn_once import WarnOnce
 
 LOOK_EVERY_S = 5.0
@@ -79,7 +80,7 @@ class ProgressFolder:
     def __init__(
         self,
         collect_dir: str,
-        steady: Callable[[], float] = time.monotonic,
+        steady: Callable[[], float] = steady_s,
         wall: Callable[[], float] = time.time,
         rest: Callable[[float], None] = time.sleep,
     ) -> None:

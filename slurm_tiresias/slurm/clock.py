@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from slurm_tiresias.model import JobState, JobStatus
 from slurm_tiresias.slurm.protocol import Observation
+from slurm_tiresias.steady_clock import steady_s
 
 log = logging.getLogger("tiresias-slurm")
 
@@ -21,14 +22,14 @@ SAME_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One moment by this host's wall clock, which may be set, and by its monotonic clock."""
+    """One moment by this host's wall clock, which may be set, and by its steady clock."""
 
     clock_s: float
     steady_s: float
 
     @classmethod
     def now(cls) -> Moment:
-        return cls(time.time(), time.monotonic())
+        return cls(time.time(), steady_s())
 
 
 class SlurmClock:

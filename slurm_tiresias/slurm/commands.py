@@ -240,6 +240,7 @@ class CommandSlurm:
         )
         shown_s = parse_config.clock_s(config_text)
         self._memory.counts_memory = parse_config.counts_memory(config_text)
+        self._memory.now_s = shown_s
         records = job_records(questions, job_texts)
         suspects = self._memory.live_but_missing(listed)
         if questions == [_SHOW_ALL_JOBS]:

@@ -6,6 +6,7 @@ is kept from before its start, because afterwards Slurm shows what the job got i
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
@@ -76,6 +77,8 @@ class JobMemory:
         """The array that was last asked about again."""
         self.counts_memory = True
         """Whether Slurm allocates memory to jobs (SelectTypeParameters)."""
+        self.now_s = time.time()
+        """slurmctld's clock at the last reading."""
 
     @property
     def is_empty(self) -> bool:
@@ -166,12 +169,12 @@ class JobMemory:
             spec = observed_jobs.spec(fields, was.spec.request, array_limit, was.spec)
             if spec is was.spec and before.fields == fields:
                 return before
-            job = observed_jobs.status(fields, spec, was.allocation)
+            job = observed_jobs.status(fields, spec, was.allocation, self.now_s)
             return replace(before, fields=fields, job=job)
         while_pending = before.while_pending if before else None
         times_asked = before.times_asked if before is not None and before.shape == shape else 0
         if why := observed_jobs.why_unreadable(fields, found):
-            job = observed_jobs.unreadable(fields, why)
+            job = observed_jobs.unreadable(fields, self.now_s, why)
             # Marked complete because asking again would not help.
             return _Known(fields, job, shape, True, times_asked, while_pending)
         asked = observed_jobs.request_fields(
@@ -183,7 +186,7 @@ class JobMemory:
         allocation = _allocation(fields, found, before)
         array_limit = found.array_limit if found else None
         spec = observed_jobs.spec(fields, request, array_limit, before.job.spec if before else None)
-        job = observed_jobs.status(fields, spec, allocation)
+        job = observed_jobs.status(fields, spec, allocation, self.now_s)
         if fields.state is JobState.PENDING:
             while_pending = asked
         complete = found is not None or fields.state not in _LIVE

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import fields as fields_of
 from operator import attrgetter
 
@@ -52,9 +51,9 @@ def spec(
 
 
 def status(
-    fields: JobFields, spec: JobSpec, allocation: Allocation, unreadable: str = ""
+    fields: JobFields, spec: JobSpec, allocation: Allocation, now_s: float, unreadable: str = ""
 ) -> JobStatus:
-    """Return the status of the job with these fields."""
+    """Return the status of the job with these fields; ``now_s`` is slurmctld's clock."""
     state = fields.state
     return JobStatus(
         spec=spec,
@@ -66,15 +65,15 @@ def status(
         priority=fields.priority,
         restarts=fields.restarts,
         eligible_s=fields.eligible_s,
-        start_s=_start_s(fields),
-        end_s=_end_s(fields),
+        start_s=_start_s(fields, now_s),
+        end_s=_end_s(fields, now_s),
         elapsed_s=fields.elapsed_s,
         allocation=allocation,
         unreadable=unreadable,
     )
 
 
-def unreadable(fields: JobFields, why: str) -> JobStatus:
+def unreadable(fields: JobFields, now_s: float, why: str) -> JobStatus:
     """Return the status of a job that cannot be read in full, and must therefore be left alone.
 
     Its allocation comes from Slurm's own totals only, not from the options its user wrote.
@@ -82,7 +81,7 @@ def unreadable(fields: JobFields, why: str) -> JobStatus:
     fields = fields._replace(options=NO_OPTIONS, time_limit_s=None)
     holds = fields.state in (RUNNING, COMPLETING)
     asked = spec(fields, Request(Amount()), None)
-    return status(fields, asked, even_split(fields) if holds else {}, why)
+    return status(fields, asked, even_split(fields) if holds else {}, now_s, why)
 
 
 def why_unreadable(fields: JobFields, details: JobDetails | None) -> str:
@@ -171,19 +170,19 @@ def even_split(fields: JobFields) -> Allocation:
     }
 
 
-def _start_s(fields: JobFields) -> float | None:
+def _start_s(fields: JobFields, now_s: float) -> float | None:
     """Return when this run started.
 
     Slurm also shows a start for pending jobs (a forecast), for requeued jobs that still complete
     (the current second), and for jobs cancelled while pending (the time of that); these are None.
     """
     state = fields.state
-    requeued = state is COMPLETING and _end_s(fields) is None
+    requeued = state is COMPLETING and _end_s(fields, now_s) is None
     never_ran = state is None and not fields.allocated_nodes
     return None if state is PENDING or requeued or never_ran else fields.start_s
 
 
-def _end_s(fields: JobFields) -> float | None:
+def _end_s(fields: JobFields, now_s: float) -> float | None:
     """Return when the job ended.
 
     For a running job Slurm shows when its time limit will end it, and for a requeued job that still
@@ -192,7 +191,7 @@ def _end_s(fields: JobFields) -> float | None:
     if fields.state in (PENDING, RUNNING):
         return None
     end_s = fields.end_s
-    return None if end_s is not None and end_s > time.time() + LEAST_FORECAST_S else end_s
+    return None if end_s is not None and end_s > now_s + LEAST_FORECAST_S else end_s
 
 
 def _gpus_asked(fields: JobFields, nodes: int) -> dict[str, int]:

@@ -11,13 +11,13 @@ from __future__ import annotations
 import math
 import re
 import signal as signals
-import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from slurm_tiresias.model import JobSpec, JobStatus, Node
 from slurm_tiresias.slurm.release import Version
+from slurm_tiresias.steady_clock import steady_s
 
 NOT_PASSED_ON = frozenset({signals.SIGURG, signals.SIGWINCH})
 """Signals that processes without a handler ignore, and that srun does not pass on to its tasks.
@@ -116,8 +116,8 @@ class Limit:
 class Observation:
     """One consistent reading of the cluster.
 
-    ``at_s`` is slurmctld's clock when the reading began; ``steady_s`` is this host's monotonic
-    clock at the same moment.
+    ``at_s`` is slurmctld's clock when the reading began; ``steady_s`` is this host's
+    ``steady_clock`` at the same moment.
     """
 
     at_s: float
@@ -125,7 +125,7 @@ class Observation:
     nodes: tuple[Node, ...]
     partitions: tuple[Partition, ...]
     reservations: tuple[Reservation, ...] = ()
-    steady_s: float = field(default_factory=time.monotonic)
+    steady_s: float = field(default_factory=steady_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,6 +145,7 @@ class PyslurmSlurm(CommandSlurm):
         config, topology, *answers = self._show(["show config", "show topology", *questions])
         self._counts_gpus = parse_config.counts_gpus(config)
         self._memory.counts_memory = parse_config.counts_memory(config)
+        self._memory.now_s = parse_config.clock_s(config)
         records = job_records(questions, answers)
         listed = self._whole(listed, self._memory.live_but_missing(listed))
         self._learn(listed, unknown, questions, records, self._details)
@@ -152,9 +153,8 @@ class PyslurmSlurm(CommandSlurm):
             parse_nodes.leaf_switches(topology, self._unread_records.append)
         )
         jobs = self._memory.jobs(listed)
-        return Observation(at_s, jobs, nodes, partitions, reservations), parse_config.clock_s(
-            config
-        )
+        seen = Observation(at_s, jobs, nodes, partitions, reservations)
+        return seen, self._memory.now_s
 
     def _listed(self) -> tuple[JobFields, ...]:
         if self._given_up:
