@@ -32,7 +32,6 @@ from slurm_tiresias.store.records import (
 )
 from slurm_tiresias.store.retention import (
     AGAIN_AFTER_S,
-    CLOCK_TRUSTED_AFTER_S,
     DAY_S,
     FIRST_AFTER_S,
     JOBS_AT_A_TIME,
