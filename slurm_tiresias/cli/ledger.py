@@ -33,8 +33,8 @@ def rebuild(config: Config, as_json: bool) -> None:
     """Rebuild the ledger from Slurm and its accounting.
 
     For a damaged or lost ledger, while no controller runs. The old file is kept under another name.
-    Attained service, tiers and first starts are recovered; promotions and preemption counts are
-    not.
+    Attained service, tiers and first starts are recovered, and whatever else of the old file can
+    still be read.
     """
     from slurm_tiresias.controller.offline import rebuild_ledger
 
@@ -113,6 +113,9 @@ def _rebuilt(rebuilt: Rebuilt) -> Iterator[str]:
     )
     if rebuilt.replaced:
         yield f"What was there before lies in {rebuilt.replaced}."
+        yield f"Taken over from it: {count(rebuilt.copied, 'row')}."
+    if rebuilt.lost:
+        yield f"Lost, in whole or in part: {listed(rebuilt.lost)}."
     if rebuilt.paused:
         yield "The controller stays paused until it is resumed."
     if rebuilt.incomplete:

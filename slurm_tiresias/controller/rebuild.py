@@ -1,7 +1,7 @@
 """Rebuild a lost ledger from what Slurm and its accounting still know.
 
-Attained service, submission times, first starts and tiers are recovered. What only the ledger had
-is lost: promotions, how often each job was preempted, and its preemptors.
+Attained service, submission times, first starts and tiers are recovered. What only the ledger has
+is copied as far as the old file can still be read.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from slurm_tiresias.model import JobState
 from slurm_tiresias.slurm.hostlist import refolded
 from slurm_tiresias.slurm.protocol import Observation, Slurm
 from slurm_tiresias.store.ledger import FIRST_LOOK, Ledger, check_cluster, put_in_place, value_in
+from slurm_tiresias.store.salvage import salvage
 from slurm_tiresias.store.terms import newest_ledger
 
 
@@ -36,6 +37,10 @@ class Rebuilt:
     """Jobs whose earlier runs accounting does not have completely yet: it is asked again."""
     node_lists: tuple[str, ...]
     """Waiting jobs with a node list of a lost nomination, which the next controller removes."""
+    copied: int
+    """How many rows of the old file could be copied."""
+    lost: tuple[str, ...]
+    """Of what rows were lost because they could not be read."""
 
 
 def rebuild(slurm: Slurm, config: Config, state_dir: Path) -> Rebuilt:
@@ -54,6 +59,7 @@ def rebuild(slurm: Slurm, config: Config, state_dir: Path) -> Rebuilt:
     paused = value_in(path, "paused") == "yes"
     with closing(Ledger(draft)) as ledger:
         ledger.bind(cluster.name)
+        salvaged = salvage(path, ledger)
         job_store = JobStore(ledger, config, cluster.accounting)
         job_store.observe(seen)
         Reconciler(job_store, slurm).ask_and_wait(seen.at_s)
@@ -81,6 +87,8 @@ def rebuild(slurm: Slurm, config: Config, state_dir: Path) -> Rebuilt:
         paused=paused,
         incomplete=tuple(key for key in alive if job_store.is_doubtful(key)),
         node_lists=node_lists,
+        copied=salvaged.rows,
+        lost=salvaged.lost,
     )
 
 

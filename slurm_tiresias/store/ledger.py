@@ -486,6 +486,26 @@ class Ledger:
         query = f"{_SELECT_EVENTS} FROM events WHERE kind = ? AND at_s >= ? ORDER BY number"
         return list(self._read(EventRecord, query, kind, since_s))
 
+    def put_rows(self, table: str, records: Iterable[Any]) -> int:
+        """Insert records of a table and return their number; see ``salvage``."""
+        before = self._database.total_changes
+        self._upsert(table, TABLES[table], records)
+        return self._database.total_changes - before
+
+    def finish_salvage(self, of_jobs: Iterable[str]) -> None:
+        """Drop rows of ``of_jobs`` without their job, and have accounting asked about live jobs."""
+        with _explained(self._path):
+            for table in of_jobs:
+                self._database.execute(
+                    f"DELETE FROM {table} WHERE key NOT IN (SELECT key FROM jobs)"
+                )
+            self._database.execute("UPDATE jobs SET accounted_restarts = 0 WHERE ended_s IS NULL")
+            query = "SELECT MAX(MAX(IFNULL(start_number, 0)), MAX(entry_number)) FROM jobs"
+            (number,) = self._database.execute(query).fetchone()
+        reserved = int(float(self.value("numbers_reserved") or "0"))
+        if number is not None:
+            self.set_value("numbers_reserved", str(max(number, reserved)))
+
     # Retention
 
     @property

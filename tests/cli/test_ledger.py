@@ -15,7 +15,7 @@ from tests.cli.test_main import FakeRun, fake_run
 
 __all__ = ["fake_run"]
 
-PLAIN = Rebuilt("/state/ledger.sqlite", "", 2, 3, 5400.0, False, (), ())
+PLAIN = Rebuilt("/state/ledger.sqlite", "", 2, 3, 5400.0, False, (), (), 0, ())
 
 
 @pytest.fixture
@@ -46,11 +46,15 @@ def test_what_could_not_be_rebuilt_is_reported(site: Site, rebuilt: list[Rebuilt
             paused=True,
             incomplete=("7",),
             node_lists=("8", "9_1"),
+            copied=12,
+            lost=("events", "drills"),
         )
     )
     told = site.run("ledger", "rebuild").stdout.splitlines()[1:]
     assert told == [
         "What was there before lies in /state/old?[2J.",
+        "Taken over from it: 12 rows.",
+        "Lost, in whole or in part: events and drills.",
         "The controller stays paused until it is resumed.",
         "Accounting does not know every earlier run of job 7 yet; the controller asks it again.",
         "The controller will take away the node list of jobs 8 and 9_1, about to start when the "

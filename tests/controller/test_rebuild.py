@@ -1,0 +1,131 @@
+"""What a rebuilt ledger takes over from a damaged one, on the in-memory Slurm."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_tiresias.controller.rebuild import Rebuilt, rebuild
+from slurm_tiresias.store.ledger import FILE_NAME, FIRST_LOOK, Ledger
+from slurm_tiresias.store.records import DrilledProgram, EventRecord, Sample
+from slurm_tiresias.store.salvage import CONTENTS
+from tests.controller.in_memory import ONE_GPU, WHOLE_NODE, Managed
+
+SETTINGS = {
+    "policy": {"thresholds_gpu_s": [8], "promote_knob": 0.5, "promote_floor_s": 4},
+    "preemption": {"min_run_s": 1, "start_bound_s": 8, "budget_share": 0.5},
+}
+PAGE_BYTES = 4096
+
+
+class Site(Managed):
+    """A site with preempted, promoted and ended jobs, whose controller has stopped."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with closing(Ledger(path)) as ledger:
+            super().__init__(ledger, SETTINGS)
+            wall = self.fill()
+            short = self.submit(replace(ONE_GPU, script="ends"))
+            urgent = self.submit(WHOLE_NODE)
+            self.wait_until(lambda: self.events("preempted"), "a preemption")
+            self.wait_until(lambda: self.events("promoted"), "a promotion")
+            self.wait_for_state(short, None)
+            for _ in range(10):
+                self.cycle()
+            assert urgent and wall
+            with ledger.transaction():
+                ledger.save_drilled([DrilledProgram("ann", "train", 5.0)], ())
+                ledger.put_rows("samples", [Sample(9.0, "ann", "old", 60.0, 240.0)])
+                ledger._database.execute(
+                    "UPDATE jobs SET user = 'eve' WHERE key IN (SELECT for_job FROM preemptions)"
+                )
+                ledger.add_events([EventRecord(1.0, "demoted", "1", "", "x" * 40)] * 400)
+
+    def rebuild(self) -> Rebuilt:
+        return rebuild(self._site.slurm, self.config, self.path.parent)
+
+    def rows(self, table: str) -> Sequence[Any]:
+        with closing(sqlite3.connect(self.path)) as database:
+            return sorted(database.execute(f"SELECT * FROM {table}").fetchall(), key=repr)
+
+    def damage(self, table: str) -> None:
+        """Overwrite a page in the middle of a table."""
+        with closing(sqlite3.connect(self.path)) as database:
+            database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            pages = [
+                n
+                for (n,) in database.execute(
+                    "SELECT pageno FROM dbstat WHERE name = ? AND pagetype = 'leaf'", (table,)
+                )
+            ]
+        with self.path.open("r+b") as file:
+            file.seek((pages[len(pages) // 2] - 1) * PAGE_BYTES)
+            file.write(b"\xff" * PAGE_BYTES)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path / FILE_NAME)
+
+
+KEPT = (
+    *("promotions", "promoted_at_gpu_s", "preemptions", "preempted_by", "claimed_gpu_s"),
+    *("idle_requeues", "lane", "ended_s", "submitted_s", "first_started_s", "tier"),
+)
+
+
+def test_all_that_a_readable_ledger_has_is_taken_over(site: Site) -> None:
+    tables = [table for table in CONTENTS if table not in ("jobs", "incarnations")]
+    before = {table: site.rows(table) for table in tables}
+    with closing(Ledger(site.path)) as ledger:
+        jobs = {key: ledger.job(key) for (key, *_) in site.rows("jobs")}
+        runs, losses = ledger.runs(), ledger.losses_since(0.0, 0.0)
+        began = ledger.value(FIRST_LOOK)
+    rebuilt = site.rebuild()
+    assert rebuilt.lost == () and rebuilt.copied > 400
+    assert {table: site.rows(table) for table in tables} == before
+    assert losses
+    with closing(Ledger(site.path)) as ledger:
+        assert (ledger.losses_since(0.0, 0.0), ledger.runs()) == (losses, runs)
+        assert ledger.value(FIRST_LOOK) == began
+        for key, then in jobs.items():
+            now = ledger.job(key)
+            assert [getattr(now, name) for name in KEPT] == [getattr(then, name) for name in KEPT]
+        numbers = [job.entry_number for job in jobs.values() if job]
+        assert ledger.next_number() > max(numbers)
+
+
+def test_of_a_damaged_table_the_readable_rows_are_taken_over_and_the_loss_is_told(
+    site: Site,
+) -> None:
+    before, jobs = site.rows("events"), site.rows("jobs")
+    site.damage("events")
+    rebuilt = site.rebuild()
+    assert rebuilt.lost == ("events",)
+    now = site.rows("events")
+    assert 0.4 * len(before) < len(now) < len(before) and set(now) < set(before)
+    assert len(site.rows("jobs")) == len(jobs)
+
+
+def test_without_a_readable_file_everything_but_what_slurm_knows_is_lost(site: Site) -> None:
+    service_gpu_s = site.rebuild().attained_gpu_s
+    site.path.write_bytes(b"garbage" * 1000)
+    rebuilt = site.rebuild()
+    assert (rebuilt.copied, rebuilt.lost) == (0, tuple(CONTENTS.values()))
+    assert rebuilt.attained_gpu_s == service_gpu_s
+
+
+def test_a_run_that_could_not_be_read_comes_from_accounting(site: Site) -> None:
+    with closing(sqlite3.connect(site.path, isolation_level=None)) as database:
+        (key,) = database.execute("SELECT key FROM jobs WHERE restarts > 0").fetchone()
+        before = site.rows("incarnations")
+        database.execute("DELETE FROM incarnations WHERE key = ? AND end_s IS NOT NULL", (key,))
+    site.rebuild()
+    assert [row[:5] for row in site.rows("incarnations")] == [row[:5] for row in before]
