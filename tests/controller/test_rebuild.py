@@ -77,7 +77,7 @@ def site(tmp_path: Path) -> Site:
 
 KEPT = (
     *("promotions", "promoted_at_gpu_s", "preemptions", "preempted_by", "claimed_gpu_s"),
-    *("idle_requeues", "lane", "ended_s", "submitted_s", "first_started_s", "tier"),
+    *("idle_requeues", "lane", "ended_s", "submitted_s", "first_started_s"),
 )
 
 
