@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import tempfile
 from collections import Counter
@@ -35,6 +36,10 @@ LATEST_S = 5.0
 """Tolerance for preemptions, which are recorded when seen: the preemptor may have started then."""
 
 MOST_CYCLES = 600
+STARTS_IN_S = 2.0
+"""How long slurmctld takes to start: no job is submitted within a second of an earlier one with its
+id."""
+
 BAD_CONSTRAINTS = "BadConstraints"
 HELD_UNSEEN = 1
 """How often a job may be held for a node list if Slurm does not show that its request is opaque:
@@ -59,6 +64,10 @@ class Round:
     """Times at which the site or a job's request was changed."""
     times_held: Counter[str] = field(default_factory=Counter)
     user_holds: set[str] = field(default_factory=set)
+    submitted_s: dict[str, float] = field(default_factory=dict)
+    """By job or array id, by Slurm's clock."""
+    first_preemption: int = 0
+    """The first row of the ledger's preemptions since times and ids were last broken off."""
 
     @property
     def now_s(self) -> float:
@@ -117,6 +126,10 @@ class Round:
     def _submit(self, wanted: Ask) -> None:
         key = self.sim.submit(wanted.submission)
         self.asks[key] = wanted
+        self.counts["reused ids"] += key in self.submitted_s
+        self.submitted_s[key] = float(math.floor(self.now_s))
+        for one in [one for one in self.times_held if one.partition("_")[0] == key]:
+            del self.times_held[one]
         self.note(f"submit {key} {wanted}")
 
     def drain(self) -> None:
@@ -153,11 +166,43 @@ class Round:
             self.note(f"cancel {key}")
             self.sim.cancel(key)
 
+    def forget(self) -> None:
+        """Kill slurmctld, which forgets what it has not saved and gives those ids out again."""
+        self._break_off("forget")
+        self.sim.restart()
+        self._start_slurmctld()
+
+    def lose_state(self) -> None:
+        """Kill slurmctld and lose its state: ids begin again, and slurmdbd keeps its rows."""
+        self._break_off("lose-state")
+        self.sim.lose_state()
+        self._start_slurmctld()
+
+    def step_clock(self) -> None:
+        seconds = self.random.choice((-3600.0, -20.0, 20.0, 3600.0))
+        self._break_off(f"clock {seconds:+g} s")
+        self.sim.step_clock(seconds)
+        self.changed_s.append(self.now_s)
+
+    def _start_slurmctld(self) -> None:
+        self.sim.advance(STARTS_IN_S)
+        self.user_holds &= {job.key for job in self.alive()}
+        self.changed_s.append(self.now_s)
+
+    def _break_off(self, what: str) -> None:
+        """Check the preemptions until now, because later times and ids cannot be compared."""
+        self.note(what)
+        self.changed_s.append(self.now_s)
+        self.look_at_preemptions()
+        self.look_at_starts()
+        query = "SELECT IFNULL(MAX(rowid), 0) + 1 FROM preemptions"
+        (self.first_preemption,) = self.ledger._database.execute(query).fetchone()
+
     def let_all_run(self) -> None:
         """Resume all nodes and release the jobs that users hold."""
         for node in self.site.nodes:
             self.sim.resume_node(node.name)
-        for key in self.user_holds:
+        for key in self.user_holds & {job.key for job in self.alive()}:
             self.sim.release(key)
         self.changed_s.append(self.now_s)
 
@@ -236,9 +281,20 @@ class Round:
             if not began and all(run.start_s is not None for run in runs):
                 self.counts["in vain"] += 1
 
+    def look_at_ids(self) -> None:
+        """Report jobs that the ledger takes for earlier ones with the same id."""
+        for job in self.sim.observe().jobs:
+            record = self.ledger.job(job.key)
+            submitted_s = self.submitted_s[job.key.partition("_")[0]]
+            if record is not None and record.submitted_s != submitted_s:
+                self.find(
+                    f"job {job.key} was submitted at {submitted_s:.0f}, and is known as one "
+                    f"submitted at {record.submitted_s:.0f}"
+                )
+
     def _preemptions(self) -> Iterable[tuple[str, str, float]]:
-        query = "SELECT key, for_job, at_s FROM preemptions ORDER BY at_s"
-        return self.ledger._database.execute(query).fetchall()
+        query = "SELECT key, for_job, at_s FROM preemptions WHERE rowid >= ? ORDER BY rowid"
+        return self.ledger._database.execute(query, (self.first_preemption,)).fetchall()
 
     def told(self) -> str:
         """Return the errors found, with the site and the log of events."""
@@ -246,9 +302,10 @@ class Round:
 
 
 HAPPENINGS = (
-    *(Round.submit,) * 10,
-    *(Round.submit_several,) * 2,
-    *(Round.drain, Round.resume, Round.resume, Round.fail, Round.hold, Round.cancel),
+    *(Round.submit,) * 20,
+    *(Round.submit_several,) * 4,
+    *(Round.drain, Round.resume, Round.resume, Round.fail, Round.hold, Round.cancel) * 2,
+    *(Round.forget, Round.forget, Round.lose_state, Round.step_clock),
 )
 
 
@@ -280,6 +337,7 @@ def play(seed: int) -> Round:
                 one.cycle(random.choice((0.5, 1.0, 3.0, 10.0)))
             one.let_all_run()
             one.settle()
+            one.look_at_ids()
             one.look_at_the_end()
             one.look_at_preemptions()
             one.look_at_starts()
