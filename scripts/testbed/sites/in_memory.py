@@ -284,7 +284,7 @@ class Round:
     def look_at_ids(self) -> None:
         """Report jobs that the ledger takes for earlier ones with the same id."""
         for job in self.sim.observe().jobs:
-            record = self.ledger.job(job.key)
+            record = self.cycles.job_store.record(job.key)
             submitted_s = self.submitted_s[job.key.partition("_")[0]]
             if record is not None and record.submitted_s != submitted_s:
                 self.find(

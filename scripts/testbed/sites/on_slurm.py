@@ -60,6 +60,8 @@ class Round:
     edited: set[str] = field(default_factory=set)
     """Waiting jobs whose request was changed after submission."""
     changed_s: list[float] = field(default_factory=list)
+    submitted_s: dict[str, float] = field(default_factory=dict)
+    """The earliest time of each submission, by job or array id."""
 
     def note(self, what: str) -> None:
         self.course.append(f"{time.time():.1f}: {what}")
@@ -97,12 +99,17 @@ class Round:
             self._submit(wanted)
 
     def _submit(self, wanted: Ask) -> None:
+        began_s = time.time() - 1.0
         try:
             key = self._sbatch(wanted, *self.beside())
         except AssertionError as error:
             self.note(f"refused {wanted}: {str(error).splitlines()[-1]}")
             return
+        self.counts["reused ids"] += key in self.asks
+        self.holds.discard(key)
+        self.edited.discard(key)
         self.asks[key] = wanted
+        self.submitted_s[key] = began_s
         self.note(f"submit {key} {wanted}")
 
     def _sbatch(self, wanted: Ask, *beside: str) -> str:
@@ -183,6 +190,32 @@ class Round:
             key = self.random.choice(jobs).partition("+")[0]
             self.note(f"cancel {key}")
             self.cluster.run("scancel", key)
+
+    def forget(self) -> None:
+        """Kill slurmctld, which gives the ids of jobs that it has not saved out again."""
+        self._restart_slurmctld("forget")
+
+    def lose_state(self) -> None:
+        """Kill slurmctld and delete what it has saved about jobs: ids begin again."""
+        self._restart_slurmctld("lose-state", "job_state", "last_config_lite", "resv_state")
+
+    def _restart_slurmctld(self, what: str, *lost: str) -> None:
+        self.note(what)
+        self.changed_s.append(time.time())
+        self.cluster.kill("slurmctld")
+        for name in lost:
+            for end in ("", ".old"):
+                (self.cluster.folder / "state" / f"{name}{end}").unlink(missing_ok=True)
+        self.cluster.start("slurmctld")
+        self.cluster.wait_until(self._answers, "slurmctld is back")
+        self.holds &= self.queue().keys()
+        self.changed_s.append(time.time())
+
+    def _answers(self) -> bool:
+        try:
+            return "UP" in self.cluster.run("scontrol", "ping")
+        except AssertionError:
+            return False
 
     def _one(self, state: str) -> str:
         """Draw a job in this state; "" if there is none."""
@@ -282,6 +315,15 @@ class Round:
             count = "SELECT COUNT(*) FROM incarnations"
             self.counts["starts"] += ledger._database.execute(count).fetchone()[0]
 
+    def look_at_ids(self) -> None:
+        """Report jobs that the ledger takes for earlier ones with the same id."""
+        with closing(Ledger(newest_ledger(self.controller.state_dir))) as ledger:
+            query = "SELECT key, submitted_s, IFNULL(ended_s, 1e12) FROM jobs"
+            for key, submit_s, ended_s in ledger._database.execute(query).fetchall():
+                since_s = self.submitted_s.get(key.partition("_")[0], 0.0)
+                if submit_s < since_s < ended_s:
+                    self.find(f"job {key} is known as one submitted at {submit_s:.0f}")
+
     def told(self) -> str:
         """Return the errors found, with the site and the log of events."""
         about = [f"site {self.site.seed}", told(self.site), *self.course]
@@ -293,7 +335,7 @@ HAPPENINGS = (
     *(Round.submit_several,) * 2,
     *(Round.drain, Round.resume, Round.resume, Round.hold, Round.cancel),
     *(Round.throttle, Round.exclude, Round.widen, Round.top, Round.suspend, Round.requeue_and_hold),
-    Round.submit_together,
+    *(Round.submit_together, Round.forget, Round.lose_state),
 )
 
 
@@ -379,4 +421,5 @@ def play(seed: int) -> Round:
         one.settle()
         one.look_at_the_end()
         one.look_at_preemptions()
+        one.look_at_ids()
         return one

@@ -41,6 +41,7 @@ TOLD = (
     ("failover", "failovers"),
     ("superseded", "controllers that went on when another one had taken over"),
     ("slurmctld", "restarts of slurmctld that had forgotten something"),
+    ("reused ids", "ids given to other jobs"),
     ("clock", "steps of Slurm's clock"),
     ("failed cycles", "cycles that failed"),
 )
@@ -52,7 +53,8 @@ SOUND = (
     "its signal and had its grace; a controller that had been stopped while another "
     "one took over changed nothing. And when nothing more happened: the cluster came to rest; no "
     "preemption had been in vain without being on record; the ledger had the service that "
-    "accounting has; a release left neither priorities nor lists."
+    "accounting has, of each job's own rows where ids were given out again; a release left neither "
+    "priorities nor lists."
 )
 
 

@@ -29,11 +29,16 @@ TOLD = (
     ("drain", "nodes drained"),
     ("fail", "nodes failed"),
     ("hold", "jobs held by their users"),
+    ("forget", "kills of slurmctld, which forgot what it had not saved"),
+    ("lose-state", "losses of all of its state"),
+    ("reused ids", "ids given to other jobs"),
+    ("clock", "steps of Slurm's clock"),
 )
 SOUND = (
     "No job was held by Slurm for a node list that the controller had written (where the request "
     "shows nothing of what it needs: not twice). None was requeued twice for a job that had not "
-    "started, while nodes and requests stayed as they were. Every site came to rest; once the "
+    "started, while nodes and requests stayed as they were. None was taken for an earlier job with "
+    "its id. Every site came to rest; once the "
     "controller was stopped no list was left, and no job had waited that Slurm then started by "
     "itself."
 )
