@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from slurm_tiresias.controller.accounting_query import AccountingQuery
 from slurm_tiresias.controller.job_store import JobStore
-from slurm_tiresias.controller.runs import without_steps
+from slurm_tiresias.controller.runs import ended_without_steps
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.model import JobAccount
 from slurm_tiresias.slurm.protocol import AccountedRun, Slurm
@@ -149,9 +149,10 @@ class Reconciler:
         known = self._job_store.runs.run(row.key, row.start_s)
         if row.state == "NODE_FAIL" and known and not known.confirmed and record.ended_s is None:
             self._job_store.node_failed(record, now_s)
+        elapsed_s = row.elapsed_s
+        if known and row.end_s is not None:
+            elapsed_s = ended_without_steps(known, row.end_s, row.elapsed_s)
         run = known or RunRecord(row.key, row.start_s, None, 0.0, row.gpus, confirmed=True)
-        until_s = row.start_s if row.end_s is None else row.end_s
-        elapsed_s = without_steps(run, row.start_s, until_s, row.elapsed_s)
         self._job_store.runs.keep(
             replace(run, end_s=row.end_s, elapsed_s=elapsed_s, gpus=row.gpus, confirmed=True)
         )

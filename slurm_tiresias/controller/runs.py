@@ -88,16 +88,14 @@ class Runs:
         if shown is not None:
             ended = job.state is not JobState.RUNNING
             known = mine.get(shown)
-            end_s = (job.end_s or now_s) if ended else None
+            over_s = (job.end_s or now_s) if ended else None
             gpus = sum(amount.gpu_count for amount in job.allocation.values())
             self.keep(
                 RunRecord(
                     key=job.key,
                     start_s=shown,
-                    end_s=end_s,
-                    elapsed_s=self._ran_s(job, known, now_s)
-                    if end_s is None
-                    else without_steps(known, shown, end_s, job.elapsed_s),
+                    end_s=over_s,
+                    elapsed_s=_elapsed_s(job, known, over_s, now_s),
                     gpus=gpus or (known.gpus if known else job.spec.request.gpu_count),
                     confirmed=ended and (known is not None or not self._has_accounting),
                     redone_s=known.redone_s if known else 0.0,
@@ -141,16 +139,6 @@ class Runs:
                 if run.end_s is None:
                     self.keep(replace(run, clock_set_by_s=run.clock_set_by_s + by_s))
 
-    def _ran_s(self, job: JobStatus, known: RunRecord | None, now_s: float) -> float:
-        """Return how long a running job has run, without steps of the clock.
-
-        Never less than at the last observation: Slurm reports whole seconds, by clocks that may
-        differ.
-        """
-        least_s = known.elapsed_s if known else 0.0
-        start_s = now_s if job.start_s is None else job.start_s
-        return max(least_s, without_steps(known, start_s, now_s, job.elapsed_s))
-
     # What the ledger lacks
 
     @property
@@ -167,9 +155,32 @@ class Runs:
         self._changed.clear()
 
 
-def without_steps(known: RunRecord | None, start_s: float, until_s: float, shown_s: float) -> float:
-    """Return a run's duration from what Slurm shows, without the steps of its clock meanwhile."""
-    if known is None or not known.clock_set_by_s:
+def _elapsed_s(job: JobStatus, known: RunRecord | None, end_s: float | None, now_s: float) -> float:
+    """Return how long a job runs or has run, without steps of the clock.
+
+    A running job has never run for less than at the last observation: Slurm reports whole seconds,
+    by clocks that may differ.
+    """
+    if known is None:
+        return job.elapsed_s
+    if end_s is not None:
+        return ended_without_steps(known, end_s, job.elapsed_s)
+    return max(known.elapsed_s, _without_steps(known, now_s, job.elapsed_s))
+
+
+def ended_without_steps(run: RunRecord, end_s: float, shown_s: float) -> float:
+    """Return the duration of an ended run from what Slurm shows, without steps of its clock.
+
+    The last step may have come after the end of the run, when it was last seen running before both: of the two possible durations, take the one closer to what was observed.
+    """
+    stepped_s = _without_steps(run, end_s, shown_s)
+    if end_s < run.start_s or abs(stepped_s - run.elapsed_s) < abs(shown_s - run.elapsed_s):
+        return stepped_s
+    return shown_s
+
+
+def _without_steps(run: RunRecord, until_s: float, shown_s: float) -> float:
+    if not run.clock_set_by_s:
         return shown_s
     # Slurm shows no running time if the clock was set back before the start.
-    return max(0.0, min(shown_s, until_s - start_s) - known.clock_set_by_s)
+    return max(0.0, min(shown_s, until_s - run.start_s) - run.clock_set_by_s)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -86,7 +86,7 @@ class _Reader:
         if not self.is_whole:
             yield from self._one_way("DESC", last)
 
-    def _one_way(self, order: str, beyond: float) -> Iterator[Any]:
+    def _one_way(self, order: str, beyond: float) -> Generator[Any, None, float]:
         """Yield records up to the first that cannot be read; return the number of its row."""
         fields = {field.name: str(field.type) for field in dataclasses.fields(self._kind)}
         last = beyond

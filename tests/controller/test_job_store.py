@@ -448,6 +448,22 @@ def test_a_step_of_the_clock_never_counts_also_after_a_restart_and_at_the_end_of
     assert not job_store.is_doubtful("7")
 
 
+@pytest.mark.parametrize("step_s", [3600.0, -3600.0])
+def test_a_step_after_the_end_of_a_run_is_not_taken_out_of_it(
+    ledger: Ledger, step_s: float
+) -> None:
+    """The run ends and the clock is set between the same two observations."""
+    job_store = JobStore(ledger, CONFIG, accounting=True)
+    job_store.follow_clock(100_085.0, 85.0)
+    see(job_store, 100_085, running(100_005, 80))
+    at_s = 100_095.0 + step_s
+    job_store.follow_clock(at_s, 95.0)
+    see(job_store, at_s, pending(restarts=1, submit_s=100_091))
+    row = AccountedRun("7", 100_005, 100_090.0, 85.0, 4, "REQUEUED", 1000.0)
+    ask(job_store, at_s + 1, row)
+    assert job_store.runs.attained_gpu_s("7") == 4 * 85
+
+
 def test_attained_service_of_a_running_job_never_decreases(job_store: JobStore) -> None:
     for at_s, elapsed_s in ((1010, 5), (1011, 4), (1012, 0), (1013, 8)):
         see(job_store, at_s, running(1005, elapsed_s))
