@@ -171,7 +171,8 @@ def _elapsed_s(job: JobStatus, known: RunRecord | None, end_s: float | None, now
 def ended_without_steps(run: RunRecord, end_s: float, shown_s: float) -> float:
     """Return the duration of an ended run from what Slurm shows, without steps of its clock.
 
-    The last step may have come after the end of the run, when it was last seen running before both: of the two possible durations, take the one closer to what was observed.
+    The last step may have come after the end, when the run was last observed before both. Of the
+    two possible durations, the one closer to what was observed is taken.
     """
     stepped_s = _without_steps(run, end_s, shown_s)
     if end_s < run.start_s or abs(stepped_s - run.elapsed_s) < abs(shown_s - run.elapsed_s):
