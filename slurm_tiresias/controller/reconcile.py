@@ -124,8 +124,8 @@ class Reconciler:
         if len(ended) >= record.restarts + is_over:
             if not record.born_after_s:
                 # Requeues reset the submission time, but the first row has the original one.
-                first_s = min([record.submitted_s, *map(_submitted_s, rows)])
-                record = replace(record, submitted_s=first_s, born_after_s=first_s)
+                born_s = min([record.submitted_s, *map(_submitted_s, rows)])
+                record = replace(record, submitted_s=born_s, born_after_s=born_s)
             if is_over:
                 # For a job that Slurm had forgotten, the end was set to the time when that was
                 # noticed.
