@@ -84,6 +84,13 @@ def test_inherited_service_ends_with_the_window_while_a_job_waits(job_store: Job
     assert the_second(job_store, 2036, second(pending())).inherited_gpu_s == 0
 
 
+def test_service_while_the_clock_was_ahead_is_not_recent() -> None:
+    """Neither at once nor when that time comes."""
+    recent = RecentService(100.0, [EndedRun("7", 5000.0, "user ann", 5010.0, 40.0)])
+    recent.forget_all_but_recent(1000.0)
+    assert recent.gpu_s("user ann", 1000.0) == recent.gpu_s("user ann", 5020.0) == 0.0
+
+
 def test_a_restarted_controller_charges_the_same(job_store: JobStore, ledger: Ledger) -> None:
     see(job_store, 1010, running(1005, 5))
     before = the_second(job_store, 1050, ended(1005, 30), second(running(1040, 10)))
