@@ -53,6 +53,7 @@ EXCEPTIONS = {
     ("scripts/tools/bench/aged.py", "incarnations"): "a table of the ledger",
     ("slurm_tiresias/store/schema.py", ""): "the tables of existing databases",
     ("slurm_tiresias/store/ledger.py", "incarnations"): "a table of the ledger",
+    ("slurm_tiresias/store/salvage.py", "incarnations"): "a table of the ledger",
     ("slurm_tiresias/controller/rebuild.py", "incarnations"): "a JSON field",
     ("slurm_tiresias/cli/ledger.py", "incarnations"): "a JSON field",
     ("tests/", "incarnations"): "the same table and field",
