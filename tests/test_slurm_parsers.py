@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from scripts.testbed.hostile_text import HOSTILE_TEXT
@@ -38,6 +38,7 @@ from slurm_tiresias.slurm import (
     release as releases,
 )
 from slurm_tiresias.slurm.job_rows import JobRow
+from slurm_tiresias.slurm.parse_jobs import RowReader
 from slurm_tiresias.slurm.protocol import Partition, Requeue, Reservation, Unpin, Update, Write
 from slurm_tiresias.slurm.release import Release
 
@@ -1132,7 +1133,7 @@ def test_garbage_as_a_whole_answer_is_refused_without_a_crash(garbage: str) -> N
     )
 )
 def test_garbage_rows_are_refused_without_a_crash(values: list[str]) -> None:
-    answer = "".join(f"{value}{SEPARATOR}" for value in values) + "\n"
+    answer = as_squeue_prints(values, SEPARATOR)
     memory = RowMemory()
     try:
         rows = tuple(job_rows.rows(answer, SEPARATOR, OLDEST))
@@ -1155,11 +1156,64 @@ def test_garbage_in_scontrols_records_is_rejected(garbage: str, at: int) -> None
     job_details.records_of_all(garbage)
 
 
+def as_squeue_prints(values: Sequence[str], separator: str) -> str:
+    """Return these fields as squeue prints them with the format that it is told."""
+    told = job_rows.environment(map(str, range(len(values))), separator)["SQUEUE_FORMAT2"]
+    ends = [column.partition(":")[2] for column in told.split(",")]
+    return "".join(value + end for value, end in zip(values, ends, strict=True)) + "\n"
+
+
+USER_FIELDS = JobRow._fields[JobRow._fields.index("user") : JobRow._fields.index("unreadable")]
+WIDTH = len(job_rows.FIELDS)
+
+
+def honest_row(job_id: int) -> JobRow:
+    """A waiting job of user u, as 22.05 shows it."""
+    row = next(row for row in rows_of(RELEASES[0]) if row.state == "PENDING" and "_" not in row.key)
+    return row._replace(key=str(job_id), raw_id=str(job_id), user=f"u{job_id}")
+
+
+def hostile_texts() -> st.SearchStrategy[str]:
+    """Any text, with line breaks, control characters, other separators and whole forged rows."""
+    known = job_rows.new_separator()
+    forged = as_squeue_prints(honest_row(666)[:WIDTH], known)
+    odd = st.sampled_from(["\n", "\x1e", "\x1d", "|", "9", "\n9", known, known[:-1], forged])
+    return st.lists(odd | st.characters(codec="utf-8"), max_size=30).map("".join)
+
+
+@given(hostile_texts(), st.sampled_from(USER_FIELDS), st.integers(0, 2))
+def test_a_users_text_changes_only_its_own_field(text: str, field: str, place: int) -> None:
+    separator = job_rows.new_separator()
+    honest = [honest_row(job_id) for job_id in (1, 2, 3)]
+    spoilt = [row._replace(**{field: text}) if n == place else row for n, row in enumerate(honest)]
+    answer = "".join(as_squeue_prints(row[:WIDTH], separator) for row in spoilt)
+    found = tuple(job_rows.rows(answer, separator, OLDEST))
+    assert found == tuple(spoilt)
+    assert [job.key for job in RowReader().read(found)] == ["1", "2", "3"]
+
+
+@given(st.integers(0, 2), st.integers(1, WIDTH + 5))
+def test_a_row_with_another_number_of_fields_makes_only_its_own_job_unreadable(
+    place: int, width: int
+) -> None:
+    assume(width != WIDTH)
+    honest = [honest_row(job_id) for job_id in (1, 2, 3)]
+    rows = [list(row[:WIDTH]) for row in honest]
+    rows[place] = [*rows[place], *["x"] * 5][:width]
+    answer = "".join(as_squeue_prints(row, SEPARATOR) for row in rows)
+    reader = RowReader()
+    jobs = {job.key: job for job in reader.read(job_rows.rows(answer, SEPARATOR, OLDEST))}
+    others = {row.key for n, row in enumerate(honest) if n != place}
+    assert {key for key, job in jobs.items() if not job.unreadable} == others
+    assert len(jobs) + reader.passed_over == len(honest)
+    for key in jobs.keys() - others:
+        assert f"its row has {width} fields" in jobs[key].unreadable
+
+
 @given(st.text(alphabet=st.characters(codec="utf-8"), max_size=60))
 def test_a_written_name_is_read_back_unchanged(name: str) -> None:
-    values = ["x"] * (len(job_rows.FIELDS) - 1) + [name]
+    values = ["x"] * (WIDTH - 1) + [name]
     separator = job_rows.new_separator()
-    answer = "".join(f"{value}{separator}" for value in values) + "\n"
-    (first, second) = job_rows.rows(answer * 2, separator, OLDEST)
+    (first, second) = job_rows.rows(as_squeue_prints(values, separator) * 2, separator, OLDEST)
     assert first == second
     assert first.name == name

@@ -14,6 +14,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import cast
 from unittest.mock import patch
 
@@ -157,13 +158,19 @@ class Commands:
     asked_for: int = 0
     """The number of jobs that scontrol was asked about one by one."""
 
-    def run(self, arguments: Sequence[str], *, stdin: str = "", **_: object) -> Answer:
+    def run(
+        self,
+        arguments: Sequence[str],
+        *,
+        stdin: str = "",
+        environment: Mapping[str, str] = MappingProxyType({}),
+        **_: object,
+    ) -> Answer:
         command = arguments[0]
         if command == "squeue" and "--version" in arguments:
             return Answer("slurm 22.05.8\n", "", 0)
         if command == "squeue":
-            (columns,) = (option for option in arguments if option.startswith("--Format="))
-            return Answer(self._squeue(columns), "", 0)
+            return Answer(self._squeue(environment["SQUEUE_FORMAT2"]), "", 0)
         if command == "scontrol" and arguments[1:] == ["ping"]:
             return Answer("Slurmctld(primary) at localhost is UP\n", "", 0)
         assert command == "scontrol", f"{command} is not to be asked anything"
@@ -172,8 +179,9 @@ class Commands:
         return Answer("".join(answer for answer, _ in answers), complaints, int(bool(complaints)))
 
     def _squeue(self, columns: str) -> str:
-        separator = columns.partition(":")[2].partition(",")[0]
-        return "".join(f"{separator.join(row)}{separator}\n" for row in self.shown.rows)
+        first, *_, last = (column.partition(":")[2] for column in columns.split(","))
+        width = len(columns.split(","))
+        return "".join(f"{first.join(row[:width])}{last}\n" for row in self.shown.rows)
 
     def _scontrol(self, question: str) -> tuple[str, str]:
         if question.startswith("show hostnames "):

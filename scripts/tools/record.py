@@ -7,7 +7,9 @@ import re
 import socket
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import click
 
@@ -19,6 +21,8 @@ from slurm_tiresias.slurm.protocol import Requeue, Unpin, Update, Write
 
 SEPARATOR = "\x1erecorded\x1e"
 """Replaces the random separator, so that the recordings can be split again."""
+
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
 MARKER = "after-recorded-"
 
@@ -68,15 +72,16 @@ def write_answers(cluster: RealCluster, folder: Path, known: release.Release) ->
     put_into_every_state(cluster)
     scontrol = ["scontrol", "--all", "--oneliner", "--details", "show"]
     answers = {
-        "squeue": ["squeue", *job_rows.arguments(SEPARATOR, known)],
+        "squeue": ["squeue", *job_rows.ARGUMENTS],
         "jobs": [*scontrol, "job"],
         "nodes": [*scontrol, "node"],
         "partitions": [*scontrol, "partition"],
         "topology": [*scontrol, "topology"],
         "config": ["scontrol", "show", "config"],
     }
+    printed = job_rows.environment(job_rows.columns(known), SEPARATOR)
     for name, command in answers.items():
-        write(folder / f"{name}.txt", nameless(cluster, answer(cluster, command)))
+        write(folder / f"{name}.txt", nameless(cluster, answer(cluster, command, printed)))
     keys = [*map(str, range(1, 100)), *(f"{n}_{task}" for n in range(1, 100) for task in range(3))]
     accounting = ["sacct", *parse_accounting.arguments(keys, 0.0)]
     write(folder / "sacct.txt", answer(cluster, accounting))
@@ -85,7 +90,8 @@ def write_answers(cluster: RealCluster, folder: Path, known: release.Release) ->
         write(folder / f"odd-{name}.txt", nameless(cluster, answer(cluster, answers[name])))
     lose_jobs(cluster)
     write(folder / "odd-sacct.txt", answer(cluster, accounting))
-    write(folder / "odd-squeue.txt", nameless(cluster, answer(cluster, answers["squeue"])))
+    odd = answer(cluster, answers["squeue"], printed)
+    write(folder / "odd-squeue.txt", nameless(cluster, odd))
     refused = json.dumps(refusals(cluster), indent=1)
     write(folder / "refusals.json", nameless(cluster, refused) + "\n")
 
@@ -253,10 +259,9 @@ def nameless(cluster: RealCluster, text: str) -> str:
     return re.sub(rf"\b{re.escape(socket.gethostname())}\b", "login", text)
 
 
-def answer(cluster: RealCluster, command: list[str]) -> str:
-    ended = process.run(
-        command, stdin="", timeout_s=30.0, environment=process.environment(cluster.env)
-    )
+def answer(cluster: RealCluster, command: list[str], more: Mapping[str, str] = NOTHING) -> str:
+    environment = process.environment(cluster.env) | dict(more)
+    ended = process.run(command, stdin="", timeout_s=30.0, environment=environment)
     if ended.status != 0:
         raise SystemExit(f"{command[0]}: {ended.stderr}")
     return ended.stdout

@@ -16,7 +16,7 @@ import secrets
 import shutil
 import signal as signals
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -145,7 +145,6 @@ class CommandSlurm:
         self._lease: Lease = lease or Unbounded()
         self._tally = count or Tally()
         self._environment = process.environment(self._commands.environment)
-        self._separator = job_rows.new_separator()
         self._rows = RowReader()
         self._memory = JobMemory()
         self._unread_records: list[SlurmAnswerError] = []
@@ -264,9 +263,15 @@ class CommandSlurm:
     def _listed(self) -> tuple[JobFields, ...]:
         """Every job that squeue lists."""
         spoken = self._release_of_squeue()
-        squeue = [self._commands.squeue, *job_rows.arguments(self._separator, spoken)]
-        answer = self._checked(squeue, self._run(tally.SQUEUE, squeue))
-        return self._rows.read(job_rows.rows(answer, self._separator, spoken))
+        answer, separator = self._ask_squeue(job_rows.columns(spoken), *job_rows.ARGUMENTS)
+        return self._rows.read(job_rows.rows(self._squeues(answer), separator, spoken))
+
+    def _ask_squeue(self, columns: Iterable[str], *options: str) -> tuple[Answer, str]:
+        """Return squeue's answer, and the separator of its fields."""
+        separator = job_rows.new_separator()
+        printed = job_rows.environment(columns, separator)
+        squeue = [self._commands.squeue, *options]
+        return self._run(tally.SQUEUE, squeue, environment=printed), separator
 
     def _learn(
         self,
@@ -327,16 +332,10 @@ class CommandSlurm:
 
     def dependency(self, key: str) -> str:
         """The dependency of a pending job as squeue writes it: ``afterok:12(unfulfilled)``."""
-        of_job = [
-            "--noheader",
-            "--array",
-            f"--jobs={key}",
-            f"--Format=Dependency:{self._separator}",
-        ]
-        squeue = [self._commands.squeue, *of_job]
-        answer = self._checked(squeue, self._run(tally.SQUEUE, squeue))
-        said, end, _ = answer.partition(self._separator)
-        return notation.present(said.strip()) if end else ""
+        of_job = ("--noheader", "--array", f"--jobs={key}")
+        answer, separator = self._ask_squeue(["Dependency"], *of_job)
+        said = next(job_rows.split(self._squeues(answer), separator), [""])
+        return notation.present(said[0].strip())
 
     def limits(self, jobs: Collection[JobSpec]) -> Mapping[str, Sequence[Limit]]:
         """Return by job key the limits that each of these jobs shares with others."""
@@ -422,7 +421,7 @@ class CommandSlurm:
         if not missing:
             return listed
         listed = self._listed()
-        if lacks := missing - _ids(listed):
+        if len(lacks := missing - _ids(listed)) > self._rows.passed_over:
             raise SlurmAnswerError(
                 f"squeue's list of jobs lacks job {min(lacks)}, which slurmctld knows",
                 "check whether something stops or limits its processes",
@@ -473,9 +472,10 @@ class CommandSlurm:
             raise process.complaint(sacct[0], answer.stderr)
         return answer.stdout
 
-    def _checked(self, arguments: Sequence[str], answer: Answer) -> str:
+    def _squeues(self, answer: Answer) -> str:
+        """Return the output of squeue; raise the error that it reports."""
         if _is_refusal(answer):
-            raise self._failed(process.complaint(arguments[0], answer.stderr))
+            raise self._failed(process.complaint(self._commands.squeue, answer.stderr))
         return answer.stdout
 
     def _run(
@@ -486,9 +486,10 @@ class CommandSlurm:
         *,
         requests: int = 1,
         changes: bool = False,
+        environment: Mapping[str, str] = MappingProxyType({}),
     ) -> Answer:
         """Run a command after checking that slurmctld is up. ``what`` and ``requests`` are for the
-        tally; ``changes`` ends the command with the lease."""
+        tally; ``changes`` ends the command with the lease; ``environment`` is added to its own."""
         self._expect_it_up()
         until_s = self._lease.check() if changes else math.inf
         with self._tally.counting(what, requests):
@@ -496,7 +497,7 @@ class CommandSlurm:
                 arguments,
                 stdin=stdin,
                 timeout_s=self._commands.timeout_s,
-                environment=self._environment,
+                environment={**self._environment, **environment},
                 until_s=until_s,
                 meanwhile=self._lease.renew,
             )

@@ -1,14 +1,15 @@
-"""Build squeue's arguments, and split its answer into one row per job.
+"""Ask squeue for its jobs, and split its answer into one row per job.
 
-Users write a job's name, comments, features and wckey, and can put separators, newlines or whole
-fake records there. So every field ends in a separator with a random token drawn for this process,
-and the answer is split on it: no user's text can shift a field or add a record.
+Users write a job's name, comments, features and wckey, and can put newlines or whole fake records
+there. So every field ends in a separator with a random token, and the last one in another: no text
+without the token can shift a field or add a row. The token is new for each answer, and squeue gets
+it in its environment, because every user of this host can read its command line.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, NamedTuple, get_type_hints
 
 from slurm_tiresias.slurm import notation
@@ -18,8 +19,8 @@ from slurm_tiresias.slurm.release import Release
 class JobRow(NamedTuple):
     """One job as squeue prints it, each field as text and annotated with squeue's name for it.
 
-    Fields that users write come last. The column for ``over_subscribe`` depends on the release
-    (``Release.exclusive_column``).
+    Fields that users write come last, so that an odd text in one leaves those before it intact. The
+    column for ``over_subscribe`` depends on the release (``Release.exclusive_column``).
     """
 
     key: Annotated[str, "JobArrayID"]
@@ -80,14 +81,23 @@ class JobRow(NamedTuple):
     network: Annotated[str, "Network"]
     burst_buffer: Annotated[str, "BurstBuffer"]
     name: Annotated[str, "Name"]
+    unreadable: str = ""
+    """Why the fields after ``node_list`` are empty, in a few words; "" if all could be read."""
 
 
 FIELDS: dict[str, str] = {
-    name: kind.__metadata__[0] for name, kind in get_type_hints(JobRow, include_extras=True).items()
+    name: kind.__metadata__[0]
+    for name, kind in get_type_hints(JobRow, include_extras=True).items()
+    if hasattr(kind, "__metadata__")
 }
 """squeue's name of each field, by the name here."""
 
+ARGUMENTS = ("--noheader", "--noconvert", "--all", "--states=all", "--array")
+"""Every job and array task in slurmctld, in exact units."""
+
 _SHARING = JobRow._fields.index("over_subscribe")
+_INTACT = JobRow._fields.index("node_list") + 1
+"""How many fields at the start of a row Slurm itself writes or checks."""
 
 
 def new_separator() -> str:
@@ -95,29 +105,45 @@ def new_separator() -> str:
     return f"\x1e{secrets.token_hex(8)}\x1e"
 
 
-def arguments(separator: str, release: Release) -> list[str]:
-    """Return squeue's arguments for every job and array task in slurmctld, in exact units."""
-    names = {**FIELDS, "over_subscribe": release.exclusive_column}.values()
-    columns = ",".join(f"{column}:{separator}" for column in names)
-    return ["--noheader", "--noconvert", "--all", "--states=all", "--array", f"--Format={columns}"]
+def columns(release: Release) -> Iterable[str]:
+    """Return squeue's columns in the order of ``JobRow``."""
+    return {**FIELDS, "over_subscribe": release.exclusive_column}.values()
+
+
+def environment(columns: Iterable[str], separator: str) -> Mapping[str, str]:
+    """Return the variable that makes squeue print these columns, each with its separator.
+
+    It has no effect beside ``--Format``. Only the owner of a process can read its environment.
+    """
+    *others, last = columns
+    named = [*(f"{column}:{separator}" for column in others), f"{last}:{_row_end(separator)}"]
+    return {"SQUEUE_FORMAT2": ",".join(named)}
+
+
+def split(answer: str, separator: str) -> Iterator[list[str]]:
+    """Yield the fields of each row; raise ``SlurmAnswerError`` if the answer is cut off."""
+    *found, rest = answer.split(_row_end(separator))
+    if rest.strip("\n"):
+        raise notation.unreadable("a truncated end", answer[-80:])
+    for row in found:
+        yield row.removeprefix("\n").split(separator)
 
 
 def rows(answer: str, separator: str, release: Release) -> Iterator[JobRow]:
-    """Yield the rows of squeue's answer; raise ``SlurmAnswerError`` if it is cut off or malformed.
+    """Yield the rows of squeue's answer; raise ``SlurmAnswerError`` if it is cut off.
 
-    On every release ``over_subscribe`` is NO for an exclusive job, OK for a job that shares its
-    nodes with any other, and Slurm's own word (USER, MCS, TOPO) if it shares them with some only.
+    Of a row with too many or too few fields only the first are used, and ``unreadable`` is set. On
+    every release ``over_subscribe`` is NO for an exclusive job, OK for a job that shares its nodes
+    with any other, and Slurm's own word (USER, MCS, TOPO) if it shares them with some only.
     """
-    pieces = answer.split(separator)
-    if pieces.pop().strip("\n"):
-        raise notation.unreadable("a truncated end", answer[-80:])
-    width = len(FIELDS)
-    if len(pieces) % width:
-        raise notation.unreadable("a truncated row", answer[-80:])
-    for at in range(0, len(pieces), width):
-        row = pieces[at : at + width]
-        if at and not row[0].startswith("\n"):
-            raise notation.unreadable("a row without a separate line", row[0])
-        row[0] = row[0].removeprefix("\n")
+    for found in split(answer, separator):
+        row = found
+        if len(found) != len(FIELDS):
+            row = [*found[:_INTACT], *[""] * (len(FIELDS) - len(found[:_INTACT]))]
+            row.append(f"its row has {len(found)} fields instead of {len(FIELDS)}")
         row[_SHARING] = release.sharing(row[_SHARING])
-        yield JobRow._make(row)
+        yield JobRow(*row)
+
+
+def _row_end(separator: str) -> str:
+    return f"{separator[:-1]}\x1d"

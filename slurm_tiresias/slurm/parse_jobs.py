@@ -41,10 +41,16 @@ _NOT_MODELLED = {
 """Fields of a row that are empty for most jobs, and the options that set them. ``--core-spec=0``
 and ``--thread-spec`` show as a number and a word."""
 
+_KEY = re.compile(r"\d{1,18}(?:_\d{1,18}|\+\d{1,18})?", re.ASCII)
+"""Matches the id of a job, of a task of an array, and of a part of a heterogeneous job."""
+
 _SHOWN_JOB = re.compile(r"(?:show job \S+)?\s*JobId=(\d{1,18}) ", re.ASCII)
 """Matches the start of an answer; scontrol may echo the question."""
 
 _SHOWN_STATE = re.compile(r" JobState=(\w+) ", re.ASCII)
+
+MOST_NAMED = 5
+"""How many rows that cannot be read a warning names."""
 
 Value = TypeVar("Value")
 Other = TypeVar("Other")
@@ -55,34 +61,47 @@ class RowReader:
 
     def __init__(self) -> None:
         self._read: dict[str, tuple[JobRow, JobFields]] = {}
-        self._warning = WarnOnce("a job of squeue's list is passed over")
+        self._warning = WarnOnce("a row of squeue's list is passed over")
+        self.passed_over = 0
+        """How many rows of the last list belong to no known job, because their job id cannot be
+        read."""
 
     def read(self, rows: Iterable[JobRow]) -> tuple[JobFields, ...]:
         """Return the fields of each row. If not even its job id can be read, they are the job's
         previous fields, if any."""
         now_read: dict[str, tuple[JobRow, JobFields]] = {}
         found: list[JobFields] = []
+        odd: list[str] = []
+        self.passed_over = 0
         for row in rows:
             known = self._read.get(row.key)
             if known is None or known[0] != row:
                 try:
                     known = row, fields(row)
                 except SlurmAnswerError as error:
-                    # Without an id no command can address the job.
-                    self._warning.warn(error)
+                    odd.append(error.what)
+                    self.passed_over += known is None
+            if row.unreadable:
+                odd.append(f"job {row.key}: {row.unreadable}")
             if known is not None:
                 now_read[row.key] = known
                 found.append(known[1])
         self._read = now_read
+        if odd:
+            self._warning.warn("; ".join(odd[:MOST_NAMED]))
+        else:
+            self._warning.clear()
         return tuple(found)
 
 
 def fields(row: JobRow) -> JobFields:
     """Parse the fields of a row one by one; unreadable ones get an empty value.
 
-    Raises ``SlurmAnswerError`` if the job id is not a number.
+    Raises ``SlurmAnswerError`` without a job id, by which commands could address the job.
     """
     raw_id = notation.whole(row.raw_id)
+    if not _KEY.fullmatch(row.key):
+        raise notation.unreadable("a job id", row.key)
     read = _Attempts()
     sums = _sums(row.tres)
     return JobFields(
@@ -130,7 +149,7 @@ def fields(row: JobRow) -> JobFields:
         comment=notation.present(row.comment),
         name=notation.present(row.name),
         printed_name=row.name,
-        unreadable=read.why or sums.unreadable or asked.unreadable,
+        unreadable=row.unreadable or read.why or sums.unreadable or asked.unreadable,
         unreadable_sum=sums.unreadable_memory,
     )
 

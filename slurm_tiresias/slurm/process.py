@@ -27,11 +27,16 @@ KNOWN_ENVIRONMENT = {
     "TZ": "UTC0",
     "SLURM_TIME_FORMAT": "%s",
     "SLURM_BITSTR_LEN": "0",
+    "SQUEUE_LOCAL": "1",
+    "SCONTROL_LOCAL": "1",
+    "SACCT_LOCAL": "1",
+    "SPRIO_LOCAL": "1",
 }
-"""Makes the commands print English, times as seconds since the epoch, and full task lists."""
+"""Makes the commands print English, times as seconds since the epoch, full task lists, and only
+this cluster's jobs and nodes, even with FederationParameters=fed_display."""
 
 _CHANGES_ANSWERS = re.compile(
-    r"(?:SQUEUE|SINFO|SACCT|SCONTROL|SCANCEL)_.*|SLURM_CLUSTERS|SLURM_DEBUG.*|LC_.*|LANG|LANGUAGE"
+    r"(?:SQUEUE|SINFO|SACCT|SCONTROL|SCANCEL|SPRIO)_.*|SLURM_CLUSTERS|SLURM_DEBUG.*|LC_.*|LANG|LANGUAGE"
 )
 """Variables that an administrator may have set, and that change the commands' output."""
 

@@ -177,7 +177,7 @@ class PyslurmSlurm(CommandSlurm):
             # squeue's row stays valid while pyslurm shows the same request.
             holds = asked == pyslurm_records.asks_for(seen)
             self._put(seen, before.shown if before and holds else None)
-        self._ask_squeue()
+        self._complete_records()
         if answer["machines"] is not None:
             self._machine_lists, self._machines = answer["machines"], None
 
@@ -204,7 +204,7 @@ class PyslurmSlurm(CommandSlurm):
             self._details.pop(job.raw_id, None)
             self._ids.pop(job.key, None)
 
-    def _ask_squeue(self) -> None:
+    def _complete_records(self) -> None:
         """Ask squeue for the fields that pyslurm does not show, if they are unknown or outdated."""
         wanted = {job_id for job_id, record in self._records.items() if record.shown is None}
         now_s = time.monotonic()
@@ -221,13 +221,13 @@ class PyslurmSlurm(CommandSlurm):
     def _rows_by_squeue(self, job_ids: set[int]) -> Mapping[int, JobRow]:
         """Return one row per record, because all tasks in one record have the same request."""
         spoken = self._release_of_squeue()
-        squeue = [self._commands.squeue, *job_rows.arguments(self._separator, spoken)]
+        options = [*job_rows.ARGUMENTS]
         if len(job_ids) <= MOST_JOBS_ONE_BY_ONE:
-            squeue.append(f"--jobs={','.join(map(str, sorted(job_ids)))}")
-        answer = self._run(tally.SQUEUE, squeue)
+            options.append(f"--jobs={','.join(map(str, sorted(job_ids)))}")
+        answer, separator = self._ask_squeue(job_rows.columns(spoken), *options)
         if process.UNKNOWN_JOB in answer.stderr:
             return {}
-        rows = job_rows.rows(self._checked(squeue, answer), self._separator, spoken)
+        rows = job_rows.rows(self._squeues(answer), separator, spoken)
         are_numbers = (row for row in rows if row.raw_id.isascii() and row.raw_id.isdecimal())
         return {int(row.raw_id): row for row in are_numbers}
 

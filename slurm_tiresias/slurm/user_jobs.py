@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 from slurm_tiresias.errors import SlurmAnswerError, TiresiasError, UsageError
@@ -151,7 +152,6 @@ class UserCommands:
 
     def __init__(self) -> None:
         self._environment = process.environment({})
-        self._separator = job_rows.new_separator()
 
     def submit(
         self, options: Sequence[str], script: Sequence[str], environment: Mapping[str, str]
@@ -180,14 +180,15 @@ class UserCommands:
 
     def job(self, job_id: str) -> UserJob:
         """Return the state of the job."""
-        fields = ",".join(f"{name}:{self._separator}" for name in _FIELDS)
-        told = self._run("squeue", "-h", "-a", "-t", "all", "-j", job_id, "-O", fields)
-        values = told.split(self._separator)
-        if len(values) <= len(_FIELDS) or not values[1].strip().isdecimal():
+        separator = job_rows.new_separator()
+        printed = job_rows.environment(_FIELDS, separator)
+        squeue = ("squeue", "-h", "-a", "-t", "all", "-j", job_id)
+        values = next(job_rows.split(self._run(*squeue, environment=printed), separator), [])
+        if len(values) != len(_FIELDS) or not values[1].strip().isdecimal():
             raise SlurmAnswerError(
                 f"squeue does not show job {job_id}", "See whether it was cancelled: sacct"
             )
-        state, restarts, nodes, *rest = (value.strip() for value in values[: len(_FIELDS)])
+        state, restarts, nodes, *rest = (value.strip() for value in values)
         rest[-1] = _exit_code(rest[-1])
         return UserJob(state, int(restarts), tuple(node_names(nodes)) if nodes else (), *rest)
 
@@ -232,8 +233,13 @@ class UserCommands:
         place += [f"--{name}={value}" for name, value in named if value not in ("", "(null)")]
         return _Srun([*place, "--job-name=tiresias-drill"], told)
 
-    def _run(self, *command: str) -> str:
-        answer = process.run(command, stdin="", timeout_s=TIMEOUT_S, environment=self._environment)
+    def _run(self, *command: str, environment: Mapping[str, str] = MappingProxyType({})) -> str:
+        answer = process.run(
+            command,
+            stdin="",
+            timeout_s=TIMEOUT_S,
+            environment={**self._environment, **environment},
+        )
         if answer.status != 0:
             raise _refusal(command, answer.stderr)
         return answer.stdout

@@ -6,7 +6,11 @@ and an honest one. Each test is one attack, as docs/explanation/security.md list
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -20,6 +24,9 @@ from scripts.testbed.real_controller import RealController, logged_cycles, only_
 from slurm_tiresias.controller import bands
 
 LUA = Path(__file__).parents[2] / "etc" / "job_submit.lua"
+SNOOP = Path(__file__).with_name("snoop.py")
+ODD_WORD = re.compile(r"[^\w\0]*[\x01-\x1f]+[^,\0]*|[0-9a-f]{8,}")
+"""Words with control characters, and long numbers: what may be meant to be unguessable."""
 ATTACKER_ID = 65534
 WHOLE_NODE = ("--gres=gpu:4", "--mem=100")
 LONGEST_CYCLE_S = 1.0
@@ -170,6 +177,30 @@ def test_forged_records_neither_slow_a_cycle_nor_hide_a_constraint(
     assert max(one.read_s + one.decided_s for one in logged_cycles(controller.stop())) < (
         LONGEST_CYCLE_S
     )
+
+
+@only_by_commands
+def test_what_proc_shows_of_the_controllers_commands_helps_no_attacker(
+    cluster: RealCluster, start: Start
+) -> None:
+    """Every user can read the command lines of others' processes. The attacker puts each odd word
+    found there into the name, the comment and the network of jobs, alone and as a whole row."""
+    controller = start(controller={"interval_s": 0.2})
+    snooper = [sys.executable, str(SNOOP), str(ATTACKER_ID), "60"]
+    told = json.loads(subprocess.run(snooper, capture_output=True, text=True, check=True).stdout)
+    assert min(told["seen"].values()) >= 5 and len(told["seen"]) == 2, "it has seen all commands"
+    assert not told["environments"]
+    odd = {word for line in told["command_lines"] for word in ODD_WORD.findall(line)}
+    victim = cluster.sbatch("--hold", *WHOLE_NODE)
+    before = observed(cluster.driver().observe(), victim)
+    for word in sorted(odd):
+        for text in (word, f"{word}\n{victim}{word}{victim}{word}"):
+            fields = ("--job-name", text, "--comment", text, "--network", text)
+            attacks(cluster, "--hold", "--gres=gpu:1", *fields)
+    controller.cycles(3)
+    is_scheduled(cluster, controller)
+    assert observed(cluster.driver().observe(), victim) == before
+    assert not odd
 
 
 def wall_of(cluster: RealCluster, controller: RealController, script: str = "sleep 600") -> str:

@@ -53,6 +53,27 @@ def test_a_cycle_continues_with_unreadable_records(
     user_text._decide(seen)
 
 
+@pytest.mark.parametrize("spoilt", user_text.KEYS)
+def test_a_row_without_a_job_id_ends_no_cycle(
+    spoilt: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """On the first reading and on the next one, whether the job was seen before or not."""
+    honest = user_text.honest()
+    rows = tuple(row._replace(key="?") if row.key == spoilt else row for row in honest.rows)
+    for before in ((), (honest,)):
+        slurm = CommandSlurm()
+        with user_text.commands() as answering, caplog.at_level(logging.WARNING):
+            for shown in before:
+                answering.shown = shown
+                slurm.observe()
+            caplog.clear()
+            answering.shown = user_text.Shown(rows, honest.records)
+            for _ in range(2):
+                seen = slurm.observe()
+                assert {job.key for job in seen.jobs} == {*user_text.KEYS} - {spoilt}
+        assert len(caplog.records) == 1, "once, not in every cycle"
+
+
 class Worker:
     """Answers like pyslurm's process: these jobs, and no nodes."""
 
