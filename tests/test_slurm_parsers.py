@@ -39,7 +39,15 @@ from slurm_tiresias.slurm import (
 )
 from slurm_tiresias.slurm.job_rows import JobRow
 from slurm_tiresias.slurm.parse_jobs import RowReader
-from slurm_tiresias.slurm.protocol import Partition, Requeue, Reservation, Unpin, Update, Write
+from slurm_tiresias.slurm.protocol import (
+    Partition,
+    Requeue,
+    Reservation,
+    Unpin,
+    Update,
+    Write,
+    WriteFailure,
+)
 from slurm_tiresias.slurm.release import Release
 
 RELEASES = sorted(path for path in (Path(__file__).parent / "slurm" / "recorded").iterdir())
@@ -515,8 +523,8 @@ def test_a_refused_write_is_attributed_to_its_job(refusing: Path) -> None:
         Unpin(gone_too),
         Update(nowhere, node_list="nowhere"),
     ]
-    failures = write_lines.failures(writes, said["stderr"], "after-recorded-")
-    assert failures is not None
+    answered, failures = write_lines.answers(writes, said["stderr"], "after-recorded-")
+    assert answered == len(writes)
     assert [failure.write for failure in failures] == [writes[0], writes[2], writes[5], writes[6]]
     assert not any(process.is_denial(failure.message) for failure in failures)
 
@@ -1029,8 +1037,8 @@ def test_each_error_message_is_attributed_to_the_write_that_caused_it() -> None:
         "4_0,2-4: Job is no longer pending execution\n4_1,5-9: No error\n"
         "invalid keyword: M3\n"
     )
-    failures = write_lines.failures(writes, complaints, "M")
-    assert failures is not None
+    answered, failures = write_lines.answers(writes, complaints, "M")
+    assert answered == len(writes)
     assert [(failure.write.key, failure.message) for failure in failures] == [
         ("2", "Invalid job id specified for job 2; slurm_suspend error: Invalid job id specified"),
         ("4", "4_0,2-4: Job is no longer pending execution"),
@@ -1039,8 +1047,10 @@ def test_each_error_message_is_attributed_to_the_write_that_caused_it() -> None:
 
 def test_a_scontrol_that_stopped_early_is_detected() -> None:
     writes = [Update("1", priority=5), Update("2", priority=5)]
-    assert write_lines.failures(writes, "invalid keyword: M0\n", "M") is None
-    assert write_lines.failures(writes, "", "M") is None
+    assert write_lines.answers(writes, "invalid keyword: M0\n", "M") == (1, ())
+    refused = WriteFailure(writes[0], "denied")
+    assert write_lines.answers(writes, "denied\ninvalid keyword: M0\nno", "M") == (1, (refused,))
+    assert write_lines.answers(writes, "", "M") == (0, ())
 
 
 # --------------------------------------------------------------------------- garbage

@@ -148,7 +148,7 @@ READERS: Mapping[str, Reader] = {
         recorded("sacct.txt"),
     ),
     "complaints": Reader(
-        lambda content: write_lines.failures([Requeue(key) for key in "123"], _text(content), "M")
+        lambda content: write_lines.answers([Requeue(key) for key in "123"], _text(content), "M")
     ),
     "state": Reader(_file(lambda path: published.read(path.parent), published.FILE_NAME)),
     "config": Reader(_file(load)),

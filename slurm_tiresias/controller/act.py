@@ -93,6 +93,7 @@ from slurm_tiresias.slurm.protocol import (
     Observation,
     Requeue,
     Slurm,
+    UnfinishedWriteError,
     Unpin,
     Update,
     Write,
@@ -110,6 +111,9 @@ STATE_SAVED_WITHIN_S = 60.0
 """slurmctld saves its state every few seconds. If it is killed, it comes back without the writes
 since its last save, and with node lists that had been removed."""
 
+MOST_WRITES_AT_ONCE = 500
+"""About half a second of writes. Each part has its own time limit, and must end with the lease."""
+
 MOST_FAILURES_NOTED = 10
 """How many failures are recorded per write: an array of thousands of tasks may be refused."""
 
@@ -124,11 +128,12 @@ class WriteSummary:
     """Whether a start or preemption is under way, so that the next cycle should come soon."""
 
     def raise_for_failures(self) -> None:
-        """Raise ``TiresiasError`` if Slurm refused a write."""
-        if self.failures:
-            first = self.failures[0]
+        """Raise ``TiresiasError`` if Slurm refused a write to a job that has not ended."""
+        refused = [failure for failure in self.failures if not failure.has_ended]
+        if refused:
+            first = refused[0]
             raise TiresiasError(
-                f"Slurm refused {len(self.failures)} of {self.writes} changes, the first for job "
+                f"Slurm refused {len(refused)} of {self.writes} changes, the first for job "
                 f"{first.write.key}: {first.message}",
                 "Try again; what was refused stands as it was",
             )
@@ -808,14 +813,32 @@ class Actor:
         return self._tasks_of.get(write.key, [write.key])
 
     def _send(self, writes: Sequence[Write], now_s: float) -> tuple[WriteFailure, ...]:
-        failures = tuple(self._slurm.write(writes)) if writes else ()
+        """Send writes in parts, and record each part once Slurm has answered it.
+
+        After an error the next attempt goes on where this one stopped, however slow slurmctld is.
+        """
+        failures: list[WriteFailure] = []
+        for at in range(0, len(writes), MOST_WRITES_AT_ONCE):
+            part = writes[at : at + MOST_WRITES_AT_ONCE]
+            try:
+                refused = self._slurm.write(part)
+            except UnfinishedWriteError as error:
+                self._answered(part[: error.answered], error.refused, now_s)
+                raise
+            self._answered(part, refused, now_s)
+            failures += refused
+        return tuple(failures)
+
+    def _answered(
+        self, writes: Sequence[Write], failures: Sequence[WriteFailure], now_s: float
+    ) -> None:
         refused = {id(failure.write) for failure in failures}
         for write in writes:
             if id(write) not in refused:
                 self._written(write)
         for failure in failures:
             self._refused(failure, now_s)
-        return failures
+        self._job_store.commit()
 
     def _written(self, write: Write) -> None:
         for key in self._keys_of(write):

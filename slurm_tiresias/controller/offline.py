@@ -23,9 +23,9 @@ def release(config: Config) -> int:
     with state_dir_locked(config), ledger_and_profiler(config) as (ledger, profiler):
         cluster = slurm.cluster()
         ledger.bind(cluster.name)
+        note_paused(ledger, True)
         outcome = Cycles(slurm, cluster, ledger, config, profiler).release()
         outcome.raise_for_failures()
-        note_paused(ledger, True)
         return outcome.writes
 
 

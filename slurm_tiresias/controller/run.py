@@ -531,6 +531,8 @@ class Controller:
             return {"mode": self._mode(), "text": "The next cycle runs at once."}
         answer: dict[str, Any] = {}
         if command == "release" and not self._shadow:
+            # Otherwise the next cycle would manage the jobs again if not all can be given back.
+            self._pause(True, who)
             outcome = self._cycles.release()
             outcome.raise_for_failures()
             answer["text"] = (

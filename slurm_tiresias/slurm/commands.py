@@ -54,6 +54,7 @@ from slurm_tiresias.slurm.protocol import (
     Limit,
     Observation,
     Unbounded,
+    UnfinishedWriteError,
     Write,
     WriteFailure,
     says_that_job_ended,
@@ -76,9 +77,6 @@ many jobs, but a user may also fake as many records as fit into comments."""
 
 MOST_KEYS_A_COMMAND = 500
 """Keeps a command line far below the kernel's limit."""
-
-MOST_WRITES_A_LEASE = 500
-"""About half a second of writes; a command still running when the lease ends is killed."""
 
 ADMIN_LEVELS = ("Operator", "Administrator")
 """The admin levels that may update other users' jobs, as ``sacctmgr show user`` spells them."""
@@ -348,27 +346,13 @@ class CommandSlurm:
         return {job.key: tuple(found.of(job)) for job in jobs}
 
     def write(self, writes: Sequence[Write]) -> Sequence[WriteFailure]:
-        """Send all writes, in order, through one scontrol; return those that Slurm refused.
-
-        Raises ``SlurmPermissionError`` if all were refused for lack of rights. After any other
-        error some may have been carried out: observe again before writing again.
-        """
-        if self._lease.check() == math.inf:
-            return self._write(writes)
-        parts = in_parts(writes, MOST_WRITES_A_LEASE)
-        return [failure for part in parts for failure in self._write(part)]
-
-    def _write(self, writes: Sequence[Write]) -> Sequence[WriteFailure]:
+        """Send all writes, in order, through one scontrol; return those that Slurm refused."""
         if not writes:
             return ()
         failures = self._send(writes)
         denied = [failure for failure in failures if process.is_denial(failure.message)]
         if len(denied) == len(writes):
             raise process.complaint("scontrol update", denied[0].message)
-        for failure in failures:
-            error = process.complaint("scontrol update", failure.message)
-            if isinstance(error, SlurmUnreachableError):
-                raise self._failed(error)
         return failures
 
     def _send(self, writes: Sequence[Write]) -> Sequence[WriteFailure]:
@@ -376,10 +360,23 @@ class CommandSlurm:
         marker = write_lines.new_marker()
         script = write_lines.script(writes, marker, self._clock.ahead_s)
         scontrol = [self._commands.scontrol]
-        answer = self._run(tally.UPDATE, scontrol, script, requests=len(writes), changes=True)
-        failures = write_lines.failures(writes, answer.stderr, marker)
-        if failures is None:
-            raise self._failed(process.complaint("scontrol", answer.stderr))
+        try:
+            answer = self._run(tally.UPDATE, scontrol, script, requests=len(writes), changes=True)
+        except process.CutOffError as error:
+            cut_off: TiresiasError = error
+            complaints = error.complaints
+        else:
+            complaints = answer.stderr
+            *_, last_words = re.split(rf"{marker}\d+\n", complaints)
+            cut_off = process.complaint("scontrol", last_words)
+        answered, failures = write_lines.answers(writes, complaints, marker)
+        for number, failure in enumerate(failures):
+            why = process.complaint("scontrol update", failure.message)
+            if isinstance(why, SlurmUnreachableError):
+                answered = next(at for at, one in enumerate(writes) if one is failure.write)
+                raise self._failed(UnfinishedWriteError(why, answered, failures[:number]))
+        if answered < len(writes):
+            raise self._failed(UnfinishedWriteError(cut_off, answered, failures))
         return failures
 
     def signal(self, keys: Sequence[str], signal: str) -> Mapping[str, str]:

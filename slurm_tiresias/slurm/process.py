@@ -64,6 +64,14 @@ _DENIED = re.compile(
 )
 
 
+class CutOffError(SlurmUnreachableError):
+    """A command was killed before its end, after writing ``complaints`` to standard error."""
+
+    def __init__(self, what: str, remedy: str, complaints: str) -> None:
+        super().__init__(what, remedy)
+        self.complaints = complaints
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """A command's output and exit status."""
@@ -89,7 +97,8 @@ def run(
     until_s: float = math.inf,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> Answer:
-    """Run one command to its end; raise ``SlurmUnreachableError`` if missing or too slow.
+    """Run one command to its end; raise ``SlurmUnreachableError`` if it is missing, and
+    ``CutOffError`` if it is too slow.
 
     It runs in a new session, so that a Ctrl-C for this program does not interrupt it. The kernel
     kills it at ``until_s`` (in ``CLOCK_BOOTTIME``), even if this process is gone or stopped; after
@@ -118,10 +127,11 @@ def run(
             except BaseException:
                 child.kill()
                 raise
-    except subprocess.TimeoutExpired:
-        raise SlurmUnreachableError(
+    except subprocess.TimeoutExpired as error:
+        raise CutOffError(
             f"{arguments[0]} gave no answer within {timeout_s:g} s",
             "check whether slurmctld is up and not overloaded (scontrol ping, sdiag)",
+            _text(error.stderr or b""),
         ) from None
     except OSError as error:
         raise SlurmUnreachableError(
@@ -129,9 +139,10 @@ def run(
             "install Slurm's commands, or put their folder into PATH",
         ) from None
     if child.returncode == -signal.SIGALRM:
-        raise SlurmUnreachableError(
+        raise CutOffError(
             f"{arguments[0]} did not end before the lease of this controller had to be renewed",
             "check whether slurmctld is overloaded (sdiag)",
+            _text(stderr),
         )
     return Answer(_text(stdout), _text(stderr), child.returncode)
 

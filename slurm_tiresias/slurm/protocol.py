@@ -15,6 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from slurm_tiresias.errors import SlurmUnreachableError, TiresiasError
 from slurm_tiresias.model import JobSpec, JobStatus, Node
 from slurm_tiresias.slurm.release import Version
 from slurm_tiresias.steady_clock import steady_s
@@ -227,6 +228,20 @@ class WriteFailure:
         return all(map(says_that_job_ended, self.message.split("; ")))
 
 
+class UnfinishedWriteError(SlurmUnreachableError):
+    """Slurm answered only the first ``answered`` of some writes, and refused ``refused`` of these.
+
+    Of the others some may have been carried out.
+    """
+
+    def __init__(
+        self, because: TiresiasError, answered: int, refused: Sequence[WriteFailure]
+    ) -> None:
+        super().__init__(because.what, because.remedy)
+        self.answered = answered
+        self.refused = tuple(refused)
+
+
 _JOB_ENDED = re.compile(
     r"Job has already finished|Job/step already completing or completed|Invalid job id specified"
 )
@@ -330,7 +345,11 @@ class Slurm(Protocol):
         ...
 
     def write(self, writes: Sequence[Write]) -> Sequence[WriteFailure]:
-        """Send all writes, in order; return those that Slurm refused."""
+        """Send all writes, in order, within one time limit; return those that Slurm refused.
+
+        Raises ``SlurmPermissionError`` if all were refused for lack of rights, and
+        ``UnfinishedWriteError`` if Slurm did not answer all of them.
+        """
         ...
 
     def signal(self, keys: Sequence[str], signal: str) -> Mapping[str, str]:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
-from slurm_tiresias.errors import BindingError, SlurmAnswerError
+from slurm_tiresias.errors import BindingError, SlurmAnswerError, SlurmUnreachableError
 from slurm_tiresias.model import JobState, Node
 from slurm_tiresias.slurm import (
     job_rows,
@@ -50,6 +50,7 @@ from slurm_tiresias.slurm.protocol import (
     Observation,
     Partition,
     Reservation,
+    UnfinishedWriteError,
     Unpin,
     Update,
     Write,
@@ -61,8 +62,8 @@ from slurm_tiresias.slurm.tally import Tally
 
 log = logging.getLogger("tiresias-slurm")
 
-MOST_WRITES_AT_ONCE = 500
-"""These fit into a pipe and take half a second."""
+MOST_WRITES_AT_ONCE = 50
+"""These fit into a pipe, and take 50 ms."""
 
 ASK_ALL_AGAIN_S = 60.0
 """How often squeue is asked about all jobs, because pyslurm does not show a change of only the
@@ -261,7 +262,11 @@ class PyslurmSlurm(CommandSlurm):
             # Writing some of them a second time is harmless.
             return super()._send(writes)
         rest = writes[len(first) :]
-        return (*failures, *(super()._send(rest) if rest else ()))
+        try:
+            return (*failures, *(super()._send(rest) if rest else ()))
+        except UnfinishedWriteError as error:
+            answered = len(first) + error.answered
+            raise UnfinishedWriteError(error, answered, (*failures, *error.refused)) from error
 
     def _is_for_pyslurm(self, write: Write) -> bool:
         # pyslurm cannot address single tasks of an array's pending record, and it ignores a site
@@ -277,11 +282,15 @@ class PyslurmSlurm(CommandSlurm):
 
     def _send_through_pyslurm(self, writes: Sequence[Write]) -> Sequence[WriteFailure]:
         failures: list[WriteFailure] = []
-        for some in in_parts(writes, MOST_WRITES_AT_ONCE):
+        for number, some in enumerate(in_parts(writes, MOST_WRITES_AT_ONCE)):
             wanted = [(self._ids[write.key], self._changes(write)) for write in some]
             request = {"writes": wanted}
             until_s = self._lease.check()
-            answer = self._ask_pyslurm(tally.MODIFY, request, len(some), until_s)
+            try:
+                answer = self._ask_pyslurm(tally.MODIFY, request, len(some), until_s)
+            except SlurmUnreachableError as error:
+                answered = number * MOST_WRITES_AT_ONCE
+                raise UnfinishedWriteError(error, answered, failures) from error
             failures += [WriteFailure(some[place], said) for place, said in answer["refused"]]
         return failures
 

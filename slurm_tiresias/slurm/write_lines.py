@@ -62,10 +62,10 @@ def lines(write: Write, ahead_s: float = 0.0) -> Sequence[str]:
             return [f"update JobId={key} {changes}" for key in keys] if changes else []
 
 
-def failures(
+def answers(
     writes: Sequence[Write], complaints: str, marker: str
-) -> tuple[WriteFailure, ...] | None:
-    """Return the writes that Slurm refused; None if scontrol did not process all lines."""
+) -> tuple[int, tuple[WriteFailure, ...]]:
+    """Return how many of the writes scontrol has processed, and those that Slurm refused."""
     said: list[str] = []
     failed: list[WriteFailure] = []
     done = 0
@@ -77,7 +77,7 @@ def failures(
             done += 1
         elif spoken.strip() and not _NO_COMPLAINT.fullmatch(spoken):
             said.append(spoken.strip())
-    return tuple(failed) if done == len(writes) else None
+    return done, tuple(failed)
 
 
 def _changes(update: Update, ahead_s: float) -> list[str]:

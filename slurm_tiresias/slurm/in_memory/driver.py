@@ -12,7 +12,7 @@ from slurm_tiresias.slurm import write_lines
 from slurm_tiresias.slurm.in_memory import updates
 from slurm_tiresias.slurm.in_memory.accounting import Accounting
 from slurm_tiresias.slurm.in_memory.clock import Clock
-from slurm_tiresias.slurm.in_memory.faults import Faults
+from slurm_tiresias.slurm.in_memory.faults import Faults, unreachable
 from slurm_tiresias.slurm.in_memory.placing import NodeRecord
 from slurm_tiresias.slurm.in_memory.records import SUSPENDED, JobRecord, Submission
 from slurm_tiresias.slurm.in_memory.slurmctld import ROOT_ID, Settings, Slurmctld
@@ -27,6 +27,7 @@ from slurm_tiresias.slurm.protocol import (
     Partition,
     Reservation,
     Unbounded,
+    UnfinishedWriteError,
     Write,
     WriteFailure,
 )
@@ -198,7 +199,7 @@ class InMemorySlurm:
         """Carry out all writes, in order; return those that were refused.
 
         Raises ``ValueError`` if one is invalid, ``LeaseLostError`` if the lease has ended, and
-        ``SlurmUnreachableError`` if ``faults`` contains that.
+        ``UnfinishedWriteError`` or ``SlurmUnreachableError`` if ``faults`` contains that.
         """
         self._lease.check()
         for write in writes:
@@ -207,15 +208,14 @@ class InMemorySlurm:
             return ()
         self.faults.before("write")
         done = self.faults.next_cut()
-        failures = []
+        failures: list[WriteFailure] = []
         for write in writes[:done]:
             self.writes += 1
             words = self.faults.refusal_of(write) or updates.apply(self._ctld, write)
             if words:
                 failures.append(WriteFailure(write, words))
         if done is not None:
-            self.faults.fail_next("write")
-            self.faults.before("write")
+            raise UnfinishedWriteError(unreachable(), done, failures)
         self.faults.after("write")
         return tuple(failures)
 
