@@ -7,15 +7,22 @@ from collections.abc import Sequence
 
 from slurm_tiresias.slurm.protocol import AccountedRun, Slurm
 
+MOST_KEYS_AT_ONCE = 500
+"""A part of a query; after one without an answer no other is sent."""
+
 
 class AccountingQuery:
-    """A query about some jobs, sent when it is created."""
+    """A query about some jobs, sent when it is created, in parts."""
 
     def __init__(self, slurm: Slurm, keys: Sequence[str], since_s: float) -> None:
-        self.keys = keys
+        self.answered: list[str] = []
+        """The jobs about which accounting has answered."""
+        self.rows: list[AccountedRun] = []
+        self.unanswered: Sequence[str] = ()
+        """The jobs of the part that failed."""
+        self._keys = keys
         self._slurm = slurm
         self._since_s = since_s
-        self._rows: Sequence[AccountedRun] = ()
         self._error: Exception | None = None
         # A daemon thread: stopping the controller does not wait for it.
         self._thread = threading.Thread(target=self._ask, name="accounting", daemon=True)
@@ -26,14 +33,17 @@ class AccountingQuery:
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
-    def rows(self) -> Sequence[AccountedRun]:
-        """Return the answer of a query that has ended; raise what the driver raised."""
+    def raise_error(self) -> None:
+        """Raise what the driver raised for a part of a query that has ended."""
         if self._error is not None:
             raise self._error
-        return self._rows
 
     def _ask(self) -> None:
-        try:
-            self._rows = self._slurm.runs(self.keys, self._since_s)
-        except Exception as error:
-            self._error = error
+        for at in range(0, len(self._keys), MOST_KEYS_AT_ONCE):
+            part = self._keys[at : at + MOST_KEYS_AT_ONCE]
+            try:
+                self.rows += self._slurm.runs(part, self._since_s)
+            except Exception as error:
+                self._error, self.unanswered = error, part
+                return
+            self.answered += part

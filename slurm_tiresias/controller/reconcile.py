@@ -49,6 +49,8 @@ class Reconciler:
         self._pause_after_failure_s = FIRST_PAUSE_AFTER_FAILURE_S
         self._query: AccountingQuery | None = None
         """The query that is under way."""
+        self._unanswered: frozenset[str] = frozenset()
+        """The jobs about which the last query got no answer: they are asked about after others."""
 
     def begin_anew(self) -> None:
         """Forget all pauses between questions: the clock was set."""
@@ -73,9 +75,11 @@ class Reconciler:
             wait_s = ANSWER_IN_TIME_S
         if self._query is None or not self._query.is_over_within(wait_s):
             return
-        inquiry, self._query = self._query, None
+        query, self._query = self._query, None
+        self._take_words(query.answered, query.rows, now_s)
+        self._unanswered = frozenset(query.unanswered)
         try:
-            rows = inquiry.rows()
+            query.raise_error()
         except TiresiasError as error:
             pause_s = self._pause_after_failure_s
             log.warning("accounting will be asked again in %.0f s: %s", pause_s, error)
@@ -84,7 +88,6 @@ class Reconciler:
             self._pause_after_failure_s = min(2 * pause_s, LAST_PAUSE_S)
             return
         self._pause_after_failure_s = FIRST_PAUSE_AFTER_FAILURE_S
-        self._take_words(inquiry.keys, rows, now_s)
 
     def ask_and_wait(self, now_s: float) -> None:
         """Ask accounting as ``reconcile`` does, but wait for it; raises the driver's errors."""
@@ -93,12 +96,13 @@ class Reconciler:
 
     def _due(self, now_s: float) -> list[str]:
         """Return the jobs that accounting must be asked about now."""
-        return [
+        due = [
             key
             for key in self._job_store.records()
             if self._job_store.is_doubtful(key)
             and now_s >= self._questions.get(key, _Question()).next_s
         ]
+        return sorted(due, key=self._unanswered.__contains__)
 
     def _take_words(self, keys: Iterable[str], rows: Iterable[AccountedRun], now_s: float) -> None:
         answers: dict[str, list[AccountedRun]] = {}

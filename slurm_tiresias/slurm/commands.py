@@ -150,6 +150,8 @@ class CommandSlurm:
         self._odd_records = WarnOnce("what cannot be read of Slurm's answer is left out")
         self._unread_accounting = WarnOnce("a row of accounting is passed over")
         self._unread_limits = WarnOnce("jobs preempt one at a time, for limits cannot be read")
+        self._limits: parse_limits.Limits | None = None
+        """The limits since the last reading; None if nothing has asked for them."""
         self._answered_s = _NEVER
         self._clock = SlurmClock()
         self._squeue_file: tuple[int, int, int] | None = None
@@ -209,6 +211,7 @@ class CommandSlurm:
 
     def observe(self) -> Observation:
         """Read all jobs that slurmctld remembers (ended ones too), all nodes, all partitions."""
+        self._limits = None
         for _ in range(MOST_READINGS):
             began = Moment.now()
             self._unread_records.clear()
@@ -337,12 +340,14 @@ class CommandSlurm:
 
     def limits(self, jobs: Collection[JobSpec]) -> Mapping[str, Sequence[Limit]]:
         """Return by job key the limits that each of these jobs shares with others."""
-        try:
-            found = parse_limits.limits(*self._show(_LIMIT_QUESTIONS))
-        except SlurmAnswerError as error:
-            self._unread_limits.warn(error)
-            return dict.fromkeys((job.key for job in jobs), (_UNKNOWN_LIMIT,))
-        self._unread_limits.clear()
+        if self._limits is None:
+            try:
+                self._limits = parse_limits.limits(*self._show(_LIMIT_QUESTIONS))
+            except SlurmAnswerError as error:
+                self._unread_limits.warn(error)
+                return dict.fromkeys((job.key for job in jobs), (_UNKNOWN_LIMIT,))
+            self._unread_limits.clear()
+        found = self._limits
         return {job.key: tuple(found.of(job)) for job in jobs}
 
     def write(self, writes: Sequence[Write]) -> Sequence[WriteFailure]:

@@ -337,6 +337,8 @@ class Slurm(Protocol):
     def limits(self, jobs: Collection[JobSpec]) -> Mapping[str, Sequence[Limit]]:
         """Return the enforced limits that these jobs share with other jobs.
 
+        They are read once after each ``observe``.
+
         Returns
         -------
         Mapping[str, Sequence[Limit]]

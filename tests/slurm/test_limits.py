@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import pytest
 
+from scripts.testbed import user_text
 from scripts.testbed.job_views import changed
 from slurm_tiresias.model import Amount, JobSpec, Request
+from slurm_tiresias.slurm.commands import CommandSlurm
 from slurm_tiresias.slurm.parse_limits import Limits, licenses_of, limits
 from slurm_tiresias.slurm.protocol import Limit
 from tests.controller.test_job_store import pending
@@ -96,3 +99,29 @@ def test_an_unreadable_limit_counts_as_exhausted() -> None:
 )
 def test_license_requests_are_parsed_into_counts(asked: str, counts: dict[str, int]) -> None:
     assert licenses_of(asks(licenses=asked)) == counts
+
+
+def test_the_limits_are_read_once_after_each_reading_of_the_jobs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With 10,000 associations slurmctld prints seven megabytes, under a lock."""
+    answers = {"config": CONFIG, "licenses": LICENSES, "partition": PARTITIONS}
+    asked: list[str] = []
+
+    def show(_slurm: CommandSlurm, questions: Sequence[str]) -> Sequence[str]:
+        asked.extend(questions)
+        words = [question.split()[1] for question in questions]
+        return [answers.get(word, ASSOCIATIONS) for word in words]
+
+    slurm = CommandSlurm()
+    job = asks()
+    with user_text.commands():
+        slurm.observe()
+        with monkeypatch.context() as shown:
+            shown.setattr(CommandSlurm, "_show", show)
+            first, second = slurm.limits([job]), slurm.limits([job])
+        slurm.observe()
+        monkeypatch.setattr(CommandSlurm, "_show", show)
+        third = slurm.limits([job])
+    assert first == second == third == {"8": tuple(known().of(job))}
+    assert asked.count("show assoc_mgr flags=qos,assoc") == 2
