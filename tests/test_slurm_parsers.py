@@ -37,6 +37,7 @@ from slurm_tiresias.slurm import (
 from slurm_tiresias.slurm import (
     release as releases,
 )
+from slurm_tiresias.slurm.commands import CommandSlurm
 from slurm_tiresias.slurm.job_rows import JobRow
 from slurm_tiresias.slurm.parse_jobs import RowReader
 from slurm_tiresias.slurm.protocol import (
@@ -538,6 +539,44 @@ def test_a_slurmctld_that_is_down_raises_its_own_error(refusing: Path) -> None:
     for what in ("no such job", "no such job in the queue", "no such job to cancel"):
         complaint = process.complaint("scontrol", said[what]["stderr"])
         assert not isinstance(complaint, SlurmUnreachableError | SlurmPermissionError)
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (
+            "squeue: error: resolve_ctls_from_dns_srv: res_nsearch error: Unknown host\n"
+            "squeue: error: fetch_config: DNS SRV lookup failed\n"
+            "squeue: error: _establish_config_source: failed to fetch config\n"
+            "squeue: fatal: Could not establish a configuration source\n",
+            "squeue finds no configuration of Slurm: Could not establish a configuration source. "
+            "Give this host slurm.conf, or name its path in SLURM_CONF.",
+        ),
+        (
+            "sacct: error: _open_persist_conn: failed to open persistent connection to host\n"
+            "sacct: error: Sending PersistInit msg: Connection refused\n"
+            "sacct: error: Problem talking to the database: Connection refused\n",
+            "sacct cannot reach Slurm: Problem talking to the database: Connection refused. "
+            "Check whether slurmctld, munged and, for sacct, slurmdbd are up.",
+        ),
+    ],
+)
+def test_an_unreachable_slurm_is_told_in_one_short_line(said: str, told: str) -> None:
+    assert str(process.complaint(said.partition(":")[0], said)) == told
+
+
+def test_a_slurmctld_that_is_down_is_told_without_scontrols_banner(
+    refusing: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = refusals(refusing)["slurmctld is down: ping"]
+    answer = process.Answer(said["stdout"], said["stderr"], said["status"])
+    monkeypatch.setattr(process, "run", lambda *_arguments, **_named: answer)
+    with pytest.raises(SlurmUnreachableError) as caught:
+        CommandSlurm().cluster()
+    assert str(caught.value) == (
+        "slurmctld is down: Slurmctld(primary) at login is DOWN. "
+        "Start slurmctld, or check whether this host reaches it."
+    )
 
 
 def test_a_job_that_is_gone_is_not_an_error(refusing: Path) -> None:

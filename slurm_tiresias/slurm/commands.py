@@ -526,9 +526,12 @@ class CommandSlurm:
                 environment=self._environment,
             )
         if " UP" not in answer.stdout:
-            said = answer.stderr.strip() or answer.stdout.strip()
+            error = process.complaint("scontrol ping", answer.stderr)
+            if isinstance(error, SlurmUnreachableError):
+                raise error
+            said = process.last_words(answer.stderr) or answer.stdout.partition("\n")[0]
             raise SlurmUnreachableError(
-                f"slurmctld is down: {' '.join(said.split())[:300]}",
+                f"slurmctld is down: {said or 'scontrol ping says nothing'}",
                 "start slurmctld, or check whether this host reaches it",
             )
         return answer

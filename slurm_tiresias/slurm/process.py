@@ -52,8 +52,15 @@ _ENDED_AT = (sys.executable, "-I", "-S", str(Path(__file__).with_name("ended_at.
 """A wrapper that executes a command which the kernel kills at a given time. ``preexec_fn`` may
 hang, since it runs Python in a forked process without its other threads."""
 
+MOST_WORDS = 300
+"""How many characters of a command's message are shown."""
+
+_SPEAKER = re.compile(r"^\w+: (?:error|fatal): ")
+_NO_CONFIGURATION = re.compile(
+    r"Could not establish a configuration source|Unable to process configuration file"
+)
 _UNREACHABLE = re.compile(
-    r"Unable to contact|configuration source|Connection refused|timed out"
+    r"Unable to contact|Connection refused|timed out"
     r"|Zero Bytes were transmitted|standby mode|authentication error"
     r"|problem talking to the database|Unable to connect"
     r"|Unexpected message received",
@@ -175,20 +182,31 @@ def _outputs(
 
 def complaint(command: str, said: str) -> TiresiasError:
     """Return the error that corresponds to a command's error message."""
-    words = " ".join(said.split()) or "it failed without a word"
+    words = " ".join(said.split())[:MOST_WORDS] or "it failed without a word"
+    if _NO_CONFIGURATION.search(said):
+        return SlurmUnreachableError(
+            f"{command} finds no configuration of Slurm: {last_words(said)}",
+            "give this host slurm.conf, or name its path in SLURM_CONF",
+        )
     if _UNREACHABLE.search(said):
         return SlurmUnreachableError(
-            f"{command} cannot reach Slurm: {words[:300]}",
+            f"{command} cannot reach Slurm: {last_words(said)}",
             "check whether slurmctld, munged and, for sacct, slurmdbd are up",
         )
     if is_denial(said):
         return SlurmPermissionError(
-            f"Slurm refuses {command} to this user: {words[:300]}",
+            f"Slurm refuses {command} to this user: {words}",
             "run as SlurmUser or root, or give the user AdminLevel Operator with sacctmgr",
         )
     return SlurmAnswerError(
-        f"{command} failed: {words[:300]}", "run the command by hand to see what it says"
+        f"{command} failed: {words}", "run the command by hand to see what it says"
     )
+
+
+def last_words(said: str) -> str:
+    """Return the last line of a command's messages: those before it only lead up to it."""
+    *_, last = ["", *filter(None, map(str.strip, said.split("\n")))]
+    return _SPEAKER.sub("", " ".join(last.split()))[:MOST_WORDS]
 
 
 def is_denial(said: str) -> bool:
