@@ -44,6 +44,8 @@ and ``--thread-spec`` show as a number and a word."""
 _KEY = re.compile(r"\d{1,18}(?:_\d{1,18}|\+\d{1,18})?", re.ASCII)
 """Matches the id of a job, of a task of an array, and of a part of a heterogeneous job."""
 
+_RAW_ID = re.compile(r"\d{1,18}", re.ASCII)
+
 _SHOWN_JOB = re.compile(r"(?:show job \S+)?\s*JobId=(\d{1,18}) ", re.ASCII)
 """Matches the start of an answer; scontrol may echo the question."""
 
@@ -99,9 +101,9 @@ def fields(row: JobRow) -> JobFields:
 
     Raises ``SlurmAnswerError`` without a job id, by which commands could address the job.
     """
-    raw_id = notation.whole(row.raw_id)
-    if not _KEY.fullmatch(row.key):
-        raise notation.unreadable("a job id", row.key)
+    if not has_id(row):
+        raise notation.unreadable("a job id", f"{row.key} {row.raw_id}")
+    raw_id = int(row.raw_id)
     read = _Attempts()
     sums = _sums(row.tres)
     return JobFields(
@@ -152,6 +154,11 @@ def fields(row: JobRow) -> JobFields:
         unreadable=row.unreadable or read.why or sums.unreadable or asked.unreadable,
         unreadable_sum=sums.unreadable_memory,
     )
+
+
+def has_id(row: JobRow) -> bool:
+    """Whether the ids in the row can be read, by which commands address the job."""
+    return bool(_KEY.fullmatch(row.key) and _RAW_ID.fullmatch(row.raw_id))
 
 
 def options(row: JobRow) -> Options:

@@ -229,8 +229,7 @@ class PyslurmSlurm(CommandSlurm):
         if process.UNKNOWN_JOB in answer.stderr:
             return {}
         rows = job_rows.rows(self._squeues(answer), separator, spoken)
-        are_numbers = (row for row in rows if row.raw_id.isascii() and row.raw_id.isdecimal())
-        return {int(row.raw_id): row for row in are_numbers}
+        return {int(row.raw_id): row for row in filter(parse_jobs.has_id, rows)}
 
     def _made_of(self, switches: parse_nodes.Switches) -> _Machines:
         """Return nodes, partitions and reservations; the same objects while nothing changes."""

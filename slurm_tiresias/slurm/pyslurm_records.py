@@ -166,7 +166,7 @@ def fields(seen: SeenJob, shown: JobRow, options: Options) -> tuple[JobFields, .
 
 
 def _fields(key: str, seen: SeenJob, shown: JobRow, options: Options) -> JobFields:
-    odd = _odd(seen) or options.unreadable
+    odd = shown.unreadable or _odd(seen) or options.unreadable
     required, odd_required = _node_names(seen.required_nodes)
     allocated, odd_allocated = _node_names(seen.allocated_nodes)
     gpus, odd_gpus = _gpus(tuple(seen.tres_gres.items()))

@@ -119,6 +119,30 @@ def as_pyslurm_sees(key: str, **odd: object) -> SeenJob:
     )
 
 
+@pytest.mark.parametrize("key", ["9", "?"])
+def test_a_row_of_squeue_that_cannot_be_read_costs_the_pyslurm_driver_only_its_job(
+    key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = user_text.Commands._squeue
+
+    def squeue(commands: user_text.Commands, columns: str) -> str:
+        """Leave the last field of the row of job 9 out, or its id."""
+        rows = commands.shown.rows
+        name = next(row.name for row in rows if row.key == "9")
+        printed = honest(commands, columns)
+        end = columns.rpartition(":")[2]
+        first, _, rest = printed.partition(f"{name}{end}")
+        separator = columns.partition(":")[2].partition(",")[0]
+        return f"{first.removesuffix(separator)}{end}{rest}".replace("\n9\x1e", f"\n{key}\x1e")
+
+    monkeypatch.setattr(user_text.Commands, "_squeue", squeue)
+    slurm = PyslurmSlurm(cast(PyslurmProcess, Worker([as_pyslurm_sees("7"), as_pyslurm_sees("9")])))
+    with user_text.commands():
+        seen = slurm.observe()
+    readable = {job.key for job in seen.jobs if not job.unreadable}
+    assert readable == {"7"}
+
+
 @pytest.mark.parametrize(
     "odd",
     [
