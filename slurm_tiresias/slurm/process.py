@@ -27,13 +27,17 @@ KNOWN_ENVIRONMENT = {
     "TZ": "UTC0",
     "SLURM_TIME_FORMAT": "%s",
     "SLURM_BITSTR_LEN": "0",
+}
+"""Makes the commands print English, times as seconds since the epoch, and full task lists."""
+
+OWN_CLUSTER = {
     "SQUEUE_LOCAL": "1",
     "SCONTROL_LOCAL": "1",
     "SACCT_LOCAL": "1",
     "SPRIO_LOCAL": "1",
 }
-"""Makes the commands print English, times as seconds since the epoch, full task lists, and only
-this cluster's jobs and nodes, even with FederationParameters=fed_display."""
+"""Makes the commands show this cluster's jobs and nodes only, even with
+FederationParameters=fed_display."""
 
 _CHANGES_ANSWERS = re.compile(
     r"(?:SQUEUE|SINFO|SACCT|SCONTROL|SCANCEL|SPRIO)_.*|SLURM_CLUSTERS|SLURM_DEBUG.*|LC_.*|LANG|LANGUAGE"
@@ -88,11 +92,11 @@ class Answer:
     status: int
 
 
-def environment(extra: Mapping[str, str]) -> dict[str, str]:
+def environment(extra: Mapping[str, str], *, own_cluster: bool = True) -> dict[str, str]:
     """Return this process's environment without variables that change answers, updated with
-    ``extra`` and ``KNOWN_ENVIRONMENT``."""
+    ``extra``, ``KNOWN_ENVIRONMENT`` and, with ``own_cluster``, ``OWN_CLUSTER``."""
     kept = {key: value for key, value in os.environ.items() if not _CHANGES_ANSWERS.fullmatch(key)}
-    return kept | dict(extra) | KNOWN_ENVIRONMENT
+    return kept | dict(extra) | KNOWN_ENVIRONMENT | (OWN_CLUSTER if own_cluster else {})
 
 
 def run(

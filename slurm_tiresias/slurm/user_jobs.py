@@ -151,7 +151,7 @@ class UserCommands:
     """Slurm through sbatch, squeue, scontrol, scancel and srun. Implements ``UserSlurm``."""
 
     def __init__(self) -> None:
-        self._environment = process.environment({})
+        self._environment = process.environment({}, own_cluster=False)
 
     def submit(
         self, options: Sequence[str], script: Sequence[str], environment: Mapping[str, str]
@@ -263,7 +263,7 @@ class _Srun:
     def __init__(self, options: Sequence[str], told: Mapping[str, object]) -> None:
         environment = {
             name: value
-            for name, value in process.environment({}).items()
+            for name, value in process.environment({}, own_cluster=False).items()
             if not name.startswith(("SLURM_", "SRUN_", "SBATCH_")) or name == "SLURM_CONF"
         }
         text = WATCHER.read_bytes()
