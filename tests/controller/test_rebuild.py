@@ -17,7 +17,7 @@ from slurm_tiresias.store.records import DrilledProgram, EventRecord, Sample
 from slurm_tiresias.store.salvage import CONTENTS
 from tests.controller.in_memory import ONE_GPU, WHOLE_NODE, Managed
 
-SETTINGS = {
+SETTINGS: dict[str, dict[str, object]] = {
     "policy": {"thresholds_gpu_s": [8], "promote_knob": 0.5, "promote_floor_s": 4},
     "preemption": {"min_run_s": 1, "start_bound_s": 8, "budget_share": 0.5},
 }
