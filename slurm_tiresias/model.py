@@ -73,6 +73,11 @@ class Request:
     """Comma-separated sbatch options in the request that this model does not cover. Only Slurm can
     tell where such a job fits: it gets no node list, and a start that seems to fit is tried
     once."""
+    gpus_vary: bool = False
+    """Only Slurm can tell how many GPUs the job gets: no job is preempted for it."""
+    cpus_vary: bool = False
+    """Slurm can divide the tasks among nodes in other ways than these chunks do: a job whose CPUs
+    seem to fit nowhere may still start."""
 
     @property
     def gpu_count(self) -> int:
@@ -100,6 +105,8 @@ class Request:
             self.reserved_nodes,
             self.partitions,
             self.opaque,
+            self.gpus_vary,
+            self.cpus_vary,
         )
 
 
@@ -674,7 +681,8 @@ class JobView:
     @property
     def only_idle(self) -> bool:
         """Whether it may start on idle GPUs only: no job is preempted for it."""
-        return self.backs_off or self.over_budget or self.account.lane is Lane.IDLE_ONLY
+        never = self.request.gpus_vary or self.account.lane is Lane.IDLE_ONLY
+        return never or self.backs_off or self.over_budget
 
     @property
     def lane(self) -> Lane:

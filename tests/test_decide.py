@@ -644,6 +644,31 @@ def test_an_opaque_request_is_never_reported_as_never_fitting() -> None:
     assert "--gpus of several types, which only Slurm" in plan.decisions["1"].detail
 
 
+def test_no_job_is_preempted_for_a_request_whose_gpus_only_slurm_can_count() -> None:
+    """It starts on idle GPUs all the same."""
+    by_socket = gpus(2, opaque="--gpus-per-socket", gpus_vary=True)
+    jobs = [job("1", gpus(2), tier=1), job("2", by_socket), job("3", by_socket)]
+    plan = expect(cluster("n1  1 1\nn2  . .", jobs), "n1  1 1\nn2  2 2")
+    assert plan.decisions["3"].reason is Reason.NO_ROOM
+    assert "how many GPUs --gpus-per-socket gives it" in plan.decisions["3"].detail
+
+
+@pytest.mark.parametrize(
+    ("nodes", "reason"),
+    [
+        ("n1  1 1\nn2  . .", Reason.NO_ROOM),
+        ("n1  1 1", Reason.NEVER_FITS),
+    ],
+)
+def test_a_job_whose_tasks_slurm_divides_never_fits_only_if_its_gpus_do_not(
+    nodes: str, reason: Reason
+) -> None:
+    """A GPU with its share of the CPUs fits on no node, but CPUs of several nodes may suffice."""
+    tasks = job("2", Request(Amount({"": 1}, 1000), 3, partitions=(PARTITION,), cpus_vary=True))
+    plan = expect(cluster(nodes, [job("1", gpus(2), tier=1), tasks]), nodes)
+    assert plan.decisions["2"].reason is reason
+
+
 def test_a_cluster_with_every_node_down_starts_nothing_and_says_why() -> None:
     plan = expect(cluster("n1!  . .", [job("1", gpus(1))]), "n1!  . .")
     assert plan.decisions["1"].reason is Reason.NO_NODES

@@ -21,7 +21,7 @@ from scripts.testbed.hostile_text import HOSTILE_TEXT
 from scripts.testbed.job_shapes import REQUESTS, request_on
 from scripts.testbed.row_memory import RowMemory
 from slurm_tiresias.errors import SlurmAnswerError, SlurmPermissionError, SlurmUnreachableError
-from slurm_tiresias.model import ANY_TYPE, Amount, JobState, JobStatus, Node
+from slurm_tiresias.model import ANY_TYPE, Amount, JobState, JobStatus, Node, Request
 from slurm_tiresias.slurm import (
     commands,
     job_details,
@@ -106,6 +106,84 @@ def test_every_shape_of_job_becomes_its_request(release: Path, shape: str) -> No
     }
     in_slurms_order = tuple(sorted(expected.partitions, key=lambda name: -tiers[name]))
     assert jobs_of(release)[shape].spec.request == replace(expected, partitions=in_slurms_order)
+
+
+ONE_GPU = Request(Amount({ANY_TYPE: 1}, 1, 500), max_chunks_per_node=1, max_nodes=1)
+ANYWHERE = Request(Amount({ANY_TYPE: 1}), max_nodes=40)
+
+
+@pytest.mark.parametrize(
+    ("options", "shown", "expected"),
+    [
+        ("--gres=gpu:1,gpu:1", {"tres_per_node": "gres:gpu:1,gres:gpu:1"}, ONE_GPU),
+        ("--gres=gpu:2,gpu:1", {"tres_per_node": "gres/gpu:2,gres/gpu:1"}, ONE_GPU),
+        ("--gres=gpu:1,gpu:0", {"tres_per_node": "gres:gpu:1,gres:gpu:0"}, ONE_GPU),
+        (
+            "--gpus-per-task=2,1 -n1",
+            {"tres_per_node": "N/A", "tres_per_task": "gres:gpu:2,gres:gpu:1"},
+            replace(ONE_GPU, max_chunks_per_node=None),
+        ),
+        (
+            "--gres=gpu:1 -n8 --ntasks-per-node=4 -N1-3",
+            {"tasks": "8", "cpus": "8", "tasks_per_node": "4", "cpus_per_node": "4"},
+            replace(
+                *(ONE_GPU,),
+                chunk=Amount({ANY_TYPE: 1}, 4, 2000),
+                chunks=2,
+                min_nodes=2,
+                max_nodes=2,
+            ),
+        ),
+        (
+            "--gres=gpu:1 -n20 -N1-2",
+            {"tasks": "20", "cpus": "20"},
+            replace(ONE_GPU, chunk=Amount({ANY_TYPE: 1}, 20, 10_000), cpus_vary=True),
+        ),
+        ("--gres=gpu:1 -n40 --overcommit", {"tasks": "40"}, ONE_GPU),
+        (
+            "--gpus=1 -n40",
+            {"tasks": "40", "cpus": "40", "tres_per_node": "", "tres_per_job": "gres:gpu:1"},
+            replace(ANYWHERE, chunk=Amount({ANY_TYPE: 1}, 40, 20_000), cpus_vary=True),
+        ),
+        (
+            "--gpus=1 -n40 --overcommit",
+            {"tasks": "40", "tres_per_node": "", "tres_per_job": "gres:gpu:1"},
+            replace(ANYWHERE, per_node=Amount(cpus=1, memory_mb=500)),
+        ),
+        (
+            "--gpus-per-task=1 -n40 --overcommit -c10",
+            {
+                "tasks": "40",
+                "tres_per_node": "",
+                "tres_per_task": "gres:gpu:1",
+                "cpus_per_task": "10",
+                "cpus_per_node": "10",
+            },
+            replace(ANYWHERE, chunks=40, per_node=Amount(cpus=10)),
+        ),
+        (
+            "--gpus-per-socket=1 --sockets-per-node=2",
+            {"sockets": "2", "tres_per_node": "", "tres_per_socket": "gres:gpu:1"},
+            replace(
+                *(ONE_GPU,),
+                chunk=Amount({ANY_TYPE: 2}, 1, 500),
+                gpus_vary=True,
+                opaque="--gpus-per-socket",
+            ),
+        ),
+    ],
+)
+def test_unusual_requests_are_counted_as_slurm_counts_them(
+    options: str, shown: dict[str, str], expected: Request
+) -> None:
+    """As 22.05 showed these options of sbatch on nodes of four GPUs and 16 CPUs."""
+    one_gpu = next(row for row in rows_of(RELEASES[0]) if row.name == "a license")
+    row = one_gpu._replace(**shown)
+    record = job_details.records_of_all(recorded(RELEASES[0], "jobs"))[int(row.raw_id)]
+    memory = RowMemory()
+    memory.learn([row], {int(row.raw_id): record})
+    (job,) = memory.jobs([row])
+    assert job.spec.request == replace(expected, partitions=("gpu",)), options
 
 
 @pytest.mark.parametrize(

@@ -85,13 +85,17 @@ TASKS = Request(Amount(_gpus(1), 1, 500), 3, max_nodes=3, partitions=("gpu",))
 REQUESTS: Mapping[str, Request] = {
     "two GPUs on a node": replace(ONE_NODE, chunk=Amount(_gpus(2), 1, 500)),
     "six GPUs for three tasks": replace(
-        BOUNDED, chunks=6, per_node=Amount(cpus=3, memory_mb=1500), max_nodes=3
+        BOUNDED,
+        chunks=6,
+        per_node=Amount(cpus=3, memory_mb=1500),
+        max_nodes=3,
+        cpus_vary=True,
     ),
     "eight GPUs anywhere": SPANNING,
     "eight GPUs with four CPUs on each node": replace(
         SPANNING, per_node=Amount(cpus=4, memory_mb=2000)
     ),
-    "eight GPUs for eight tasks": replace(TASKS, chunks=8, max_nodes=8),
+    "eight GPUs for eight tasks": replace(TASKS, chunks=8, max_nodes=8, cpus_vary=True),
     "eight GPUs on two nodes": replace(BOUNDED, min_nodes=2, max_nodes=2),
     "eight GPUs on two to four nodes": replace(BOUNDED, min_nodes=2, max_nodes=4),
     "four GPUs for one node": replace(BOUNDED, chunks=4, max_nodes=1),
@@ -101,9 +105,13 @@ REQUESTS: Mapping[str, Request] = {
     "one GPU for each of three tasks": TASKS,
     "two GPUs and four CPUs a task": replace(TASKS, chunk=Amount(_gpus(2), 4, 2000)),
     "GPUs by socket": replace(
-        ONE_NODE, chunk=Amount(_gpus(2), 2, 1000), chunks=2, min_nodes=2, max_nodes=2
+        TWO_NODES,
+        chunk=Amount(_gpus(2), 2, 1000),
+        opaque="--gpus-per-socket",
+        gpus_vary=True,
+        cpus_vary=True,
     ),
-    "one task a GPU": replace(TASKS, chunks=4, max_nodes=4),
+    "one task a GPU": replace(TASKS, chunks=4, max_nodes=4, cpus_vary=True),
     "typed GPUs on a node": replace(ONE_NODE, chunk=Amount(_gpus(2, "a100"), 1, 500)),
     "typed GPUs anywhere": replace(SPANNING, chunk=Amount(_gpus(1, "a100")), chunks=4),
     "a node for itself": replace(ONE_NODE, exclusive=True),

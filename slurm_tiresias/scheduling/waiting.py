@@ -9,7 +9,15 @@ from itertools import islice
 from typing import NamedTuple
 
 from slurm_tiresias.config import Config
-from slurm_tiresias.model import MAX_BLOCKERS, JobView, Lane, Protection, Reason
+from slurm_tiresias.model import (
+    MAX_BLOCKERS,
+    Amount,
+    JobView,
+    Lane,
+    Protection,
+    Reason,
+    Request,
+)
 from slurm_tiresias.placement.free_resources import NO_SHORTAGE, NodeSet, Shortage
 from slurm_tiresias.placement.victims import PreemptionPlan
 from slurm_tiresias.policy.job_rank import Key, UniqueRank
@@ -76,6 +84,9 @@ class WhyJobsWait:
             ]
             return Why(Reason.GUARDED, blockers=tuple(blockers[:MAX_BLOCKERS]))
         if node_index.could_hold(request, node_index.usable):
+            if request.gpus_vary:
+                detail = f"only Slurm can tell how many GPUs {request.opaque} gives it"
+                return Why(Reason.NO_ROOM, f"{detail}, so no job is preempted for it")
             if job_class.only_idle:
                 return Why(Reason.IDLE_ONLY)
             return self._what_is_in_the_way(job_class, level)
@@ -87,6 +98,8 @@ class WhyJobsWait:
         if request.opaque:
             # The parts of the request that were not understood may be why it seems not to fit.
             return Why(Reason.NO_ROOM, f"it asks for {request.opaque}, which only Slurm can place")
+        if request.cpus_vary and node_index.could_hold(_gpus_only(unreserved)):
+            return Why(Reason.NO_ROOM, "only Slurm can tell how its tasks fit on several nodes")
         where = ", ".join(request.partitions) or "any partition"
         detail = f"asks for more than the nodes of {where} have"
         if not node_index.sets_for(unreserved):
@@ -154,6 +167,10 @@ class WhyJobsWait:
 
     def _is_on(self, nodes: NodeSet, job: JobView) -> bool:
         return bool(self._engine.state.free.nodes(job.allocation) & nodes)
+
+
+def _gpus_only(request: Request) -> Request:
+    return replace(request, chunk=Amount(request.chunk.gpus), per_node=Amount())
 
 
 def _holds_any(job: JobView, lacks: Callable[[str], Shortage]) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import product
 from typing import TypeVar
@@ -143,16 +143,30 @@ def gpus(text: str) -> Mapping[str, int]:
     ``cpu=4,gres/gpu=4,gres/gpu:a100=4``. If a total accompanies counts by type, as in the last, it
     is not counted again. Other resources in the list are skipped.
     """
-    if text in NOTHING:
-        return {}
     counts: dict[str, int] = {}
-    for part in re.sub(r"\([^()]*\)", "", text).split(","):
-        bare = part.strip().removeprefix("gres/").removeprefix("gres:")
-        if bare != "gpu" and not bare.startswith(("gpu:", "gpu=")):
-            continue
-        kind, count = _kind_and_count(bare)
+    for kind, count in _gpus_listed(text):
         counts[kind] = counts.get(kind, 0) + count
     return gpus_by_type(counts, totals_stand_beside="=" in text)
+
+
+@lru_cache(maxsize=4096)
+def requested_gpus(text: str) -> Mapping[str, int]:
+    """Parse the GPUs of one option of a request, by type.
+
+    Of several counts for one type Slurm takes the last that is not 0 (``gres_job_state_validate``
+    in gres.c): ``--gres=gpu:2,gpu:1`` gets one GPU.
+    """
+    return {kind: count for kind, count in _gpus_listed(text) if count}
+
+
+def _gpus_listed(text: str) -> Iterator[tuple[str, int]]:
+    """Yield type and count of each entry for GPUs in a list."""
+    if text in NOTHING:
+        return
+    for part in re.sub(r"\([^()]*\)", "", text).split(","):
+        bare = part.strip().removeprefix("gres/").removeprefix("gres:")
+        if bare == "gpu" or bare.startswith(("gpu:", "gpu=")):
+            yield _kind_and_count(bare)
 
 
 @lru_cache(maxsize=4096)
@@ -166,7 +180,7 @@ def has_other_gres(text: str) -> bool:
 def has_several_types(text: str) -> bool:
     """Whether GPUs of more than one type are requested; False if the text cannot be parsed."""
     try:
-        return len(gpus(text)) > 1
+        return len(requested_gpus(text)) > 1
     except SlurmAnswerError:
         return False
 

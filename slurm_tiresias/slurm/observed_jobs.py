@@ -109,12 +109,15 @@ def request_fields(
     pending = fields.state is PENDING
     sums_show = pending and fields.tres_nodes is not None
     tres_gpus = (fields.tres_gpus or {}) if pending else {}
+    # --overcommit shows only in the number of CPUs: that of nodes, not that of tasks.
+    overcommits = tasks is not None and fields.cpus < tasks
     # The job has run before, and no update has set its number of nodes since.
     bounds_are_gone = fields.restarts > 0 and (details is None or details.least_nodes is None)
     shows_what_it_got = not pending or bounds_are_gone
     if while_pending is not None and shows_what_it_got:
         least_nodes, most_nodes = while_pending.nodes, while_pending.most_nodes
         tasks = while_pending.tasks
+        overcommits = while_pending.overcommits
         tres_gpus = tres_gpus if sums_show else while_pending.tres_gpus
     elif pending and shows_what_it_got:
         least_nodes = fields.tres_nodes or least_nodes
@@ -141,6 +144,7 @@ def request_fields(
         memory_per_cpu_mb=memory_mb if memory_per_cpu and not per_gpu else 0,
         options=options,
         tres_gpus=tres_gpus,
+        overcommits=overcommits,
         exclusive=fields.exclusive,
         features=fields.features,
         required_nodes=frozenset(fields.required_nodes),

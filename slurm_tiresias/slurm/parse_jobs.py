@@ -209,10 +209,10 @@ def _options(
     read = _Attempts()
     return Options(
         cpus_per_task=read(_number_or_1, cpus_per_task, 1),
-        gpus_per_job=read(notation.gpus, per_job, NO_GPUS),
-        gpus_per_node=read(notation.gpus, per_node, NO_GPUS),
-        gpus_per_socket=read(notation.gpus, per_socket, NO_GPUS),
-        gpus_per_task=read(notation.gpus, per_task, NO_GPUS),
+        gpus_per_job=read(notation.requested_gpus, per_job, NO_GPUS),
+        gpus_per_node=read(notation.requested_gpus, per_node, NO_GPUS),
+        gpus_per_socket=read(notation.requested_gpus, per_socket, NO_GPUS),
+        gpus_per_task=read(notation.requested_gpus, per_task, NO_GPUS),
         cpus_per_gpu=sum(read(notation.gpus, cpus_per_tres, NO_GPUS).values()),
         memory_per_gpu_mb=read(_memory_per_gpu_mb, memory_per_tres, 0),
         not_modelled=not_modelled,

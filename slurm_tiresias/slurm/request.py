@@ -19,7 +19,7 @@ class RequestFields:
     ``tasks`` is None without ``-n``: Slurm then starts one task on each node. ``nodes`` is the
     minimum number of nodes; ``most_nodes`` is None if ``-N`` set no maximum. Memory is in MiB, 0 if
     not requested. ``tres_gpus`` is Slurm's own total of the request, empty if GPUs are not among
-    AccountingStorageTRES.
+    AccountingStorageTRES. With ``overcommits`` tasks share ``cpus_per_node`` CPUs on each node.
     """
 
     nodes: int
@@ -32,6 +32,7 @@ class RequestFields:
     memory_per_cpu_mb: int
     options: Options
     tres_gpus: GpuCounts
+    overcommits: bool
     exclusive: bool
     features: str
     required_nodes: frozenset[str]
@@ -51,7 +52,11 @@ def request_of(asked: RequestFields) -> Request:
 
 
 def gpus_on_a_node(asked: RequestFields) -> GpuCounts:
-    """The GPUs that ``--gres``, ``--gpus-per-node`` or ``--gpus-per-socket`` fix for each node."""
+    """The GPUs that ``--gres`` or ``--gpus-per-node`` fix for each node.
+
+    With ``--gpus-per-socket`` it is Slurm's estimate: what a job gets depends on the sockets that
+    its CPUs are on.
+    """
     options, sockets = asked.options, asked.sockets_per_node
     if options.gpus_per_node:
         return options.gpus_per_node
@@ -66,12 +71,13 @@ def gpus_of_the_job(asked: RequestFields) -> GpuCounts:
 def _one_chunk_a_task(asked: RequestFields) -> Request:
     options, gpus = asked.options, asked.options.gpus_per_task
     tasks = asked.tasks or asked.nodes
-    cpus = max(options.cpus_per_task, options.cpus_per_gpu * sum(gpus.values()))
+    cpus = max(_cpus_of_tasks(asked, 1), options.cpus_per_gpu * sum(gpus.values()))
+    cpus_on_a_node = asked.cpus_per_node if asked.overcommits else 0
     return _request(
         asked,
         chunk=_amount(asked, gpus, cpus),
         chunks=tasks,
-        per_node=Amount(memory_mb=asked.memory_per_node_mb),
+        per_node=Amount(cpus=cpus_on_a_node, memory_mb=asked.memory_per_node_mb),
         max_chunks_per_node=asked.tasks_per_node or None,
         most_nodes=min(asked.most_nodes or tasks, tasks),
     )
@@ -80,9 +86,10 @@ def _one_chunk_a_task(asked: RequestFields) -> Request:
 def _one_chunk_a_node(asked: RequestFields) -> Request:
     """``-N2-4`` counts as two nodes: Slurm may start it on two, and more cannot be foreseen."""
     options, gpus = asked.options, gpus_on_a_node(asked)
-    tasks_on_a_node = asked.tasks_per_node or _divide_up(asked.tasks or 1, asked.nodes)
+    nodes = max(asked.nodes, _nodes_of_tasks(asked))
+    tasks_on_a_node = asked.tasks_per_node or _divide_up(asked.tasks or 1, nodes)
     cpus = max(
-        tasks_on_a_node * options.cpus_per_task,
+        _cpus_of_tasks(asked, tasks_on_a_node),
         options.cpus_per_gpu * sum(gpus.values()),
         asked.cpus_per_node,
     )
@@ -91,9 +98,11 @@ def _one_chunk_a_node(asked: RequestFields) -> Request:
     return _request(
         asked,
         chunk=whole_node,
-        chunks=asked.nodes,
+        chunks=nodes,
         max_chunks_per_node=1,
-        most_nodes=asked.nodes,
+        least_nodes=nodes,
+        most_nodes=nodes,
+        cpus_vary=_divides_tasks(asked),
     )
 
 
@@ -109,13 +118,11 @@ def _one_chunk_a_gpu(asked: RequestFields) -> Request:
         cpus, cpus_on_a_node = options.cpus_per_gpu, 0
     elif asked.tasks is None:
         cpus, cpus_on_a_node = 0, options.cpus_per_task
+    elif asked.overcommits:
+        cpus, cpus_on_a_node = 0, asked.cpus_per_node
     else:
         cpus, cpus_on_a_node = divmod(asked.tasks * options.cpus_per_task, count)
     memory_by_cpu_mb = cpus_on_a_node * asked.memory_per_cpu_mb
-    least_nodes = 1
-    if asked.tasks is not None and asked.tasks_per_node:
-        # ``-n8 --ntasks-per-node=4`` needs two nodes even if one has enough GPUs.
-        least_nodes = _divide_up(asked.tasks, asked.tasks_per_node)
     most_nodes = [bound for bound in (asked.most_nodes, asked.tasks) if bound is not None]
     return _request(
         asked,
@@ -126,8 +133,9 @@ def _one_chunk_a_gpu(asked: RequestFields) -> Request:
             memory_mb=asked.memory_per_node_mb
             + (0 if options.memory_per_gpu_mb else memory_by_cpu_mb),
         ),
-        least_nodes=least_nodes,
+        least_nodes=_nodes_of_tasks(asked),
         most_nodes=min(most_nodes, default=None),
+        cpus_vary=_divides_tasks(asked),
         may_be_one_task=asked.tasks is None and asked.nodes == 1 and not asked.most_nodes,
     )
 
@@ -142,6 +150,24 @@ def _cpus_only(asked: RequestFields) -> Request:
         max_chunks_per_node=asked.tasks_per_node or None,
         most_nodes=min(asked.most_nodes or tasks, tasks),
     )
+
+
+def _cpus_of_tasks(asked: RequestFields, tasks: int) -> int:
+    return 0 if asked.overcommits else tasks * asked.options.cpus_per_task
+
+
+def _nodes_of_tasks(asked: RequestFields) -> int:
+    """The fewest nodes for the tasks: ``-n8 --ntasks-per-node=4`` needs two, even if one has enough
+    GPUs."""
+    if asked.tasks is None or not asked.tasks_per_node:
+        return 1
+    return _divide_up(asked.tasks, asked.tasks_per_node)
+
+
+def _divides_tasks(asked: RequestFields) -> bool:
+    """Whether Slurm may put more tasks on one node than on another."""
+    fixed = asked.tasks_per_node or asked.most_nodes == 1 or asked.overcommits
+    return asked.tasks is not None and not fixed
 
 
 def _amount(asked: RequestFields, gpus: GpuCounts, cpus: int) -> Amount:
@@ -162,8 +188,12 @@ def _request(
     least_nodes: int = 1,
     most_nodes: int | None = None,
     may_be_one_task: bool = False,
+    cpus_vary: bool = False,
 ) -> Request:
     not_modelled = asked.options.not_modelled
+    gpus_vary = bool(asked.options.gpus_per_socket)
+    if gpus_vary:
+        not_modelled = (*not_modelled, "--gpus-per-socket")
     if "[" in asked.features or "*" in asked.features:
         # Neither can be checked node by node: ``a*2`` counts nodes, ``[a|b]`` wants equal ones.
         not_modelled = (*not_modelled, "--constraint with counts or brackets")
@@ -181,6 +211,8 @@ def _request(
         excluded_nodes=asked.excluded_nodes,
         partitions=asked.partitions,
         opaque=", ".join(not_modelled),
+        gpus_vary=gpus_vary,
+        cpus_vary=cpus_vary,
     )
 
 
