@@ -247,9 +247,11 @@ class PreemptionConfig:
         minimum=0,
         maximum=86_400,
     )
-    max_victims_per_cycle: int = setting(
+    max_victims_per_interval: int = setting(
         100,
-        "Most jobs preempted in one cycle.",
+        "Most jobs preempted in one controller.interval_s, whatever the number of cycles in it. A "
+        "job that needs more takes them from the intervals to come, in which no other job preempts "
+        "until they are made up for.",
         unit="jobs",
         minimum=0,
     )

@@ -168,7 +168,7 @@ class Protection(enum.Enum):
 
     MIN_RUN = "minimum-run-time"
     MAX_PREEMPTIONS = "preempted-often-enough"
-    MAX_VICTIMS = "victims-of-this-cycle"
+    MAX_VICTIMS = "victims-of-this-interval"
     HELD = "held-or-suspended"
     PARTITION = "could-not-come-back"
     DEADLINE = "deadline"
@@ -707,6 +707,14 @@ class JobView:
         return self.gpus_held if self.state is JobState.RUNNING else self.request.gpu_count
 
 
+class RecentVictims(NamedTuple):
+    """Preempted jobs that still count for ``preemption.max_victims_per_interval``, and when the
+    present interval ends."""
+
+    jobs: int = 0
+    until_s: float = -math.inf
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """All that a decision may use, at one instant."""
@@ -714,6 +722,7 @@ class Snapshot:
     now_s: float
     nodes: tuple[Node, ...]
     jobs: tuple[JobView, ...]
+    recent_victims: RecentVictims = RecentVictims()  # noqa: RUF009 - immutable
 
 
 class Action(enum.Enum):

@@ -177,7 +177,9 @@ PROTECTION_TEXTS: Mapping[Protection, ProtectionText] = {
         "preempted often enough", "it has been preempted as often as a job may be"
     ),
     Protection.MAX_VICTIMS: ProtectionText(
-        "victims of this cycle", "as many jobs as one cycle may preempt are preempted already"
+        "victims of this interval",
+        "as many jobs as may be preempted in this time (preemption.max_victims_per_interval) have "
+        "been",
     ),
     Protection.HELD: ProtectionText(
         "held or suspended", "it is suspended, or an administrator has held it"

@@ -7,6 +7,7 @@ import math
 from slurm_tiresias.model import Amount, Node, PlacementStyle
 from slurm_tiresias.policy.job_rank import UniqueRank
 from slurm_tiresias.policy.protection import Protected
+from slurm_tiresias.policy.victim_rate import VictimRate
 from slurm_tiresias.scheduling.cluster import ClusterState, EquivalenceClass
 from tests.pictures import gpus
 
@@ -78,6 +79,39 @@ def test_a_refused_class_is_retried_when_a_preemption_frees_more_than_needed() -
     state.run(rank("first", 0, 1), start.allocation, 2)
     state.wait(rank("second", 1, 2), job_class(state, 1))
     assert [start.job_id for start in state.choose(2.0)] == ["second"]
+
+
+def test_a_job_wider_than_the_victim_rate_starts_and_delays_the_next_preemption() -> None:
+    state = ClusterState(
+        [Node("n1", Amount({"": 6}, cpus=8), frozenset({"gpu"}))], victim_rate=VictimRate(2, 10.0)
+    )
+    one = {"n1": Amount({"": 1}, cpus=1)}
+    for place in range(6):
+        state.book(one)
+        state.run(rank(f"low{place}", 1, place), one, 1)
+    state.wait(rank("wide", 0, 0), job_class(state, 4))
+    state.wait(rank("narrow", 0, 1), job_class(state, 1))
+    (start,) = state.choose(0.0)
+    assert (start.job_id, len(start.victims)) == ("wide", 4)
+    assert state.choose(5.0) == []
+    assert state.next_try_s == 10.0
+    assert state.choose(10.0) == []
+    assert state.next_try_s == 20.0
+    (start,) = state.choose(20.0)
+    assert (start.job_id, len(start.victims)) == ("narrow", 1)
+    assert state.next_try_s == math.inf
+
+
+def test_with_a_victim_rate_of_zero_nothing_is_tried_again_for_it() -> None:
+    state = ClusterState(
+        [Node("n1", Amount({"": 1}, cpus=1), frozenset({"gpu"}))], victim_rate=VictimRate(0, 10.0)
+    )
+    held = {"n1": Amount({"": 1}, cpus=1)}
+    state.book(held)
+    state.run(rank("low", 1, 0), held, 1)
+    state.wait(rank("first", 0, 0), job_class(state, 1))
+    assert state.choose(0.0) == []
+    assert state.next_try_s == math.inf
 
 
 def test_two_protections_of_one_job_may_end_at_the_same_moment() -> None:

@@ -351,7 +351,7 @@ def test_a_small_job_is_placed_where_it_leaves_the_fewest_idle_gpus() -> None:
             Protection.MIN_RUN,
         ),
         ({"preemptions": 3}, configured(preemption={"max_per_job": 3}), Protection.MAX_PREEMPTIONS),
-        ({}, configured(preemption={"max_victims_per_cycle": 0}), Protection.MAX_VICTIMS),
+        ({}, configured(preemption={"max_victims_per_interval": 0}), Protection.MAX_VICTIMS),
         ({"protected_by": Protection.HELD}, configured(), Protection.HELD),
     ],
 )

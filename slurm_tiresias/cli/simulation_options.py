@@ -283,7 +283,7 @@ def defaults_of(base: Base) -> dict[str, Any]:
 
 def unguarded() -> Config:
     """Return the default configuration without the protections, which the paper does not have."""
-    guards = {"min_run_s": 0, "budget_share": 0, "max_victims_per_cycle": UNBOUNDED}
+    guards = {"min_run_s": 0, "budget_share": 0, "max_victims_per_interval": UNBOUNDED}
     return parse({"preemption": guards}, "the command line")
 
 

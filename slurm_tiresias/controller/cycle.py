@@ -22,9 +22,10 @@ from slurm_tiresias.controller.preemption_costs import PreemptionCosts
 from slurm_tiresias.controller.progress import ProgressTracker
 from slurm_tiresias.controller.reconcile import Reconciler
 from slurm_tiresias.controller.view import Backoffs, SnapshotBuilder
-from slurm_tiresias.model import Plan, Reason, Snapshot
+from slurm_tiresias.model import Plan, Reason, RecentVictims, Snapshot
 from slurm_tiresias.policy.make import learned_policy
 from slurm_tiresias.policy.policy import Policy
+from slurm_tiresias.policy.victim_rate import VictimRate
 from slurm_tiresias.profiler.gpu_use_folder import GpuUseFolder
 from slurm_tiresias.profiler.service import Profiler
 from slurm_tiresias.progress.folder import ProgressFolder
@@ -133,6 +134,8 @@ class Cycles:
         self._samples = Samples(ledger, meanwhile)
         self.retention = Retention(ledger, config, self.job_store.ended)
         self._planned: dict[str, tuple[str, str]] = {}
+        self._victim_rate = VictimRate.of(config)
+        self._recent_victims = RecentVictims()
         self._mode = ""
         self._begin()
 
@@ -187,6 +190,7 @@ class Cycles:
         accounted_s = time.monotonic()
         backoffs = self._actor.review(seen) if mode == ENFORCE else Backoffs()
         snapshot = self._snapshots.snapshot(seen, backoffs)
+        snapshot = replace(snapshot, recent_victims=self._recent_victims)
         # A negative age means that the clock was set back: learn again in that case too.
         if self._policy is None or not 0 <= seen.at_s - self._history_s < HISTORY_EVERY_S:
             self._policy = learned_policy(
@@ -206,6 +210,10 @@ class Cycles:
         self.job_store.follow(plan, seen.at_s)
         decided_s = time.monotonic()
         if mode == ENFORCE:
+            victims = sum(len(start.victims) for start in plan.starts)
+            self._recent_victims = self._victim_rate.after(
+                snapshot.recent_victims, victims, snapshot.now_s
+            )
             outcome = self._actor.carry_out(plan, seen)
             if self._actor.awaits_saves:
                 self.progress.look_soon()

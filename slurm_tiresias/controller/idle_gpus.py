@@ -20,6 +20,7 @@ from slurm_tiresias.policy.idle_gpus import (
     why_spared,
 )
 from slurm_tiresias.policy.job_rank import IDLE_LEVEL
+from slurm_tiresias.policy.victim_rate import VictimRate
 from slurm_tiresias.profiler.gpu_use_folder import GpuUseFolder
 from slurm_tiresias.scheduling.engine import protection_of
 
@@ -58,7 +59,8 @@ class IdleGpus:
             return snapshot
         views = []
         made: dict[str, tuple[JobView, JobView]] = {}
-        most_more = self._whole_config.preemption.max_victims_per_cycle
+        rate = VictimRate.of(self._whole_config)
+        victims = rate.at(snapshot.recent_victims, now_s)
         for job in snapshot.jobs:
             found = None
             if job.state is JobState.RUNNING:
@@ -69,8 +71,8 @@ class IdleGpus:
                 continue
             leaves = found is not None and self._leaves(job, found, now_s)
             if leaves and self._leaving(job.job_id) is None:
-                most_more -= 1
-                leaves = most_more >= 0
+                leaves = victims.jobs < rate.most
+                victims = rate.after(victims, int(leaves), now_s)
             before = self._made.get(job.job_id)
             if before is None or before[0] is not job or before[1].leaves_idle != leaves:
                 before = job, replace(job, ranks_last=True, leaves_idle=leaves)
@@ -78,7 +80,7 @@ class IdleGpus:
             views.append(before[1])
         self._made = made
         self._noted = {key: run for key, run in self._noted.items() if key in self._now}
-        return replace(snapshot, jobs=tuple(views))
+        return replace(snapshot, jobs=tuple(views), recent_victims=victims)
 
     def why_spared(self, key: str) -> str:
         """Return why a job is not preempted for its idle GPUs any more, in words."""

@@ -20,6 +20,7 @@ from slurm_tiresias.model import (
     Amount,
     Node,
     PlacementStyle,
+    RecentVictims,
     Request,
     WorkAtStake,
 )
@@ -31,6 +32,7 @@ from slurm_tiresias.placement.node_index import NodeIndex
 from slurm_tiresias.placement.victims import PreemptionPlan, find_victims
 from slurm_tiresias.policy.job_rank import Key, UniqueRank
 from slurm_tiresias.policy.protection import Protected, Shield
+from slurm_tiresias.policy.victim_rate import VictimRate
 
 
 @dataclass(slots=True, eq=False)
@@ -77,9 +79,8 @@ Refused = Callable[[EquivalenceClass, UniqueRank, PreemptionPlan | None], None]
 class ClusterState:
     """The state of a cluster between decisions.
 
-    ``last_resort`` names nodes that are used only if no others suffice; ``most_victims`` limits
-    the victims of one pass. ``choose`` updates the state as if its starts and preemptions had taken
-    place; its caller carries them out.
+    ``last_resort`` names nodes that are used only if no others suffice. ``choose`` updates the
+    state as if its starts and preemptions had taken place; its caller carries them out.
     """
 
     def __init__(
@@ -87,14 +88,15 @@ class ClusterState:
         nodes: Iterable[Node],
         *,
         last_resort: Iterable[str] = (),
-        most_victims: float = math.inf,
+        victim_rate: VictimRate = VictimRate(),  # noqa: B008 - frozen
         weighs_losses: bool = True,
     ) -> None:
         everywhere = sorted(nodes, key=lambda node: node.name)
         self.node_index = NodeIndex(everywhere)
         self.free = FreeResources(everywhere)
         self._last_resort = self.free.nodes(last_resort)
-        self.most_victims = most_victims
+        self.victim_rate = victim_rate
+        self.recent_victims = RecentVictims()
         self._weighs_losses = weighs_losses
         self._now_s = -math.inf
         """The time of the present pass."""
@@ -111,6 +113,9 @@ class ClusterState:
         self._waiting: dict[str, tuple[UniqueRank, EquivalenceClass]] = {}
         self._to_try: set[EquivalenceClass] = set()
         self._room_grew = False
+        self._room_grew_s = -math.inf
+        """When to choose again because room grew: at once, unless only the limit of victims keeps
+        jobs from starting."""
         self._growth = 0
         """Number of times that idle or preemptible resources have increased."""
         self._version = 0
@@ -264,6 +269,7 @@ class ClusterState:
 
     def _note_growth(self) -> None:
         self._room_grew = True
+        self._room_grew_s = -math.inf
         self._growth += 1
         self._version += 1
 
@@ -280,10 +286,9 @@ class ClusterState:
     @property
     def next_try_s(self) -> float:
         """When to choose again even if no job arrives or ends: ``-inf`` for at once, the end of a
-        protection, or ``inf``."""
-        if self._room_grew:
-            return -math.inf
-        return self._next_protection_change_s() if self._protection_changes else math.inf
+        protection or of an interval of the victim rate, or ``inf``."""
+        next_s = self._next_protection_change_s() if self._protection_changes else math.inf
+        return min(next_s, self._room_grew_s) if self._room_grew else next_s
 
     def _next_protection_change_s(self) -> float:
         """When the next protection begins or ends; infinite if none does or if no job waits."""
@@ -312,11 +317,12 @@ class ClusterState:
         """Choose the jobs that start now and their victims, in the order in which they are chosen.
 
         ``refused`` is called for the first job of each class that does not fit when it is tried;
-        its last argument is the preemption plan that exceeds the limit of victims, if there is one.
+        its last argument is a preemption plan that the limit of victims forbids, if there is one.
         ``before_preempting`` is called once, before running jobs are first considered as victims,
         so that the caller can ``rerank`` them.
         """
         self._now_s = now_s
+        self.recent_victims = self.victim_rate.at(self.recent_victims, now_s)
         if not self._waiting:
             self._room_grew = False
             self._to_try.clear()
@@ -339,8 +345,11 @@ class ClusterState:
         self._room_grew = False
         self._to_try = set()
         this_pass = self._pass_over(to_try, refused, before_preempting)
+        recent = self.victim_rate.after(self.recent_victims, this_pass.victims, now_s)
+        self.recent_victims = recent
         if this_pass.short_of_victims:
             self._note_growth()
+            self._room_grew_s = recent.until_s if recent.jobs else math.inf
         return this_pass.starts
 
     def try_out(self, now_s: float, refused: Refused) -> list[Start]:
@@ -350,6 +359,7 @@ class ClusterState:
         called for the class before and nothing relevant has changed since.
         """
         self._now_s = now_s
+        self.recent_victims = self.victim_rate.at(self.recent_victims, now_s)
         self._follow_protections(now_s)
         waiting = [job_class for job_class in self._classes.values() if job_class.waiting]
         untold = [job_class for job_class in waiting if job_class.told_in != self._version]
@@ -518,7 +528,7 @@ class SchedulingPass:
         self._heads: list[tuple[UniqueRank, int, EquivalenceClass]] = []
         self._seen: set[EquivalenceClass] = set()
         self.short_of_victims: list[EquivalenceClass] = []
-        """Classes refused because they would exceed the limit of victims per cycle."""
+        """Classes refused because as many jobs as allowed have been preempted recently."""
         self._patient: list[EquivalenceClass] = []
 
     def offer_to(self, classes: Iterable[EquivalenceClass]) -> None:
@@ -575,7 +585,7 @@ class SchedulingPass:
                     self._before_preempting()
                     self._before_preempting = None
                 preemption = self._state.by_preempting(job_class, rank.level)
-            if preemption and self.victims + len(preemption.victims) <= self._state.most_victims:
+            if preemption and self._may_preempt:
                 return self._start_preempting(job_class, rank, preemption)
         self._state.refuse(job_class, rank)
         if job_class.only_idle:
@@ -587,6 +597,10 @@ class SchedulingPass:
         if self._refused:
             self._refused(job_class, rank, preemption)
         return None
+
+    @property
+    def _may_preempt(self) -> bool:
+        return self._state.recent_victims.jobs + self.victims < self._state.victim_rate.most
 
     def _try_idle(self, job_class: EquivalenceClass, rank: UniqueRank) -> Start | None:
         allocation = self._state.on_idle(job_class)

@@ -26,6 +26,7 @@ from slurm_tiresias.placement.choose import style_of_skew
 from slurm_tiresias.policy.job_rank import JobFacts, Key, UniqueRank
 from slurm_tiresias.policy.policy import Policy
 from slurm_tiresias.policy.protection import Protected, before_save, protected_for_s
+from slurm_tiresias.policy.victim_rate import VictimRate
 from slurm_tiresias.scheduling.cluster import ClusterState, EquivalenceClass
 
 
@@ -128,7 +129,7 @@ class Engine:
         self.state = ClusterState(
             nodes,
             last_resort=last_resort,
-            most_victims=config.preemption.max_victims_per_cycle,
+            victim_rate=VictimRate.of(config),
             weighs_losses=config.preemption.victims == LEAST_LOSS,
         )
         self._class_of: dict[Hashable, tuple[Request, EquivalenceClass]] = {}

@@ -142,6 +142,7 @@ class Planner:
         later = {node for job in self._completing.values() for node in job.allocation}
         later.update(node.name for node in snapshot.nodes if node.powered_down)
         self._engine.state.last_resort = self._engine.state.free.nodes(later)
+        self._engine.state.recent_victims = snapshot.recent_victims
 
     def _differences(
         self, jobs: tuple[JobView, ...]

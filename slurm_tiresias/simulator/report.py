@@ -356,8 +356,8 @@ def guards(preemption: PreemptionConfig) -> str:
             preemption.budget_share > 0
         ),
         f"none preempted more than {preemption.max_per_job:,} times": preemption.max_per_job > 0,
-        f"at most {preemption.max_victims_per_cycle:,} at once": (
-            preemption.max_victims_per_cycle < UNBOUNDED
+        f"at most {preemption.max_victims_per_interval:,} in an interval": (
+            preemption.max_victims_per_interval < UNBOUNDED
         ),
     }
     return ", ".join(guard for guard, is_set in all_guards.items() if is_set) or "off"
@@ -372,7 +372,7 @@ def settings(setup: Setup) -> dict[str, Any]:
     del config["policy"]["name"]
     heeded = (
         *("min_run_s", "min_run_growth", "max_min_run_s", "max_per_job"),
-        *("budget_share", "budget_window_s", "max_victims_per_cycle"),
+        *("budget_share", "budget_window_s", "max_victims_per_interval"),
         *("victims", "wait_for_save_s", "first_tier_wait_s"),
     )
     return {

@@ -246,7 +246,7 @@ promote_floor_s = 50
 [preemption]
 min_run_s = 250
 max_per_job = 2
-max_victims_per_cycle = 5
+max_victims_per_interval = 5
 [placement]
 pack_limit = 0.7
 unknown_model = "spread"
@@ -271,7 +271,7 @@ def test_a_site_simulates_with_its_own_settings_next_to_stock_slurm(
         "max_per_job": 2,
         "budget_share": 0.1,
         "budget_window_s": 3600.0,
-        "max_victims_per_cycle": 5,
+        "max_victims_per_interval": 5,
         "victims": "least-loss",
         "wait_for_save_s": 7200.0,
         "first_tier_wait_s": 600.0,

@@ -6,7 +6,6 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 
@@ -316,10 +315,11 @@ def test_a_pause_in_the_grace_spares_an_idle_job(site: LeavingSite) -> None:
     assert site.seen(idle).restarts == 0
 
 
-def test_max_victims_per_cycle_bounds_preemptions_for_idle_gpus(
+def test_the_limit_of_victims_bounds_preemptions_for_idle_gpus(
     ledger: Ledger, tmp_path: Path
 ) -> None:
-    site = LeavingSite(ledger, tmp_path, max_victims_per_cycle=1)
+    seldom = {"controller": {"interval_s": 2.0}}
+    site = LeavingSite(ledger, tmp_path, seldom, max_victims_per_interval=1)
     site.busy = dict.fromkeys(site.jobs, 0)
     site.go_on(AFTER_S)
     told: list[int] = []
@@ -327,7 +327,7 @@ def test_max_victims_per_cycle_bounds_preemptions_for_idle_gpus(
         site.go_on(0.5)
         told.append(len(site.events(IDLE_SIGNALLED)))
     assert told[-1] >= len(site.jobs)
-    assert max(b - a for a, b in pairwise(told)) == 1
+    assert max(b - a for a, b in zip(told, told[4:], strict=False)) == 1
 
 
 @pytest.mark.parametrize("action", ["flag", "rank-last"])

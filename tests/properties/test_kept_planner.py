@@ -36,6 +36,7 @@ from slurm_tiresias.scheduling.planner import Planner
 from tests.properties.test_decide_invariants import (
     HISTORY,
     LIMITS,
+    RECENT_VICTIMS,
     RUNS,
     configs,
     jobs_lists,
@@ -70,7 +71,10 @@ class Cluster:
             chance.shuffle(jobs)
         passed_s = chance.choice((0.0, 1.0, 10.0, 60.0, 600.0, 6000.0, -30.0))
         self.snapshot = Snapshot(
-            self.snapshot.now_s + passed_s, self._nodes_later(chance), self._that_fit(jobs)
+            self.snapshot.now_s + passed_s,
+            self._nodes_later(chance),
+            self._that_fit(jobs),
+            chance.choice((self.snapshot.recent_victims, *RECENT_VICTIMS)),
         )
 
     def _nodes_later(self, chance: random.Random) -> tuple[Node, ...]:

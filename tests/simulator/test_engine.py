@@ -30,7 +30,7 @@ def simulate(
             "policy": {"thresholds_gpu_s": list(thresholds_gpu_s)},
             "preemption": {
                 "min_run_s": 0,
-                "max_victims_per_cycle": 10**9,
+                "max_victims_per_interval": 10**9,
                 "first_tier_wait_s": first_tier_wait_s,
             },
         }

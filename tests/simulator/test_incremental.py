@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from scripts.testbed.job_views import view
 from slurm_tiresias.config import ORDERS, Config, parse
-from slurm_tiresias.model import JobState, JobView, Node, Snapshot
+from slurm_tiresias.model import JobState, JobView, Node, RecentVictims, Snapshot
 from slurm_tiresias.policy.gittins import ServiceHistory
 from slurm_tiresias.policy.losses import Loss, RecentLosses, lost_gpu_s
 from slurm_tiresias.policy.policy import Policy
+from slurm_tiresias.policy.victim_rate import VictimRate
 from slurm_tiresias.scheduling.cluster import Start
 from slurm_tiresias.scheduling.decide import decide
 from slurm_tiresias.simulator import schedulers
@@ -36,6 +37,7 @@ class Checked:
         self._jobs: dict[str, SimJob] = {}
         self._losses = RecentLosses(config.preemption)
         self._gpus = sum(node.total.gpu_count for node in nodes)
+        self._rate, self._recent = VictimRate.of(config), RecentVictims()
         self.choices = 0
 
     def waits(self, job: SimJob, now_s: float) -> None:
@@ -66,11 +68,14 @@ class Checked:
         chosen = list(self._checked.choose(now_s))
         over = self._losses.over_budget(now_s, self._gpus)
         jobs = tuple(_as_job(job, job.user in over) for job in self._jobs.values())
-        plan = decide(Snapshot(now_s, self._nodes, jobs), self._policy, self._config)
+        snapshot = Snapshot(now_s, self._nodes, jobs, self._recent)
+        plan = decide(snapshot, self._policy, self._config)
         found = {start.job_id: (dict(start.allocation), set(start.victims)) for start in chosen}
         wanted = {d.job_id: (dict(d.start_on), set(d.victims)) for d in plan.starts}
         assert found == wanted
         self.choices += len(chosen)
+        victims = sum(len(start.victims) for start in chosen)
+        self._recent = self._rate.after(self._recent, victims, now_s)
         for start in chosen:
             for victim in map(self._jobs.pop, start.victims):  # come back by ``waits``
                 self._take_in(victim, self._jobs[start.job_id].user, now_s)
@@ -169,7 +174,7 @@ configs = st.builds(
             "preemption": {
                 "min_run_s": min_run_s,
                 "max_per_job": per_job,
-                "max_victims_per_cycle": most,
+                "max_victims_per_interval": most,
                 "budget_share": share,
                 "budget_window_s": 300,
             },

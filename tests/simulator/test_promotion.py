@@ -31,7 +31,7 @@ def with_knob(knob: float, **policy: object) -> Config:
     return parse(
         {
             "policy": {"promote_knob": knob, **policy},
-            "preemption": {"max_victims_per_cycle": 10**9},
+            "preemption": {"max_victims_per_interval": 10**9},
         }
     )
 

@@ -151,11 +151,10 @@ def test_every_record_has_its_ratios_to_the_bound_and_to_the_reference() -> None
 
 
 def test_protections_are_described_in_words() -> None:
-    off = PreemptionConfig(min_run_s=0.0, budget_share=0.0, max_victims_per_cycle=UNBOUNDED)
+    off = PreemptionConfig(min_run_s=0.0, budget_share=0.0, max_victims_per_interval=UNBOUNDED)
     assert guards(off) == "off"
-    assert guards(replace(off, min_run_s=120.0, min_run_growth=1.0, max_victims_per_cycle=1)) == (
-        "none preempted within 120 s of a start, at most 1 at once"
-    )
+    few = replace(off, min_run_s=120.0, min_run_growth=1.0, max_victims_per_interval=1)
+    assert guards(few) == "none preempted within 120 s of a start, at most 1 in an interval"
     assert guards(replace(off, min_run_s=120.0, budget_share=0.1)) == (
         "none preempted within 120 s of a start, 2 times as long after each preemption, "
         "no user's jobs cost others more than 10% of all GPU time"

@@ -39,7 +39,7 @@ switch = "old"
 """
 """Two nodes of eight, three of four, eight of one: 36 GPUs."""
 
-UNGUARDED = parse({"preemption": {"min_run_s": 0, "max_victims_per_cycle": 10**9}})
+UNGUARDED = parse({"preemption": {"min_run_s": 0, "max_victims_per_interval": 10**9}})
 
 
 @pytest.fixture

@@ -31,7 +31,11 @@ class Run:
         config = parse(
             {
                 "policy": {"thresholds_gpu_s": [THRESHOLD_GPU_S]},
-                "preemption": {"min_run_s": 0, "budget_share": 0, "max_victims_per_cycle": 10**9},
+                "preemption": {
+                    "min_run_s": 0,
+                    "budget_share": 0,
+                    "max_victims_per_interval": 10**9,
+                },
             }
         )
         priced = self.overhead == "model"

@@ -168,7 +168,7 @@ def _without_cost(setting: Setting, policy: str, workload: Workload, placement: 
     config = parse(
         {
             "policy": {"thresholds_gpu_s": list(setting.thresholds_gpu_s)},
-            "preemption": {"min_run_s": 0, "budget_share": 0, "max_victims_per_cycle": 10**9},
+            "preemption": {"min_run_s": 0, "budget_share": 0, "max_victims_per_interval": 10**9},
         }
     )
     costs = Costs(site, speeds=False, flat_s=0.0)

@@ -1,0 +1,43 @@
+"""How many jobs are preempted in a given time, whatever the number of decisions in it.
+
+A job may preempt while fewer jobs than ``preemption.max_victims_per_interval`` have been preempted
+in the present interval. It may then preempt all that it needs: those beyond the limit count in the
+intervals to come. So a job that needs more than the limit starts too, and in any number of
+successive intervals no more jobs are preempted than the limit allows, plus what one job needed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from slurm_tiresias.config import Config
+from slurm_tiresias.model import RecentVictims
+
+
+@dataclass(frozen=True, slots=True)
+class VictimRate:
+    """At most this many victims in an interval, which begins with the first of them."""
+
+    most: float = math.inf
+    interval_s: float = math.inf
+
+    @staticmethod
+    def of(config: Config) -> VictimRate:
+        return VictimRate(config.preemption.max_victims_per_interval, config.controller.interval_s)
+
+    def at(self, recent: RecentVictims, now_s: float) -> RecentVictims:
+        """Return what still counts at this time, at the end of each interval less by ``most``."""
+        # The clock may have been set back since.
+        count, until_s = recent.jobs, min(recent.until_s, now_s + self.interval_s)
+        while self.most > 0 and count > 0 and until_s <= now_s:
+            count, until_s = max(0, count - int(min(self.most, count))), until_s + self.interval_s
+        return RecentVictims(count, until_s)
+
+    def after(self, recent: RecentVictims, count: int, now_s: float) -> RecentVictims:
+        """Return what counts once ``count`` more jobs are preempted at this time."""
+        recent = self.at(recent, now_s)
+        if not count:
+            return recent
+        until_s = recent.until_s if recent.jobs else now_s + self.interval_s
+        return RecentVictims(recent.jobs + count, until_s)
