@@ -404,7 +404,7 @@ class Actor:
                 continue  # held or suspended: unpinning would release it
             # The ledger of a killed controller may lack a write.
             ours = is_pending(job) or record is not None
-            if ours and has_unwritten_band(job, record, self._config):
+            if ours and has_unwritten_band(job, record, seen.partitions, self._config):
                 given.append((job, without_band(job, self._config)))
             if record is not None:
                 given += [(job, write) for write in unpinned(job, record)]
@@ -529,7 +529,7 @@ class Actor:
     def _updates(self, plan: Plan, jobs: Mapping[str, JobStatus], seen: Observation) -> list[Write]:
         """Return the writes that bring priorities and node lists in line with the plan."""
         now_s = seen.at_s
-        updates = self._taken_back(plan, jobs.values(), now_s)
+        updates = self._taken_back(plan, jobs, seen)
         for key, decision in plan.decisions.items():
             job, record = jobs.get(key), self._job_store.record(key)
             if job is None or record is None:
@@ -597,7 +597,7 @@ class Actor:
         ]
 
     def _taken_back(
-        self, plan: Plan, jobs: Iterable[JobStatus], now_s: float
+        self, plan: Plan, jobs: Mapping[str, JobStatus], seen: Observation
     ) -> list[tuple[JobStatus, Write]]:
         """Return writes that reset the priorities of unmanaged waiting jobs that are in a band.
 
@@ -607,17 +607,18 @@ class Actor:
         """
         in_a_band = [
             job
-            for job in jobs
+            for job in jobs.values()
             if is_pending(job)
             and plan.decisions[job.key].action is Action.LEAVE
-            and has_unwritten_band(job, self._job_store.record(job.key), self._config)
+            and has_unwritten_band(
+                job, self._job_store.record(job.key), seen.partitions, self._config
+            )
         ]
         found = [job for job in in_a_band if job.key not in self._unpinned]
         self._unpinned = frozenset(job.key for job in in_a_band)
         for job in found:
-            self._job_store.note(
-                now_s, "unpinned", job.key, f"priority {job.priority} is not its own"
-            )
+            text = f"priority {job.priority} is not its own"
+            self._job_store.note(seen.at_s, "unpinned", job.key, text)
         return [(job, without_band(job, self._config)) for job in found]
 
     def _restarts(self, jobs: Mapping[str, JobStatus], now_s: float) -> list[Write]:

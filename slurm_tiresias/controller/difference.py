@@ -5,17 +5,18 @@ A ``Difference`` has the writes, and what to remember before they are sent.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from slurm_tiresias.config import Config
 from slurm_tiresias.controller import bands
-from slurm_tiresias.controller.manage import is_put_off_for_us
+from slurm_tiresias.controller.manage import is_put_off_for_us, shares_managed_nodes
 from slurm_tiresias.lifecycle.nomination import Nomination
 from slurm_tiresias.model import Action, Decision, JobAccount, JobState, JobStatus, Lane, Reason
 from slurm_tiresias.policy.idle_gpus import ranks_last_anew
 from slurm_tiresias.policy.lanes import most_service_gpu_s
 from slurm_tiresias.slurm.hostlist import folded, refolded
-from slurm_tiresias.slurm.protocol import Unpin, Update, Write
+from slurm_tiresias.slurm.protocol import Partition, Unpin, Update, Write
 
 BAD_CONSTRAINTS = "BadConstraints"
 """Slurm's reason to hold a job that no set of nodes can satisfy."""
@@ -175,10 +176,26 @@ def unpinned(job: JobStatus, record: JobAccount) -> tuple[Write, ...]:
     return tuple(writes)
 
 
-def has_unwritten_band(job: JobStatus, record: JobAccount | None, config: Config) -> bool:
-    """Whether a job's priority is in a band, although no write of this program is recorded."""
-    written = record and (record.written_site_factor or record.written_priority is not None)
-    return not written and bands.is_in_a_band(job.priority, config.priority.write)
+def has_unwritten_band(
+    job: JobStatus, record: JobAccount | None, partitions: Iterable[Partition], config: Config
+) -> bool:
+    """Whether a job's priority is from this program or etc/job_submit.lua, although no write is
+    recorded.
+
+    For a job that was never seen managed, only the numbers that no other writer uses count, and for
+    one that was, any in a band, but not in a partition that shares no node with a managed one.
+    Others' numbers may be in the bands too.
+    """
+    if record and (record.written_site_factor or record.written_priority is not None):
+        return False
+    written_as = config.priority.write
+    if bands.starts_managed(job.priority, written_as):
+        return True
+    return (
+        record is not None
+        and bands.is_in_a_band(job.priority, written_as)
+        and shares_managed_nodes(job.spec, partitions, config.manage)
+    )
 
 
 def without_band(job: JobStatus, config: Config) -> Write:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from slurm_tiresias.config import ManageConfig
 from slurm_tiresias.errors import ConfigError
@@ -69,6 +69,15 @@ def why_unmanaged(job: JobStatus, config: ManageConfig, started_managed: bool = 
         (spec.qos in config.exclude_qos, "its QOS is excluded"),
     )
     return next((reason for applies, reason in checks if applies), "")
+
+
+def shares_managed_nodes(
+    spec: JobSpec, partitions: Iterable[Partition], config: ManageConfig
+) -> bool:
+    """Whether a job may run on nodes of managed partitions; true if a partition is not known."""
+    nodes = {one.name: one.nodes for one in partitions}
+    managed = frozenset[str]().union(*(nodes.get(name, ()) for name in config.partitions))
+    return not all(name in nodes and managed.isdisjoint(nodes[name]) for name in spec.partitions)
 
 
 def why_cannot_be_requeued(spec: JobSpec) -> str:

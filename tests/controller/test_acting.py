@@ -11,6 +11,7 @@ import pytest
 from scripts.testbed.job_views import changed
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller.act import Actor
+from slurm_tiresias.controller.bands import TOP_TIER
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.lifecycle.preemption import MAX_SIGNAL_REFUSALS
 from slurm_tiresias.model import (
@@ -27,6 +28,7 @@ from slurm_tiresias.model import (
 from slurm_tiresias.slurm.protocol import (
     Limit,
     Observation,
+    Partition,
     Requeue,
     Slurm,
     Unpin,
@@ -98,6 +100,49 @@ def test_release_does_not_take_the_hold_off_a_job_that_runs_or_is_suspended(
     job_store.put(replace(job_store.records()["7"], written_priority=3_000_000_000))
     actor.release(Observation(1010, (job,), NODES, ()))
     assert slurm.written == ([Unpin("7")] if released else [])
+
+
+PARTITIONS = (
+    Partition("gpu", frozenset({"n1"}), True),
+    Partition("shares-nodes", frozenset({"n1", "n2"}), True),
+    Partition("cpu", frozenset({"n2"}), True),
+)
+
+
+@pytest.mark.parametrize(
+    ("was_managed", "partition", "priority", "is_reset"),
+    [
+        (False, "cpu", 4_000_000_000, False),
+        (False, "shares-nodes", 4_000_000_000, False),
+        (False, "cpu", TOP_TIER, True),
+        (False, "shares-nodes", TOP_TIER, True),
+        (True, "cpu", 4_000_000_000, False),
+        (True, "shares-nodes", TOP_TIER + 17, True),
+        (True, "shares-nodes", 1000, False),
+    ],
+)
+def test_only_priorities_that_come_from_here_are_reset(
+    job_store: JobStore,
+    slurm: FakeSlurm,
+    actor: Actor,
+    was_managed: bool,
+    partition: str,
+    priority: int,
+    is_reset: bool,
+) -> None:
+    """An operator may give any other job any priority. A new job has the top tier's exact number
+    from job_submit.lua."""
+    if was_managed:
+        see(job_store, 1000, pending())
+    job = changed(pending(), partitions=(partition,), priority=priority)
+    see(job_store, 1010, job)
+    plan = Plan({"7": Decision("7", Action.LEAVE, Reason.UNMANAGED)})
+    seen = Observation(1010, (job,), NODES, PARTITIONS)
+    actor.carry_out(plan, seen)
+    assert slurm.written == ([Unpin("7")] if is_reset else [])
+    slurm.written.clear()
+    actor.release(seen)
+    assert slurm.written == ([Unpin("7")] if is_reset else [])
 
 
 @pytest.mark.parametrize(
