@@ -436,6 +436,8 @@ class Controller:
 
     def _publish(self, cycle: Cycle) -> None:
         began_s = time.monotonic()
+        for key in self._left_alone.keys() - {job.key for job in cycle.seen.jobs}:
+            del self._left_alone[key]
         self._health = replace(
             self._health,
             mode=self._mode(),
@@ -478,8 +480,7 @@ class Controller:
         missing = missing_partitions(seen, self._config.manage)
         wrong = str(no_such_partitions(missing, seen)) if missing else ""
         unknown = warning_about(self._cluster.version)
-        shown = {job.key for job in seen.jobs}
-        alone = sorted(self._left_alone.keys() & shown, key=job_id_key)
+        alone = sorted(self._left_alone, key=job_id_key)
         left = (
             f"left alone after an error of the controller: job {', '.join(alone)}" if alone else ""
         )

@@ -126,6 +126,27 @@ def test_a_job_that_makes_the_decision_fail_is_excluded_and_others_are_scheduled
     assert state_in(site).cycle == 2 and reports_in(site) == [report]
 
 
+def test_jobs_left_alone_are_forgotten_once_they_are_gone(
+    controller: Controller, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many there have been, the next one is left alone too."""
+
+    def fails(planner: Planner, snapshot: Snapshot, *rest: Any) -> Any:
+        if any(job.job_id.endswith("00") and job.managed for job in snapshot.jobs):
+            raise ZeroDivisionError("division by zero")
+        return real(planner, snapshot, *rest)
+
+    real = Planner.plan
+    monkeypatch.setattr(Planner, "plan", fails)
+    slurm = cast(FakeSlurm, controller._slurm)
+    for number in range(1, crash.MOST_LEFT_ALONE + 3):
+        slurm.keys = ("11", f"{number}00")
+        controller._cycle()
+        controller._cycle()
+        assert state_in(site).failures == 0
+        assert list(controller._left_alone) == [f"{number}00"]
+
+
 def test_the_dump_of_a_failed_cycle_is_readable_only_by_the_controllers_user(
     controller: Controller, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
