@@ -249,9 +249,8 @@ class PreemptionConfig:
     )
     max_victims_per_interval: int = setting(
         100,
-        "Most jobs preempted in one controller.interval_s, whatever the number of cycles in it. A "
-        "job that needs more takes them from the intervals to come, in which no other job preempts "
-        "until they are made up for.",
+        "Most jobs preempted in one controller.interval_s. A job that needs more takes those of "
+        "later intervals in advance.",
         unit="jobs",
         minimum=0,
     )
