@@ -17,12 +17,15 @@ from slurm_tiresias.slurm.protocol import Slurm
 
 Value = TypeVar("Value")
 
-Script = Literal["lasts", "ends", "fails", "ignores SIGTERM"]
+Script = Literal["lasts", "ends", "fails", "ignores SIGTERM", "requeues itself"]
 
 SCRIPTS: dict[Script, str] = {
     "lasts": "sleep 600",
     "ends": "true",
     "fails": "exit 3",
+    # Its comment tells that a signal does not end it any more.
+    "requeues itself": "trap 'scontrol requeue $SLURM_JOB_ID' USR1; "
+    "scontrol update JobId=$SLURM_JOB_ID Comment=ready; while :; do sleep 0.2; done",
     # Only in its first run: a test that has ended need not wait until Slurm kills the job.
     "ignores SIGTERM": "[ $SLURM_RESTART_COUNT ] || trap '' TERM; while :; do sleep 1; done",
 }
@@ -260,6 +263,8 @@ class InMemorySite:
                 duration_s=0.0 if asked.script in ("ends", "fails") else None,
                 exit_code=3 if asked.script == "fails" else 0,
                 dies_in_s=60.0 if asked.script == "ignores SIGTERM" else 0.0,
+                comment="ready" if asked.script == "requeues itself" else "",
+                requeues_itself_in_s=0.0 if asked.script == "requeues itself" else None,
             )
         )
 

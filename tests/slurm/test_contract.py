@@ -887,3 +887,13 @@ def test_a_signal_leaves_pending_jobs_alone(site: SlurmSite) -> None:
     key = site.submit(Asked(held=True))
     assert site.slurm.signal([key], "KILL") == {}
     assert job(site, key).state is JobState.PENDING
+
+
+def test_a_signalled_job_may_requeue_itself_and_waits_for_slurms_delay(site: SlurmSite) -> None:
+    key = site.submit(Asked(script="requeues itself"))
+    site.wait_until(lambda: job(site, key).spec.comment == "ready", "its script expects the signal")
+    wait_for(site, key, JobState.RUNNING)
+    assert site.slurm.signal([key], "USR1") == {}
+    wait_for(site, key, JobState.PENDING)
+    assert job(site, key).restarts == 1
+    assert (job(site, key).eligible_s or 0.0) > site.slurm.observe().at_s + 60.0

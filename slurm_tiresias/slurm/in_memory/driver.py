@@ -224,12 +224,11 @@ class InMemorySlurm:
         self._lease.check()
         self.faults.before("signal")
         refused = self.faults.refused_signals(keys)
-        running = {key for r in self._ctld.records.values() if r.runs for key in r.keys}
-        self.signals += (
-            SentSignal(self.clock.now_s, key, signal)
-            for key in keys
-            if key in running and key not in refused
-        )
+        running = {key: r for r in self._ctld.records.values() if r.runs for key in r.keys}
+        for key in keys:
+            if key in running and key not in refused:
+                self.signals.append(SentSignal(self.clock.now_s, key, signal))
+                self._ctld.hear(running[key])
         self.faults.after("signal")
         return {key: words for key, words in refused.items() if key in running}
 
@@ -406,6 +405,11 @@ class InMemorySlurm:
         self._accounting.delay_s = seconds
 
     # Queries of tests
+
+    @property
+    def requeued_themselves(self) -> Sequence[tuple[str, float]]:
+        """The runs, by job and start time, whose scripts have requeued their job for a signal."""
+        return self._ctld.requeued_themselves
 
     def job(self, key: str) -> JobStatus:
         """Return one job as ``observe`` shows it; raise ``KeyError`` if Slurm does not know it."""

@@ -33,6 +33,8 @@ class Submission:
         The exit code of the script; if not 0, the job is FAILED.
     dies_in_s
         How long it continues after SIGTERM; Slurm kills it after KillWait.
+    requeues_itself_in_s
+        How long after any other signal its script runs ``scontrol requeue``; None: it does not.
     array, array_limit
         The numbers of its tasks, and how many may run at once (``--array=0-5%2``).
     dependency
@@ -56,6 +58,7 @@ class Submission:
     duration_s: float | None = None
     exit_code: int = 0
     dies_in_s: float = 0.0
+    requeues_itself_in_s: float | None = None
     array: tuple[int, ...] = ()
     array_limit: int | None = None
     dependency: str = ""

@@ -78,12 +78,16 @@ class Settings:
 
 @dataclass(slots=True)
 class Run:
-    """The processes of one run. ``ends_s`` is when they end by themselves, by the steady clock;
-    None if the job runs until it is ended, or is suspended with ``left_s`` remaining."""
+    """The processes of one run.
+
+    ``ends_s`` is when they end by themselves, by the steady clock; None if the job runs until it is
+    ended, or is suspended with ``left_s`` remaining. ``requeues_s`` is when its script requeues it.
+    """
 
     start_s: float
     ends_s: float | None
     left_s: float | None = None
+    requeues_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +117,8 @@ class Slurmctld:
     schedule_due_s: float | None = None
     """When the scheduler runs next, by the steady clock; None if nothing changed since its last."""
     saved: Saved = Saved()
+    requeued_themselves: list[tuple[str, float]] = field(default_factory=list)
+    """The runs, by job and start time, whose scripts have requeued their job."""
     _requests: dict[tuple[int, tuple[str, ...], str], Request] = field(
         default_factory=dict, init=False
     )
@@ -345,6 +351,12 @@ class Slurmctld:
             self._wait_again(record)
         self.touch(record)
 
+    def hear(self, record: JobRecord) -> None:
+        """Deliver a signal to a running job, whose script may requeue it for that."""
+        after_s, run = record.submission.requeues_itself_in_s, self.runs[record.raw_id]
+        if after_s is not None and run.requeues_s is None:
+            run.requeues_s = self.clock.in_s(after_s)
+
     def _stop(
         self,
         record: JobRecord,
@@ -467,7 +479,8 @@ class Slurmctld:
     def _next_s(self) -> float:
         """Return when the next event is due, by the steady clock."""
         times = [math.inf if self.schedule_due_s is None else self.schedule_due_s]
-        times += (run.ends_s for run in self.runs.values() if run.ends_s is not None)
+        for run in self.runs.values():
+            times += (at_s for at_s in (run.ends_s, run.requeues_s) if at_s is not None)
         now_s = self.clock.now_s
         for record in self.records.values():
             if record.epilog_over_s is not None:
@@ -499,6 +512,11 @@ class Slurmctld:
         for raw_id, run in list(self.runs.items()):
             if run.ends_s is not None and run.ends_s <= steady_s:
                 self.finish(self.records[raw_id])
+            elif run.requeues_s is not None and run.requeues_s <= steady_s:
+                run.requeues_s = None
+                if self.records[raw_id].spec.requeue:
+                    self.requeued_themselves.append((self.records[raw_id].keys[0], run.start_s))
+                    self.requeue(self.records[raw_id])
         for record in list(self.records.values()):
             if record.epilog_over_s is not None and record.epilog_over_s <= steady_s:
                 record.completing, record.epilog_over_s = False, None
