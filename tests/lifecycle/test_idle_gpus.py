@@ -16,17 +16,16 @@ from slurm_tiresias.model import JobState
 
 LEAVE = Setup(idle="leave")
 STEP_S = 5.0
+WHOLE_NODE = Ask(GPUS)
 KILLS = (Fault.KILLED_BEFORE, Fault.KILLED_AFTER)
 
 
 class Idle:
     """One job that has used none of its GPUs since its start, and one that uses one of four."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, idle: Ask = WHOLE_NODE) -> None:
         self.world = world
-        self.idle, self.partly = (
-            key for ask in (Ask(GPUS), Ask(GPUS)) for key in world.submit(ask)
-        )
+        self.idle, self.partly = (key for ask in (idle, WHOLE_NODE) for key in world.submit(ask))
         world.use_gpus(self.idle, "none")
         world.use_gpus(self.partly, "one")
 

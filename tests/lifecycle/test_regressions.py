@@ -28,18 +28,20 @@ LONGEST = 60
 """Cycles until whatever is waited for has come."""
 
 GRACE_S = 15.0
+WHOLE_CLUSTER = Ask(GPUS, nodes=len(NODES), user="ann")
+NODE = Ask(GPUS, user="ben")
 
 
 class Course:
     """A job that has the whole cluster and is to leave for another one, cycle by cycle."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, victim: Ask = WHOLE_CLUSTER, preemptor: Ask = NODE) -> None:
         self.world = world
-        (self.victim,) = world.submit(Ask(GPUS, nodes=len(NODES), user="ann"))
+        (self.victim,) = world.submit(victim)
         self.until(lambda: self.runs(self.victim))
         for _ in range(6):
             self.cycle()
-        (self.preemptor,) = world.submit(Ask(GPUS, user="ben"))
+        (self.preemptor,) = world.submit(preemptor)
 
     def cycle(self, fault: Fault | None = None, at: int = 0) -> None:
         self.world.advance(STEP_S)
@@ -71,9 +73,9 @@ class Course:
 
 
 @contextmanager
-def course(setup: Setup = DEFAULT) -> Iterator[Course]:
+def course(setup: Setup = DEFAULT, victim: Ask = WHOLE_CLUSTER) -> Iterator[Course]:
     with closing(World(setup)) as world:
-        yield Course(world)
+        yield Course(world, victim)
 
 
 @pytest.fixture

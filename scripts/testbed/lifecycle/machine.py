@@ -54,6 +54,7 @@ asks = st.builds(
     user=st.sampled_from(USERS),
     partitions=st.sampled_from([(MANAGED,)] * 4 + [(MANAGED, SMALL), (SMALL, MANAGED)]),
     checkpoint=st.sampled_from(["", "", "USR2@5", "TERM@30", "HUP@3600"]),
+    requeues_itself_in_s=st.sampled_from([None, None, None, 0.0, 4.0, 12.0]),
 )
 odd_asks = st.builds(
     Ask,

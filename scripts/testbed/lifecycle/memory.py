@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from slurm_tiresias.controller.cycle import Cycles
 from slurm_tiresias.lifecycle.preemption import Cause
@@ -30,6 +30,19 @@ def is_asked(cycles: Cycles, victim: str) -> bool:
 def is_redoing(cycles: Cycles, key: str) -> bool:
     """Whether a running job is still redoing work that an earlier run lost."""
     return cycles._guards.of(key).redoing_until_s is not None
+
+
+def is_leaving(cycles: Cycles, victim: str) -> bool:
+    """Whether a job has been signalled for a preemption that is under way."""
+    preemption = cycles.job_store.preemptions.get(victim)
+    return preemption is not None and preemption.is_leaving
+
+
+def preempted_runs(cycles: Cycles) -> Sequence[tuple[tuple[str, float], Cause]]:
+    """The run, by job and start time, and the cause of each preemption in the ledger."""
+    query = "SELECT key, run_start_s, cause FROM preemptions"
+    rows = cycles.job_store._ledger._database.execute(query).fetchall()
+    return [((key, start_s), Cause(cause)) for key, start_s, cause in rows]
 
 
 def nominations(cycles: Cycles) -> Mapping[str, Collection[str]]:

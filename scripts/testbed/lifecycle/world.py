@@ -29,6 +29,7 @@ from slurm_tiresias.controller.cycle import ENFORCE, PAUSED, Cycles
 from slurm_tiresias.controller.manage import HELD_BY_OWNER, why_not_eligible
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.ha.lease import FileLease
+from slurm_tiresias.lifecycle.preemption import Cause
 from slurm_tiresias.model import ASK_SIGNAL, Amount, JobState, JobStatus, Node, Request
 from slurm_tiresias.policy.idle_gpus import LATE_AFTER_S, MOST_IN_A_ROW
 from slurm_tiresias.profiler.service import Profiler
@@ -172,6 +173,8 @@ class Ask:
     batch: bool = True
     checkpoint: str = ""
     """The checkpoint signal and grace that its user asked for: ``USR2@30``."""
+    requeues_itself_in_s: float | None = None
+    """How long after its checkpoint signal its script requeues it; None: it does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +261,10 @@ class World:
         self.broken = False
         """Whether an invariant was violated, so that no more checks are useful."""
         self.noted_requeues = 0
+        self.unseen: list[tuple[str, float]] = []
+        """The runs, by job and start time, that have requeued themselves since the last good cycle.
+        """
+        self.noted_unseen = 0
         self.when_it_woke: object = None
         """The state of everything a controller could change when a stopped one continued."""
         assert self.lease.take()
@@ -424,6 +431,7 @@ class World:
             for key in self.gpu_uses.tell(before):
                 self.in_a_row[key] = 0
         raced: list[str] = []
+        left = self._left_by_themselves()
         slurm.begin_cycle(fault, at)
         if race:
             slurm.after_observation = lambda: raced.extend(race())
@@ -452,7 +460,10 @@ class World:
         if sent := [told(write) for write in slurm.sent]:
             self.course[-1] += f": {'; '.join(sent)}"
         self._check_left_alone(before, raced)
-        self._check_lists(good=outcome is not None and slurm.hit is None and not raced)
+        good = outcome is not None and slurm.hit is None
+        self._check_lists(good=good and not raced)
+        if good:
+            self._check_counted(left)
         slurm.passed = slurm.effects
         slurm.begin_cycle()
         return outcome
@@ -642,6 +653,7 @@ class World:
             own.node_list = self.saved_lists.get(key, own.ask.node_list)
             own.may_end.add("NODE_FAIL")
         self.ended_runs.clear()
+        self.unseen.clear()
         self.in_a_row.clear()
         self.listed = frozenset()
         self.stepped = True
@@ -804,6 +816,38 @@ class World:
             self.ended_runs[one.key, one.run_start_s] += 1
             if self.ended_runs[one.key, one.run_start_s] > 1:
                 self.violated(f"{one.key} was requeued twice for its start at {one.run_start_s}")
+
+    def _left_by_themselves(self) -> list[tuple[str, float]]:
+        """Return the signalled runs that have requeued themselves since the last good cycle, and
+        not because of their nodes."""
+        runs = self.sim.requeued_themselves
+        self.unseen += runs[self.noted_unseen :]
+        self.noted_unseen = len(runs)
+        if any(not node.available for node in self.sim.observe().nodes):
+            return []
+        return [
+            (key, start_s)
+            for key, start_s in self.unseen
+            if memory.is_leaving(self.cycles, key) and key not in self.garbled
+        ]
+
+    def _check_counted(self, left: Iterable[tuple[str, float]]) -> None:
+        """Check that each victim that requeued itself counts as preempted, and no run does twice.
+
+        A job with reused ids or lost runs has rows that cannot be told apart.
+        """
+        self.unseen.clear()
+        if self.stepped:
+            return
+        rows = memory.preempted_runs(self.cycles)
+        causes = dict(rows)
+        if len(causes) < len(rows):
+            self.violated(f"a run counts as preempted more than once: {rows}")
+        for run in left:
+            self.counts["requeues by themselves"] += 1
+            if run not in causes:
+                self.violated(f"{run} requeued itself on its signal, which does not count")
+            self.in_a_row[run[0]] += causes[run] is Cause.IDLE_GPUS
 
     def _check_left_alone(self, before: Mapping[str, JobStatus], raced: Iterable[str]) -> None:
         """Check that held jobs are still held, suspended ones suspended, and ended ones ended.
@@ -990,6 +1034,7 @@ def _submission(ask: Ask) -> Submission:
         dependency=f"afterany:{ask.after.partition('_')[0]}" if ask.after else "",
         begin_in_s=ask.begin_in_s or None,
         node_list=ask.node_list,
+        requeues_itself_in_s=ask.requeues_itself_in_s,
         time_limit_s=LIMIT_S,
         requeue=ask.requeue,
         batch=ask.batch,
