@@ -622,11 +622,16 @@ class Actor:
         return [(job, without_band(job, self._config)) for job in found]
 
     def _restarts(self, jobs: Mapping[str, JobStatus], now_s: float) -> list[Write]:
-        """Return writes that let requeued jobs start at once if only Slurm's delay is left."""
+        """Return writes that let requeued jobs start at once if only Slurm's delay is left.
+
+        A victim that has requeued itself before the others have left keeps its delay until then:
+        Slurm might start it on the GPUs that its preemptor awaits.
+        """
         writes: list[Write] = []
+        awaiting = {one.preemptor for one in self._under_way(Cause.FOR_JOB) if one.makes_room}
         for one in self._in_state(PreemptionState.REQUEUED):
             job = jobs.get(one.key)
-            if job is None or not is_pending(job):
+            if job is None or not is_pending(job) or one.preemptor in awaiting:
                 continue
             waits_s = (job.eligible_s or now_s) - now_s
             slurms_own_delay = RESTART_IN_S + 1 < waits_s <= self._requeue_delay_s + RESTART_IN_S

@@ -561,10 +561,9 @@ class JobStore:
     def _follow_requeue(
         self, job: JobStatus, record: JobAccount, now_s: float, down: Mapping[str, str]
     ) -> JobAccount:
-        """Record a requeue. If it was sent from here, it was a preemption.
+        """Record a requeue; it was a preemption if the job had been signalled, and its nodes are up.
 
-        The victim may have left before that: because its user requeued it, or because its node
-        failed.
+        Programs may requeue themselves when they get the signal.
         """
         before = self._as_before.get(job.key)
         held_before = before.job.allocation.keys() if before else frozenset[str]()
@@ -573,9 +572,9 @@ class JobStore:
         sent_s = under_way.requeue_sent_s if under_way else None
         # Slurm shows the time of a requeue as the submission time of a pending job.
         left_before = job.state is JobState.PENDING and job.spec.submit_s < (sent_s or 0.0) - 1.0
-        by_others = sent_s is None or bool(failed and left_before)
+        by_others = bool(failed) and (sent_s is None or left_before)
         restart = f"restart {job.restarts}"
-        if under_way is not None and not by_others:
+        if under_way is not None and under_way.is_leaving and not by_others:
             kind = "preempted" if under_way.cause is Cause.FOR_JOB else IDLE_REQUEUED
             self.note(now_s, kind, job.key, restart, under_way.preemptor)
         elif failed:

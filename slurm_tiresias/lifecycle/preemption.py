@@ -1,18 +1,22 @@
 """Preemption: one running job makes room for a nominated one, or leaves GPUs that it does not use.
 
     none --Planned--> PLANNED --PreemptorTried--> SIGNALLED --GraceOver, Saved--> REQUEUE_SENT
-                         ^                            |                           |     |
-                         +--SignalRefused, Unanswered-+           GraceOver again +     | Requeued
-                                                                                        v
-                                                    none <--Resumed, Running-- REQUEUED
+                         ^                           |  |                         |     |
+                         +--SignalRefused, Unanswered+  |         GraceOver again +     | Requeued
+                                                        |                               v
+                                                        +---Requeued, by itself--> REQUEUED
+                                                                                        |
+                                                    none <------Resumed, Running--------+
 
+Many programs requeue themselves when they get their signal. That is the end of a preemption as much
+as our requeue is: it counts, and is charged to the preemptor.
 ``Cause`` says why. A preemption for idle GPUs has no preemptor: ``GpusIdle`` plans it,
 ``StillIdle`` takes the place of ``PreemptorTried``, and ``Spared`` that of ``PreemptorGone``. If
 the plan preempts such a victim for another job meanwhile, a preemption for that job begins.
 
 A preemption is abandoned (its state is removed) when its preemptor no longer waits or the victim
 uses a GPU again, when Slurm refuses the signal ``MAX_SIGNAL_REFUSALS`` times or the requeue once,
-or when the victim ends or leaves by itself. A requeue by others does not count as a preemption.
+or when the victim ends, or leaves before its signal or because its node failed.
 Pure: no I/O and no clock.
 """
 
@@ -152,7 +156,10 @@ class RequeueRefused:
 
 @dataclass(frozen=True, slots=True)
 class Requeued:
-    """Slurm shows that the victim was requeued; ``by_others``: before our requeue arrived."""
+    """Slurm shows that the victim was requeued.
+
+    ``by_others``: not for this preemption, but because its node failed.
+    """
 
     at_s: float
     by_others: bool
@@ -187,8 +194,8 @@ class Resumed:
 class PreemptorGone:
     """The preemptor has no nomination any more, or no longer waits.
 
-    A victim that does not run (``victim_runs`` is false) after a requeue was sent has been requeued
-    by it, although its row cannot be read for now: the requeue is still to be counted.
+    A victim that does not run (``victim_runs`` is false) after its signal has been requeued,
+    although its row cannot be read for now: the requeue is still to be counted.
     """
 
     victim_runs: bool
@@ -370,7 +377,7 @@ def _for_job(
     """Apply the events that concern the preemptor; None for all others."""
     match event:
         case PreemptorGone(victim_runs):
-            left = current.state is PreemptionState.REQUEUE_SENT and not victim_runs
+            left = current.is_leaving and not victim_runs
             return (current if left else None), ()
         case PreemptorTried(at_s, asks) if current.state is PreemptionState.PLANNED:
             return _signalled(current, at_s, asks), (SendSignal(),)
@@ -411,7 +418,7 @@ def _before_requeue(
             sent = current.state is PreemptionState.REQUEUE_SENT
             return (current if sent else None), ()
         case Requeued(at_s, by_others):
-            if by_others or current.requeue_sent_s is None:
+            if by_others or not current.is_leaving:
                 return None, ()
             requeued = Preemption(
                 current.key, PreemptionState.REQUEUED, current.preemptor, cause=current.cause

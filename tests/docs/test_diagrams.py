@@ -75,6 +75,7 @@ PREEMPTION_EVENTS: Mapping[str, preemption.PreemptionEvent] = {
         ("SIGNALLED", "GraceOver", "REQUEUE_SENT"),
         ("REQUEUE_SENT", "GraceOver", "REQUEUE_SENT"),
         ("REQUEUE_SENT", "Requeued", "REQUEUED"),
+        ("SIGNALLED", "Requeued", "REQUEUED"),
         ("REQUEUED", "Planned", "PLANNED"),
         ("REQUEUED", "Running", None),
         ("REQUEUED", "Resumed", None),

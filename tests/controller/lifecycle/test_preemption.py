@@ -104,7 +104,7 @@ signal unanswered  | none    | planned            | planned              | reque
 grace over         | none    | planned            | requeue-sent, requeue | requeue-sent, requeue | requeued
 saved              | none    | planned            | requeue-sent, requeue | requeue-sent, requeue | requeued
 requeue refused    | none    | none               | none                 | none                  | requeued
-requeued           | none    | none               | none                 | requeued, count       | requeued
+requeued           | none    | none               | requeued, count      | requeued, count       | requeued
 requeued by others | none    | none               | none                 | none                  | requeued
 not running        | none    | none               | none                 | none                  | requeued
 ended              | none    | none               | none                 | none                  | none
@@ -112,7 +112,7 @@ running            | none    | planned            | signalled            | reque
 start delayed      | none    | planned            | signalled            | requeue-sent          | requeued, start
 resumed            | none    | planned            | signalled            | requeue-sent          | none
 preemptor gone     | none    | none               | none                 | none                  | requeued
-both gone          | none    | none               | none                 | requeue-sent          | requeued
+both gone          | none    | none               | signalled            | requeue-sent          | requeued
 stays              | none    | planned            | signalled            | requeue-sent          | requeued
 stood down         | none    | none               | none                 | requeue-sent          | requeued
 """  # noqa: E501
@@ -128,7 +128,7 @@ signal unanswered  | idle planned           | idle planned               | idle 
 grace over         | idle planned           | idle requeue-sent, requeue | idle requeue-sent, requeue | idle requeued
 saved              | idle planned           | idle requeue-sent, requeue | idle requeue-sent, requeue | idle requeued
 requeue refused    | none                   | none                       | none                       | idle requeued
-requeued           | none                   | none                       | idle requeued, count idle  | idle requeued
+requeued           | none                   | idle requeued, count idle  | idle requeued, count idle  | idle requeued
 requeued by others | none                   | none                       | none                       | idle requeued
 not running        | none                   | none                       | none                       | idle requeued
 ended              | none                   | none                       | none                       | none

@@ -1,0 +1,125 @@
+"""Victims whose programs requeue their own job when they get the checkpoint signal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+
+from scripts.testbed.lifecycle import memory
+from scripts.testbed.lifecycle.world import GPUS, MIN_RUN_S, NODES, Ask, Setup, World
+from slurm_tiresias.lifecycle.preemption import Cause
+from slurm_tiresias.model import JobAccount, JobState
+from slurm_tiresias.store.records import CostSource
+from tests.lifecycle.test_idle_gpus import LEAVE, WHOLE_NODE, Idle
+from tests.lifecycle.test_regressions import GRACE_S, WHOLE_CLUSTER, Course, course
+
+SLURMS_DELAY_S = 120.0
+SAVES_IN_S = 4.0
+
+
+def account(world: World, key: str) -> JobAccount:
+    found = world.cycles.job_store.record(key)
+    assert found is not None
+    return found
+
+
+ITSELF = replace(WHOLE_CLUSTER, requeues_itself_in_s=SAVES_IN_S)
+
+
+@pytest.fixture
+def one() -> Iterator[Course]:
+    """A victim that requeues itself soon after its signal, and its preemptor."""
+    with course(victim=ITSELF) as found:
+        yield found
+
+
+@pytest.mark.parametrize("in_s", [0.0, SAVES_IN_S, GRACE_S - 1.0])
+def test_it_is_a_preemption_like_any_other(in_s: float) -> None:
+    with course(victim=replace(ITSELF, requeues_itself_in_s=in_s)) as one:
+        one.until(lambda: one.runs(one.preemptor))
+        assert one.asked() and one.requeues() == 0
+        victim = account(one.world, one.victim)
+        assert (victim.preemptions, victim.preempted_by) == (1, one.preemptor)
+        ((run, cause),) = memory.preempted_runs(one.world.cycles)
+        assert (run[0], cause) == (one.victim, Cause.FOR_JOB)
+        (cost,) = one.world.cycles.job_store.awaited_costs
+        assert (cost.key, cost.source) == (one.victim, CostSource.AWAITED)
+        one.ends_well()
+
+
+def test_it_is_charged_to_the_preemptor() -> None:
+    with course(Setup(budget_share=1e-6), ITSELF) as one:
+        one.until(lambda: one.world.cycles.job_store.users_over_budget == {"ben"})
+
+
+def test_its_preemptor_keeps_its_nomination_and_costs_no_further_victim(one: Course) -> None:
+    one.until(lambda: account(one.world, one.victim).preemptions == 1)
+    nomination = one.world.cycles.job_store.nominations.get(one.preemptor)
+    assert nomination is None or nomination.victims_left
+
+
+def test_it_does_not_wait_for_slurms_own_delay(one: Course) -> None:
+    one.until(lambda: account(one.world, one.victim).preemptions == 1)
+    one.world.finish(one.preemptor) if one.runs(one.preemptor) else one.world.cancel(one.preemptor)
+    left_s = one.world.now_s
+    one.until(lambda: one.runs(one.victim))
+    assert one.world.now_s - left_s < SLURMS_DELAY_S / 2
+
+
+def test_it_makes_the_minimum_run_time_of_the_next_run_longer(one: Course) -> None:
+    one.until(lambda: one.runs(one.preemptor))
+    one.world.finish(one.preemptor)
+    one.until(lambda: one.runs(one.victim))
+    one.world.submit(Ask(GPUS, user="ben"))
+    one.until(lambda: account(one.world, one.victim).preemptions == 2)
+    runs = one.world.cycles.job_store.runs_of(one.victim)
+    assert runs[1].elapsed_s >= 2 * MIN_RUN_S
+
+
+def test_it_waits_until_the_other_victims_have_left() -> None:
+    """Otherwise Slurm might start it on the GPUs that its preemptor awaits."""
+    with closing(World()) as world:
+        (early,) = world.submit(Ask(GPUS, nodes=2, user="ann", requeues_itself_in_s=0.0))
+        late = Ask(GPUS, user="ann", checkpoint="USR1@30")
+        one = Course(world, late, replace(WHOLE_CLUSTER, user="ben"))
+        one.until(lambda: account(world, early).preemptions == 1)
+        one.until(lambda: account(world, one.victim).preemptions == 1)
+        assert world.jobs()[early].state is JobState.PENDING
+        one.ends_well()
+        assert account(world, early).preemptions == 1
+
+
+def test_a_controller_that_was_restarted_meanwhile_counts_it(one: Course) -> None:
+    one.until(one.asked)
+    one.world.advance(SAVES_IN_S + 1.0)
+    one.world.restart()
+    one.cycle()
+    assert account(one.world, one.victim).preemptions == 1
+    one.ends_well()
+
+
+def test_a_requeue_by_its_user_before_the_signal_is_none(one: Course) -> None:
+    one.world.requeue(one.victim)
+    one.until(lambda: one.runs(one.preemptor))
+    assert account(one.world, one.victim).preemptions == 0
+    assert memory.preempted_runs(one.world.cycles) == []
+
+
+def test_a_victim_whose_node_fails_after_its_signal_is_none() -> None:
+    with course(victim=replace(ITSELF, requeues_itself_in_s=GRACE_S - 1.0)) as one:
+        one.until(one.asked)
+        one.world.fail(NODES[0])
+        one.cycle()
+        assert account(one.world, one.victim).preemptions == 0
+
+
+def test_one_that_leaves_for_its_idle_gpus_counts_towards_three_in_a_row() -> None:
+    with closing(World(LEAVE)) as world:
+        one = Idle(world, replace(WHOLE_NODE, requeues_itself_in_s=SAVES_IN_S))
+        one.cycle()
+        one.until(lambda: account(world, one.idle).idle_requeues == 1)
+        assert world.slurm.requeued == []
+        assert [cause for _, cause in memory.preempted_runs(world.cycles)] == [Cause.IDLE_GPUS]
