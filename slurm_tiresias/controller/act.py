@@ -305,6 +305,7 @@ class Actor:
 
     def _look_at_nominations(self, jobs: Mapping[str, JobStatus], seen: Observation) -> None:
         """Update each nomination with what still blocks its start; some expire."""
+        config = self._config.preemption
         under_way = [one for one in self._under_way(Cause.FOR_JOB) if one.makes_room]
         leaving = {one.preemptor for one in under_way if one.is_leaving}
         has_victims = {one.preemptor for one in under_way}
@@ -318,12 +319,19 @@ class Actor:
             job = jobs.get(one.key)
             if job is None or not one.is_active or not is_pending(job):
                 continue
-            blocker = Blocker.NOT_TRIED if one.key in has_victims else Blocker.NOTHING
+            blocker, why = Blocker.NOTHING, _did_not_start(job)
             if one.key in leaving or not cleaning_up.isdisjoint(one.allocated() or {}):
-                blocker = Blocker.NODES_IN_USE
-            bound_s = self._config.preemption.start_bound_s
-            situation = self._situation_tried(one.key)
-            waits = StillWaiting(seen.at_s, blocker, bound_s, situation, _did_not_start(job))
+                blocker, why = Blocker.NODES_IN_USE, "its nodes have not been vacated in time"
+            elif one.key in has_victims:
+                blocker = Blocker.NOT_TRIED
+            waits = StillWaiting(
+                seen.at_s,
+                blocker,
+                config.start_bound_s,
+                situation=self._situation_tried(one.key),
+                why=why,
+                longest_grace_s=max(config.grace_s, config.max_grace_s),
+            )
             self._job_store.nomination_event(one.key, waits)
 
     # After the decision

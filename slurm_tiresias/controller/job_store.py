@@ -561,7 +561,7 @@ class JobStore:
     def _follow_requeue(
         self, job: JobStatus, record: JobAccount, now_s: float, down: Mapping[str, str]
     ) -> JobAccount:
-        """Record a requeue; it was a preemption if the job had been signalled, and its nodes are up.
+        """Record a requeue; it was a preemption if the job had been signalled and its nodes are up.
 
         Programs may requeue themselves when they get the signal.
         """

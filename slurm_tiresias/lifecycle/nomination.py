@@ -5,12 +5,14 @@
     PENDING, ASKED --StillWaiting, nothing in the way--> FREE --Started--> none <----+
 
 PENDING and FREE become EXPIRED if Slurm has not tried the job, or not started it, within
-``preemption.start_bound_s``; any state does if Slurm names a reason of its own to let the job wait.
+``preemption.start_bound_s``; any state does if Slurm names a reason of its own to let the job wait,
+or if its nodes stay in use, as by an epilog that hangs.
 An expired nomination backs off, twice as long after each expiration. After its back-off the job may
 be nominated again; the expirations are forgotten when it starts. ``Withdrawn`` ends a nomination,
 but not what is left of an earlier back-off. If a victim had been requeued for the job
 (``VictimLeft``), an expired nomination was in vain: no job is preempted for this job again in the
-same situation, however long ago that was. Pure: no I/O and no clock.
+same situation, however long ago that was. That its nodes stayed in use says nothing about other
+nodes, so it was not in vain for that. Pure: no I/O and no clock.
 """
 
 from __future__ import annotations
@@ -22,6 +24,10 @@ from dataclasses import dataclass, replace
 from slurm_tiresias.model import Allocation, Amount
 
 MAX_BACKOFF_DOUBLINGS = 3
+
+IN_USE_BOUNDS = 5
+"""How often ``preemption.start_bound_s`` nodes may stay in use after the graces: some programs end
+slowly, and some epilogs check and clean the node."""
 
 
 class NominationState(enum.StrEnum):
@@ -124,6 +130,7 @@ class StillWaiting:
     """The job still waits.
 
     Has what blocks its start, and the situation to blame if the nomination expires now.
+    ``longest_grace_s`` is the longest that any victim may have.
     """
 
     at_s: float
@@ -131,6 +138,7 @@ class StillWaiting:
     start_bound_s: float
     situation: str
     why: str
+    longest_grace_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,19 +228,24 @@ def _still_waiting(
 ) -> tuple[Nomination, NominationEffects]:
     if not current.is_active:
         return current, ()
-    if event.blocker is Blocker.NODES_IN_USE:
-        asked = current.free_s is None
-        return (replace(current, state=NominationState.ASKED) if asked else current), ()
     if event.blocker is Blocker.NOTHING and current.free_s is None:
         return replace(current, state=NominationState.FREE, free_s=event.at_s), ()
-    since_s = current.free_s
-    if event.blocker is Blocker.NOT_TRIED:
+    since_s, bound_s = current.free_s, event.start_bound_s
+    in_use = event.blocker is Blocker.NODES_IN_USE
+    if in_use:
+        bound_s = event.longest_grace_s + IN_USE_BOUNDS * event.start_bound_s
+        if since_s is None:
+            since_s = current.nominated_s
+            current = replace(current, state=NominationState.ASKED)
+    elif event.blocker is Blocker.NOT_TRIED:
         since_s = current.nominated_s
         current = replace(current, state=NominationState.PENDING)
     assert since_s is not None
-    if event.at_s - since_s <= event.start_bound_s:
+    if event.at_s - since_s <= bound_s:
         return current, ()
-    expired = _expired(current, Expired(event.at_s, event.situation, event.why))
+    if in_use:
+        current = replace(current, victims_left=False)
+    expired = _expired(current, Expired(event.at_s, event.situation, event.why, may_pass=in_use))
     return expired, (NoteExpired(event.at_s, event.why),)
 
 

@@ -12,7 +12,13 @@ from scripts.tools.pictures.diagrams import files
 from scripts.tools.pictures.main import IMAGES
 from slurm_tiresias.config import Config
 from slurm_tiresias.lifecycle import nomination, preemption
-from slurm_tiresias.lifecycle.nomination import Blocker, Nominated, Nomination, NominationState
+from slurm_tiresias.lifecycle.nomination import (
+    IN_USE_BOUNDS,
+    Blocker,
+    Nominated,
+    Nomination,
+    NominationState,
+)
 from slurm_tiresias.lifecycle.preemption import Preemption, PreemptionState
 
 DRAWN = files()
@@ -110,6 +116,7 @@ def waits(blocker: Blocker, at_s: float = 5.0) -> nomination.StillWaiting:
         ("PENDING", waits(Blocker.NOTHING), "FREE"),
         ("PENDING", waits(Blocker.NOT_TRIED, 5.0 + BOUND_S), "EXPIRED"),
         ("FREE", waits(Blocker.NOTHING, 5.0 + BOUND_S), "EXPIRED"),
+        ("ASKED", waits(Blocker.NODES_IN_USE, 5.0 + IN_USE_BOUNDS * BOUND_S), "EXPIRED"),
         ("EXPIRED", Nominated(5.0, "", True), "PENDING"),
         ("EXPIRED", Nominated(5.0, "", False), "FREE"),
         *((state.name, nomination.Started(), None) for state in NominationState),

@@ -17,10 +17,10 @@ from slurm_tiresias.store.terms import newest_ledger
 pytestmark = pytest.mark.slurm
 
 WHOLE_NODE = ("--gres=gpu:4", "--mem=100")
-GRACE_S = 60
+GRACE_S = 30
 SETTINGS: Mapping[str, Mapping[str, object]] = {
     "policy": {"thresholds_gpu_s": [8]},
-    "preemption": {"min_run_s": 1, "start_bound_s": 2, "retry_after_s": 2},
+    "preemption": {"min_run_s": 1, "start_bound_s": 2, "max_grace_s": 30},
     "controller": {"interval_s": 0.5},
 }
 SLURMS_DELAY_S = 120.0
@@ -78,6 +78,28 @@ def test_a_victim_that_requeues_itself_counts_as_preempted_and_starts_again_soon
     controller.wait_until(
         lambda: two_nodes.squeue_field(victim, "State") == "RUNNING", "the victim runs again"
     )
-    assert time.monotonic() - began_s < min(GRACE_S, SLURMS_DELAY_S / 2)
+    assert time.monotonic() - began_s < 0.75 * SLURMS_DELAY_S
     assert not controller.events("requeued")
     assert not controller.events("gave-up")
+
+
+def test_a_preemptor_goes_elsewhere_if_an_epilog_hangs_on_its_node(
+    two_nodes: RealCluster, controller: RealController, hangs: Path
+) -> None:
+    victim = two_nodes.sbatch("--nodelist=n1", *WHOLE_NODE)
+    other = two_nodes.sbatch("--nodelist=n2", "--no-requeue", *WHOLE_NODE)
+    controller.wait_for_tier(victim, 1)
+    hangs.touch()
+    try:
+        preemptor = two_nodes.sbatch(*WHOLE_NODE)
+        controller.wait_until(lambda: controller.events("preempted"), "the victim is requeued")
+        two_nodes.run("scancel", other)
+        two_nodes.wait_until(
+            lambda: two_nodes.squeue_field(preemptor, "State") == "RUNNING", "it starts on n2"
+        )
+        assert two_nodes.squeue_field(preemptor, "NodeList") == "n2"
+        assert two_nodes.squeue_field(victim, "State") == "COMPLETING"
+        assert controller.events("preempted") == [(victim, preemptor)]
+        assert [job for job, _ in controller.events("gave-up")] == [preemptor]
+    finally:
+        hangs.unlink()

@@ -635,6 +635,11 @@ class World:
         self.sim.resume_node(node)
         self.note(f"return {node}", CLUSTER)
 
+    def hang(self, node: str, hang: bool) -> None:
+        """Let no epilog on the node end, or let them end again."""
+        self.sim.let_epilogs_hang(node, hang=hang)
+        self.note(f"hang {node} {hang}", CLUSTER)
+
     def reserve(self, node: str, in_s: float) -> None:
         self.sim.reserve(f"r{self.step}", node, in_s, RESERVED_S)
         self.note(f"reserve {node} in {in_s:g} s", CLUSTER)
@@ -687,6 +692,8 @@ class World:
         # Jobs of one tier that use no GPUs would preempt each other again and again.
         self.gpu_uses.idle.clear()
         self.set_accounting("well")
+        for node in NODES:
+            self.hang(node, False)
         self.switch(ENFORCE)
         for key in self.obstructed & self.jobs().keys():
             self.obstruct(key, "")

@@ -331,6 +331,10 @@ class InMemorySlurm:
         """Take the node down, so that its runs are lost."""
         self._ctld.fail_node(node)
 
+    def let_epilogs_hang(self, node: str, *, hang: bool) -> None:
+        """Let no epilog on a node end from now on, or let them end again."""
+        (self._ctld.hanging.add if hang else self._ctld.hanging.discard)(node)
+
     def reserve(self, name: str, nodes: str, start_in_s: float, duration_s: float) -> None:
         """Reserve nodes (a hostlist) for jobs that name this reservation."""
         start_s = self._ctld.now_s + start_in_s

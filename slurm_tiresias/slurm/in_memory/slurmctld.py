@@ -117,6 +117,8 @@ class Slurmctld:
     schedule_due_s: float | None = None
     """When the scheduler runs next, by the steady clock; None if nothing changed since its last."""
     saved: Saved = Saved()
+    hanging: set[str] = field(default_factory=set)
+    """The nodes on which epilogs do not end."""
     requeued_themselves: list[tuple[str, float]] = field(default_factory=list)
     """The runs, by job and start time, whose scripts have requeued their job."""
     _requests: dict[tuple[int, tuple[str, ...], str], Request] = field(
@@ -483,8 +485,8 @@ class Slurmctld:
             times += (at_s for at_s in (run.ends_s, run.requeues_s) if at_s is not None)
         now_s = self.clock.now_s
         for record in self.records.values():
-            if record.epilog_over_s is not None:
-                times.append(record.epilog_over_s)
+            if record.epilog_over_s is not None and self.hanging.isdisjoint(record.allocation):
+                times.append(max(record.epilog_over_s, self.clock.steady_s))
             at_s = self._deadline_s(record)
             if at_s is not None:
                 times.append(self.clock.steady_at(at_s))
@@ -518,7 +520,8 @@ class Slurmctld:
                     self.requeued_themselves.append((self.records[raw_id].keys[0], run.start_s))
                     self.requeue(self.records[raw_id])
         for record in list(self.records.values()):
-            if record.epilog_over_s is not None and record.epilog_over_s <= steady_s:
+            over_s = math.inf if record.epilog_over_s is None else record.epilog_over_s
+            if over_s <= steady_s and self.hanging.isdisjoint(record.allocation):
                 record.completing, record.epilog_over_s = False, None
                 record.allocation = {}
                 if record.is_pending:

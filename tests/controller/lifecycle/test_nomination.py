@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from slurm_tiresias.lifecycle.nomination import (
+    IN_USE_BOUNDS,
     Blocker,
     Expired,
     Nominated,
@@ -24,10 +25,13 @@ from tests.controller.lifecycle.tables import cells
 BOUND_S = 60.0
 EARLY_S, LATE_S = 1030.0, 1100.0
 """Within the bound of what happened at 1000, and after it."""
+GRACE_S = 100.0
+TOO_LATE_S = 1001.0 + GRACE_S + IN_USE_BOUNDS * BOUND_S
+"""After the longest time for which nodes may stay in use."""
 
 
 def looked(at_s: float, blocker: Blocker) -> StillWaiting:
-    return StillWaiting(at_s, blocker, BOUND_S, "abc", "Resources")
+    return StillWaiting(at_s, blocker, BOUND_S, "abc", "Resources", GRACE_S)
 
 
 STATES: dict[str, Nomination | None] = {
@@ -44,6 +48,7 @@ EVENTS: dict[str, NominationEvent] = {
     "not tried yet": looked(EARLY_S, Blocker.NOT_TRIED),
     "not tried for too long": looked(LATE_S, Blocker.NOT_TRIED),
     "victims leave": looked(LATE_S, Blocker.NODES_IN_USE),
+    "victims leave for too long": looked(TOO_LATE_S, Blocker.NODES_IN_USE),
     "nothing in the way": looked(EARLY_S, Blocker.NOTHING),
     "nothing in the way for long": looked(LATE_S, Blocker.NOTHING),
     "Slurm has a reason of its own": Expired(EARLY_S, "", "Licenses"),
@@ -60,6 +65,7 @@ nominated on other idle GPUs  | free     | free     | free     | free     | free
 not tried yet                 | none     | pending  | pending  | pending  | expired
 not tried for too long        | none     | expired! | expired! | expired! | expired
 victims leave                 | none     | asked    | asked    | free     | expired
+victims leave for too long    | none     | expired! | expired! | expired! | expired
 nothing in the way            | none     | free     | free     | free     | expired
 nothing in the way for long   | none     | free     | free     | expired! | expired
 Slurm has a reason of its own | expired! | expired! | expired! | expired! | expired!
@@ -118,6 +124,14 @@ def test_a_start_that_fails_after_a_victim_left_was_in_vain_in_that_situation() 
     nomination, _ = transition("7", nomination, Expired(LATE_S, "abd", "None"))
     assert nomination is not None
     assert (nomination.in_vain, nomination.situation) == ("abc", "abd")
+
+
+def test_a_start_on_nodes_that_stay_in_use_was_not_in_vain() -> None:
+    nomination, _ = transition("7", None, Nominated(1000.0, "{}", needs_victims=True))
+    nomination, _ = transition("7", nomination, VictimLeft())
+    nomination, _ = transition("7", nomination, looked(TOO_LATE_S, Blocker.NODES_IN_USE))
+    assert nomination is not None and nomination.state is NominationState.EXPIRED
+    assert (nomination.in_vain, nomination.situation, nomination.expirations) == ("", "", 1)
 
 
 def test_a_start_that_fails_before_any_victim_left_was_not_in_vain() -> None:
