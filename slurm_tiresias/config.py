@@ -288,8 +288,8 @@ class PreemptionConfig:
     )
     start_bound_s: float = setting(
         60.0,
-        "A nomination expires if its GPUs have been idle this long and its job has not started. If "
-        "its nodes stay in use (an epilog hangs), it expires after five times this and max_grace_s.",
+        "A nomination expires if its GPUs have been idle this long and its job has not started, or "
+        "after max_grace_s and five times this if its nodes stay in use, as when an epilog hangs.",
         unit="seconds",
         minimum=1,
     )

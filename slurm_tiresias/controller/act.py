@@ -689,7 +689,8 @@ class Actor:
         signalled: list[str] = []
         for key, event in due:
             asks = self._is_asked(jobs[key], seen.at_s)
-            effects = self._tell_victim(key, event(seen.at_s, asks))
+            grace_s = self._checkpoint(jobs[key], asks=asks).grace_s
+            effects = self._tell_victim(key, event(seen.at_s, grace_s, asks))
             signalled += [key for effect in effects if isinstance(effect, SendSignal)]
         return signalled
 
@@ -741,50 +742,49 @@ class Actor:
 
         The preemptor's limits are checked again: other jobs may have reached them during the grace.
         """
-        ready: list[tuple[Preemption, PreemptionEvent]] = []
+        ready: list[Preemption] = []
         # Requeued for idle GPUs: these need not wait for other victims.
-        alone: list[tuple[Preemption, PreemptionEvent]] = []
+        alone: list[Preemption] = []
         incomplete: set[str] = set()
         for one in self._in_state(PreemptionState.SIGNALLED, PreemptionState.REQUEUE_SENT):
-            if one.signalled_s is None or not self._has_to_leave(one, plan, jobs):
+            if not self._has_to_leave(one, plan, jobs):
                 continue
-            why = self._may_leave(one, jobs[one.key], now_s)
-            if one.cause is Cause.IDLE_GPUS:
-                alone += [(one, why)] if why else []
-            elif why is None:
+            if not self._may_leave(one, jobs[one.key], now_s):
                 incomplete.add(one.preemptor)
+            elif one.cause is Cause.IDLE_GPUS:
+                alone.append(one)
             else:
-                ready.append((one, why))
+                ready.append(one)
+        # A controller that was killed may have recorded a requeue, and not sent it.
         ready = [
-            (one, event)
-            for one, event in ready
+            one
+            for one in ready
             if one.state is PreemptionState.REQUEUE_SENT or one.preemptor not in incomplete
         ]
-        preemptors = {one.preemptor for one, _ in ready}
+        preemptors = {one.preemptor for one in ready}
         limits = self._slurm.limits([jobs[key].spec for key in preemptors]) if ready else {}
         ready = [
-            (one, event)
-            for one, event in ready
+            one
+            for one in ready
             if not any(limit.is_reached for limit in limits.get(one.preemptor, ()))
         ]
         due: list[Write] = []
-        for one, event in (*ready, *alone):
+        for one in (*ready, *alone):
+            event = GraceOver(now_s, allow_requeue=not jobs[one.key].spec.requeue)
             for effect in self._tell_victim(one.key, event):
                 if isinstance(effect, SendRequeue):
                     due.append(Requeue(one.key, allow=effect.allow))
         return due
 
-    def _may_leave(self, one: Preemption, job: JobStatus, now_s: float) -> GraceOver | Saved | None:
-        """Return why a signalled victim may be requeued, or None if its grace goes on."""
+    def _may_leave(self, one: Preemption, job: JobStatus, now_s: float) -> bool:
+        """Whether the own grace of a signalled victim is over, or ends now since it has saved."""
+        if one.state is PreemptionState.REQUEUE_SENT or now_s >= (one.grace_until_s or 0.0):
+            return True
         signalled_s = one.signalled_s or 0.0
-        forbidden = not job.spec.requeue
-        if now_s - signalled_s >= self._checkpoint(job).grace_s:
-            return GraceOver(now_s, forbidden)
-        # A controller that was killed may have recorded a requeue, and not sent it.
-        sent = one.state is PreemptionState.REQUEUE_SENT
-        if sent or has_saved_since(self._progress_of(one.key), job.restarts, signalled_s):
-            return Saved(now_s, forbidden)
-        return None
+        saved = has_saved_since(self._progress_of(one.key), job.restarts, signalled_s)
+        if saved:
+            self._tell_victim(one.key, Saved(now_s))
+        return saved
 
     def _signal(
         self, victims: Collection[str], jobs: Mapping[str, JobStatus], now_s: float
@@ -792,7 +792,9 @@ class Actor:
         """Send victims their checkpoint signals, and apply the answers."""
         by_signal: dict[str, list[str]] = {}
         for key in victims:
-            by_signal.setdefault(self._checkpoint(jobs[key]).signal, []).append(key)
+            asks = self._job_store.preemptions[key].asked
+            signal = self._checkpoint(jobs[key], asks=asks).signal
+            by_signal.setdefault(signal, []).append(key)
         refused: dict[str, tuple[str, str]] = {}
         try:
             for signal, keys in by_signal.items():
@@ -814,9 +816,9 @@ class Actor:
         progress = self._progress_of(job.key)
         return is_asked(own, job.restarts, progress, config, now_s, over_budget=over_budget)
 
-    def _checkpoint(self, job: JobStatus) -> Checkpoint:
-        under_way = self._job_store.preemptions.get(job.key)
-        if under_way is not None and under_way.asked:
+    def _checkpoint(self, job: JobStatus, *, asks: bool) -> Checkpoint:
+        """Return a victim's signal and grace; ``asks``: it is asked to save instead."""
+        if asks:
             return asked(self._config.preemption)
         spec = job.spec
         over_budget = spec.user in self._job_store.users_over_budget

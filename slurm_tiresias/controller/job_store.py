@@ -46,8 +46,9 @@ from slurm_tiresias.lifecycle.preemption import (
 )
 from slurm_tiresias.lifecycle.tracker import LifecycleTracker
 from slurm_tiresias.model import JobAccount, JobState, JobStatus, Lane, Plan
-from slurm_tiresias.policy.losses import RecentLosses, losses_of
+from slurm_tiresias.policy.losses import RecentLosses, late_s, losses_of
 from slurm_tiresias.policy.tiers import tier_of
+from slurm_tiresias.progress.saving import asked
 from slurm_tiresias.slurm.protocol import Observation
 from slurm_tiresias.store.event_folding import EventFolder
 from slurm_tiresias.store.ledger import Ledger, changed
@@ -608,18 +609,20 @@ class JobStore:
         self.put(replace(record, idle_requeues=record.idle_requeues + 1))
 
     def _record_preemption(self, record: JobAccount, of: Preemption, now_s: float) -> None:
-        over = (run.start_s for run in self._runs.of(of.key) if run.end_s is not None)
+        ended = [(run.start_s, run.end_s) for run in self._runs.of(of.key) if run.end_s is not None]
+        run_start_s, end_s = max(ended, default=(None, now_s))
         preemptor = self._records.get(of.preemptor)
         self._preemptions.append(
             PreemptionRecord(
                 key=of.key,
                 for_job=of.preemptor,
                 at_s=now_s,
-                run_start_s=max(over, default=None),
+                run_start_s=run_start_s,
                 asked_s=of.signalled_s,
                 tier=record.tier,
                 for_tier=preemptor.tier if preemptor else None,
                 cause=of.cause,
+                late_s=self._late_s(of, end_s),
             )
         )
 
@@ -668,18 +671,23 @@ class JobStore:
         if preemptor is None or not ended:
             return
         last = max(ended, key=lambda run: run.start_s)
-        asked_s, end_s = of.signalled_s, last.end_s
-        left_after_s = None if asked_s is None or end_s is None else end_s - asked_s
         for loss in losses_of(
             now_s,
             preemptor.user,
             record.user,
             last.gpus,
             last.elapsed_s,
-            left_after_s,
-            self._config.preemption.grace_s,
+            self._late_s(of, last.end_s or now_s),
         ):
             self._recent_losses(now_s).add(loss)
+
+    def _late_s(self, of: Preemption, end_s: float) -> float:
+        """Return by how much longer than the site gives a victim has kept its GPUs."""
+        if of.signalled_s is None or of.grace_until_s is None:
+            return 0.0
+        config = self._config.preemption
+        grace_s = asked(config).grace_s if of.asked else config.grace_s
+        return late_s(of.signalled_s, of.grace_until_s, end_s, grace_s)
 
     def over_budget(self, now_s: float, gpus: int) -> frozenset[str]:
         """Return the users whose jobs may not preempt for now, given the number of managed GPUs."""
@@ -690,7 +698,7 @@ class JobStore:
         if self._losses is None:
             config = self._config.preemption
             since_s = now_s - config.budget_window_s
-            losses = self._ledger.losses_since(since_s, config.grace_s)
+            losses = self._ledger.losses_since(since_s)
             self._losses = RecentLosses(config, losses)
         return self._losses
 

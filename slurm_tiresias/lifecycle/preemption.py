@@ -1,12 +1,15 @@
 """Preemption: one running job makes room for a nominated one, or leaves GPUs that it does not use.
 
-    none --Planned--> PLANNED --PreemptorTried--> SIGNALLED --GraceOver, Saved--> REQUEUE_SENT
+    none --Planned--> PLANNED --PreemptorTried--> SIGNALLED --------GraceOver---> REQUEUE_SENT
                          ^                           |  |                         |     |
                          +--SignalRefused, Unanswered+  |         GraceOver again +     | Requeued
                                                         |                               v
                                                         +---Requeued, by itself--> REQUEUED
                                                                                         |
                                                     none <------Resumed, Running--------+
+
+A victim's own grace ends when it has ``Saved``, or at a time that is fixed when it is signalled.
+``GraceOver`` comes once that holds for all victims of the preemptor.
 
 Many programs requeue themselves when they get their signal. That is the end of a preemption as much
 as our requeue is: it counts, and is charged to the preemptor.
@@ -53,7 +56,11 @@ class Cause(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Preemption:
-    """A preemption under way. ``refusals`` counts consecutive refusals of the signal."""
+    """A preemption under way. ``refusals`` counts consecutive refusals of the signal.
+
+    ``grace_until_s`` is the end of the victim's own grace; the other victims of its preemptor may
+    still be in theirs.
+    """
 
     key: str
     state: PreemptionState
@@ -65,6 +72,7 @@ class Preemption:
     asked: bool = False
     """Whether it would get no signal, and was asked to save because it does that on request."""
     cause: Cause = Cause.FOR_JOB
+    grace_until_s: float | None = None
 
     @property
     def is_leaving(self) -> bool:
@@ -96,18 +104,20 @@ class GpusIdle:
 class PreemptorTried:
     """Slurm has tried to start the preemptor, and found it to lack only resources.
 
-    ``asks``: the victim would get no signal, but saves when it is asked to.
+    The victim gets ``grace_s``. ``asks``: it would get no signal, but saves when it is asked to.
     """
 
     at_s: float
+    grace_s: float = 0.0
     asks: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class StillIdle:
-    """The plan still preempts the victim for its idle GPUs. ``asks``: as in ``PreemptorTried``."""
+    """The plan still preempts the victim for its idle GPUs. Has the same as ``PreemptorTried``."""
 
     at_s: float
+    grace_s: float = 0.0
     asks: bool = False
 
 
@@ -132,7 +142,7 @@ class SignalUnanswered:
 
 @dataclass(frozen=True, slots=True)
 class GraceOver:
-    """The victim's grace is over, and it still runs.
+    """The graces of the victim, and of the others of its preemptor, are over, and it still runs.
 
     ``allow_requeue``: its owner has forbidden Slurm to requeue it since it started.
     """
@@ -143,10 +153,9 @@ class GraceOver:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """The victim has done a save that it began after its signal, so that its grace may end."""
+    """The victim has done a save that it began after its signal, which ends its own grace."""
 
     at_s: float
-    allow_requeue: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,8 +388,8 @@ def _for_job(
         case PreemptorGone(victim_runs):
             left = current.is_leaving and not victim_runs
             return (current if left else None), ()
-        case PreemptorTried(at_s, asks) if current.state is PreemptionState.PLANNED:
-            return _signalled(current, at_s, asks), (SendSignal(),)
+        case PreemptorTried() if current.state is PreemptionState.PLANNED:
+            return _signalled(current, event), (SendSignal(),)
         case _:
             return None
 
@@ -390,8 +399,8 @@ def _for_idle_gpus(
 ) -> tuple[Preemption | None, PreemptionEffects] | None:
     """Apply the events that concern the idle GPUs; None for all others."""
     match event:
-        case StillIdle(at_s, asks) if current.state is PreemptionState.PLANNED:
-            return _signalled(current, at_s, asks), (SendSignal(),)
+        case StillIdle() if current.state is PreemptionState.PLANNED:
+            return _signalled(current, event), (SendSignal(),)
         case Spared(at_s, why):
             # A victim that was not signalled has noticed nothing.
             was_signalled = current.state is not PreemptionState.PLANNED
@@ -404,8 +413,14 @@ def _for_idle_gpus(
             return None
 
 
-def _signalled(current: Preemption, at_s: float, asks: bool) -> Preemption:
-    return replace(current, state=PreemptionState.SIGNALLED, signalled_s=at_s, asked=asks)
+def _signalled(current: Preemption, event: PreemptorTried | StillIdle) -> Preemption:
+    return replace(
+        current,
+        state=PreemptionState.SIGNALLED,
+        signalled_s=event.at_s,
+        grace_until_s=event.at_s + event.grace_s,
+        asked=event.asks,
+    )
 
 
 def _before_requeue(
@@ -424,7 +439,10 @@ def _before_requeue(
                 current.key, PreemptionState.REQUEUED, current.preemptor, cause=current.cause
             )
             return requeued, (_counted(current, at_s),)
-        case GraceOver(at_s, allow) | Saved(at_s, allow) if current.is_leaving:
+        case Saved(at_s) if current.state is PreemptionState.SIGNALLED:
+            until_s = at_s if current.grace_until_s is None else min(at_s, current.grace_until_s)
+            return replace(current, grace_until_s=until_s), ()
+        case GraceOver(at_s, allow) if current.is_leaving:
             sent_again = replace(current, state=PreemptionState.REQUEUE_SENT, requeue_sent_s=at_s)
             return sent_again, (SendRequeue(allow),)
         case SignalHeard() | SignalUnanswered() | SignalRefused() if (
@@ -451,9 +469,11 @@ def _signal_answered(
         mark = MarkSignalled(current.signalled_s or 0.0, heard=True)
         return replace(current, refusals=0), (mark,) if for_idle_gpus else ()
     # The grace has not begun.
-    planned = replace(current, state=PreemptionState.PLANNED, signalled_s=None, asked=False)
+    planned = Preemption(
+        current.key, PreemptionState.PLANNED, current.preemptor, cause=current.cause
+    )
     if isinstance(event, SignalUnanswered):
-        return planned, ()
+        return replace(planned, refusals=current.refusals), ()
     note = NoteSignalRefused(event.at_s, f"{event.signal}: {event.words}", current.preemptor)
     if current.refusals + 1 < MAX_SIGNAL_REFUSALS:
         return replace(planned, refusals=current.refusals + 1), (note,)
@@ -474,4 +494,5 @@ def shifted(preemption: Preemption, by_s: float) -> Preemption:
         preemption,
         signalled_s=moved(preemption.signalled_s),
         requeue_sent_s=moved(preemption.requeue_sent_s),
+        grace_until_s=moved(preemption.grace_until_s),
     )

@@ -21,8 +21,7 @@ every ten minutes loses five minutes on average."""
 
 
 LEAVES_WITHIN_S = 15.0
-"""Time allowed between the end of a job's grace and the end of its run, for a cycle and the
-requeue."""
+"""Time allowed beyond the site's grace, for a cycle and the requeue."""
 
 
 class Loss(NamedTuple):
@@ -44,20 +43,32 @@ def losses_of(
     victim: str,
     gpus: int,
     ran_s: float,
-    left_after_s: float | None,
-    grace_s: float,
+    late_s: float,
 ) -> tuple[Loss, ...]:
     """Return the losses of one preemption, each charged to the user whose job caused it.
 
     The preemptor's user is charged for the victim's run of ``ran_s`` seconds on ``gpus`` GPUs. The
-    victim's user is charged for the time that the victim took to leave beyond the site's
-    ``grace_s``. ``preemptor`` and ``victim`` are users; if they are the same, nothing is charged.
+    victim's user is charged for ``late_s``. ``preemptor`` and ``victim`` are users; if they are the
+    same, nothing is charged.
     """
     if preemptor == victim:
         return ()
-    late_s = max(0.0, (left_after_s or 0.0) - grace_s - LEAVES_WITHIN_S)
     by_preemptor = Loss(at_s, preemptor, lost_gpu_s(gpus, ran_s))
     return (by_preemptor, Loss(at_s, victim, gpus * late_s)) if late_s else (by_preemptor,)
+
+
+def late_s(signalled_s: float, grace_until_s: float, end_s: float, grace_s: float) -> float:
+    """Return by how much longer than the site gives a victim itself has kept its GPUs.
+
+    It is ready to leave at the end of its own grace (``grace_until_s``), or of its run if that
+    comes first; until all victims of its preemptor are, none is requeued.
+
+    Parameters
+    ----------
+    grace_s
+        What the site gives to such a victim: ``grace_s``, or ``save_grace_s`` if it was asked.
+    """
+    return max(0.0, min(grace_until_s, end_s) - signalled_s - grace_s - LEAVES_WITHIN_S)
 
 
 class RecentLosses:

@@ -366,11 +366,11 @@ class Ledger:
 
     # Preemptions, events and single values
 
-    def losses_since(self, since_s: float, grace_s: float) -> list[Loss]:
+    def losses_since(self, since_s: float) -> list[Loss]:
         """Return the losses that each user's jobs have caused to other users' jobs: see
         ``losses_of``."""
         query = (
-            "SELECT p.at_s, o.user, v.user, r.gpus, r.elapsed_s, r.end_s - p.asked_s "
+            "SELECT p.at_s, o.user, v.user, r.gpus, r.elapsed_s, p.late_s "
             "FROM preemptions p JOIN jobs v ON v.key = p.key "
             # The preemptor's id may have been given to a new job since.
             "JOIN jobs o ON o.key = p.for_job AND o.submitted_s <= p.at_s "
@@ -378,11 +378,7 @@ class Ledger:
         )
         with _explained(self._path):
             rows = self._database.execute(query, (since_s,)).fetchall()
-        return [
-            loss
-            for at_s, preemptor, victim, gpus, ran_s, left_after_s in rows
-            for loss in losses_of(at_s, preemptor, victim, gpus, ran_s, left_after_s, grace_s)
-        ]
+        return [loss for row in rows for loss in losses_of(*row)]
 
     def save_costs(self, records: Iterable[PreemptionCost]) -> None:
         self._upsert("preemption_costs", PreemptionCost, records)

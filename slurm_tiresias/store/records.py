@@ -67,7 +67,7 @@ class PreemptionRecord:
     Unlike events, preemptions are kept as long as their job. ``at_s`` is when it was observed,
     ``run_start_s`` identifies the run, and ``asked_s`` is when the victim was signalled and its
     grace began; the tiers are those of both jobs at that time. None means not recorded, as before
-    schema 4.
+    schema 4. ``late_s`` is by how much its own grace was longer than the site's.
     """
 
     key: str
@@ -78,6 +78,7 @@ class PreemptionRecord:
     tier: int | None = None
     for_tier: int | None = None
     cause: Cause = Cause.FOR_JOB
+    late_s: float = 0.0
 
 
 class CostSource(enum.StrEnum):

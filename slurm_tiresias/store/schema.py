@@ -28,7 +28,8 @@ under way from columns of jobs to tables. 7 added starts in vain and refused nod
 what runs reported of their progress, 9 what that promises, and time limits. 10 added which
 victims were asked to save, how long runs were protected as they did lost work again, and what
 preemptions cost. 11 added programs that passed a drill, 12 the lanes of jobs, 13 for how long the
-GPUs of runs were idle, 14 preemptions for idle GPUs, 15 steps of the clock during runs."""
+GPUs of runs were idle, 14 preemptions for idle GPUs, 15 steps of the clock during runs, 16 each
+victim's own grace."""
 
 STATES: Mapping[str, type[enum.StrEnum]] = {
     "NominationState": NominationState,
@@ -239,6 +240,12 @@ def _add_clock_steps(database: sqlite3.Connection) -> None:
     _add_column(database, "incarnations", "clock_set_by_s REAL DEFAULT 0.0")
 
 
+def _add_own_graces(database: sqlite3.Connection) -> None:
+    _add_column(database, "preemptions_under_way", "grace_until_s REAL")
+    _add_column(database, "preemptions", "late_s REAL DEFAULT 0.0")
+    database.execute("UPDATE preemptions SET late_s = 0.0 WHERE late_s IS NULL")
+
+
 MIGRATIONS: Mapping[int, Callable[[sqlite3.Connection], None]] = {
     1: _add_users_and_names,
     2: _add_accounts,
@@ -254,6 +261,7 @@ MIGRATIONS: Mapping[int, Callable[[sqlite3.Connection], None]] = {
     12: _add_idle_gpus,
     13: _add_causes,
     14: _add_clock_steps,
+    15: _add_own_graces,
 }
 """The migration of each older schema to the next."""
 

@@ -37,8 +37,10 @@ def back_to_schema_5(database: sqlite3.Connection) -> None:
 
 
 def back_to_schema_13(database: sqlite3.Connection) -> None:
-    """Undo what schemas 14 and 15 added: preemptions for idle GPUs, and steps of the clock."""
+    """Undo what schemas 14 to 16 added: preemptions for idle GPUs, clock steps, own graces."""
     database.execute("ALTER TABLE incarnations DROP COLUMN clock_set_by_s")
+    database.execute("ALTER TABLE preemptions_under_way DROP COLUMN grace_until_s")
+    database.execute("ALTER TABLE preemptions DROP COLUMN late_s")
     for table in ("preemptions_under_way", "preemptions"):
         database.execute(f"ALTER TABLE {table} DROP COLUMN cause")
     for column in ("idle_requeues", "idle_signalled_run"):

@@ -537,19 +537,19 @@ def planned_victim(job_store: JobStore, sent_s: float | None) -> None:
     [
         (1038.0, N1, 1038.0, "preempted"),
         (1038.0, N1_DOWN, 1038.0, "preempted"),
-        (None, N1, 1035.0, "requeued"),
+        (None, N1, 1035.0, "preempted"),
         (None, N1_DOWN, 1035.0, "node-failed"),
         (1038.0, N1_DOWN, 1035.0, "node-failed"),
     ],
     ids=[
         "requeued by us",
         "requeued by us before its node failed",
-        "requeued by its user in its grace",
+        "requeued itself in its grace",
         "its node failed in its grace",
         "its node failed before our requeue reached Slurm",
     ],
 )
-def test_only_a_requeue_that_the_controller_sent_is_a_preemption(
+def test_a_requeue_after_the_signal_is_a_preemption_unless_the_node_failed(
     job_store: JobStore, ledger: Ledger, sent_s: float | None, node: Node, left_s: float, kind: str
 ) -> None:
     planned_victim(job_store, sent_s)

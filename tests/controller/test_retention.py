@@ -303,7 +303,7 @@ ASKED: dict[str, Callable[[Ledger], object]] = {
     "a start": lambda ledger: JobStore(ledger, Config(), accounting=True),
     "events to publish": lambda ledger: ledger.last_events(300),
     "what to charge": lambda ledger: ledger.ended_runs(LATELY_S, "user"),
-    "budgets": lambda ledger: ledger.losses_since(LATELY_S, 0.0),
+    "budgets": lambda ledger: ledger.losses_since(LATELY_S),
     "new samples": lambda ledger: ledger.samples(LATELY_S),
     "the page's last jobs": lambda ledger: ledger.completed_jobs(20),
     "a job's life": lambda ledger: find(ledger, "7"),

@@ -1,9 +1,10 @@
-"""Preemptors whose nodes do not become free because an epilog hangs there."""
+"""Preemptors whose nodes do not become free, mostly because an epilog hangs there."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from unittest import mock
 
 import pytest
 
@@ -18,14 +19,15 @@ from scripts.testbed.lifecycle.world import (
 )
 from slurm_tiresias.lifecycle.nomination import IN_USE_BOUNDS
 from slurm_tiresias.model import JobState
-from tests.lifecycle.test_regressions import STEP_S, Course
+from slurm_tiresias.slurm.protocol import Limit
+from tests.lifecycle.test_regressions import STEP_S, Course, course
 
 GIVES_UP_IN_S = MAX_GRACE_S + IN_USE_BOUNDS * START_BOUND_S
 NODE = Ask(GPUS, user="ann")
 
 
 class HungEpilog(Course):
-    """A job runs on each node. One of them has been requeued for another job, and its epilog hangs."""
+    """A job runs on each node. One was requeued for another job, and its epilog hangs."""
 
     def __init__(self, world: World) -> None:
         self.others = [key for _ in NODES[1:] for key in world.submit(NODE)]
@@ -89,3 +91,17 @@ def test_after_that_it_costs_no_further_victim_and_starts_when_the_epilog_ends(
     hung.until(lambda: hung.runs(hung.preemptor))
     assert hung.requeues_in_all() == 1
     hung.world.settle()
+
+
+def test_victims_do_not_stay_signalled_while_other_jobs_use_up_a_limit_of_their_preemptor() -> None:
+    used_up = [Limit("licence solver", 0, 1, 1)]
+    with course() as one, mock.patch.object(one.world.slurm, "limits") as limits:
+        limits.side_effect = lambda _specs: {}
+        one.until(one.asked)
+        since_s = one.world.now_s
+        limits.side_effect = lambda specs: {spec.key: used_up for spec in specs}
+        one.until(lambda: not memory.is_leaving(one.world.cycles, one.victim))
+        assert one.world.now_s - since_s <= GIVES_UP_IN_S
+        assert one.requeues() == 0 and one.runs(one.victim)
+        limits.side_effect = lambda _specs: {}
+        one.ends_well()

@@ -7,7 +7,14 @@ import math
 import pytest
 
 from slurm_tiresias.config import PreemptionConfig
-from slurm_tiresias.policy.losses import LEAVES_WITHIN_S, Loss, RecentLosses, losses_of, lost_gpu_s
+from slurm_tiresias.policy.losses import (
+    LEAVES_WITHIN_S,
+    Loss,
+    RecentLosses,
+    late_s,
+    losses_of,
+    lost_gpu_s,
+)
 
 SITE = PreemptionConfig(budget_share=0.1, budget_window_s=3600.0)
 GPUS = 10
@@ -53,12 +60,12 @@ def test_without_a_share_there_is_no_bound() -> None:
 
 def test_lost_runs_are_charged_to_the_preemptor_and_late_exits_to_the_victim() -> None:
     ran = (4, 100.0)
-    assert losses_of(9.0, "ann", "eve", *ran, 30.0, 20.0) == (Loss(9.0, "ann", 400.0),)
-    by_ann, by_eve = losses_of(9.0, "ann", "eve", *ran, 20.0 + LEAVES_WITHIN_S + 90.0, 20.0)
-    assert by_ann == Loss(9.0, "ann", 400.0)
-    assert by_eve == Loss(9.0, "eve", 360.0)
-    assert losses_of(9.0, "ann", "eve", *ran, None, 20.0) == (by_ann,)
-    assert losses_of(9.0, "eve", "eve", *ran, 500.0, 20.0) == ()
+    assert losses_of(9.0, "ann", "eve", *ran, 0.0) == (Loss(9.0, "ann", 400.0),)
+    assert losses_of(9.0, "ann", "eve", *ran, 90.0) == (
+        Loss(9.0, "ann", 400.0),
+        Loss(9.0, "eve", 360.0),
+    )
+    assert losses_of(9.0, "eve", "eve", *ran, 500.0) == ()
 
 
 def test_losses_recorded_while_the_clock_was_ahead_do_not_count() -> None:
@@ -69,3 +76,20 @@ def test_losses_recorded_while_the_clock_was_ahead_do_not_count() -> None:
     recent.add(Loss(20.0, "eve", BUDGET_GPU_S))
     assert recent.over_budget(20.0, GPUS) == {"eve"}
     assert recent.over_budget(3620.0, GPUS) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("grace_until_s", "end_s", "late"),
+    [
+        (1020.0, 1021.0, 0.0),
+        (1020.0, 1500.0, 0.0),
+        (1020.0 + LEAVES_WITHIN_S, 1500.0, 0.0),
+        (1110.0 + LEAVES_WITHIN_S, 1500.0, 90.0),
+        (1110.0 + LEAVES_WITHIN_S, 1025.0, 0.0),
+    ],
+    ids=["in time", "others are late", "a cycle later", "its own grace is long", "leaves early"],
+)
+def test_a_victim_is_late_by_its_own_grace_beyond_that_of_the_site(
+    grace_until_s: float, end_s: float, late: float
+) -> None:
+    assert late_s(1000.0, grace_until_s, end_s, 20.0) == late

@@ -45,6 +45,12 @@ def preempted_runs(cycles: Cycles) -> Sequence[tuple[tuple[str, float], Cause]]:
     return [((key, start_s), Cause(cause)) for key, start_s, cause in rows]
 
 
+def late_s(cycles: Cycles, victim: str) -> Sequence[float]:
+    """By how much each preemption of a job took longer than the site's grace, by its own doing."""
+    query = "SELECT late_s FROM preemptions WHERE key = ?"
+    return [late for (late,) in cycles.job_store._ledger._database.execute(query, (victim,))]
+
+
 def nominations(cycles: Cycles) -> Mapping[str, Collection[str]]:
     """The nodes of each nomination, by job."""
     allocated = {key: one.allocated() for key, one in cycles.job_store.nominations.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from xml.sax.saxutils import escape
@@ -114,10 +115,11 @@ class Drawing:
         self._line(path, dashed=dashed)
 
     def loop(self, at: Point, width: float, depth: float) -> None:
-        """Draw an arrow that leaves the lower edge of a box at a point and returns beside it."""
-        x, y = at
+        """Draw an arrow that leaves the lower edge of a box at a point and returns beside it; the
+        upper edge if ``depth`` is negative."""
+        (x, y), end = at, at[1] + math.copysign(2, depth)
         path = (
-            f"M{x:g} {y:g} C{x:g} {y + depth:g} {x + width:g} {y + depth:g} {x + width:g} {y + 2:g}"
+            f"M{x:g} {y:g} C{x:g} {y + depth:g} {x + width:g} {y + depth:g} {x + width:g} {end:g}"
         )
         self._line(path)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from slurm_tiresias.lifecycle.preemption import (
@@ -67,7 +69,7 @@ EVENTS: dict[str, PreemptionEvent] = {
     "signal refused": SignalRefused(1020.0, "USR1", "denied"),
     "signal unanswered": SignalUnanswered(),
     "grace over": GraceOver(1020.0, allow_requeue=True),
-    "saved": Saved(1020.0, allow_requeue=True),
+    "saved": Saved(1020.0),
     "requeue refused": RequeueRefused(),
     "requeued": Requeued(1020.0, by_others=False),
     "requeued by others": Requeued(1020.0, by_others=True),
@@ -102,7 +104,7 @@ signal heard       | none    | planned            | signalled            | reque
 signal refused     | none    | planned            | planned, note        | requeue-sent          | requeued
 signal unanswered  | none    | planned            | planned              | requeue-sent          | requeued
 grace over         | none    | planned            | requeue-sent, requeue | requeue-sent, requeue | requeued
-saved              | none    | planned            | requeue-sent, requeue | requeue-sent, requeue | requeued
+saved              | none    | planned            | signalled            | requeue-sent          | requeued
 requeue refused    | none    | none               | none                 | none                  | requeued
 requeued           | none    | none               | requeued, count      | requeued, count       | requeued
 requeued by others | none    | none               | none                 | none                  | requeued
@@ -126,7 +128,7 @@ signal heard       | idle planned           | idle signalled, mark       | idle 
 signal refused     | idle planned           | idle planned, note         | idle requeue-sent          | idle requeued
 signal unanswered  | idle planned           | idle planned               | idle requeue-sent          | idle requeued
 grace over         | idle planned           | idle requeue-sent, requeue | idle requeue-sent, requeue | idle requeued
-saved              | idle planned           | idle requeue-sent, requeue | idle requeue-sent, requeue | idle requeued
+saved              | idle planned           | idle signalled             | idle requeue-sent          | idle requeued
 requeue refused    | none                   | none                       | none                       | idle requeued
 requeued           | none                   | idle requeued, count idle  | idle requeued, count idle  | idle requeued
 requeued by others | none                   | none                       | none                       | idle requeued
@@ -203,6 +205,14 @@ def test_a_signal_that_was_heard_ends_the_count_of_refusals() -> None:
     assert after.refusals == 0
 
 
+def test_a_grace_ends_with_a_save_or_at_a_time_fixed_with_the_signal() -> None:
+    signalled, _ = transition("7", STATES["planned"], PreemptorTried(1000.0, 30.0))
+    assert signalled is not None and signalled.grace_until_s == 1030.0
+    for saved_s, until_s in ((1012.0, 1012.0), (1090.0, 1030.0)):
+        after, _ = transition("7", signalled, Saved(saved_s))
+        assert after is not None and after.grace_until_s == until_s
+
+
 def test_a_requeue_that_is_sent_again_replaces_the_first_ones_time() -> None:
     after, effects = transition("7", STATES["requeue-sent"], GraceOver(1020.0, allow_requeue=False))
     assert after is not None
@@ -215,3 +225,4 @@ def test_a_step_of_slurms_clock_moves_what_is_waited_for() -> None:
     assert preemption is not None
     moved = shifted(preemption, -3600.0)
     assert (moved.signalled_s, moved.requeue_sent_s) == (-2600.0, -2590.0)
+    assert shifted(replace(preemption, grace_until_s=1030.0), -3600.0).grace_until_s == -2570.0
