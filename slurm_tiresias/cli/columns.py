@@ -57,7 +57,7 @@ def reason(job: PublishedJob) -> str:
     short = printable(reason_text(job.reason).short)
     if job.preempted_for and job.reason in _PREEMPTED:
         return f"{short} for {printable(job.preempted_for)}"
-    if job.idle_requeues and job.state == JobState.PENDING.value:
+    if job.ranks_last and job.state == JobState.PENDING.value:
         short = f"{short}, ranks last after idle GPUs"
     return f"{short}: {added}" if (added := _added_to_reason(job)) else short
 

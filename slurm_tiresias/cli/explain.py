@@ -404,6 +404,11 @@ def _standing(case: Case) -> Iterator[str]:
             f"It was requeued for its idle GPUs {_times(job.idle_requeues)} in a row and has used "
             "none since, so it ranks last, waiting or running, until it uses one."
         )
+    elif job.ranks_last and job.state == JobState.PENDING.value:
+        yield (
+            "Its GPUs were idle when it was requeued, so it ranks last, waiting or running, until "
+            "it uses one."
+        )
     if job.promotions:
         yield (
             f"It was promoted to tier 0 {_times(job.promotions)} because it had waited long; its "
@@ -616,7 +621,7 @@ def _next(case: Case) -> Iterator[str]:
     ends = ends_text(case.job.reason, in_last_tier=in_last_tier)
     if _stays(case.job):
         ends = "It runs until it ends."
-    elif case.job.idle_requeues and waits_for_room(case.job):
+    elif case.job.ranks_last and waits_for_room(case.job):
         ends = "It starts on GPUs that no job before it needs: all others come before it."
     yield ends.replace("JOBID", printable(case.job.job_id))
     if waits_for_room(case.job) and case.job.managed:

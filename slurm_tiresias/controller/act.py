@@ -150,12 +150,14 @@ class Actor:
         requeue_delay_s: float,
         progress_of: Callable[[str], JobProgress | None] = lambda _key: None,
         why_spared: Callable[[str], str] = lambda _key: "",
+        ranks_last: Callable[[str], bool] = lambda _key: False,
     ) -> None:
         """``progress_of`` returns a job's progress, ``why_spared`` why it is not preempted for its
-        idle GPUs any more."""
+        idle GPUs any more, ``ranks_last`` whether it has ranked last since its last requeue."""
         self._slurm = slurm
         self._progress_of = progress_of
         self._why_spared = why_spared
+        self._ranks_last = ranks_last
         self._requeue_delay_s = requeue_delay_s
         self._job_store = job_store
         self._config = config
@@ -555,7 +557,9 @@ class Actor:
                 written = record.written_site_factor
                 shows = self._shown_factors.shows(key, job.priority, written)
                 difference = from_decision(
-                    *(job, record, nomination, decision, now_s, self._config), factor_shows=shows
+                    *(job, record, nomination, decision, now_s, self._config),
+                    factor_shows=shows,
+                    ranks_last=self._ranks_last(key),
                 )
             updates += [(job, write) for write in self._remembered(difference, seen)]
         self._own_list_since_s = {k: s for k, s in self._own_list_since_s.items() if k in jobs}

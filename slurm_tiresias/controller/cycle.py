@@ -173,6 +173,7 @@ class Cycles:
             self._requeue_delay_s,
             self.progress.of,
             self._why_spared,
+            self._ranks_last,
         )
         self._policy: Policy | None = None
         self._planner: Planner | None = None
@@ -252,6 +253,9 @@ class Cycles:
         if snapshot is None or policy is None:
             return frozenset()
         return culprits(snapshot, lambda one: decide(one, policy, self._config), meanwhile)
+
+    def _ranks_last(self, key: str) -> bool:
+        return self.idle_gpus is not None and self.idle_gpus.ranks_last_anew(key)
 
     def _why_spared(self, key: str) -> str:
         if self.idle_gpus is None:

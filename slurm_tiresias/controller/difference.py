@@ -13,7 +13,6 @@ from slurm_tiresias.controller import bands
 from slurm_tiresias.controller.manage import is_put_off_for_us, shares_managed_nodes
 from slurm_tiresias.lifecycle.nomination import Nomination
 from slurm_tiresias.model import Action, Decision, JobAccount, JobState, JobStatus, Lane, Reason
-from slurm_tiresias.policy.idle_gpus import ranks_last_anew
 from slurm_tiresias.policy.lanes import most_service_gpu_s
 from slurm_tiresias.slurm.hostlist import folded, refolded
 from slurm_tiresias.slurm.protocol import Partition, Unpin, Update, Write
@@ -52,10 +51,12 @@ def from_decision(
     config: Config,
     *,
     factor_shows: bool = True,
+    ranks_last: bool = False,
 ) -> Difference:
     """Return what a managed job's node list, start time and priority must become.
 
     ``factor_shows``: the priority that Slurm shows can contain the site factor written for the job.
+    ``ranks_last``: it waits behind all others, since its GPUs were idle.
     """
     if record.lane is not Lane.PREEMPTIBLE and not is_pending(job):
         return Difference(job, record)  # it is never requeued, so its priority no longer matters
@@ -73,7 +74,6 @@ def from_decision(
     # need the same node.
     over_budget = decision.reason is Reason.OVER_BUDGET
     tier = config.tier_count - 1 if over_budget else decision.tier or 0
-    ranks_last = ranks_last_anew(record, config.idle_gpus)
     if config.priority.write == "pinned":
         most_gpu_s = most_service_gpu_s(job.spec.request.gpu_count, job.spec.time_limit_s)
         wanted = bands.tier_priority(nodes.record, tier, config.policy.order, most_gpu_s)

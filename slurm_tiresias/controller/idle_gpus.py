@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from slurm_tiresias.config import FLAG, LEAVE, Config
+from slurm_tiresias.config import FLAG, Config
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.lifecycle.preemption import Cause, Preemption
 from slurm_tiresias.model import JobState, JobView, Lane, Snapshot
@@ -23,6 +23,7 @@ from slurm_tiresias.policy.job_rank import IDLE_LEVEL
 from slurm_tiresias.policy.victim_rate import VictimRate
 from slurm_tiresias.profiler.gpu_use_folder import GpuUseFolder
 from slurm_tiresias.scheduling.engine import protection_of
+from slurm_tiresias.store.records import RunRecord
 
 GPUS_IDLE: Final = "gpus-idle"
 """The event of a run whose GPUs have all been idle for long."""
@@ -43,6 +44,8 @@ class IdleGpus:
         self._now: dict[str, GpuIdleness] = {}
         self._noted: dict[str, int] = {}
         """The run, by its restarts, in which each job was told last."""
+        self._anew: set[str] = set()
+        """Jobs that have ranked last since their last requeue."""
         self._made: dict[str, tuple[JobView, JobView]] = {}
         self._now_s = 0.0
 
@@ -50,12 +53,16 @@ class IdleGpus:
         """Return what a job does with its GPUs now; None if it does not run, or that is unknown."""
         return self._now.get(key)
 
+    def ranks_last_anew(self, key: str) -> bool:
+        """Whether a job has ranked last since its last requeue."""
+        return key in self._anew
+
     def apply(self, snapshot: Snapshot) -> Snapshot:
         """Return the snapshot with ``ranks_last`` and ``leaves_idle`` set."""
         self._folder.background.step_unless_started()
         told, now_s = self._folder.latest, snapshot.now_s
-        self._now, self._now_s = {}, now_s
-        if not told and not self._made and self._config.action != LEAVE:
+        self._now, self._now_s, self._anew = {}, now_s, set()
+        if not told and not self._made and self._config.action == FLAG:
             return snapshot
         views = []
         made: dict[str, tuple[JobView, JobView]] = {}
@@ -87,12 +94,19 @@ class IdleGpus:
         return why_spared(self.of(key), self._config, self._now_s)
 
     def _ranks_last(self, job: JobView, found: GpuIdleness | None) -> bool:
+        account, before = self._job_store.record(job.job_id), self._before(job.job_id)
+        idle_s = before.idle_s if before else 0.0
+        if account is not None and ranks_last_anew(account, idle_s, self._config):
+            self._anew.add(job.job_id)
         if job.state is JobState.RUNNING and found is None:
             return False  # it may be computing
-        account = self._job_store.record(job.job_id)
-        if account is not None and ranks_last_anew(account, self._config):
+        if job.job_id in self._anew:
             return True
         return found is not None and ranks_last(found, self._config, self._now_s)
+
+    def _before(self, key: str) -> RunRecord | None:
+        """Return the last run of a job that has ended."""
+        return self._job_store.runs.last_ended(key)
 
     def _leaves(self, job: JobView, found: GpuIdleness, now_s: float) -> bool:
         """Whether a job that ranks last is to be preempted even if no other job needs its GPUs."""
@@ -126,12 +140,21 @@ class IdleGpus:
         found = idleness(nodes, gpus_on, began_s, now_s)
         if found is None:
             return None
-        self._now[job.job_id] = found
         runs = self._job_store.runs
+        before = self._before(job.job_id)
+        if before is not None and found.has_been_busy and before.idle_s:
+            before = replace(before, idle_s=0.0)
+            runs.keep(before)
+        if before is not None and found.idle_since_s is not None:
+            # Otherwise the time would begin anew whenever the job is preempted.
+            found = found._replace(idle_since_s=found.idle_since_s - before.idle_s)
+        self._now[job.job_id] = found
         run = None if status.start_s is None else runs.run(job.job_id, status.start_s)
-        if run is not None and found.held_idle_gpu_s > run.idle_gpu_s:
-            most_s = run.elapsed_s * run.gpus
-            runs.keep(replace(run, idle_gpu_s=min(found.held_idle_gpu_s, most_s)))
+        if run is not None:
+            held_gpu_s = min(found.held_idle_gpu_s, run.elapsed_s * run.gpus)
+            idle_s = 0.0 if found.idle_since_s is None else now_s - found.idle_since_s
+            idle_gpu_s = max(run.idle_gpu_s, held_gpu_s)
+            runs.keep(replace(run, idle_gpu_s=idle_gpu_s, idle_s=idle_s))
         account = self._job_store.record(job.job_id)
         if account is not None and account.idle_requeues and found.has_been_busy:
             self._job_store.put(replace(account, idle_requeues=0))

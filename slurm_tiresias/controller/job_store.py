@@ -607,22 +607,23 @@ class JobStore:
         record = self._records[of.key]
         self._record_preemption(record, of, now_s)
         self.put(replace(record, idle_requeues=record.idle_requeues + 1))
+        if run := self._runs.last_ended(of.key):
+            self._runs.keep(replace(run, idle_s=0.0))
 
     def _record_preemption(self, record: JobAccount, of: Preemption, now_s: float) -> None:
-        ended = [(run.start_s, run.end_s) for run in self._runs.of(of.key) if run.end_s is not None]
-        run_start_s, end_s = max(ended, default=(None, now_s))
+        run = self._runs.last_ended(of.key)
         preemptor = self._records.get(of.preemptor)
         self._preemptions.append(
             PreemptionRecord(
                 key=of.key,
                 for_job=of.preemptor,
                 at_s=now_s,
-                run_start_s=run_start_s,
+                run_start_s=run.start_s if run else None,
                 asked_s=of.signalled_s,
                 tier=record.tier,
                 for_tier=preemptor.tier if preemptor else None,
                 cause=of.cause,
-                late_s=self._late_s(of, end_s),
+                late_s=self._late_s(of, (run and run.end_s) or now_s),
             )
         )
 
@@ -667,10 +668,9 @@ class JobStore:
     def _note_loss(self, record: JobAccount, of: Preemption, now_s: float) -> None:
         """Charge the cost of a preemption to the users whose jobs caused it."""
         preemptor = self._records.get(of.preemptor)
-        ended = [run for run in self._runs.of(record.key) if run.end_s is not None]
-        if preemptor is None or not ended:
+        last = self._runs.last_ended(record.key)
+        if preemptor is None or last is None:
             return
-        last = max(ended, key=lambda run: run.start_s)
         for loss in losses_of(
             now_s,
             preemptor.user,

@@ -34,7 +34,6 @@ from slurm_tiresias.policy.estimates import WithEstimates, is_promoted
 from slurm_tiresias.policy.idle_gpus import (
     GpuIdleness,
     is_flagged,
-    ranks_last_anew,
     why_not_preempted,
 )
 from slurm_tiresias.policy.policy import Policy
@@ -276,7 +275,8 @@ def _jobs(
         record = job_store.record(key)
         if use := gpu_use_of(key):
             job.gpu_use = _gpu_use(use, views[key], record, config, snapshot.now_s)
-        if record is not None and ranks_last_anew(record, config.idle_gpus):
+        job.ranks_last = views[key].ranks_last
+        if record is not None and config.idle_gpus.action == LEAVE:
             job.idle_requeues = record.idle_requeues
         if estimates and job.managed and not job.lane:
             job.estimate = _estimate(views[key], estimates)

@@ -55,6 +55,11 @@ class Runs:
         """Return one run; None if it is unknown."""
         return self._runs.get(key, {}).get(start_s)
 
+    def last_ended(self, key: str) -> RunRecord | None:
+        """Return the last run of a job that has ended; None if none has."""
+        ended = (run for run in self.of(key) if run.end_s is not None)
+        return max(ended, key=lambda run: run.start_s, default=None)
+
     def learned(self, key: str) -> int:
         """Return how often a job's runs have changed: a version number for caches."""
         return self._learned.get(key, 0)
@@ -101,6 +106,7 @@ class Runs:
                     redone_s=known.redone_s if known else 0.0,
                     idle_gpu_s=known.idle_gpu_s if known else 0.0,
                     clock_set_by_s=known.clock_set_by_s if known else 0.0,
+                    idle_s=known.idle_s if known else 0.0,
                 )
             )
 

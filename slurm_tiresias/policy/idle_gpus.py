@@ -88,10 +88,15 @@ def ranks_last(found: GpuIdleness, config: IdleGpusConfig, now_s: float) -> bool
     return config.action in (RANK_LAST, LEAVE) and is_flagged(found, config, now_s)
 
 
-def ranks_last_anew(account: JobAccount, config: IdleGpusConfig) -> bool:
-    """Whether a job that was requeued for its idle GPUs ranks last, waiting or running, because it
-    has used no GPU since."""
-    return config.action == LEAVE and account.idle_requeues > 0
+def ranks_last_anew(account: JobAccount, idle_before_s: float, config: IdleGpusConfig) -> bool:
+    """Whether a job ranks last from its start on, or while it waits: its GPUs had long been idle
+    when it was requeued, for that or for another reason, and it has used none since.
+
+    ``idle_before_s``: for how long it had used none at the end of its last run.
+    """
+    if config.action == LEAVE and account.idle_requeues > 0:
+        return True
+    return config.action in (RANK_LAST, LEAVE) and 0 < config.after_s <= idle_before_s
 
 
 def is_to_leave(found: GpuIdleness, config: IdleGpusConfig, now_s: float) -> bool:

@@ -238,8 +238,10 @@ class PublishedJob:
     gpu_use: PublishedGpuUse | None = None
     """Its GPU use; None if it does not run or its GPU use is unknown."""
     idle_requeues: int = 0
-    """How often in a row it was requeued for idle GPUs and has used none since. It ranks last
-    unless this is 0."""
+    """How often in a row it was requeued for idle GPUs and has used none since."""
+    ranks_last: bool = False
+    """Whether it is preempted before all others and waits behind them, since its GPUs are idle, or
+    were when it was requeued."""
 
     @property
     def saves(self) -> bool:

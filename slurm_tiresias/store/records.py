@@ -28,6 +28,9 @@ class RunRecord:
     """Idle time summed over its GPUs, as far as the nodes reported it (``policy/idle_gpus.py``)."""
     clock_set_by_s: float = 0.0
     """How far Slurm's clock was set during the run; ``elapsed_s`` is without that."""
+    idle_s: float = 0.0
+    """For how long the job had used none of its GPUs when this run was last seen, in this run and
+    those before. 0 once that time has ended a run, or the next run has used a GPU."""
 
     @property
     def attained_gpu_s(self) -> float:

@@ -29,7 +29,7 @@ what runs reported of their progress, 9 what that promises, and time limits. 10 
 victims were asked to save, how long runs were protected as they did lost work again, and what
 preemptions cost. 11 added programs that passed a drill, 12 the lanes of jobs, 13 for how long the
 GPUs of runs were idle, 14 preemptions for idle GPUs, 15 steps of the clock during runs, 16 each
-victim's own grace."""
+victim's own grace, and for how long jobs have used no GPU."""
 
 STATES: Mapping[str, type[enum.StrEnum]] = {
     "NominationState": NominationState,
@@ -240,7 +240,8 @@ def _add_clock_steps(database: sqlite3.Connection) -> None:
     _add_column(database, "incarnations", "clock_set_by_s REAL DEFAULT 0.0")
 
 
-def _add_own_graces(database: sqlite3.Connection) -> None:
+def _add_own_graces_and_idle_times(database: sqlite3.Connection) -> None:
+    _add_column(database, "incarnations", "idle_s REAL DEFAULT 0.0")
     _add_column(database, "preemptions_under_way", "grace_until_s REAL")
     _add_column(database, "preemptions", "late_s REAL DEFAULT 0.0")
     database.execute("UPDATE preemptions SET late_s = 0.0 WHERE late_s IS NULL")
@@ -261,7 +262,7 @@ MIGRATIONS: Mapping[int, Callable[[sqlite3.Connection], None]] = {
     12: _add_idle_gpus,
     13: _add_causes,
     14: _add_clock_steps,
-    15: _add_own_graces,
+    15: _add_own_graces_and_idle_times,
 }
 """The migration of each older schema to the next."""
 

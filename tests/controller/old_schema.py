@@ -41,6 +41,7 @@ def back_to_schema_13(database: sqlite3.Connection) -> None:
     database.execute("ALTER TABLE incarnations DROP COLUMN clock_set_by_s")
     database.execute("ALTER TABLE preemptions_under_way DROP COLUMN grace_until_s")
     database.execute("ALTER TABLE preemptions DROP COLUMN late_s")
+    database.execute("ALTER TABLE incarnations DROP COLUMN idle_s")
     for table in ("preemptions_under_way", "preemptions"):
         database.execute(f"ALTER TABLE {table} DROP COLUMN cause")
     for column in ("idle_requeues", "idle_signalled_run"):

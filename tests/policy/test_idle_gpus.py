@@ -192,8 +192,17 @@ def test_a_run_is_preempted_for_idle_gpus_once_and_a_job_three_times_in_a_row() 
         account = replace(account, idle_requeues=times)
         often_enough = NotPreempted.OFTEN_ENOUGH if times >= MOST_IN_A_ROW else None
         assert why_not_preempted(account, 2) is often_enough
-        assert ranks_last_anew(account, IdleGpusConfig(600.0, LEAVE, 1800.0)) is (times > 0)
-        assert not ranks_last_anew(account, IdleGpusConfig(600.0, RANK_LAST))
+        assert ranks_last_anew(account, 0.0, IdleGpusConfig(600.0, LEAVE, 1800.0)) is (times > 0)
+        assert not ranks_last_anew(account, 0.0, IdleGpusConfig(600.0, RANK_LAST))
+
+
+@pytest.mark.parametrize("action", [FLAG, RANK_LAST, LEAVE])
+@pytest.mark.parametrize("idle_s", [0.0, 599.0, 600.0])
+def test_a_job_that_was_requeued_while_its_gpus_were_idle_ranks_last_anew(
+    action: str, idle_s: float
+) -> None:
+    account, config = JobAccount("1", 2, 0.0, 0.0, 0.0, 0), IdleGpusConfig(600.0, action, 1800.0)
+    assert ranks_last_anew(account, idle_s, config) is (action != FLAG and idle_s == 600.0)
 
 
 @pytest.mark.parametrize(
