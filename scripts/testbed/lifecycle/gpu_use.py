@@ -49,10 +49,13 @@ class GpuUses:
     silent: bool = False
     """Whether the nodes write no samples for now."""
     told: dict[Run, Told] = field(default_factory=dict)
+    unused_s: dict[str, float] = field(default_factory=dict)
+    """For how long each job has run without using a GPU by the samples, over all its runs."""
     _uses: dict[tuple[str, Run], Use] = field(default_factory=dict)
+    _told_s: float = 0.0
 
     def __post_init__(self) -> None:
-        (self.collect / FOLDER).mkdir(parents=True)
+        (self.collect / FOLDER).mkdir(parents=True, exist_ok=True)
 
     def folder(self) -> GpuUseFolder:
         """The folder, as a controller that has just started reads it."""
@@ -67,6 +70,7 @@ class GpuUses:
         if self.silent:
             return set()
         steady_s, now_s = self.clock.steady_s, self.clock.now_s
+        since_s, self._told_s = self._told_s, steady_s
         files: dict[str, dict[RunId, NodeUse]] = {}
         uses: dict[tuple[str, Run], Use] = {}
         computes: set[str] = set()
@@ -94,6 +98,9 @@ class GpuUses:
                 if use.has_been_busy:
                     computes.add(key)
             idle_since_s = None if busy_in_all else max(since)
+            began_s = self.clock.steady_at(job.start_s)
+            for_s = self.unused_s.get(key, 0.0) + max(0.0, steady_s - max(since_s, began_s))
+            self.unused_s[key] = 0.0 if busy_in_all else for_s
             self.told[run] = Told(steady_s, busy_in_all, idle_since_s)
         self._uses = uses
         for path in (self.collect / FOLDER).iterdir():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import note
@@ -312,6 +313,14 @@ class Lifecycle(RuleBasedStateMachine):
         self._to_one(pick, lambda key: self.at_work.use_gpus(key, "none"), JobState.RUNNING)
         self.cycles_of(wait_s, count)
 
+    @paced(ask=asks)
+    def an_idle_pair_arrives(self, ask: Ask) -> None:
+        """Submit two jobs that use no GPU and mostly find room on the same nodes."""
+        for _ in range(2):
+            if len(self.at_work.alive()) < MOST_JOBS:
+                (key,) = self.at_work.submit(replace(ask, gpus=GPUS))
+                self.at_work.use_gpus(key, "none")
+
     @paced(silent=st.booleans())
     def samplers(self, silent: bool) -> None:
         self.at_work.silence_samplers(silent)
@@ -333,6 +342,10 @@ class Lifecycle(RuleBasedStateMachine):
     @paced(node=nodes)
     def node_returns(self, node: str) -> None:
         self.at_work.return_to_service(node)
+
+    @paced(node=nodes, hang=st.sampled_from([True, True, False]))
+    def epilogs_hang(self, node: str, hang: bool) -> None:
+        self.at_work.hang(node, hang)
 
     @paced(node=nodes, in_s=st.sampled_from([0.0, 60.0]))
     def reserves(self, node: str, in_s: float) -> None:

@@ -29,6 +29,7 @@ from slurm_tiresias.controller.cycle import ENFORCE, PAUSED, Cycles
 from slurm_tiresias.controller.manage import HELD_BY_OWNER, why_not_eligible
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.ha.lease import FileLease
+from slurm_tiresias.lifecycle.nomination import IN_USE_BOUNDS
 from slurm_tiresias.lifecycle.preemption import Cause
 from slurm_tiresias.model import ASK_SIGNAL, Amount, JobState, JobStatus, Node, Request
 from slurm_tiresias.policy.idle_gpus import LATE_AFTER_S, MOST_IN_A_ROW
@@ -265,6 +266,8 @@ class World:
         """The runs, by job and start time, that have requeued themselves since the last good cycle.
         """
         self.noted_unseen = 0
+        self.known_idle_s: dict[tuple[str, float], float] = {}
+        """By run, for how long the controller knows that its job has used no GPU."""
         self.when_it_woke: object = None
         """The state of everything a controller could change when a stopped one continued."""
         assert self.lease.take()
@@ -462,8 +465,11 @@ class World:
         self._check_left_alone(before, raced)
         good = outcome is not None and slurm.hit is None
         self._check_lists(good=good and not raced)
+        if good and self.mode == ENFORCE:
+            self._check_nominations()
         if good:
             self._check_counted(left)
+            self._note_idle(before)
         slurm.passed = slurm.effects
         slurm.begin_cycle()
         return outcome
@@ -689,8 +695,6 @@ class World:
         """End all faults, except that nodes stay down and jobs stay held."""
         self.refuse_signals(False)
         self.silence_samplers(False)
-        # Jobs of one tier that use no GPUs would preempt each other again and again.
-        self.gpu_uses.idle.clear()
         self.set_accounting("well")
         for node in NODES:
             self.hang(node, False)
@@ -735,6 +739,10 @@ class World:
             self.cycles, key, now_s - START_BOUND_S + 1.0
         ):
             self.violated(f"{write.key} is requeued for {key}, which backed off just now")
+        runs = [run for run in self.sim.runs([key], 0.0) if run.start_s is not None]
+        last_s = max((run.start_s or 0.0 for run in runs), default=0.0)
+        if self.known_idle_s.get((key, last_s), 0.0) >= IDLE_AFTER_S and not self.stepped:
+            self.violated(f"{write.key} is requeued for {key}, which used no GPU when it ran")
         self._check_not_protected(victim, now_s)
         self._check_grace(victim)
         self.preemptions.append(Preemption(write.key, key, self.now_s, self.step))
@@ -754,7 +762,7 @@ class World:
         if not self.stepped:
             if steady_s - told.at_s > LATE_AFTER_S + 1.0:
                 self.violated(f"{key} is requeued for idle GPUs by what was told long ago")
-            if steady_s - told.idle_since_s < LEAVE_AFTER_S - 1.0:
+            if self.gpu_uses.unused_s[key] + steady_s - told.at_s < LEAVE_AFTER_S - 1.0:
                 self.violated(f"{key} is requeued for GPUs that were idle for a short time")
         if self.in_a_row[key] >= MOST_IN_A_ROW:
             self.violated(f"{key} is requeued for idle GPUs once more in a row")
@@ -812,17 +820,40 @@ class World:
         if had_s < grace_s and not answered and not self.stepped:
             self.violated(f"{victim.key} is requeued after {had_s:g} of its {grace_s:g} s")
 
+    def _note_idle_requeue(self, key: str) -> None:
+        """The job has one requeue more in a row, and its idle time begins anew."""
+        self.in_a_row[key] += 1
+        self.gpu_uses.unused_s[key] = 0.0
+
     def _note_requeues(self) -> None:
         known, self.noted_requeues = self.noted_requeues, len(self.slurm.requeued)
         for one in self.slurm.requeued[known:]:
             if (one.key, one.run_start_s) in self.idle_requeues:
-                self.in_a_row[one.key] += 1
+                self._note_idle_requeue(one.key)
                 self.counts["requeues for idle GPUs"] += 1
             else:
                 self.counts["preemptions"] += 1
             self.ended_runs[one.key, one.run_start_s] += 1
             if self.ended_runs[one.key, one.run_start_s] > 1:
                 self.violated(f"{one.key} was requeued twice for its start at {one.run_start_s}")
+
+    def _note_idle(self, seen: Mapping[str, JobStatus]) -> None:
+        """Remember what the samples that the controller has read say of the running jobs."""
+        if not self.setup.idle or self.gpu_uses.silent:
+            return
+        for key, job in seen.items():
+            if job.state is JobState.RUNNING and job.start_s is not None:
+                self.known_idle_s[key, job.start_s] = self.gpu_uses.unused_s.get(key, 0.0)
+
+    def _check_nominations(self) -> None:
+        """Check that no job stays nominated although its nodes stay in use."""
+        if self.stepped:
+            return
+        longest_s = MAX_GRACE_S + IN_USE_BOUNDS * START_BOUND_S
+        for key, one in self.cycles.job_store.nominations.items():
+            since_s = one.nominated_s if one.free_s is None else one.free_s
+            if since_s is not None and self.now_s - since_s > longest_s + 1.0:
+                self.violated(f"{key} has been nominated since {since_s:.0f}")
 
     def _left_by_themselves(self) -> list[tuple[str, float]]:
         """Return the signalled runs that have requeued themselves since the last good cycle, and
@@ -854,7 +885,8 @@ class World:
             self.counts["requeues by themselves"] += 1
             if run not in causes:
                 self.violated(f"{run} requeued itself on its signal, which does not count")
-            self.in_a_row[run[0]] += causes[run] is Cause.IDLE_GPUS
+            if causes[run] is Cause.IDLE_GPUS:
+                self._note_idle_requeue(run[0])
 
     def _check_left_alone(self, before: Mapping[str, JobStatus], raced: Iterable[str]) -> None:
         """Check that held jobs are still held, suspended ones suspended, and ended ones ended.
