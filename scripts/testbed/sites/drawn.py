@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from random import Random
 
-from slurm_tiresias.config import Config, parse
+from slurm_tiresias.config import LEAVE, RANK_LAST, Config, parse
 from slurm_tiresias.model import ANY_TYPE, Amount, Node, Request
 from slurm_tiresias.slurm.hostlist import folded
 from slurm_tiresias.slurm.in_memory import Settings, Submission
@@ -18,6 +18,8 @@ TYPES = ("a100", "v100")
 RACKS = ("rack1", "rack2")
 USERS = ("ann", "bob")
 START_BOUND_S, RETRY_AFTER_S, MIN_RUN_S = 10.0, 20.0, 5.0
+MAX_GRACE_S = 10.0
+IDLE_AFTER_S, LEAVE_AFTER_S = 6.0, 15.0
 """Short, so that everything happens within a round."""
 
 
@@ -53,6 +55,8 @@ class Site:
     """The number of ``solver`` licences."""
     most_jobs_of_user: int | None = None
     """How many jobs of a user may run at once (MaxJobsPU). Not applied to real clusters."""
+    idle: str = ""
+    """``idle_gpus.action``; "" if the GPUs are not sampled, as on real clusters."""
 
     @property
     def gpus(self) -> int:
@@ -61,8 +65,16 @@ class Site:
 
     @property
     def config(self) -> Config:
+        idle_gpus: dict[str, object] = {}
+        if self.idle:
+            leave_after_s = LEAVE_AFTER_S if self.idle == LEAVE else 0.0
+            idle_gpus = {"after_s": IDLE_AFTER_S, "action": self.idle}
+            idle_gpus["leave_after_s"] = leave_after_s
         return parse(
             {
+                "idle_gpus": idle_gpus,
+                # Only tells that there is a folder: each round puts in its own.
+                "profiler": {"collect_dir": "/nonexistent/collect"} if self.idle else {},
                 "policy": {
                     "name": self.policy,
                     "estimates": list(self.estimates),
@@ -74,7 +86,7 @@ class Site:
                 "preemption": {
                     "signal": self.signal,
                     "grace_s": 4.0 if self.signal else 0.0,
-                    "max_grace_s": 10.0,
+                    "max_grace_s": MAX_GRACE_S,
                     "min_run_s": MIN_RUN_S,
                     "max_min_run_s": 3 * MIN_RUN_S,
                     "start_bound_s": START_BOUND_S,
@@ -155,6 +167,7 @@ def site(seed: int) -> Site:
         signal=random.choice(("", "USR1")),
         licenses=random.choice((0, 0, 1, 2)),
         most_jobs_of_user=random.choice((None, None, None, 2, 3)),
+        idle=random.choice(("", RANK_LAST, LEAVE)),
     )
 
 
@@ -229,6 +242,7 @@ def _asked(draft: _Draft, beyond: str) -> Ask:
         time_limit_s=time_limit_s,
         own_priority=random.choice((1, 1, 100)),
         licenses="solver" if licensed else "",
+        requeues_itself_in_s=random.choice((None, None, None, 0.0, 2.0)),
     )
     written = (f"{name}={value}" if value else name for name, value in options.items())
     return Ask(tuple(written), submission)
@@ -360,6 +374,7 @@ def told(site: Site) -> str:
     )
     how = f"{site.write}, {site.policy}, {'backfill, ' if site.backfill else ''}"
     limits = f"{site.licenses} licences, most jobs of a user {site.most_jobs_of_user}"
+    limits += f", idle GPUs: {site.idle or 'not sampled'}"
     return (
         f"{nodes}\n{partitions}\n{how}epilog {site.epilog_s:g} s, signal {site.signal or 'none'}, "
         f"{limits}"

@@ -8,15 +8,27 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from random import Random
 from unittest import mock
 
-from scripts.testbed.sites.drawn import START_BOUND_S, Ask, Site, ask, site, told
+from scripts.testbed.lifecycle import memory
+from scripts.testbed.lifecycle.gpu_use import GpuUses
+from scripts.testbed.sites.drawn import (
+    IDLE_AFTER_S,
+    MAX_GRACE_S,
+    START_BOUND_S,
+    Ask,
+    Site,
+    ask,
+    site,
+    told,
+)
 from scripts.testbed.user_text import IN_MEMORY
 from slurm_tiresias.controller.cycle import ENFORCE, Cycles
+from slurm_tiresias.lifecycle.nomination import IN_USE_BOUNDS
 from slurm_tiresias.model import JobState, JobStatus
 from slurm_tiresias.profiler.service import Profiler
 from slurm_tiresias.profiler.store import ProfileStore
@@ -40,6 +52,8 @@ STARTS_IN_S = 2.0
 """How long slurmctld takes to start: no job is submitted within a second of an earlier one with its
 id."""
 
+
+LONGEST_NOMINATION_S = MAX_GRACE_S + IN_USE_BOUNDS * START_BOUND_S + LATEST_S
 BAD_CONSTRAINTS = "BadConstraints"
 HELD_UNSEEN = 1
 """How often a job may be held for a node list if Slurm does not show that its request is opaque:
@@ -55,6 +69,7 @@ class Round:
     sim: InMemorySlurm
     cycles: Cycles
     ledger: Ledger
+    gpu_uses: GpuUses
     course: list[str] = field(default_factory=list)
     found: list[str] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
@@ -68,6 +83,7 @@ class Round:
     """By job or array id, by Slurm's clock."""
     first_preemption: int = 0
     """The first row of the ledger's preemptions since times and ids were last broken off."""
+    noted_requeues: int = 0
 
     @property
     def now_s(self) -> float:
@@ -96,7 +112,30 @@ class Round:
             self.sim.advance(min(1.0 if unsettled else 5.0, until_s - self.now_s))
             self.counts["cycles"] += 1
             self.look_for_holds()
+            if self.site.idle:
+                self.gpu_uses.tell({job.key: job for job in self.sim.observe().jobs})
+            left = self.left_by_themselves()
             unsettled = self.cycles.run(ENFORCE).outcome.unsettled
+            self.look_at_lifecycles(left)
+
+    def left_by_themselves(self) -> Iterable[tuple[str, float]]:
+        """Return the signalled runs that have requeued themselves since the last cycle, and not
+        because of their nodes."""
+        runs = self.sim.requeued_themselves[self.noted_requeues :]
+        self.noted_requeues += len(runs)
+        down = any("DOWN" in node.state for node in self.sim.observe().nodes)
+        return [] if down else [run for run in runs if memory.is_leaving(self.cycles, run[0])]
+
+    def look_at_lifecycles(self, left: Iterable[tuple[str, float]]) -> None:
+        """Report victims that left by themselves and do not count, and nominations that last."""
+        for run in left:
+            self.counts["requeues by themselves"] += 1
+            if run not in dict(memory.preempted_runs(self.cycles)):
+                self.find(f"{run} requeued itself on its signal, which does not count")
+        for key, one in self.cycles.job_store.nominations.items():
+            since_s = one.nominated_s if one.free_s is None else one.free_s
+            if since_s is not None and self.now_s - since_s > LONGEST_NOMINATION_S:
+                self.find(f"job {key} has been nominated since {since_s:.0f}")
 
     def look_for_holds(self) -> None:
         """Report jobs that Slurm holds because of a node list of the controller."""
@@ -123,7 +162,20 @@ class Round:
         for _ in range(self.random.randint(2, 5)):
             self._submit(wanted)
 
-    def _submit(self, wanted: Ask) -> None:
+    def submit_idle_ones(self) -> None:
+        """Submit two jobs with the same request, which use none of their GPUs."""
+        wanted = ask(self.site, self.random)
+        for _ in range(2):
+            self.gpu_uses.idle.update(self._keys_of(self._submit(wanted)))
+
+    def hang(self) -> None:
+        """Let no epilog on a node end."""
+        name = self.random.choice(self.site.nodes).name
+        self.note(f"hang {name}")
+        self.sim.let_epilogs_hang(name, hang=True)
+        self.changed_s.append(self.now_s)
+
+    def _submit(self, wanted: Ask) -> str:
         key = self.sim.submit(wanted.submission)
         self.asks[key] = wanted
         self.counts["reused ids"] += key in self.submitted_s
@@ -131,6 +183,7 @@ class Round:
         for one in [one for one in self.times_held if one.partition("_")[0] == key]:
             del self.times_held[one]
         self.note(f"submit {key} {wanted}")
+        return key
 
     def drain(self) -> None:
         name = self.random.choice(self.site.nodes).name
@@ -202,6 +255,7 @@ class Round:
         """Resume all nodes and release the jobs that users hold."""
         for node in self.site.nodes:
             self.sim.resume_node(node.name)
+            self.sim.let_epilogs_hang(node.name, hang=False)
         for key in self.user_holds & {job.key for job in self.alive()}:
             self.sim.release(key)
         self.changed_s.append(self.now_s)
@@ -225,9 +279,12 @@ class Round:
         return len(rows), len(self.alive())
 
     def _keys(self) -> Iterator[str]:
-        for key, wanted in self.asks.items():
-            tasks = wanted.submission.array
-            yield from (f"{key}_{task}" for task in tasks) if tasks else (key,)
+        for key in self.asks:
+            yield from self._keys_of(key)
+
+    def _keys_of(self, key: str) -> Iterable[str]:
+        tasks = self.asks[key].submission.array
+        return [f"{key}_{task}" for task in tasks] or [key]
 
     def look_at_the_end(self) -> None:
         """Stop the controller; report node lists that it left, and jobs that start only now."""
@@ -262,6 +319,17 @@ class Round:
                     "which had not started"
                 )
 
+    def look_at_idle_pairs(self) -> None:
+        """Report jobs that were preempted for one which had been requeued while it used no GPU, and
+        uses none."""
+        if not self.site.idle:
+            return
+        for key, preemptor, at_s in self._preemptions():
+            runs = [run for run in self.sim.runs([preemptor], 0.0) if run.start_s is not None]
+            ran_s = [run.elapsed_s for run in runs if (run.end_s or at_s) < at_s - LATEST_S]
+            if preemptor in self.gpu_uses.idle and max(ran_s, default=0.0) > 2 * IDLE_AFTER_S:
+                self.find(f"job {key} was requeued for {preemptor}, which used no GPU before")
+
     def look_at_starts(self) -> None:
         """Count preemptions whose preemptor has a request that is not opaque, and did not start
         soon although nothing changed.
@@ -293,7 +361,10 @@ class Round:
                 )
 
     def _preemptions(self) -> Iterable[tuple[str, str, float]]:
-        query = "SELECT key, for_job, at_s FROM preemptions WHERE rowid >= ? ORDER BY rowid"
+        query = (
+            "SELECT key, for_job, at_s FROM preemptions WHERE for_job != '' AND rowid >= ? "
+            "ORDER BY rowid"
+        )
         return self.ledger._database.execute(query, (self.first_preemption,)).fetchall()
 
     def told(self) -> str:
@@ -306,6 +377,7 @@ HAPPENINGS = (
     *(Round.submit_several,) * 4,
     *(Round.drain, Round.resume, Round.resume, Round.fail, Round.hold, Round.cancel) * 2,
     *(Round.forget, Round.forget, Round.lose_state, Round.step_clock),
+    *(Round.submit_idle_ones, Round.hang) * 2,
 )
 
 
@@ -327,11 +399,19 @@ def play(seed: int) -> Round:
         drives={one.name: one.drives for one in drawn.nodes},
     )
     config = drawn.config
+    if drawn.idle:
+        (folder / "collect").mkdir()
+        config = replace(
+            config, profiler=replace(config.profiler, collect_dir=str(folder / "collect"))
+        )
     try:
         with mock.patch(ANSWER_IN_TIME_S, 60.0), closing(Ledger(folder / "ledger")) as ledger:
             profiler = Profiler(_profiles(), config)
-            cycles = Cycles(sim, sim.cluster(), ledger, config, profiler)
-            one = Round(drawn, random, sim, cycles, ledger)
+            gpu_uses = GpuUses(folder / "collect", sim.clock)
+            cycles = Cycles(
+                *(sim, sim.cluster(), ledger, config, profiler), gpu_use=gpu_uses.folder()
+            )
+            one = Round(drawn, random, sim, cycles, ledger, gpu_uses)
             for _ in range(random.randint(*EVENTS)):
                 random.choice(HAPPENINGS)(one)
                 one.cycle(random.choice((0.5, 1.0, 3.0, 10.0)))
@@ -340,6 +420,7 @@ def play(seed: int) -> Round:
             one.look_at_ids()
             one.look_at_the_end()
             one.look_at_preemptions()
+            one.look_at_idle_pairs()
             one.look_at_starts()
             one.counts["starts"] += len(sim.runs(list(one._keys()), 0.0))
             return one
