@@ -33,6 +33,8 @@ SETTLES_WITHIN_S = 240.0
 BY_ITSELF_S = 15.0
 """Within this time Slurm starts all jobs that it can."""
 
+HANGING = "hanging"
+
 BESIDE = (
     "--signal=B:USR1@30",
     "--job-name=one-of-us --dependency=singleton",
@@ -43,6 +45,11 @@ BESIDE = (
 SCRIPT = "trap '' USR1; sleep {seconds:.0f}"
 """The sleep inherits the ignored signal; SIGTERM ends both processes."""
 
+REQUEUES_ITSELF = """
+trap 'sleep {after:.0f}; scontrol requeue $SLURM_JOB_ID' USR1
+for i in $(seq {seconds:.0f}); do sleep 1; done
+"""
+
 
 @dataclass(slots=True)
 class Round:
@@ -52,6 +59,8 @@ class Round:
     random: Random
     cluster: RealCluster
     controller: RealController
+    hanging: Path
+    """Has a file for each node whose epilogs hang."""
     course: list[str] = field(default_factory=list)
     found: list[str] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
@@ -62,6 +71,8 @@ class Round:
     changed_s: list[float] = field(default_factory=list)
     submitted_s: dict[str, float] = field(default_factory=dict)
     """The earliest time of each submission, by job or array id."""
+    themselves: set[str] = field(default_factory=set)
+    """Jobs whose scripts requeue them when they get a signal."""
 
     def note(self, what: str) -> None:
         self.course.append(f"{time.time():.1f}: {what}")
@@ -85,7 +96,11 @@ class Round:
             managed = [name for name in parts if name in self.site.managed]
             if managed:
                 what = (f"--gres=gpu:{node.gpus}", "-p", managed[0], "--mem=100")
-                key = self.cluster.sbatch(*what, script=SCRIPT.format(seconds=FILL_S))
+                itself = self.random.random() < 0.5
+                script = REQUEUES_ITSELF.format(seconds=FILL_S, after=0) if itself else SCRIPT
+                key = self.cluster.sbatch(*what, script=script.format(seconds=FILL_S))
+                if itself:
+                    self.themselves.add(key)
                 self.note(f"fill {key}")
         time.sleep(DEMOTED_AFTER_S)
 
@@ -108,13 +123,19 @@ class Round:
         self.counts["reused ids"] += key in self.asks
         self.holds.discard(key)
         self.edited.discard(key)
+        self.themselves.discard(key)
         self.asks[key] = wanted
         self.submitted_s[key] = began_s
+        if wanted.submission.requeues_itself_in_s is not None:
+            self.themselves.add(key)
         self.note(f"submit {key} {wanted}")
 
     def _sbatch(self, wanted: Ask, *beside: str) -> str:
         seconds = min(wanted.submission.duration_s or LONGEST_S, LONGEST_S)
+        after_s = wanted.submission.requeues_itself_in_s
         script = SCRIPT.format(seconds=seconds)
+        if after_s is not None:
+            script = REQUEUES_ITSELF.format(seconds=seconds, after=after_s)
         as_user = (f"--uid={REAL_USERS[wanted.submission.user]}", "--chdir=/")
         return self.cluster.sbatch(*as_user, *wanted.options, *beside, script=script)
 
@@ -141,6 +162,17 @@ class Round:
         name = self.random.choice(self.site.nodes).name
         self.note(f"{what} {name}")
         self._update(f"NodeName={name}", f"State={state}", "Reason=test")
+
+    def hang(self) -> None:
+        """Let no epilog on a node end."""
+        name = self.random.choice(self.site.nodes).name
+        self.note(f"hang {name}")
+        (self.hanging / name).touch()
+        self.changed_s.append(time.time())
+
+    def let_epilogs_end(self) -> None:
+        for file in self.hanging.iterdir():
+            file.unlink()
 
     def hold(self) -> None:
         if key := self._one("PENDING"):
@@ -233,6 +265,7 @@ class Round:
             self.course.append(f"  refused: scontrol {' '.join(what)}")
 
     def let_all_run(self) -> None:
+        self.let_epilogs_end()
         for node in self.site.nodes:
             self._update(f"NodeName={node.name}", "State=RESUME")
         queue = self.queue()
@@ -312,6 +345,10 @@ class Round:
                 runs = ledger.runs_of(preemptor)
                 if not any(before_s - 1 <= run.start_s <= at_s + 1 for run in runs):
                     self.find(f"job {key} was requeued twice for {preemptor}, which did not start")
+            rows = ledger._database.execute("SELECT kind, job_id FROM events").fetchall()
+            for kind, key in rows:
+                if key.partition("_")[0] in self.themselves and kind in ("preempted", "requeued"):
+                    self.counts[f"{kind}, may requeue itself"] += 1
             count = "SELECT COUNT(*) FROM incarnations"
             self.counts["starts"] += ledger._database.execute(count).fetchone()[0]
 
@@ -335,7 +372,7 @@ HAPPENINGS = (
     *(Round.submit_several,) * 2,
     *(Round.drain, Round.resume, Round.resume, Round.hold, Round.cancel),
     *(Round.throttle, Round.exclude, Round.widen, Round.top, Round.suspend, Round.requeue_and_hold),
-    *(Round.submit_together, Round.forget, Round.lose_state),
+    *(Round.submit_together, Round.forget, Round.lose_state, Round.hang),
 )
 
 
@@ -347,7 +384,12 @@ def options_of(site: Site, folder: Path) -> list[str]:
         leaves.setdefault(one.switch, []).append(one.name)
     lines = [f"SwitchName={leaf} Nodes={folded(names)}" for leaf, names in leaves.items()]
     topology.write_text("\n".join([*lines, f"SwitchName=root Switches={','.join(leaves)}", ""]))
-    conf = ["GresTypes=gpu,nvme", "TopologyPlugin=topology/tree"]
+    (folder / HANGING).mkdir()
+    epilog = folder / "epilog"
+    wait = f"while [ -e {folder / HANGING}/$SLURMD_NODENAME ]; do sleep 0.2; done"
+    epilog.write_text(f"#!/bin/bash\n{wait}\n")
+    epilog.chmod(0o755)
+    conf = ["GresTypes=gpu,nvme", "TopologyPlugin=topology/tree", f"Epilog={epilog}"]
     if site.licenses:
         conf.append(f"Licenses=solver:{site.licenses}")
     random = Random(f"slurm.conf {site.seed}")
@@ -402,9 +444,11 @@ def _at_work(seed: int) -> Iterator[Round]:
     }
     with short_folder() as folder, started_cluster(folder, *options_of(drawn, folder)) as cluster:
         controller = RealController(cluster, folder, settings).start()
+        one = Round(drawn, Random(f"round {seed}"), cluster, controller, folder / HANGING)
         try:
-            yield Round(drawn, Random(f"round {seed}"), cluster, controller)
+            yield one
         finally:
+            one.let_epilogs_end()
             if controller.process is not None:
                 controller.stop()
 
