@@ -492,10 +492,13 @@ def test_it_says_that_a_job_leaves_idle_gpus_and_that_it_ranks_last_afterwards(s
     text = " ".join(explained(site, leaves).split())
     assert "Why it stops" in text
     assert "so it is preempted even if no other job waits" in text
-    text = " ".join(explained(site, waiting("1", idle_requeues=2)).split())
+    text = " ".join(explained(site, waiting("1", idle_requeues=2, ranks_last=True)).split())
     assert "It was requeued for its idle GPUs 2 times in a row and has used none since" in text
     assert "all others come before it" in text
     assert "below its own tier" not in text
+    text = " ".join(explained(site, waiting("1", ranks_last=True)).split())
+    assert "Its GPUs were idle when it was requeued" in text
+    assert "all others come before it" in text
 
 
 @pytest.mark.parametrize(
