@@ -160,7 +160,7 @@ def test_what_a_preemptor_cost_others_is_not_charged_to_the_next_job_with_its_id
     see(job_store, 1010, running(1001, 9, key="8", raw_id=8, user="ben"), pending(user="ann"))
     with ledger.transaction():
         ledger.add_preemptions([PreemptionRecord("8", "7", 1010.0, 1001.0)])
-    assert ledger.losses_since(0.0, 0.0) == [Loss(1010.0, "ann", 36.0)]
+    assert ledger.losses_since(0.0) == [Loss(1010.0, "ann", 36.0)]
     see(job_store, 1014, running(1001, 13, key="8", raw_id=8, user="ben"))
     see(job_store, 1020, pending(submit_s=1018, user="eve"))
-    assert ledger.losses_since(0.0, 0.0) == []
+    assert ledger.losses_since(0.0) == []
