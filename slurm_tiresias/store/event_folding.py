@@ -71,7 +71,8 @@ class EventFolder:
                 continue
             account.refill(now_s)
             if account.left >= 1:
-                text = f"and {account.folded:,} more times for jobs of this user"
+                times = "time" if account.folded == 1 else "times"
+                text = f"the same happened to this user's jobs {account.folded:,} more {times}"
                 account.left -= 1
                 yield EventRecord(account.at_s, kind, account.last_job, "", text)
                 account.folded = 0

@@ -56,7 +56,7 @@ def test_an_array_whose_owner_lowers_its_priority_leaves_other_users_their_event
         repaired = [event for event in events if event.kind == "repaired"]
         how_many = len(repaired)
         assert 0 < how_many <= MOST_AT_ONCE
-        assert any("more times for jobs of this user" in event.text for event in repaired)
+        assert any("the same happened to this user's jobs" in event.text for event in repaired)
         assert ours in [event.job_id for event in events if event.kind == "demoted"]
     finally:
         controller.kill()
