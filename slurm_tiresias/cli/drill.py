@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,9 @@ from slurm_tiresias.cli.screen import Screen, show_or_json
 from slurm_tiresias.cli.text import count, listed, printable, shorten
 from slurm_tiresias.config import Config, load
 from slurm_tiresias.controller.drilled import say_how_it_ended
-from slurm_tiresias.drill.judge import Outcome, Verdict, judge_all, short_command, signal_name
-from slurm_tiresias.drill.observed import Disposition, Drill, Kind, Process, Run, Trial
+from slurm_tiresias.drill.counters import REPORTS
+from slurm_tiresias.drill.judge import Outcome, Verdict, judge_all, signal_name
+from slurm_tiresias.drill.observed import Drill, Kind, Process, Run, Trial
 from slurm_tiresias.drill.rehearsal import (
     CannotRehearseError,
     Plan,
@@ -33,8 +35,13 @@ SCHEMA = 1
 FAILED, UNKNOWN = 16, CannotRehearseError.exit_code
 """Exit codes: a trial failed; the job, or a part of the drill, could not be tested."""
 
-MOST_PROCESSES_SHOWN = 6
-LOOKS = {Outcome.PASSED: "good", Outcome.FAILED: "bad", Outcome.UNKNOWN: "note"}
+TRAP = re.compile(r"""^\s*trap\s+(?:'([^']*)'|"([^"]*)"|(\w+))\s.*\b(?:SIG)?TERM\b""", re.MULTILINE)
+LOOKS = {
+    Outcome.PASSED: "good",
+    Outcome.FAILED: "bad",
+    Outcome.UNKNOWN: "note",
+    Outcome.NOT_TESTED: "note",
+}
 
 MOMENTS = {
     Kind.START_UP: "during start-up",
@@ -95,17 +102,18 @@ def drill(
     Give the arguments that you would give to `sbatch`, but for a small job: few steps, few GPUs,
     and options that keep the program from touching the checkpoints of your real jobs. The job is
     submitted, preempted as by the controller (during start-up, in a step, during a save, and
-    twice in a row), and cancelled. Files named by its job id, such as its output, are removed.
+    twice in a row), and cancelled. Its output is removed; files that it has made are left.
     Needs only the right to use sbatch; no plugin and no controller. Takes one to a few minutes.
 
     \b
-    Exit codes: 0 every trial passed, 16 a trial failed,
-    17 the job, or a part of the drill, could not be tested.
+    Exit codes: 0 no trial failed, and each that could hit its moment passed; 16 a trial failed;
+    17 the job could not be tested, or a trial shows nothing.
     """
     options, script = divided(words)
+    notes = notes_on((*options, *options_in(script[0])), script[0])
     config = _config()
     plan = Plan(
-        (*options, *one_task(options, script[0])),
+        options,
         script,
         tuple(kind for kind in Kind if not kinds or kind.value in kinds),
         minutes=minutes,
@@ -119,6 +127,7 @@ def drill(
         except StoppedError as stopped:
             say("stopped; the job is cancelled and nothing is left behind")
             context.exit(128 + stopped.number)
+    seen = replace(seen, notes=notes)
     verdicts = judge_all(seen)
     noted = _note(seen, verdicts, config)
     show_or_json(
@@ -143,10 +152,13 @@ class Noted:
 def _note(seen: Drill, verdicts: Sequence[Verdict], config: Config) -> Noted:
     """Tell the controller whether the program passed all trials, if that affects later jobs.
 
-    A drill in which a trial was left out proves nothing; one failed trial is enough.
+    A drill in which a trial was left out, or that hit no step, proves nothing; one failed trial is
+    enough.
     """
     code = exit_code(verdicts)
-    passed = code == 0 and {verdict.kind for verdict in verdicts} == set(Kind)
+    hit = {verdict.kind for verdict in verdicts if verdict.outcome is Outcome.PASSED}
+    all_kinds = {verdict.kind for verdict in verdicts} == set(Kind)
+    passed = code == 0 and all_kinds and {Kind.STEP, Kind.TWICE} <= hit
     if config.preemption.drilled_min_run_s <= 0 or not (passed or code == FAILED):
         return Noted(noted=False)
     try:
@@ -179,7 +191,7 @@ def exit_code(verdicts: Sequence[Verdict]) -> int:
     outcomes = {verdict.outcome for verdict in verdicts}
     if Outcome.FAILED in outcomes:
         return FAILED
-    return UNKNOWN if Outcome.UNKNOWN in outcomes or not outcomes else 0
+    return UNKNOWN if Outcome.UNKNOWN in outcomes or Outcome.PASSED not in outcomes else 0
 
 
 def divided(words: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -201,18 +213,47 @@ def divided(words: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     )
 
 
-def one_task(options: Sequence[str], script: str) -> tuple[str, ...]:
-    """Return the option that reduces an array to one task; nothing for other jobs."""
-    given = [word for word in options if word.startswith(("--array", "-a"))]
-    if given:
-        raise UsageError("A drill tests a single job", "Leave --array out, or write --array only")
+def options_in(script: str) -> tuple[str, ...]:
+    """Return the options of sbatch that the script holds."""
+    words: list[str] = []
     with Path(script).open(encoding="utf-8", errors="replace") as file:
         for line in file:
-            word = line.removeprefix("#SBATCH").strip() if line.startswith("#SBATCH") else ""
-            if word.startswith(("--array", "-a")):
-                first = "".join(ch if ch.isdigit() else " " for ch in word).split()
-                return (f"--array={first[0]}",) if first else ()
-    return ()
+            if line.startswith("#SBATCH"):
+                words += line.removeprefix("#SBATCH").partition(" #")[0].split()
+            elif line.strip() and not line.startswith("#"):
+                break
+    return tuple(words)
+
+
+def notes_on(options: Sequence[str], script: str) -> tuple[str, ...]:
+    """Return what is wrong with a script though its trials may pass; refuse an array."""
+    if any(word.startswith(("--array", "-a")) for word in options):
+        raise UsageError(
+            "A drill tests a single job, and this is an array",
+            "Leave --array out, also in a copy of the script",
+        )
+    notes = []
+    if "--no-requeue" in options:
+        notes.append(
+            "The job has --no-requeue, which the drill has overridden: it is never preempted. "
+            "Remove that if it may be."
+        )
+    if _exits_with_0(Path(script).read_text(encoding="utf-8", errors="replace")):
+        notes.append(
+            "A trap of the script ends with exit 0, so that a cancelled job looks finished. End "
+            "with another code."
+        )
+    return tuple(notes)
+
+
+def _exits_with_0(text: str) -> bool:
+    """Whether a trap of SIGTERM in a script, or the function that it names, has an ``exit 0``."""
+    bodies = [" ".join(found) for found in TRAP.findall(text)]
+    for name in [body.strip() for body in bodies]:
+        bodies += re.findall(
+            rf"(?ms)^\s*(?:function\s+)?{re.escape(name)}\b[^\n]*\{{(.*?)\}}", text
+        )
+    return any(re.search(r"\bexit 0\b", body) for body in bodies)
 
 
 def _config() -> Config:
@@ -253,7 +294,9 @@ def as_object(seen: Drill, verdicts: Sequence[Verdict]) -> dict[str, Any]:
             for trial, verdict in zip(seen.trials, verdicts, strict=True)
         ],
         "unwatched_nodes": list(seen.unwatched_nodes),
-        "removed": list(seen.removed),
+        "only_nodes": list(seen.only_nodes),
+        "left": list(seen.left),
+        "notes": list(seen.notes),
         "last_lines": list(seen.last_lines),
     }
 
@@ -311,9 +354,15 @@ def report(seen: Drill, verdicts: Sequence[Verdict], screen: Screen) -> Iterator
         if any(verdict.asked for verdict in verdicts)
         else ""
     )
+    unasked = any(REPORTS in run.counters and not run.by_plugin for run in seen.runs)
     yield from screen.prose(
         f"Job {seen.job_id} was preempted as the controller does it: {first}SIGTERM, and SIGKILL "
-        f"{seen.kill_wait_s:g} s later.",
+        f"{seen.kill_wait_s:g} s later."
+        + (
+            " Without the plugin, as here, the controller does not ask the library to save first."
+            if unasked and not seen.signal
+            else ""
+        ),
         indent="",
     )
     for trial, verdict in zip(seen.trials, verdicts, strict=True):
@@ -325,38 +374,35 @@ def report(seen: Drill, verdicts: Sequence[Verdict], screen: Screen) -> Iterator
         for line in seen.last_lines:
             yield shorten(f"  {printable(line)}", screen.width or 240)
     yield ""
-    yield from screen.prose(_sum(seen, verdicts), indent="")
+    for text in (*seen.notes, _sum(seen, verdicts)):
+        yield from screen.prose(text, indent="")
 
 
 def _trial(trial: Trial, verdict: Verdict, screen: Screen) -> Iterator[str]:
     word = screen.style(verdict.outcome.value, LOOKS[verdict.outcome])
     yield f"{word}  {screen.style(f'preempted {MOMENTS[verdict.kind]}', 'title')}"
-    hit = any(run.again_s is not None for run in trial.runs)
-    if facts := "; ".join(_facts(verdict, hit)):
+    if facts := "; ".join(_facts(verdict, trial)):
         yield from screen.prose(f"{facts[:1].upper()}{facts[1:]}.")
-    for run in trial.runs:
-        yield from _processes(run, screen)
     if verdict.why_unknown:
-        yield from screen.prose(printable(f"Not known: {verdict.why_unknown}."))
+        word = "Not tested" if verdict.outcome is Outcome.NOT_TESTED else "Not known"
+        yield from screen.prose(printable(f"{word}: {verdict.why_unknown}."))
     for finding in verdict.findings:
         yield from screen.item(printable(f"{finding.code.value}: {finding.what}"))
         yield from screen.prose(f"Change: {finding.change} See {finding.page}.", indent="    ")
 
 
-def _facts(verdict: Verdict, hit: bool) -> Iterator[str]:
+def _facts(verdict: Verdict, trial: Trial) -> Iterator[str]:
     if verdict.told_step is not None:
-        yield f"it was at step {verdict.told_step}"
+        yield f"it was at {verdict.unit} {verdict.told_step}"
     elif verdict.kind is not Kind.START_UP and verdict.saved_step is None:
         yield "no step of it was seen"
     if verdict.asked:
         yield f"it was asked to save by SIG{ASK_SIGNAL}"
     if verdict.saved and verdict.save_s is not None:
-        step = f" step {verdict.saved_step}" if verdict.saved_step is not None else ""
+        step = f" {verdict.unit} {verdict.saved_step}" if verdict.saved_step is not None else ""
         yield f"it saved{step} within {verdict.save_s:.1f} s"
     elif verdict.saved is False:
         yield "it did not save"
-    if verdict.kind is Kind.SAVE and verdict.saved is not None and not hit:
-        yield "its save was too short, or not seen, for a second signal in the middle of it"
     if verdict.requeued_s is not None:
         why = ", as it reported the save" if verdict.answered else ""
         if verdict.asked and not verdict.answered:
@@ -370,56 +416,29 @@ def _facts(verdict: Verdict, hit: bool) -> Iterator[str]:
             if verdict.first_step_s is not None
             else ""
         )
-        yield f"it went on from step {verdict.resumed_step}{behind}"
-    if verdict.steps_redone is not None:
-        yield f"{count(verdict.steps_redone, 'step')} done again"
-
-
-def _processes(run: Run, screen: Screen) -> Iterator[str]:
-    """Yield a line for each kind of process that got the signal: what it does, and how it ended.
-
-    Processes of one command that ended alike are counted.
-    """
-    told = [one for one in run.processes if _was_told(run, one)]
-    groups: dict[tuple[str, str, bool], list[Process]] = {}
-    for one in told:
-        reached = run.reaches(one)
-        groups.setdefault((one.command, _does(run, one), reached), []).append(one)
-    shown = list(groups.items())[:MOST_PROCESSES_SHOWN]
-    if shown and run.again_s is not None:
-        name = signal_name(run.signal or run.told_by)
-        yield from screen.prose(f"{name} came again during the save.")
-    for (command, does, reached), some in shown:
-        got = f"got {signal_name(run.told_by)}" if reached else "was not signalled"
-        times = [after for one in some if (after := _after(run, one)) is not None]
-        gone = f", gone after {max(times):.1f} s" if times else ""
-        many = f" x{len(some)}" if len(some) > 1 else ""
-        words = f"    {printable(short_command(command))}{many}: {got}, {does}{gone}"
-        yield words if screen.width is None else shorten(words, screen.width)
-    if len(groups) > len(shown):
-        yield f"    and {count(len(groups) - len(shown), 'more kind')} of processes"
-
-
-def _does(run: Run, process: Process) -> str:
-    after = _after(run, process)
-    does = process.on(run.told_by)
-    if does is Disposition.DEFAULT:
-        return "died of it" if after is not None and after <= 1.0 else "has no handler"
-    return {
-        Disposition.HANDLER: "has a handler",
-        Disposition.BLOCKED: "waits for it",
-        Disposition.IGNORED: "ignores it",
-    }[does]
+        before = trial.runs[-1].nodes if trial.runs else ()
+        nodes = trial.after.nodes if trial.after else ()
+        where = f" on {listed(nodes)}" if nodes and set(nodes) != set(before) else ""
+        yield f"it went on from {verdict.unit} {verdict.resumed_step}{where}{behind}"
+    if verdict.steps_redone:
+        yield f"{count(verdict.steps_redone, verdict.unit)} done again"
 
 
 def _sum(seen: Drill, verdicts: Sequence[Verdict]) -> str:
     numbers = [
         (sum(verdict.outcome is outcome for verdict in verdicts), outcome.value)
-        for outcome in (Outcome.FAILED, Outcome.UNKNOWN, Outcome.PASSED)
+        for outcome in (Outcome.FAILED, Outcome.UNKNOWN, Outcome.NOT_TESTED, Outcome.PASSED)
     ]
     said = ", ".join(f"{number} {word}" for number, word in numbers if number)
     behind = ""
     if seen.unwatched_nodes:
         nodes = listed(seen.unwatched_nodes)
         behind = f" Whether anything stayed behind on {nodes} could not be seen."
+    if seen.only_nodes and verdicts:
+        behind += (
+            f" All starts were on {listed(seen.only_nodes)}: whether the job finds its checkpoint "
+            "on another node was not tested."
+        )
+    if seen.left:
+        behind += f" In its folder are new files with its id: {listed(seen.left)}."
     return f"{count(len(verdicts), 'trial')}: {said or 'none'}.{behind}"

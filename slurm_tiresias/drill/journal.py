@@ -8,36 +8,29 @@ import re
 import signal
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from slurm_tiresias.drill.counters import REPORTS, Counters, Point, point_of_save, points_in
 from slurm_tiresias.drill.observed import Disposition, Process, Run, Save, Survivor
 from slurm_tiresias.job.record import DONE, SAVING, Record, RecordError, decode
 from slurm_tiresias.model import JobProgress, ProgressSource
 from slurm_tiresias.progress.heard import Run as Reports
-from slurm_tiresias.progress.output_lines import Level, counts_in
 from slurm_tiresias.progress.saving import has_saved_since
 
 MOST_PROCESSES = 4096
-MOST_STEP = 10**12
 MOST_LAST_LINES = 12
+MOST_SAVES = 200
 JUST_BEFORE_S = 0.2
 MOST_BLOCKED = 20
 """A process that blocks more signals than this is just about to start another."""
 SIGNALS = (signal.SIGTERM, *(signal.Signals(n) for n in range(1, 32) if n not in (9, 15, 19)))
 
-_STEP = re.compile(
-    r"(?i)\b(?:global[_ ]?)?(?:steps?|iter(?:ation)?s?|batch|updates?)\b"
-    r"[\s:=#\[(]{0,4}(\d{1,12})(?!\d|\.\d)"
-)
-_EPOCH = re.compile(r"(?i)\bepochs?\b[\s:=#\[(]{0,4}(\d{1,12})(?!\d|\.\d)")
 _OF_SLURM = re.compile(r"(?:slurmstepd|srun)[\w-]*: ")
 _OF_THE_LIBRARY = re.compile(r"(?:\S*/)?squeue --noheader (?:--all )?--jobs=")
 """Questions of slurm_tiresias.job: they are no part of the training."""
-_RESUME = re.compile(
-    r"(?i)\b(?:resum\w*|restor\w*|load(?:ed|ing)|continu\w*|begins?|starts?|started|starting"
-    r"|from)\b.{0,60}?\b(?:steps?|iter(?:ation)?s?|epochs?)\b[\s:=#]{0,3}(\d{1,12})"
-)
+_RESUMED = re.compile(r"(?i)\b(?:resum\w*|restor\w*|continu\w*)\b")
+_BEGINS = re.compile(r"(?i)\b(?:load(?:ed|ing)|begins?|starts?|started|starting|from)\b")
 _SAVING = re.compile(r"(?i)\b(?:saving|writing)\b")
 _SAVED = re.compile(r"(?i)\b(?:saved|wrote|written|checkpointed)\b")
 
@@ -51,50 +44,59 @@ _TRACKERS = (
 """The files of experiment trackers, and the field that identifies the tracker's run."""
 
 
-@dataclass
-class _OpenFile:
-    began_s: float
-    pid: int
-
-
 class RunJournal:
     """One run, as reported by its watchers."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, job_id: str = "", folder: str = "") -> None:
         self._run = Run(number)
+        self._job_id = job_id
+        self._folder = folder
+        self._progress_file = ""
         self._processes: dict[tuple[str, int, int], Process] = {}
         self._current: dict[tuple[str, int], tuple[str, int, int]] = {}
         self._former: dict[tuple[str, int, int], tuple[float, Mapping[int, Disposition]]] = {}
         self._changed_s: dict[tuple[str, int, int], float] = {}
-        self._has_ended = False
+        self._ended: set[str] = set()
+        """The nodes whose watchers have announced their ends."""
         self._below = False
         """Whether SIGTERM also reached a child of a watcher."""
         self._hertz = 100.0
         self._behind_s: float | None = None
         self._record: Record | None = None
         self._reports = Reports(number)
-        self._lines_steps: list[tuple[float, int]] = []
-        self._record_steps: list[tuple[float, int]] = []
-        self._said_resumed: int | None = None
-        self._saves: dict[str, list[Save]] = {"record": [], "line": [], "file": []}
-        self._open: dict[str, _OpenFile] = {}
+        self._counters = Counters()
+        self._saves: dict[str, list[Save]] = {"record": [], "line": []}
+        self._open: dict[str, float] = {}
+        """The files that it has open for writing, and since when."""
         self._logs: set[str] = set()
         self._trackers: set[tuple[str, str]] = set()
         self.survivors: list[Survivor] = []
         self.nodes_up: set[str] = set()
+        self.own_logs: set[str] = set()
+        """The files of its own to which it has redirected its output."""
         self.last_lines: deque[str] = deque(maxlen=MOST_LAST_LINES)
 
     # Conditions that the drill waits for
 
     @property
     def moves(self) -> int:
-        """How many different steps were seen in this run."""
-        return len({step for _, step in self._record_steps or self._lines_steps})
+        """How many steps were seen to be made in this run."""
+        return self._counters.moves
 
     @property
     def has_resumed(self) -> bool:
-        """Whether the step at which it began is known."""
-        return self.run().resumed_step is not None
+        """Whether the run has said at which step it began."""
+        return bool(self._counters.claimed)
+
+    @property
+    def moving(self) -> set[str]:
+        """The counters that have moved."""
+        return {name for name, one in self._counters.by_name.items() if one.moves}
+
+    @property
+    def lines_counted(self) -> set[str]:
+        """The counters whose numbers were seen in the output."""
+        return self._counters.by_name.keys() - {REPORTS}
 
     @property
     def has_processes(self) -> bool:
@@ -105,6 +107,11 @@ class RunJournal:
     def progress(self) -> JobProgress | None:
         """The run's reports, by the clock of its node; None before the first report."""
         return self._reports.progress if self._record else None
+
+    @property
+    def by_plugin(self) -> bool:
+        """Whether the site's plugin gave the run its progress file."""
+        return bool(self._progress_file) and not self._progress_file.startswith(self._folder)
 
     @property
     def has_answered(self) -> bool:
@@ -140,13 +147,13 @@ class RunJournal:
 
         A watcher that has not announced its end was killed with the job's last processes.
         """
-        if self._has_ended or self._run.term_s is None:
+        if self._run.term_s is None:
             return
         at_s = self.node_s(received_s)
-        self._run = replace(self._run, killed=True)
-        for key in self._current.values():
-            self._processes[key] = replace(self._processes[key], gone_s=at_s)
-        self._current.clear()
+        for at, key in list(self._current.items()):
+            if at[0] not in self._ended:
+                self._processes[key] = replace(self._processes[key], gone_s=at_s)
+                del self._current[at]
 
     def ended_itself(self, state: str, exit_code: str) -> None:
         """Record that the job ended before it was requeued."""
@@ -177,26 +184,25 @@ class RunJournal:
                 self._report(at_s, str(said["text"]))
             case "line":
                 self._line(at_s, str(said["text"]))
-            case "output-emptied":
-                self._run = replace(self._run, output_emptied=True)
+            case "emptied":
+                self._run = replace(self._run, emptied=str(said["path"]))
+            case "log":
+                self.own_logs.add(str(said["path"]))
+            case "progress-file":
+                self._progress_file = str(said["path"])
             case "opened":
                 self._opened(node, at_s, said)
             case "closed":
-                self._closed(at_s, said)
+                self._open.pop(str(said["path"]), None)
             case "file":
-                self._file(at_s, str(said["path"]), bool(said["again"]), bool(said["grows"]))
+                self._file(str(said["path"]), grows=bool(said["grows"]))
+            case "file-gone" if self._run.since_s is not None:
+                self._run = replace(self._run, deleted=str(said["path"]))
             case "end":
-                self._has_ended = True
+                self._ended.add(node)
             case "survivor":
                 one = Survivor(int(said["run"]), node, int(said["pid"]), str(said["command"]))
                 self.survivors.append(one)
-            case "gpu-memory":
-                self.survivors = [
-                    replace(one, gpu_bytes=one.gpu_bytes + int(said["bytes"]))
-                    if (one.node, one.pid) == (node, said["pid"])
-                    else one
-                    for one in self.survivors
-                ]
 
     def _process(self, node: str, at_s: float, said: Mapping[str, Any]) -> None:
         key = node, int(said["pid"]), int(said["start"])
@@ -216,7 +222,7 @@ class RunJournal:
             parent=int(said["parent"]),
             command=str(said["command"]),
             direct=bool(said["direct"]),
-            orphaned=bool(said["orphaned"]),
+            orphaned_s=at_s if said["orphaned"] else None,
             dispositions={int(number): _disposition(number, *masks) for number in SIGNALS},
         )
         if known is not None:
@@ -238,7 +244,7 @@ class RunJournal:
                 reports=known.reports,
                 direct=known.direct,
                 parent=known.parent,
-                orphaned=known.orphaned or process.orphaned,
+                orphaned_s=process.orphaned_s if known.orphaned_s is None else known.orphaned_s,
                 dispositions=known.dispositions if keep else process.dispositions,
             )
         self._processes[key] = process
@@ -277,40 +283,51 @@ class RunJournal:
         last, self._record = self._record, record
         self._reports.take(ProgressSource.REPORTS, record, at_s, at_s)
         self._note_answer(at_s)
-        self._record_steps.append((at_s, record.step))
-        del self._record_steps[2:-2]
+        begins = Point(REPORTS, record.first_step)
+        self._counters.add((begins,) if last is None else (), record.first_s)
+        self._counters.add((Point(REPORTS, record.step),), at_s)
+        if last is not None and record.first_step < last.first_step:
+            self._counters.by_name[REPORTS].first = begins
+        if last is None and record.resumed_step is not None:
+            self._counters.claimed.append(Point(REPORTS, record.resumed_step))
         saves = self._saves["record"]
         if record.state == SAVING and (not saves or saves[-1].ended_s is not None):
-            saves.append(Save(record.step, record.at_s, None))
+            saves.append(Save(None, record.at_s, None, Point(REPORTS, record.step)))
         if record.saved_s is not None and (last is None or last.saved_s != record.saved_s):
             begun = saves.pop() if saves and saves[-1].ended_s is None else None
             began_s = begun.began_s if begun else None
-            saves.append(Save(record.saved_step, began_s, record.saved_s))
+            saved = None if record.saved_step is None else Point(REPORTS, record.saved_step)
+            saves.append(Save(None, began_s, record.saved_s, saved))
+        del saves[:-MOST_SAVES]
 
     def _note_answer(self, at_s: float) -> None:
         run = self._run
         waits = run.signal_s is not None and run.answered_s is None and run.requeued_s is None
-        if waits and has_saved_since(self.progress, run.number, run.signal_s or 0.0):
+        # Without the plugin the controller would not see the answer.
+        if (
+            waits
+            and self.by_plugin
+            and has_saved_since(self.progress, run.number, run.signal_s or 0.0)
+        ):
             self._run = replace(run, answered_s=at_s)
 
     def _line(self, at_s: float, text: str) -> None:
         self.last_lines.append(text)
         if _OF_SLURM.match(text):
             return
-        step = _step_in(text)
-        saves = self._saves["line"]
+        saves, points = self._saves["line"], points_in(text)
         if _SAVED.search(text):
             begun = saves.pop() if saves and saves[-1].ended_s is None else None
-            known = step if step is not None or begun is None else begun.step
-            saves.append(Save(known, begun.began_s if begun else None, at_s))
+            point = point_of_save(text, self._job_id) or (begun.point if begun else None)
+            saves.append(Save(None, begun.began_s if begun else None, at_s, point))
         elif _SAVING.search(text):
-            saves.append(Save(step, at_s, None))
-        elif resumed := _RESUME.search(text):
-            if self._said_resumed is None and not self._lines_steps:
-                self._said_resumed = int(resumed[1])
-        elif step is not None and step <= MOST_STEP:
-            self._lines_steps.append((at_s, step))
-            del self._lines_steps[200:-200]
+            saves.append(Save(None, at_s, None, point_of_save(text, self._job_id)))
+        elif _RESUMED.search(text) or (_BEGINS.search(text) and not self.lines_counted):
+            if not self.moving:
+                self._counters.claimed += points
+        else:
+            self._counters.add(points, at_s)
+        del saves[:-MOST_SAVES]
 
     def _opened(self, node: str, at_s: float, said: Mapping[str, Any]) -> None:
         pid = int(said["pid"])
@@ -319,41 +336,23 @@ class RunJournal:
             if key is not None:
                 self._processes[key] = replace(self._processes[key], reports=True)
             return
-        self._open[str(said["path"])] = _OpenFile(at_s, pid)
+        self._open[str(said["path"])] = at_s
 
-    def _closed(self, at_s: float, said: Mapping[str, Any]) -> None:
-        opened = self._open.pop(str(said["path"]), None)
-        if opened is not None:
-            ended_s = at_s if said["there"] else None
-            self._saves["file"].append(Save(None, opened.began_s, ended_s))
-
-    def _file(self, at_s: float, path: str, again: bool, grows: bool) -> None:
+    def _file(self, path: str, *, grows: bool) -> None:
+        if path == self._run.deleted:
+            self._run = replace(self._run, deleted="")
         for tracker, pattern in _TRACKERS:
             if found := pattern.search(path):
                 self._trackers.add((tracker, found[1]))
                 return
-        if _LOG.search(path):
-            # A file that is written in one go, such as a marker in a checkpoint, is not a log.
-            if grows:
-                self._logs.add(path)
-        elif again:
-            self._saves["file"].append(Save(None, None, at_s))
+        # A file that is written in one go, such as a marker in a checkpoint, is not a log.
+        if _LOG.search(path) and grows:
+            self._logs.add(path)
 
     # Results
 
     def run(self) -> Run:
         """Return the run as far as it is known."""
-        steps = self._record_steps or self._lines_steps
-        record = self._record
-        first = steps[0] if steps else None
-        resumed, guess = self._said_resumed, False
-        if record is not None:
-            resumed = record.resumed_step
-            if resumed is None:
-                resumed, guess = record.first_step, True
-        elif resumed is None and first is not None:
-            resumed, guess = max(0, first[1] - 1), True
-        moved = next((one for one in steps if resumed is None or one[1] > resumed), None)
         gone = [one.gone_s for one in self._processes.values() if one.gone_s is not None]
         whole = bool(gone) and not self._current
         return replace(
@@ -361,42 +360,25 @@ class RunJournal:
             processes=tuple(self._processes.values()),
             reaches_all=self._below or self._run.term_s is None,
             last_gone_s=max(gone) if whole else None,
-            resumed_step=resumed,
-            resume_is_guess=guess,
-            first_step=moved[1] if moved else None,
-            first_step_s=moved[0] if moved else None,
-            last_step=max((step for _, step in steps), default=None),
+            counters=dict(self._counters.by_name),
+            claimed=tuple(self._counters.claimed),
+            has_progress_file=bool(self._progress_file),
+            by_plugin=self.by_plugin,
             saves=self._known_saves(),
             logs=frozenset(self._logs),
             trackers=frozenset(self._trackers),
-            finished=record is not None and record.state == DONE,
+            finished=self._record is not None and self._record.state == DONE,
         )
 
     def _known_saves(self) -> tuple[Save, ...]:
-        """Return the saves, from the most reliable source."""
-        for source in ("record", "line"):
-            if self._saves[source]:
-                return tuple(self._saves[source])
-        told_s = self._run.told_s
+        """Return the saves that were announced, and the files that it was writing at its end."""
+        since_s = self._run.since_s
         under_way = [
-            Save(None, one.began_s, None)
-            for one in self._open.values()
-            if told_s is not None and one.began_s >= told_s
+            Save(None, began_s, None)
+            for began_s in self._open.values()
+            if since_s is not None and began_s >= since_s
         ]
-        known = [
-            save
-            for save in self._saves["file"]
-            if save.ended_s is not None
-            or (told_s is not None and save.began_s is not None and save.began_s >= told_s)
-        ]
-        return (*known, *under_way)
-
-
-def _step_in(text: str) -> int | None:
-    if found := _STEP.search(text) or _EPOCH.search(text):
-        return int(found[1])
-    counts = [one for one in counts_in(text.encode()) if one.level is Level.STEP]
-    return counts[-1].step if counts else None
+        return (*(self._saves["record"] or self._saves["line"]), *under_way)
 
 
 def _disposition(number: int, caught: int, ignored: int, blocked: int) -> Disposition:

@@ -7,8 +7,9 @@ import enum
 import re
 import signal as signals
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from slurm_tiresias.drill.counters import MOST_STEP
 from slurm_tiresias.drill.observed import (
     Disposition,
     Drill,
@@ -19,6 +20,7 @@ from slurm_tiresias.drill.observed import (
     Survivor,
     Trial,
 )
+from slurm_tiresias.drill.scale import in_steps
 
 PAGE = "docs/how-to/save-and-resume.md"
 SIGNALS = f"{PAGE}#the-batch-script"
@@ -59,6 +61,9 @@ class Code(enum.StrEnum):
     ENDED_TOO_SOON = "ended-too-soon"
     RESUMED_FROM_NOTHING = "resumed-from-nothing"
     RESUMED_EARLIER = "resumed-earlier"
+    OTHER_NODE = "other-node"
+    DELETED_FIRST = "deleted-first"
+    STEPS_SKIPPED = "steps-skipped"
     DID_NOT_COME_BACK = "did-not-come-back"
     OUTPUT_EMPTIED = "output-emptied"
     NEW_LOG = "new-log"
@@ -82,6 +87,8 @@ class Outcome(enum.StrEnum):
     PASSED = "passed"
     FAILED = "failed"
     UNKNOWN = "unknown"
+    NOT_TESTED = "not tested"
+    """The job kept its steps, but the signal did not hit what the trial is about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +98,7 @@ class Verdict:
     kind: Kind
     outcome: Outcome
     why_unknown: str
-    """Why it is unknown whether the trial passed; "" if it is known."""
+    """Why it is unknown whether the trial passed, or what was not tested; "" if it is known."""
     told_step: int | None
     """The step that the job had reached."""
     saved: bool | None
@@ -112,14 +119,23 @@ class Verdict:
     """From the next start to its first step."""
     steps_redone: int | None
     findings: tuple[Finding, ...]
+    unit: str = "step"
+    """What is counted: steps, or epochs."""
 
 
 def judge_all(drill: Drill) -> tuple[Verdict, ...]:
     """Return the verdict on each trial. Problems with files are reported once."""
     told: set[Code] = set()
     verdicts = []
+    drill = in_steps(drill)
+    found = [(trial, _handover(trial)) for trial in drill.trials]
+    # A job that goes wrong on the same node too does not go wrong because of the node.
+    loses_here = any(
+        (one.lost or one.skipped) and not _elsewhere(trial, one.began) for trial, one in found
+    )
     for trial in drill.trials:
-        verdicts.append(judge(trial, drill.kill_wait_s, frozenset(told)))
+        kept = frozenset(told)
+        verdicts.append(judge(trial, drill.kill_wait_s, kept, drill.unit, loses_here=loses_here))
         told |= {one.code for one in verdicts[-1].findings if one.code in ONCE}
     return tuple(verdicts)
 
@@ -128,34 +144,109 @@ ONCE = frozenset({Code.OUTPUT_EMPTIED, Code.NEW_LOG, Code.NEW_TRACKER_RUN, Code.
 """Findings that are the same for every preemption of the job."""
 
 
-def judge(trial: Trial, kill_wait_s: float, told: frozenset[Code] = frozenset()) -> Verdict:
-    """Return the verdict on one trial; findings in ``told`` are left out."""
-    findings = tuple(
-        one for one in _distinct(_findings(trial, kill_wait_s)) if one.code not in told
-    )
-    why_unknown = "" if findings else trial.trouble or _what_is_unknown(trial)
-    outcome = Outcome.FAILED if findings else Outcome.UNKNOWN if why_unknown else Outcome.PASSED
-    run = trial.runs[0] if trial.runs else Run(0)
+@dataclass(frozen=True, slots=True)
+class _Handover:
+    """Where the starts after a trial's runs began, compared with what the runs had reached."""
+
+    reached: int | None = None
+    """The last step before the last start."""
+    lost: int = 0
+    skipped: int = 0
+    worker: Run | None = None
+    """The run that did those steps."""
+    began: Run | None = None
+    """The run that began earlier, or later, than it should."""
+    saved_step: int | None = None
+    """The last checkpoint that was announced with its step, and not yet lost by an earlier
+    trial."""
+
+
+def judge(
+    trial: Trial,
+    kill_wait_s: float,
+    told: frozenset[Code] = frozenset(),
+    unit: str = "step",
+    *,
+    loses_here: bool = False,
+) -> Verdict:
+    """Return the verdict on one trial; findings in ``told`` are left out.
+
+    It passes only if no step was lost or skipped, and SIGKILL ended nothing. What was not seen is
+    unknown. ``loses_here``: in some trial the job loses or skips steps on the same node.
+    """
+    handover = _handover(trial)
+    all_findings = _distinct(_findings(trial, handover, kill_wait_s, loses_here))
+    findings = tuple(one for one in all_findings if one.code not in told)
+    why = "" if findings else trial.trouble or _what_is_unknown(trial, handover, unit)
+    outcome = Outcome.FAILED if findings else Outcome.UNKNOWN if why else Outcome.PASSED
+    if outcome is Outcome.PASSED and (why := _what_is_not_tested(trial)):
+        outcome = Outcome.NOT_TESTED
+    run, after = trial.runs[0] if trial.runs else Run(0), trial.after
     save = _saved_after(run)
+    is_lost = _had_work(trial, run) and not _has_saved(trial, run, handover)
     return Verdict(
         kind=trial.kind,
         outcome=outcome,
-        why_unknown=why_unknown,
+        why_unknown=why,
         told_step=run.last_step,
-        saved=_has_saved(trial, run) if _had_work(trial, run) else None,
+        saved=True if save else False if is_lost else None,
         save_s=_since(run.told_s, _saves_after(run)[0].ended_s) if save else None,
         asked=run.asked,
         answered=run.answered_s is not None,
         requeued_s=_since(run.signal_s, run.requeued_s),
         saved_step=save.step if save else None,
         left_s=_since(run.term_s, run.last_gone_s),
-        resumed_step=trial.after.resumed_step if trial.after else None,
-        first_step_s=_since(trial.after.started_s, trial.after.first_step_s)
-        if trial.after
-        else None,
-        steps_redone=_redone(trial),
+        resumed_step=after.resumed_step if after else None,
+        first_step_s=_since(after.started_s, after.first_step_s) if after else None,
+        steps_redone=_redone(handover) if after and after.first_step is not None else None,
         findings=findings,
+        unit=unit,
     )
+
+
+def _handover(trial: Trial) -> _Handover:
+    """Compare where each run began with what the runs before it had reached.
+
+    Losses of earlier trials do not count against this one.
+    """
+    last, found = _Handover(), _Handover()
+    runs = (*trial.before, *trial.runs, *([trial.after] if trial.after else []))
+    for index, run in enumerate(runs):
+        is_exact = run.every == 1 or run.claimed_step is None
+        begins = run.first_step if is_exact else run.claimed_step
+        if begins is not None:
+            reached, saved = last.reached, last.saved_step
+            if reached is not None and index > len(trial.before):
+                most = max(reached, saved or 0)
+                skipped = max(0, (run.first_step or 0) - (run.every or MOST_STEP) - most)
+                if runs[index - 1].last_step is None:
+                    skipped = 0
+                lost = max(0, reached - begins)
+                if lost or skipped or not found.lost:
+                    found = replace(last, lost=lost, skipped=skipped, began=run)
+            kept = None if saved is None else min(saved, begins)
+            last = replace(last, reached=None, saved_step=kept)
+        last = _worked(last, run)
+    return found if found.began else last
+
+
+def _redone(handover: _Handover) -> int:
+    began = handover.began.resumed_step if handover.began else None
+    return max(0, (handover.reached or 0) - (began or 0)) if handover.lost else 0
+
+
+def _worked(last: _Handover, run: Run) -> _Handover:
+    """Return what is reached, and saved, at the end of a run."""
+    if run.last_step is not None:
+        last = replace(last, reached=max(run.last_step, last.reached or 0), worker=run)
+    for save in run.saves:
+        if save.ended_s is not None and save.step is not None:
+            last = replace(last, saved_step=save.step)
+            # Of steps that are seen now and then a save may be the latest.
+            near = last.reached is not None and 0 < save.step - last.reached <= (run.every or 0)
+            if near and run.every != 1:
+                last = replace(last, reached=save.step)
+    return last
 
 
 def trainer(run: Run) -> Process | None:
@@ -170,16 +261,27 @@ def trainer(run: Run) -> Process | None:
     return max(busy, key=lambda one: (len(_ancestors(run, one)), one.cpu_s), default=None)
 
 
-def _findings(trial: Trial, kill_wait_s: float) -> Iterator[Finding]:
+def _findings(
+    trial: Trial, handover: _Handover, kill_wait_s: float, loses_here: bool
+) -> Iterator[Finding]:
+    ended = any(run.ended for run in trial.runs)
+    torn = not ended and any(_is_torn(trial, run, handover) for run in trial.runs)
+    torn = torn and not any(_killed(trial, run, kill_wait_s) for run in trial.runs)
+    found: list[Finding] = []
     for run in trial.runs:
+        late = _killed(trial, run, kill_wait_s)
         if run.ended:
-            yield _ended_itself(run)
-        elif _had_work(trial, run) and not _has_saved(trial, run):
-            yield _not_saved(run, kill_wait_s)
-    torn = any(_is_torn(trial, run) for run in trial.runs)
-    if torn and not any(run.ended for run in trial.runs):
-        yield TORN
-    yield from _about_the_next_run(trial, torn)
+            found.append(_ended_itself(run))
+        elif late and run.deleted and handover.lost:
+            found.append(_deleted_first(run, late, kill_wait_s))
+        elif late:
+            found.append(_stayed(run, late, kill_wait_s))
+        elif _had_work(trial, run) and not _has_saved(trial, run, handover) and not torn:
+            found.append(_not_saved(run, kill_wait_s))
+    if torn:
+        found.append(TORN)
+    yield from found
+    yield from _about_the_next_run(trial, handover, {one.code for one in found}, loses_here)
     yield from _about_survivors(trial.survivors)
 
 
@@ -232,15 +334,17 @@ def _not_saved(run: Run, kill_wait_s: float) -> Finding:
         return _plainly_not_saved("The job did not save.")
     name, does = signal_name(run.told_by), process.on(run.told_by)
     if not run.reaches(process):
-        return Finding(
-            Code.NOT_REACHED,
-            f"{name} did not reach {described(process)}: here Slurm sends it only to the script's "
-            "own process and to the tasks of srun.",
-            "End the script with `exec`: exec python3 ..., or exec srun python3 ....",
-            SIGNALS,
-        )
+        return _not_reached(process, name)
     if does is Disposition.DEFAULT:
         return _has_no_handler(run, process, name)
+    return _handled_in_vain(run, process, kill_wait_s)
+
+
+def _stayed(run: Run, process: Process, kill_wait_s: float) -> Finding:
+    """Return why SIGKILL had to end a process."""
+    name, does = signal_name(run.told_by), process.on(run.told_by)
+    if not run.reaches(process):
+        return _not_reached(process, name)
     if does is Disposition.IGNORED:
         return Finding(
             Code.IGNORED,
@@ -248,7 +352,55 @@ def _not_saved(run: Run, kill_wait_s: float) -> Finding:
             "Save on it, with slurm_tiresias.job or a custom handler.",
             SAVING,
         )
-    return _handled_in_vain(run, process, kill_wait_s)
+    after = f"SIGKILL ended {described(process)} {kill_wait_s:g} s after SIGTERM (KillWait)"
+    if dead := [one for one in _died_of_it(run) if one.command == process.command]:
+        return Finding(
+            Code.NO_HANDLER,
+            f"{after}: {described(dead[0])} has no handler for {name} and died of it, and the "
+            "others may have waited for it.",
+            "Handle it in every process of the training, and let all of them save after the same "
+            "step: agree=any_rank of slurm_tiresias.job.torch.",
+            PYTORCH,
+        )
+    if any(save.ended_s is None for save in run.saves):
+        return Finding(
+            Code.SAVE_TOO_LONG,
+            f"The save took longer than the grace: {after}, in the middle of it.",
+            "Save faster, write from several processes, or ask for time before it: "
+            "--tiresias-checkpoint=USR1@60. The site can raise KillWait.",
+            SIGNALS,
+        )
+    saved = _saved_after(run) is not None
+    return Finding(
+        Code.STAYED,
+        f"{after}, {'long after its save' if saved else 'and no save of it was seen'}.",
+        "End all threads and child processes once it has saved."
+        if saved
+        else "Check between two steps whether the job must leave, also in warm-up, evaluation and "
+        "compilation; a save must be done within KillWait.",
+        SAVING,
+    )
+
+
+def _deleted_first(run: Run, process: Process, kill_wait_s: float) -> Finding:
+    return Finding(
+        Code.DELETED_FIRST,
+        f"{run.deleted.rpartition('/')[2]} was deleted before the new checkpoint was complete, and "
+        f"SIGKILL ended {described(process)} {kill_wait_s:g} s after SIGTERM (KillWait).",
+        "Write the new checkpoint beside the old one and rename it, and delete none before. A save "
+        "must be done within KillWait.",
+        SAVING,
+    )
+
+
+def _not_reached(process: Process, name: str) -> Finding:
+    return Finding(
+        Code.NOT_REACHED,
+        f"{name} did not reach {described(process)}: here Slurm sends it only to the script's "
+        "own process and to the tasks of srun.",
+        "End the script with `exec`: exec python3 ..., or exec srun python3 ....",
+        SIGNALS,
+    )
 
 
 def _has_no_handler(run: Run, process: Process, name: str) -> Finding:
@@ -277,24 +429,6 @@ def _has_no_handler(run: Run, process: Process, name: str) -> Finding:
 def _handled_in_vain(run: Run, process: Process, kill_wait_s: float) -> Finding:
     """Return why a process that handles the signal has not saved."""
     lived_s = _since(run.term_s, process.gone_s)
-    begun = _begun_after(run)
-    if run.killed and lived_s is not None and lived_s >= kill_wait_s - 1.0:
-        after = f"SIGKILL ended {described(process)} {kill_wait_s:g} s after SIGTERM (KillWait)"
-        if begun:
-            return Finding(
-                Code.SAVE_TOO_LONG,
-                f"The save took longer than the grace: {after}, in the middle of it.",
-                "Save faster, write from several processes, or ask for time before it: "
-                "--tiresias-checkpoint=USR1@60. The site can raise KillWait.",
-                SIGNALS,
-            )
-        return Finding(
-            Code.STAYED,
-            f"{after}, and no save had begun, as far as was observed.",
-            "Check between two steps whether the job must leave, also in warm-up, evaluation and "
-            "compilation; a save must be done within KillWait.",
-            SAVING,
-        )
     if launcher := _launcher_that_killed(run, process, lived_s):
         torchrun = lived_s is not None and abs(lived_s - TORCHRUN_S) <= NEAR_S
         waits = " (torchrun waits 30 s)" if torchrun else ""
@@ -306,7 +440,8 @@ def _handled_in_vain(run: Run, process: Process, kill_wait_s: float) -> Finding:
             "and the processes still save.",
             SAVING,
         )
-    if workers := _workers_that_died(run, process):
+    died = _died_of_it(run)
+    if workers := [one for one in died if (one.node, one.parent) == (process.node, process.pid)]:
         return Finding(
             Code.WORKERS_KILLED,
             f"{name_of_signal(run)} killed {len(workers)} of the worker processes of "
@@ -315,8 +450,14 @@ def _handled_in_vain(run: Run, process: Process, kill_wait_s: float) -> Finding:
             "and save without them.",
             PYTORCH,
         )
-    if run.again_s is not None:
-        return TORN
+    if pipe := [one for one in died if one.command.startswith("tee ")]:
+        return Finding(
+            Code.NOT_SAVED,
+            f"{described(pipe[0])}, which read its output, died of {name_of_signal(run)}, and "
+            f"{described(process)} ended without a save.",
+            "Redirect the output with >> instead of a pipe, so that it can still print.",
+            OUTPUT,
+        )
     after = "" if lived_s is None else f", and ended {lived_s:.1f} s after SIGTERM"
     return _plainly_not_saved(
         f"{described(process)} handles {name_of_signal(run)}, but no save followed{after}."
@@ -339,80 +480,99 @@ def _launcher_that_killed(run: Run, process: Process, lived_s: float | None) -> 
     return None
 
 
-def _workers_that_died(run: Run, process: Process) -> list[Process]:
-    told_s = run.told_by_s
-    return [
-        one
-        for one in run.processes
-        if (one.node, one.parent) == (process.node, process.pid)
-        and one.on(run.told_by) is Disposition.DEFAULT
-        and told_s is not None
-        and one.gone_s is not None
-        and told_s - 0.1 <= one.gone_s <= told_s + AT_ONCE_S
-    ]
-
-
-def _is_torn(trial: Trial, run: Run) -> bool:
+def _is_torn(trial: Trial, run: Run, handover: _Handover) -> bool:
     """Whether the second signal has cost the job its save, or an older one."""
-    if run.again_s is None or run.ended:
+    again_s, after = run.again_s, trial.after
+    if (
+        again_s is None
+        or after is None
+        or any(save.ended_s and save.ended_s > again_s for save in run.saves)
+    ):
         return False
-    after, expected = trial.after, _saved_step(trial)
-    if after is not None and (after.ended and not after.first_step):
-        return True
-    return (
-        after is not None
-        and expected is not None
-        and after.resumed_step is not None
-        and after.resumed_step < expected
-        and not any(save.ended_s and save.ended_s > run.again_s for save in run.saves)
-    )
+    return bool(handover.lost or (after.ended and after.first_step is None))
 
 
-def _about_the_next_run(trial: Trial, torn: bool) -> Iterator[Finding]:
+def _about_the_next_run(
+    trial: Trial, handover: _Handover, found: set[Code], loses_here: bool
+) -> Iterator[Finding]:
     after = trial.after
     if after is None:
         return
+    explained = found & {Code.SAVE_TORN, Code.DELETED_FIRST}
     if after.ended and after.first_step is None:
-        if not torn and not any(run.finished for run in trial.runs):
+        if not explained and not any(run.finished for run in trial.runs):
             yield Finding(
                 Code.DID_NOT_COME_BACK,
-                f"After the preemption the job started again and ended as {after.ended} (exit code "
-                f"{after.exit_code}) without a step.",
+                f"After the preemption the job started again{_elsewhere(trial, after)} and ended "
+                f"as {after.ended} (exit code {after.exit_code}) without a step.",
                 "See the last lines of its output: a start must handle anything that the previous "
-                "one left.",
+                "one left, and names and GPUs of another node.",
                 SAVING,
             )
         return
-    expected = _saved_step(trial)
-    if expected and after.resumed_step is not None and not torn and after.resumed_step < expected:
-        yield _resumed_before(after, expected)
+    worker, began, saved = handover.worker, handover.began, handover.saved_step
+    if worker is not None and began is not None and not explained:
+        begins = (began.first_step if began.every == 1 else began.resumed_step) or 0
+        save = _saved_after(worker)
+        is_new = save is not None and (save.step is None or save.step > begins)
+        if (handover.lost and (is_new or (saved is not None and saved > begins))) or (
+            handover.skipped and save is not None and saved is not None
+        ):
+            yield _resumed_elsewhere(trial, handover, began, loses_here)
+        elif handover.lost and not found:
+            yield _plainly_not_saved(
+                f"The job was at step {handover.reached}, and the next start went on from step "
+                f"{began.resumed_step}, the last that it had saved."
+            )
     yield from _about_output(trial, after)
 
 
-def _resumed_before(after: Run, expected: int) -> Finding:
-    if after.resumed_step == 0:
-        return Finding(
-            Code.RESUMED_FROM_NOTHING,
-            f"A checkpoint of step {expected} was saved, but the next start began from scratch.",
-            "Look for a checkpoint first, under a name that is the same at each start, such as one "
-            "with SLURM_JOB_ID, not with the time.",
-            SAVING,
-        )
-    return Finding(
-        Code.RESUMED_EARLIER,
-        f"A checkpoint of step {expected} was saved, but the next start began at step "
-        f"{after.resumed_step}.",
-        "Make it load the newest complete checkpoint.",
-        SAVING,
+def _elsewhere(trial: Trial, after: Run | None) -> str:
+    """Return words for a start on another node than the run before it."""
+    if after is None or not after.nodes:
+        return ""
+    earlier = [run for run in (*trial.before, *trial.runs) if run.number < after.number]
+    if not earlier or set(earlier[-1].nodes) & set(after.nodes):
+        return ""
+    return f" on {', '.join(after.nodes[:3])}"
+
+
+def _resumed_elsewhere(trial: Trial, handover: _Handover, began: Run, loses_here: bool) -> Finding:
+    """Return why the next start went on from a step that was not the one saved."""
+    save = _saved_after(handover.worker) if handover.worker else None
+    step = save.step if save else handover.saved_step
+    of = "" if step is None else f" of step {step}"
+    at = "" if step == handover.reached else f" at step {handover.reached}"
+    where = _elsewhere(trial, began)
+    scratch = not began.resumed_step
+    text = f"A checkpoint{of} was saved{at}, but the next start{where} went on from " + (
+        "nothing." if scratch else f"step {began.resumed_step}."
     )
+    if handover.skipped:
+        text += f" {handover.skipped} steps are never done."
+    if where and not loses_here:
+        change = (
+            "Keep checkpoints on a file system that all nodes see, not in /tmp, $TMPDIR or local "
+            "scratch, under the same name at each start."
+        )
+        return Finding(Code.OTHER_NODE, text, change, SAVING)
+    if scratch:
+        change = (
+            "Look for a checkpoint first, in the same folder (not $TMPDIR) and under the same name "
+            "(not with the time) at each start."
+        )
+        return Finding(Code.RESUMED_FROM_NOTHING, text, change, SAVING)
+    code = Code.STEPS_SKIPPED if handover.skipped else Code.RESUMED_EARLIER
+    change = "See that each checkpoint holds the step at which it was saved, and load the newest."
+    return Finding(code, text, change, SAVING)
 
 
 def _about_output(trial: Trial, after: Run) -> Iterator[Finding]:
-    if after.output_emptied:
+    if name := after.emptied.rpartition("/")[2]:
         yield Finding(
             Code.OUTPUT_EMPTIED,
-            "The start after the preemption emptied the job's output file.",
-            "Submit with --open-mode=append.",
+            f"The start after the preemption emptied the job's {name}.",
+            "Submit with --open-mode=append, and redirect to a log with >>.",
             OUTPUT,
         )
     earlier = (*trial.before, *trial.runs)
@@ -458,13 +618,11 @@ def _about_survivors(survivors: tuple[Survivor, ...]) -> Iterator[Finding]:
     if not survivors:
         return
     one = survivors[0]
-    held = sum(each.gpu_bytes for each in survivors)
-    memory = f" It held {held / 2**30:.1f} GiB of GPU memory." if held else ""
     others = f" and {len(survivors) - 1} more" if len(survivors) > 1 else ""
     yield Finding(
         Code.SURVIVOR,
         f"After the job had left {one.node}, one of its processes was still running: "
-        f"{short_command(one.command)} (pid {one.pid}){others}.{memory}",
+        f"{short_command(one.command)} (pid {one.pid}){others}.",
         "Start nothing with setsid, nohup or as a daemon, and end all child processes before the "
         "program exits.",
         SIGNALS,
@@ -483,23 +641,56 @@ def _had_work(trial: Trial, run: Run) -> bool:
     return trial.kind is not Kind.START_UP and run in trial.runs[:1]
 
 
-def _has_saved(trial: Trial, run: Run) -> bool:
-    """Whether the run saved when asked: observed directly, or inferred from where the job resumed.
-
-    A program whose saves are not observed may report that a step begins, and not that it is done.
-    """
-    process, told_s = trainer(run), run.told_s
-    if process is not None and process.on(run.told_by) is Disposition.DEFAULT:
-        # A save that was done or under way when the signal came proves nothing. A program that
-        # waits for the signal has no handler, and still saves.
+def _has_saved(trial: Trial, run: Run, handover: _Handover) -> bool:
+    """Whether the run saved when asked, or has lost nothing."""
+    process, since_s = trainer(run), run.since_s
+    # A run that has just started may have installed its handler unseen.
+    is_settled = trial.kind is not Kind.START_UP and run is trial.runs[0]
+    if is_settled and process is not None and process.on(run.told_by) is Disposition.DEFAULT:
+        # A save that was done or under way when the signal came proves nothing, unless there is one
+        # for each step. A program that waits for the signal has no handler, and still saves.
+        steps = {save.step for save in run.saves if save.step is not None}
+        done = (run.last_step or 0) - (run.resumed_step or 0)
+        if not handover.lost and len(steps) >= max(3, done - 1):
+            return True
         begun_s = (save.began_s for save in _saves_after(run))
-        return told_s is not None and any(at_s is None or at_s >= told_s for at_s in begun_s)
-    if _saved_after(run) is not None:
-        return True
-    after = trial.after
-    done, resumed = run.last_step, after.resumed_step if after else None
-    least = 0 if run.saves else 1
-    return bool(done and resumed is not None and run is trial.runs[-1] and resumed >= done - least)
+        return since_s is not None and any(at_s is None or at_s >= since_s for at_s in begun_s)
+    return _saved_after(run) is not None or not (handover.lost and handover.worker is run)
+
+
+def _killed(trial: Trial, run: Run, kill_wait_s: float) -> Process | None:
+    """Return the process that existed until SIGKILL: the one that trains, or the innermost.
+
+    Processes that even SIGKILL did not end are reported as survivors.
+    """
+    survived = {(one.node, one.pid) for one in trial.survivors}
+    late = [
+        one
+        for one in run.processes
+        if (lived_s := _since(run.term_s, one.gone_s)) is not None
+        and lived_s >= kill_wait_s - 1.0
+        and not run.is_orphan(one)
+        and (one.node, one.pid) not in survived
+    ]
+    trains = trainer(run)
+    if trains in late:
+        return trains
+    return max(late, key=lambda one: (len(_ancestors(run, one)), one.cpu_s), default=None)
+
+
+def _died_of_it(run: Run) -> list[Process]:
+    """Return the processes that died of the signal."""
+    told_s = run.told_by_s
+    if told_s is None:
+        return []
+    sent_s = told_s - 0.1 if run.asked else min(told_s - 0.1, run.since_s or told_s)
+    return [
+        one
+        for one in run.processes
+        if one.on(run.told_by) is Disposition.DEFAULT
+        and one.gone_s is not None
+        and sent_s <= one.gone_s <= told_s + AT_ONCE_S
+    ]
 
 
 def _saved_after(run: Run) -> Save | None:
@@ -509,58 +700,71 @@ def _saved_after(run: Run) -> Save | None:
 
 
 def _saves_after(run: Run) -> list[Save]:
-    told_s = run.told_s
-    if told_s is None:
+    since_s = run.since_s
+    if since_s is None:
         return []
-    return [save for save in run.saves if save.ended_s is not None and save.ended_s > told_s]
+    return [save for save in run.saves if save.ended_s is not None and save.ended_s > since_s]
 
 
-def _begun_after(run: Run) -> bool:
-    """Whether a save was under way when the run ended."""
-    return any(save.ended_s is None for save in run.saves)
-
-
-def _saved_step(trial: Trial) -> int | None:
-    """Return the step of the checkpoint that the run after the trial should find.
-
-    Steps lost by an earlier trial are not counted against this one.
-    """
-    kept: int | None = None
-    for run in (*trial.before, *trial.runs):
-        if kept is not None and run.resumed_step is not None:
-            kept = min(kept, run.resumed_step)
-        for save in run.saves:
-            if save.ended_s is not None and save.step is not None:
-                kept = save.step
-    return kept
-
-
-def _redone(trial: Trial) -> int | None:
-    after = trial.after
-    if after is None or after.resumed_step is None or not trial.runs:
-        return None
-    done = [run.last_step for run in trial.runs if run.last_step is not None]
-    saved = _saved_step(trial)
-    reached = max([*done, *([saved] if saved is not None else [])], default=None)
-    return None if reached is None else max(0, reached - after.resumed_step)
-
-
-def _what_is_unknown(trial: Trial) -> str:
+def _what_is_unknown(trial: Trial, handover: _Handover, unit: str) -> str:
     """Return why a trial without findings still does not prove success; "" if it does."""
-    if trial.after is None:
+    after, earlier = trial.after, (*trial.before, *trial.runs)
+    if after is None:
         return "the job was not seen to start again"
-    if trial.after.resumed_step is None:
+    show = "let it report (slurm_tiresias.job), or print its steps"
+    unseen = [run for run in (*trial.runs[:1], after) if run.last_step is None]
+    if trial.kind is Kind.START_UP:
+        unseen = [run for run in unseen if run is after]
+    if unseen:
+        if any(not run.has_progress_file for run in unseen) and any(
+            run.has_progress_file for run in earlier
+        ):
+            return "a start got no progress file: slurmd has not run its prolog"
+        moment = "after the next start" if unseen[0] is after else "before the signal"
+        return f"no step was seen {moment}: {show}"
+    if handover.reached is None:
+        return ""
+    if handover.skipped:
         return (
-            "it cannot be seen at which step the job went on: let it report (slurm_tiresias.job), "
-            "or print its steps"
+            f"it went on from step {after.resumed_step}, but no save after step "
+            f"{handover.reached} was announced with its step"
         )
+    if trial.kind is Kind.START_UP and not any(_had_work(trial, run) for run in trial.runs):
+        return ""
+    if (after.every != 1 or unit != "step") and not _is_matched(handover, after):
+        shown = "epochs" if unit != "step" else f"steps, one in {after.every or 'several'},"
+        return (
+            f"only {shown} were seen, so some between two may be lost: print the step at each "
+            "save and at the start"
+        )
+    return ""
+
+
+def _is_matched(handover: _Handover, after: Run) -> bool:
+    """Whether the next run went on from the save that the signal has caused."""
+    save = _saved_after(handover.worker) if handover.worker else None
+    if save is None or save.step is None or after.first_step is None:
+        return False
+    if after.claimed_step is not None:
+        return abs(after.claimed_step - save.step) <= 1
+    return after.every == 1 and save.step <= after.first_step <= save.step + 1
+
+
+def _what_is_not_tested(trial: Trial) -> str:
+    """Return what a trial that went well has not tested; "" if all of it."""
+    if trial.kind is Kind.START_UP and any(_had_work(trial, run) for run in trial.runs[:1]):
+        return "it had begun its steps before the signal came"
+    if trial.kind is Kind.SAVE and all(run.again_s is None for run in trial.runs):
+        return "its save was too short, or not seen, for a second signal in the middle of it"
     return ""
 
 
 def _was_there(run: Run, process: Process) -> bool:
     """Whether the process existed when the run was told to save or to leave."""
     told_s = run.told_by_s
-    return told_s is None or process.gone_s is None or process.gone_s > told_s - 0.1
+    if told_s is None or process.gone_s is None:
+        return True
+    return process.gone_s > (told_s if run.asked else min(told_s, run.since_s or told_s)) - 0.1
 
 
 def _parent(run: Run, process: Process) -> Process | None:

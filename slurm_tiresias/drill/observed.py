@@ -7,6 +7,8 @@ import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from slurm_tiresias.drill.counters import Counter, Point
+
 
 class Disposition(enum.StrEnum):
     """What a process does with a signal."""
@@ -37,8 +39,8 @@ class Process:
     reports: bool = False
     """Whether it has the job's progress file open."""
     gone_s: float | None = None
-    orphaned: bool = False
-    """Whether the process that started it is gone, so that Slurm may not find it."""
+    orphaned_s: float | None = None
+    """When the process that started it was seen to be gone, so that Slurm may not find it."""
 
     def on(self, number: int) -> Disposition:
         """Return what it does with this signal."""
@@ -47,12 +49,16 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """A save. ``step`` is None if unknown, ``began_s`` if its beginning was not seen, ``ended_s``
-    if it did not end."""
+    """A save that the program announced, or a file that it was writing.
+
+    ``step`` is None if unknown, ``began_s`` if its beginning was not seen, ``ended_s`` if it did
+    not end. ``point`` is what was announced, in the program's own counting.
+    """
 
     step: int | None
     began_s: float | None
     ended_s: float | None
+    point: Point | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +85,29 @@ class Run:
     again_s: float | None = None
     """When the drill sent the signal again, in the middle of a save."""
     last_gone_s: float | None = None
-    killed: bool = False
-    """Whether SIGKILL ended it: some of its processes existed until then."""
+    counters: Mapping[str, Counter] = field(default_factory=dict)
+    claimed: tuple[Point, ...] = ()
+    """The points at which it said that it resumed."""
+    has_progress_file: bool = True
+    by_plugin: bool = False
+    """Whether the site's plugin gave it its progress file."""
+
     resumed_step: int | None = None
-    resume_is_guess: bool = False
-    """Whether the step follows from the first step that was seen."""
+    """Where it began: as it said, if its steps agree, and otherwise before its first step. This
+    and the following are filled in by ``in_steps``, which selects the counter."""
+    claimed_step: int | None = None
+    """Where it said that it resumed, if its steps agree."""
     first_step: int | None = None
+    """The first step that was seen."""
     first_step_s: float | None = None
     last_step: int | None = None
+    every: int | None = 1
+    """The steps between two that are seen; None if unknown."""
     saves: tuple[Save, ...] = ()
-    output_emptied: bool = False
+    deleted: str = ""
+    """A file that it deleted after it was told to save, and that did not come back."""
+    emptied: str = ""
+    """The log that its start emptied: its output, or a file of its own."""
     logs: frozenset[str] = frozenset()
     """The log files that were written in this run, by path."""
     trackers: frozenset[tuple[str, str]] = frozenset()
@@ -101,13 +120,27 @@ class Run:
 
     def reaches(self, process: Process) -> bool:
         """Whether Slurm's signal reached this process."""
-        return process.direct or (self.reaches_all and not process.orphaned)
+        return process.direct or (self.reaches_all and not self.is_orphan(process))
+
+    def is_orphan(self, process: Process) -> bool:
+        """Whether the process had lost its parent before SIGTERM came, not because of it."""
+        orphaned_s, since_s = process.orphaned_s, self.since_s
+        return orphaned_s is not None and (since_s is None or orphaned_s < since_s)
 
     @property
     def told_s(self) -> float | None:
         """When the job was first told to save."""
         told = [at_s for at_s in (self.signal_s, self.term_s) if at_s is not None]
         return min(told, default=None)
+
+    @property
+    def since_s(self) -> float | None:
+        """The earliest time at which a signal can have come to a process.
+
+        The watcher gets SIGTERM a little later than the program, which may have saved by then.
+        """
+        sent = [at_s for at_s in (self.signal_s, self.requeued_s) if at_s is not None]
+        return min(sent, default=self.term_s)
 
     @property
     def told_by(self) -> int:
@@ -128,7 +161,6 @@ class Survivor:
     node: str
     pid: int
     command: str
-    gpu_bytes: int = 0
 
 
 class Kind(enum.StrEnum):
@@ -168,5 +200,25 @@ class Drill:
     """Nodes on which leftover processes could not be looked for."""
     last_lines: tuple[str, ...] = ()
     """The last lines of the job's output."""
-    removed: tuple[str, ...] = ()
-    """Files named by the job's id, which the drill has removed."""
+    left: tuple[str, ...] = ()
+    """New files in the job's folder that have its id in their names. The drill made none of
+    them."""
+    unit: str = "step"
+    """What the steps of the trials are: steps, or epochs if nothing else was seen."""
+    notes: tuple[str, ...] = ()
+    """What the script says that the trials cannot show."""
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """All runs, each once."""
+        found: dict[int, Run] = {}
+        for trial in self.trials:
+            last = (trial.after,) if trial.after else ()
+            found |= {run.number: run for run in (*trial.before, *trial.runs, *last)}
+        return tuple(found[number] for number in sorted(found))
+
+    @property
+    def only_nodes(self) -> tuple[str, ...]:
+        """The nodes of the job if each start was on the same ones; otherwise none."""
+        nodes = {tuple(sorted(run.nodes)) for run in self.runs if run.nodes}
+        return nodes.pop() if len(nodes) == 1 else ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import tempfile
@@ -20,6 +21,9 @@ from slurm_tiresias.job.record import RECORD_BYTES
 from slurm_tiresias.job_hints import Checkpoint, checkpoint_of
 from slurm_tiresias.progress.saving import asked, is_asked
 from slurm_tiresias.slurm.user_jobs import Step, UserCommands, UserJob, UserSettings, UserSlurm
+
+ELSEWHERE_S = 20.0
+"""How long the job may wait for a start on other nodes."""
 
 RESTART_IN_S = 2
 """Like the controller: the node can refuse an immediate start (controller/act.py)."""
@@ -42,6 +46,7 @@ LEAVES_S = 60.0
 """How long beyond KillWait a job may take to leave its nodes, with their epilogs."""
 
 LAST_BYTES = 4096
+END_BYTES = 64
 
 FOLDER = ".tiresias-drill-"
 
@@ -169,7 +174,13 @@ class Rehearsal:
         self._survivors: list[Survivor] = []
         self._looked: set[tuple[int, str]] = set()
         self._there_before: frozenset[str] = frozenset()
-        self._removed: tuple[str, ...] = ()
+        self._left: tuple[str, ...] = ()
+        self._dismiss_guard: Callable[[], None] = lambda: None
+        self._excluded = ""
+        """The nodes that the user has excluded."""
+        self._moving: set[str] = set()
+        """The counters that have moved in any run."""
+        self._logs: dict[str, tuple[int, str]] = {}
         self._lines: tuple[str, ...] = ()
         self._steps: list[Step] = []
         self._watched: _Watched | None = None
@@ -195,7 +206,7 @@ class Rehearsal:
             tuple(map(self._trial, begun)),
             unwatched,
             self._lines,
-            self._removed,
+            self._left,
         )
 
     # Before and after
@@ -224,16 +235,20 @@ class Rehearsal:
         with _stopping.later():
             self._there_before = _names_in(Path.cwd())
             self._job_id = self._slurm.submit(options, self._plan.script, environment)
+            self._dismiss_guard = self._slurm.guard(self._job_id, str(self._folder))
             self._job = self._slurm.job(self._job_id)
             if Path(self._job.work_dir) != Path.cwd():
                 self._there_before = _names_in(Path(self._job.work_dir))
             comments = self._job.admin_comment, self._job.comment
             self._checkpoint = checkpoint_of(*comments, self._site)
+            self._excluded = self._slurm.excluded(self._job_id)
         self._say(f"job {self._job_id} submitted")
 
     def _clean_up(self) -> None:
-        """Cancel the job and wait until it has left; remove the folder and the files named by its
-        id."""
+        """Cancel the job and wait until it has left; remove the folder, and nothing else.
+
+        A file with the job's id in its name may be of another job.
+        """
         with _stopping.later():
             try:
                 if self._job_id:
@@ -242,11 +257,12 @@ class Rehearsal:
             finally:
                 for step in self._steps:
                     step.close()
+                self._dismiss_guard()
                 self._lines = self._lines or _last_lines(self._folder / "output")
                 shutil.rmtree(self._folder, ignore_errors=True)
             if self._job is not None:
-                folder = Path(self._job.work_dir)
-                self._removed = _removed(folder, self._job_id, self._there_before)
+                new = _names_in(Path(self._job.work_dir)) - self._there_before
+                self._left = tuple(sorted(name for name in new if _has_id(name, self._job_id)))
 
     def _cancel(self) -> None:
         """Cancel the job, and wait until it has left its nodes."""
@@ -268,7 +284,7 @@ class Rehearsal:
             one.node
             for run in (*self._runs, self._last_run)
             for one in run.processes
-            if one.orphaned and (run.number, one.node) not in self._looked
+            if one.orphaned_s is not None and (run.number, one.node) not in self._looked
         }
         for node in sorted(orphans):
             self._look_at(node)
@@ -307,10 +323,10 @@ class Rehearsal:
                 if trial.trouble:
                     break
                 self._runs.append(self._preempt(watched, again=kind is Kind.SAVE))
-                self._prepare_next()
-                self._slurm.start_soon(self._job_id, RESTART_IN_S)
+                self._prepare_next(watched.journal)
+                elsewhere = kind is self._moves_after and number == 0
                 trial.runs += 1
-                watched = self._start()
+                watched = self._restart(elsewhere=elsewhere)
             if not trial.trouble:
                 self._wait_for_steps(watched)
             self._lines = tuple(watched.journal.last_lines) or self._lines
@@ -318,11 +334,31 @@ class Rehearsal:
                 break
         self._last_run = watched.journal.run()
 
+    @property
+    def _moves_after(self) -> Kind:
+        """The trial after which the job starts on other nodes, if any others fit."""
+        return Kind.STEP if Kind.STEP in self._plan.kinds else self._plan.kinds[0]
+
+    def _restart(self, *, elsewhere: bool) -> _Watched:
+        """Start the job again, elsewhere if other nodes take it soon."""
+        nodes = self._runs[-1].nodes if elsewhere else ()
+        excluded = ",".join([self._excluded, *nodes]).strip(",")
+        options = (*self._plan.options, f"--time={self._plan.minutes}")
+        if nodes and self._slurm.fits_without(options, self._plan.script, excluded):
+            self._slurm.start_soon(self._job_id, RESTART_IN_S, excluded)
+            give_up_s = time.monotonic() + ELSEWHERE_S
+            while time.monotonic() < give_up_s:
+                if self._slurm.job(self._job_id).state != "PENDING":
+                    return self._start()
+                time.sleep(LOOK_S)
+        self._slurm.start_soon(self._job_id, RESTART_IN_S, self._excluded)
+        return self._start()
+
     def _start(self) -> _Watched:
         """Wait until the job runs, and watch it."""
         number = len(self._runs)
         job = self._wait_for_state("RUNNING", self._plan.start_wait_s)
-        journal = RunJournal(number)
+        journal = RunJournal(number, self._job_id, str(self._folder))
         if job.has_ended:
             journal.ended_itself(job.state, job.exit_code)
             return _Watched(journal, _NoStep())
@@ -352,6 +388,7 @@ class Rehearsal:
             "output": str(self._folder / "output"),
             "offset": self._marked,
             "mark": self._mark if self._marked else "",
+            "logs": self._logs,
             "root": job.work_dir,
             "since_s": time.time() - 2.0,
             "folder": str(self._folder),
@@ -367,11 +404,18 @@ class Rehearsal:
     def _mark(self) -> str:
         return f"\n--- drill: start {len(self._runs) + 1} ---\n"
 
-    def _prepare_next(self) -> None:
+    def _prepare_next(self, journal: RunJournal) -> None:
         """Add a line to the job's output while the job waits; its next start may empty it.
 
-        Also remove what it has reported: each run reports anew, as with the plugin.
+        Also note the ends of its own logs, and remove what it has reported: each run reports anew,
+        as with the plugin.
         """
+        self._moving |= journal.moving
+        for path in [*self._logs, *journal.own_logs]:
+            with suppress(OSError), Path(path).open("rb") as log:
+                size = log.seek(0, os.SEEK_END)
+                log.seek(max(0, size - END_BYTES))
+                self._logs[path] = size, log.read().decode("latin-1")
         self._marked = 0
         with suppress(OSError):
             (self._folder / "progress").write_bytes(bytes(RECORD_BYTES))
@@ -405,14 +449,23 @@ class Rehearsal:
         """Wait until the run makes steps; if it reports none, wait for the time allowed."""
         journal = watched.journal
         wait_s = self._plan.step_wait_s if self._tells else min(SILENT_S, self._plan.step_wait_s)
-        self._listen(watched, lambda: bool(journal.moves or journal.has_resumed), wait_s)
-        self._tells = bool(journal.moves or journal.has_resumed)
+        # A job that has shown no steps may still say where it resumes.
+        self._listen(
+            watched,
+            lambda: self._shows_steps(journal) or (journal.has_resumed and not self._tells),
+            wait_s,
+        )
+        self._tells = self._shows_steps(journal)
         settled_s = time.monotonic() + LEAST_S
         self._listen(
             watched,
             lambda: journal.moves >= STEPS_BEFORE and time.monotonic() > settled_s,
             SETTLE_S,
         )
+
+    def _shows_steps(self, journal: RunJournal) -> bool:
+        """Whether a run has made steps; one number suffices if it moved in an earlier run."""
+        return bool(journal.moves or journal.lines_counted & self._moving)
 
     def _preempt(self, watched: _Watched, *, again: bool) -> Run:
         """Preempt the job as the controller does; return its run once it waits again."""
@@ -435,7 +488,12 @@ class Rehearsal:
         return self._wait_for_requeue(watched)
 
     def _asks(self, journal: RunJournal) -> bool:
-        """Whether the run is asked to save because it would get no signal otherwise."""
+        """Whether the run is asked to save because it would get no signal otherwise.
+
+        Without the site's plugin the controller would not know that the run saves on request.
+        """
+        if not journal.by_plugin:
+            return False
         now_s, restarts = journal.node_s(time.time()), len(self._runs)
         return is_asked(self._checkpoint, restarts, journal.progress, self._site, now_s)
 
@@ -547,7 +605,7 @@ class Rehearsal:
         return Trial(
             begun.kind,
             tuple(all_runs[begun.first_run : ends]),
-            all_runs[ends] if begun.runs and not begun.trouble else None,
+            all_runs[ends] if begun.runs else None,
             tuple(all_runs[: begun.first_run]),
             tuple(one for one in self._survivors if one.run in numbers),
             begun.trouble,
@@ -588,19 +646,6 @@ def _names_in(folder: Path) -> frozenset[str]:
         return frozenset(path.name for path in folder.iterdir())
     except OSError:
         return frozenset()
-
-
-def _removed(folder: Path, job_id: str, there_before: frozenset[str]) -> tuple[str, ...]:
-    """Remove files that the job created in its folder under its own id, such as run-17."""
-    made = sorted(name for name in _names_in(folder) - there_before if _has_id(name, job_id))
-    for name in made:
-        path = folder / name
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            with suppress(OSError):
-                path.unlink()
-    return tuple(made)
 
 
 def _has_id(name: str, job_id: str) -> bool:

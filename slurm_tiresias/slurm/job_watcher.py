@@ -31,7 +31,8 @@ from typing import Any
 SAMPLE_S = 0.03
 FILES_EVERY_S = 0.25
 MOST_FILES, DEEPEST = 4000, 6
-MOST_LINES_A_LOOK, LONGEST_LINE = 40, 240
+FIRST_LINES_A_LOOK, MOST_LINES_A_LOOK, LONGEST_LINE = 20, 60, 240
+MOST_LOGS = 8
 LONGEST_COMMAND = 160
 RECORD_BYTES = 512
 OUR_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT, signal.SIGHUP)
@@ -127,7 +128,10 @@ class Processes:
                 return False
         for word in environment:
             if word.startswith(b"TIRESIAS_PROGRESS_FILE="):
-                self.progress_files.add(os.fsdecode(word.partition(b"=")[2]))
+                path = os.fsdecode(word.partition(b"=")[2])
+                if path and path not in self.progress_files:
+                    self.progress_files.add(path)
+                    emit("progress-file", path=path)
         return True
 
     def _follow(self, pid: int) -> None:
@@ -157,9 +161,13 @@ class Processes:
     def ticks(self) -> dict[str, int]:
         return {str(pid): known["ticks"] for pid, known in self.known.items()}
 
-    def written_files(self) -> dict[str, int]:
-        """The files that they have open for writing, by path, each with one of the processes."""
+    def written_files(self) -> tuple[dict[str, int], dict[str, bool]]:
+        """The files that they have open for writing, by path, each with one of the processes.
+
+        Also those that are the standard output of any: whether it only appends.
+        """
         found: dict[str, int] = {}
+        logs: dict[str, bool] = {}
         for pid in self.known:
             folder = f"/proc/{pid}/fd"
             try:
@@ -173,18 +181,25 @@ class Processes:
                     continue
                 if not path.startswith("/") or NO_FILE.match(path):
                     continue
-                flags = content(f"/proc/{pid}/fdinfo/{number}", 256)
-                match = re.search(rb"flags:\s*([0-7]+)", flags)
-                if match and int(match.group(1), 8) & 3:
+                match = re.search(
+                    rb"flags:\s*([0-7]+)", content(f"/proc/{pid}/fdinfo/{number}", 256)
+                )
+                flags = int(match.group(1), 8) if match else 0
+                if flags & 3:
                     found.setdefault(path, pid)
-        return found
+                    if number in ("1", "2"):
+                        logs[path] = bool(flags & os.O_APPEND)
+        return found, logs
 
 
 class Output:
-    """The lines that are added to the job's output, and whether a start has emptied the file."""
+    """The lines that are added to a file with output, and whether a start has emptied it.
 
-    def __init__(self, path: str, offset: int, mark: str) -> None:
-        self.path, self.offset, self.mark = path, offset, mark.encode()
+    The file held ``offset`` bytes before this start; the last of them are ``mark``.
+    """
+
+    def __init__(self, path: str, offset: int, mark: str = "") -> None:
+        self.path, self.offset, self.mark = path, offset, mark.encode("latin-1")
         self.rest = b""
         self.checked = not mark
 
@@ -195,14 +210,11 @@ class Output:
             return
         try:
             size = os.fstat(descriptor).st_size
-            if not self.checked:
-                self.checked = True
-                at = self.offset - len(self.mark)
-                if os.pread(descriptor, len(self.mark), at) != self.mark:
-                    emit("output-emptied")
-                    self.offset = 0
-            if size < self.offset:
-                emit("output-emptied")
+            at = max(0, self.offset - len(self.mark))
+            same = self.checked or os.pread(descriptor, len(self.mark), at) == self.mark
+            self.checked = True
+            if size < self.offset or not same:
+                emit("emptied", path=self.path)
                 self.offset = 0
             added = os.pread(descriptor, 65536, self.offset)
         finally:
@@ -210,29 +222,45 @@ class Output:
         self.offset += len(added)
         lines = re.split(rb"[\r\n]+", self.rest + added)
         self.rest = lines.pop()[-LONGEST_LINE:]
-        for line in lines[-MOST_LINES_A_LOOK:]:
+        first = lines[:FIRST_LINES_A_LOOK]
+        for line in first + lines[len(first) :][-MOST_LINES_A_LOOK:]:
             if line.strip():
                 emit("line", text=line[:LONGEST_LINE].decode("utf-8", "replace"))
 
 
 class Files:
-    """Files that are written below the job's working folder; bounded, and without following
-    links."""
+    """The job's files below its working folder; bounded, and without following links.
 
-    def __init__(self, root: str, since_s: float) -> None:
-        self.root, self.since_s = root, since_s
+    Other programs write there too: a file is the job's if one of its processes had it open for
+    writing, or if its name has the job's id.
+    """
+
+    def __init__(self, root: str, since_s: float, job: str) -> None:
+        self.root, self.since_s, self.job = root, since_s, job
+        self.opened: set[str] = set()
         self.seen: dict[str, tuple[int, int, float]] = {}
         self.growing: set[str] = set()
+        self.there: dict[str, int] = {}
         self.due_s = 0.0
 
     def look(self, now_s: float) -> None:
         if now_s < self.due_s:
             return
+        there = {}
         for entry in self._entries():
             with contextlib.suppress(OSError):
                 found = entry.stat(follow_symlinks=False)
+                if entry.path not in self.opened and self.job not in entry.path:
+                    continue
+                there[entry.path] = found.st_ino
                 if stat.S_ISREG(found.st_mode) and found.st_mtime >= self.since_s:
                     self._changed(entry.path, found)
+        for path in self.there.keys() - there.keys():
+            self.seen.pop(path, None)
+            # A file that was renamed is not gone.
+            if self.there[path] not in there.values():
+                emit("file-gone", path=path)
+        self.there = there
         took_s = time.monotonic() - now_s
         self.due_s = now_s + max(FILES_EVERY_S, 5 * took_s)
 
@@ -264,7 +292,7 @@ class Files:
         if grows:
             self.growing.add(path)
         if before is None or replaced or grows:
-            emit("file", path=path, again=replaced, grows=grows)
+            emit("file", path=path, grows=grows)
 
 
 class Records:
@@ -301,12 +329,12 @@ class Watch:
         self.records = Records()
         first = os.environ.get("SLURM_NODEID", "0") == "0"
         self.output = Output(told["output"], told["offset"], told["mark"]) if first else None
-        self.files = Files(told["root"], told["since_s"]) if first else None
+        self.files = Files(told["root"], told["since_s"], told["job"]) if first else None
+        self.logs: dict[str, Output] = {}
         self.open: dict[str, int] = {}
         self.open_before: set[str] = set()
         self.signals: list[tuple[float, int]] = []
         self.again = 0
-        self.again_since_s = 0.0
         self.canary = 0
         self.from_canary = -1
         self.seen_any = False
@@ -361,9 +389,8 @@ class Watch:
         self.seen_any = self.seen_any or bool(self.processes.known)
         self.tell_signals()
         self.records.look(self.processes.progress_files)
-        if self.output is not None:
-            self.output.look()
         self.look_at_open_files()
+        self.look_at_output()
         if self.files is not None:
             self.files.look(now_s)
         if self.again and self.is_saving():
@@ -382,17 +409,40 @@ class Watch:
             emit("signal-below", signal=int(below))
 
     def look_at_open_files(self) -> None:
+        written, logs = self.processes.written_files()
+        if self.files is not None:
+            self.files.opened |= written.keys()
         now = {
             path: pid
-            for path, pid in self.processes.written_files().items()
+            for path, pid in written.items()
             if self.is_progress(path)
             or not (LOG_LIKE.search(path) or path.startswith(self.told["folder"]))
         }
         for path in now.keys() - self.open.keys():
             emit("opened", path=path[:400], pid=now[path], progress=self.is_progress(path))
         for path in self.open.keys() - now.keys():
-            emit("closed", path=path[:400], there=self.open[path] in self.processes.known)
-        self.open = {**{path: self.open.get(path, now[path]) for path in now}}
+            emit("closed", path=path[:400])
+        self.open = now
+        for path, appends in logs.items():
+            if not path.startswith(self.told["folder"]) and len(self.logs) < MOST_LOGS:
+                self.follow(path, appends)
+
+    def follow(self, path: str, appends: bool) -> None:
+        """Read a file of the job's own to which it has redirected its output."""
+        if path in self.logs:
+            return
+        emit("log", path=path)
+        size, end = self.told["logs"].get(path, (0, ""))
+        if not end and appends:
+            # What other jobs have written, and perhaps the first lines of this one.
+            with contextlib.suppress(OSError):
+                size = Path(path).stat().st_size
+        self.logs[path] = Output(path, size, end)
+
+    def look_at_output(self) -> None:
+        for one in (self.output, *self.logs.values()):
+            if one is not None:
+                one.look()
 
     def is_progress(self, path: str) -> bool:
         return path in self.processes.progress_files
@@ -444,9 +494,6 @@ class Watch:
             emit("survivor", run=one["run"], pid=one["pid"], command=command_of(one["pid"]))
             if self.told["kill"]:
                 kill(one["pid"], signal.SIGKILL)
-        for pid, used in gpu_users():
-            if any(one["pid"] == pid and one["node"] == NODE for one in self.told["earlier"]):
-                emit("gpu-memory", pid=pid, bytes=used)
 
     def cancel(self) -> None:
         """The drill is gone: cancel its job, and remove its folder."""
@@ -464,47 +511,13 @@ class Watch:
 
     def end(self) -> None:
         self.tell_signals()
-        if self.output is not None:
-            self.output.look()
+        self.look_at_output()
         if self.files is not None:
             self.files.look(self.files.due_s)
         kill(self.canary, signal.SIGKILL)
         with contextlib.suppress(OSError):
             os.waitpid(self.canary, 0)
         emit("end")
-
-
-def gpu_users() -> Iterator[tuple[int, int]]:
-    """Return the processes that hold GPU memory, if NVIDIA's library is installed."""
-    import ctypes
-
-    try:
-        nvml = ctypes.CDLL("libnvidia-ml.so.1")
-    except OSError:
-        return
-
-    class Info(ctypes.Structure):
-        _fields_ = [
-            ("pid", ctypes.c_uint),
-            ("used", ctypes.c_ulonglong),
-            ("gpu", ctypes.c_uint),
-            ("compute", ctypes.c_uint),
-        ]
-
-    count = ctypes.c_uint()
-    if nvml.nvmlInit_v2() or nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)):
-        return
-    ask = getattr(nvml, "nvmlDeviceGetComputeRunningProcesses_v3", None)
-    for index in range(count.value if ask else 0):
-        device = ctypes.c_void_p()
-        if nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(device)):
-            continue
-        found = ctypes.c_uint(256)
-        room = (Info * 256)()
-        if ask and not ask(device, ctypes.byref(found), room):
-            for info in room[: found.value]:
-                yield info.pid, info.used
-    nvml.nvmlShutdown()
 
 
 def main() -> None:

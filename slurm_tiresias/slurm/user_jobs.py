@@ -14,7 +14,7 @@ import signal as signals
 import subprocess
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -122,6 +122,12 @@ class UserSlurm(Protocol):
     ) -> str:
         """Submit a batch script with its arguments; return the job's id."""
 
+    def guard(self, job_id: str, folder: str) -> Callable[[], None]:
+        """Have the job cancelled and the folder removed if this process is killed.
+
+        Returns a function that ends this.
+        """
+
     def job(self, job_id: str) -> UserJob:
         """Return the state of the job."""
 
@@ -131,8 +137,14 @@ class UserSlurm(Protocol):
     def requeue(self, job_id: str, *, ended: bool = False) -> None:
         """Requeue a running job the way the controller does, or restart a job that has ended."""
 
-    def start_soon(self, job_id: str, in_s: int) -> None:
-        """Let a requeued job start again without Slurm's delay."""
+    def start_soon(self, job_id: str, in_s: int, excluded: str) -> None:
+        """Let a requeued job start again without Slurm's delay, on other nodes than these."""
+
+    def excluded(self, job_id: str) -> str:
+        """Return the nodes on which the job must not start, as Slurm writes them."""
+
+    def fits_without(self, options: Sequence[str], script: Sequence[str], excluded: str) -> bool:
+        """Whether other nodes than these could ever run such a job; submits nothing."""
 
     def cancel(self, job_id: str) -> None:
         """Cancel the job; no error if it has ended."""
@@ -178,6 +190,24 @@ class UserCommands:
             )
         raise error
 
+    def guard(self, job_id: str, folder: str) -> Callable[[], None]:
+        """Have the job cancelled and the folder removed if this process is killed."""
+        # The shell's standard input ends without a word when this process is gone.
+        script = 'trap "" HUP INT TERM; read -r word || { scancel "$1"; rm -rf "$2"; }'
+        guard = subprocess.Popen(
+            ["sh", "-c", script, "drill", job_id, folder],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+        def dismiss() -> None:
+            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+                guard.communicate(b"done\n", timeout=5)
+
+        return dismiss
+
     def job(self, job_id: str) -> UserJob:
         """Return the state of the job."""
         separator = job_rows.new_separator()
@@ -204,9 +234,24 @@ class UserCommands:
         """Requeue a running job the way the controller does, or restart a job that has ended."""
         self._run("scontrol", "requeue", *([] if ended else ["incomplete"]), job_id)
 
-    def start_soon(self, job_id: str, in_s: int) -> None:
-        """Let a requeued job start again without Slurm's delay."""
-        self._run("scontrol", "update", f"JobId={job_id}", f"StartTime=now+{in_s}")
+    def start_soon(self, job_id: str, in_s: int, excluded: str) -> None:
+        """Let a requeued job start again without Slurm's delay, on other nodes than these."""
+        changes = f"StartTime=now+{in_s}", f"ExcNodeList={excluded}"
+        self._run("scontrol", "update", f"JobId={job_id}", *changes)
+
+    def excluded(self, job_id: str) -> str:
+        """Return the nodes on which the job must not start, as Slurm writes them."""
+        return self._run("squeue", "-h", "-a", "-j", job_id, "-o", "%x").strip()
+
+    def fits_without(self, options: Sequence[str], script: Sequence[str], excluded: str) -> bool:
+        """Whether other nodes than these could ever run such a job; submits nothing."""
+        answer = process.run(
+            ["sbatch", "--test-only", *options, f"--exclude={excluded}", *script],
+            stdin="",
+            timeout_s=TIMEOUT_S,
+            environment=os.environ,
+        )
+        return answer.status == 0
 
     def cancel(self, job_id: str) -> None:
         """Cancel the job; no error if it has ended."""

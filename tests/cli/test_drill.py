@@ -17,7 +17,8 @@ from slurm_tiresias.cli.drill import (
     as_object,
     divided,
     exit_code,
-    one_task,
+    notes_on,
+    options_in,
     report,
 )
 from slurm_tiresias.cli.screen import Screen
@@ -32,7 +33,7 @@ from tests.drill.test_judge import BROKEN
 @pytest.fixture
 def script(tmp_path: Path) -> str:
     path = tmp_path / "job.sh"
-    path.write_text("#!/bin/sh\n#SBATCH --array=3-9%2\nsleep 1\n")
+    path.write_text("#!/bin/sh\nsleep 1\n")
     return str(path)
 
 
@@ -47,8 +48,31 @@ def test_without_a_script_it_says_what_to_write(words: tuple[str, ...]) -> None:
         divided(words)
 
 
-def test_an_array_is_reduced_to_one_task(script: str) -> None:
-    assert one_task((), script) == ("--array=3",)
+def test_an_array_is_refused_on_the_command_line_and_in_the_script(script: str) -> None:
+    array = Path(script).with_name("array.sh")
+    array.write_text("#!/bin/sh\n#SBATCH --array=3-9%2\nsleep 1\n")
+    for options in (("--array=1",), ("-a1",), options_in(str(array))):
+        with pytest.raises(UsageError, match="array"):
+            notes_on(options, script)
+
+
+@pytest.mark.parametrize(
+    ("text", "about"),
+    [
+        ("#SBATCH --no-requeue # for now\n\nsleep 1\n", ["--no-requeue"]),
+        ("sleep 1\n#SBATCH --no-requeue\n", []),
+        ("trap 'kill $child; exit 0' SIGTERM\n", ["exit 0"]),
+        ("leave() {\n  wait\n  exit 0\n}\ntrap leave INT TERM\n", ["exit 0"]),
+        ("leave() {\n  exit 1\n}\ntrap leave TERM\ntrap 'exit 0' USR1\n", []),
+    ],
+)
+def test_what_the_trials_cannot_show_is_read_from_the_script(
+    tmp_path: Path, text: str, about: list[str]
+) -> None:
+    path = tmp_path / "job.sh"
+    path.write_text(f"#!/bin/sh\n{text}")
+    notes = notes_on(options_in(str(path)), str(path))
+    assert [word for note in notes for word in ("--no-requeue", "exit 0") if word in note] == about
 
 
 def test_bad_usage_is_one_line(site: Site) -> None:
@@ -63,7 +87,7 @@ def test_no_line_is_wider_than_the_screen(width: int) -> None:
     lines = list(report(drill, judge_all(drill), Screen(width)))
     # A link is never broken.
     assert [line for line in lines if len(line) > width and "docs/" not in line] == []
-    assert any(line.startswith("19 trials: ") for line in lines)
+    assert any(line.startswith("22 trials: ") for line in lines)
 
 
 def test_json_has_the_same_results() -> None:
@@ -161,6 +185,13 @@ def test_a_drill_without_some_trials_is_not_reported_to_the_controller(told: Tol
     unknown = replace(drill_of(*Kind), trials=(*drill_of(*Kind).trials[:-1], ended))
     assert told.run(unknown).exit_code == UNKNOWN
     assert told.said == []
+
+
+def test_trials_that_hit_no_step_are_no_pass(told: Told) -> None:
+    told.site.configure(COUNTS)
+    shown = told.run(drill_of(Kind.START_UP, Kind.SAVE))
+    assert (shown.exit_code, told.said) == (UNKNOWN, [])
+    assert "not tested  preempted during a save" in shown.stdout
 
 
 def test_a_failed_drill_is_reported_as_failed(told: Told) -> None:

@@ -148,6 +148,12 @@ train(save=in_place)
 path = Path(f"checkpoint-{JOB}-{time.time():.0f}.json")
 train(save=lambda step: save(step, path=path), done=load(path))
 """,
+    "other-node": GOOD
+    + """
+path = Path("/tmp") / f"drill-{JOB}-{os.environ['SLURMD_NODENAME']}"
+train(save=lambda step: save(step, path=path), done=load(path))
+""",
+    "steps-skipped": GOOD + "train(done=load() and load() + 40)",
     "new-log": GOOD
     + """
 log = open(f"train-{JOB}-{time.time():.0f}.log", "w")
@@ -199,12 +205,18 @@ def write(name: str, folder: Path) -> Path:
     return write_program(name, BASE + PROGRAMS[name], folder)
 
 
-def write_program(name: str, text: str, folder: Path) -> Path:
+LIKE_THE_PLUGIN = """\
+export TIRESIAS_PROGRESS_FILE=$PWD/progress-$SLURM_JOB_ID
+head -c 512 /dev/zero > $TIRESIAS_PROGRESS_FILE
+"""
+"""Gives the job a progress file that is not the drill's."""
+
+
+def write_program(name: str, text: str, folder: Path, before: str = "") -> Path:
     """Write a program as a job into a folder; return its batch script."""
     program = folder / f"{name}.py"
     program.write_text(text)
     script = folder / f"{name}.sh"
-    script.write_text(
-        f"#!/bin/bash\n#SBATCH --ntasks=1 --mem=100 --open-mode=append\nexec {PYTHON} {program}\n"
-    )
+    head = "#!/bin/bash\n#SBATCH --ntasks=1 --mem=100 --open-mode=append\n"
+    script.write_text(f"{head}{before}exec {PYTHON} {program}\n")
     return script

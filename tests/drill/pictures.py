@@ -57,9 +57,21 @@ def run(*processes: Process, number: int = 0, saved: int | None = None, **more: 
 
 
 def after(resumed: int | None = 10, **more: Any) -> Run:
-    """The run that follows, which is not told to save."""
-    facts: Mapping[str, Any] = {"resumed_step": resumed, "last_step": None, "term_s": None}
-    return run(number=1, **{**facts, **more})
+    """The run that follows, which did one step and is not told to save."""
+    first = None if resumed is None else resumed + 1
+    facts: Mapping[str, Any] = {
+        "number": 1,
+        "resumed_step": resumed,
+        "first_step": first,
+        "last_step": first,
+        "term_s": None,
+    }
+    return run(**{**facts, **more})
+
+
+def starting(*processes: Process, **more: Any) -> Run:
+    """A run that was preempted before its first step."""
+    return run(*processes, resumed_step=None, first_step=None, last_step=None, **more)
 
 
 def trial(one: Run, then: Run | None, kind: Kind = Kind.STEP, **more: Any) -> Trial:

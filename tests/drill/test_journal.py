@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import json
 import signal
+from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slurm_tiresias.drill.counters import REPORTS, Point
 from slurm_tiresias.drill.journal import RunJournal
-from slurm_tiresias.drill.observed import Disposition, Save
+from slurm_tiresias.drill.observed import Disposition, Drill, Kind, Run, Save, Trial
+from slurm_tiresias.drill.scale import in_steps
 from slurm_tiresias.job.record import SAVING, Record, encode
 
 TERM_MASK = f"{1 << (signal.SIGTERM - 1):016x}"
 NO_MASK = f"{0:016x}"
+FOLDER = "/w/.tiresias-drill-x"
 
 
 class Watcher:
     """Feeds a journal like a watcher on n1 would."""
 
     def __init__(self) -> None:
-        self.journal = RunJournal(0)
+        self.journal = RunJournal(0, "17", FOLDER)
         self.say(0.0, "up", job="17", hertz=100)
 
     def say(self, at_s: float, kind: str, **values: object) -> None:
@@ -76,6 +81,20 @@ def test_a_process_about_to_fork_counts_as_blocking_no_signal() -> None:
     assert watcher.journal.run().processes[0].on(signal.SIGTERM) is Disposition.DEFAULT
 
 
+def scaled(*runs: Run) -> tuple[Run, ...]:
+    """The runs in steps of the counter that shows them best."""
+    numbered = tuple(replace(run, number=number) for number, run in enumerate(runs))
+    trial = Trial(Kind.STEP, numbered)
+    return in_steps(Drill("17", 30.0, "", 0.0, (trial,))).trials[0].runs
+
+
+def run_of(*texts: str) -> Run:
+    """The run that printed these lines."""
+    watcher = Watcher()
+    watcher.lines(*texts)
+    return watcher.journal.run()
+
+
 def test_records_show_steps_saves_and_the_resumed_step() -> None:
     watcher = Watcher()
     base = Record(12, 100, 101.0, 10, 100.5, 1.0, resumed_step=10)
@@ -83,30 +102,102 @@ def test_records_show_steps_saves_and_the_resumed_step() -> None:
     saved = Record(13, 100, 103.0, 10, 100.5, 1.0, 13, 102.5, 10)
     for record in (base, saving, saved):
         watcher.say(record.at_s - 100, "record", text=encode(record).decode())
-    run = watcher.journal.run()
+    (run,) = scaled(watcher.journal.run())
     assert (run.resumed_step, run.last_step) == (10, 13)
-    assert run.saves == (Save(13, 102.0, 102.5),)
+    assert run.saves == (Save(13, 102.0, 102.5, Point(REPORTS, 13)),)
 
 
 def test_output_shows_the_same_as_records() -> None:
-    watcher = Watcher()
-    watcher.lines("train: from step 12 of 600", "step 13 loss 0.5", "saved at step 13 (SIGTERM)")
-    run = watcher.journal.run()
-    assert (run.resumed_step, run.last_step, run.resume_is_guess) == (12, 13, False)
-    assert [save.step for save in run.saves] == [13]
+    (run,) = scaled(
+        run_of(
+            "train: from step 12 of 600",
+            "step 13 loss 0.5",
+            "step 14 loss 0.5",
+            "saved at step 14 (SIGTERM)",
+        )
+    )
+    assert (run.resumed_step, run.claimed_step, run.last_step, run.every) == (12, 12, 14, 1)
+    assert [save.step for save in run.saves] == [14]
 
 
-def test_without_a_report_a_run_resumed_before_its_first_step() -> None:
-    watcher = Watcher()
-    watcher.lines("epoch 3 step 41: 0.2", "step 42: 0.1")
-    run = watcher.journal.run()
-    assert (run.resumed_step, run.last_step, run.resume_is_guess) == (40, 42, True)
+def test_without_a_claim_a_run_resumed_before_its_first_step() -> None:
+    (run,) = scaled(run_of("epoch 3 step 41: 0.2", "epoch 3 step 42: 0.1"))
+    assert (run.resumed_step, run.claimed_step, run.last_step) == (40, None, 42)
+
+
+def test_observed_steps_win_over_a_claim() -> None:
+    (run,) = scaled(run_of("resumed at step 9", "step 1", "step 2"))
+    assert (run.resumed_step, run.claimed_step, run.first_step) == (0, None, 1)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "steps"),
+    [
+        (("Epoch 3/90: loss 1", "Epoch 4/90: loss 1"), ("Epoch 5/90: loss 1",), (4, 5)),
+        (
+            ("Epoch [3/90], Step [9/10]", "Epoch [3/90], Step [10/10]"),
+            ("Epoch [4/90], Step [1/10]",),
+            (40, 41),
+        ),
+        (
+            ("Epoch 3:  90%|##| 9/10 [00:01<00:00]", "Epoch 3: 100%|##| 10/10 [00:01<00:00]"),
+            ("Epoch 4:   0%|  | 0/10 [00:00<?]", "Epoch 4:  10%|# | 1/10 [00:00<00:01]"),
+            (40, 41),
+        ),
+        (
+            (
+                "Total optimization steps = 400",
+                "Num Epochs = 20",
+                " 11%|#| 44/400 [00:05<00:40]",
+                " 11%|#| 45/400 [00:05<00:40]",
+            ),
+            (
+                "Total optimization steps = 400",
+                "  0%|   | 0/400 [00:00<?]",
+                "Continuing training from global step 45",
+                " 12%|#| 46/400 [00:00<00:40]",
+            ),
+            (45, 46),
+        ),
+        (
+            ("batch: 32", "steps=400", '{"step": 1,024, "loss": 1}', '{"step": 1,025}'),
+            ("batch: 32", "steps=400", '{"step": 1,026, "epoch": 2.0}'),
+            (1025, 1026),
+        ),
+        (
+            ("Epoch 1", "step 8", "step 9", "Epoch 2", "step 0", "step 1"),
+            ("Epoch 2", "step 2"),
+            (2 * 10 + 1, 2 * 10 + 2),
+        ),
+        (("val step 3/4", "step 7", "val step 4/4", "step 8"), ("step 9",), (8, 9)),
+    ],
+)
+def test_each_way_of_counting_is_followed_from_run_to_run(
+    before: tuple[str, ...], after: tuple[str, ...], steps: tuple[int, int]
+) -> None:
+    first, second = scaled(run_of(*before), run_of(*after))
+    assert (first.last_step, second.first_step) == steps
+
+
+@pytest.mark.parametrize(("saved", "resumed"), [(30, 20), (3, 3)])
+def test_without_steps_what_the_job_says_of_its_saves_counts(saved: int, resumed: int) -> None:
+    """A run that saves an earlier step than that at which it said to resume has not resumed."""
+    first, second = scaled(
+        run_of("train: from step 0 of 600", "train: saved at step 20 (SIGTERM)"),
+        run_of("train: from step 20 of 600", f"train: saved at step {saved} (SIGTERM)"),
+    )
+    assert (first.last_step, second.first_step, second.every) == (20, resumed, None)
+
+
+def test_a_saved_batch_of_an_epoch_is_no_step_of_the_whole() -> None:
+    (run,) = scaled(run_of("step 44", "step 45", "Saved checkpoint: epoch 1 batch 5", "step 46"))
+    assert [save.step for save in run.saves] == [None]
 
 
 def test_output_lines_of_slurm_are_ignored() -> None:
     watcher = Watcher()
     watcher.lines("slurmstepd-n2: error: *** STEP 97.0 ON n2 CANCELLED DUE TO JOB REQUEUE ***")
-    assert watcher.journal.run().last_step is None
+    assert not watcher.journal.run().counters
 
 
 def test_a_killed_watcher_shows_that_the_job_was_killed() -> None:
@@ -115,10 +206,10 @@ def test_a_killed_watcher_shows_that_the_job_was_killed() -> None:
     watcher.term(2.0)
     watcher.journal.over(110.0)
     run = watcher.journal.run()
-    assert run.killed and run.processes[0].gone_s == 110.0
+    assert run.processes[0].gone_s == 110.0
 
 
-def test_files_show_trackers_logs_and_saves() -> None:
+def test_files_show_trackers_and_logs_but_no_saves() -> None:
     watcher = Watcher()
     for path in (
         "/w/wandb/offline-run-20260101_101010-abc123/run.wandb",
@@ -127,14 +218,14 @@ def test_files_show_trackers_logs_and_saves() -> None:
         "/w/train.log",
         "/w/checkpoints/25/commit_success.txt",
     ):
-        watcher.say(1.0, "file", path=path, again=False, grows=False)
-    watcher.say(1.2, "file", path="/w/train.log", again=False, grows=True)
+        watcher.say(1.0, "file", path=path, grows=False)
+    watcher.say(1.2, "file", path="/w/train.log", grows=True)
     watcher.say(1.0, "opened", path="/w/model.pt", pid=5, progress=False)
-    watcher.say(1.5, "closed", path="/w/model.pt", there=True)
+    watcher.say(1.5, "closed", path="/w/model.pt")
     run = watcher.journal.run()
     assert {name for name, _ in run.trackers} == {"wandb", "mlflow", "tensorboard"}
     assert run.logs == {"/w/train.log"}
-    assert run.saves == (Save(None, 101.0, 101.5),)
+    assert run.saves == ()
 
 
 @given(st.text() | st.dictionaries(st.text(), st.integers() | st.text()).map(json.dumps))
@@ -151,6 +242,7 @@ def report(watcher: Watcher, at_s: float, **more: object) -> None:
 
 def test_only_a_save_that_answers_the_signal_ends_the_grace() -> None:
     watcher = Watcher()
+    watcher.say(1.0, "progress-file", path="/run/tiresias/17.0.n1.progress")
     report(watcher, 1.0, listens=True, answered_s=100.5)
     watcher.journal.signalled(signal.SIGURG, 110.0, asked=True)
     report(watcher, 10.5, listens=True, answered_s=100.5, saved_s=110.4)
@@ -158,6 +250,14 @@ def test_only_a_save_that_answers_the_signal_ends_the_grace() -> None:
     report(watcher, 11.0, listens=True, answered_s=110.1, saved_s=110.9)
     assert watcher.journal.has_answered
     assert watcher.journal.run().answered_s == 111.0
+
+
+def test_a_save_that_only_the_drill_sees_is_no_answer() -> None:
+    watcher = Watcher()
+    watcher.say(1.0, "progress-file", path=f"{FOLDER}/progress")
+    watcher.journal.signalled(signal.SIGUSR1, 110.0)
+    report(watcher, 11.0, listens=True, answered_s=110.1, saved_s=110.9)
+    assert not watcher.journal.has_answered
 
 
 def test_without_a_record_there_is_no_answer() -> None:
@@ -169,6 +269,7 @@ def test_without_a_record_there_is_no_answer() -> None:
 
 def test_a_save_after_the_requeue_does_not_count_as_the_answer() -> None:
     watcher = Watcher()
+    watcher.say(1.0, "progress-file", path="/run/tiresias/17.0.n1.progress")
     watcher.journal.signalled(signal.SIGUSR1, 110.0)
     watcher.journal.requeued(120.0)
     report(watcher, 21.0, listens=True, answered_s=110.1)

@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from scripts.tools.docs.pages import page
 from slurm_tiresias.drill.judge import (
@@ -22,7 +24,16 @@ from slurm_tiresias.drill.judge import (
     judge_all,
     trainer,
 )
-from slurm_tiresias.drill.observed import Drill, Kind, Process, Run, Save, Survivor, Trial
+from slurm_tiresias.drill.observed import (
+    Disposition,
+    Drill,
+    Kind,
+    Process,
+    Run,
+    Save,
+    Survivor,
+    Trial,
+)
 from tests.drill.pictures import (
     DEFAULT,
     HANDLER,
@@ -33,6 +44,7 @@ from tests.drill.pictures import (
     after,
     process,
     run,
+    starting,
     trial,
 )
 
@@ -53,7 +65,7 @@ BROKEN: dict[Code, Trial] = {
         ),
         after(0),
     ),
-    Code.IGNORED: trial(run(process(1, IGNORED, gone_after_s=30.0), killed=True), after(0)),
+    Code.IGNORED: trial(run(process(1, IGNORED, gone_after_s=30.0)), after(0)),
     Code.WORKERS_KILLED: trial(
         run(process(1), process(2, DEFAULT, parent=1, gone_after_s=0.1)), after(0)
     ),
@@ -64,10 +76,8 @@ BROKEN: dict[Code, Trial] = {
         ),
         after(0),
     ),
-    Code.SAVE_TOO_LONG: trial(
-        run(process(1, gone_after_s=30.0), saves=UNDER_WAY, killed=True), after(0)
-    ),
-    Code.STAYED: trial(run(process(1, gone_after_s=30.0), killed=True), after(0)),
+    Code.SAVE_TOO_LONG: trial(run(process(1, gone_after_s=30.0), saves=UNDER_WAY), after(0)),
+    Code.STAYED: trial(run(process(1, gone_after_s=30.0)), after(0)),
     Code.SAVE_TORN: trial(run(saves=UNDER_WAY, again_s=TOLD_S + 0.2), after(0), Kind.SAVE),
     Code.NOT_SAVED: trial(run(), after(0)),
     Code.ENDED_BY_SIGNAL: trial(
@@ -78,8 +88,13 @@ BROKEN: dict[Code, Trial] = {
     ),
     Code.RESUMED_FROM_NOTHING: trial(run(saved=10), after(0)),
     Code.RESUMED_EARLIER: trial(run(saved=10), after(4)),
+    Code.OTHER_NODE: trial(run(saved=10), after(0, nodes=("n2",))),
+    Code.DELETED_FIRST: trial(
+        run(process(1, gone_after_s=30.0), saves=UNDER_WAY, deleted="/w/model"), after(0)
+    ),
+    Code.STEPS_SKIPPED: trial(run(saved=10), after(50)),
     Code.DID_NOT_COME_BACK: trial(run(saved=10), after(None, ended="FAILED", first_step=None)),
-    Code.OUTPUT_EMPTIED: trial(run(saved=10), after(output_emptied=True)),
+    Code.OUTPUT_EMPTIED: trial(run(saved=10), after(emptied="/w/output")),
     Code.NEW_LOG: trial(
         run(saved=10, logs=frozenset({"/w/train-17.log"})),
         after(logs=frozenset({"/w/train-18.log"})),
@@ -88,9 +103,7 @@ BROKEN: dict[Code, Trial] = {
         run(saved=10, trackers=frozenset({("wandb", "abc")})),
         after(trackers=frozenset({("wandb", "xyz")})),
     ),
-    Code.SURVIVOR: trial(
-        run(saved=10), after(), survivors=(Survivor(0, "n1", 7, "sleep 600", 2**30),)
-    ),
+    Code.SURVIVOR: trial(run(saved=10), after(), survivors=(Survivor(0, "n1", 7, "sleep 600"),)),
 }
 """One observation for each kind of problem."""
 
@@ -134,9 +147,131 @@ def test_a_program_that_waits_for_the_signal_saves_without_a_handler() -> None:
     assert judge(trial(waits, after(10)), KILL_WAIT_S).outcome is Outcome.PASSED
 
 
-def test_without_a_resumed_step_the_verdict_is_unknown() -> None:
-    verdict = judge(trial(run(saved=10), after(None)), KILL_WAIT_S)
-    assert verdict.outcome is Outcome.UNKNOWN and "let it report" in verdict.why_unknown
+def test_without_a_step_after_the_next_start_the_verdict_is_unknown() -> None:
+    for said in (None, 10):
+        silent = replace(after(None), resumed_step=said, claimed_step=said)
+        verdict = judge(trial(run(saved=10), silent), KILL_WAIT_S)
+        assert verdict.outcome is Outcome.UNKNOWN and "let it report" in verdict.why_unknown
+
+
+def test_a_program_that_handles_the_signal_and_shows_nothing_is_unknown() -> None:
+    verdict = judge(trial(starting(), after(None)), KILL_WAIT_S)
+    assert verdict.outcome is Outcome.UNKNOWN and "no step was seen before" in verdict.why_unknown
+
+
+def test_a_start_without_a_progress_file_is_unknown() -> None:
+    silent = after(None, has_progress_file=False)
+    verdict = judge(trial(run(saved=10), silent), KILL_WAIT_S)
+    assert verdict.outcome is Outcome.UNKNOWN and "no progress file" in verdict.why_unknown
+
+
+def test_a_save_without_a_handler_after_each_step_loses_nothing() -> None:
+    saves = tuple(Save(step, None, START_S + step) for step in range(1, 11))
+    dies = run(process(1, DEFAULT, gone_after_s=0.0), saves=saves)
+    assert judge(trial(dies, after(10)), KILL_WAIT_S).outcome is Outcome.PASSED
+
+
+def test_sigkill_fails_a_trial_in_which_no_step_was_lost() -> None:
+    saved = run(process(1, gone_after_s=30.0), saved=10)
+    (finding,) = judge(trial(saved, after(10)), KILL_WAIT_S).findings
+    assert finding.code is Code.STAYED and "after its save" in finding.what
+
+
+def test_a_process_that_survived_sigkill_is_a_survivor_only() -> None:
+    daemon = process(7, gone_after_s=30.0, parent=1, command="sleep 600")
+    one = trial(
+        run(process(1), daemon, saved=10),
+        after(),
+        survivors=(Survivor(0, "n1", 7, "sleep 600"),),
+    )
+    assert [finding.code for finding in judge(one, KILL_WAIT_S).findings] == [Code.SURVIVOR]
+
+
+def test_a_rank_that_dies_is_named_when_the_others_wait_for_it() -> None:
+    waits, dies = process(1, gone_after_s=30.0), process(2, DEFAULT, gone_after_s=0.0)
+    (finding,) = judge(trial(run(waits, dies), after(0)), KILL_WAIT_S).findings
+    assert finding.code is Code.NO_HANDLER and "pid 2" in finding.what
+
+
+def test_a_run_that_has_just_started_may_have_a_handler_that_was_not_seen() -> None:
+    hurried = run(process(1, DEFAULT, gone_after_s=0.1), number=1, resumed_step=10, first_step=11)
+    twice = Trial(Kind.TWICE, (run(saved=10), replace(hurried, last_step=12)), after(12, number=2))
+    assert judge(twice, KILL_WAIT_S).outcome is Outcome.PASSED
+
+
+def test_a_save_of_an_older_step_has_lost_the_others() -> None:
+    (finding,) = judge(trial(run(saved=5), after(5)), KILL_WAIT_S).findings
+    assert finding.code is Code.NOT_SAVED and "the last that it had saved" in finding.what
+
+
+@given(
+    st.integers(1, 20),
+    st.none() | st.integers(0, 20),
+    st.integers(0, 20),
+    st.sampled_from(Kind),
+    st.sampled_from((HANDLER, DEFAULT, IGNORED)),
+    st.booleans(),
+)
+def test_no_trial_passes_in_which_steps_were_lost_or_skipped(
+    done: int, saved: int | None, resumed: int, kind: Kind, does: Disposition, again: bool
+) -> None:
+    before = run(
+        process(1, does), saved=saved, last_step=done, again_s=TOLD_S + 0.15 if again else None
+    )
+    verdict = judge(trial(before, after(resumed), kind), KILL_WAIT_S)
+    if verdict.outcome in (Outcome.PASSED, Outcome.NOT_TESTED):
+        assert done <= resumed + 1 <= max(done, saved or 0) + 1
+    if resumed + 1 < done:
+        assert verdict.outcome is Outcome.FAILED
+
+
+def test_an_old_checkpoint_of_another_node_is_blamed_on_the_node() -> None:
+    verdict = judge(trial(run(saved=10), after(50, nodes=("n2",))), KILL_WAIT_S)
+    assert [finding.code for finding in verdict.findings] == [Code.OTHER_NODE]
+
+
+def test_steps_that_were_skipped_unseen_are_unknown() -> None:
+    verdict = judge(trial(run(), after(50)), KILL_WAIT_S)
+    assert verdict.outcome is Outcome.UNKNOWN and "from step 50" in verdict.why_unknown
+
+
+@pytest.mark.parametrize(
+    ("claimed", "outcome"),
+    [(14, Outcome.PASSED), (None, Outcome.UNKNOWN), (10, Outcome.FAILED)],
+)
+def test_steps_that_are_seen_now_and_then_need_a_numbered_save_and_start(
+    claimed: int | None, outcome: Outcome
+) -> None:
+    seldom = run(saved=14, every=10)
+    then = after(10, first_step=20, every=10, claimed_step=claimed)
+    assert judge(trial(seldom, then), KILL_WAIT_S).outcome is outcome
+
+
+def test_epochs_alone_need_a_numbered_save() -> None:
+    for saved, outcome in ((10, Outcome.PASSED), (None, Outcome.UNKNOWN)):
+        one = trial(run(saved=saved), after(10))
+        assert judge(one, KILL_WAIT_S, unit="epoch").outcome is outcome
+
+
+def test_a_trial_that_missed_its_moment_has_not_tested_it() -> None:
+    for kind in (Kind.START_UP, Kind.SAVE):
+        verdict = judge(trial(run(saved=10), after(10), kind), KILL_WAIT_S)
+        assert verdict.outcome is Outcome.NOT_TESTED and verdict.why_unknown
+
+
+@pytest.mark.parametrize("code", [Code.RESUMED_FROM_NOTHING, Code.STEPS_SKIPPED])
+def test_a_job_that_goes_wrong_on_the_same_node_too_does_not_do_so_because_of_the_node(
+    code: Code,
+) -> None:
+    stayed = BROKEN[code]
+    assert stayed.after is not None
+    moved = replace(stayed, after=replace(stayed.after, nodes=("n2",)))
+    codes = [
+        finding.code
+        for verdict in judge_all(Drill("17", KILL_WAIT_S, "", 0.0, (moved, stayed)))
+        for finding in verdict.findings
+    ]
+    assert codes == [code] * 2
 
 
 def test_a_trial_that_could_not_be_carried_out_is_unknown() -> None:
@@ -146,15 +281,15 @@ def test_a_trial_that_could_not_be_carried_out_is_unknown() -> None:
 
 
 def test_a_program_that_dies_in_its_start_up_has_lost_nothing() -> None:
-    starting = run(process(1, DEFAULT), last_step=None, resumed_step=None)
-    assert judge(trial(starting, after(0), Kind.START_UP), KILL_WAIT_S).outcome is Outcome.PASSED
+    dies = starting(process(1, DEFAULT))
+    assert judge(trial(dies, after(0), Kind.START_UP), KILL_WAIT_S).outcome is Outcome.PASSED
 
 
 def test_a_start_up_that_is_killed_must_not_cost_the_checkpoint() -> None:
     twice = Trial(
         Kind.TWICE,
-        (run(saved=10), run(number=1, last_step=None, resumed_step=None)),
-        replace(after(0), number=2),
+        (run(saved=10), starting(number=1)),
+        after(0, number=2),
     )
     verdict = judge(twice, KILL_WAIT_S)
     assert [finding.code for finding in verdict.findings] == [Code.RESUMED_FROM_NOTHING]
@@ -164,7 +299,7 @@ def test_a_start_up_that_is_killed_must_not_cost_the_checkpoint() -> None:
 def test_losses_of_one_trial_do_not_count_against_the_next() -> None:
     """The first lost the checkpoint of step 10; the second kept that of step 4."""
     second = run(number=1, saved=4, last_step=4)
-    then = Trial(Kind.STEP, (second,), replace(after(4), number=2), (run(saved=10),))
+    then = Trial(Kind.STEP, (second,), after(4, number=2), (run(saved=10),))
     assert judge(then, KILL_WAIT_S).outcome is Outcome.PASSED
 
 
