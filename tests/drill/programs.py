@@ -1,0 +1,507 @@
+"""Programs as users write them: what the drill must find in each, or that it must find nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.drill.jobs import BASE, PYTHON
+
+HANDLES = BASE + "signal.signal(signal.SIGTERM, tell)\n"
+
+LOOP = """
+import json, os, signal, sys, time
+from pathlib import Path
+
+told = False
+
+
+def tell(number, frame):
+    global told
+    told = True
+
+
+signal.signal(signal.SIGTERM, tell)
+PATH = Path(f"state-{os.environ['SLURM_JOB_ID']}")
+step = done = int(PATH.read_text()) if PATH.exists() else 0
+
+
+def store(step):
+    draft = Path(f"{PATH}.new")
+    draft.write_text(str(step))
+    draft.replace(PATH)
+
+
+"""
+"""A program with its own way of printing: it keeps the number of its steps in a file."""
+
+LIBRARY = """
+import os, sys, time
+from pathlib import Path
+from slurm_tiresias import job
+
+PATH = Path(f"model-{os.environ['SLURM_JOB_ID']}")
+
+
+def save(step):
+    time.sleep(0.3)
+    with job.writing(PATH, "w") as file:
+        file.write(str(step))
+
+
+def load():
+    return int(PATH.read_text()) if PATH.exists() else 0
+
+
+"""
+STEPS = "for _ in job.steps(9000, save, load()):\n    time.sleep(0.1)\n"
+
+STORES = """
+    if told:
+        store(step)
+        sys.exit(1)
+"""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A Python program, the shell lines around it, and the findings of which it must get one."""
+
+    text: str
+    finds: tuple[str, ...] = ()
+    runs: str = "exec {python} {program}"
+    options: str = ""
+    unknown: bool = False
+    """Whether nothing that it shows proves that it is healthy."""
+
+    def write(self, name: str, folder: Path) -> Path:
+        """Write the program into a folder; return its batch script."""
+        program, script = folder / f"{name}.py", folder / f"{name}.sh"
+        program.write_text(self.text)
+        run = self.runs.format(python=PYTHON, program=program)
+        options = self.options or "--ntasks=1"
+        mode = "" if "--open-mode" in options else "--open-mode=append"
+        script.write_text(f"#!/bin/bash\n#SBATCH --mem=50 {options} {mode}\n{run}\n")
+        return script
+
+
+BROKEN: Mapping[str, Program] = {
+    "rewrites-metrics": Program(
+        HANDLES
+        + """
+def metrics(step):
+    Path(f"metrics-{JOB}.new").write_text(str(step))
+    os.replace(f"metrics-{JOB}.new", f"metrics-{JOB}")
+    if told:
+        sys.exit(1)
+
+
+train(save=lambda step: None, before=metrics)
+""",
+        ("not-saved",),
+    ),
+    "says-it-resumed": Program(
+        HANDLES + 'print(f"resumed at step {load()}", flush=True)\ntrain(done=0)',
+        ("resumed-from-nothing",),
+    ),
+    "forty-ahead": Program(
+        HANDLES
+        + """
+def ahead(step):
+    CHECKPOINT.write_text(json.dumps({"step": step + 40}))
+    print(f"saved step {step}", flush=True)
+
+
+train(save=ahead)
+""",
+        ("steps-skipped",),
+    ),
+    "says-only-that-it-resumed": Program(
+        LOOP
+        + """
+print(f"resumed at step {done}", flush=True)
+step = 0
+while True:
+    step += 1
+    time.sleep(0.1)
+    if told:
+        store(step)
+        print(f"saved step {step}", flush=True)
+        sys.exit(1)
+""",
+        ("resumed-earlier", "resumed-from-nothing"),
+    ),
+    "two-ahead": Program(HANDLES + "train(done=load() and load() + 2)", ("steps-skipped",)),
+    "always-step-5": Program(
+        HANDLES
+        + """
+def same(step):
+    CHECKPOINT.write_text(json.dumps({"step": 5}))
+    print(f"saved step {step}", flush=True)
+
+
+train(save=same)
+""",
+        ("resumed-earlier", "steps-skipped"),
+    ),
+    "local-scratch": Program(
+        HANDLES
+        + """
+path = Path("/tmp") / os.environ["SLURMD_NODENAME"] / f"checkpoint-{JOB}"
+path.parent.mkdir(exist_ok=True)
+train(save=lambda step: save(step, path=path), done=load(path))
+""",
+        ("other-node",),
+    ),
+    "own-tmpdir": Program(
+        HANDLES + "train()",
+        ("resumed-from-nothing", "other-node"),
+        runs="cd $(mktemp -d)\nexec {python} {program}",
+    ),
+    "only-rank-0": Program(
+        LOOP
+        + """
+rank = int(os.environ["SLURM_PROCID"])
+if rank:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+while True:
+    step += 1
+    Path(f"barrier-{PATH}-{rank}").write_text(str(step))
+    while int(Path(f"barrier-{PATH}-{1 - rank}").read_text() or 0) < step:
+        time.sleep(0.02)
+    time.sleep(0.1)
+    if rank == 0:
+        print("step", step, flush=True)
+        if told:
+            store(step)
+            sys.exit(1)
+""",
+        ("no-handler",),
+        runs="for r in 0 1; do echo 0 > barrier-state-$SLURM_JOB_ID-$r; done\n"
+        "exec srun {python} {program}",
+        options="--ntasks=2",
+    ),
+    "stubborn-worker": Program(
+        HANDLES
+        + """
+def work_on():
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    while True:
+        time.sleep(0.1)
+
+
+worker = get_context("fork").Process(target=work_on)
+worker.start()
+train()
+""",
+        ("stayed",),
+    ),
+    "deletes-first": Program(
+        HANDLES
+        + """
+def slow(step):
+    CHECKPOINT.unlink(missing_ok=True)
+    save(step, seconds=40)
+
+
+CHECKPOINT.exists() or CHECKPOINT.write_text('{"step": 0}')
+train(save=slow)
+""",
+        # It may delete its first checkpoint before anything has seen that.
+        ("deleted-first", "save-too-long"),
+    ),
+    "truncates-own-log": Program(
+        HANDLES + "train()",
+        ("output-emptied",),
+        runs="exec > own-$SLURM_JOB_ID.txt 2>&1\nexec {python} {program}",
+    ),
+    "truncates-output": Program(
+        HANDLES + "train()", ("output-emptied",), options="--open-mode=truncate"
+    ),
+    "a-log-for-each-start": Program(
+        HANDLES
+        + """
+log = open(f"log-{JOB}-{time.time():.0f}.txt", "w")
+train(before=lambda step: print("loss", step, file=log, flush=True))
+""",
+        ("new-log",),
+    ),
+    "ignores": Program(BASE + "signal.signal(15, signal.SIG_IGN)\ntrain()", ("ignored",)),
+    "trap-in-bash": Program(
+        BASE + "train()",
+        ("handler-in-parent-only",),
+        runs="trap 'echo leaving' TERM\n{python} {program} &\nwait; wait; sleep 1",
+    ),
+    "joins-a-thread": Program(
+        HANDLES
+        + """
+import threading
+lock = threading.Lock()
+lock.acquire()
+
+
+def forever():
+    step = load()
+    while True:
+        work(step + 1)
+        step += 1
+
+
+threading.Thread(target=forever).start()
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+lock.acquire()
+""",
+        ("stayed",),
+    ),
+    "trips-over-its-lock": Program(
+        HANDLES + 'open(f"lock-{JOB}", "x")\ntrain()', ("did-not-come-back",)
+    ),
+    "tied-to-its-host": Program(
+        HANDLES
+        + """
+mine = Path(f"host-{JOB}")
+mine.exists() or mine.write_text(os.environ["SLURMD_NODENAME"])
+assert mine.read_text() == os.environ["SLURMD_NODENAME"], "the GPUs of another host"
+train()
+""",
+        ("did-not-come-back",),
+    ),
+    "saves-at-epoch-ends": Program(
+        LOOP
+        + """
+while True:
+    step += 1
+    time.sleep(0.15)
+    print(f"Epoch [{step // 30 + 1}/90], Step [{step % 30 + 1}/30], Loss: 0.4", flush=True)
+    if step % 30 == 0:
+        store(step)
+        print(f"Saved checkpoint: epoch {step // 30}", flush=True)
+    if told:
+        sys.exit(1)
+""",
+        ("not-saved",),
+    ),
+    "exits-with-0": Program(
+        BASE + "signal.signal(15, lambda *_: sys.exit(0))\ntrain()", ("not-saved",)
+    ),
+    "every-20-steps": Program(
+        BASE + "train(before=lambda step: step % 20 == 19 and save(step))", ("no-handler",)
+    ),
+    "bar-from-its-last-save": Program(
+        LOOP
+        + """
+print("***** Running training *****\\n  Num Epochs = 20\\n  Total optimization steps = 400")
+while True:
+    step += 1
+    time.sleep(0.1)
+    print(f"\\r {step // 4}%|##  | {step}/400 [00:05<00:40,  8.7it/s]", end="\\r", flush=True)
+    if step % 25 == 0:
+        store(step)
+        print(f"\\nSaving model checkpoint to out/checkpoint-{step}", flush=True)
+    if told:
+        sys.exit(1)
+""",
+        ("not-saved",),
+    ),
+    "library-that-loads-nothing": Program(
+        LIBRARY + STEPS.replace("load()", "0"), ("resumed-from-nothing",)
+    ),
+    "library-with-a-new-name": Program(
+        LIBRARY + 'PATH = Path(f"model-{time.time()}")\n' + STEPS, ("resumed-from-nothing",)
+    ),
+    "saves-for-100-s": Program(
+        HANDLES + "train(save=lambda step: save(step, seconds=100))", ("save-too-long",)
+    ),
+    "torn": Program(
+        BASE
+        + """
+def at_once(number, frame):
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    tell(number, frame)
+
+
+def in_place(step):
+    with open(CHECKPOINT, "w") as file:
+        time.sleep(1.5)
+        file.write(json.dumps({"step": step}))
+    print(f"saved step {step}", flush=True)
+
+
+signal.signal(signal.SIGTERM, at_once)
+train(save=in_place)
+""",
+        ("save-torn",),
+    ),
+    "leaves-a-daemon": Program(
+        HANDLES + 'subprocess.Popen(["setsid", "-f", "sleep", "500"]).wait()\ntrain()',
+        ("survivor",),
+    ),
+    "pipe-to-tee": Program(
+        HANDLES + "train()",
+        ("not-saved",),
+        runs="{python} {program} 2>&1 | tee -a tee-$SLURM_JOB_ID.txt",
+    ),
+}
+
+HEALTHY: Mapping[str, Program] = {
+    "library": Program(LIBRARY + STEPS),
+    "own-handler": Program(HANDLES + "train()"),
+    "quick-and-quiet": Program(
+        LOOP
+        + 'while True:\n    step += 1\n    time.sleep(0.1)\n    print("step", step, flush=True)'
+        + STORES
+    ),
+    "appends-to-its-own-log": Program(
+        HANDLES + "train()", runs="exec {python} {program} >> mine-$SLURM_JOB_ID.txt 2>&1"
+    ),
+    "epochs-only": Program(
+        LOOP
+        + """
+while True:
+    step += 1
+    time.sleep(0.4)
+    print(f"Epoch {step}/90: loss 0.31", flush=True)
+    if told:
+        store(step)
+        print(f"saved epoch {step}", flush=True)
+        sys.exit(1)
+"""
+    ),
+    "epochs-only-quiet": Program(
+        LOOP
+        + """
+while True:
+    step += 1
+    time.sleep(0.4)
+    print(f"Epoch {step}/90: loss 0.31", flush=True)
+"""
+        + STORES.lstrip("\n"),
+        unknown=True,
+    ),
+    "bars-like-lightning": Program(
+        LOOP
+        + """
+while True:
+    step += 1
+    time.sleep(0.1)
+    epoch, batch = divmod(step - 1, 12)
+    if batch == 0:
+        print("\\rValidation DataLoader 0:  50%|##| 2/4 [00:00<00:00]", end="\\r", flush=True)
+    bar = f"Epoch {epoch}:  {8 * batch}%|##    | {batch + 1}/12 [00:00<00:01,  9.80it/s, v_num=0]"
+    print(f"\\r{bar}", end="\\r", flush=True)
+"""
+        + STORES.lstrip("\n")
+    ),
+    "epoch-and-batch": Program(
+        LOOP
+        + """
+while True:
+    step += 1
+    time.sleep(0.1)
+    epoch, batch = divmod(step - 1, 10)
+    print(f"Epoch [{epoch + 1}/90], Step [{batch + 1}/10], Loss: 0.4", flush=True)
+    if told:
+        store(step)
+        print(f"Saved checkpoint: epoch {epoch} batch {batch}", flush=True)
+        sys.exit(1)
+"""
+    ),
+    "like-hugging-face": Program(
+        LOOP
+        + """
+print("***** Running training *****\\n  Num examples = 1,600\\n  Num Epochs = 20")
+print("  Gradient Accumulation steps = 1\\n  Total optimization steps = 400", flush=True)
+if done:
+    print(f"  Continuing training from global step {done}", flush=True)
+print(f"\\r  0%|   | 0/400 [00:00<?, ?it/s]", end="\\r", flush=True)
+while True:
+    step += 1
+    time.sleep(0.1)
+    print(f"\\r {step // 4}%|##  | {step}/400 [00:05<00:40,  8.7it/s]", end="\\r", flush=True)
+    if step % 10 == 0:
+        print({"loss": 0.4, "epoch": step / 20}, flush=True)
+    if told:
+        print(f"\\nSaving model checkpoint to out/checkpoint-{step}", flush=True)
+        store(step)
+        sys.exit(1)
+"""
+    ),
+    "slow-imports": Program("import time; time.sleep(4)\n" + HANDLES + "train()"),
+    "bash-and-tiresias-job": Program(
+        LIBRARY + STEPS,
+        runs="{python} -m slurm_tiresias.job.command run -- {python} {program}",
+    ),
+    "two-ranks": Program(
+        LOOP
+        + """
+rank = int(os.environ["SLURM_PROCID"])
+while True:
+    step += 1
+    time.sleep(0.1)
+    if rank == 0:
+        print("iter", step, "loss 0.2", flush=True)
+    if told:
+        if rank == 0:
+            store(step)
+        time.sleep(0.3)
+        sys.exit(1)
+""",
+        runs="exec srun {python} {program}",
+        options="--ntasks=2",
+    ),
+    "each-tenth-step": Program(
+        LOOP
+        + """
+print(f"resumed at step {done}", flush=True)
+while True:
+    step += 1
+    time.sleep(0.03)
+    if step % 10 == 0:
+        print(f"step {step}: loss 0.4", flush=True)
+    if told:
+        store(step)
+        print(f"saved step {step}", flush=True)
+        sys.exit(1)
+"""
+    ),
+    "says-only-saves": Program(
+        LOOP
+        + """
+print(f"resumed at step {done}", flush=True)
+while True:
+    step += 1
+    time.sleep(0.1)
+    if told:
+        store(step)
+        print(f"saved step {step}", flush=True)
+        sys.exit(1)
+"""
+    ),
+    "json-lines": Program(
+        LOOP
+        + """
+print(json.dumps({"batch": 32, "max_steps": 400, "steps": 400}), flush=True)
+while True:
+    step += 1
+    time.sleep(0.1)
+    print(json.dumps({"epoch": step / 50, "step": step, "loss": 0.3}), flush=True)
+"""
+        + STORES.lstrip("\n")
+    ),
+    "saves-each-step": Program(BASE + "train(before=lambda step: save(step, seconds=0.0))"),
+    "in-a-trap": Program(
+        HANDLES + "train()",
+        runs="trap 'kill -TERM $child' TERM\n{python} {program} &\nchild=$!\nwait\nwait\nexit 1",
+    ),
+    "counts-from-zero": Program(
+        LOOP
+        + """
+while True:
+    print(f"iteration {step}/9000", flush=True)
+    time.sleep(0.1)
+    step += 1
+"""
+        + STORES.lstrip("\n")
+    ),
+}
