@@ -33,8 +33,8 @@ TRIALS: Mapping[str, tuple[str, ...]] = {
     "good": (),
     "save-torn": ("--trial", "save"),
     # Only a start on the same node shows that the node is not the cause.
-    "resumed-from-nothing": (),
-    "steps-skipped": (),
+    "resumed-from-nothing": ("--trial", "step", "--nodelist=n1"),
+    "steps-skipped": ("--trial", "step", "--nodelist=n1"),
 }
 AT_ONCE = 6
 

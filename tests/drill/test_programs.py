@@ -3,6 +3,7 @@ alarm, and each cause is named."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -41,7 +42,10 @@ def test_a_broken_program_fails_for_its_own_cause(
 ) -> None:
     one = drilled[name]
     assert one.code == FAILED, one
-    assert one.findings <= set(BROKEN[name].finds), one
+    nodes = [run["nodes"] for trial in one.said["trials"] for run in trial["runs"]]
+    always_moved = all(before != after for before, after in itertools.pairwise(nodes))
+    # Without a start on the same node the node may be the cause.
+    assert one.findings <= {*BROKEN[name].finds, *(["other-node"] if always_moved else [])}, one
 
 
 @pytest.mark.parametrize("name", HEALTHY)
