@@ -1,4 +1,5 @@
-"""All access of the lifecycle tests to the controller's memory, in case its layout changes."""
+"""All access of the lifecycle tests to the memory of the controller and of the in-memory Slurm, in
+case its layout changes."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from slurm_tiresias.controller.cycle import Cycles
 from slurm_tiresias.lifecycle.preemption import Cause
+from slurm_tiresias.slurm.in_memory.driver import InMemorySlurm
 
 
 def preemptor_of(cycles: Cycles, victim: str) -> str:
@@ -100,3 +102,9 @@ def grace_is_over(cycles: Cycles, victim: str, at_s: float) -> bool:
     signalled_s = preemption.signalled_s if preemption else None
     grace_s = cycles.job_store._config.preemption.grace_s
     return signalled_s is not None and at_s - signalled_s >= grace_s
+
+
+def accounted(sim: InMemorySlurm, key: str) -> frozenset[object]:
+    """Submission and start of each run that accounting has of a job, also if that comes late."""
+    rows = sim._accounting._rows.get(key, {}).values()
+    return frozenset((row.submit_s, row.start_s) for row in rows)

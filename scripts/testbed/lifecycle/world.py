@@ -40,7 +40,7 @@ from slurm_tiresias.slurm.hostlist import refolded
 from slurm_tiresias.slurm.in_memory import InMemorySlurm, Submission
 from slurm_tiresias.slurm.in_memory.records import BAD_CONSTRAINTS
 from slurm_tiresias.slurm.in_memory.slurmctld import Settings
-from slurm_tiresias.slurm.protocol import AccountedRun, Partition, Requeue, Update
+from slurm_tiresias.slurm.protocol import Partition, Requeue, Update
 from slurm_tiresias.store.terms import inherited_ledger, newest_ledger, stamps
 
 INTERVAL_S = 10.0
@@ -201,7 +201,7 @@ class Own:
     managed: bool = True
     """False once it may have run unmanaged, so that its service was not counted."""
     earlier_rows: frozenset[object] = frozenset()
-    """The rows of accounting that earlier jobs with its id have left."""
+    """Submission and start of each run that accounting has of earlier jobs with its id."""
     submitted_s: float = 0.0
     clouded: bool = False
     """Whether accounting has wrong times for a run, because Slurm's clock was set during it, or
@@ -485,7 +485,7 @@ class World:
             # If slurmctld has reused an id, the controller's knowledge is about the earlier job.
             managed = not (unmanaged and key in self.own)
             self.counts["reused ids"] += key in self.own
-            earlier = frozenset(map(_row_id, self.sim.runs([key], 0.0)))
+            earlier = memory.accounted(self.sim, key)
             own = Own(ask, ask.node_list, managed=managed, earlier_rows=earlier)
             self.own[key] = replace(own, submitted_s=self.jobs()[key].spec.submit_s)
             self.in_a_row[key] = 0
@@ -1029,7 +1029,7 @@ class World:
             rows = [
                 row
                 for row in self.sim.runs([key], 0.0)
-                if row.start_s is not None and _row_id(row) not in own.earlier_rows
+                if row.start_s is not None and (row.submit_s, row.start_s) not in own.earlier_rows
             ]
             told_gpu_s = sum(row.elapsed_s * row.gpus for row in rows)
             known_gpu_s = memory.attained_gpu_s(self.cycles, key)
@@ -1078,10 +1078,6 @@ def _submission(ask: Ask) -> Submission:
         requeue=ask.requeue,
         batch=ask.batch,
     )
-
-
-def _row_id(row: AccountedRun) -> object:
-    return row.submit_s, row.start_s
 
 
 def _run_of(job: JobStatus | None) -> object:
