@@ -48,6 +48,7 @@ from slurm_tiresias.lifecycle.nomination import (
     Expired,
     Nominated,
     NominationState,
+    Started,
     StillWaiting,
     Withdrawn,
     allocation_text,
@@ -319,6 +320,9 @@ class Actor:
         }
         for one in list(self._job_store.nominations.values()):
             job = jobs.get(one.key)
+            if _runs(job):
+                # It has started in a partition that is not managed.
+                self._job_store.nomination_event(one.key, Started())
             if job is None or not one.is_active or not is_pending(job):
                 continue
             blocker, why = Blocker.NOTHING, _did_not_start(job)

@@ -392,3 +392,14 @@ def test_a_job_that_takes_over_the_id_of_a_victim_is_not_requeued_in_its_place(
     assert world.cycles.progress is not memory_before
     assert memory.submitted_s(world.cycles, again) == world.own[again].submitted_s
     world.settle()
+
+
+def test_a_nomination_ends_when_its_job_starts_in_a_partition_that_is_not_managed(
+    preemption: Course,
+) -> None:
+    world = preemption.world
+    preemption.until(lambda: preemption.requeues() == 1)
+    world.move(preemption.preemptor, OTHER)
+    preemption.until(lambda: preemption.runs(preemption.preemptor))
+    preemption.cycle()
+    assert preemption.preemptor not in world.cycles.job_store.nominations
