@@ -21,7 +21,7 @@ from slurm_tiresias.store.records import (
     Sample,
 )
 
-SCHEMA_VERSION = 15
+SCHEMA_VERSION = 16
 """2 added users and names of jobs, 3 accounts, 4 partitions and a table of preemptions; earlier
 rows lack these. 5 added indexes and samples of pruned jobs. 6 moved nominations and preemptions
 under way from columns of jobs to tables. 7 added starts in vain and refused node lists. 8 added
