@@ -55,7 +55,8 @@ class Site:
 @pytest.fixture(params=["pinned", "site-factor"])
 def config(request: pytest.FixtureRequest, tmp_path: Path) -> Config:
     written = {"priority": {"write": request.param}}
-    return parse({**written, "controller": {"state_dir": str(tmp_path), "interval_s": 60.0}})
+    controller = {"mode": "enforce", "state_dir": str(tmp_path), "interval_s": 60.0}
+    return parse({**written, "controller": controller})
 
 
 @pytest.fixture

@@ -164,11 +164,12 @@ def test_a_job_that_has_long_used_no_gpu_is_preempted_before_a_busy_one_of_its_o
         assert (shown.gpus, shown.busy, shown.ranks_last) == (NODE_GPUS, 1, False)
         assert f"1 of its {NODE_GPUS} GPUs are busy now" in site.cli("explain", partly)
 
-        # It is requeued, and protected for as long as a new job.
+        # Its idle time goes on in the next run.
         site.end("waiting")
         site.wait_until_running(idle)
-        again = site.wait_until_idle(idle, long=False)
-        assert not again.ranks_last
+        again = site.wait_until_idle(idle, long=True)
+        assert again.idle_since_s is not None
+        assert again.idle_since_s < max(run.start_s for run in controller.runs(idle))
         assert "GPU-hours held idle" in site.cli("report", "--since", "now-1hour")
         held = [run.idle_gpu_s for run in controller.runs(idle)]
         assert max(held) > AFTER_S * NODE_GPUS * 0.5
