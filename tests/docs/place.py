@@ -11,7 +11,7 @@ import shlex
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from click.testing import CliRunner
@@ -45,6 +45,9 @@ SMALLER: Mapping[str, str] = {
 
 TUTORIAL = "docs/tutorial/user.md"
 """The page that is followed by a test of its own, from its first command to its last."""
+
+ENDED = 20
+"""How many jobs have ended before the commands are typed."""
 
 TRAINED = "examples/README.md"
 """The page whose first job is trained, requeued and verified; its id is 17 there."""
@@ -158,9 +161,9 @@ class Place:
         self.cluster.wait_until(condition, what)
 
 
-def _accounted(cluster: RealCluster, jobs: Sequence[str]) -> bool:
-    states = cluster.run("sacct", "-n", "-X", "-j", ",".join(jobs), "-o", "State").split()
-    return states == ["COMPLETED"] * len(jobs)
+def _accounted(cluster: RealCluster, array: str) -> bool:
+    states = cluster.run("sacct", "-n", "-X", "-j", array, "-o", "State").split()
+    return states == ["COMPLETED"] * ENDED
 
 
 def safetensors(name: str) -> bytes:
@@ -174,7 +177,8 @@ def safetensors(name: str) -> bytes:
 def managed_place(folder: Path, controller: RealController) -> Iterator[Place]:
     """A place whose controller has looked on first, and acts now."""
     cluster = controller.cluster
-    over = [cluster.sbatch("--partition=gpu", "--gpus=1", script="sleep 1") for _ in range(2)]
+    # As many as tune needs.
+    over = cluster.sbatch("--partition=gpu", "--gpus=1", f"--array=1-{ENDED}", script="sleep 1")
     controller.wait_until(lambda: _accounted(cluster, over), "the end of jobs in accounting")
     in_the_way = cluster.sbatch("--partition=gpu", "--requeue", "--nodes=4", "--gpus-per-node=4")
     cluster.wait_for_state(in_the_way, "RUNNING")
