@@ -66,6 +66,8 @@ class RunJournal:
         self._reports = Reports(number)
         self._counters = Counters()
         self._saves: dict[str, list[Save]] = {"record": [], "line": []}
+        self._moves_saved: int | None = None
+        """How many steps it had made at its last announced save."""
         self._open: dict[str, float] = {}
         """The files that it has open for writing, and since when."""
         self._logs: set[str] = set()
@@ -82,6 +84,11 @@ class RunJournal:
     def moves(self) -> int:
         """How many steps were seen to be made in this run."""
         return self._counters.moves
+
+    @property
+    def would_lose_steps(self) -> bool:
+        """Whether one step was made since its last save, or it has announced no save."""
+        return self._moves_saved is None or self.moves == self._moves_saved + 1
 
     @property
     def has_resumed(self) -> bool:
@@ -298,6 +305,7 @@ class RunJournal:
             began_s = begun.began_s if begun else None
             saved = None if record.saved_step is None else Point(REPORTS, record.saved_step)
             saves.append(Save(None, began_s, record.saved_s, saved))
+            self._moves_saved = self.moves
         del saves[:-MOST_SAVES]
 
     def _note_answer(self, at_s: float) -> None:
@@ -320,6 +328,7 @@ class RunJournal:
             begun = saves.pop() if saves and saves[-1].ended_s is None else None
             point = point_of_save(text, self._job_id) or (begun.point if begun else None)
             saves.append(Save(None, begun.began_s if begun else None, at_s, point))
+            self._moves_saved = self.moves
         elif _SAVING.search(text):
             saves.append(Save(None, at_s, None, point_of_save(text, self._job_id)))
         elif _RESUMED.search(text) or (_BEGINS.search(text) and not self.lines_counted):

@@ -462,6 +462,8 @@ class Rehearsal:
             lambda: journal.moves >= STEPS_BEFORE and time.monotonic() > settled_s,
             SETTLE_S,
         )
+        # Right after a save, a program that saves nothing on its signal would lose nothing.
+        self._listen(watched, lambda: journal.would_lose_steps, SETTLE_S)
 
     def _shows_steps(self, journal: RunJournal) -> bool:
         """Whether a run has made steps; one number suffices if it moved in an earlier run."""
