@@ -46,7 +46,7 @@ from slurm_tiresias.lifecycle.preemption import (
 )
 from slurm_tiresias.lifecycle.tracker import LifecycleTracker
 from slurm_tiresias.model import JobAccount, JobState, JobStatus, Lane, Plan
-from slurm_tiresias.policy.losses import RecentLosses, late_s, losses_of
+from slurm_tiresias.policy.losses import LEAVES_WITHIN_S, RecentLosses, late_s, losses_of
 from slurm_tiresias.policy.tiers import tier_of
 from slurm_tiresias.progress.saving import asked
 from slurm_tiresias.slurm.protocol import Observation
@@ -569,6 +569,7 @@ class JobStore:
         before = self._as_before.get(job.key)
         held_before = before.job.allocation.keys() if before else frozenset[str]()
         failed = min(held_before & down.keys(), default="")
+        self._lifecycles.resume_called_off(job.key, now_s - LEAVES_WITHIN_S)
         under_way = self.preemptions.get(job.key)
         sent_s = under_way.requeue_sent_s if under_way else None
         # Slurm shows the time of a requeue as the submission time of a pending job.
@@ -667,13 +668,13 @@ class JobStore:
 
     def _note_loss(self, record: JobAccount, of: Preemption, now_s: float) -> None:
         """Charge the cost of a preemption to the users whose jobs caused it."""
-        preemptor = self._records.get(of.preemptor)
+        owner = self.owner_of(of.preemptor)
         last = self._runs.last_ended(record.key)
-        if preemptor is None or last is None:
+        if owner is None or last is None:
             return
         for loss in losses_of(
             now_s,
-            preemptor.user,
+            owner[0],
             record.user,
             last.gpus,
             last.elapsed_s,

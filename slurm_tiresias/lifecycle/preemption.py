@@ -12,7 +12,8 @@ A victim's own grace ends when it has ``Saved``, or at a time that is fixed when
 ``GraceOver`` comes once that holds for all victims of the preemptor.
 
 Many programs requeue themselves when they get their signal. That is the end of a preemption as much
-as our requeue is: it counts, and is charged to the preemptor.
+as our requeue is: it counts, and is charged to the preemptor, even if that is cancelled meanwhile
+(``LifecycleTracker.resume_called_off``).
 ``Cause`` says why. A preemption for idle GPUs has no preemptor: ``GpusIdle`` plans it,
 ``StillIdle`` takes the place of ``PreemptorTried``, and ``Spared`` that of ``PreemptorGone``. If
 the plan preempts such a victim for another job meanwhile, a preemption for that job begins.

@@ -13,9 +13,11 @@ from slurm_tiresias.lifecycle.nomination import (
     NominationEvent,
 )
 from slurm_tiresias.lifecycle.preemption import (
+    Ended,
     Preemption,
     PreemptionEffects,
     PreemptionEvent,
+    PreemptorGone,
 )
 
 State = TypeVar("State", Nomination, Preemption)
@@ -47,6 +49,9 @@ class LifecycleTracker:
     ) -> None:
         self._nominations = _Tracked(nominations)
         self._preemptions = _Tracked(preemptions)
+        self._called_off: dict[str, Preemption] = {}
+        """By victim, preemptions abandoned after the signal because the preemptor is gone. They are
+        not in the ledger."""
 
     @property
     def nominations(self) -> Mapping[str, Nomination]:
@@ -66,9 +71,25 @@ class LifecycleTracker:
 
     def apply_to_preemption(self, key: str, event: PreemptionEvent) -> PreemptionEffects:
         """Apply an event to a preemption, and return its effects."""
-        after, effects = preemption.transition(key, self.preemptions.get(key), event)
+        before = self.preemptions.get(key)
+        after, effects = preemption.transition(key, before, event)
         self._preemptions.put(key, after)
+        if before and before.is_leaving and after is None and isinstance(event, PreemptorGone):
+            self._called_off[key] = before
+        elif isinstance(event, Ended):
+            self._called_off.pop(key, None)
         return effects
+
+    def resume_called_off(self, key: str, since_s: float) -> None:
+        """Resume the preemption of a victim whose preemptor has gone after the signal.
+
+        It has requeued itself; on that signal, if its own grace was not over by ``since_s``.
+        """
+        called_off, current = self._called_off.pop(key, None), self.preemptions.get(key)
+        if called_off is None or (current and current.is_leaving):
+            return
+        if (called_off.grace_until_s or 0.0) >= since_s:
+            self._preemptions.put(key, called_off)
 
     def shift(self, by_s: float) -> None:
         """Shift all times after a step of slurmctld's clock, so that timeouts keep their length."""
@@ -81,6 +102,7 @@ class LifecycleTracker:
         """Drop the states of a job whose id was given to another job."""
         self._nominations.put(key, None)
         self._preemptions.put(key, None)
+        self._called_off.pop(key, None)
 
     @property
     def is_settled(self) -> bool:

@@ -12,6 +12,7 @@ from scripts.testbed.lifecycle import memory
 from scripts.testbed.lifecycle.world import GPUS, MIN_RUN_S, NODES, Ask, Setup, World
 from slurm_tiresias.lifecycle.preemption import Cause
 from slurm_tiresias.model import JobAccount, JobState
+from slurm_tiresias.policy.losses import LEAVES_WITHIN_S
 from slurm_tiresias.store.records import CostSource
 from tests.lifecycle.test_idle_gpus import LEAVE, WHOLE_NODE, Idle
 from tests.lifecycle.test_regressions import GRACE_S, WHOLE_CLUSTER, Course, course
@@ -53,6 +54,34 @@ def test_it_is_a_preemption_like_any_other(in_s: float) -> None:
 def test_it_is_charged_to_the_preemptor() -> None:
     with course(Setup(budget_share=1e-6), ITSELF) as one:
         one.until(lambda: one.world.cycles.job_store.users_over_budget == {"ben"})
+
+
+@pytest.mark.parametrize("next_user", ["", "cat"])
+def test_it_is_charged_to_a_preemptor_that_was_cancelled_in_its_grace(next_user: str) -> None:
+    """Even if another job wants its GPUs by then."""
+    victim = replace(ITSELF, requeues_itself_in_s=GRACE_S - 1.0)
+    with course(Setup(budget_share=1e-6), victim) as one:
+        one.until(one.asked)
+        one.world.cancel(one.preemptor)
+        one.cycle()
+        if next_user:
+            one.world.submit(replace(WHOLE_CLUSTER, user=next_user))
+        assert one.runs(one.victim)
+        one.until(lambda: one.world.cycles.job_store.users_over_budget == {"ben"})
+        left = account(one.world, one.victim)
+        assert (left.preemptions, left.preempted_by) == (1, one.preemptor)
+
+
+def test_a_requeue_by_its_user_long_after_the_grace_of_a_cancelled_preemptor_is_none() -> None:
+    with course() as one:
+        one.until(one.asked)
+        one.world.cancel(one.preemptor)
+        one.cycle()
+        one.world.advance(GRACE_S + 2 * LEAVES_WITHIN_S)
+        one.cycle()
+        one.world.requeue(one.victim)
+        one.cycle()
+        assert account(one.world, one.victim).preemptions == 0
 
 
 def test_its_preemptor_keeps_its_nomination_and_costs_no_further_victim(one: Course) -> None:
