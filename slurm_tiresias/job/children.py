@@ -20,6 +20,9 @@ GRACE_S = 30.0
 """How long a child lives after a SIGTERM that only it got. Its sender, such as a parent that uses
 ``os.kill``, may be waiting for its end."""
 
+AGAIN_S = 0.05
+"""How often a child whose parent waits for its end gets the signal of ``terminate`` again."""
+
 _SLOTS = 1 << 16
 _TOLD = 0
 """The slot that says whether the whole job was told to leave; the others are by process id."""
@@ -44,15 +47,24 @@ def before_fork() -> None:
 
 
 def _mark_in(popen: Any) -> None:
-    terminate = popen.terminate
+    terminate, wait = popen.terminate, popen.wait
 
     def marked(child: Any) -> None:
         if _marks is not None:
             _marks[_slot(child.pid)] = _forks
+        child.is_marked = True
         terminate(child)
 
+    def repeated(child: Any, timeout: float | None = None) -> Any:
+        # Python runs no handler if the signal comes just before a system call that blocks.
+        again = timeout is None and hasattr(child, "is_marked")
+        while again and child.poll() is None:
+            terminate(child)
+            time.sleep(AGAIN_S)
+        return wait(child, timeout)
+
     marked.marks = True  # type: ignore[attr-defined]
-    popen.terminate = marked
+    popen.terminate, popen.wait = marked, repeated
 
 
 def job_is_told_to_leave() -> None:
