@@ -1284,7 +1284,7 @@ def test_garbage_in_scontrols_records_is_rejected(garbage: str, at: int) -> None
 
 
 def as_squeue_prints(values: Sequence[str], separator: str) -> str:
-    """Return these fields as squeue prints them with the format that it is told."""
+    """Return these fields as squeue prints them, each followed by its separator."""
     told = job_rows.environment(map(str, range(len(values))), separator)["SQUEUE_FORMAT2"]
     ends = [column.partition(":")[2] for column in told.split(",")]
     return "".join(value + end for value, end in zip(values, ends, strict=True)) + "\n"
