@@ -183,7 +183,7 @@ class Protection(enum.Enum):
 
 
 class Lane(enum.StrEnum):
-    """By which rules a job waits and runs (``policy/lanes.py``)."""
+    """By which rules a job waits and runs (``core/features/lanes.py``)."""
 
     PREEMPTIBLE = ""
     """Ranked by its service, preempts and is preempted: all jobs that Slurm can requeue."""
@@ -435,7 +435,8 @@ time."""
 
 
 class FairStanding(NamedTuple):
-    """A job's position relative to the bound on its slowdown (``policy/slowdown_bound.py``)."""
+    """A job's position relative to the bound on its slowdown
+    (``core/features/slowdown_bound.py``)."""
 
     at_bound: bool = False
     """Whether it waits and must run now: it goes before all others."""
@@ -463,7 +464,7 @@ class NodeUse(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """What a job's reports are taken to say about its service (``policy/claims.py``)."""
+    """What a job's reports are taken to say about its service (``core/features/claims.py``)."""
 
     total_gpu_s: float
     """The service that it will have attained when it ends."""
@@ -609,9 +610,9 @@ class JobView:
     fair: FairStanding = NOT_BOUND
     ranks_last: bool = False
     """Whether its run is preempted before all others, or it waits behind all others
-    (``policy/idle_gpus.py``)."""
+    (``core/features/idle_gpus.py``)."""
     leaves_idle: bool = False
-    """Whether its run is preempted now, even for no other job (``policy/idle_gpus.py``)."""
+    """Whether its run is preempted now, even for no other job (``core/features/idle_gpus.py``)."""
     at_stake: WorkAtStake | None = None
     """What preempting it now would lose; None if nothing is known of it or of any other job."""
     remaining_s: float | None = None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from slurm_tiresias.core.placement.features import matches
 from slurm_tiresias.model import Node, Request
-from slurm_tiresias.placement.features import matches
 
 
 def node_sets(request: Request, nodes: Iterable[Node]) -> list[list[str]]:

@@ -13,9 +13,9 @@ from typing import Any
 
 from scripts.testbed.job_views import changed, view
 from slurm_tiresias.config import Config, parse
+from slurm_tiresias.core.decide import decide
+from slurm_tiresias.core.features.make import make_policy
 from slurm_tiresias.model import Action, Amount, JobState, JobView, Node, Plan, Request, Snapshot
-from slurm_tiresias.policy.make import make_policy
-from slurm_tiresias.scheduling.decide import decide
 
 NOW_S = 1_000_000.0
 THRESHOLDS_GPU_S = (100.0, 200.0)

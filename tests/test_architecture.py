@@ -35,14 +35,11 @@ MAY_IMPORT = {
     "model": set(),
     "reasons": {"model"},
     "config": {"errors"},
-    "policy": {"config", "model"},
-    "placement": {"config", "model", "policy"},
-    "scheduling": {"config", "model", "placement", "policy"},
-    "lifecycle": {"model"},
+    "core": {"config", "model"},
     "job_hints": {"config", "model"},
     "job": set(),
     "slurm": {"errors", "json_codec", "model", "steady_clock", "warn_once"},
-    "store": {"config", "database", "errors", "lifecycle", "model", "owned_file", "policy"},
+    "store": {"config", "core", "database", "errors", "model", "owned_file"},
     "profiler": {
         "atomic_write",
         "background",
@@ -83,6 +80,7 @@ MAY_IMPORT = {
     "controller": {
         "background",
         "config",
+        "core",
         "daemon",
         "errors",
         "extras",
@@ -90,14 +88,11 @@ MAY_IMPORT = {
         "job",
         "job_hints",
         "json_codec",
-        "lifecycle",
         "model",
         "owned_file",
-        "policy",
         "profiler",
         "progress",
         "reasons",
-        "scheduling",
         "slurm",
         "status",
         "store",
@@ -108,16 +103,14 @@ MAY_IMPORT = {
     "plotting": {"gpu_hours"},
     "simulator": {
         "config",
+        "core",
         "errors",
         "extras",
         "model",
-        "placement",
         "plotting",
-        "policy",
-        "scheduling",
         "slurm",
     },
-    "report": {"plotting", "policy", "simulator", "status", "store"},
+    "report": {"core", "plotting", "simulator", "status", "store"},
     "cli": {
         "atomic_write",
         "config",
@@ -145,7 +138,14 @@ ADAPTERS = ("accelerate", "keras", "lightning", "mlflow", "mpi", "torch", "trans
 """The modules of ``job`` that need the framework of their name, and the packages that come with
 it."""
 
-PURE = ("model", "policy", "placement", "scheduling", "lifecycle")
+IN_THE_CORE = {
+    "features": set(),
+    "lifecycle": set(),
+    "placement": {"features"},
+}
+"""What each package of ``core`` may import of the rest of it."""
+
+PURE = ("core", "model")
 IMPURE_MODULES = {"time", "datetime", "random", "logging", "os", "pathlib", "subprocess", "socket"}
 
 
@@ -171,6 +171,14 @@ def test_imports_go_one_way(part: str) -> None:
         package, _, rest = module.partition(".")
         if package == "slurm_tiresias" and rest:
             assert rest.split(".")[0] in {part, *MAY_IMPORT[part]}, f"{file} imports {module}"
+
+
+@pytest.mark.parametrize("package", IN_THE_CORE)
+def test_imports_within_the_core_go_one_way(package: str) -> None:
+    for file, module in _imports(f"core/{package}"):
+        if module.startswith("slurm_tiresias.core."):
+            part = module.split(".")[2]
+            assert part in {package, *IN_THE_CORE[package]}, f"{file} imports {module}"
 
 
 @pytest.mark.parametrize(

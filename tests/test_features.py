@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from slurm_tiresias.placement.features import matches, readable
+from slurm_tiresias.core.placement.features import matches, readable
 
 MOST_CHARACTERS = 4096
 FEATURES = frozenset({"a", "b", "c"})

@@ -9,16 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slurm_tiresias.core.cluster import ClusterState
+from slurm_tiresias.core.features.job_rank import UniqueRank
+from slurm_tiresias.core.features.protection import Shield
+from slurm_tiresias.core.placement.candidate_index import CandidateIndex
+from slurm_tiresias.core.placement.candidate_matrix import Candidate, Preemptor
+from slurm_tiresias.core.placement.choose import goes_by_count, place, place_on_any
+from slurm_tiresias.core.placement.free_resources import (
+    FreeResources,
+    NodeSet,
+    chunks_that_fit,
+    numbers,
+)
+from slurm_tiresias.core.placement.node_index import NodeIndex
 from slurm_tiresias.errors import ConfigError
 from slurm_tiresias.model import Allocation, Amount, Node, PlacementStyle, Request
-from slurm_tiresias.placement.candidate_index import CandidateIndex
-from slurm_tiresias.placement.candidate_matrix import Candidate, Preemptor
-from slurm_tiresias.placement.choose import goes_by_count, place, place_on_any
-from slurm_tiresias.placement.free_resources import FreeResources, NodeSet, chunks_that_fit, numbers
-from slurm_tiresias.placement.node_index import NodeIndex
-from slurm_tiresias.policy.job_rank import UniqueRank
-from slurm_tiresias.policy.protection import Shield
-from slurm_tiresias.scheduling.cluster import ClusterState
 from tests.one_by_one import node_sets
 from tests.pictures import after, cluster, configured, drawn, gpus, job, plan_for
 from tests.properties.test_decide_invariants import nodes_lists, requests

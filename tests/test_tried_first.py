@@ -6,8 +6,8 @@ import math
 
 import pytest
 
+from slurm_tiresias.core.tried_first import Contender, Holder, TriedFirst
 from slurm_tiresias.model import Amount, Node, Request
-from slurm_tiresias.scheduling.tried_first import Contender, Holder, TriedFirst
 
 NODES = tuple(
     Node(f"n{number}", Amount({"": 4}, cpus=16, memory_mb=8000), partitions=frozenset({"urgent"}))

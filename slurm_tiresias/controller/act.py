@@ -41,9 +41,7 @@ from slurm_tiresias.controller.manage import (
 from slurm_tiresias.controller.situation import Situations
 from slurm_tiresias.controller.turns import Awaited, Turns, turns
 from slurm_tiresias.controller.view import Backoffs
-from slurm_tiresias.errors import TiresiasError
-from slurm_tiresias.job_hints import Checkpoint, checkpoint_of
-from slurm_tiresias.lifecycle.nomination import (
+from slurm_tiresias.core.lifecycle.nomination import (
     Blocker,
     Expired,
     Nominated,
@@ -53,7 +51,7 @@ from slurm_tiresias.lifecycle.nomination import (
     Withdrawn,
     allocation_text,
 )
-from slurm_tiresias.lifecycle.preemption import (
+from slurm_tiresias.core.lifecycle.preemption import (
     BackOff,
     Cause,
     GpusIdle,
@@ -78,6 +76,8 @@ from slurm_tiresias.lifecycle.preemption import (
     StillIdle,
     StoodDown,
 )
+from slurm_tiresias.errors import TiresiasError
+from slurm_tiresias.job_hints import Checkpoint, checkpoint_of
 from slurm_tiresias.model import (
     Action,
     Allocation,

@@ -12,7 +12,7 @@ import math
 from collections.abc import Container
 
 from slurm_tiresias.config import MAX_TIERS
-from slurm_tiresias.lifecycle.nomination import Nomination
+from slurm_tiresias.core.lifecycle.nomination import Nomination
 from slurm_tiresias.model import JobAccount, Lane
 
 NOMINATED_ON_FREE_NODES = 4_250_000_000

@@ -8,10 +8,10 @@ from typing import Final, NamedTuple
 
 from slurm_tiresias.config import Config
 from slurm_tiresias.controller.runs import Runs
+from slurm_tiresias.core.features.policy import Policy
+from slurm_tiresias.core.features.slowdown_bound import SlowdownBound
+from slurm_tiresias.core.planner import blocked_by_slurm
 from slurm_tiresias.model import NOT_BOUND, FairStanding, JobState, JobView, Lane, Snapshot
-from slurm_tiresias.policy.policy import Policy
-from slurm_tiresias.policy.slowdown_bound import SlowdownBound
-from slurm_tiresias.scheduling.planner import blocked_by_slurm
 from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.records import RunRecord
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.progress import ProgressTracker
+from slurm_tiresias.core.features.claims import next_report_in_s, with_report
 from slurm_tiresias.model import JobProgress, JobState, JobStatus
-from slurm_tiresias.policy.claims import next_report_in_s, with_report
 from slurm_tiresias.slurm.protocol import Observation
 
 SPEAKS_AGAIN_WITHIN_S = 300.0

@@ -22,15 +22,15 @@ from slurm_tiresias.controller.preemption_costs import PreemptionCosts
 from slurm_tiresias.controller.progress import ProgressTracker
 from slurm_tiresias.controller.reconcile import Reconciler
 from slurm_tiresias.controller.view import Backoffs, SnapshotBuilder
+from slurm_tiresias.core.decide import decide
+from slurm_tiresias.core.features.make import learned_policy
+from slurm_tiresias.core.features.policy import Policy
+from slurm_tiresias.core.features.victim_rate import VictimRate
+from slurm_tiresias.core.planner import Planner
 from slurm_tiresias.model import Plan, Reason, RecentVictims, Snapshot
-from slurm_tiresias.policy.make import learned_policy
-from slurm_tiresias.policy.policy import Policy
-from slurm_tiresias.policy.victim_rate import VictimRate
 from slurm_tiresias.profiler.gpu_use_folder import GpuUseFolder
 from slurm_tiresias.profiler.service import Profiler
 from slurm_tiresias.progress.folder import ProgressFolder
-from slurm_tiresias.scheduling.decide import decide
-from slurm_tiresias.scheduling.planner import Planner
 from slurm_tiresias.slurm.hostlist import folded
 from slurm_tiresias.slurm.protocol import Cluster, Observation, Slurm
 from slurm_tiresias.status.published import ENFORCE as ENFORCE

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from slurm_tiresias.config import Config
 from slurm_tiresias.controller import bands
 from slurm_tiresias.controller.manage import is_put_off_for_us, shares_managed_nodes
-from slurm_tiresias.lifecycle.nomination import Nomination
+from slurm_tiresias.core.features.lanes import most_service_gpu_s
+from slurm_tiresias.core.lifecycle.nomination import Nomination
 from slurm_tiresias.model import Action, Decision, JobAccount, JobState, JobStatus, Lane, Reason
-from slurm_tiresias.policy.lanes import most_service_gpu_s
 from slurm_tiresias.slurm.hostlist import folded, refolded
 from slurm_tiresias.slurm.protocol import Partition, Unpin, Update, Write
 

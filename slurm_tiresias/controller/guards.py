@@ -9,6 +9,7 @@ from typing import Final
 from slurm_tiresias.controller.claims import SPEAKS_AGAIN_WITHIN_S
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.progress import ProgressTracker
+from slurm_tiresias.core.features.lost_work import redoing_for_s, stuck_runs
 from slurm_tiresias.model import (
     NOTHING_LEARNED,
     STUCK_RUNS,
@@ -19,7 +20,6 @@ from slurm_tiresias.model import (
     Learned,
     ProgramCosts,
 )
-from slurm_tiresias.policy.lost_work import redoing_for_s, stuck_runs
 from slurm_tiresias.slurm.protocol import Observation
 
 NO_NET_PROGRESS: Final = "no-net-progress"

@@ -7,9 +7,8 @@ from typing import Final
 
 from slurm_tiresias.config import FLAG, Config
 from slurm_tiresias.controller.job_store import JobStore
-from slurm_tiresias.lifecycle.preemption import Cause, Preemption
-from slurm_tiresias.model import JobState, JobView, Lane, Snapshot
-from slurm_tiresias.policy.idle_gpus import (
+from slurm_tiresias.core.engine import protection_of
+from slurm_tiresias.core.features.idle_gpus import (
     GpuIdleness,
     idleness,
     is_flagged,
@@ -19,10 +18,11 @@ from slurm_tiresias.policy.idle_gpus import (
     why_not_preempted,
     why_spared,
 )
-from slurm_tiresias.policy.job_rank import IDLE_LEVEL
-from slurm_tiresias.policy.victim_rate import VictimRate
+from slurm_tiresias.core.features.job_rank import IDLE_LEVEL
+from slurm_tiresias.core.features.victim_rate import VictimRate
+from slurm_tiresias.core.lifecycle.preemption import Cause, Preemption
+from slurm_tiresias.model import JobState, JobView, Lane, Snapshot
 from slurm_tiresias.profiler.gpu_use_folder import GpuUseFolder
-from slurm_tiresias.scheduling.engine import protection_of
 from slurm_tiresias.store.records import RunRecord
 
 GPUS_IDLE: Final = "gpus-idle"

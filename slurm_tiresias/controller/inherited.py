@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 from slurm_tiresias.config import PolicyConfig
 from slurm_tiresias.controller.runs import Runs
+from slurm_tiresias.core.features.charge import BY_JOB, EndedRun, RecentService, payer_of
 from slurm_tiresias.model import JobAccount
-from slurm_tiresias.policy.charge import BY_JOB, EndedRun, RecentService, payer_of
 from slurm_tiresias.store.ledger import Ledger
 
 

@@ -19,14 +19,16 @@ from slurm_tiresias.controller import bands
 from slurm_tiresias.controller.inherited import InheritedService
 from slurm_tiresias.controller.manage import why_cannot_be_requeued, why_unmanaged
 from slurm_tiresias.controller.runs import Runs
-from slurm_tiresias.lifecycle.nomination import (
+from slurm_tiresias.core.features.losses import LEAVES_WITHIN_S, RecentLosses, late_s, losses_of
+from slurm_tiresias.core.features.tiers import tier_of
+from slurm_tiresias.core.lifecycle.nomination import (
     Nomination,
     NominationEvent,
     NoteExpired,
     Started,
     VictimLeft,
 )
-from slurm_tiresias.lifecycle.preemption import (
+from slurm_tiresias.core.lifecycle.preemption import (
     BackOff,
     Cause,
     CountIdleRequeue,
@@ -44,10 +46,8 @@ from slurm_tiresias.lifecycle.preemption import (
     SendSignal,
     SetStartTime,
 )
-from slurm_tiresias.lifecycle.tracker import LifecycleTracker
+from slurm_tiresias.core.lifecycle.tracker import LifecycleTracker
 from slurm_tiresias.model import JobAccount, JobState, JobStatus, Lane, Plan
-from slurm_tiresias.policy.losses import LEAVES_WITHIN_S, RecentLosses, late_s, losses_of
-from slurm_tiresias.policy.tiers import tier_of
 from slurm_tiresias.progress.saving import asked
 from slurm_tiresias.slurm.protocol import Observation
 from slurm_tiresias.store.event_folding import EventFolder

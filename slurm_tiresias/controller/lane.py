@@ -9,16 +9,16 @@ from collections.abc import Container, Iterable, Mapping
 from slurm_tiresias.config import Config
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.manage import why_cannot_be_requeued
-from slurm_tiresias.model import JobState, JobStatus, Lane
-from slurm_tiresias.policy.job_rank import job_id_key
-from slurm_tiresias.policy.lanes import (
+from slurm_tiresias.core.features.job_rank import job_id_key
+from slurm_tiresias.core.features.lanes import (
     WINDOW_S,
     Applicant,
     LaneUse,
     used_gpu_s,
     why_refused,
 )
-from slurm_tiresias.policy.window import is_recent
+from slurm_tiresias.core.features.window import is_recent
+from slurm_tiresias.model import JobState, JobStatus, Lane
 from slurm_tiresias.store.records import RunRecord
 
 BLOCKED = "Slurm itself keeps it waiting, and until it may start it has no place in the lane"

@@ -8,9 +8,7 @@ from dataclasses import replace
 
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.progress import ProgressTracker, progress_in
-from slurm_tiresias.job_hints import checkpoint_folder_of
-from slurm_tiresias.model import JobProgress, JobState, JobStatus, ProgramCosts, ProgressSource
-from slurm_tiresias.policy.preemption_cost import (
+from slurm_tiresias.core.features.preemption_cost import (
     LeftRun,
     leaving_after_save,
     leaving_of,
@@ -18,7 +16,9 @@ from slurm_tiresias.policy.preemption_cost import (
     restart_s_of,
     resumed_step_of,
 )
-from slurm_tiresias.policy.program_costs import CostHistory, Measured
+from slurm_tiresias.core.features.program_costs import CostHistory, Measured
+from slurm_tiresias.job_hints import checkpoint_folder_of
+from slurm_tiresias.model import JobProgress, JobState, JobStatus, ProgramCosts, ProgressSource
 from slurm_tiresias.slurm.protocol import Observation
 from slurm_tiresias.store.records import CostSource, PreemptionCost, RunRecord
 

@@ -14,6 +14,16 @@ from slurm_tiresias.controller.bounds import BoundNow
 from slurm_tiresias.controller.difference import why_left_to_slurm
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.manage import is_put_off_for_us
+from slurm_tiresias.core.engine import min_run_until_s
+from slurm_tiresias.core.features.claims import is_broken
+from slurm_tiresias.core.features.estimates import WithEstimates, is_promoted
+from slurm_tiresias.core.features.idle_gpus import (
+    GpuIdleness,
+    is_flagged,
+    why_not_preempted,
+)
+from slurm_tiresias.core.features.policy import Policy
+from slurm_tiresias.core.features.protection import before_save, protected_for_s
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.job_hints import Checkpoint, checkpoint_of
 from slurm_tiresias.model import (
@@ -29,18 +39,8 @@ from slurm_tiresias.model import (
     Protection,
     Snapshot,
 )
-from slurm_tiresias.policy.claims import is_broken
-from slurm_tiresias.policy.estimates import WithEstimates, is_promoted
-from slurm_tiresias.policy.idle_gpus import (
-    GpuIdleness,
-    is_flagged,
-    why_not_preempted,
-)
-from slurm_tiresias.policy.policy import Policy
-from slurm_tiresias.policy.protection import before_save, protected_for_s
 from slurm_tiresias.progress.saving import asked, is_asked
 from slurm_tiresias.reasons import would_do
-from slurm_tiresias.scheduling.engine import min_run_until_s
 from slurm_tiresias.slurm import release
 from slurm_tiresias.slurm.hostlist import folded
 from slurm_tiresias.slurm.protocol import Cluster

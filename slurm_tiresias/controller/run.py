@@ -44,6 +44,7 @@ from slurm_tiresias.controller.state import (
     ledger_and_profiler,
     state_dir_locked,
 )
+from slurm_tiresias.core.features.job_rank import job_id_key
 from slurm_tiresias.daemon.control import SOCKET_NAME, command_of, take_nudge
 from slurm_tiresias.daemon.signals import (
     Stop,
@@ -60,7 +61,6 @@ from slurm_tiresias.errors import (
 )
 from slurm_tiresias.ha.lease import FileLease
 from slurm_tiresias.ha.standby import Standby, acting_host
-from slurm_tiresias.policy.job_rank import job_id_key
 from slurm_tiresias.profiler.gpu_use_folder import GpuUseFolder
 from slurm_tiresias.profiler.public_copy import ProfilesCopy
 from slurm_tiresias.profiler.service import Profiler

@@ -20,7 +20,10 @@ from slurm_tiresias.controller.manage import (
     partitions_tried_later,
     why_not_eligible,
 )
-from slurm_tiresias.lifecycle.nomination import Nomination
+from slurm_tiresias.core.features.at_stake import work_at_stake
+from slurm_tiresias.core.features.job_rank import job_id_key
+from slurm_tiresias.core.lifecycle.nomination import Nomination
+from slurm_tiresias.core.tried_first import Contender, Holder, TriedFirst
 from slurm_tiresias.model import (
     NOTHING_LEARNED,
     JobAccount,
@@ -38,10 +41,7 @@ from slurm_tiresias.model import (
     Snapshot,
     WorkAtStake,
 )
-from slurm_tiresias.policy.at_stake import work_at_stake
-from slurm_tiresias.policy.job_rank import job_id_key
 from slurm_tiresias.profiler.placing import Placing
-from slurm_tiresias.scheduling.tried_first import Contender, Holder, TriedFirst
 from slurm_tiresias.slurm.notation import node_names
 from slurm_tiresias.slurm.protocol import Observation, Partition
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from slurm_tiresias.policy.fair_finish import SharedJob, fair_ends_s
+from slurm_tiresias.core.features.fair_finish import SharedJob, fair_ends_s
 from slurm_tiresias.simulator import run
 from slurm_tiresias.simulator.report import STOCK, multiples_of
 from slurm_tiresias.simulator.sim_cluster import SimCluster

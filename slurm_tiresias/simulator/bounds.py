@@ -7,9 +7,9 @@ import math
 from collections.abc import Iterator
 
 from slurm_tiresias.config import Config
+from slurm_tiresias.core.features.policy import Policy
+from slurm_tiresias.core.features.slowdown_bound import SlowdownBound
 from slurm_tiresias.model import NOT_BOUND, JobState
-from slurm_tiresias.policy.policy import Policy
-from slurm_tiresias.policy.slowdown_bound import SlowdownBound
 from slurm_tiresias.simulator.engine import SimJob
 
 

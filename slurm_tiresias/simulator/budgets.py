@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from slurm_tiresias.config import PreemptionConfig
-from slurm_tiresias.policy.losses import Loss, RecentLosses, lost_gpu_s
-from slurm_tiresias.scheduling.cluster import Start
+from slurm_tiresias.core.cluster import Start
+from slurm_tiresias.core.features.losses import Loss, RecentLosses, lost_gpu_s
 from slurm_tiresias.simulator.engine import SimJob
 
 

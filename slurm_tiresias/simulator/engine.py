@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import NamedTuple, Protocol
 
+from slurm_tiresias.core.cluster import Start
 from slurm_tiresias.model import (
     NOT_BOUND,
     NOTHING_LEARNED,
@@ -28,7 +29,6 @@ from slurm_tiresias.model import (
     Request,
     WorkAtStake,
 )
-from slurm_tiresias.scheduling.cluster import Start
 from slurm_tiresias.simulator.workload import TraceJob
 
 NOTHING: Allocation = {}

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from slurm_tiresias.config import PolicyConfig
-from slurm_tiresias.policy.charge import BY_JOB, EndedRun, RecentService, payer_of
+from slurm_tiresias.core.features.charge import BY_JOB, EndedRun, RecentService, payer_of
 from slurm_tiresias.simulator.engine import SimJob
 
 

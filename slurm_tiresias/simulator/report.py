@@ -11,7 +11,7 @@ import numpy as np
 
 from slurm_tiresias import __version__
 from slurm_tiresias.config import PreemptionConfig
-from slurm_tiresias.policy.fair_finish import SharedJob, fair_ends_s
+from slurm_tiresias.core.features.fair_finish import SharedJob, fair_ends_s
 from slurm_tiresias.simulator.engine import Outcome
 from slurm_tiresias.simulator.run import Setup
 from slurm_tiresias.simulator.workload import TraceJob, Workload

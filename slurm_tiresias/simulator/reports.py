@@ -8,7 +8,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from slurm_tiresias.policy.claims import next_report_in_s, with_report
+from slurm_tiresias.core.features.claims import next_report_in_s, with_report
 from slurm_tiresias.simulator.engine import SimJob
 from slurm_tiresias.simulator.workload import Workload
 

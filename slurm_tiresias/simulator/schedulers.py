@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterable, Sequence
 
 from slurm_tiresias.config import Config
+from slurm_tiresias.core.cluster import Start
+from slurm_tiresias.core.features.gittins import ServiceHistory
+from slurm_tiresias.core.features.make import make_policy
+from slurm_tiresias.core.features.policy import Policy
+from slurm_tiresias.core.live import LiveEngine
 from slurm_tiresias.model import JobState, Node
-from slurm_tiresias.policy.gittins import ServiceHistory
-from slurm_tiresias.policy.make import make_policy
-from slurm_tiresias.policy.policy import Policy
-from slurm_tiresias.scheduling.cluster import Start
-from slurm_tiresias.scheduling.live import LiveEngine
 from slurm_tiresias.simulator.bounds import bounds_of
 from slurm_tiresias.simulator.budgets import budgets_of
 from slurm_tiresias.simulator.engine import SimJob

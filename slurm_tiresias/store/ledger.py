@@ -21,6 +21,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from slurm_tiresias import __version__
+from slurm_tiresias.core.features.charge import EndedRun, payer_of
+from slurm_tiresias.core.features.losses import Loss, losses_of
+from slurm_tiresias.core.lifecycle.nomination import Nomination
+from slurm_tiresias.core.lifecycle.preemption import Cause, Preemption
 from slurm_tiresias.database import create, set_mode, transaction
 from slurm_tiresias.errors import (
     ConfigError,
@@ -29,11 +33,7 @@ from slurm_tiresias.errors import (
     RefusedError,
     TiresiasError,
 )
-from slurm_tiresias.lifecycle.nomination import Nomination
-from slurm_tiresias.lifecycle.preemption import Cause, Preemption
 from slurm_tiresias.model import JobAccount, Lane
-from slurm_tiresias.policy.charge import EndedRun, payer_of
-from slurm_tiresias.policy.losses import Loss, losses_of
 from slurm_tiresias.store.records import (
     UNKNOWN,
     CompletedJob,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from slurm_tiresias.lifecycle.preemption import Cause
+from slurm_tiresias.core.lifecycle.preemption import Cause
 
 LOST_PARTS = ("save", "leave", "again", "restart")
 """The parts of what a preemption loses."""
@@ -25,7 +25,8 @@ class RunRecord:
     redone_s: float = 0.0
     """How long it was protected because it redid lost work."""
     idle_gpu_s: float = 0.0
-    """Idle time summed over its GPUs, as far as the nodes reported it (``policy/idle_gpus.py``)."""
+    """Idle time summed over its GPUs, as far as the nodes reported it
+    (``core/features/idle_gpus.py``)."""
     clock_set_by_s: float = 0.0
     """How far Slurm's clock was set during the run; ``elapsed_s`` is without that."""
     idle_s: float = 0.0
@@ -105,7 +106,7 @@ UNKNOWN = (CostSource.AWAITED, CostSource.SILENT, CostSource.ENDED)
 
 @dataclass(frozen=True, slots=True)
 class PreemptionCost:
-    """What the preemption of one run cost, as measured (``policy/preemption_cost.py``).
+    """What the preemption of one run cost, as measured (``core/features/preemption_cost.py``).
 
     The run is the one that began at ``run_start_s``, after ``restarts`` restarts. ``at_s`` is when
     the preemption was observed, ``asked_s`` when the job was signalled, or requeued if there is no

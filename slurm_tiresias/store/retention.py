@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from slurm_tiresias.config import Config
+from slurm_tiresias.core.features.charge import BY_JOB
 from slurm_tiresias.errors import LedgerError, TiresiasError, UsageError
-from slurm_tiresias.policy.charge import BY_JOB
 from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.records import Pruned
 

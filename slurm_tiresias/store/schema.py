@@ -8,8 +8,8 @@ import sqlite3
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from slurm_tiresias.lifecycle.nomination import Nomination, NominationState
-from slurm_tiresias.lifecycle.preemption import Cause, Preemption, PreemptionState
+from slurm_tiresias.core.lifecycle.nomination import Nomination, NominationState
+from slurm_tiresias.core.lifecycle.preemption import Cause, Preemption, PreemptionState
 from slurm_tiresias.model import JobAccount, Lane
 from slurm_tiresias.store.records import (
     DrilledProgram,

@@ -13,7 +13,7 @@ from tests.cli.states import busy_state
 
 HEAVY = (
     *("numpy", "pandas", "matplotlib", "jinja2", "prometheus_client", "rich.console"),
-    *("slurm_tiresias.policy.tiers", "slurm_tiresias.controller.run"),
+    *("slurm_tiresias.core.features.tiers", "slurm_tiresias.controller.run"),
     "slurm_tiresias.simulator.run",
 )
 """Each takes 50 ms to half a second to load."""

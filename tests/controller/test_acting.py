@@ -13,7 +13,7 @@ from slurm_tiresias.config import parse
 from slurm_tiresias.controller.act import Actor
 from slurm_tiresias.controller.bands import TOP_TIER
 from slurm_tiresias.controller.job_store import JobStore
-from slurm_tiresias.lifecycle.preemption import MAX_SIGNAL_REFUSALS
+from slurm_tiresias.core.lifecycle.preemption import MAX_SIGNAL_REFUSALS
 from slurm_tiresias.model import (
     Action,
     Amount,

@@ -10,8 +10,8 @@ import pytest
 
 from slurm_tiresias.controller import bounds as controller_bounds
 from slurm_tiresias.controller.bounds import BoundNow, Bounds
+from slurm_tiresias.core.features import slowdown_bound
 from slurm_tiresias.model import USUAL_STAKE, JobState
-from slurm_tiresias.policy import slowdown_bound
 from slurm_tiresias.store.ledger import FILE_NAME, Ledger
 from tests.controller.in_memory import WHOLE_NODE, Managed
 

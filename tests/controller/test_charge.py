@@ -12,8 +12,8 @@ from scripts.testbed.job_views import changed
 from slurm_tiresias.config import CHARGES, Config, parse
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.view import Backoffs, SnapshotBuilder
+from slurm_tiresias.core.features.charge import EndedRun, RecentService, payer_of
 from slurm_tiresias.model import JobStatus, JobView
-from slurm_tiresias.policy.charge import EndedRun, RecentService, payer_of
 from slurm_tiresias.slurm.protocol import Observation
 from slurm_tiresias.store.ledger import Ledger
 from tests.controller.test_job_store import ended, pending, running, see

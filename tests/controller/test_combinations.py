@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from slurm_tiresias.core.features import slowdown_bound
 from slurm_tiresias.model import USUAL_STAKE, JobState, Lane
-from slurm_tiresias.policy import slowdown_bound
 from slurm_tiresias.store.ledger import FILE_NAME, Ledger
 from tests.controller.in_memory import WHOLE_NODE, Managed
 from tests.controller.test_bounds import Starved

@@ -23,10 +23,10 @@ from slurm_tiresias.controller.instruments import Instruments
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.run import Controller
 from slurm_tiresias.controller.runs import Runs
+from slurm_tiresias.core.planner import Planner
 from slurm_tiresias.model import Amount, JobState, Node, Snapshot
 from slurm_tiresias.profiler.service import Profiler
 from slurm_tiresias.profiler.store import ProfileStore
-from slurm_tiresias.scheduling.planner import Planner
 from slurm_tiresias.slurm.protocol import Cluster, Driver, Observation, Partition, Slurm
 from slurm_tiresias.status import published
 from slurm_tiresias.status.published import PublishedState

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from slurm_tiresias.controller.cycle import PAUSED, SHADOW
-from slurm_tiresias.lifecycle.preemption import PreemptionState
+from slurm_tiresias.core.lifecycle.preemption import PreemptionState
 from slurm_tiresias.model import JobState, Protection, Reason
 from slurm_tiresias.store.ledger import Ledger
 from tests.controller.in_memory import ONE_GPU, WHOLE_NODE, Managed

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from slurm_tiresias.controller.claims import SPEAKS_AGAIN_WITHIN_S
 from slurm_tiresias.controller.guards import NO_NET_PROGRESS, CostsOf, Guards
+from slurm_tiresias.core.lifecycle.preemption import GraceOver, Planned, PreemptorTried
 from slurm_tiresias.job.record import Record
-from slurm_tiresias.lifecycle.preemption import GraceOver, Planned, PreemptorTried
 from slurm_tiresias.model import NOTHING_LEARNED, ProgramCosts
 from slurm_tiresias.profiler.run_id import RunId
 from slurm_tiresias.progress.node import FOLDER

@@ -16,13 +16,13 @@ from slurm_tiresias.controller.bands import NOMINATED, TOP_TIER
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.reconcile import Reconciler
 from slurm_tiresias.controller.view import Backoffs, SnapshotBuilder
-from slurm_tiresias.errors import LedgerError
-from slurm_tiresias.lifecycle.preemption import (
+from slurm_tiresias.core.lifecycle.preemption import (
     GraceOver,
     Planned,
     PreemptionState,
     PreemptorTried,
 )
+from slurm_tiresias.errors import LedgerError
 from slurm_tiresias.model import (
     Action,
     Amount,

@@ -13,9 +13,9 @@ from slurm_tiresias.controller.cycle import SHADOW
 from slurm_tiresias.controller.difference import from_decision
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.view import Backoffs, SnapshotBuilder
+from slurm_tiresias.core.decide import decide
+from slurm_tiresias.core.features.make import make_policy
 from slurm_tiresias.model import Action, Amount, JobState, JobStatus, JobView, Lane, Protection
-from slurm_tiresias.policy.make import make_policy
-from slurm_tiresias.scheduling.decide import decide
 from slurm_tiresias.slurm.protocol import Observation, Update
 from slurm_tiresias.store.ledger import Ledger
 from tests.controller.in_memory import Managed

@@ -15,9 +15,9 @@ import pytest
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller import run
 from slurm_tiresias.controller.job_store import JobStore
+from slurm_tiresias.core.lifecycle.nomination import Nomination, NominationState
+from slurm_tiresias.core.lifecycle.preemption import Cause, Preemption, PreemptionState
 from slurm_tiresias.errors import ConfigError, DamagedLedgerError, LedgerError
-from slurm_tiresias.lifecycle.nomination import Nomination, NominationState
-from slurm_tiresias.lifecycle.preemption import Cause, Preemption, PreemptionState
 from slurm_tiresias.model import Amount, JobAccount
 from slurm_tiresias.slurm.commands import CommandSlurm
 from slurm_tiresias.slurm.protocol import Cluster

@@ -16,7 +16,7 @@ from slurm_tiresias.controller.act import Actor
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.manage import lacks_only_resources, why_not_eligible
 from slurm_tiresias.controller.view import Backoffs, SnapshotBuilder
-from slurm_tiresias.lifecycle.nomination import (
+from slurm_tiresias.core.lifecycle.nomination import (
     Blocker,
     Nominated,
     Nomination,

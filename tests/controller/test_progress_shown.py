@@ -8,11 +8,11 @@ import pytest
 
 from slurm_tiresias.controller.publish import Health, report
 from slurm_tiresias.controller.view import Backoffs, SnapshotBuilder
+from slurm_tiresias.core.decide import decide
+from slurm_tiresias.core.features.make import make_policy
 from slurm_tiresias.model import JobStatus, ProgressSource
-from slurm_tiresias.policy.make import make_policy
 from slurm_tiresias.profiler.run_id import RunId
 from slurm_tiresias.progress.node import FOLDER
-from slurm_tiresias.scheduling.decide import decide
 from slurm_tiresias.status.published import PublishedProgress
 from slurm_tiresias.store.ledger import Ledger
 from tests.controller.test_job_store import CONFIG, pending, running

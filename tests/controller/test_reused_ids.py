@@ -12,9 +12,9 @@ import pytest
 
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.reconcile import Reconciler
-from slurm_tiresias.lifecycle.preemption import Planned, PreemptorTried
+from slurm_tiresias.core.features.losses import Loss
+from slurm_tiresias.core.lifecycle.preemption import Planned, PreemptorTried
 from slurm_tiresias.model import JobStatus
-from slurm_tiresias.policy.losses import Loss
 from slurm_tiresias.slurm.protocol import AccountedRun, Slurm
 from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.records import PreemptionRecord

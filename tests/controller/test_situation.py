@@ -13,7 +13,7 @@ from slurm_tiresias.config import parse
 from slurm_tiresias.controller.act import Actor
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.situation import Situations
-from slurm_tiresias.lifecycle.nomination import Expired, Nominated, VictimLeft
+from slurm_tiresias.core.lifecycle.nomination import Expired, Nominated, VictimLeft
 from slurm_tiresias.model import Amount, JobStatus, Node
 from slurm_tiresias.slurm.protocol import Observation, Slurm
 from slurm_tiresias.store.ledger import Ledger

@@ -13,10 +13,10 @@ import pytest
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.publish import Health, report
 from slurm_tiresias.controller.view import Backoffs, SnapshotBuilder
+from slurm_tiresias.core.decide import decide
+from slurm_tiresias.core.features.make import make_policy
 from slurm_tiresias.model import Amount, JobStatus, Node
-from slurm_tiresias.policy.make import make_policy
 from slurm_tiresias.reasons import would_do, would_have
-from slurm_tiresias.scheduling.decide import decide
 from slurm_tiresias.slurm.protocol import Cluster, Observation, Partition
 from slurm_tiresias.status.published import PublishedState
 from slurm_tiresias.store.ledger import Ledger

@@ -11,15 +11,15 @@ import pytest
 from scripts.tools.pictures.diagrams import files
 from scripts.tools.pictures.main import IMAGES
 from slurm_tiresias.config import Config
-from slurm_tiresias.lifecycle import nomination, preemption
-from slurm_tiresias.lifecycle.nomination import (
+from slurm_tiresias.core.lifecycle import nomination, preemption
+from slurm_tiresias.core.lifecycle.nomination import (
     IN_USE_BOUNDS,
     Blocker,
     Nominated,
     Nomination,
     NominationState,
 )
-from slurm_tiresias.lifecycle.preemption import Preemption, PreemptionState
+from slurm_tiresias.core.lifecycle.preemption import Preemption, PreemptionState
 
 DRAWN = files()
 BOUND_S = 60.0

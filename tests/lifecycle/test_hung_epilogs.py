@@ -17,7 +17,7 @@ from scripts.testbed.lifecycle.world import (
     Ask,
     World,
 )
-from slurm_tiresias.lifecycle.nomination import IN_USE_BOUNDS
+from slurm_tiresias.core.lifecycle.nomination import IN_USE_BOUNDS
 from slurm_tiresias.model import JobState
 from slurm_tiresias.slurm.protocol import Limit
 from tests.lifecycle.test_regressions import STEP_S, Course, course

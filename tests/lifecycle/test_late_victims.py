@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from scripts.testbed.lifecycle import memory
 from scripts.testbed.lifecycle.world import GPUS, SAVE_GRACE_S, Ask, Setup, World
-from slurm_tiresias.policy.losses import LEAVES_WITHIN_S
+from slurm_tiresias.core.features.losses import LEAVES_WITHIN_S
 from tests.lifecycle.test_regressions import GRACE_S, STEP_S, Course
 
 LONGEST_S = 40

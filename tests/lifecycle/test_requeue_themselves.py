@@ -10,9 +10,9 @@ import pytest
 
 from scripts.testbed.lifecycle import memory
 from scripts.testbed.lifecycle.world import GPUS, MIN_RUN_S, NODES, Ask, Setup, World
-from slurm_tiresias.lifecycle.preemption import Cause
+from slurm_tiresias.core.features.losses import LEAVES_WITHIN_S
+from slurm_tiresias.core.lifecycle.preemption import Cause
 from slurm_tiresias.model import JobAccount, JobState
-from slurm_tiresias.policy.losses import LEAVES_WITHIN_S
 from slurm_tiresias.store.records import CostSource
 from tests.lifecycle.test_idle_gpus import LEAVE, WHOLE_NODE, Idle
 from tests.lifecycle.test_regressions import GRACE_S, WHOLE_CLUSTER, Course, course

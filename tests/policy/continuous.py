@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from slurm_tiresias.policy.job_rank import JobFacts, JobRank, Key, job_id_key
-from slurm_tiresias.policy.policy import Policy
+from slurm_tiresias.core.features.job_rank import JobFacts, JobRank, Key, job_id_key
+from slurm_tiresias.core.features.policy import Policy
 
 
 @dataclass(frozen=True, slots=True)

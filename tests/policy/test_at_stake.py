@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slurm_tiresias.core.features.at_stake import MOST_INTERVALS, work_at_stake
 from slurm_tiresias.model import (
     USUAL_STAKE,
     JobProgress,
@@ -15,7 +16,6 @@ from slurm_tiresias.model import (
     ProgressSource,
     WorkAtStake,
 )
-from slurm_tiresias.policy.at_stake import MOST_INTERVALS, work_at_stake
 
 START_S = 1000.0
 COSTS = ProgramCosts(restart_s=30.0, unsaved_s=200.0)

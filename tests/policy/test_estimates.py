@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_tiresias.config import Config
-from slurm_tiresias.errors import ConfigError
-from slurm_tiresias.model import Claim, JobView, Snapshot
-from slurm_tiresias.policy.claims import (
+from slurm_tiresias.core.decide import decide
+from slurm_tiresias.core.features.claims import (
     MOST_TIMES_ATTAINED,
     OVERRUN,
     REPORT_EVERY_SHARE,
@@ -22,8 +21,9 @@ from slurm_tiresias.policy.claims import (
     next_report_in_s,
     with_report,
 )
-from slurm_tiresias.policy.make import make_policy
-from slurm_tiresias.scheduling.decide import decide
+from slurm_tiresias.core.features.make import make_policy
+from slurm_tiresias.errors import ConfigError
+from slurm_tiresias.model import Claim, JobView, Snapshot
 from tests.pictures import after, cluster, configured, drawn, gpus, job
 from tests.properties.test_decide_invariants import HISTORY, configs, snapshots
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_tiresias.policy.fair_finish import SharedJob, fair_ends_s
+from slurm_tiresias.core.features.fair_finish import SharedJob, fair_ends_s
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 
 from scripts.testbed.job_views import view
 from slurm_tiresias.config import FLAG, LEAVE, RANK_LAST, Config, IdleGpusConfig, parse
-from slurm_tiresias.errors import ConfigError
-from slurm_tiresias.model import Amount, FairStanding, JobAccount, JobState, NodeUse, Request
-from slurm_tiresias.policy.idle_gpus import (
+from slurm_tiresias.core.features.idle_gpus import (
     AHEAD_S,
     LATE_AFTER_S,
     MOST_IN_A_ROW,
@@ -29,9 +27,11 @@ from slurm_tiresias.policy.idle_gpus import (
     why_not_preempted,
     why_spared,
 )
-from slurm_tiresias.policy.job_rank import IDLE_LEVEL
-from slurm_tiresias.policy.make import make_policy
-from slurm_tiresias.policy.policy import rank_of
+from slurm_tiresias.core.features.job_rank import IDLE_LEVEL
+from slurm_tiresias.core.features.make import make_policy
+from slurm_tiresias.core.features.policy import rank_of
+from slurm_tiresias.errors import ConfigError
+from slurm_tiresias.model import Amount, FairStanding, JobAccount, JobState, NodeUse, Request
 from slurm_tiresias.profiler.gpu_use_folder import SIGN_OF_LIFE_S
 from tests.pictures import cluster, gpus, job, plan_for
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from slurm_tiresias.policy.limits import LEAST_ENDED, LimitHistory
+from slurm_tiresias.core.features.limits import LEAST_ENDED, LimitHistory
 
 RUNS_S = [float(seconds) for seconds in range(100, 1300, 100)]
 

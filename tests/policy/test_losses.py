@@ -7,7 +7,7 @@ import math
 import pytest
 
 from slurm_tiresias.config import PreemptionConfig
-from slurm_tiresias.policy.losses import (
+from slurm_tiresias.core.features.losses import (
     LEAVES_WITHIN_S,
     Loss,
     RecentLosses,

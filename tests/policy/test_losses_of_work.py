@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 
 from slurm_tiresias.config import Config, parse
+from slurm_tiresias.core.decide import decide
+from slurm_tiresias.core.features.make import make_policy
+from slurm_tiresias.core.features.protection import LATE, before_save
 from slurm_tiresias.model import USUAL_STAKE, JobView, Protection, Snapshot, WorkAtStake
-from slurm_tiresias.policy.make import make_policy
-from slurm_tiresias.policy.protection import LATE, before_save
-from slurm_tiresias.scheduling.decide import decide
 from tests.pictures import NOW_S, after, cluster, configured, drawn, gpus, job, plan_for
 from tests.properties.test_decide_invariants import configs, snapshots
 

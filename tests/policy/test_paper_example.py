@@ -8,10 +8,10 @@ from __future__ import annotations
 import pytest
 
 from scripts.testbed.job_views import changed
+from slurm_tiresias.core.decide import decide
+from slurm_tiresias.core.features.gittins import ServiceHistory
+from slurm_tiresias.core.features.policy import Policy
 from slurm_tiresias.model import Action, Allocation, JobState, JobView, Snapshot
-from slurm_tiresias.policy.gittins import ServiceHistory
-from slurm_tiresias.policy.policy import Policy
-from slurm_tiresias.scheduling.decide import decide
 from tests.pictures import cluster, configured, gpus, job
 from tests.policy.continuous import continuous_gittins, continuous_las, shortest_remaining_service
 

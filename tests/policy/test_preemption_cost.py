@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_tiresias.model import Estimate, JobProgress, ProgressSource
-from slurm_tiresias.policy.preemption_cost import (
+from slurm_tiresias.core.features.preemption_cost import (
     LeftRun,
     leaving_after_save,
     leaving_of,
@@ -21,6 +20,7 @@ from slurm_tiresias.policy.preemption_cost import (
     restart_s_of,
     resumed_step_of,
 )
+from slurm_tiresias.model import Estimate, JobProgress, ProgressSource
 
 STEP_S = 10.0
 START_S = 1000.0

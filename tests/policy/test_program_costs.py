@@ -5,8 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slurm_tiresias.core.features.program_costs import (
+    KEPT,
+    MOST_PROGRAMS,
+    PRIOR,
+    CostHistory,
+    Measured,
+)
 from slurm_tiresias.model import USUAL_STAKE, ProgramCosts
-from slurm_tiresias.policy.program_costs import KEPT, MOST_PROGRAMS, PRIOR, CostHistory, Measured
 
 TIMES = st.floats(0, 1e6)
 MEASURED = st.builds(

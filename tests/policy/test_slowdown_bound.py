@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_tiresias.config import parse
-from slurm_tiresias.errors import ConfigError
-from slurm_tiresias.model import NOT_BOUND, FairStanding, JobState, WorkAtStake
-from slurm_tiresias.policy.fair_finish import FairShares
-from slurm_tiresias.policy.slowdown_bound import (
+from slurm_tiresias.core.features.fair_finish import FairShares
+from slurm_tiresias.core.features.slowdown_bound import (
     LEAST_RUN_S,
     NEAR_S,
     RUNS_ON_BY,
     SlowdownBound,
 )
+from slurm_tiresias.errors import ConfigError
+from slurm_tiresias.model import NOT_BOUND, FairStanding, JobState, WorkAtStake
 
 
 @dataclass(frozen=True)

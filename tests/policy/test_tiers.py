@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 
 from scripts.testbed.job_views import changed
 from slurm_tiresias.config import POLICIES
-from slurm_tiresias.model import JobState, JobView
-from slurm_tiresias.policy.gittins import ServiceHistory
-from slurm_tiresias.policy.make import FACTORIES, make_policy
-from slurm_tiresias.policy.tiers import (
+from slurm_tiresias.core.features.gittins import ServiceHistory
+from slurm_tiresias.core.features.make import FACTORIES, make_policy
+from slurm_tiresias.core.features.tiers import (
     ORDERS,
     TieredGittins,
     left_in_tier,
     tier_of,
 )
+from slurm_tiresias.model import JobState, JobView
 from tests.pictures import NOW_S, configured, gpus, job
 
 

@@ -8,8 +8,8 @@ from itertools import accumulate
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slurm_tiresias.core.features.victim_rate import VictimRate
 from slurm_tiresias.model import RecentVictims
-from slurm_tiresias.policy.victim_rate import VictimRate
 
 RATE = VictimRate(most=100, interval_s=10.0)
 

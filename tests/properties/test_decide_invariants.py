@@ -13,6 +13,19 @@ from hypothesis import strategies as st
 
 from scripts.testbed.job_views import changed, view
 from slurm_tiresias.config import ORDERS, Config
+from slurm_tiresias.core.decide import decide
+from slurm_tiresias.core.engine import protection_of
+from slurm_tiresias.core.features.gittins import ServiceHistory
+from slurm_tiresias.core.features.job_rank import UniqueRank
+from slurm_tiresias.core.features.limits import LimitHistory
+from slurm_tiresias.core.features.make import make_policy
+from slurm_tiresias.core.features.policy import Policy, rank_of
+from slurm_tiresias.core.features.recurring import RunHistory
+from slurm_tiresias.core.placement.candidate_index import CandidateIndex
+from slurm_tiresias.core.placement.candidate_matrix import Candidate, Preemptor
+from slurm_tiresias.core.placement.choose import fits, place, place_on_any
+from slurm_tiresias.core.placement.free_resources import FreeResources
+from slurm_tiresias.core.placement.victims import find_victims
 from slurm_tiresias.model import (
     NOT_BOUND,
     NOTHING_LEARNED,
@@ -34,19 +47,6 @@ from slurm_tiresias.model import (
     Snapshot,
     WorkAtStake,
 )
-from slurm_tiresias.placement.candidate_index import CandidateIndex
-from slurm_tiresias.placement.candidate_matrix import Candidate, Preemptor
-from slurm_tiresias.placement.choose import fits, place, place_on_any
-from slurm_tiresias.placement.free_resources import FreeResources
-from slurm_tiresias.placement.victims import find_victims
-from slurm_tiresias.policy.gittins import ServiceHistory
-from slurm_tiresias.policy.job_rank import UniqueRank
-from slurm_tiresias.policy.limits import LimitHistory
-from slurm_tiresias.policy.make import make_policy
-from slurm_tiresias.policy.policy import Policy, rank_of
-from slurm_tiresias.policy.recurring import RunHistory
-from slurm_tiresias.scheduling.decide import decide
-from slurm_tiresias.scheduling.engine import protection_of
 from tests.one_by_one import node_sets
 from tests.pictures import NOW_S, configured
 

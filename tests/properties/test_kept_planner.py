@@ -11,6 +11,11 @@ from hypothesis import strategies as st
 
 from scripts.testbed.job_views import changed
 from slurm_tiresias.config import Config
+from slurm_tiresias.core.decide import decide
+from slurm_tiresias.core.features.make import make_policy
+from slurm_tiresias.core.features.recurring import RunHistory
+from slurm_tiresias.core.placement.free_resources import FreeResources
+from slurm_tiresias.core.planner import Planner
 from slurm_tiresias.model import (
     NOT_BOUND,
     NOTHING_LEARNED,
@@ -28,11 +33,6 @@ from slurm_tiresias.model import (
     Snapshot,
     WorkAtStake,
 )
-from slurm_tiresias.placement.free_resources import FreeResources
-from slurm_tiresias.policy.make import make_policy
-from slurm_tiresias.policy.recurring import RunHistory
-from slurm_tiresias.scheduling.decide import decide
-from slurm_tiresias.scheduling.planner import Planner
 from tests.properties.test_decide_invariants import (
     HISTORY,
     LIMITS,

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from slurm_tiresias.cli import report_text
 from slurm_tiresias.cli.screen import Screen
-from slurm_tiresias.lifecycle.preemption import Cause
+from slurm_tiresias.core.lifecycle.preemption import Cause
 from slurm_tiresias.model import JobAccount
 from slurm_tiresias.report.figures import Filters, PartyFigures, Report, Spread, made
 from slurm_tiresias.report.page import html

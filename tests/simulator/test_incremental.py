@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from scripts.testbed.job_views import view
 from slurm_tiresias.config import ORDERS, Config, parse
+from slurm_tiresias.core.cluster import Start
+from slurm_tiresias.core.decide import decide
+from slurm_tiresias.core.features.gittins import ServiceHistory
+from slurm_tiresias.core.features.losses import Loss, RecentLosses, lost_gpu_s
+from slurm_tiresias.core.features.policy import Policy
+from slurm_tiresias.core.features.victim_rate import VictimRate
 from slurm_tiresias.model import JobState, JobView, Node, RecentVictims, Snapshot
-from slurm_tiresias.policy.gittins import ServiceHistory
-from slurm_tiresias.policy.losses import Loss, RecentLosses, lost_gpu_s
-from slurm_tiresias.policy.policy import Policy
-from slurm_tiresias.policy.victim_rate import VictimRate
-from slurm_tiresias.scheduling.cluster import Start
-from slurm_tiresias.scheduling.decide import decide
 from slurm_tiresias.simulator import schedulers
 from slurm_tiresias.simulator.engine import Scheduler, SimJob, Simulation, Timing
 from slurm_tiresias.simulator.reports import ReportModel, Reports

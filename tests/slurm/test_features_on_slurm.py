@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from scripts.testbed.real_cluster import RealCluster
-from slurm_tiresias.placement.features import matches, readable
+from slurm_tiresias.core.placement.features import matches, readable
 
 pytestmark = pytest.mark.slurm
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from slurm_tiresias.controller.cycle import Cycles
-from slurm_tiresias.lifecycle.preemption import Cause
+from slurm_tiresias.core.lifecycle.preemption import Cause
 from slurm_tiresias.slurm.in_memory.driver import InMemorySlurm
 
 

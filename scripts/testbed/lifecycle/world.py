@@ -27,12 +27,12 @@ from slurm_tiresias.controller import bands
 from slurm_tiresias.controller.act import WriteSummary
 from slurm_tiresias.controller.cycle import ENFORCE, PAUSED, Cycles
 from slurm_tiresias.controller.manage import HELD_BY_OWNER, why_not_eligible
+from slurm_tiresias.core.features.idle_gpus import LATE_AFTER_S, MOST_IN_A_ROW
+from slurm_tiresias.core.lifecycle.nomination import IN_USE_BOUNDS
+from slurm_tiresias.core.lifecycle.preemption import Cause
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.ha.lease import FileLease
-from slurm_tiresias.lifecycle.nomination import IN_USE_BOUNDS
-from slurm_tiresias.lifecycle.preemption import Cause
 from slurm_tiresias.model import ASK_SIGNAL, Amount, JobState, JobStatus, Node, Request
-from slurm_tiresias.policy.idle_gpus import LATE_AFTER_S, MOST_IN_A_ROW
 from slurm_tiresias.profiler.service import Profiler
 from slurm_tiresias.profiler.store import ProfileStore
 from slurm_tiresias.progress.saving import CLOCKS_DIFFER_S

@@ -28,7 +28,7 @@ from scripts.testbed.sites.drawn import (
 )
 from scripts.testbed.user_text import IN_MEMORY
 from slurm_tiresias.controller.cycle import ENFORCE, Cycles
-from slurm_tiresias.lifecycle.nomination import IN_USE_BOUNDS
+from slurm_tiresias.core.lifecycle.nomination import IN_USE_BOUNDS
 from slurm_tiresias.model import JobState, JobStatus
 from slurm_tiresias.profiler.service import Profiler
 from slurm_tiresias.profiler.store import ProfileStore

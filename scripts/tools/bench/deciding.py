@@ -26,10 +26,10 @@ from scripts.tools.bench.synthetic import (
 from scripts.tools.document import markdown, write_section
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller.cycle import collect_seldom
+from slurm_tiresias.core.decide import decide
+from slurm_tiresias.core.features.make import make_policy
+from slurm_tiresias.core.planner import Planner
 from slurm_tiresias.model import JobState, Snapshot
-from slurm_tiresias.policy.make import make_policy
-from slurm_tiresias.scheduling.decide import decide
-from slurm_tiresias.scheduling.planner import Planner
 
 STEPS = 30
 """Decisions of a kept planner, alternating with as many by new planners on the same snapshots."""

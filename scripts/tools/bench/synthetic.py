@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from scripts.testbed.job_views import changed, view
+from slurm_tiresias.core.placement.choose import place
+from slurm_tiresias.core.placement.free_resources import FreeResources
 from slurm_tiresias.model import (
     Allocation,
     Amount,
@@ -18,8 +20,6 @@ from slurm_tiresias.model import (
     Request,
     Snapshot,
 )
-from slurm_tiresias.placement.choose import place
-from slurm_tiresias.placement.free_resources import FreeResources
 
 NOW_S = 1_000_000.0
 THRESHOLDS_GPU_S = (3600.0, 36_000.0)

@@ -9,8 +9,8 @@ from itertools import pairwise
 from scripts.tools.pictures.svg import PALETTES, Drawing, Palette, Point
 from slurm_tiresias.config import Config
 from slurm_tiresias.controller.bands import BAND, NOMINATED, TOP_TIER
-from slurm_tiresias.lifecycle.nomination import NominationState
-from slurm_tiresias.lifecycle.preemption import MAX_SIGNAL_REFUSALS, PreemptionState
+from slurm_tiresias.core.lifecycle.nomination import NominationState
+from slurm_tiresias.core.lifecycle.preemption import MAX_SIGNAL_REFUSALS, PreemptionState
 
 WIDTH = 720
 
@@ -52,7 +52,7 @@ def cycle(palette: Palette) -> str:
 
 
 def preemption(palette: Palette) -> str:
-    """Draw the states of ``lifecycle/preemption.py`` and the events between them."""
+    """Draw the states of ``core/lifecycle/preemption.py`` and the events between them."""
     drawing = Drawing(WIDTH, 424, "The states of a preemption", palette)
     states = (
         (PreemptionState.PLANNED, (40, 56), "not signalled yet", "main"),
@@ -103,7 +103,7 @@ def preemption(palette: Palette) -> str:
 
 
 def nomination(palette: Palette) -> str:
-    """Draw the states of ``lifecycle/nomination.py`` and the events between them."""
+    """Draw the states of ``core/lifecycle/nomination.py`` and the events between them."""
     drawing = Drawing(WIDTH, 372, "The states of a nomination", palette)
     states = (
         (NominationState.PENDING, (20, 92), "other jobs hold its GPUs", "main"),

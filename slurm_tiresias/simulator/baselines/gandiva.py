@@ -27,9 +27,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import attrgetter
 
+from slurm_tiresias.core.cluster import Start
+from slurm_tiresias.core.placement.features import matches
 from slurm_tiresias.model import Allocation, Node
-from slurm_tiresias.placement.features import matches
-from slurm_tiresias.scheduling.cluster import Start
 from slurm_tiresias.simulator.baselines.where import by_name
 from slurm_tiresias.simulator.engine import Scheduler, SimJob
 

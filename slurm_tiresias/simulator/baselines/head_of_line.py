@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
+from slurm_tiresias.core.cluster import Start
+from slurm_tiresias.core.placement.free_resources import FreeResources, lowest
 from slurm_tiresias.model import Node
-from slurm_tiresias.placement.free_resources import FreeResources, lowest
-from slurm_tiresias.scheduling.cluster import Start
 from slurm_tiresias.simulator.baselines.where import Where
 from slurm_tiresias.simulator.engine import Scheduler, SimJob
 

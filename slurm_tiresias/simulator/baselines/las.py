@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from slurm_tiresias.config import Config
+from slurm_tiresias.core.features.job_rank import JobFacts, JobRank
+from slurm_tiresias.core.features.policy import Policy
+from slurm_tiresias.core.features.promotion import Promotion
+from slurm_tiresias.core.features.tiers import left_in_tier, tier_of
 from slurm_tiresias.model import Node
-from slurm_tiresias.policy.job_rank import JobFacts, JobRank
-from slurm_tiresias.policy.policy import Policy
-from slurm_tiresias.policy.promotion import Promotion
-from slurm_tiresias.policy.tiers import left_in_tier, tier_of
 from slurm_tiresias.simulator.schedulers import Decided
 
 

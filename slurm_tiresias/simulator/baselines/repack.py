@@ -13,10 +13,10 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from slurm_tiresias.core.cluster import Start
+from slurm_tiresias.core.placement.choose import place
+from slurm_tiresias.core.placement.free_resources import FreeResources, NodeSet
 from slurm_tiresias.model import JobState, Node
-from slurm_tiresias.placement.choose import place
-from slurm_tiresias.placement.free_resources import FreeResources, NodeSet
-from slurm_tiresias.scheduling.cluster import Start
 from slurm_tiresias.simulator.baselines.where import Where
 from slurm_tiresias.simulator.engine import Ask, Scheduler, SimJob
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slurm_tiresias.lifecycle.nomination import (
+from slurm_tiresias.core.lifecycle.nomination import (
     IN_USE_BOUNDS,
     Blocker,
     Expired,

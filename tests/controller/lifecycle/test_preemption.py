@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from slurm_tiresias.lifecycle.preemption import (
+from slurm_tiresias.core.lifecycle.preemption import (
     MAX_SIGNAL_REFUSALS,
     BackOff,
     Cause,

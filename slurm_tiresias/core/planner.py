@@ -16,6 +16,12 @@ from itertools import zip_longest
 from operator import itemgetter
 
 from slurm_tiresias.config import Config
+from slurm_tiresias.core.cluster import EquivalenceClass, Start
+from slurm_tiresias.core.engine import Engine
+from slurm_tiresias.core.features.job_rank import JobRank, UniqueRank, job_id_key
+from slurm_tiresias.core.features.policy import Policy, rank_of
+from slurm_tiresias.core.placement.choose import style_of
+from slurm_tiresias.core.waiting import WhyJobsWait
 from slurm_tiresias.model import (
     NOWHERE,
     Action,
@@ -31,12 +37,6 @@ from slurm_tiresias.model import (
     Reason,
     Snapshot,
 )
-from slurm_tiresias.placement.choose import style_of
-from slurm_tiresias.policy.job_rank import JobRank, UniqueRank, job_id_key
-from slurm_tiresias.policy.policy import Policy, rank_of
-from slurm_tiresias.scheduling.cluster import EquivalenceClass, Start
-from slurm_tiresias.scheduling.engine import Engine
-from slurm_tiresias.scheduling.waiting import WhyJobsWait
 
 IN_VAIN = (
     "jobs were preempted for it, and none is again until one of its nodes or its request changes"

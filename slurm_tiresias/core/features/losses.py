@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from slurm_tiresias.config import PreemptionConfig
-from slurm_tiresias.policy.window import is_recent
+from slurm_tiresias.core.features.window import is_recent
 
 MOST_LOSS_S = 300.0
 """Upper bound on the assumed loss of a preempted run. Its last checkpoint time is unknown; saving

@@ -5,11 +5,11 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable, Iterator
 
+from slurm_tiresias.core.features.job_rank import Key, UniqueRank
+from slurm_tiresias.core.features.protection import Shield
+from slurm_tiresias.core.placement.candidate_matrix import Candidate, CandidateMatrix, least_shield
+from slurm_tiresias.core.placement.free_resources import FreeResources, numbers
 from slurm_tiresias.model import WorkAtStake
-from slurm_tiresias.placement.candidate_matrix import Candidate, CandidateMatrix, least_shield
-from slurm_tiresias.placement.free_resources import FreeResources, numbers
-from slurm_tiresias.policy.job_rank import Key, UniqueRank
-from slurm_tiresias.policy.protection import Shield
 
 
 class CandidateIndex:

@@ -11,6 +11,13 @@ from collections.abc import Hashable, Iterable
 from typing import Protocol
 
 from slurm_tiresias.config import LEAST_LOSS, Config, PreemptionConfig
+from slurm_tiresias.core.cluster import ClusterState, EquivalenceClass
+from slurm_tiresias.core.features.job_rank import JobFacts, Key, UniqueRank
+from slurm_tiresias.core.features.policy import Policy
+from slurm_tiresias.core.features.protection import Protected, before_save, protected_for_s
+from slurm_tiresias.core.features.victim_rate import VictimRate
+from slurm_tiresias.core.placement.candidate_matrix import least_shield
+from slurm_tiresias.core.placement.choose import style_of_skew
 from slurm_tiresias.model import (
     Allocation,
     FairStanding,
@@ -21,13 +28,6 @@ from slurm_tiresias.model import (
     Request,
     WorkAtStake,
 )
-from slurm_tiresias.placement.candidate_matrix import least_shield
-from slurm_tiresias.placement.choose import style_of_skew
-from slurm_tiresias.policy.job_rank import JobFacts, Key, UniqueRank
-from slurm_tiresias.policy.policy import Policy
-from slurm_tiresias.policy.protection import Protected, before_save, protected_for_s
-from slurm_tiresias.policy.victim_rate import VictimRate
-from slurm_tiresias.scheduling.cluster import ClusterState, EquivalenceClass
 
 
 class Schedulable(JobFacts, Protocol):

@@ -9,8 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from slurm_tiresias.policy.gittins import ServiceHistory
-from slurm_tiresias.policy.recurring import KEPT
+from slurm_tiresias.core.features.gittins import ServiceHistory
+from slurm_tiresias.core.features.recurring import KEPT
 
 LEAST_ENDED: Final = 10
 """Number of a user's jobs that must have ended before the user's limits count."""

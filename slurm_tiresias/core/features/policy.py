@@ -6,10 +6,16 @@ import math
 from abc import ABC, abstractmethod
 from typing import ClassVar, Protocol
 
+from slurm_tiresias.core.features.job_rank import (
+    BOUND_LEVEL,
+    FIRST_LEVEL,
+    IDLE_LEVEL,
+    JobFacts,
+    JobRank,
+)
+from slurm_tiresias.core.features.lanes import most_service_gpu_s
+from slurm_tiresias.core.features.promotion import NEVER, Promotion
 from slurm_tiresias.model import JobState, Lane
-from slurm_tiresias.policy.job_rank import BOUND_LEVEL, FIRST_LEVEL, IDLE_LEVEL, JobFacts, JobRank
-from slurm_tiresias.policy.lanes import most_service_gpu_s
-from slurm_tiresias.policy.promotion import NEVER, Promotion
 
 
 class EndedJob(Protocol):

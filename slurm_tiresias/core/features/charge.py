@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import Final, NamedTuple
 
 from slurm_tiresias.config import CHARGES
-from slurm_tiresias.policy.window import is_recent
+from slurm_tiresias.core.features.window import is_recent
 
 BY_JOB, BY_USER, BY_ACCOUNT = CHARGES
 

@@ -14,6 +14,15 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple
 
+from slurm_tiresias.core.features.job_rank import Key, UniqueRank
+from slurm_tiresias.core.features.protection import Protected, Shield
+from slurm_tiresias.core.features.victim_rate import VictimRate
+from slurm_tiresias.core.placement.candidate_index import CandidateIndex
+from slurm_tiresias.core.placement.candidate_matrix import Candidate, Preemptor
+from slurm_tiresias.core.placement.choose import goes_by_count, place_on_any
+from slurm_tiresias.core.placement.free_resources import FreeResources, NodeSet
+from slurm_tiresias.core.placement.node_index import NodeIndex
+from slurm_tiresias.core.placement.victims import PreemptionPlan, find_victims
 from slurm_tiresias.model import (
     ANY_TYPE,
     Allocation,
@@ -24,15 +33,6 @@ from slurm_tiresias.model import (
     Request,
     WorkAtStake,
 )
-from slurm_tiresias.placement.candidate_index import CandidateIndex
-from slurm_tiresias.placement.candidate_matrix import Candidate, Preemptor
-from slurm_tiresias.placement.choose import goes_by_count, place_on_any
-from slurm_tiresias.placement.free_resources import FreeResources, NodeSet
-from slurm_tiresias.placement.node_index import NodeIndex
-from slurm_tiresias.placement.victims import PreemptionPlan, find_victims
-from slurm_tiresias.policy.job_rank import Key, UniqueRank
-from slurm_tiresias.policy.protection import Protected, Shield
-from slurm_tiresias.policy.victim_rate import VictimRate
 
 
 @dataclass(slots=True, eq=False)

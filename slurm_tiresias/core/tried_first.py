@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
+from slurm_tiresias.core.placement.choose import place_on_any
+from slurm_tiresias.core.placement.free_resources import FreeResources, NodeSet, numbers
+from slurm_tiresias.core.placement.node_index import NodeIndex
 from slurm_tiresias.model import Allocation, Node, PlacementStyle, Request
-from slurm_tiresias.placement.choose import place_on_any
-from slurm_tiresias.placement.free_resources import FreeResources, NodeSet, numbers
-from slurm_tiresias.placement.node_index import NodeIndex
 
 MOST_PLANNED = 8
 """Number of different requests that are planned for, in the order in which Slurm tries them."""

@@ -7,16 +7,16 @@ from dataclasses import replace
 from functools import cached_property
 from itertools import islice
 
-from slurm_tiresias.model import Amount, Node, PlacementStyle, Request
-from slurm_tiresias.placement.choose import place
-from slurm_tiresias.placement.features import matches
-from slurm_tiresias.placement.free_resources import (
+from slurm_tiresias.core.placement.choose import place
+from slurm_tiresias.core.placement.features import matches
+from slurm_tiresias.core.placement.free_resources import (
     FreeResources,
     NodeSet,
     chunks_that_fit,
     node_set,
     numbers,
 )
+from slurm_tiresias.model import Amount, Node, PlacementStyle, Request
 
 
 class NodeIndex:

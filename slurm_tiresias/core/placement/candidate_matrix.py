@@ -15,15 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from slurm_tiresias.model import (
-    USUAL_STAKE,
-    Allocation,
-    PlacementStyle,
-    Request,
-    WorkAtStake,
-)
-from slurm_tiresias.placement.choose import goes_by_count
-from slurm_tiresias.placement.free_resources import (
+from slurm_tiresias.core.features.job_rank import FIRST_LEVEL, Key, UniqueRank
+from slurm_tiresias.core.features.protection import Shield
+from slurm_tiresias.core.placement.choose import goes_by_count
+from slurm_tiresias.core.placement.free_resources import (
     CPUS,
     HOLDERS,
     MEMORY,
@@ -33,8 +28,13 @@ from slurm_tiresias.placement.free_resources import (
     columns,
     numbers,
 )
-from slurm_tiresias.policy.job_rank import FIRST_LEVEL, Key, UniqueRank
-from slurm_tiresias.policy.protection import Shield
+from slurm_tiresias.model import (
+    USUAL_STAKE,
+    Allocation,
+    PlacementStyle,
+    Request,
+    WorkAtStake,
+)
 
 Flags = npt.NDArray[np.bool_]
 Indices = npt.NDArray[np.intp]

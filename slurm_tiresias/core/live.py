@@ -12,11 +12,11 @@ from collections.abc import Iterable
 from typing import Generic, Protocol, TypeVar
 
 from slurm_tiresias.config import Config
+from slurm_tiresias.core.cluster import Start
+from slurm_tiresias.core.engine import Engine, Schedulable
+from slurm_tiresias.core.features.job_rank import Key, UniqueRank
+from slurm_tiresias.core.features.policy import EndedJob, Policy, rank_of
 from slurm_tiresias.model import JobState, Node
-from slurm_tiresias.policy.job_rank import Key, UniqueRank
-from slurm_tiresias.policy.policy import EndedJob, Policy, rank_of
-from slurm_tiresias.scheduling.cluster import Start
-from slurm_tiresias.scheduling.engine import Engine, Schedulable
 
 
 class LiveJob(Schedulable, EndedJob, Protocol):

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from slurm_tiresias.config import MAX_TIERS
+from slurm_tiresias.core.features.gittins import ServiceHistory
+from slurm_tiresias.core.features.job_rank import JobFacts, JobRank, Key, charged_gpu_s
+from slurm_tiresias.core.features.policy import Policy
+from slurm_tiresias.core.features.promotion import NEVER, Promotion
 from slurm_tiresias.model import JobState
-from slurm_tiresias.policy.gittins import ServiceHistory
-from slurm_tiresias.policy.job_rank import JobFacts, JobRank, Key, charged_gpu_s
-from slurm_tiresias.policy.policy import Policy
-from slurm_tiresias.policy.promotion import NEVER, Promotion
 
 LEVELS = tuple((float(tier),) for tier in range(MAX_TIERS))
 

@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 
 from slurm_tiresias.config import PlacementConfig
-from slurm_tiresias.model import ANY_TYPE, Allocation, JobView, PlacementStyle, Request
-from slurm_tiresias.placement.free_resources import (
+from slurm_tiresias.core.placement.free_resources import (
     FreeResources,
     NodeSet,
     draws_from,
@@ -15,6 +14,7 @@ from slurm_tiresias.placement.free_resources import (
     node_set,
     numbers,
 )
+from slurm_tiresias.model import ANY_TYPE, Allocation, JobView, PlacementStyle, Request
 
 
 def style_of(job: JobView, config: PlacementConfig) -> PlacementStyle:

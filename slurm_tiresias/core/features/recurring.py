@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
-from slurm_tiresias.policy.gittins import ServiceHistory
+from slurm_tiresias.core.features.gittins import ServiceHistory
 
 KEPT = 60
 """Number of latest runs kept per user and per (user, name); older ones are dropped because programs

@@ -7,8 +7,8 @@ from bisect import bisect_right
 from dataclasses import dataclass
 
 from slurm_tiresias.config import PolicyConfig
+from slurm_tiresias.core.features.job_rank import JobFacts, charged_gpu_s
 from slurm_tiresias.model import JobState
-from slurm_tiresias.policy.job_rank import JobFacts, charged_gpu_s
 
 MOST_DOUBLINGS = 30
 """Limit on how often the waiting time doubles; by then it is longer than any job waits."""

@@ -9,6 +9,11 @@ from itertools import islice
 from typing import NamedTuple
 
 from slurm_tiresias.config import Config
+from slurm_tiresias.core.cluster import EquivalenceClass
+from slurm_tiresias.core.engine import Engine, protection_of
+from slurm_tiresias.core.features.job_rank import Key, UniqueRank
+from slurm_tiresias.core.placement.free_resources import NO_SHORTAGE, NodeSet, Shortage
+from slurm_tiresias.core.placement.victims import PreemptionPlan
 from slurm_tiresias.model import (
     MAX_BLOCKERS,
     Amount,
@@ -18,11 +23,6 @@ from slurm_tiresias.model import (
     Reason,
     Request,
 )
-from slurm_tiresias.placement.free_resources import NO_SHORTAGE, NodeSet, Shortage
-from slurm_tiresias.placement.victims import PreemptionPlan
-from slurm_tiresias.policy.job_rank import Key, UniqueRank
-from slurm_tiresias.scheduling.cluster import EquivalenceClass
-from slurm_tiresias.scheduling.engine import Engine, protection_of
 
 
 class Why(NamedTuple):

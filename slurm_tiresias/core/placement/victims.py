@@ -8,23 +8,23 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from slurm_tiresias.model import Allocation, PlacementStyle, Request
-from slurm_tiresias.placement.candidate_index import CandidateIndex
-from slurm_tiresias.placement.candidate_matrix import (
+from slurm_tiresias.core.placement.candidate_index import CandidateIndex
+from slurm_tiresias.core.placement.candidate_matrix import (
     Candidate,
     Preemptor,
     Reclaimable,
     rank_of,
     widest_stay,
 )
-from slurm_tiresias.placement.choose import fits, goes_by_count, place
-from slurm_tiresias.placement.free_resources import (
+from slurm_tiresias.core.placement.choose import fits, goes_by_count, place
+from slurm_tiresias.core.placement.free_resources import (
     FreeResources,
     NodeSet,
     lowest,
     node_set,
     numbers,
 )
+from slurm_tiresias.model import Allocation, PlacementStyle, Request
 
 
 @dataclass(frozen=True, slots=True)

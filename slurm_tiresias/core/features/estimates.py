@@ -11,19 +11,19 @@ from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, Protocol
 
 from slurm_tiresias.config import HISTORY, LIMITS, REPORTS
-from slurm_tiresias.model import JobState
-from slurm_tiresias.policy.claims import (
+from slurm_tiresias.core.features.claims import (
     MOST_TIMES_ATTAINED,
     claimed_gpu_s,
     expires_at_gpu_s,
     is_broken,
 )
-from slurm_tiresias.policy.job_rank import JobFacts, JobRank
-from slurm_tiresias.policy.limits import LimitHistory
-from slurm_tiresias.policy.policy import EndedJob, Policy
-from slurm_tiresias.policy.promotion import Promotion
-from slurm_tiresias.policy.recurring import RunHistory
-from slurm_tiresias.policy.tiers import LEVELS, tier_of
+from slurm_tiresias.core.features.job_rank import JobFacts, JobRank
+from slurm_tiresias.core.features.limits import LimitHistory
+from slurm_tiresias.core.features.policy import EndedJob, Policy
+from slurm_tiresias.core.features.promotion import Promotion
+from slurm_tiresias.core.features.recurring import RunHistory
+from slurm_tiresias.core.features.tiers import LEVELS, tier_of
+from slurm_tiresias.model import JobState
 
 
 class Estimator(Protocol):

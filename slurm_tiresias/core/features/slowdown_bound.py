@@ -14,6 +14,7 @@ import math
 from typing import Final, NamedTuple, Protocol
 
 from slurm_tiresias.config import Config
+from slurm_tiresias.core.features.fair_finish import FairShares
 from slurm_tiresias.model import (
     NOT_BOUND,
     USUAL_STAKE,
@@ -21,7 +22,6 @@ from slurm_tiresias.model import (
     JobState,
     WorkAtStake,
 )
-from slurm_tiresias.policy.fair_finish import FairShares
 
 RUNS_ON_BY: Final = 0.25
 LEAST_RUN_S: Final = 300.0

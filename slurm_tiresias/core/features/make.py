@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from slurm_tiresias.config import GITTINS, HISTORY, LAS, LIMITS, REPORTS, PolicyConfig
-from slurm_tiresias.policy.estimates import (
+from slurm_tiresias.core.features.estimates import (
     ByHistory,
     ByLimits,
     ByReports,
     Estimator,
     WithEstimates,
 )
-from slurm_tiresias.policy.gittins import ServiceHistory
-from slurm_tiresias.policy.limits import LimitHistory
-from slurm_tiresias.policy.policy import EndedJob, Policy
-from slurm_tiresias.policy.promotion import Promotion
-from slurm_tiresias.policy.recurring import RunHistory
-from slurm_tiresias.policy.tiers import ORDERS, TieredGittins, TieredLas
+from slurm_tiresias.core.features.gittins import ServiceHistory
+from slurm_tiresias.core.features.limits import LimitHistory
+from slurm_tiresias.core.features.policy import EndedJob, Policy
+from slurm_tiresias.core.features.promotion import Promotion
+from slurm_tiresias.core.features.recurring import RunHistory
+from slurm_tiresias.core.features.tiers import ORDERS, TieredGittins, TieredLas
 
 Factory = Callable[[PolicyConfig, ServiceHistory | None], Policy]
 

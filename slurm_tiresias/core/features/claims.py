@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from slurm_tiresias.core.features.job_rank import JobFacts
 from slurm_tiresias.model import Claim
-from slurm_tiresias.policy.job_rank import JobFacts
 
 OVERRUN: Final = 2.0
 """A promise is broken when the job has attained this many times the service that it said was

@@ -9,9 +9,9 @@ then those of later running jobs in lower tiers; a job that does not fit is skip
 from __future__ import annotations
 
 from slurm_tiresias.config import Config
+from slurm_tiresias.core.features.policy import Policy
+from slurm_tiresias.core.planner import Planner
 from slurm_tiresias.model import Plan, Snapshot
-from slurm_tiresias.policy.policy import Policy
-from slurm_tiresias.scheduling.planner import Planner
 
 
 def decide(snapshot: Snapshot, policy: Policy, config: Config) -> Plan:

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
-from slurm_tiresias.lifecycle import nomination, preemption
-from slurm_tiresias.lifecycle.nomination import (
+from slurm_tiresias.core.lifecycle import nomination, preemption
+from slurm_tiresias.core.lifecycle.nomination import (
     Nomination,
     NominationEffects,
     NominationEvent,
 )
-from slurm_tiresias.lifecycle.preemption import (
+from slurm_tiresias.core.lifecycle.preemption import (
     Ended,
     Preemption,
     PreemptionEffects,
