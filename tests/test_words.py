@@ -49,14 +49,6 @@ INSTEAD = {
 
 EXCEPTIONS = {
     ("tests/test_words.py", ""): "the words themselves",
-    ("scripts/testbed/sites/on_slurm.py", "incarnations"): "a table of the ledger",
-    ("scripts/tools/bench/aged.py", "incarnations"): "a table of the ledger",
-    ("slurm_tiresias/store/schema.py", ""): "the tables of existing databases",
-    ("slurm_tiresias/store/ledger.py", "incarnations"): "a table of the ledger",
-    ("slurm_tiresias/store/salvage.py", "incarnations"): "a table of the ledger",
-    ("slurm_tiresias/controller/rebuild.py", "incarnations"): "a JSON field",
-    ("slurm_tiresias/cli/ledger.py", "incarnations"): "a JSON field",
-    ("tests/", "incarnations"): "the same table and field",
     ("slurm_tiresias/drill/", "rehears"): "the module that carries out a drill",
     ("slurm_tiresias/cli/drill.py", "rehears"): "the module that carries out a drill",
     ("tests/", "rehears"): "the module that carries out a drill",

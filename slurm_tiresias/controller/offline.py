@@ -45,7 +45,6 @@ def prune_ledger(config: Config, before_s: float | None, *, dry_run: bool) -> Pr
     path = _existing_ledger(config)
     if dry_run:
         with closing(Ledger.to_read(path)) as ledger:
-            ledger.check_version()
             return prune_all(ledger, config, before_s, dry_run=True)
     try:
         with _ledger_alone(config) as ledger:

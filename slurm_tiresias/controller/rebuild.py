@@ -1,7 +1,7 @@
 """Rebuild a lost ledger from what Slurm and its accounting still know.
 
 Attained service, submission times, first starts and tiers are recovered. What only the ledger has
-is copied as far as the old file can still be read.
+is copied as far as the old file can still be read and has the same schema.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Rebuilt:
     replaced: str
     """The new path of the old file; "" if there was none."""
     jobs: int
-    incarnations: int
+    runs: int
     attained_gpu_s: float
     paused: bool
     incomplete: tuple[str, ...]
@@ -41,6 +41,8 @@ class Rebuilt:
     """How many rows of the old file could be copied."""
     lost: tuple[str, ...]
     """Of what rows were lost because they could not be read."""
+    of_another_version: bool
+    """Whether the old file has another schema, and so nothing of it was copied."""
 
 
 def rebuild(slurm: Slurm, config: Config, state_dir: Path) -> Rebuilt:
@@ -82,13 +84,14 @@ def rebuild(slurm: Slurm, config: Config, state_dir: Path) -> Rebuilt:
         ledger=str(path),
         replaced=str(replaced or ""),
         jobs=len(alive),
-        incarnations=sum(len(job_store.runs.of(key)) for key in alive),
+        runs=sum(len(job_store.runs.of(key)) for key in alive),
         attained_gpu_s=sum(job_store.runs.attained_gpu_s(key) for key in alive),
         paused=paused,
         incomplete=tuple(key for key in alive if job_store.is_doubtful(key)),
         node_lists=node_lists,
         copied=salvaged.rows,
         lost=salvaged.lost,
+        of_another_version=salvaged.of_another_version,
     )
 
 

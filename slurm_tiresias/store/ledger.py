@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import logging
 import math
 import os
 import sqlite3
@@ -48,16 +47,7 @@ from slurm_tiresias.store.records import (
     RunRecord,
     Sample,
 )
-from slurm_tiresias.store.schema import (
-    MIGRATIONS,
-    OLDEST_TABLES,
-    SCHEMA_VERSION,
-    STATES,
-    TABLES,
-    create_tables,
-)
-
-log = logging.getLogger("tiresias-slurm")
+from slurm_tiresias.store.schema import SCHEMA_VERSION, STATES, TABLES, create_tables
 
 FILE_NAME = "ledger.sqlite"
 MODE = 0o600
@@ -72,8 +62,7 @@ LOOKED_AT_FOR_EACH = 5
 """The published events are chosen from this many times as many."""
 NUMBERS_AT_A_TIME = 1000
 FIRST_LOOK = "first_look_s"
-"""The fact that stores when a controller first observed the cluster, by Slurm's clock. It is
-missing in ledgers that had jobs before it was introduced."""
+"""The fact that stores when a controller first observed the cluster, by Slurm's clock."""
 STEPS_BETWEEN_LOOKS = 100_000
 """Instructions of SQLite's virtual machine between two calls of ``stop``: a few milliseconds."""
 
@@ -84,10 +73,10 @@ class Ledger:
     """Job records, runs and events of one cluster. One process writes at a time."""
 
     def __init__(self, path: Path, *, checked: bool = False) -> None:
-        """Open or create the ledger, and migrate one of an older version.
+        """Open or create the ledger.
 
         ``checked``: the file has just been found intact. Raises ``DamagedLedgerError`` if the file
-        exists but is damaged, and ``LedgerError`` if it cannot be written or is of a newer version.
+        exists but is damaged, and ``LedgerError`` if it cannot be written or is of another version.
         """
         self._path = path
         self._next_number = self._numbers_reserved = 0
@@ -107,7 +96,8 @@ class Ledger:
         """Open the ledger read-only, beside the controller that writes it.
 
         ``stop`` is called repeatedly while SQLite works; once it returns true, the query ends with
-        ``RefusedError``. Raises ``LedgerError`` if the ledger cannot be read.
+        ``RefusedError``. Raises ``LedgerError`` if the ledger cannot be read or is of another
+        version.
         """
         if path.exists() and not os.access(path, os.R_OK, effective_ids=True):
             raise LedgerError(
@@ -119,6 +109,11 @@ class Ledger:
         with _explained(path):
             uri = f"{path.absolute().as_uri()}?mode=ro"
             ledger._database = sqlite3.connect(uri, uri=True, isolation_level=None)
+        try:
+            ledger._check_version()
+        except BaseException:
+            ledger.close()
+            raise
         if stop:
             ledger._database.set_progress_handler(stop, STEPS_BETWEEN_LOOKS)
         return ledger
@@ -157,15 +152,15 @@ class Ledger:
         """Return every job that has not ended, and those with unconfirmed runs."""
         query = (
             "SELECT * FROM jobs WHERE ended_s IS NULL OR key IN "
-            "(SELECT key FROM incarnations WHERE confirmed = 0)"
+            "(SELECT key FROM runs WHERE confirmed = 0)"
         )
         return {record.key: record for record in self._read(JobAccount, query)}
 
     def runs(self) -> dict[str, dict[float, RunRecord]]:
         """Return the runs of those jobs, by job and start time."""
         query = (
-            "SELECT * FROM incarnations WHERE key IN (SELECT key FROM jobs WHERE ended_s IS NULL) "
-            "OR key IN (SELECT key FROM incarnations WHERE confirmed = 0)"
+            "SELECT * FROM runs WHERE key IN (SELECT key FROM jobs WHERE ended_s IS NULL) "
+            "OR key IN (SELECT key FROM runs WHERE confirmed = 0)"
         )
         found: dict[str, dict[float, RunRecord]] = {}
         for record in self._read(RunRecord, query):
@@ -186,7 +181,7 @@ class Ledger:
         return list(self._read(JobAccount, query, f"{array}_", f"{array}`", of_task, at_most))
 
     def runs_of(self, key: str) -> list[RunRecord]:
-        query = "SELECT * FROM incarnations WHERE key = ? ORDER BY start_s"
+        query = "SELECT * FROM runs WHERE key = ? ORDER BY start_s"
         return list(self._read(RunRecord, query, key))
 
     # Progress
@@ -235,7 +230,7 @@ class Ledger:
         """Return the runs that started at or after ``since_s``, by job, oldest first."""
         # The condition on end_s is redundant, but has an index.
         query = (
-            "SELECT * FROM incarnations WHERE (end_s IS NULL OR end_s >= ?) AND start_s >= ? "
+            "SELECT * FROM runs WHERE (end_s IS NULL OR end_s >= ?) AND start_s >= ? "
             "ORDER BY start_s"
         )
         found: dict[str, list[RunRecord]] = {}
@@ -255,9 +250,8 @@ class Ledger:
         With a ``user``, only what concerns this user's jobs, and nothing but the ids of others'
         jobs. SQLite generates the JSON row by row, so that Python's other threads can run
         meanwhile: 300,000 jobs take two seconds. Raises ``RefusedError`` if it is longer than
-        ``most_bytes``, and ``LedgerError`` for a ledger of an older version.
+        ``most_bytes``.
         """
-        self.check_version()
         values = {"since": since_s, "until": until_s, "user": user}
         found = bytearray(b"{")
         # In one transaction, so that all tables are of the same moment.
@@ -286,19 +280,15 @@ class Ledger:
         self._upsert("jobs", JobAccount, records)
 
     def save_runs(self, records: Iterable[RunRecord]) -> None:
-        self._upsert("incarnations", RunRecord, records)
+        self._upsert("runs", RunRecord, records)
 
-    def forget(self, keys: Iterable[str]) -> None:
+    def forget(self, keys: Collection[str]) -> None:
         """Delete these jobs, but not their events: their ids have been given to other jobs."""
         with _explained(self._path):
-            for key in keys:
-                self._database.execute("DELETE FROM jobs WHERE key = ?", (key,))
-                self._database.execute("DELETE FROM incarnations WHERE key = ?", (key,))
-                self._database.execute("DELETE FROM run_progress WHERE key = ?", (key,))
-                self._database.execute("DELETE FROM preemptions WHERE key = ?", (key,))
-                self._database.execute("DELETE FROM preemption_costs WHERE key = ?", (key,))
-                self._database.execute("DELETE FROM nominations WHERE key = ?", (key,))
-                self._database.execute("DELETE FROM preemptions_under_way WHERE key = ?", (key,))
+            for table in (*_OF_ENDED_JOBS, "nominations", "preemptions_under_way"):
+                self._database.executemany(
+                    f"DELETE FROM {table} WHERE key = ?", [(key,) for key in keys]
+                )
 
     def samples(
         self, since_s: float = -math.inf, meanwhile: Callable[[], None] = lambda: None
@@ -310,8 +300,8 @@ class Ledger:
         """
         kept = (
             "SELECT ended_s, user, name, "
-            "(SELECT SUM(elapsed_s) FROM incarnations WHERE key = jobs.key), "
-            "(SELECT SUM(elapsed_s * gpus) FROM incarnations WHERE key = jobs.key), time_limit_s "
+            "(SELECT SUM(elapsed_s) FROM runs WHERE key = jobs.key), "
+            "(SELECT SUM(elapsed_s * gpus) FROM runs WHERE key = jobs.key), time_limit_s "
             f"FROM jobs WHERE ended_s >= ? AND first_started_s IS NOT NULL AND {_PREEMPTIBLE} "
             "ORDER BY ended_s DESC LIMIT ?"
         )
@@ -336,7 +326,7 @@ class Ledger:
             f"WHERE ended_s IS NOT NULL AND first_started_s IS NOT NULL AND {_PREEMPTIBLE} "
             "ORDER BY ended_s DESC LIMIT ?) "
             # CROSS keeps SQLite from reordering: jobs first, then their runs by key.
-            "CROSS JOIN incarnations USING (key) GROUP BY key ORDER BY ended_s"
+            "CROSS JOIN runs USING (key) GROUP BY key ORDER BY ended_s"
         )
         with _explained(self._path):
             return [CompletedJob(*row) for row in self._database.execute(query, (most_recent,))]
@@ -344,7 +334,7 @@ class Ledger:
     def ended_runs(self, since_s: float, charge: str) -> list[EndedRun]:
         """Return the runs that ended after ``since_s``, each with the user or account charged."""
         query = (
-            "SELECT key, start_s, user, account, end_s, elapsed_s * gpus FROM incarnations "
+            "SELECT key, start_s, user, account, end_s, elapsed_s * gpus FROM runs "
             "JOIN jobs USING (key) WHERE end_s > ?"
         )
         with _explained(self._path):
@@ -358,7 +348,7 @@ class Ledger:
     def runs_in_lane(self, lane: Lane, since_s: float) -> list[tuple[str, RunRecord]]:
         """Return the runs in a lane that ended after ``since_s``, each with its user."""
         jobs = "FROM jobs WHERE lane = ?"
-        query = f"SELECT * FROM incarnations WHERE end_s > ? AND key IN (SELECT key {jobs})"
+        query = f"SELECT * FROM runs WHERE end_s > ? AND key IN (SELECT key {jobs})"
         runs = list(self._read(RunRecord, query, since_s, lane))
         with _explained(self._path):
             users = dict(self._database.execute(f"SELECT key, user {jobs}", (lane,)))
@@ -374,7 +364,7 @@ class Ledger:
             "FROM preemptions p JOIN jobs v ON v.key = p.key "
             # The preemptor's id may have been given to a new job since.
             "JOIN jobs o ON o.key = p.for_job AND o.submitted_s <= p.at_s "
-            "JOIN incarnations r ON r.key = p.key AND r.start_s = p.run_start_s WHERE p.at_s > ?"
+            "JOIN runs r ON r.key = p.key AND r.start_s = p.run_start_s WHERE p.at_s > ?"
         )
         with _explained(self._path):
             rows = self._database.execute(query, (since_s,)).fetchall()
@@ -531,7 +521,7 @@ class Ledger:
         old = f"(SELECT key FROM jobs WHERE {_PRUNABLE})"
         queries = (
             f"SELECT COUNT(*) FROM jobs WHERE {_PRUNABLE}",
-            f"SELECT COUNT(*) FROM incarnations WHERE key IN {old}",
+            f"SELECT COUNT(*) FROM runs WHERE key IN {old}",
             f"SELECT COUNT(*) FROM preemptions WHERE key IN {old}",
             "SELECT COUNT(*) FROM events WHERE at_s < :before_s",
         )
@@ -560,10 +550,7 @@ class Ledger:
                 self._database.execute(
                     f"DELETE FROM {table} WHERE key IN (SELECT value FROM json_each(:keys))", values
                 ).rowcount
-                for table in (
-                    *("jobs", "incarnations", "preemptions"),
-                    *("preemption_costs", "run_progress"),
-                )
+                for table in _OF_ENDED_JOBS
             )
             events = self._database.execute(_PRUNE_EVENTS, values).rowcount
             if jobs and before_s > self.pruned_before_s:
@@ -590,8 +577,8 @@ class Ledger:
             )
 
     def note_first_look(self, at_s: float) -> None:
-        """Record when the cluster was first observed, unless the ledger already had jobs."""
-        if self.value(FIRST_LOOK) is None and self.value("numbers_reserved") is None:
+        """Record when the cluster was first observed, unless that is known."""
+        if self.value(FIRST_LOOK) is None:
             self.set_value(FIRST_LOOK, repr(at_s))
 
     def next_number(self) -> int:
@@ -611,16 +598,9 @@ class Ledger:
     def _prepare(self, checked: bool) -> None:
         if not checked:
             _check_soundness(self._path, self._database)
-        version = self._schema_version()
-        if version > SCHEMA_VERSION:
-            raise LedgerError(
-                f"{self._path} was written by a newer version (schema {version})",
-                "Use that version, or move the file away to start without history",
-            )
+        self._check_version()
         self._database.execute("PRAGMA journal_mode = WAL")
         self._database.execute("PRAGMA synchronous = FULL")
-        if version < SCHEMA_VERSION:
-            self._migrate(version)
         for table, kind in TABLES.items():
             query = f"SELECT name FROM pragma_table_info('{table}')"
             there = {str(row[0]) for row in self._database.execute(query)}
@@ -630,35 +610,17 @@ class Ledger:
         # Fail now rather than in the first cycle if the ledger cannot be written.
         self.set_value("written_by", __version__)
 
-    def check_version(self) -> None:
-        """Raise ``LedgerError`` if a ledger opened read-only is of another version."""
-        if (version := self._schema_version()) != SCHEMA_VERSION:
-            raise LedgerError(
-                f"The ledger {self._path} is of another version (schema {version})",
-                "Start the controller of the same version as this command, which migrates it",
-            )
-
-    def _schema_version(self) -> int:
+    def _check_version(self) -> None:
         version = self.value("schema_version")
-        if version is None or not version.isdecimal() or int(version) == 0:
+        if version is None:
             raise damaged(self._path, "it has no version")
-        return int(version)
-
-    def _migrate(self, version: int) -> None:
-        """Migrate an older schema to this one in one transaction; a copy of the file is kept."""
-        backup = _aside(self._path, f"schema-{version}")
-        create(backup, MODE)
-        try:
-            with closing(sqlite3.connect(backup)) as copy:
-                self._database.backup(copy)
-        except sqlite3.Error:
-            backup.unlink(missing_ok=True)
-            raise
-        with transaction(self._database):
-            for older in range(version, SCHEMA_VERSION):
-                MIGRATIONS[older](self._database)
-            self.set_value("schema_version", str(SCHEMA_VERSION))
-        log.info("the ledger was migrated; a copy of the old one is %s", backup)
+        if version != str(SCHEMA_VERSION):
+            raise LedgerError(
+                f"The ledger {self._path} is of another version (schema {version}, not "
+                f"{SCHEMA_VERSION})",
+                "With no controller running, begin a new one from accounting: tiresias-slurm "
+                "ledger rebuild. Or move the file away to start without history",
+            )
 
     def _read(self, kind: type[T], query: str, *values: object) -> Iterator[T]:
         fields = dataclasses.fields(kind)  # type: ignore[arg-type]
@@ -687,6 +649,8 @@ class Ledger:
         with _explained(self._path):
             self._database.executemany(statement, map(dataclasses.astuple, records))
 
+
+_OF_ENDED_JOBS = ("jobs", "runs", "preemptions", "preemption_costs", "run_progress")
 
 _READ_BY: Mapping[str, Callable[[Any], Any]] = {"bool": bool, **STATES}
 """Converts a column's value to the type of its field."""
@@ -740,7 +704,7 @@ PERIOD: Mapping[str, Mapping[str, str]] = {
         "start_s": "r.start_s",
         "left_s": "r.end_s",
         "for_idle_gpus": f"p.cause = '{Cause.IDLE_GPUS}'",
-        "again_s": "(SELECT MIN(start_s) FROM incarnations a "
+        "again_s": "(SELECT MIN(start_s) FROM runs a "
         "WHERE a.key = p.key AND a.start_s > r.start_s)",
         "ended_s": "v.ended_s",
         "for_gpus": "w.gpus",
@@ -758,7 +722,7 @@ else its end, the preemptor's first run since (``for_*``), and its cost, if know
 
 _PRUNABLE = (
     "ended_s < :before_s AND NOT EXISTS "
-    "(SELECT 1 FROM incarnations i WHERE i.key = jobs.key AND i.confirmed = 0)"
+    "(SELECT 1 FROM runs i WHERE i.key = jobs.key AND i.confirmed = 0)"
 )
 _PREEMPTIBLE = f"lane = '{Lane.PREEMPTIBLE}'"
 """Only normal jobs count: how long people stay at a prompt says nothing about jobs that can be
@@ -767,7 +731,7 @@ preempted."""
 _KEEP_SAMPLES = (
     "INSERT INTO samples (ended_s, user, name, run_s, service_gpu_s, time_limit_s) "
     "SELECT ended_s, user, name, SUM(elapsed_s), SUM(elapsed_s * gpus), time_limit_s "
-    "FROM jobs JOIN incarnations USING (key) "
+    "FROM jobs JOIN runs USING (key) "
     "WHERE key IN (SELECT value FROM json_each(:keys)) "
     f"AND {_PREEMPTIBLE} GROUP BY key ORDER BY ended_s"
 )
@@ -801,7 +765,7 @@ _PERIOD_QUERIES: Mapping[str, str] = {
     "jobs": _rows_of("jobs", f"jobs WHERE {_IS_THERE} AND {_IS_SEEN.format('user')}"),
     "runs": _rows_of(
         "runs",
-        "jobs j CROSS JOIN incarnations i ON i.key = j.key "
+        "jobs j CROSS JOIN runs i ON i.key = j.key "
         f"WHERE {_IS_THERE} AND {_IS_SEEN.format('j.user')}",
     ),
     "preemptions": _rows_of(
@@ -809,11 +773,11 @@ _PERIOD_QUERIES: Mapping[str, str] = {
         "preemptions p JOIN jobs v ON v.key = p.key "
         # The preemptor's id may have been given to a new job since.
         "LEFT JOIN jobs o ON o.key = p.for_job AND o.submitted_s <= p.at_s "
-        "LEFT JOIN incarnations r ON r.key = p.key AND r.start_s = p.run_start_s "
+        "LEFT JOIN runs r ON r.key = p.key AND r.start_s = p.run_start_s "
         "LEFT JOIN preemption_costs c ON c.key = p.key AND c.run_start_s = p.run_start_s "
         # Accounting has whole seconds.
-        "LEFT JOIN incarnations w ON w.key = o.key AND w.start_s = (SELECT MIN(b.start_s) "
-        "FROM incarnations b WHERE b.key = o.key AND b.start_s >= r.end_s - 2) "
+        "LEFT JOIN runs w ON w.key = o.key AND w.start_s = (SELECT MIN(b.start_s) "
+        "FROM runs b WHERE b.key = o.key AND b.start_s >= r.end_s - 2) "
         "WHERE p.at_s >= :since AND p.at_s < :until "
         f"AND ({_IS_SEEN.format('v.user')} OR {_IS_SEEN.format('o.user')})",
     ),
@@ -845,10 +809,8 @@ def _check_soundness(path: Path, database: sqlite3.Connection) -> None:
     first = str(database.execute("PRAGMA quick_check(1)").fetchone()[0])
     if first != "ok":
         raise damaged(path, " ".join(first.split()))
-    tables = {row[0] for row in database.execute("SELECT name FROM sqlite_master")}
-    missing = OLDEST_TABLES - tables
-    if missing:
-        raise damaged(path, f"it has no {', '.join(sorted(missing))}")
+    if not database.execute("SELECT 1 FROM pragma_table_info('facts')").fetchone():
+        raise damaged(path, "it has no facts")
 
 
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
@@ -921,18 +883,13 @@ def _log_of(path: Path) -> Path:
     return path.with_name(f"{path.name}-wal")
 
 
-def _aside(path: Path, what: str) -> Path:
-    """Return an unused name for a copy of the ledger."""
-    moment = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
-    return path.with_name(f"{path.name}.{what}-{moment}-{time.time_ns() % 10**9:09d}")
-
-
 def put_in_place(draft: Path, path: Path) -> Path | None:
     """Replace a ledger by another; return the path at which the old one is kept, if there was one.
 
     There is a ledger at any time, and the old one is never deleted.
     """
-    aside = _aside(path, "replaced")
+    moment = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+    aside = path.with_name(f"{path.name}.replaced-{moment}-{time.time_ns() % 10**9:09d}")
     parts = [part for part in (path, _log_of(path)) if part.exists()]
     for part in parts:
         aside.with_name(aside.name + part.name.removeprefix(path.name)).hardlink_to(part)

@@ -10,12 +10,12 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
-from slurm_tiresias.store.ledger import FIRST_LOOK, Ledger
-from slurm_tiresias.store.schema import STATES, TABLES
+from slurm_tiresias.store.ledger import FIRST_LOOK, Ledger, value_in
+from slurm_tiresias.store.schema import SCHEMA_VERSION, STATES, TABLES
 
 CONTENTS: Mapping[str, str] = {
     "jobs": "jobs",
-    "incarnations": "runs",
+    "runs": "runs",
     "run_progress": "progress of ended runs",
     "preemptions": "preemptions",
     "preemption_costs": "costs of preemptions",
@@ -25,7 +25,7 @@ CONTENTS: Mapping[str, str] = {
 }
 """The copied tables and what they hold. Starts and preemptions under way begin anew."""
 
-_OF_JOBS = ("incarnations", "run_progress", "preemptions", "preemption_costs")
+_OF_JOBS = ("runs", "run_progress", "preemptions", "preemption_costs")
 _FACTS = (FIRST_LOOK, "numbers_reserved", "pruned_before_s")
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "str": (str,),
@@ -42,6 +42,8 @@ class Salvaged:
 
     rows: int
     lost: tuple[str, ...]
+    of_another_version: bool = False
+    """Whether nothing was copied because the old ledger has another schema."""
 
 
 def salvage(old: Path, new: Ledger) -> Salvaged:
@@ -50,8 +52,9 @@ def salvage(old: Path, new: Ledger) -> Salvaged:
     What Slurm's accounting also knows of jobs that have not ended must be asked again: the job may
     be readable while one of its runs is not.
     """
-    if not old.exists():
-        return Salvaged(0, tuple(CONTENTS.values()))
+    of_another_version = value_in(old, "schema_version") not in (None, str(SCHEMA_VERSION))
+    if of_another_version or not old.exists():
+        return Salvaged(0, tuple(CONTENTS.values()), of_another_version)
     rows, lost = 0, []
     with closing(sqlite3.connect(f"{old.absolute().as_uri()}?mode=ro", uri=True)) as database:
         database.text_factory = lambda raw: raw.decode(errors="replace")

@@ -272,8 +272,8 @@ def large() -> Iterator[Path]:
         with closing(sqlite3.connect(path / "ledger.sqlite")) as database, database:
             number = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 299999)"
             copy_rows(database, "jobs", number, user="'user' || (i % 20)", key="i")
-            copy_rows(database, "incarnations", number, key="i")
-            copy_rows(database, "incarnations", f"{number}", key="i * 2", start_s="start_s + 0.5")
+            copy_rows(database, "runs", number, key="i")
+            copy_rows(database, "runs", f"{number}", key="i * 2", start_s="start_s + 0.5")
             database.execute("UPDATE jobs SET user = 'nobody' WHERE user = 'user7'")
         yield path
 

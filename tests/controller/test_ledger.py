@@ -1,4 +1,4 @@
-"""The ledger file: of an older version, damaged, on a full disk, or read-only."""
+"""The ledger file: of another version, damaged, on a full disk, or read-only."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,26 +14,13 @@ import pytest
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller import run
 from slurm_tiresias.controller.job_store import JobStore
-from slurm_tiresias.core.lifecycle.nomination import Nomination, NominationState
-from slurm_tiresias.core.lifecycle.preemption import Cause, Preemption, PreemptionState
 from slurm_tiresias.errors import ConfigError, DamagedLedgerError, LedgerError
-from slurm_tiresias.model import Amount, JobAccount
+from slurm_tiresias.model import JobAccount
 from slurm_tiresias.slurm.commands import CommandSlurm
 from slurm_tiresias.slurm.protocol import Cluster
 from slurm_tiresias.store.ledger import FILE_NAME, Ledger, check_cluster, put_in_place
-from slurm_tiresias.store.records import (
-    DrilledProgram,
-    PreemptionCost,
-    PreemptionRecord,
-    RunProgressRecord,
-)
-from slurm_tiresias.store.schema import SCHEMA_VERSION
 from tests.cli.running import Site, error_of
-from tests.controller.old_schema import back_to_schema_9, back_to_schema_10, back_to_schema_13
-from tests.controller.test_job_store import kept_preemptions, pending, running, see
-
-SCHEMA_1 = Path(__file__).with_name("ledger-schema-1.sql")
-"""A ledger that version 0.1 wrote before it had users and names, in the middle of a preemption."""
+from tests.controller.test_job_store import pending, running, see
 
 
 @pytest.fixture
@@ -50,186 +36,27 @@ def written(path: Path) -> Path:
     return path
 
 
-def old_ledger(path: Path) -> None:
-    with closing(sqlite3.connect(path)) as database:
-        database.executescript(SCHEMA_1.read_text())
-
-
-def rows(path: Path) -> list[str]:
-    with closing(sqlite3.connect(path)) as database:
-        return list(database.iterdump())
-
-
 # Of other versions
 
 
-def test_a_ledger_of_an_older_version_is_migrated_with_all_data(path: Path) -> None:
-    old_ledger(path)
+@pytest.mark.parametrize("version", ["0", "2", "16", "new"])
+def test_a_ledger_of_another_version_is_refused_and_left_alone(written: Path, version: str) -> None:
+    with closing(Ledger(written)) as ledger:
+        ledger.set_value("schema_version", version)
+    before = written.read_bytes()
+    message = rf"{written} is of another version \(schema {version}, not 1\).*ledger rebuild"
+    for opened in (Ledger, Ledger.to_read):
+        with pytest.raises(LedgerError, match=message):
+            opened(written)
+    assert written.read_bytes() == before
+
+
+def test_a_ledger_with_the_tables_of_another_version_is_not_taken_for_damaged(path: Path) -> None:
     with closing(Ledger(path)) as ledger:
-        jobs = ledger.jobs()
-        assert ledger.value("schema_version") == str(SCHEMA_VERSION)
-        assert ledger.value("paused") == "no"
-        assert [event.kind for event in ledger.last_events(9)] == ["demoted", "preempted"]
-        assert sum(i.attained_gpu_s for i in ledger.runs_of("7")) == 184
-        assert ledger.preemptions_under_way() == [Preemption("7", PreemptionState.REQUEUED, "8")]
-        (nomination,) = ledger.nominations()
-    assert (jobs["7"].tier, jobs["7"].preempted_by) == (1, "8")
-    assert nomination.state is NominationState.PENDING
-    assert nomination.allocated() == {"n1": Amount({"": 4}, 4)}
-    assert (jobs["8"].written_nodes, jobs["8"].own_nodes) == ("n1", "n[1-2]")
-    assert {(job.user, job.name, job.partition) for job in jobs.values()} == {("", "", "")}
-
-
-@pytest.mark.parametrize(
-    ("columns", "wanted"),
-    [
-        (
-            {"claimed_s": 5.0, "claim_free_s": 6.0},
-            Nomination("7", NominationState.FREE, 5.0, 6.0),
-        ),
-        (
-            {"gave_up_s": 4.0, "gave_up_on": "abc", "times_given_up": 2},
-            Nomination("7", NominationState.EXPIRED, None, None, "", 4.0, "abc", 2),
-        ),
-        ({"vacating_for": "8"}, Preemption("7", PreemptionState.PLANNED, "8")),
-        (
-            {"vacating_for": "8", "vacating_since_s": 3.0},
-            Preemption("7", PreemptionState.SIGNALLED, "8", 3.0),
-        ),
-        (
-            {"vacating_for": "8", "vacating_since_s": 3.0, "requeue_sent_s": 4.0},
-            Preemption("7", PreemptionState.REQUEUE_SENT, "8", 3.0, 4.0),
-        ),
-    ],
-    ids=lambda value: value.state.value if isinstance(value, (Nomination, Preemption)) else "",
-)
-def test_starts_and_preemptions_under_way_are_migrated_with_their_state(
-    path: Path, columns: dict[str, object], wanted: Nomination | Preemption
-) -> None:
-    old_ledger(path)
+        ledger.set_value("schema_version", "16")
     with closing(sqlite3.connect(path)) as database:
-        database.execute("UPDATE jobs SET settling = 0 WHERE key = '7'")
-        database.execute("DELETE FROM jobs WHERE key = '8'")
-        for column, value in columns.items():
-            database.execute(f"UPDATE jobs SET {column} = ? WHERE key = '7'", (value,))
-        database.commit()
-    with closing(Ledger(path)) as ledger:
-        assert [*ledger.nominations(), *ledger.preemptions_under_way()] == [wanted]
-
-
-def test_preemptions_stored_as_events_by_older_versions_are_migrated(path: Path) -> None:
-    old_ledger(path)
-    with closing(sqlite3.connect(path)) as database:
-        statement = "INSERT INTO events VALUES (?, ?, 'preempted', '7', '9', '')"
-        database.executemany(statement, [(3, 900.0), (4, 1003.0)])
-        database.execute("UPDATE facts SET value = '3' WHERE name = 'schema_version'")
-        for column in ("user", "name", "account"):
-            database.execute(f"ALTER TABLE jobs ADD COLUMN {column} TEXT DEFAULT ''")
-        database.commit()
-    Ledger(path).close()
-    assert kept_preemptions(path) == [
-        PreemptionRecord("7", "8", at_s=1060.0, run_start_s=1005.0),
-        PreemptionRecord("7", "9", at_s=1003.0),
-    ], "all but that of an earlier job of the same id, submitted before 1000"
-
-
-def test_a_ledger_older_than_cost_measurement_keeps_the_reports_of_runs(path: Path) -> None:
-    told = RunProgressRecord("7", 0, "reports", "running", 0, 37, 100, 45.0, 45.0)
-    cost = PreemptionCost("7", 1005.0, 0, 1060.0, 1050.0, 4)
-    with closing(Ledger(path)) as ledger, ledger.transaction():
-        ledger.save_run_progress([told])
-    with closing(sqlite3.connect(path)) as database:
-        back_to_schema_9(database)
-        database.commit()
-    with closing(Ledger(path)) as ledger:
-        assert ledger.progress_of("7") == [told]
-        assert not ledger.awaited_costs() and not ledger.last_costs(10)
-        ledger.save_costs([cost])
-        assert ledger.awaited_costs() == ledger.costs_of("7") == [cost]
-        ledger.forget(["7"])
-        assert ledger.costs_of("7") == []
-
-
-def test_a_ledger_older_than_drills_keeps_its_jobs_and_can_store_drills(path: Path) -> None:
-    job = JobAccount("7", 0, 1.0, 1.0, 1.0, 0, user="ann", name="train")
-    cost = PreemptionCost("7", 1005.0, 0, 1060.0, 1050.0, 4)
-    with closing(Ledger(path)) as ledger, ledger.transaction():
-        ledger.save_jobs([job])
-        ledger.save_costs([cost])
-    with closing(sqlite3.connect(path)) as database:
-        back_to_schema_10(database)
-        database.commit()
-    drilled = [DrilledProgram("ann", "train", 2000.0), DrilledProgram("ann", "it's", 2001.0)]
-    with closing(Ledger(path)) as ledger:
-        assert (ledger.job("7"), ledger.costs_of("7")) == (job, [cost])
-        assert ledger.drilled() == []
-        ledger.save_drilled(drilled, ())
-    (backup,) = path.parent.glob(f"{FILE_NAME}.schema-10-*")
-    assert not any("CREATE TABLE drilled" in row for row in rows(backup))
-    with closing(Ledger(path)) as ledger:
-        assert ledger.drilled() == drilled
-        ledger.save_drilled([replace(drilled[1], at_s=3000.0)], [("ann", "train")])
-        assert ledger.drilled() == [replace(drilled[1], at_s=3000.0)]
-
-
-def test_preemptions_of_a_ledger_of_schema_13_were_for_other_jobs(path: Path) -> None:
-    job = JobAccount("7", 0, 1.0, 1.0, 1.0, 0)
-    over, under_way = (
-        PreemptionRecord("7", "8", 1060.0),
-        Preemption("7", PreemptionState.PLANNED, "8"),
-    )
-    with closing(Ledger(path)) as ledger, ledger.transaction():
-        ledger.save_jobs([job])
-        ledger.add_preemptions([over])
-        ledger.save_preemptions_under_way({"7": under_way})
-    with closing(sqlite3.connect(path)) as database:
-        back_to_schema_13(database)
-        database.commit()
-    for_idle_gpus = replace(under_way, preemptor="", cause=Cause.IDLE_GPUS)
-    told = replace(job, idle_requeues=2, idle_signalled_run=0)
-    with closing(Ledger(path)) as ledger, ledger.transaction():
-        assert (ledger.job("7"), ledger.preemptions_under_way()) == (job, [under_way])
-        ledger.save_jobs([told])
-        ledger.save_preemptions_under_way({"7": for_idle_gpus})
-    with closing(Ledger(path)) as ledger:
-        assert (ledger.job("7"), ledger.preemptions_under_way()) == (told, [for_idle_gpus])
-    assert kept_preemptions(path) == [over]
-
-
-def test_the_ledger_of_an_older_version_is_kept_beside_the_new_one(path: Path) -> None:
-    old_ledger(path)
-    before = rows(path)
-    Ledger(path).close()
-    (backup,) = path.parent.glob(f"{FILE_NAME}.schema-1-*")
-    assert rows(backup) == before
-    Ledger(path).close()
-    assert len(list(path.parent.glob(f"{FILE_NAME}.schema-*"))) == 1
-
-
-def test_a_ledger_is_not_migrated_if_there_is_no_room_for_a_copy(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    old_ledger(path)
-    before = rows(path)
-    real = sqlite3.connect
-
-    def connect(where: object, *arguments: object, **options: object) -> sqlite3.Connection:
-        database: sqlite3.Connection = real(where, *arguments, **options)  # type: ignore[call-overload]
-        if "schema-1" in str(where):
-            database.execute("PRAGMA max_page_count = 1")
-        return database
-
-    monkeypatch.setattr(sqlite3, "connect", connect)
-    with pytest.raises(LedgerError, match="Make room"):
-        Ledger(path)
-    assert rows(path) == before
-    assert not list(path.parent.glob(f"{FILE_NAME}.schema-*"))
-
-
-def test_a_ledger_of_a_newer_version_is_refused(path: Path) -> None:
-    with closing(Ledger(path)) as ledger:
-        ledger.set_value("schema_version", "99")
-    with pytest.raises(LedgerError, match="newer version"):
+        database.execute("ALTER TABLE runs RENAME TO attempts")
+    with pytest.raises(LedgerError, match="another version"):
         Ledger(path)
 
 
@@ -266,18 +93,12 @@ def another_database(path: Path) -> None:
 
 def a_table_lost(path: Path) -> None:
     with closing(sqlite3.connect(path)) as database:
-        database.execute("DROP TABLE incarnations")
+        database.execute("DROP TABLE runs")
 
 
 def a_column_lost(path: Path) -> None:
     with closing(sqlite3.connect(path)) as database:
         database.execute("ALTER TABLE jobs DROP COLUMN tier")
-
-
-def a_version_of_nonsense(path: Path) -> None:
-    with closing(sqlite3.connect(path)) as database:
-        database.execute("UPDATE facts SET value = 'new' WHERE name = 'schema_version'")
-        database.commit()
 
 
 def only_its_log(path: Path) -> None:
@@ -294,7 +115,6 @@ DAMAGES = (
     another_database,
     a_table_lost,
     a_column_lost,
-    a_version_of_nonsense,
     only_its_log,
 )
 
@@ -416,7 +236,6 @@ def test_the_first_tasks_of_an_array_are_those_of_the_lowest_numbers(path: Path)
 
 
 def test_a_ledger_without_a_name_is_bound_to_the_cluster_that_first_uses_it(path: Path) -> None:
-    old_ledger(path)
     with closing(Ledger(path)) as ledger:
         assert ledger.cluster is None
         ledger.bind("alpha")

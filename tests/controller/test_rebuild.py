@@ -82,7 +82,7 @@ KEPT = (
 
 
 def test_all_that_a_readable_ledger_has_is_taken_over(site: Site) -> None:
-    tables = [table for table in CONTENTS if table not in ("jobs", "incarnations")]
+    tables = [table for table in CONTENTS if table not in ("jobs", "runs")]
     before = {table: site.rows(table) for table in tables}
     with closing(Ledger(site.path)) as ledger:
         jobs = {key: ledger.job(key) for (key, *_) in site.rows("jobs")}
@@ -122,10 +122,21 @@ def test_without_a_readable_file_everything_but_what_slurm_knows_is_lost(site: S
     assert rebuilt.attained_gpu_s == service_gpu_s
 
 
+def test_a_ledger_of_another_version_is_not_copied(site: Site) -> None:
+    site.rebuild()
+    with closing(Ledger(site.path)) as ledger:
+        ledger.set_value("paused", "yes")
+        ledger.set_value("schema_version", "2")
+    rebuilt = site.rebuild()
+    assert rebuilt.of_another_version and rebuilt.paused
+    assert (rebuilt.copied, rebuilt.lost) == (0, tuple(CONTENTS.values()))
+    assert site.rows("samples") == [] != site.rows("runs")
+
+
 def test_a_run_that_could_not_be_read_comes_from_accounting(site: Site) -> None:
     with closing(sqlite3.connect(site.path, isolation_level=None)) as database:
         (key,) = database.execute("SELECT key FROM jobs WHERE restarts > 0").fetchone()
-        before = site.rows("incarnations")
-        database.execute("DELETE FROM incarnations WHERE key = ? AND end_s IS NOT NULL", (key,))
+        before = site.rows("runs")
+        database.execute("DELETE FROM runs WHERE key = ? AND end_s IS NOT NULL", (key,))
     site.rebuild()
-    assert [row[:5] for row in site.rows("incarnations")] == [row[:5] for row in before]
+    assert [row[:5] for row in site.rows("runs")] == [row[:5] for row in before]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import threading
 import time
 from collections.abc import Callable
@@ -41,7 +40,6 @@ from slurm_tiresias.store.retention import (
 from slurm_tiresias.store.samples import Samples
 from slurm_tiresias.store.terms import inherited_ledger
 from tests.cli.running import Site, error_of
-from tests.controller.old_schema import back_to_schema_5
 from tests.controller.test_job_store import ended, pending, see
 
 NOW_S = 1000 * DAY_S
@@ -90,7 +88,7 @@ def test_jobs_ended_before_a_time_are_removed_with_all_their_records(aged: Ledge
     before_s = NOW_S - 30 * DAY_S
     would = aged.prunable(before_s)
     assert aged.prune(before_s, at_most=100) == would == Pruned(3, 6, 3, 3)
-    for table in ("jobs", "incarnations", "preemptions", "events"):
+    for table in ("jobs", "runs", "preemptions", "events"):
         assert keys(aged, table) == {"4", "5", "6", "7"}, table
     assert aged.pruned_before_s == before_s
     assert find(aged, "3").history is None and find(aged, "4").history is not None
@@ -336,23 +334,6 @@ def test_the_cost_of_ledger_queries_does_not_grow_with_old_ended_jobs(
         with closing(Ledger(path)) as ledger:
             steps.append(steps_of(ledger, ASKED[asked]))
     assert steps[1] <= 1.2 * steps[0] + 50
-
-
-def test_a_ledger_of_schema_4_gets_its_indexes(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.sqlite"
-    filled(path, 20).close()
-    with closing(sqlite3.connect(path)) as old:
-        made = "SELECT name FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL"
-        for (index,) in old.execute(f"{made} AND name != 'unconfirmed'").fetchall():
-            old.execute(f"DROP INDEX {index}")
-        back_to_schema_5(old)
-        old.execute("DROP TABLE samples")
-        old.execute("UPDATE facts SET value = '4' WHERE name = 'schema_version'")
-        old.commit()
-    with closing(Ledger(path)) as ledger:
-        assert len(ledger.samples()) == 20
-        assert ledger.prune(3000.0, at_most=5).jobs == 5
-        assert steps_of(ledger, ASKED["a start"]) < 200
 
 
 def test_a_lease_is_kept_while_its_term_inherits_a_large_ledger(

@@ -52,7 +52,7 @@ def test_attained_service_and_tiers_are_rebuilt_from_accounting(
     done = controller.cli("ledger", "rebuild", "--json")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
-    assert (told["jobs"], told["incarnations"]) == (5, 5)
+    assert (told["jobs"], told["runs"]) == (5, 5)
     assert Path(told["replaced"]).read_bytes().startswith(b"garbage")
     assert (told["ledger"], told["paused"]) == (str(path), False)
     assert told["incomplete"] == told["node_lists"] == []

@@ -22,7 +22,7 @@ from slurm_tiresias.model import JobAccount
 from slurm_tiresias.report.figures import Filters, PartyFigures, Report, Spread, made
 from slurm_tiresias.report.page import html
 from slurm_tiresias.simulator.sim_cluster import SimCluster
-from slurm_tiresias.store.ledger import FIRST_LOOK, Ledger
+from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.records import PreemptionRecord, RunRecord
 from tests.report.pictures import STEP_S, cost, job, period_of, preempted, remember, reported
 
@@ -417,15 +417,6 @@ def test_ends_before_the_controllers_first_cycle_are_not_counted(path: Path) -> 
     assert "1 more ended that had started before" in "\n".join(
         report_text.lines(report, Screen(), True)
     )
-
-
-def test_a_ledger_with_jobs_has_an_unknown_beginning(path: Path) -> None:
-    remember(path, [job("1", ".####|")])
-    with closing(Ledger(path)) as ledger:
-        ledger.next_number()
-        ledger.note_first_look(10 * STEP_S)
-        assert ledger.value(FIRST_LOOK) is None
-    assert reported(path, 0, 20)[0].jobs.completed == 1
 
 
 def test_a_job_started_in_the_second_of_the_first_observation_counts(path: Path) -> None:

@@ -349,7 +349,7 @@ class Round:
             for kind, key in rows:
                 if key.partition("_")[0] in self.themselves and kind in ("preempted", "requeued"):
                     self.counts[f"{kind}, may requeue itself"] += 1
-            count = "SELECT COUNT(*) FROM incarnations"
+            count = "SELECT COUNT(*) FROM runs"
             self.counts["starts"] += ledger._database.execute(count).fetchone()[0]
 
     def look_at_ids(self) -> None:

@@ -161,7 +161,7 @@ def _fill(path: Path, jobs: int) -> None:
             "FROM (SELECT i, :began + i * :apart AS s FROM numbers)",
             {"jobs": jobs, "began": time.time() - YEAR_S - 9000.0, "apart": YEAR_S / jobs},
         )
-        runs = "INSERT INTO incarnations SELECT key, {}, {}, {}, 1 + key % 4, 1 FROM jobs"
+        runs = "INSERT INTO runs SELECT key, {}, {}, {}, 1 + key % 4, 1 FROM jobs"
         half = "first_started_s + (ended_s - first_started_s) / 2"
         whole = f"CASE WHEN restarts THEN {half} ELSE ended_s END"
         database.execute(runs.format("first_started_s", whole, f"{whole} - first_started_s"))

@@ -206,20 +206,6 @@ def _jobs(root: Root) -> set[tuple[str]]:
         return set(ledger.execute("SELECT key FROM jobs"))
 
 
-def migrates_an_old_ledger(root: Root, _now: Packages, _later: Packages) -> None:
-    """A ledger of the first version is migrated, and a copy of the original is kept."""
-    root.run("systemctl", "stop", SERVICE)
-    state = root.folder / STATE.lstrip("/")
-    for path in state.glob("ledger.sqlite*"):
-        path.unlink()
-    schema = root.folder / "src" / "tests" / "controller" / "ledger-schema-1.sql"
-    with closing(sqlite3.connect(state / "ledger.sqlite")) as ledger:
-        ledger.executescript(schema.read_text())
-    root.run("chown", "slurm:slurm", f"{STATE}/ledger.sqlite")
-    root.run("systemctl", "start", SERVICE)
-    expect(list(state.glob("ledger.sqlite.schema-1-*")), "the old ledger was not kept")
-
-
 def leaves_stopped_what_is_stopped(root: Root, _now: Packages, later: Packages) -> None:
     """An upgrade does not start a service that was stopped and disabled."""
     root.run("systemctl", "disable", "--now", SERVICE)
@@ -282,7 +268,6 @@ TRIALS: tuple[Callable[[Root, Packages, Packages], None], ...] = (
     completes,
     runs_beside_slurm,
     upgrades,
-    migrates_an_old_ledger,
     leaves_stopped_what_is_stopped,
     removes,
     purges,
