@@ -28,8 +28,7 @@ from slurm_tiresias.profiler.speeds import Run
 FILE_NAME = "profiles.sqlite"
 MODE = 0o600
 """It holds names of all users' jobs, and a user who could open it could lock it."""
-SCHEMA_VERSION = 2
-"""Version 2 added the table of GPU use; a store of version 1 only lacks that."""
+SCHEMA_VERSION = 1
 
 RUNS_KEPT = 40
 """Runs kept per program: models and clusters change, so old runs are the least relevant."""
@@ -181,10 +180,7 @@ class ProfileStore:
             "WHERE name = ? ORDER BY kind DESC, user, job_id, restarts, node, uuid"
         )
         with self._explained():
-            # A read-only reader cannot upgrade a store of version 1, which lacks this table.
-            there = "SELECT 1 FROM sqlite_master WHERE name = 'gpu_runs'"
-            has_gpus = self._database.execute(there).fetchone() is not None
-            rows = self._database.execute(query, (name,)).fetchall() if has_gpus else []
+            rows = self._database.execute(query, (name,)).fetchall()
         of_a_node = groupby(rows, lambda row: (RunId(*row[:3]), Key(*row[3:6])))
         return [
             NodeGpus(run_id, key, tuple(GpuRun(*row[6:]) for row in gpus))
@@ -251,7 +247,8 @@ class ProfileStore:
             raise ProfileStoreError(
                 f"The store of profiles {self._path} cannot be used: {error}",
                 "Run this as the user that the controller runs as, and check the free space; a "
-                "damaged file may be moved away, which loses the measurements",
+                "file that is damaged or of another version may be moved away, which loses the "
+                "measurements",
             ) from error
 
 
@@ -265,8 +262,9 @@ def _opened(path: Path | None) -> sqlite3.Connection:
     # A power cut may lose the latest profiles, but they will be measured again.
     database.execute("PRAGMA synchronous = NORMAL")
     version = int(database.execute("PRAGMA user_version").fetchone()[0])
-    if version > SCHEMA_VERSION:
-        raise sqlite3.DatabaseError(f"a newer version wrote it (schema {version})")
+    # 0: it has just been created.
+    if version not in (0, SCHEMA_VERSION):
+        raise sqlite3.DatabaseError(f"another version wrote it (schema {version})")
     database.executescript(_TABLES)
     database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
     return database
