@@ -620,7 +620,7 @@ class JobStore:
                 for_job=of.preemptor,
                 at_s=now_s,
                 run_start_s=run.start_s if run else None,
-                asked_s=of.signalled_s,
+                signalled_s=of.signalled_s,
                 tier=record.tier,
                 for_tier=preemptor.tier if preemptor else None,
                 cause=of.cause,

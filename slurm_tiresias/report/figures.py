@@ -547,7 +547,7 @@ def _by_kind(completed: Frame) -> dict[str, Frame]:
 
 def _preemptions(found: Frame) -> PreemptionFigures:
     known = found[found["left_s"].notna()]
-    grace_s = (known["left_s"] - known["asked_s"]).clip(lower=0.0)
+    grace_s = (known["left_s"] - known["signalled_s"]).clip(lower=0.0)
     handover_s = (known["for_start_s"] - known["left_s"]).clip(lower=0.0).where(~known["in_vain"])
     return PreemptionFigures(
         preemptions=len(found),

@@ -697,7 +697,7 @@ PERIOD: Mapping[str, Mapping[str, str]] = {
         "job_id": "p.key",
         "for_job": "p.for_job",
         "at_s": "p.at_s",
-        "asked_s": "p.asked_s",
+        "signalled_s": "p.signalled_s",
         "tier": "p.tier",
         "for_tier": "p.for_tier",
         "gpus": "r.gpus",
@@ -745,7 +745,7 @@ _IS_SEEN = "(:user IS NULL OR (:user != '' AND {} = :user))"
 
 
 _OF_VICTIM = (
-    *("asked_s", "tier", "gpus", "start_s", "left_s", "again_s", "ended_s"),
+    *("signalled_s", "tier", "gpus", "start_s", "left_s", "again_s", "ended_s"),
     *_COST_COLUMNS,
 )
 _OF_PREEMPTOR = ("for_tier", "for_gpus", "for_start_s", "for_end_s")

@@ -69,16 +69,16 @@ class PreemptionRecord:
     """The preemption of one run, for another job or for its idle GPUs.
 
     Unlike events, preemptions are kept as long as their job. ``at_s`` is when it was observed,
-    ``run_start_s`` identifies the run, and ``asked_s`` is when the victim was signalled and its
-    grace began; the tiers are those of both jobs at that time. None means not recorded, as before
-    schema 4. ``late_s`` is by how much its own grace was longer than the site's.
+    ``run_start_s`` identifies the run, and ``signalled_s`` is when the victim was signalled and its
+    grace began; the tiers are those of both jobs at that time. None means not known. ``late_s`` is
+    by how much its own grace was longer than the site's.
     """
 
     key: str
     for_job: str
     at_s: float
     run_start_s: float | None = None
-    asked_s: float | None = None
+    signalled_s: float | None = None
     tier: int | None = None
     for_tier: int | None = None
     cause: Cause = Cause.FOR_JOB

@@ -35,7 +35,7 @@ def later(record: Any) -> Any:
     names = ("submitted_s", "first_started_s", "ended_s", "start_s", "end_s")
     moved = {
         name: getattr(record, name) + BEGAN_S
-        for name in (*names, "at_s", "run_start_s", "asked_s")
+        for name in (*names, "at_s", "run_start_s", "signalled_s")
         if getattr(record, name, None) is not None
     }
     return replace(record, **moved)
@@ -50,7 +50,7 @@ def fill(site: Site, user: str = "alice", name: str = "train") -> None:
     ]
     moved = [(later(record), [later(run) for run in runs]) for record, runs in jobs]
     told: list[PreemptionRecord] = [
-        later(preempted("1", "2", at=8.1, run=2, asked=7.5, tier=1, for_tier=0))
+        later(preempted("1", "2", at=8.1, run=2, signalled=7.5, tier=1, for_tier=0))
     ]
     remember(site.folder / "ledger.sqlite", moved, told)
 

@@ -100,7 +100,7 @@ def test_a_user_sees_only_the_own_side_of_a_preemption(tmp_path: Path) -> None:
     """A preemption by job 1 of alice and job 2 of bob, whose tiers, GPUs and times all differ."""
     long = job("1", "####....###|", gpus=4, user="alice")
     short = job("2", "   .###|", gpus=2, user="bob")
-    told = preempted("1", "2", 4.0, 0, asked=3.5, tier=1, for_tier=0)
+    told = preempted("1", "2", 4.0, 0, signalled=3.5, tier=1, for_tier=0)
     parts: dict[str, Any] = {
         "save_s": 1.0,
         "leave_s": 2.0,
@@ -122,7 +122,7 @@ def test_a_user_sees_only_the_own_side_of_a_preemption(tmp_path: Path) -> None:
     )
     ids = {"job_id": "1", "for_job": "2", "at_s": 400.0, "for_idle_gpus": 0}
     victims: dict[str, object] = {
-        "asked_s": 350.0,
+        "signalled_s": 350.0,
         "tier": 1,
         "gpus": 4,
         "start_s": 0.0,

@@ -66,12 +66,12 @@ def job(
 
 
 def preempted(
-    key: str, for_job: str, at: float, run: float, asked: float | None = None, **others: Any
+    key: str, for_job: str, at: float, run: float, signalled: float | None = None, **others: Any
 ) -> PreemptionRecord:
     """A preemption by interval numbers: its time, the start of the preempted run, and of the
     grace."""
-    asked_s = None if asked is None else asked * STEP_S
-    return PreemptionRecord(key, for_job, at * STEP_S, run * STEP_S, asked_s, **others)
+    signalled_s = None if signalled is None else signalled * STEP_S
+    return PreemptionRecord(key, for_job, at * STEP_S, run * STEP_S, signalled_s, **others)
 
 
 def cost(

@@ -53,7 +53,7 @@ def three(path: Path) -> Report:
             job("3", "     ...|", user="carol", account="class"),
             job("4", "              ......", user="bob", account="class", partition="big,gpu"),
         ],
-        [preempted("1", "2", at=8.1, run=2, asked=7.5, tier=1, for_tier=0)],
+        [preempted("1", "2", at=8.1, run=2, signalled=7.5, tier=1, for_tier=0)],
     )
     report, _ = reported(path, 0, 20, gpus_now=8, cluster="hopper")
     return report
