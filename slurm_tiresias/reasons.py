@@ -93,8 +93,8 @@ REASON_TEXTS: Mapping[Reason, ReasonText] = {
         "It starts when jobs before it end, or move down below its own tier.",
         "Ask for fewer GPUs, or fewer on one node; leave the choice of nodes and GPU type open.",
     ),
-    Reason.GUARDED: ReasonText(
-        "guarded",
+    Reason.PROTECTED: ReasonText(
+        "protected",
         "Jobs of lower tiers hold the GPUs it needs, but may not be preempted now.",
         "It starts when one of these jobs ends, or when what protects it runs out.",
         "Nothing is needed. Asking for fewer GPUs may let it start sooner.",

@@ -360,7 +360,7 @@ def test_a_protected_job_keeps_its_gpus_and_blocks_the_waiting_one(
 ) -> None:
     before = cluster("n1  1 1", [job("1", gpus(2), tier=1, **protection), job("2", gpus(2))])
     plan = expect(before, "n1  1 1", config)
-    assert plan.decisions["2"].reason is Reason.GUARDED
+    assert plan.decisions["2"].reason is Reason.PROTECTED
     assert plan.decisions["2"].blockers == (("1", guard),)
 
 
@@ -425,7 +425,7 @@ def test_a_preemptible_job_is_not_named_as_a_blocker() -> None:
         ],
     )
     plan = expect(before, "n1  1 1 2 2", configured(preemption={"min_run_s": 60}))
-    assert plan.decisions["3"].reason is Reason.GUARDED
+    assert plan.decisions["3"].reason is Reason.PROTECTED
     assert plan.decisions["3"].blockers == (("2", Protection.MIN_RUN),)
 
 

@@ -36,7 +36,7 @@ INSTEAD = {
     r"(?i:the book)": "the job store",
     r"(?i:fleets?)": "node index",
     r"(?i:boards?)": "cluster state",
-    r"(?i:given up on|gave up on|resting)": "backs off",
+    r"(?i:gave[ -]up|given-up|given up on|resting)": "backs off",
     r"(?i:likeness)": "hash of the topology, or situation",
     r"(?i:chambers?)": "namespaces",
     r"(?i:crowds?)": "mix of jobs, synthetic snapshots",
@@ -49,6 +49,7 @@ INSTEAD = {
 
 EXCEPTIONS = {
     ("tests/test_words.py", ""): "the words themselves",
+    ("scripts/testbed/cluster/locks.py", "gave up"): "of waiting for a lock",
     ("slurm_tiresias/drill/", "rehears"): "the module that carries out a drill",
     ("slurm_tiresias/cli/drill.py", "rehears"): "the module that carries out a drill",
     ("tests/", "rehears"): "the module that carries out a drill",

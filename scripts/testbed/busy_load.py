@@ -322,7 +322,7 @@ def _requeued_twice(events: Sequence[EventRecord], runs: Mapping[str, int]) -> I
     The number of starts is known only for the jobs in ``runs``.
     """
     tries = Counter(runs)
-    tries.update(event.job_id for event in events if event.kind == "gave-up")
+    tries.update(event.job_id for event in events if event.kind == "backed-off")
     pairs = Counter((e.job_id, e.other) for e in events if e.kind == "preempted")
     for (victim, preemptor), times in pairs.items():
         if preemptor in runs and times > tries[preemptor]:

@@ -65,10 +65,12 @@ def reason(job: PublishedJob) -> str:
 def _added_to_reason(job: PublishedJob) -> str:
     if job.reason == Reason.SLURM_WAITS.value and job.slurm_reason not in ("", "None"):
         return printable(job.slurm_reason)
-    if job.reason == Reason.GUARDED.value and job.blockers:
+    if job.reason == Reason.PROTECTED.value and job.blockers:
         first = job.blockers[0]
         more = f" +{len(job.blockers) - 1}" if len(job.blockers) > 1 else ""
-        return f"{printable(first.job_id)}{more}, {printable(protection_text(first.guard).short)}"
+        return (
+            f"{printable(first.job_id)}{more}, {printable(protection_text(first.protection).short)}"
+        )
     return printable(job.detail)
 
 

@@ -59,7 +59,7 @@ def _as_the_other(event: PublishedEvent) -> str:
 
 
 def _kind(event: PublishedEvent) -> str:
-    """Return ``gave up`` for ``gave-up``; unknown kinds, of a newer controller, are kept as is."""
+    """Return ``backed off`` for ``backed-off``; kinds of a newer controller are kept as is."""
     return printable(event.kind).replace("-", " ")
 
 

@@ -549,7 +549,7 @@ def _place_in_slurm(case: Case) -> Iterator[str]:
 def _blockers(case: Case) -> Iterator[str]:
     blockers = case.job.blockers
     for blocker in blockers[:MOST_BLOCKERS]:
-        because = printable(protection_text(blocker.guard).because)
+        because = printable(protection_text(blocker.protection).because)
         # Only a protection that expires by itself has an end time.
         left_s = 0.0 if blocker.until_s is None else blocker.until_s - case.now_s
         left = f"; {duration(left_s)} to go" if left_s > 0 else ""

@@ -21,7 +21,7 @@ from slurm_tiresias.cli.init_files import Choice, NodeKind, Step, compose, node_
 from slurm_tiresias.cli.options import PROGRAM, config_path, json_option, words
 from slurm_tiresias.cli.progress import progress
 from slurm_tiresias.cli.screen import Screen, show_or_json
-from slurm_tiresias.cli.simulation_options import unguarded
+from slurm_tiresias.cli.simulation_options import unprotected
 from slurm_tiresias.cli.text import count, listed, printable
 from slurm_tiresias.config import parse
 from slurm_tiresias.doctor.look import look
@@ -189,7 +189,7 @@ def _thresholds(since: str, kinds: Sequence[NodeKind]) -> Thresholds:
 
 
 def _advised(workload: Workload, site: SimCluster, since: str) -> Thresholds:
-    config = unguarded()
+    config = unprotected()
     setup = run.Setup(site, config, Costs(site, True, None), Timing(config.controller.interval_s))
     cells = [Cell(cuts) for cuts in tuning.candidates(workload)]
     with progress("settings", len(cells)) as advance:

@@ -200,7 +200,7 @@ def _base(context: click.Context, parameter: click.Parameter, value: str | None)
     remember_config(context, parameter, value)
     file = named_config_path(context)
     if file is None:
-        return Base(unguarded(), None)
+        return Base(unprotected(), None)
     base = Base(load(file), file)
     context.default_map = defaults_of(base)
     return base
@@ -244,7 +244,7 @@ def _deployed(context: click.Context, parameter: click.Parameter, value: str | N
     preset = context.meta.get(_PRESET_KEY)
     if preset is not None:
         context.default_map = dict(PAPER_DEFAULTS)
-        return Base(unguarded(), None, preset)
+        return Base(unprotected(), None, preset)
     file = named_config_path(context)
     base = Base(Config() if file is None else load(file), file)
     context.default_map = defaults_of(base)
@@ -281,10 +281,10 @@ def defaults_of(base: Base) -> dict[str, Any]:
     }
 
 
-def unguarded() -> Config:
+def unprotected() -> Config:
     """Return the default configuration without the protections, which the paper does not have."""
-    guards = {"min_run_s": 0, "budget_share": 0, "max_victims_per_interval": UNBOUNDED}
-    return parse({"preemption": guards}, "the command line")
+    limits = {"min_run_s": 0, "budget_share": 0, "max_victims_per_interval": UNBOUNDED}
+    return parse({"preemption": limits}, "the command line")
 
 
 def flat_s(overhead: str) -> float | None:

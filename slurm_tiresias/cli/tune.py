@@ -32,7 +32,7 @@ from slurm_tiresias.cli.text import count, duration, or_dash, printable
 from slurm_tiresias.errors import UsageError
 from slurm_tiresias.simulator import sensitivity, sweep, sweep_on_slurm
 from slurm_tiresias.simulator import tune as tuning
-from slurm_tiresias.simulator.report import guards, settings, what_cannot_run
+from slurm_tiresias.simulator.report import protection, settings, what_cannot_run
 from slurm_tiresias.simulator.run import TIRESIAS
 from slurm_tiresias.simulator.sweep import Cell, Failed, Result, Task
 from slurm_tiresias.simulator.sweep_on_slurm import DEFAULT_MINUTES, Jobs
@@ -203,8 +203,8 @@ def _preamble(inputs: _Inputs, screen: Screen) -> Iterator[str]:
     yield f"{printable(workload.name)}: {jobs} on {printable(inputs.cluster)}, {days:.1f} days"
     notes = [*workload.notes, *workload.what_was_dropped()]
     if (file := inputs.base.file) is not None:
-        guarded = guards(inputs.task.setup.config.preemption)
-        notes.insert(0, f"as {file} has it; guards: {guarded}")
+        limits = protection(inputs.task.setup.config.preemption)
+        notes.insert(0, f"as {file} has it; protection: {limits}")
     if inputs.unfit:
         notes.append(what_cannot_run(inputs.unfit))
     for note in notes:

@@ -114,7 +114,7 @@ class Cycles:
 
         ``left_alone`` maps jobs that must not be managed to the reason. ``progress`` is where nodes
         report the progress of jobs. ``meanwhile`` is called repeatedly in steps that may take long.
-        ``drilled`` has the programs that have passed a drill, if these have other guards.
+        ``drilled`` has the programs that have passed a drill, if these are protected otherwise.
         ``gpu_use`` is where nodes report the GPU use of jobs.
         """
         self._left_alone = left_alone

@@ -184,7 +184,7 @@ class JobStore:
         for effect in self._lifecycles.apply_to_nomination(key, event):
             match effect:
                 case NoteExpired(at_s, why):
-                    self.note(at_s, "gave-up", key, why)
+                    self.note(at_s, "backed-off", key, why)
 
     def preemption_event(self, key: str, event: PreemptionEvent) -> Sequence[EffectToCarryOut]:
         """Apply an event to a preemption; it is committed with the other changes.

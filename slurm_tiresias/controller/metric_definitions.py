@@ -27,7 +27,7 @@ EVENTS = (
     "node-failed",
     "repaired",
     "unpinned",
-    "gave-up",
+    "backed-off",
     "list-refused",
     "signal-refused",
     "no-net-progress",
@@ -45,7 +45,7 @@ EVENTS = (
 """Kinds of events without a separate metric."""
 
 SETTLED = tuple(source.value for source in CostSource if source is not CostSource.AWAITED)
-LACKS_ROOM = frozenset({"no-room", "guarded", "given-up", "over-budget"})
+LACKS_ROOM = frozenset({"no-room", "protected", "backs-off", "over-budget"})
 """Reasons of jobs that lack only GPUs."""
 
 CYCLE_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -202,13 +202,13 @@ LOST = _counter(
 PROMOTIONS = _counter("tiresias_promotions_total", "Jobs promoted to the top tier.")
 JOB_EVENTS = _counter(
     "tiresias_job_events_total",
-    "Other events. gave-up: a nomination expired; repaired: a value that the controller wrote was "
-    "changed, and is written again; failed: Slurm refused a write; list-refused: Slurm held the "
-    "job because of its node list; signal-refused: Slurm refused a checkpoint signal; admitted: a "
-    "job at a prompt entered the top tier; requeued: not by the controller; node-failed: requeued "
-    "because its node failed; idle-signalled, idle-requeued, idle-spared: a job was signalled for "
-    "its idle GPUs, was requeued for them, or used a GPU before that; would: a decision of shadow "
-    "mode.",
+    "Other events. backed-off: a nomination expired; repaired: a value that the controller wrote "
+    "was changed, and is written again; failed: Slurm refused a write; list-refused: Slurm held "
+    "the job because of its node list; signal-refused: Slurm refused a checkpoint signal; "
+    "admitted: a job at a prompt entered the top tier; requeued: not by the controller; "
+    "node-failed: requeued because its node failed; idle-signalled, idle-requeued, idle-spared: a "
+    "job was signalled for its idle GPUs, was requeued for them, or used a GPU before that; would: "
+    "a decision of shadow mode.",
     {"event": ", ".join(EVENTS)},
 )
 WRITES = _counter("tiresias_writes_total", "Changes sent to Slurm.")

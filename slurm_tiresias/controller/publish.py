@@ -381,8 +381,8 @@ def _gpu_use(
     if not job.leaves_idle:
         shown.kept_because = why_not_preempted(account, job.status.restarts) or ""
     if not shown.kept_because:
-        guarded_until_s = min_run_until_s(job, config.preemption)
-        shown.leaves_at_s = max(use.idle_since_s + idle.leave_after_s, guarded_until_s)
+        protected_until_s = min_run_until_s(job, config.preemption)
+        shown.leaves_at_s = max(use.idle_since_s + idle.leave_after_s, protected_until_s)
     return shown
 
 

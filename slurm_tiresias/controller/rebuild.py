@@ -70,7 +70,7 @@ def rebuild(slurm: Slurm, config: Config, state_dir: Path) -> Rebuilt:
         started = [record for record in records if record.first_started_s is not None]
         for record in sorted(started, key=lambda record: record.first_started_s or 0.0):
             job_store.put(replace(record, start_number=ledger.next_number()))
-        node_lists = _take_for_claims(job_store, seen, config.priority.write)
+        node_lists = _take_node_lists(job_store, seen, config.priority.write)
         # Observe again to set the tiers by the service that is known now.
         job_store.observe(seen)
         job_store.commit()
@@ -95,7 +95,7 @@ def rebuild(slurm: Slurm, config: Config, state_dir: Path) -> Rebuilt:
     )
 
 
-def _take_for_claims(job_store: JobStore, seen: Observation, written_as: str) -> tuple[str, ...]:
+def _take_node_lists(job_store: JobStore, seen: Observation, written_as: str) -> tuple[str, ...]:
     """Record the node lists that nominations of the lost ledger have left on waiting jobs."""
     taken: list[str] = []
     for job in seen.jobs:

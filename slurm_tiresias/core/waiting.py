@@ -82,7 +82,7 @@ class WhyJobsWait:
             blockers = [
                 (candidate.job_id, Protection.MAX_VICTIMS) for candidate in too_many.victims
             ]
-            return Why(Reason.GUARDED, blockers=tuple(blockers[:MAX_BLOCKERS]))
+            return Why(Reason.PROTECTED, blockers=tuple(blockers[:MAX_BLOCKERS]))
         if node_index.could_hold(request, node_index.usable):
             if request.gpus_vary:
                 detail = f"only Slurm can tell how many GPUs {request.opaque} gives it"
@@ -119,7 +119,7 @@ class WhyJobsWait:
                 blockers = [
                     (job_id, protection) for job_id, protection in protections if protection
                 ]
-                return Why(Reason.GUARDED, blockers=tuple(blockers[:MAX_BLOCKERS]))
+                return Why(Reason.PROTECTED, blockers=tuple(blockers[:MAX_BLOCKERS]))
         holders = islice(self._holders(job_class, level), MAX_BLOCKERS)
         return Why(Reason.NO_ROOM, blockers=tuple(holders))
 

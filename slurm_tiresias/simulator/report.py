@@ -332,7 +332,7 @@ def _settings(setup: Setup) -> tuple[tuple[str, str], ...]:
     return (
         ("tiers", f"cut at {cuts} GPU-s, order {policy.order}"),
         ("promotion", promotion if policy.promote_knob else "off"),
-        ("guards", guards(setup.config.preemption)),
+        ("protection", protection(setup.config.preemption)),
         (
             "placement",
             f"{setup.cluster.placement}, pack limit {setup.config.placement.pack_limit:g}; "
@@ -344,11 +344,11 @@ def _settings(setup: Setup) -> tuple[tuple[str, str], ...]:
     )
 
 
-def guards(preemption: PreemptionConfig) -> str:
+def protection(preemption: PreemptionConfig) -> str:
     """Return a description of the protection of running jobs."""
     grows = preemption.min_run_growth > 1 and preemption.max_min_run_s > preemption.min_run_s
     longer = f", {preemption.min_run_growth:g} times as long after each preemption" if grows else ""
-    all_guards = {
+    limits = {
         f"none preempted within {preemption.min_run_s:g} s of a start{longer}": (
             preemption.min_run_s > 0
         ),
@@ -360,7 +360,7 @@ def guards(preemption: PreemptionConfig) -> str:
             preemption.max_victims_per_interval < UNBOUNDED
         ),
     }
-    return ", ".join(guard for guard, is_set in all_guards.items() if is_set) or "off"
+    return ", ".join(limit for limit, is_set in limits.items() if is_set) or "off"
 
 
 def settings(setup: Setup) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def estimated_room(
     leaving = [found for b in job.blockers if (found := _leaving(b, job, state, jobs))]
     leaving.sort(key=lambda one: one.at_s)
     before = [other for other in waits_before(job, state) if other.action == Action.WAIT.value]
-    if job.reason == Reason.GUARDED.value and not before:
+    if job.reason == Reason.PROTECTED.value and not before:
         # It may start once none of these is protected; a list of ``MAX_BLOCKERS`` may be
         # incomplete.
         if not leaving or not len(leaving) == len(job.blockers) < MAX_BLOCKERS:
@@ -92,7 +92,7 @@ def _loose_at_s(
         return blocker.until_s
     other = jobs.get(blocker.job_id)
     tier = next((tier for tier in state.tiers if tier.tier == job.tier), None)
-    if blocker.guard != Protection.SAME_TIER.value or other is None or tier is None:
+    if blocker.protection != Protection.SAME_TIER.value or other is None or tier is None:
         return None
     if tier.to_gpu_s is None or not other.gpus or goes_by_estimate(other):
         return None

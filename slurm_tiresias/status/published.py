@@ -64,7 +64,7 @@ class Blocker:
     """
 
     job_id: str
-    guard: str
+    protection: str
     until_s: float | None
 
 
@@ -255,7 +255,7 @@ class PublishedJob:
 class PublishedEvent:
     """An event of a job, or with an empty ``job_id`` of the controller.
 
-    Events of jobs: demoted, promoted, preempted, requeued, node-failed, repaired, gave-up,
+    Events of jobs: demoted, promoted, preempted, requeued, node-failed, repaired, backed-off,
     list-refused, signal-refused, no-net-progress, gpus-idle, idle-signalled, idle-requeued,
     idle-spared, failed (Slurm refused a write) and so on. Events of the controller: paused,
     resumed, released.

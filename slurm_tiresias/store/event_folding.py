@@ -14,7 +14,7 @@ from slurm_tiresias.store.records import EventRecord
 
 AT_WILL = frozenset(
     {
-        *("repaired", "unpinned", "failed", "gave-up", "requeued", "list-refused"),
+        *("repaired", "unpinned", "failed", "backed-off", "requeued", "list-refused"),
         *("signal-refused", "no-net-progress", "admitted"),
         *("gpus-idle", "idle-signalled", "idle-spared"),
     }

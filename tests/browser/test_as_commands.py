@@ -41,7 +41,7 @@ def test_the_page_folds_arrays_as_status_does(browser: Browser, tmp_path: Path) 
         running("12_0"),
         *(waiting(f"12_{number}") for number in range(1, 500)),
         waiting("12_500", restarts=1, first_started_s=NOW_S, attained_gpu_s=9.0),
-        waiting("12_501", reason="guarded"),
+        waiting("12_501", reason="protected"),
         *(waiting(f"14_{number}") for number in range(0, 90, 2)),
         *(waiting("16+1"), waiting("16+2"), waiting("17")),
     ]

@@ -209,7 +209,7 @@ def busy_state(**changes: Any) -> PublishedState:
             rank=3,
             gpus=16,
             waited_s=380.0,
-            reason="guarded",
+            reason="protected",
             blockers=(
                 Blocker("40718_3", Protection.MIN_RUN.value, until_s=NOW_S + 60),
                 Blocker("40600", Protection.SAME_TIER.value, until_s=None),

@@ -114,7 +114,7 @@ def test_it_names_who_holds_what_the_job_needs_and_what_protects_them(site: Site
 
 def test_a_protection_that_has_run_out_meanwhile_is_not_timed(site: Site) -> None:
     over = Blocker("2", Protection.MIN_RUN.value, until_s=NOW_S - 1)
-    assert "to go" not in explained(site, waiting("1", reason="guarded", blockers=(over,)))
+    assert "to go" not in explained(site, waiting("1", reason="protected", blockers=(over,)))
 
 
 def same_tier(job_id: str) -> Blocker:
@@ -161,13 +161,13 @@ def test_a_job_without_gpus_holds_other_things(site: Site) -> None:
 
 def test_room_that_can_be_made_already_is_shown_as_from_now_on(site: Site) -> None:
     over = Blocker("2", Protection.MIN_RUN.value, until_s=NOW_S - 1)
-    job = waiting("1", reason="guarded", blockers=(over,))
+    job = waiting("1", reason="protected", blockers=(over,))
     site.publish(state(job, running("2")))
     assert "An estimate: from now on job 2 of alice can be" in site.run("explain", "1").stdout
 
 
 def test_the_start_estimate_uses_the_time_when_other_jobs_are_demoted(site: Site) -> None:
-    job = waiting("1", gpus=8, reason="guarded", blockers=(same_tier("2"), same_tier("3")))
+    job = waiting("1", gpus=8, reason="protected", blockers=(same_tier("2"), same_tier("3")))
     soon = running("2", gpus=4, attained_gpu_s=2400.0)
     later = running("3", gpus=4, attained_gpu_s=1200.0)
     assert (
@@ -178,15 +178,17 @@ def test_the_start_estimate_uses_the_time_when_other_jobs_are_demoted(site: Site
 
 
 def test_the_estimate_names_no_more_jobs_than_are_needed(site: Site) -> None:
-    guarded = Blocker("2", Protection.MIN_RUN.value, until_s=NOW_S + 60)
-    job = waiting("1", gpus=4, blockers=(guarded, same_tier("3")))
+    protected = Blocker("2", Protection.MIN_RUN.value, until_s=NOW_S + 60)
+    job = waiting("1", gpus=4, blockers=(protected, same_tier("3")))
     output = explained(site, job, running("2", tier=1), running("3", attained_gpu_s=1200.0))
     assert "in about 1m00s (Nov 14 22:14:20) job 2 of alice can be preempted" in output
 
 
 def test_a_job_may_start_once_no_blocker_is_protected(site: Site) -> None:
-    guards = [Blocker(j, Protection.MIN_RUN.value, until_s=NOW_S + 60 * int(j)) for j in ("2", "3")]
-    job = waiting("1", gpus=32, reason="guarded", blockers=tuple(guards))
+    blockers = [
+        Blocker(j, Protection.MIN_RUN.value, until_s=NOW_S + 60 * int(j)) for j in ("2", "3")
+    ]
+    job = waiting("1", gpus=32, reason="protected", blockers=tuple(blockers))
     others = (running("2", tier=1), running("3", tier=1))
     output = explained(site, job, *others)
     assert "in about 3m00s (Nov 14 22:16:20) job 2 of alice and job 3 of alice can be" in output
@@ -268,7 +270,7 @@ def test_a_pending_unmanaged_job_shows_its_place_by_slurms_priority(site: Site) 
 
 
 @pytest.mark.parametrize(
-    ("tier", "estimate", "guard"),
+    ("tier", "estimate", "protection"),
     [
         (2, None, Protection.SAME_TIER),
         (0, PublishedEstimate("history", 9e6), Protection.SAME_TIER),
@@ -276,10 +278,10 @@ def test_a_pending_unmanaged_job_shows_its_place_by_slurms_priority(site: Site) 
     ],
 )
 def test_no_start_time_is_estimated_without_data(
-    site: Site, tier: int, estimate: PublishedEstimate | None, guard: Protection
+    site: Site, tier: int, estimate: PublishedEstimate | None, protection: Protection
 ) -> None:
-    blockers = (Blocker("2", guard.value, until_s=None),)
-    job = waiting("1", tier=tier, reason="guarded", blockers=blockers)
+    blockers = (Blocker("2", protection.value, until_s=None),)
+    job = waiting("1", tier=tier, reason="protected", blockers=blockers)
     output = explained(site, job, running("2", estimate=estimate))
     assert "An estimate" not in output
     assert "The time cannot be estimated: it depends on how long other jobs run." in output
@@ -312,9 +314,11 @@ def test_explain_says_when_a_running_job_may_be_preempted(site: Site) -> None:
     assert "\nWhy it stops\n" in explained(site, running("1", reason="vacating"))
 
 
-@pytest.mark.parametrize("guard", Protection)
-def test_every_protection_is_explained(site: Site, guard: Protection) -> None:
-    blocked = waiting("1", reason="guarded", blockers=(Blocker("2", guard.value, until_s=None),))
+@pytest.mark.parametrize("protection", Protection)
+def test_every_protection_is_explained(site: Site, protection: Protection) -> None:
+    blocked = waiting(
+        "1", reason="protected", blockers=(Blocker("2", protection.value, until_s=None),)
+    )
     assert "  - Job 2 of alice (tier 0), 4 GPUs on gpu01: " in explained(
         site, blocked, running("2")
     )
@@ -330,7 +334,7 @@ def test_many_blockers_are_summed_up(site: Site) -> None:
     blockers = tuple(
         Blocker(str(i), Protection.SAME_TIER.value, until_s=None) for i in range(100, 120)
     )
-    output = explained(site, waiting("1", reason="guarded", blockers=blockers))
+    output = explained(site, waiting("1", reason="protected", blockers=blockers))
     assert "  - Job 107:" in output and "Job 108:" not in output
     assert "And 12 jobs more." in output
 
@@ -517,7 +521,7 @@ def test_it_says_that_a_job_leaves_idle_gpus_and_that_it_ranks_last_afterwards(s
             "would have been preempted for job 4 (in shadow mode)",
             "would have preempted job 3 (in shadow mode)",
         ),
-        ("gave-up", "why", "gave up: why", "job 3 gave up: why"),
+        ("backed-off", "why", "backed off: why", "job 3 backed off: why"),
         (
             "signal-refused",
             "USR1: denied",
@@ -764,7 +768,7 @@ def test_an_estimate_counts_on_the_end_of_a_job_that_reports(site: Site) -> None
     same_tier = Blocker("7", Protection.SAME_TIER.value, until_s=None)
     told = progress(700, eta_s=NOW_S + 300)
     holds = running("7", gpus=4, attained_gpu_s=10.0, progress=told)
-    waits = waiting("12", gpus=4, rank=0, reason="guarded", blockers=(same_tier,))
+    waits = waiting("12", gpus=4, rank=0, reason="protected", blockers=(same_tier,))
     output = explained(site, waits, holds)
     assert "in the same tier as the waiting job, or in a higher one; it needs 4m45s-5m15s" in (
         output

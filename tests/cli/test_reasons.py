@@ -15,9 +15,9 @@ def test_every_reason_has_its_text(reason: Reason) -> None:
     assert all(sentence.endswith(".") for sentence in (text.means, text.ends))
 
 
-@pytest.mark.parametrize("guard", Protection)
-def test_every_protection_has_its_text(guard: Protection) -> None:
-    text = PROTECTION_TEXTS[guard]
+@pytest.mark.parametrize("protection", Protection)
+def test_every_protection_has_its_text(protection: Protection) -> None:
+    text = PROTECTION_TEXTS[protection]
     assert text.short and text.because and not text.because.endswith(".")
 
 

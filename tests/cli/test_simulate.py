@@ -305,7 +305,7 @@ def test_the_configuration_may_be_named_before_the_command(live_site: Site, trac
     after = live_site.run(*words, "--config", str(live_site.config)).stdout
     assert before == after
     assert f"\nconfig     {live_site.config}\n" in after
-    assert "\nguards     none preempted within 120 s of a start, 2 times as long" in after
+    assert "\nprotection none preempted within 120 s of a start, 2 times as long" in after
     assert "\ndecisions  every 10 s\n" in after
 
 
@@ -339,7 +339,7 @@ def test_the_preset_has_the_settings_of_the_paper(live_site: Site, trace: Path) 
     assert found[0]["config"]["preemption"]["min_run_s"] == 0
     shown = live_site.run(*words).stdout
     assert "\nconfig     the preset paper\n" in shown
-    assert "\nguards     off\n" in shown
+    assert "\nprotection off\n" in shown
     (other,) = records(live_site, *words, "--policy", "sf", "--thresholds", "60")
     assert (other["policy"], other["config"]["policy"]["thresholds_gpu_s"]) == ("sf", [60])
 

@@ -138,7 +138,7 @@ def test_a_preempted_job_shows_its_preemptor(site: Site) -> None:
 def test_a_protected_job_shows_its_protection(site: Site) -> None:
     site.publish(busy_state())
     output = site.run("status", "-n", "-o", "reason", "-j", "40729").stdout
-    assert output == "guarded: 40718_3 +1, minimum run time\n"
+    assert output == "protected: 40718_3 +1, minimum run time\n"
 
 
 def test_slurms_reason_is_shown_if_slurm_makes_a_job_wait(site: Site) -> None:
@@ -150,7 +150,7 @@ REASONS_IN_SHADOW = {
     "40712": "runs",
     "40718_3": "runs",
     "40731": "Priority; would start now; would preempt 40655",
-    "40729": "Priority; would wait: guarded",
+    "40729": "Priority; would wait: protected",
     "40655": "running; would be preempted for 40731",
     "40600": "runs",
     "39911": "Priority; would wait: no room",
@@ -178,7 +178,7 @@ def test_both_actions_are_visible_on_80_columns() -> None:
     ]
     rows = {line.split()[0]: line for line in lines if line}
     assert rows["40655"].endswith(" gpu02; would be preempted for 40731")
-    assert rows["40729"].endswith(" Priority; would wait: guarded")
+    assert rows["40729"].endswith(" Priority; would wait: protected")
     assert rows["40712"].endswith(" gpu01")
     assert "Priority; would start now; would preempt" in rows["40731"]
 

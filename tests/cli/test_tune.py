@@ -113,7 +113,7 @@ def test_with_a_configuration_candidates_are_compared_with_its_setting(site: Sit
     words = (*SMALL, "--config", str(site.config))
     shown = site.run(*words).stdout
     # The path of the configuration may be longer than a line, and broken.
-    told = f"as {site.config} has it; guards: none preempted within 300 s"
+    told = f"as {site.config} has it; protection: none preempted within 300 s"
     assert "".join(told.split()) in "".join(shown.split())
     assert "The present setting stays, 2 queues cut at 0.25 GPU-hours" in " ".join(shown.split())
     assert shown.endswith("thresholds_gpu_s = [900]\n")

@@ -110,7 +110,7 @@ def _waiting(
     at_s: float,
     blocker: str,
 ) -> list[PublishedJob]:
-    reasons = ("no-room", "no-room", "no-room", "guarded", "slurm-waits", "held", "never-fits")
+    reasons = ("no-room", "no-room", "no-room", "protected", "slurm-waits", "held", "never-fits")
     found = []
     for i in range(number):
         tier = min(chance.randrange(tiers), chance.randrange(tiers), chance.randrange(tiers))
@@ -152,7 +152,7 @@ def _events(jobs: list[PublishedJob], at_s: float) -> tuple[PublishedEvent, ...]
     told = (
         ("demoted", "", "from tier 0 to tier 1"),
         ("preempted", jobs[-1].job_id, "restart 1"),
-        ("gave-up", "", "Slurm did not start it: Licenses"),
+        ("backed-off", "", "Slurm did not start it: Licenses"),
         ("promoted", "", "waited long enough to start afresh"),
     )
     return tuple(

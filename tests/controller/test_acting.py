@@ -266,7 +266,7 @@ def test_a_preemption_whose_signal_is_refused_again_and_again_is_abandoned(
     assert "7" not in preemption.job_store.preemptions
     assert not preemption.job_store.nominations["8"].is_active
     text = f"job 7 cannot be told to save its state ({REFUSAL})"
-    assert events(ledger, "gave-up") == [("8", text)]
+    assert events(ledger, "backed-off") == [("8", text)]
     assert len(events(ledger, "signal-refused")) == MAX_SIGNAL_REFUSALS
 
 

@@ -47,8 +47,8 @@ def test_no_job_is_preempted_before_its_minimum_run_time(managed: Manage) -> Non
     cluster = managed(preemption={"min_run_s": 15})
     wall = cluster.fill()
     short = cluster.submit(replace(ONE_GPU, script="ends"))
-    decision = cluster.wait_for_reason(short, Reason.GUARDED)
-    assert {guard for _, guard in decision.blockers} == {Protection.MIN_RUN}
+    decision = cluster.wait_for_reason(short, Reason.PROTECTED)
+    assert {each for _, each in decision.blockers} == {Protection.MIN_RUN}
     cluster.wait_for_state(short, None)
     assert [cluster.seen(key).restarts for key in wall].count(1) == 1
     ran_s = [run.elapsed_s for key in wall for run in cluster.ledger.runs_of(key)]

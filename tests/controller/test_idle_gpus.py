@@ -197,7 +197,7 @@ def test_its_minimum_run_time_protects_it_all_the_same(ledger: Ledger, tmp_path:
     site.go_on(AFTER_S + 5)
     assert site.last_ones() == [idle]
     blocked = site.decision(waiting)
-    assert blocked is not None and blocked.reason is Reason.GUARDED
+    assert blocked is not None and blocked.reason is Reason.PROTECTED
     assert blocked.blockers == ((idle, Protection.MIN_RUN),)
     assert began_s is not None
     while site.last.seen.at_s < began_s + 59:

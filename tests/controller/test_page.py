@@ -191,7 +191,7 @@ def test_a_held_jobs_data_says_who_held_it_and_what_its_user_can_do(ledger: Path
 def test_every_reason_and_every_protection_has_a_text(page: Page) -> None:
     words = told(page, "/words")
     assert set(words["reasons"]) == {reason.value for reason in Reason}
-    assert set(words["guards"]) == {guard.value for guard in Protection}
+    assert set(words["protections"]) == {each.value for each in Protection}
 
 
 def test_with_private_data_the_page_shows_sums_and_tiers_but_no_jobs(ledger: Path) -> None:

@@ -54,8 +54,8 @@ def test_a_job_that_needs_more_victims_than_the_limit_starts_and_others_wait_for
     assert victims(site) == 8
     began_s = site.last.seen.at_s
     short = site.submit(ONE_GPU)
-    decision = site.wait_for_reason(short, Reason.GUARDED)
-    assert {guard for _, guard in decision.blockers} == {Protection.MAX_VICTIMS}
+    decision = site.wait_for_reason(short, Reason.PROTECTED)
+    assert {each for _, each in decision.blockers} == {Protection.MAX_VICTIMS}
     site.wait_for_state(short, JobState.RUNNING)
     assert victims(site) == 9
     assert site.last.seen.at_s - began_s == pytest.approx(8 / MOST * SPAN_S, abs=SPAN_S)

@@ -54,8 +54,8 @@ def test_a_node_list_that_could_not_be_restored_is_restored_later(
     def shown() -> str:
         return refolded(clean_cluster.squeue_field(preemptor, "ReqNodes"))
 
-    controller.wait_for_reason(preemptor, "claimed")
-    controller.wait_until(lambda: shown() not in ("", own), "it is claimed for, on named nodes")
+    controller.wait_for_reason(preemptor, "nominated")
+    controller.wait_until(lambda: shown() not in ("", own), "it is nominated on named nodes")
     controller.cli("pause")
     if moment in (BEFORE, AFTER):
         controller.process.communicate(timeout=PATIENCE_S)

@@ -91,7 +91,7 @@ def test_a_clock_step_of_an_hour_counts_neither_as_service_nor_as_waiting(
         assert restarts(clean_cluster, wall) == before
         assert {job.tier for job in controller.state().jobs} == {1}
         assert off_by_s(controller, 4) < 3
-        assert controller.events("promoted") == controller.events("gave-up") == []
+        assert controller.events("promoted") == controller.events("backed-off") == []
     # A job is preempted for another while the clock is wrong, and can resume.
     clock.set_by(step_s)
     urgent = clean_cluster.sbatch(*WHOLE_NODE, script="sleep 2")

@@ -57,7 +57,7 @@ def test_a_job_that_cannot_be_requeued_preempts_no_job_and_is_not_preempted() ->
     assert (decision.action, decision.reason) == (Action.WAIT, Reason.IDLE_ONLY)
     ran = cluster("n1 2 2", [no_requeue("2", 2), job("3", gpus(1))])
     decision = plan_for(ran).decisions["3"]
-    assert decision.reason is Reason.GUARDED
+    assert decision.reason is Reason.PROTECTED
     assert decision.blockers == (("2", Protection.NO_REQUEUE),)
 
 

@@ -39,7 +39,7 @@ switch = "old"
 """
 """Two nodes of eight, three of four, eight of one: 36 GPUs."""
 
-UNGUARDED = parse({"preemption": {"min_run_s": 0, "max_victims_per_interval": 10**9}})
+UNPROTECTED = parse({"preemption": {"min_run_s": 0, "max_victims_per_interval": 10**9}})
 
 
 @pytest.fixture
@@ -253,7 +253,7 @@ def where_they_ran(jobs: Workload, sim_cluster: SimCluster) -> tuple[Watched, tu
     watched = Watched()
     outcomes = Simulation(
         jobs.jobs,
-        schedulers.tiresias(UNGUARDED, sim_cluster.as_nodes()),
+        schedulers.tiresias(UNPROTECTED, sim_cluster.as_nodes()),
         watched,
         Timing(),
         lambda job: kinds[job.gpus, sim_cluster.type_for(job.gpu_type)],
@@ -290,7 +290,7 @@ def test_on_nodes_of_several_sizes_every_job_ends_in_every_placement(
     sim_cluster = described(cluster, placement)
     rows = ((float(i * 13), (1, 2, 6, 9, 20, 36)[i % 6], 50.0 + i, "") for i in range(90))
     setup = run.Setup(
-        sim_cluster, UNGUARDED, Costs(sim_cluster, speeds=True, flat_s=None), Timing()
+        sim_cluster, UNPROTECTED, Costs(sim_cluster, speeds=True, flat_s=None), Timing()
     )
     assert len(run.simulate(workload(*rows), policy, setup)) == 90
 
@@ -304,7 +304,7 @@ def test_a_file_of_identical_nodes_equals_the_short_notation(
 
     def outcomes(sim_cluster: SimCluster) -> tuple[Outcome, ...]:
         setup = run.Setup(
-            sim_cluster, UNGUARDED, Costs(sim_cluster, speeds=True, flat_s=None), Timing()
+            sim_cluster, UNPROTECTED, Costs(sim_cluster, speeds=True, flat_s=None), Timing()
         )
         return run.simulate(paper480(), "tiresias-l", setup)
 
@@ -316,7 +316,7 @@ def test_random_placement_hardly_ever_consolidates_wide_jobs() -> None:
         """The share of the run time of jobs with several GPUs."""
         sim_cluster = parse_cluster("15x4", placement)
         setup = run.Setup(
-            sim_cluster, UNGUARDED, Costs(sim_cluster, speeds=True, flat_s=0.0), Timing()
+            sim_cluster, UNPROTECTED, Costs(sim_cluster, speeds=True, flat_s=0.0), Timing()
         )
         outcomes = run.simulate(paper480(), "tiresias-l", setup)
         wide = [outcome for outcome in outcomes if outcome.job.gpus > 1]

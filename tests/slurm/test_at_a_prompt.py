@@ -262,7 +262,7 @@ def test_a_prompt_cancelled_before_its_start_preempts_no_further_job(
     for job in wall:
         controller.wait_for_tier(job, 1)
     shell = prompts.open(*SALLOC)
-    controller.wait_for_reason(shell, "claimed")
+    controller.wait_for_reason(shell, "nominated")
     prompts.interrupt_last()
     controller.wait_until(lambda: controller.job(shell) is None, "its job is gone")
     controller.cycles(10)
@@ -276,7 +276,7 @@ def test_a_waiting_job_with_raised_limits_waits_for_the_controller(
     controller = start(preemption={"min_run_s": 600})
     fill(cluster, controller)
     shell = prompts.open(*SALLOC, "--time=60", user=ANOTHER_USER)
-    controller.wait_for_reason(shell, "guarded")
+    controller.wait_for_reason(shell, "protected")
 
     def lane() -> str:
         job = controller.job(shell)

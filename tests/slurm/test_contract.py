@@ -288,10 +288,10 @@ def test_a_node_list_is_set_and_taken_away(site: SlurmSite) -> None:
     running(site, Asked(gpus=16))
     key = site.submit(Asked(gpus=8))
     write(site, Update(key, priority=PINNED, node_list="n[2-3]"))
-    claimed = job(site, key)
-    assert claimed.spec.required_node_list == "n[2-3]"
-    assert claimed.spec.request.required_nodes == {"n2", "n3"}
-    assert claimed.priority == PINNED
+    nominated = job(site, key)
+    assert nominated.spec.required_node_list == "n[2-3]"
+    assert nominated.spec.request.required_nodes == {"n2", "n3"}
+    assert nominated.priority == PINNED
     write(site, Update(key, node_list=""))
     assert job(site, key).spec.required_node_list == ""
 

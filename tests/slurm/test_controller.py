@@ -283,7 +283,7 @@ def test_a_preemptor_that_does_not_start_backs_off(
         controller.wait_for_tier(job, 1)
     # It requests adjacent nodes, which placement does not model.
     preemptor = clean_cluster.sbatch("-N2", "--gres=gpu:4", "--mem=100", "--contiguous")
-    controller.wait_until(lambda: controller.events("gave-up"), "the preemptor gives up")
+    controller.wait_until(lambda: controller.events("backed-off"), "the preemptor backs off")
     controller.wait_until(
         lambda: clean_cluster.squeue_field(preemptor, "ReqNodes") == "", "its nodes are given back"
     )
@@ -294,7 +294,7 @@ def test_a_preemptor_that_does_not_start_backs_off(
     clean_cluster.wait_for_state(victim, "RUNNING")
     controller.cycles(8)
     assert [restarts(clean_cluster, job) for job in wall] == [1, 1]
-    controller.wait_for_reason(preemptor, "given-up")
+    controller.wait_for_reason(preemptor, "backs-off")
     said = controller.cli("explain", preemptor).stdout
     assert "jobs were preempted for it, and none is again until" in " ".join(said.split())
     assert "it asks for --contiguous, which only Slurm can place" in " ".join(said.split())
@@ -364,14 +364,14 @@ def test_a_preemptor_whose_node_is_drained_is_placed_on_another(
         controller.wait_for_tier(job, 1)
     preemptor = clean_cluster.sbatch(*WHOLE_NODE)
     controller.wait_until(lambda: controller.events("preempted"), "a preemption")
-    claimed = clean_cluster.squeue_field(preemptor, "ReqNodes")
-    assert claimed in ("n1", "n2", "n3", "n4")
-    clean_cluster.run("scontrol", "update", f"NodeName={claimed}", "State=DRAIN", "Reason=test")
+    nominated = clean_cluster.squeue_field(preemptor, "ReqNodes")
+    assert nominated in ("n1", "n2", "n3", "n4")
+    clean_cluster.run("scontrol", "update", f"NodeName={nominated}", "State=DRAIN", "Reason=test")
     try:
         clean_cluster.wait_for_state(preemptor, "RUNNING")
-        assert clean_cluster.squeue_field(preemptor, "NodeList") != claimed
+        assert clean_cluster.squeue_field(preemptor, "NodeList") != nominated
     finally:
-        clean_cluster.run("scontrol", "update", f"NodeName={claimed}", "State=RESUME")
+        clean_cluster.run("scontrol", "update", f"NodeName={nominated}", "State=RESUME")
 
 
 def test_a_preemptor_that_its_user_holds_loses_its_node_list_and_starts_once_released(
@@ -591,7 +591,7 @@ def test_a_job_placed_on_a_victims_leftover_gpus_does_not_block_the_preemptor(
     preemptor = clean_cluster.sbatch(*two_gpus)
     for job in (preemptor, modest):
         clean_cluster.wait_for_state(job, "RUNNING")
-    assert controller.events("gave-up") == []
+    assert controller.events("backed-off") == []
     assert sum(restarts(clean_cluster, job) for job in wall) == 1
 
 

@@ -196,7 +196,7 @@ def test_het_jobs_start_as_a_whole_or_not_at_all_and_keep_their_resources(
     controller.wait_until(lambda: controller.state().gpus.others == 9, "its GPUs are taken")
     urgent = cluster.sbatch("-N2", *WHOLE_NODE)
     controller.wait_for_reason(urgent, "no-room")
-    assert {b.guard for b in controller.job(urgent).blockers} == {"unmanaged"}  # type: ignore[union-attr]
+    assert {b.protection for b in controller.job(urgent).blockers} == {"unmanaged"}  # type: ignore[union-attr]
 
 
 def test_a_job_of_several_partitions_preempts_only_on_their_nodes(
@@ -279,7 +279,7 @@ def test_a_suspended_job_keeps_its_gpus_and_is_left_alone_until_it_is_resumed(
     )
     before = record(cluster, wall["n1"])
     urgent = cluster.sbatch(*WHOLE_NODE, "-w", "n1")
-    controller.wait_for_reason(urgent, "guarded")
+    controller.wait_for_reason(urgent, "protected")
     assert "it is suspended, or an administrator has held it" in explained(controller, urgent)
     attained_gpu_s = controller.job(wall["n1"]).attained_gpu_s  # type: ignore[union-attr]
     controller.cycles(4)

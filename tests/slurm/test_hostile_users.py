@@ -237,7 +237,7 @@ def test_an_administrators_hold_on_a_running_job_protects_it(
     wall = wall_of(cluster, controller)
     cluster.run("scontrol", "hold", wall)
     honest = cluster.sbatch(*WHOLE_NODE)
-    controller.wait_for_reason(honest, "guarded")
+    controller.wait_for_reason(honest, "protected")
     controller.cycles(4)
     assert cluster.squeue_field(wall, "State") == "RUNNING"
     cluster.run("scontrol", "release", wall)

@@ -80,7 +80,7 @@ def test_a_victim_that_requeues_itself_counts_as_preempted_and_starts_again_soon
     )
     assert time.monotonic() - began_s < 0.75 * SLURMS_DELAY_S
     assert not controller.events("requeued")
-    assert not controller.events("gave-up")
+    assert not controller.events("backed-off")
 
 
 def test_a_preemptor_goes_elsewhere_if_an_epilog_hangs_on_its_node(
@@ -100,6 +100,6 @@ def test_a_preemptor_goes_elsewhere_if_an_epilog_hangs_on_its_node(
         assert two_nodes.squeue_field(preemptor, "NodeList") == "n2"
         assert two_nodes.squeue_field(victim, "State") == "COMPLETING"
         assert controller.events("preempted") == [(victim, preemptor)]
-        assert [job for job, _ in controller.events("gave-up")] == [preemptor]
+        assert [job for job, _ in controller.events("backed-off")] == [preemptor]
     finally:
         hangs.unlink()

@@ -130,7 +130,7 @@ def test_a_job_that_its_partition_would_not_start_again_is_not_preempted(
     wall = fill(cluster, controller, "-p", "other", "-t", "60")
     change(cluster, "other", "MaxTime=30")
     waits = cluster.sbatch(*WHOLE_NODE, "-p", "gpu")
-    controller.wait_for_reason(waits, "guarded")
+    controller.wait_for_reason(waits, "protected")
     assert "would not start it again" in controller.cli("explain", waits).stdout
     change(cluster, "other", "MaxTime=INFINITE", "State=DOWN")
     controller.cycles(3)

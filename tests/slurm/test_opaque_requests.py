@@ -129,7 +129,7 @@ def test_no_job_is_preempted_twice_for_a_start_that_slurm_does_not_make(
         )
     ]
     controller.wait_until(
-        lambda: {job for job, _ in controller.events("gave-up")} >= {short[0]},
+        lambda: {job for job, _ in controller.events("backed-off")} >= {short[0]},
         "the start was tried in vain",
     )
     # Several times as long as it would back off.
@@ -154,9 +154,9 @@ def test_a_job_that_would_miss_its_deadline_is_not_preempted(
         racks.wait_for_state(job, "RUNNING")
         controller.wait_for_tier(job, 1)
     short = racks.sbatch("--gres=gpu:1", "--mem=100")
-    controller.wait_for_reason(short, "guarded")
+    controller.wait_for_reason(short, "protected")
     seen = controller.job(short)
-    assert seen is not None and {one.guard for one in seen.blockers} == {"deadline"}
+    assert seen is not None and {one.protection for one in seen.blockers} == {"deadline"}
     racks.wait_for_state(short, "RUNNING")
     for job in long:
         racks.wait_for_state(job, "COMPLETED")

@@ -97,4 +97,4 @@ def expect_preempted(
         lambda: len(controller.events("preempted")) == len(victims), "both preemptions are recorded"
     )
     assert sorted(controller.events("preempted")) == sorted((job, preemptor) for job in victims)
-    assert not controller.events("gave-up")
+    assert not controller.events("backed-off")

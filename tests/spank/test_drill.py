@@ -111,7 +111,7 @@ def test_a_drilled_program_is_preempted_sooner_for_its_own_user_only(
             assert controller.events("preempted") == [(drilled, short)]
             still = controller.job(waits)
             assert still is not None and still.state == "pending"
-            assert [(one.job_id, one.guard) for one in still.blockers] == [
+            assert [(one.job_id, one.protection) for one in still.blockers] == [
                 (others, "minimum-run-time")
             ]
 

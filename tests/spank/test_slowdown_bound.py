@@ -40,7 +40,8 @@ def test_a_run_near_its_bound_is_not_preempted_and_once_it_waits_it_goes_before_
     controller.wait_until(
         lambda: (
             (seen := controller.job(short)) is not None
-            and [(one.job_id, one.guard) for one in seen.blockers] == [(long, "fair-share-bound")]
+            and [(one.job_id, one.protection) for one in seen.blockers]
+            == [(long, "fair-share-bound")]
         ),
         "the short job waits for the long one, which is near its bound",
     )

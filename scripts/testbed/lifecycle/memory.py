@@ -93,7 +93,7 @@ def awaits_accounting(cycles: Cycles, key: str) -> bool:
 def backed_off_since(cycles: Cycles, key: str, since_s: float) -> bool:
     """Whether the ledger records that a job backed off at that time or later."""
     events = cycles.job_store._ledger.events_of(key, since_s)
-    return any(event.kind == "gave-up" and event.job_id == key for event in events)
+    return any(event.kind == "backed-off" and event.job_id == key for event in events)
 
 
 def grace_is_over(cycles: Cycles, victim: str, at_s: float) -> bool:

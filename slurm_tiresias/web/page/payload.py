@@ -203,7 +203,7 @@ def of_job(state: PublishedState, job_id: str, history: JobHistory | None) -> by
 
 
 def words() -> bytes:
-    """Return the meaning of reasons, guards, modes without action, and Slurm's reasons."""
+    """Return the meaning of reasons, protections, modes without action, and Slurm's reasons."""
     reasons = {
         code: {
             **asdict(text),
@@ -212,6 +212,10 @@ def words() -> bytes:
         }
         for code, text in ((reason.value, REASON_TEXTS[reason]) for reason in Reason)
     }
-    guards = {each.value: asdict(PROTECTION_TEXTS[each]) for each in Protection}
-    data = {"reasons": reasons, "guards": guards, "modes": MODE_TEXTS, "slurm": SLURM_WORDS}
+    data = {
+        "reasons": reasons,
+        "protections": {each.value: asdict(PROTECTION_TEXTS[each]) for each in Protection},
+        "modes": MODE_TEXTS,
+        "slurm": SLURM_WORDS,
+    }
     return json_codec.dumps(data)

@@ -42,10 +42,10 @@ export async function job(jobId) {
   return answer.json();
 }
 
-/** What the codes of reasons and guards mean. */
+/** What the codes of reasons and protections mean. */
 export async function words() {
   const answer = await get("words");
-  return answer.ok ? answer.json() : { reasons: {}, guards: {} };
+  return answer.ok ? answer.json() : { reasons: {}, protections: {} };
 }
 
 const get = (path, options = {}) =>

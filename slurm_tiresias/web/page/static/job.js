@@ -97,10 +97,10 @@ export class JobView {
 
   #blockers(blockers, others, more, now) {
     const head = ["Job", "User", "Tier", "GPUs", "Why it may stay"];
-    const rows = blockers.map(({ job_id: id, guard, until_s: until }) => {
+    const rows = blockers.map(({ job_id: id, protection, until_s: until }) => {
       const other = others[id];
       const left = until > now ? `; ${duration(until - now)} to go` : "";
-      const because = `${this.#words.guards[guard]?.because ?? guard}${left}`;
+      const because = `${this.#words.protections[protection]?.because ?? protection}${left}`;
       return row(jobLink(id), other?.user ?? "", other?.tier ?? "", other?.gpus ?? "", because);
     });
     const caption = `What it needs is held by these${more ? `, and ${amount(more)} more` : ""}`;

@@ -20,7 +20,7 @@ let jobView = null;
 let timer = 0;
 
 async function start() {
-  const words = await fetchWords().catch(() => ({ reasons: {}, guards: {} }));
+  const words = await fetchWords().catch(() => ({ reasons: {}, protections: {} }));
   parts = [new Nodes(), new Lanes(), new Charts(), new Decisions(words), new Jobs(words)];
   jobView = new JobView(words);
   window.addEventListener("hashchange", () => follow(true));
