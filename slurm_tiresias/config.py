@@ -41,9 +41,6 @@ PRIORITY_WRITES = ("pinned", "site-factor")
 STYLES = ("consolidate", "spread")
 DRIVERS = ("auto", "commands", "pyslurm")
 
-RENAMED = {"2d-history": 'Leave name out, and write estimates = ["reports", "history"]'}
-"""What to write instead of values that earlier versions had."""
-
 T = TypeVar("T")
 Setting = dataclasses.Field[Any]
 
@@ -634,10 +631,6 @@ def _check_range(field: Setting, value: Any, source: str) -> None:
     choices = field.metadata.get("choices", ())
     values = value if isinstance(value, tuple) else (value,)
     for one in values:
-        if one in RENAMED:
-            raise ConfigError(
-                f"{source} {field.name} = {one!r} is not a known choice any more", RENAMED[one]
-            )
         if choices and one not in choices:
             raise ConfigError(
                 f"{source} {field.name} = {one!r} is none of its choices",

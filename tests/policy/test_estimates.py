@@ -22,7 +22,6 @@ from slurm_tiresias.core.features.claims import (
     with_report,
 )
 from slurm_tiresias.core.features.make import make_policy
-from slurm_tiresias.errors import ConfigError
 from slurm_tiresias.model import Claim, JobView, Snapshot
 from tests.pictures import after, cluster, configured, drawn, gpus, job
 from tests.properties.test_decide_invariants import HISTORY, configs, snapshots
@@ -201,9 +200,3 @@ def test_reports_do_not_change_the_order_of_jobs_that_run() -> None:
     policy = make_policy(CONFIG.policy)
     more, less = (running(claiming("1", gpu_s, tier=1)) for gpu_s in (190.0, 120.0))
     assert policy.rank(more) == policy.rank(less)
-
-
-def test_the_removed_history_policy_is_refused_with_its_replacement() -> None:
-    with pytest.raises(ConfigError) as refused:
-        configured(policy={"name": "2d-history"})
-    assert 'estimates = ["reports", "history"]' in refused.value.remedy
