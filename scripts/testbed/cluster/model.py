@@ -166,11 +166,10 @@ def read_record(place: Place) -> Record | None:
 
 def record_from(raw: dict[str, Any]) -> Record:
     shape, ports = raw["shape"], raw["ports"]
-    # Records of older versions of this script lack some lists.
     lists = ("gpu_types", "partitions", "slurm_conf_lines", "conf_files", "gres_conf_lines")
     return Record(
         folder=str(raw["folder"]),
-        shape=Shape(**{**shape, **{name: tuple(shape.get(name, ())) for name in lists}}),
+        shape=Shape(**{**shape, **{name: tuple(shape[name]) for name in lists}}),
         ports=Ports(**{**ports, "slurmd": tuple(ports["slurmd"])}),
         ready=bool(raw["ready"]),
         processes=tuple(Started(**process) for process in raw["processes"]),
