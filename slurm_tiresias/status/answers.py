@@ -98,16 +98,16 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A user's question. ``given_up`` returns whether the client has disconnected."""
+    """A user's question. ``is_over`` returns whether the client has disconnected."""
 
     peer: Peer
     text: str
-    given_up: Callable[[], bool]
+    is_over: Callable[[], bool]
 
     def stop_after(self, seconds: float) -> Callable[[], bool]:
         """Make a ``stop`` for ``Ledger.to_read``: true after a time, or if the client has gone."""
         until_s = time.monotonic() + seconds
-        return lambda: self.given_up() or time.monotonic() >= until_s
+        return lambda: self.is_over() or time.monotonic() >= until_s
 
 
 @dataclass(frozen=True, slots=True)
