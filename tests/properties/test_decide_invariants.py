@@ -475,7 +475,7 @@ def test_plans_do_not_depend_on_the_order_of_jobs_and_nodes(
     nodes, jobs = list(snapshot.nodes), list(snapshot.jobs)
     chance.shuffle(nodes)
     chance.shuffle(jobs)
-    shuffled = Snapshot(snapshot.now_s, tuple(nodes), tuple(jobs))
+    shuffled = replace(snapshot, nodes=tuple(nodes), jobs=tuple(jobs))
     assert _decided(snapshot, config)[0] == _decided(shuffled, config)[0]
 
 
