@@ -13,9 +13,10 @@ from typing import Any
 
 from scripts.testbed.job_views import changed, view
 from slurm_tiresias.config import Config, parse
-from slurm_tiresias.core.decide import decide
+from slurm_tiresias.core.engine import decide
 from slurm_tiresias.core.features.make import make_policy
-from slurm_tiresias.model import Action, Amount, JobState, JobView, Node, Plan, Request, Snapshot
+from slurm_tiresias.core.job import Job, Snapshot
+from slurm_tiresias.model import Action, Amount, JobState, Node, Plan, Request
 
 NOW_S = 1_000_000.0
 THRESHOLDS_GPU_S = (100.0, 200.0)
@@ -36,7 +37,7 @@ def gpus(
     )
 
 
-def job(job_id: str, request: Request, *, tier: int = 0, **more: Any) -> JobView:
+def job(job_id: str, request: Request, *, tier: int = 0, **more: Any) -> Job:
     """A waiting job whose attained service puts it into this tier."""
     attained_gpu_s = (0.0, *THRESHOLDS_GPU_S)[tier]
     more.setdefault("submitted_s", float(job_id) if job_id.isdigit() else 0.0)
@@ -57,7 +58,7 @@ def configured(**tables: Any) -> Config:
     return parse(merged)
 
 
-def cluster(drawing: str, jobs: Sequence[JobView], **node_fields: Any) -> Snapshot:
+def cluster(drawing: str, jobs: Sequence[Job], **node_fields: Any) -> Snapshot:
     """The drawn cluster; jobs that appear in the drawing run where they are drawn."""
     rows = _rows(drawing)
     held = {one.job_id: _held(rows, one.job_id) for one in jobs}
@@ -115,7 +116,7 @@ def _held(rows: dict[str, list[str]], symbol: str) -> dict[str, Amount]:
     }
 
 
-def _running(one: JobView, allocation: dict[str, Amount]) -> JobView:
+def _running(one: Job, allocation: dict[str, Amount]) -> Job:
     started_s = one.running_since_s if one.running_since_s is not None else 0.0
     return changed(
         one,

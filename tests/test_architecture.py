@@ -139,9 +139,9 @@ ADAPTERS = ("accelerate", "keras", "lightning", "mlflow", "mpi", "torch", "trans
 it."""
 
 IN_THE_CORE = {
-    "features": set(),
+    "features": {"job", "rank"},
     "lifecycle": set(),
-    "placement": {"features"},
+    "placement": {"features", "job", "rank"},
 }
 """What each package of ``core`` may import of the rest of it."""
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from slurm_tiresias.core.cluster import ClusterState, EquivalenceClass
-from slurm_tiresias.core.features.job_rank import UniqueRank
 from slurm_tiresias.core.features.protection import Protected
 from slurm_tiresias.core.features.victim_rate import VictimRate
+from slurm_tiresias.core.rank import UniqueRank
 from slurm_tiresias.model import Amount, Node, PlacementStyle
 from tests.pictures import gpus
 

@@ -9,18 +9,17 @@ import pytest
 
 from scripts.testbed.job_views import changed, view
 from slurm_tiresias.config import Config
+from slurm_tiresias.core.job import Job, Snapshot
 from slurm_tiresias.model import (
     Action,
     Amount,
     FairStanding,
     JobState,
-    JobView,
     PlacementStyle,
     Plan,
     Protection,
     Reason,
     Request,
-    Snapshot,
 )
 from tests.pictures import NOW_S, PARTITION, after, cluster, configured, drawn, gpus, job, plan_for
 
@@ -31,7 +30,7 @@ def expect(snapshot: Snapshot, drawing: str, config: Config | None = None) -> Pl
     return plan
 
 
-def wide(job_id: str, count: int, **more: Any) -> JobView:
+def wide(job_id: str, count: int, **more: Any) -> Job:
     """A job that requests a number of GPUs and may span nodes (``--gpus=N``)."""
     return job(job_id, gpus(count, spanning=True), **more)
 

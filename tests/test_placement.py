@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_tiresias.core.cluster import ClusterState
-from slurm_tiresias.core.features.job_rank import UniqueRank
 from slurm_tiresias.core.features.protection import Shield
 from slurm_tiresias.core.placement.candidate_index import CandidateIndex
 from slurm_tiresias.core.placement.candidate_matrix import Candidate, Preemptor
@@ -22,6 +21,7 @@ from slurm_tiresias.core.placement.free_resources import (
     numbers,
 )
 from slurm_tiresias.core.placement.node_index import NodeIndex
+from slurm_tiresias.core.rank import UniqueRank
 from slurm_tiresias.errors import ConfigError
 from slurm_tiresias.model import Allocation, Amount, Node, PlacementStyle, Request
 from tests.one_by_one import node_sets

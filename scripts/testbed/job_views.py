@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import fields, replace
 from typing import Any, overload
 
-from slurm_tiresias.model import JobAccount, JobSpec, JobState, JobStatus, JobView, Request
+from slurm_tiresias.core.job import Job
+from slurm_tiresias.core.rank import job_id_key
+from slurm_tiresias.model import JobSpec, JobState, JobStatus, Request
 
-_SPEC, _STATUS, _VIEW = (
-    {field.name for field in fields(shape) if field.init} for shape in (JobSpec, JobStatus, JobView)
+_SPEC, _STATUS, _JOB = (
+    {field.name for field in fields(shape) if field.init} for shape in (JobSpec, JobStatus, Job)
 )
-_ACCOUNT = {field.name for field in fields(JobAccount)} - {"account"}
 
 
 def status(
@@ -52,39 +54,31 @@ def status(
     return changed(shown, **facts)
 
 
-def view(job_id: str, state: JobState, request: Request, **facts: Any) -> JobView:
-    """Return a job as decisions see it, submitted at ``submitted_s``."""
+def view(job_id: str, state: JobState, request: Request, **facts: Any) -> Job:
+    """Return a job as the core knows it."""
     shown = status(job_id, request, state, submit_s=facts.get("submitted_s", 0.0))
-    return changed(JobView(shown, JobAccount.opened(shown), request), **facts)
+    job = Job(job_id, request, state=state, status_in_slurm=shown)
+    return changed(job, **facts)
 
 
 @overload
 def changed(job: JobStatus, **facts: Any) -> JobStatus: ...
 @overload
-def changed(job: JobView, **facts: Any) -> JobView: ...
-def changed(job: JobStatus | JobView, **facts: Any) -> JobStatus | JobView:
-    """Return the job with these facts changed, each in the shape that holds it.
-
-    ``held`` sets the priority. ``queued_s`` or ``tier_entered_s`` of None is the submission time.
-    """
+def changed(job: Job, **facts: Any) -> Job: ...
+def changed(job: JobStatus | Job, **facts: Any) -> JobStatus | Job:
+    """Return the job with these facts changed, each in the shape that holds it."""
     if isinstance(job, JobStatus):
         assert facts.keys() <= _SPEC | _STATUS
         spec = replace(job.spec, **_those(_SPEC, facts))
         return replace(job, **{"spec": spec, **_those(_STATUS, facts)})
-    if "job_id" in facts:
-        facts["key"] = facts.pop("job_id")
-    if "held" in facts:
-        facts["priority"] = 0 if facts.pop("held") else 1
-    for name in {"queued_s", "tier_entered_s"} & facts.keys():
-        if facts[name] is None:
-            facts[name] = facts.get("submitted_s", job.submitted_s)
-    assert facts.keys() <= _SPEC | _STATUS | _ACCOUNT | _VIEW
-    return replace(
-        job,
-        status=changed(job.status, **_those(_SPEC | _STATUS, facts)),
-        account=replace(job.account, **_those(_ACCOUNT, facts)),
-        **_those(_VIEW, facts),
-    )
+    assert facts.keys() <= _SPEC | _STATUS | _JOB
+    job = copy(job)
+    job.set(**_those(_JOB, facts))
+    job.id_key = job_id_key(job.job_id)
+    job.count_gpus()
+    shown = {name: value for name, value in facts.items() if name in _SPEC | _STATUS}
+    job.status_in_slurm = changed(job.status, **shown, key=job.job_id)
+    return job
 
 
 def _those(names: set[str], facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from slurm_tiresias.controller.difference import (
     without_band,
     without_lists,
 )
+from slurm_tiresias.controller.feed import Backoffs
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.manage import (
     is_past_deadline,
@@ -40,7 +41,6 @@ from slurm_tiresias.controller.manage import (
 )
 from slurm_tiresias.controller.situation import Situations
 from slurm_tiresias.controller.turns import Awaited, Turns, turns
-from slurm_tiresias.controller.view import Backoffs
 from slurm_tiresias.core.lifecycle.nomination import (
     Blocker,
     Expired,

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from slurm_tiresias.config import Config
 from slurm_tiresias.controller.runs import Runs
+from slurm_tiresias.core.entry import blocked_by_slurm
 from slurm_tiresias.core.features.policy import Policy
 from slurm_tiresias.core.features.slowdown_bound import SlowdownBound
-from slurm_tiresias.core.planner import blocked_by_slurm
-from slurm_tiresias.model import NOT_BOUND, FairStanding, JobState, JobView, Lane, Snapshot
+from slurm_tiresias.core.job import Job
+from slurm_tiresias.model import NOT_BOUND, FairStanding, JobState, Lane, Node
 from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.records import RunRecord
 
@@ -59,12 +59,10 @@ class Bounds:
         self._ended: set[str] = set()
         """Jobs that are gone from Slurm but not from the fair shares."""
         self._now: dict[str, BoundNow] = {}
-        self._looked_at: dict[str, JobView] = {}
         self._ran_s: dict[str, float] = {}
         """How long each job has run since it counts."""
         self.warning = ""
         """Why the bound cannot be kept for all jobs now; "" if it can."""
-        self._made: dict[str, tuple[JobView, FairStanding, JobView]] = {}
 
     def of(self, key: str) -> BoundNow | None:
         """Return how a job stands to its bound; None if it has none now."""
@@ -79,11 +77,18 @@ class Bounds:
         """How far Slurm's clock was set since this was made."""
         return self._runs.clock_set_by_s - self._set_before_s
 
-    def apply(self, snapshot: Snapshot, policy: Policy) -> Snapshot:
-        """Return the snapshot with ``fair`` set for jobs at or near their bounds."""
-        now_s = snapshot.now_s - self._clock_set_by_s
-        gpus = max(1, sum(node.total.gpu_count for node in snapshot.nodes if node.available))
-        jobs = self._those_that_count(snapshot, now_s)
+    def apply(
+        self,
+        everyone: Mapping[str, Job],
+        nodes: Iterable[Node],
+        policy: Policy,
+        at_s: float,
+        changed: set[str],
+    ) -> None:
+        """Set ``fair`` of all jobs, and add those of which it has changed to ``changed``."""
+        now_s = at_s - self._clock_set_by_s
+        gpus = max(1, sum(node.total.gpu_count for node in nodes if node.available))
+        jobs = self._those_that_count(everyone.values(), now_s)
         bound = self._bound
         if bound is None:
             bound = self._bound = self._reckoned(jobs, gpus, now_s)
@@ -97,17 +102,19 @@ class Bounds:
         for key, job in jobs.items():
             if key not in self._counted:
                 self._enter(bound, job, now_s, now_s)
-            self._look_at(bound, job, policy, now_s)
+            self._look_at(bound, job, policy, now_s, changed=key in changed)
         self._take_stock(jobs, gpus, now_s)
-        views = tuple(self._with_standing(job) for job in snapshot.jobs)
-        self._made = {key: made for key, made in self._made.items() if key in self._now}
-        return replace(snapshot, jobs=views)
+        for key, job in everyone.items():
+            now = self._now.get(key)
+            standing = _later(now.standing, self._clock_set_by_s) if now else NOT_BOUND
+            if job.set(fair=standing):
+                changed.add(key)
 
-    def _those_that_count(self, snapshot: Snapshot, now_s: float) -> Mapping[str, JobView]:
+    def _those_that_count(self, everyone: Iterable[Job], now_s: float) -> Mapping[str, Job]:
         """Return the jobs that run, or that only lack resources."""
-        jobs: dict[str, JobView] = {}
+        jobs: dict[str, Job] = {}
         blocked_since_s: dict[str, float] = {}
-        for job in snapshot.jobs:
+        for job in everyone:
             key = job.job_id
             if not job.managed or not job.gpus_asked or job.lane is not Lane.PREEMPTIBLE:
                 continue
@@ -120,7 +127,7 @@ class Bounds:
         self._blocked_since_s = blocked_since_s
         return jobs
 
-    def _take_stock(self, jobs: Mapping[str, JobView], gpus: int, now_s: float) -> None:
+    def _take_stock(self, jobs: Mapping[str, Job], gpus: int, now_s: float) -> None:
         """Tell whether the bound can be kept for all jobs at once."""
         waiting = [key for key, now in self._now.items() if now.standing.at_bound]
         kept = [key for key, now in self._now.items() if now.standing.kept_until_s > now_s]
@@ -133,7 +140,9 @@ class Bounds:
                 f"{needed} GPUs at once, of {gpus}"
             )
 
-    def _look_at(self, bound: SlowdownBound, job: JobView, policy: Policy, now_s: float) -> None:
+    def _look_at(
+        self, bound: SlowdownBound, job: Job, policy: Policy, now_s: float, *, changed: bool
+    ) -> None:
         """Update how a job stands, unless it cannot have changed."""
         run_s = self._runs.executed_s(job.job_id) - self._counted[job.job_id].ran_before_s
         self._ran_s[job.job_id] = run_s
@@ -142,7 +151,7 @@ class Bounds:
         if before is not None:
             runs = job.state is JobState.RUNNING
             # The slack of a waiting job falls by at most a second each second.
-            waits_on = not runs and self._looked_at[job.job_id] is job
+            waits_on = not runs and not changed
             if waits_on and now_s < before.must_run_by_s - bound.margin_s(job):
                 return
             # Otherwise the end of this protection would move with each cycle.
@@ -151,20 +160,8 @@ class Bounds:
                 return
         slack, standing = bound.look_at(job, run_s, remaining_gpu_s, now_s)
         self._now[job.job_id] = BoundNow(standing, now_s + slack.slack_s, slack.known)
-        self._looked_at[job.job_id] = job
 
-    def _with_standing(self, job: JobView) -> JobView:
-        now = self._now.get(job.job_id)
-        if now is None or now.standing == NOT_BOUND:
-            return job
-        standing = _later(now.standing, self._clock_set_by_s)
-        made = self._made.get(job.job_id)
-        if made is None or made[0] is not job or made[1] != standing:
-            made = job, standing, replace(job, fair=standing)
-            self._made[job.job_id] = made
-        return made[2]
-
-    def _enter(self, bound: SlowdownBound, job: JobView, since_s: float, now_s: float) -> None:
+    def _enter(self, bound: SlowdownBound, job: Job, since_s: float, now_s: float) -> None:
         key = job.job_id
         if key in self._ended:
             bound.shares.forget(key)
@@ -181,9 +178,8 @@ class Bounds:
         bound.leave(key, ran_s)
         self._ended.add(key)
         self._now.pop(key, None)
-        self._looked_at.pop(key, None)
 
-    def _reckoned(self, jobs: Mapping[str, JobView], gpus: int, now_s: float) -> SlowdownBound:
+    def _reckoned(self, jobs: Mapping[str, Job], gpus: int, now_s: float) -> SlowdownBound:
         """Reckon the fair shares of the jobs that Slurm has now from what the ledger knows."""
         bound = SlowdownBound(self._config, gpus)
         least_s = now_s - LOOKS_BACK_S
@@ -213,7 +209,7 @@ def _later(standing: FairStanding, by_s: float) -> FairStanding:
     return standing._replace(kept_until_s=standing.kept_until_s + by_s) if by_s else standing
 
 
-def _may_start_since_s(job: JobView) -> float:
+def _may_start_since_s(job: Job) -> float:
     """Return since when Slurm might have started a job; its submission once it has been requeued,
     because that time is not Slurm's own then."""
     eligible_s = job.status.eligible_s

@@ -10,12 +10,14 @@ import os
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from slurm_tiresias import __version__
-from slurm_tiresias.model import JobAccount, JobStatus, JobView, Snapshot
+from slurm_tiresias.core.job import Job, Snapshot
+from slurm_tiresias.model import JobAccount, JobStatus
 from slurm_tiresias.slurm.protocol import Observation
 
 MOST_REPORTS = 5
@@ -77,7 +79,7 @@ def job_in_hand(error: BaseException) -> str:
         for value in frame.f_locals.values():
             if isinstance(value, JobStatus | JobAccount):
                 return value.key
-            if isinstance(value, JobView):
+            if isinstance(value, Job):
                 return value.job_id
     return ""
 
@@ -117,8 +119,7 @@ def culprits(
 
 
 def _left_alone(snapshot: Snapshot, keys: frozenset[str]) -> Snapshot:
-    jobs = (
-        replace(job, managed=False) if job.managed and job.job_id in keys else job
-        for job in snapshot.jobs
-    )
-    return replace(snapshot, jobs=tuple(jobs))
+    jobs = tuple(copy(job) for job in snapshot.jobs)
+    for job in jobs:
+        job.managed = job.managed and job.job_id not in keys
+    return replace(snapshot, jobs=jobs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from slurm_tiresias.controller.bounds import Bounds
 from slurm_tiresias.controller.claims import Claims
 from slurm_tiresias.controller.crash import culprits
 from slurm_tiresias.controller.drilled import DrilledPrograms
+from slurm_tiresias.controller.feed import Backoffs, Feed
 from slurm_tiresias.controller.guards import Guards
 from slurm_tiresias.controller.idle_gpus import IdleGpus
 from slurm_tiresias.controller.job_store import CycleStats, JobStore
@@ -21,13 +23,12 @@ from slurm_tiresias.controller.manage import missing_partitions, no_such_partiti
 from slurm_tiresias.controller.preemption_costs import PreemptionCosts
 from slurm_tiresias.controller.progress import ProgressTracker
 from slurm_tiresias.controller.reconcile import Reconciler
-from slurm_tiresias.controller.view import Backoffs, SnapshotBuilder
-from slurm_tiresias.core.decide import decide
+from slurm_tiresias.core.engine import Engine, decide
 from slurm_tiresias.core.features.make import learned_policy
 from slurm_tiresias.core.features.policy import Policy
 from slurm_tiresias.core.features.victim_rate import VictimRate
-from slurm_tiresias.core.planner import Planner
-from slurm_tiresias.model import Plan, Reason, RecentVictims, Snapshot
+from slurm_tiresias.core.job import Snapshot
+from slurm_tiresias.model import JobState, Plan, Reason, RecentVictims
 from slurm_tiresias.profiler.gpu_use_folder import GpuUseFolder
 from slurm_tiresias.profiler.service import Profiler
 from slurm_tiresias.progress.folder import ProgressFolder
@@ -151,7 +152,7 @@ class Cycles:
             self.job_store, self.progress, self.costs.costs_of, self._drilled or ()
         )
         self._reconciler = Reconciler(self.job_store, self._slurm)
-        self._snapshots = SnapshotBuilder(
+        self._feed = Feed(
             self.job_store,
             config,
             self._profiler.placing,
@@ -176,7 +177,10 @@ class Cycles:
             self._ranks_last,
         )
         self._policy: Policy | None = None
-        self._planner: Planner | None = None
+        self._told: frozenset[str] = frozenset()
+        """The jobs that the engine knows."""
+        self._planned_at_s = -math.inf
+        self._engine: Engine | None = None
         self._history_s = -HISTORY_EVERY_S
 
     def run(self, mode: str) -> Cycle:
@@ -190,23 +194,15 @@ class Cycles:
             self._mode = mode
         accounted_s = time.monotonic()
         backoffs = self._actor.review(seen) if mode == ENFORCE else Backoffs()
-        snapshot = self._snapshots.snapshot(seen, backoffs)
-        snapshot = replace(snapshot, recent_victims=self._recent_victims)
         # A negative age means that the clock was set back: learn again in that case too.
         if self._policy is None or not 0 <= seen.at_s - self._history_s < HISTORY_EVERY_S:
             self._policy = learned_policy(
                 self._config.policy, lambda: self._samples.latest(seen.at_s)
             )
             self._history_s = seen.at_s
-        if self.bounds:
-            snapshot = self.bounds.apply(snapshot, self._policy)
-        if self.idle_gpus:
-            snapshot = self.idle_gpus.apply(snapshot)
-        self._snapshot = snapshot
-        # A planner that failed halfway is dropped: its state may match no snapshot.
-        planner, self._planner = self._planner or Planner(self._policy, self._config), None
-        plan = planner.plan(snapshot, self._policy)
-        self._planner = planner
+        self._feed.follow(seen, backoffs)
+        snapshot = self._snapshot = self._made_snapshot(self._policy, seen.at_s)
+        plan = self._plan(snapshot, self._policy)
         self._snapshot = None
         self.job_store.follow(plan, seen.at_s)
         decided_s = time.monotonic()
@@ -230,6 +226,39 @@ class Cycles:
             act_s=time.monotonic() - decided_s,
         )
         return Cycle(seen, snapshot, plan, self._policy, outcome, took, self.job_store.take_stats())
+
+    def _made_snapshot(self, policy: Policy, now_s: float) -> Snapshot:
+        feed, recent = self._feed, self._recent_victims
+        if self.bounds:
+            self.bounds.apply(feed.jobs, feed.nodes, policy, now_s, feed.changed)
+        if self.idle_gpus:
+            recent = self.idle_gpus.apply(feed.jobs.values(), now_s, recent, feed.changed)
+        return Snapshot(now_s, feed.nodes, tuple(feed.jobs.values()), recent)
+
+    def _plan(self, snapshot: Snapshot, policy: Policy) -> Plan:
+        # An engine that failed halfway is dropped: its state may match no observation.
+        engine, self._engine = self._engine, None
+        if engine is None or snapshot.now_s < self._planned_at_s:
+            engine, self._told = Engine(policy, self._config, snapshot.nodes), frozenset()
+        self._planned_at_s = snapshot.now_s
+        self._tell(engine, snapshot, policy)
+        plan = engine.plan(snapshot.now_s, snapshot.recent_victims)
+        self._feed.changed.clear()
+        self._engine = engine
+        return plan
+
+    def _tell(self, engine: Engine, snapshot: Snapshot, policy: Policy) -> None:
+        """Tell the engine what has changed since its last plan."""
+        told, self._told = self._told, frozenset(self._feed.jobs)
+        for key in told - self._told:
+            engine.remove(key)
+        engine.set_nodes(snapshot.nodes, snapshot.now_s)
+        engine.set_policy(policy, snapshot.now_s)
+        for job in snapshot.jobs:
+            if job.job_id in self._feed.changed or job.job_id not in told:
+                engine.update(job, snapshot.now_s)
+            elif job.state is JobState.RUNNING:
+                engine.served(job, snapshot.now_s)
 
     def take_lists_back(self) -> None:
         """Restore users' own node lists before the controller ends.
@@ -295,7 +324,7 @@ class Cycles:
             self._drilled.follow(seen.at_s)
         self._guards.take(seen)
         self.job_store.commit()
-        self._snapshots.lane_book.follow(seen.at_s)
+        self._feed.lane_book.follow(seen.at_s)
         self._profiler.learn(seen, self.job_store.ran_s)
 
     def _only_record(self, plan: Plan, now_s: float) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from copy import copy
 from dataclasses import replace
 from typing import Final
 
 from slurm_tiresias.config import FLAG, Config
 from slurm_tiresias.controller.job_store import JobStore
-from slurm_tiresias.core.engine import protection_of
 from slurm_tiresias.core.features.idle_gpus import (
     GpuIdleness,
     idleness,
@@ -18,10 +19,12 @@ from slurm_tiresias.core.features.idle_gpus import (
     why_not_preempted,
     why_spared,
 )
-from slurm_tiresias.core.features.job_rank import IDLE_LEVEL
 from slurm_tiresias.core.features.victim_rate import VictimRate
+from slurm_tiresias.core.job import Job
 from slurm_tiresias.core.lifecycle.preemption import Cause, Preemption
-from slurm_tiresias.model import JobState, JobView, Lane, Snapshot
+from slurm_tiresias.core.protections import protection_of
+from slurm_tiresias.core.rank import IDLE_LEVEL
+from slurm_tiresias.model import JobState, Lane, RecentVictims
 from slurm_tiresias.profiler.gpu_use_folder import GpuUseFolder
 from slurm_tiresias.store.records import RunRecord
 
@@ -46,7 +49,6 @@ class IdleGpus:
         """The run, by its restarts, in which each job was told last."""
         self._anew: set[str] = set()
         """Jobs that have ranked last since their last requeue."""
-        self._made: dict[str, tuple[JobView, JobView]] = {}
         self._now_s = 0.0
 
     def of(self, key: str) -> GpuIdleness | None:
@@ -57,43 +59,36 @@ class IdleGpus:
         """Whether a job has ranked last since its last requeue."""
         return key in self._anew
 
-    def apply(self, snapshot: Snapshot) -> Snapshot:
-        """Return the snapshot with ``ranks_last`` and ``leaves_idle`` set."""
+    def apply(
+        self, jobs: Iterable[Job], now_s: float, recent: RecentVictims, changed: set[str]
+    ) -> RecentVictims:
+        """Set ``ranks_last`` and ``leaves_idle``, and add the jobs that change to ``changed``.
+
+        Returns the recent victims with those that leave now.
+        """
         self._folder.background.step_unless_started()
-        told, now_s = self._folder.latest, snapshot.now_s
         self._now, self._now_s, self._anew = {}, now_s, set()
-        if not told and not self._made and self._config.action == FLAG:
-            return snapshot
-        views = []
-        made: dict[str, tuple[JobView, JobView]] = {}
         rate = VictimRate.of(self._whole_config)
-        victims = rate.at(snapshot.recent_victims, now_s)
-        for job in snapshot.jobs:
+        victims = rate.at(recent, now_s)
+        for job in jobs:
             found = None
             if job.state is JobState.RUNNING:
                 found = self._look_at(job, now_s)
             last = job.managed and job.lane is Lane.PREEMPTIBLE and self._ranks_last(job, found)
-            if not last:
-                views.append(job)
-                continue
-            leaves = found is not None and self._leaves(job, found, now_s)
+            leaves = last and found is not None and self._leaves(job, found, now_s)
             if leaves and self._leaving(job.job_id) is None:
                 leaves = victims.jobs < rate.most
                 victims = rate.after(victims, int(leaves), now_s)
-            before = self._made.get(job.job_id)
-            if before is None or before[0] is not job or before[1].leaves_idle != leaves:
-                before = job, replace(job, ranks_last=True, leaves_idle=leaves)
-            made[job.job_id] = before
-            views.append(before[1])
-        self._made = made
+            if job.set(ranks_last=last, leaves_idle=leaves):
+                changed.add(job.job_id)
         self._noted = {key: run for key, run in self._noted.items() if key in self._now}
-        return replace(snapshot, jobs=tuple(views), recent_victims=victims)
+        return victims
 
     def why_spared(self, key: str) -> str:
         """Return why a job is not preempted for its idle GPUs any more, in words."""
         return why_spared(self.of(key), self._config, self._now_s)
 
-    def _ranks_last(self, job: JobView, found: GpuIdleness | None) -> bool:
+    def _ranks_last(self, job: Job, found: GpuIdleness | None) -> bool:
         account, before = self._job_store.record(job.job_id), self._before(job.job_id)
         idle_s = before.idle_s if before else 0.0
         if account is not None and ranks_last_anew(account, idle_s, self._config):
@@ -108,7 +103,7 @@ class IdleGpus:
         """Return the last run of a job that has ended."""
         return self._job_store.runs.last_ended(key)
 
-    def _leaves(self, job: JobView, found: GpuIdleness, now_s: float) -> bool:
+    def _leaves(self, job: Job, found: GpuIdleness, now_s: float) -> bool:
         """Whether a job that ranks last is to be preempted even if no other job needs its GPUs."""
         account = self._job_store.record(job.job_id)
         if account is None or job.preemptor or not is_to_leave(found, self._config, now_s):
@@ -119,7 +114,8 @@ class IdleGpus:
         signalled_s = under_way.signalled_s if under_way else None
         if signalled_s is not None and (found.idle_since_s or 0.0) > signalled_s:
             return False  # it has used a GPU since then, which no cycle saw
-        as_last = replace(job, ranks_last=True)
+        as_last = copy(job)
+        as_last.ranks_last = True
         return protection_of(as_last, now_s, self._whole_config, IDLE_LEVEL) is None
 
     def _leaving(self, key: str) -> Preemption | None:
@@ -129,7 +125,7 @@ class IdleGpus:
             return None
         return under_way if under_way.makes_room else None
 
-    def _look_at(self, job: JobView, now_s: float) -> GpuIdleness | None:
+    def _look_at(self, job: Job, now_s: float) -> GpuIdleness | None:
         status = job.status
         nodes = self._folder.latest.get((status.raw_id, status.restarts))
         # That of jobs which are left to Slurm is not followed.
@@ -162,7 +158,7 @@ class IdleGpus:
             self._note(job, found, now_s)
         return found
 
-    def _note(self, job: JobView, found: GpuIdleness, now_s: float) -> None:
+    def _note(self, job: Job, found: GpuIdleness, now_s: float) -> None:
         """Note once for each run that its job does nothing with its GPUs."""
         restarts = job.status.restarts
         if self._noted.get(job.job_id) == restarts:

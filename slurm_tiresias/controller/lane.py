@@ -9,7 +9,6 @@ from collections.abc import Container, Iterable, Mapping
 from slurm_tiresias.config import Config
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.manage import why_cannot_be_requeued
-from slurm_tiresias.core.features.job_rank import job_id_key
 from slurm_tiresias.core.features.lanes import (
     WINDOW_S,
     Applicant,
@@ -18,6 +17,7 @@ from slurm_tiresias.core.features.lanes import (
     why_refused,
 )
 from slurm_tiresias.core.features.window import is_recent
+from slurm_tiresias.core.rank import job_id_key
 from slurm_tiresias.model import JobState, JobStatus, Lane
 from slurm_tiresias.store.records import RunRecord
 

@@ -14,7 +14,6 @@ from slurm_tiresias.controller.bounds import BoundNow
 from slurm_tiresias.controller.difference import why_left_to_slurm
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.manage import is_put_off_for_us
-from slurm_tiresias.core.engine import min_run_until_s
 from slurm_tiresias.core.features.claims import is_broken
 from slurm_tiresias.core.features.estimates import WithEstimates, is_promoted
 from slurm_tiresias.core.features.idle_gpus import (
@@ -24,6 +23,8 @@ from slurm_tiresias.core.features.idle_gpus import (
 )
 from slurm_tiresias.core.features.policy import Policy
 from slurm_tiresias.core.features.protection import before_save, protected_for_s
+from slurm_tiresias.core.job import Job, Snapshot
+from slurm_tiresias.core.protections import min_run_until_s
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.job_hints import Checkpoint, checkpoint_of
 from slurm_tiresias.model import (
@@ -32,12 +33,10 @@ from slurm_tiresias.model import (
     JobAccount,
     JobProgress,
     JobState,
-    JobView,
     Lane,
     Node,
     Plan,
     Protection,
-    Snapshot,
 )
 from slurm_tiresias.progress.saving import asked, is_asked
 from slurm_tiresias.reasons import would_do
@@ -179,7 +178,7 @@ def report(
     )
 
 
-def _gpus(nodes: Sequence[Node], jobs: Iterable[JobView]) -> PublishedGpus:
+def _gpus(nodes: Sequence[Node], jobs: Iterable[Job]) -> PublishedGpus:
     up = {node.name for node in nodes if node.available}
     held = {True: 0, False: 0}
     for job in jobs:
@@ -197,7 +196,7 @@ def _gpus(nodes: Sequence[Node], jobs: Iterable[JobView]) -> PublishedGpus:
     )
 
 
-def _nodes(nodes: Iterable[Node], jobs: Iterable[JobView], plan: Plan) -> Iterable[PublishedNode]:
+def _nodes(nodes: Iterable[Node], jobs: Iterable[Job], plan: Plan) -> Iterable[PublishedNode]:
     held: dict[str, list[PublishedHold]] = {}
     for job in jobs:
         if job.state is JobState.RUNNING:
@@ -213,7 +212,7 @@ def _nodes(nodes: Iterable[Node], jobs: Iterable[JobView], plan: Plan) -> Iterab
 
 def _tiers(config: Config, snapshot: Snapshot, plan: Plan) -> Iterable[PublishedTier]:
     limits = (0.0, *config.policy.thresholds_gpu_s, math.inf)
-    by_tier: dict[int, list[JobView]] = {tier: [] for tier in range(config.tier_count)}
+    by_tier: dict[int, list[Job]] = {tier: [] for tier in range(config.tier_count)}
     for job in snapshot.jobs:
         tier = plan.decisions[job.job_id].tier
         if tier is not None:
@@ -285,7 +284,7 @@ def _jobs(
         yield job
 
 
-def _slurm_places(jobs: Iterable[JobView]) -> Mapping[str, int]:
+def _slurm_places(jobs: Iterable[Job]) -> Mapping[str, int]:
     """Return each waiting job's place in Slurm's order, in the partition where it is foremost."""
     waiting = [job.status for job in jobs if job.state is JobState.PENDING and not job.held]
     waiting.sort(key=lambda job: (-job.priority, job.spec.submit_s, job.raw_id))
@@ -298,7 +297,7 @@ def _slurm_places(jobs: Iterable[JobView]) -> Mapping[str, int]:
     return places
 
 
-def _blocker(job: JobView, protection: Protection, config: Config) -> Blocker:
+def _blocker(job: Job, protection: Protection, config: Config) -> Blocker:
     until_s = None
     if protection is Protection.MIN_RUN and job.running_since_s is not None:
         until_s = min_run_until_s(job, config.preemption)
@@ -313,12 +312,12 @@ def _blocker(job: JobView, protection: Protection, config: Config) -> Blocker:
     return Blocker(job.job_id, protection.value, until_s)
 
 
-def _is_of_former_run(told: JobProgress, job: JobView) -> bool:
+def _is_of_former_run(told: JobProgress, job: Job) -> bool:
     """Whether a job runs again and has not reported since: how far it is, is unknown."""
     return job.state is JobState.RUNNING and told.restarts != job.status.restarts
 
 
-def _progress(told: JobProgress, job: JobView, now_s: float) -> PublishedProgress:
+def _progress(told: JobProgress, job: Job, now_s: float) -> PublishedProgress:
     runs = job.state is JobState.RUNNING
     step, total, per_step, saved_step = told.step, told.total, told.per_step, told.saved_step
     quiet_since_s = eta_s = likely_s = least_s = most_s = step_s = None
@@ -353,7 +352,7 @@ def _progress(told: JobProgress, job: JobView, now_s: float) -> PublishedProgres
     )
 
 
-def _bound(bound: BoundNow, job: JobView, now_s: float) -> PublishedBound:
+def _bound(bound: BoundNow, job: Job, now_s: float) -> PublishedBound:
     until_s = bound.standing.kept_until_s
     return PublishedBound(
         bound.standing.at_bound,
@@ -365,7 +364,7 @@ def _bound(bound: BoundNow, job: JobView, now_s: float) -> PublishedBound:
 
 
 def _gpu_use(
-    use: GpuIdleness, job: JobView, account: JobAccount | None, config: Config, now_s: float
+    use: GpuIdleness, job: Job, account: JobAccount | None, config: Config, now_s: float
 ) -> PublishedGpuUse:
     idle = config.idle_gpus
     shown = PublishedGpuUse(
@@ -386,7 +385,7 @@ def _gpu_use(
     return shown
 
 
-def _estimate(job: JobView, policy: WithEstimates) -> PublishedEstimate | None:
+def _estimate(job: Job, policy: WithEstimates) -> PublishedEstimate | None:
     remaining = policy.remaining(job)
     if remaining is not None:
         return PublishedEstimate(remaining.estimator.name, remaining.gpu_s)
@@ -404,7 +403,7 @@ def _estimate(job: JobView, policy: WithEstimates) -> PublishedEstimate | None:
 
 
 def _job(
-    job: JobView, decision: Decision, job_store: JobStore, now_s: float, site: PreemptionConfig
+    job: Job, decision: Decision, job_store: JobStore, now_s: float, site: PreemptionConfig
 ) -> PublishedJob:
     """Convert a view and its decision; the caller fills in what depends on all jobs."""
     spec, status, account = job.spec, job.status, job.account

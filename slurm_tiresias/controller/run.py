@@ -44,7 +44,7 @@ from slurm_tiresias.controller.state import (
     ledger_and_profiler,
     state_dir_locked,
 )
-from slurm_tiresias.core.features.job_rank import job_id_key
+from slurm_tiresias.core.rank import job_id_key
 from slurm_tiresias.daemon.control import SOCKET_NAME, command_of, take_nudge
 from slurm_tiresias.daemon.signals import (
     Stop,

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple
 
-from slurm_tiresias.core.features.job_rank import Key, UniqueRank
 from slurm_tiresias.core.features.protection import Protected, Shield
 from slurm_tiresias.core.features.victim_rate import VictimRate
 from slurm_tiresias.core.placement.candidate_index import CandidateIndex
@@ -23,6 +22,7 @@ from slurm_tiresias.core.placement.choose import goes_by_count, place_on_any
 from slurm_tiresias.core.placement.free_resources import FreeResources, NodeSet
 from slurm_tiresias.core.placement.node_index import NodeIndex
 from slurm_tiresias.core.placement.victims import PreemptionPlan, find_victims
+from slurm_tiresias.core.rank import Key, UniqueRank
 from slurm_tiresias.model import (
     ANY_TYPE,
     Allocation,

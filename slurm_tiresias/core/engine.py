@@ -1,167 +1,358 @@
-"""The scheduling engine: takes events about jobs and chooses which jobs start or are preempted.
+"""The scheduling engine, which controller, shadow mode, simulator and ``explain`` share.
 
-In a simulation the events come from jobs whose service grows (``live.py``); in ``decide`` and the
-controller they are the differences between snapshots (``planner.py``). Pure: no I/O and no clock.
+It is Pseudocode 2 of the paper (page 491) over real nodes. Jobs are visited in rank order: a
+running job keeps its nodes unless a job before it preempts it; a waiting job takes idle GPUs first,
+then those of later running jobs in lower tiers; a job that does not fit is skipped.
+
+The engine is told of each change of a job or of the nodes, and looks again only at what the change
+may affect. Its choices are those of a new engine that is told of everything as it is now. Pure: no
+I/O and no clock.
 """
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Hashable, Iterable
-from typing import Protocol
+from copy import copy
+from dataclasses import replace
 
-from slurm_tiresias.config import LEAST_LOSS, Config, PreemptionConfig
-from slurm_tiresias.core.cluster import ClusterState, EquivalenceClass
-from slurm_tiresias.core.features.job_rank import JobFacts, Key, UniqueRank
-from slurm_tiresias.core.features.policy import Policy
-from slurm_tiresias.core.features.protection import Protected, before_save, protected_for_s
+from slurm_tiresias.config import LEAST_LOSS, Config
+from slurm_tiresias.core.cluster import ClusterState, EquivalenceClass, Start
+from slurm_tiresias.core.decisions import Decisions
+from slurm_tiresias.core.entry import Entry, Role, blocked_by_slurm
+from slurm_tiresias.core.features.policy import EndedJob, Policy, rank_of
 from slurm_tiresias.core.features.victim_rate import VictimRate
-from slurm_tiresias.core.placement.candidate_matrix import least_shield
-from slurm_tiresias.core.placement.choose import style_of_skew
+from slurm_tiresias.core.job import Job, Snapshot
+from slurm_tiresias.core.placement.choose import style_of
+from slurm_tiresias.core.protections import protections
+from slurm_tiresias.core.rank import JobRank, Key, UniqueRank
 from slurm_tiresias.model import (
+    NOWHERE,
     Allocation,
-    FairStanding,
-    Learned,
+    JobState,
+    Lane,
     Node,
-    PlacementStyle,
-    Protection,
+    Plan,
+    RecentVictims,
     Request,
-    WorkAtStake,
 )
 
+MOST_LEFT_OVER = 1000
+"""Outdated requests that may accumulate before the engine takes in all jobs anew."""
 
-class Schedulable(JobFacts, Protocol):
-    """The job attributes that the engine reads, besides those of its policy; see
-    ``model.JobView``."""
-
-    @property
-    def request(self) -> Request: ...
-    @property
-    def style(self) -> PlacementStyle | None: ...
-    @property
-    def skew(self) -> float | None: ...
-    @property
-    def only_idle(self) -> bool: ...
-    @property
-    def allocation(self) -> Allocation: ...
-    @property
-    def running_since_s(self) -> float | None: ...
-    @property
-    def preemptions(self) -> int: ...
-    @property
-    def protected_by(self) -> Protection | None: ...
-    @property
-    def learned(self) -> Learned: ...
-    @property
-    def fair(self) -> FairStanding: ...
-    @property
-    def at_stake(self) -> WorkAtStake | None: ...
-
-
-def protected_until_s(job: Schedulable, config: PreemptionConfig) -> float:
-    """Return the time at which a running job's protection from preemption ends.
-
-    ``-inf`` if it has none; ``inf`` if the protection does not end with time.
-    """
-    if job.protected_by is not None or 0 < config.max_per_job <= job.preemptions:
-        return math.inf
-    redoing_until_s = job.learned.redoing_until_s
-    return max(
-        min_run_until_s(job, config),
-        -math.inf if redoing_until_s is None else redoing_until_s,
-        _kept_until_s(job),
-    )
-
-
-def _kept_until_s(job: Schedulable) -> float:
-    """Return until when a run is kept because the job is near the bound on its slowdown; a run that
-    leaves its GPUs idle is not."""
-    return -math.inf if job.ranks_last else job.fair.kept_until_s
-
-
-def min_run_until_s(job: Schedulable, config: PreemptionConfig) -> float:
-    """Return when a running job's minimum run time is over; ``-inf`` if it has none."""
-    least_s = protected_for_s(job.preemptions, config, job.learned)
-    if least_s <= 0 or job.running_since_s is None:
-        return -math.inf
-    return job.running_since_s + least_s
-
-
-def protections(job: Schedulable, config: Config) -> list[Protected]:
-    """Return when a running job may not be preempted."""
-    until_s = protected_until_s(job, config.preemption)
-    always = [Protected(-math.inf, until_s)] if until_s > -math.inf else []
-    return [*always, *before_save(job.at_stake, config)]
-
-
-def protection_of(job: Schedulable, now_s: float, config: Config, level: Key) -> Protection | None:
-    """Return what protects a running job now from preemptors of a level; None if nothing does."""
-    if job.protected_by is not None:
-        return job.protected_by
-    if 0 < config.preemption.max_per_job <= job.preemptions:
-        return Protection.MAX_PREEMPTIONS
-    if now_s < min_run_until_s(job, config.preemption):
-        return Protection.MIN_RUN
-    if now_s < _kept_until_s(job):
-        return Protection.AT_BOUND
-    if now_s < protected_until_s(job, config.preemption):
-        return Protection.REDOING_WORK
-    least = least_shield(level, even_protected=False)
-    for save in before_save(job.at_stake, config):
-        if save.shield >= least and save.holds(now_s):
-            return Protection.SAVE_DUE
-    return None
+JUST_BEFORE = 1.0 - 1e-12
+"""A rank is looked at again slightly before it can change, whatever the rounding."""
 
 
 class Engine:
-    """A cluster state whose waiting jobs are grouped into equivalence classes by this engine."""
+    """The jobs and nodes of one cluster under one policy and configuration."""
 
     def __init__(
-        self,
-        policy: Policy,
-        config: Config,
-        nodes: Iterable[Node],
-        last_resort: Iterable[str] = (),
+        self, policy: Policy, config: Config, nodes: Iterable[Node] = (), *, explains: bool = True
     ) -> None:
-        """``last_resort`` names nodes that are used only if no others suffice."""
+        """``explains``: it can ``plan``, which gives the reason of every job; otherwise it can only
+        ``choose``, and its owner carries out at once what it chooses."""
         self.policy = policy
         self.config = config
+        self._explains = explains
+        self._entries: dict[str, Entry] = {}
+        self._unmanaged: dict[str, tuple[Job, Allocation]] = {}
+        """The unmanaged jobs, and what they hold."""
+        self._begin(tuple(nodes), -math.inf)
+
+    def _begin(self, nodes: tuple[Node, ...], now_s: float) -> None:
+        """Begin with these nodes, and take in all jobs anew."""
+        self._nodes = nodes
         self.state = ClusterState(
             nodes,
-            last_resort=last_resort,
-            victim_rate=VictimRate.of(config),
-            weighs_losses=config.preemption.victims == LEAST_LOSS,
+            victim_rate=VictimRate.of(self.config),
+            weighs_losses=self.config.preemption.victims == LEAST_LOSS,
         )
+        self._decisions = Decisions(self.state, self.config) if self._explains else None
         self._class_of: dict[Hashable, tuple[Request, EquivalenceClass]] = {}
         self._settled: dict[Hashable, tuple[Request, Hashable]] = {}
         """For requests that may be one task, by shape: the request to place, and its shape."""
+        self._completing: dict[str, Job] = {}
+        self._due: list[tuple[float, str]] = []
+        """Heap of (time at which the rank of a job may change, job id); some are outdated."""
+        self._due_s: dict[str, float] = {}
+        self._drifting: dict[str, Entry] = {}
+        """Running jobs whose places among the others of their tiers change while they run."""
+        self._of_user: dict[str, set[str]] = {}
+        """Managed jobs by user; filled only if the policy learns."""
+        self._learned_of: set[tuple[str, str]] = set()
+        """(User, name) of the jobs that the policy has learned from since the last choice."""
+        jobs = [entry.job for entry in self._entries.values()]
+        jobs += [job for job, _ in self._unmanaged.values()]
+        self._entries, self._unmanaged = {}, {}
+        for job in jobs:
+            self.update(job, now_s)
 
-    # Events
+    # Changes
 
-    def put_in_queue(self, job: Schedulable, rank: UniqueRank) -> EquivalenceClass:
-        """Add a waiting job that may be started, or change its rank or request."""
-        job_class = self.class_of(job, rank.level)
-        self.state.wait(rank, job_class)
-        return job_class
+    def set_nodes(self, nodes: tuple[Node, ...], now_s: float) -> None:
+        """Follow the nodes."""
+        if not _same_nodes(self._nodes, nodes):
+            self._begin(nodes, now_s)
+        self._nodes = nodes
 
-    def put_on_nodes(self, job: Schedulable, rank: UniqueRank, now_s: float) -> None:
-        """Add a running job whose resources are booked already."""
-        self.state.run(
-            rank,
-            job.allocation,
-            job.width,
-            now_s,
-            protections(job, self.config),
-            job.at_stake,
+    def set_policy(self, policy: Policy, now_s: float) -> None:
+        """Rank all jobs by another policy."""
+        if policy != self.policy:
+            self.policy = policy
+            self._begin(self._nodes, now_s)
+
+    def update(self, job: Job, now_s: float) -> None:
+        """Take in a job, or any change of it; its service is up to date."""
+        entry = self._entries.get(job.job_id)
+        if job.job_id in self._unmanaged or (entry is not None and not job.managed):
+            self.remove(job.job_id)
+            entry = None
+        if job.state is JobState.COMPLETING:
+            self._completing[job.job_id] = job
+        elif self._completing:
+            self._completing.pop(job.job_id, None)
+        if not job.managed:
+            self._leave_alone(job)
+            return
+        role, holds = self._role_of(job)
+        job_rank, promoted = self._judge(job, now_s)
+        rank = UniqueRank(job_rank.level, job_rank.order_key, job.id_key, job.job_id)
+        if entry is None:
+            entry = self._entries[job.job_id] = Entry(
+                job, rank, job_rank.tier, promoted, role, holds
+            )
+            if self.policy.learns:
+                self._of_user.setdefault(job.user, set()).add(job.job_id)
+            self._put_in(entry, now_s)
+        elif entry.role is role and self._stays(entry, job, rank, holds, now_s):
+            if self._decisions and (role is not Role.RUNS or _is_told_anew(entry, job, job_rank)):
+                self._decisions.undecided.add(job.job_id)
+            entry.job, entry.tier, entry.promoted = job, job_rank.tier, promoted
+            entry.leaves_idle = job.leaves_idle
+        else:
+            booked = entry.role is Role.STARTS and role is Role.RUNS
+            if not booked:
+                self._take_out(entry)
+            entry.job, entry.rank, entry.tier = job, rank, job_rank.tier
+            entry.promoted, entry.role, entry.holds = promoted, role, holds
+            self._put_in(entry, now_s, booked=booked)
+        self._look_ahead(entry, now_s)
+
+    def served(self, job: Job, now_s: float) -> None:
+        """Follow a running job of which nothing has changed but its service."""
+        entry = self._entries.get(job.job_id)
+        if entry is not None and job.executed_since_promotion_s >= entry.steady_until_s:
+            self.update(job, now_s)
+
+    def remove(self, job_id: str) -> None:
+        """Forget a job."""
+        self._completing.pop(job_id, None)
+        if job_id in self._unmanaged:
+            _, holds = self._unmanaged.pop(job_id)
+            if holds:
+                self.state.give_back(holds)
+            if self._decisions:
+                self._decisions.unmanaged_changed(runs=bool(holds))
+            return
+        entry = self._entries.pop(job_id, None)
+        if entry is not None:
+            self._take_out(entry)
+            self._let_go(entry.job)
+
+    def ended(self, job: Job, ended: EndedJob) -> None:
+        """Remove a job that has ended, and learn from it."""
+        self.remove(job.job_id)
+        if self.policy.learns:
+            self.policy.learn(ended)
+            self._learned_of.add((job.user, job.name))
+
+    @property
+    def jobs(self) -> list[Job]:
+        """All jobs that the engine knows."""
+        unmanaged = (job for job, _ in self._unmanaged.values())
+        return [*(entry.job for entry in self._entries.values()), *unmanaged]
+
+    def _leave_alone(self, job: Job) -> None:
+        holds = job.allocation if job.state is JobState.RUNNING else NOWHERE
+        self._unmanaged[job.job_id] = job, holds
+        if holds:
+            self.state.book(holds)
+        if self._decisions:
+            self._decisions.leave_alone(job)
+            self._decisions.unmanaged_changed(runs=bool(holds))
+
+    def _put_in(self, entry: Entry, now_s: float, *, booked: bool = False) -> None:
+        job = entry.job
+        if self._decisions:
+            self._decisions.enter(entry)
+        match entry.role:
+            case Role.WAITS:
+                entry.job_class = self._class_for(job, entry.rank.level)
+                self.state.wait(entry.rank, entry.job_class)
+            case Role.HOLDS:
+                self.state.book(entry.holds)
+            case Role.RUNS:
+                if not booked:
+                    self.state.book(entry.holds)
+                entry.protections = protections(job, self.config)
+                entry.at_stake = job.at_stake
+                entry.leaves_idle = job.leaves_idle
+                self.state.run(
+                    entry.rank, entry.holds, job.width, now_s, entry.protections, entry.at_stake
+                )
+
+    def _take_out(self, entry: Entry) -> None:
+        if self._decisions:
+            self._decisions.leave(entry)
+        match entry.role:
+            case Role.WAITS:
+                self.state.withdraw(entry.job.job_id)
+            case Role.RUNS:
+                self.state.leave(entry.job.job_id)
+                self._drifting.pop(entry.job.job_id, None)
+            case Role.HOLDS | Role.STARTS:
+                self.state.give_back(entry.holds)
+
+    def _let_go(self, job: Job) -> None:
+        self._due_s.pop(job.job_id, None)
+        self._drifting.pop(job.job_id, None)
+        if self.policy.learns:
+            self._of_user[job.user].discard(job.job_id)
+
+    def _stays(
+        self, entry: Entry, job: Job, rank: UniqueRank, holds: Allocation, now_s: float
+    ) -> bool:
+        """Follow a job that keeps its role; False if it must be taken out and put in again."""
+        if entry.holds is not holds and entry.holds != holds:
+            return False
+        moves = rank != entry.rank
+        if moves and self._decisions:
+            self._decisions.move(entry, rank)
+        entry.rank = rank
+        if entry.role is Role.RUNS:
+            if moves:
+                self.state.rerank(rank)
+            guarded = protections(job, self.config)
+            if guarded != entry.protections or job.at_stake != entry.at_stake:
+                entry.protections, entry.at_stake = guarded, job.at_stake
+                self.state.restake(job.job_id, now_s, guarded, job.at_stake)
+                if self._decisions:
+                    self._decisions.runners_changed = True
+        elif entry.role is Role.WAITS:
+            job_class = self._class_for(job, rank.level)
+            if moves or job_class is not entry.job_class:
+                entry.job_class = job_class
+                self.state.wait(rank, job_class)
+        return True
+
+    # Roles and ranks
+
+    def _role_of(self, job: Job) -> tuple[Role, Allocation]:
+        if job.state is JobState.RUNNING:
+            # A victim that is leaving no longer counts as running.
+            return (Role.NONE, NOWHERE) if job.preemptor else (Role.RUNS, job.allocation)
+        if job.state is not JobState.PENDING or blocked_by_slurm(job):
+            return Role.NONE, NOWHERE
+        if job.nominated_to is not None and self._is_there(job, job.nominated_to):
+            return Role.HOLDS, job.nominated_to
+        return (Role.NONE if job.cools_down else Role.WAITS), NOWHERE
+
+    def _is_there(self, job: Job, on: Allocation) -> bool:
+        """Whether all nodes of a nomination exist and the job may use them."""
+        node_index, nominated = self.state.node_index, self.state.free.nodes(on)
+        if nominated.bit_count() != len(on):
+            return False
+        return any(
+            not nominated & ~nodes for nodes in node_index.sets_for(job.request, node_index.usable)
         )
 
-    def restake(self, job: Schedulable, now_s: float) -> None:
-        """Follow what a running job has at stake, and when it is protected."""
-        self.state.restake(job.job_id, now_s, protections(job, self.config), job.at_stake)
+    def _judge(self, job: Job, now_s: float) -> tuple[JobRank, bool]:
+        """Return the rank of a job, and whether it is to be promoted now.
+
+        A job that enters another tier does so now, which may change its rank there.
+        """
+        if self._promotion_due_s(job) > now_s:
+            return self._ranked(job, now_s), False
+        if self._explains:
+            # Its owner may be unable to promote it, or only watch.
+            job = copy(job)
+        job.promote()
+        return self._ranked(job, now_s), self._explains
+
+    def _promotion_due_s(self, job: Job) -> float:
+        if job.lane is not Lane.PREEMPTIBLE or blocked_by_slurm(job):
+            return math.inf
+        return self.policy.promotion.due_s(job)
+
+    def _ranked(self, job: Job, now_s: float) -> JobRank:
+        job_rank = rank_of(job, self.policy)
+        if job_rank.tier != job.tier:
+            if job.tier is not None:
+                job.tier_entered_s = now_s
+            job.tier = job_rank.tier
+            job_rank = rank_of(job, self.policy)
+        return job_rank
+
+    def _look_ahead(self, entry: Entry, now_s: float) -> None:
+        """Note when the rank of a job may change although nothing happens to it."""
+        job, policy = entry.job, self.policy
+        due_s = math.inf
+        if entry.role is Role.RUNS:
+            steady_s = policy.steady_for_s(job)
+            entry.steady_until_s = (job.executed_since_promotion_s + steady_s) * JUST_BEFORE
+            due_s = max(now_s, job.settled_s) + steady_s
+            if policy.drifts_in(entry.tier, job):
+                self._drifting[job.job_id] = entry
+            elif self._drifting:
+                self._drifting.pop(job.job_id, None)
+        elif entry.role is not Role.HOLDS and not entry.promoted:
+            due_s = self._promotion_due_s(job)
+        if due_s < math.inf:
+            # Rounding may leave the job just short of the change; the next float reaches it.
+            due_s = self._due_s[job.job_id] = max(due_s, math.nextafter(now_s, math.inf))
+            heapq.heappush(self._due, (due_s, job.job_id))
+        else:
+            self._due_s.pop(job.job_id, None)
+
+    def _follow_due(self, now_s: float) -> None:
+        """Rank again the jobs whose ranks may have changed by the passing of time, or by what the
+        policy has learned."""
+        due = {
+            job_id
+            for user, name in self._learned_of
+            for job_id in self._of_user.get(user, ())
+            if self.policy.is_judged_by(self._entries[job_id].job, name)
+        }
+        self._learned_of.clear()
+        while self._due and self._due[0][0] <= now_s:
+            due_s, job_id = heapq.heappop(self._due)
+            if self._due_s.get(job_id) == due_s:
+                due.add(job_id)
+        for job_id in due:
+            job = self._entries[job_id].job
+            if job.state is JobState.RUNNING:
+                job.settle(now_s)
+            self.update(job, now_s)
+
+    def _follow_drift(self, now_s: float) -> None:
+        ranks = []
+        for entry in self._drifting.values():
+            job = entry.job
+            job.settle(now_s)
+            job_rank = self._ranked(job, now_s)
+            rank = UniqueRank(job_rank.level, job_rank.order_key, job.id_key, job.job_id)
+            if rank != entry.rank:
+                if self._decisions:
+                    self._decisions.move(entry, rank)
+                entry.rank = rank
+                ranks.append(rank)
+        self.state.rerank_all(ranks)
 
     # Equivalence classes
 
-    def class_of(self, job: Schedulable, level: Key) -> EquivalenceClass:
+    def _class_for(self, job: Job, level: Key) -> EquivalenceClass:
         """Return the equivalence class of a job at this level."""
         request, style, only_idle = job.request, job.style, job.only_idle
         # Equal requests are mostly the same object, and ids compare faster than contents.
@@ -169,7 +360,7 @@ class Engine:
         known = self._class_of.get(known_as)
         if known is not None:
             return known[1]
-        style = style or style_of_skew(job.skew, self.config.placement)
+        style = style_of(job, self.config.placement)
         settled, shape = request, request.shape
         if request.may_be_one_task:
             if shape not in self._settled:
@@ -182,7 +373,86 @@ class Engine:
         self._class_of[known_as] = request, job_class
         return job_class
 
+    # Decisions
+
+    def choose(self, now_s: float) -> list[Start]:
+        """Choose the jobs that start now and their victims, as if all were carried out at once.
+
+        The owner then tells of each start with ``update``, and of each victim once it may start
+        again.
+        """
+        self._follow_due(now_s)
+        if not self._drifting:
+            starts = self.state.choose(now_s)
+        else:
+            starts = self.state.choose(now_s, before_preempting=lambda: self._follow_drift(now_s))
+        for start in starts:
+            entry = self._entries[start.job_id]
+            entry.role, entry.holds = Role.STARTS, start.allocation
+            for victim in start.victims:
+                self._let_go(self._entries.pop(victim).job)
+        return starts
+
+    def plan(self, now_s: float, recent_victims: RecentVictims = RecentVictims()) -> Plan:  # noqa: B008
+        """Decide for each job whether it keeps running, starts, is preempted or waits, and why.
+
+        Nothing changes by that: starts and preemptions count once the engine is told of them.
+        """
+        assert self._decisions is not None
+        if len(self._class_of) - len(self._entries) > MOST_LEFT_OVER:
+            self._begin(self._nodes, now_s)
+        self._follow_due(now_s)
+        self._follow_drift(now_s)
+        # The last resort: nodes that complete other jobs, and those that must be booted first.
+        later = {node for job in self._completing.values() for node in job.allocation}
+        later.update(node.name for node in self._nodes if node.powered_down)
+        self.state.last_resort = self.state.free.nodes(later)
+        self.state.recent_victims = recent_victims
+        unmanaged = [job for job, _ in self._unmanaged.values()]
+        return self._decisions.plan(self._entries, unmanaged, now_s)
+
     @property
-    def known_requests(self) -> int:
-        """Number of requests kept; it shows how many outdated ones have accumulated."""
-        return len(self._class_of)
+    def next_wake_s(self) -> float:
+        """When to ``choose`` again even if nothing happens."""
+        while self._due and self._due_s.get(self._due[0][1]) != self._due[0][0]:
+            heapq.heappop(self._due)
+        return min(self.state.next_try_s, self._due[0][0] if self._due else math.inf)
+
+
+def decide(snapshot: Snapshot, policy: Policy, config: Config) -> Plan:
+    """Decide for each job of a snapshot whether it keeps running, starts, is preempted or waits.
+
+    Parameters
+    ----------
+    snapshot
+        All jobs and nodes at one time. Their order does not matter.
+    policy
+        ``features.make.make_policy(config.policy)``, or a baseline.
+    config
+        The settings for placement, preemption and promotion.
+
+    Returns
+    -------
+    Plan
+        A decision and its reason for each job of the snapshot.
+    """
+    engine = Engine(policy, config, snapshot.nodes)
+    for job in snapshot.jobs:
+        engine.update(job, snapshot.now_s)
+    return engine.plan(snapshot.now_s, snapshot.recent_victims)
+
+
+def _is_told_anew(entry: Entry, job: Job, job_rank: JobRank) -> bool:
+    """Whether the decision on a job that runs on is another one than before."""
+    return job_rank.tier != entry.tier or job.leaves_idle != entry.leaves_idle
+
+
+def _same_nodes(before: tuple[Node, ...], now: tuple[Node, ...]) -> bool:
+    """Whether the nodes are equal in all that decisions depend on."""
+    return before is now or (
+        len(before) == len(now)
+        and all(
+            a is b or a == (b if a.state == b.state else replace(b, state=a.state))
+            for a, b in zip(before, now, strict=True)
+        )
+    )

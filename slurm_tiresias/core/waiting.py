@@ -9,15 +9,15 @@ from itertools import islice
 from typing import NamedTuple
 
 from slurm_tiresias.config import Config
-from slurm_tiresias.core.cluster import EquivalenceClass
-from slurm_tiresias.core.engine import Engine, protection_of
-from slurm_tiresias.core.features.job_rank import Key, UniqueRank
+from slurm_tiresias.core.cluster import ClusterState, EquivalenceClass
+from slurm_tiresias.core.job import Job
 from slurm_tiresias.core.placement.free_resources import NO_SHORTAGE, NodeSet, Shortage
 from slurm_tiresias.core.placement.victims import PreemptionPlan
+from slurm_tiresias.core.protections import protection_of
+from slurm_tiresias.core.rank import Key, UniqueRank
 from slurm_tiresias.model import (
     MAX_BLOCKERS,
     Amount,
-    JobView,
     Lane,
     Protection,
     Reason,
@@ -33,25 +33,25 @@ class Why(NamedTuple):
     blockers: tuple[tuple[str, Protection], ...] = ()
 
 
-Runner = tuple[UniqueRank, JobView]
+Runner = tuple[UniqueRank, Job]
 
 
 class WhyJobsWait:
     """The reason of each class, as of its last refusal."""
 
-    def __init__(self, engine: Engine, config: Config) -> None:
-        self._engine = engine
+    def __init__(self, state: ClusterState, config: Config) -> None:
+        self._state = state
         self._config = config
         self._now_s = 0.0
         self._known: dict[EquivalenceClass, Why] = {}
         self.changed: set[EquivalenceClass] = set()
         """Classes whose reason has changed since ``begin`` was called."""
         self._running: Sequence[Runner] = ()
-        self._foreign: Sequence[JobView] = ()
-        self._by_id: dict[str, JobView] = {}
+        self._foreign: Sequence[Job] = ()
+        self._by_id: dict[str, Job] = {}
         self._on_node: dict[str, list[Runner]] | None = None
 
-    def follow(self, running: Sequence[Runner], foreign: Sequence[JobView]) -> None:
+    def follow(self, running: Sequence[Runner], foreign: Sequence[Job]) -> None:
         """Set the running jobs: managed ones in rank order, and unmanaged ones."""
         self._running, self._foreign, self._on_node = running, foreign, None
         self._by_id = {job.job_id: job for _, job in running}
@@ -77,7 +77,7 @@ class WhyJobsWait:
                 self.changed.add(job_class)
 
     def _why(self, job_class: EquivalenceClass, level: Key, too_many: PreemptionPlan | None) -> Why:
-        request, node_index = job_class.request, self._engine.state.node_index
+        request, node_index = job_class.request, self._state.node_index
         if too_many:
             blockers = [
                 (candidate.job_id, Protection.MAX_VICTIMS) for candidate in too_many.victims
@@ -107,7 +107,7 @@ class WhyJobsWait:
         return Why(Reason.NEVER_FITS, detail)
 
     def _what_is_in_the_way(self, job_class: EquivalenceClass, level: Key) -> Why:
-        state = self._engine.state
+        state = self._state
         if state.may_have_room(job_class, level, even_protected=True):
             preemption = state.by_preempting(job_class, level, even_protected=True)
             if preemption is not None:
@@ -123,13 +123,13 @@ class WhyJobsWait:
         holders = islice(self._holders(job_class, level), MAX_BLOCKERS)
         return Why(Reason.NO_ROOM, blockers=tuple(holders))
 
-    def _protection(self, job: JobView, level: Key) -> Protection | None:
+    def _protection(self, job: Job, level: Key) -> Protection | None:
         return protection_of(job, self._now_s, self._config, level)
 
     def _holders(self, job_class: EquivalenceClass, level: Key) -> Iterator[tuple[str, Protection]]:
         """Yield the jobs that hold resources the class lacks: managed ones first, in rank order."""
         lacks = self._shortages(job_class, level)
-        is_running = self._engine.state.is_running
+        is_running = self._state.is_running
         for rank, job in self._running:
             if self._is_on(job_class.nodes, job) and is_running(job.job_id):
                 below = rank.level > level or job.lane is not Lane.PREEMPTIBLE
@@ -142,7 +142,7 @@ class WhyJobsWait:
 
     def _shortages(self, job_class: EquivalenceClass, level: Key) -> Callable[[str], Shortage]:
         """Return a function that gives the shortage on a node once all candidates have left it."""
-        state = self._engine.state
+        state = self._state
         if self._on_node is None:
             self._on_node = {}
             for runner in self._running:
@@ -165,13 +165,13 @@ class WhyJobsWait:
 
         return on
 
-    def _is_on(self, nodes: NodeSet, job: JobView) -> bool:
-        return bool(self._engine.state.free.nodes(job.allocation) & nodes)
+    def _is_on(self, nodes: NodeSet, job: Job) -> bool:
+        return bool(self._state.free.nodes(job.allocation) & nodes)
 
 
 def _gpus_only(request: Request) -> Request:
     return replace(request, chunk=Amount(request.chunk.gpus), per_node=Amount())
 
 
-def _holds_any(job: JobView, lacks: Callable[[str], Shortage]) -> bool:
+def _holds_any(job: Job, lacks: Callable[[str], Shortage]) -> bool:
     return any(lacks(node).is_eased_by(amount) for node, amount in job.allocation.items())

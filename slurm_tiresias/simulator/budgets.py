@@ -24,7 +24,7 @@ class Budgets:
     def waits(self, job: SimJob) -> None:
         self._jobs[job.job_id] = job
         self._waiting.setdefault(job.user, {})[job.job_id] = job
-        job.only_idle = job.user in self._over
+        job.over_budget = job.user in self._over
 
     def ended(self, job: SimJob) -> None:
         del self._jobs[job.job_id]
@@ -35,7 +35,7 @@ class Budgets:
         before, self._over = self._over, self._losses.over_budget(now_s, self._gpus)
         for user in sorted(before ^ self._over):
             for job in list(self._waiting.get(user, {}).values()):
-                job.only_idle = user in self._over
+                job.over_budget = user in self._over
                 yield job
 
     def carried_out(self, starts: Iterable[Start], now_s: float) -> None:

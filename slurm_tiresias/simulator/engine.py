@@ -17,21 +17,17 @@ from operator import itemgetter
 from typing import NamedTuple, Protocol
 
 from slurm_tiresias.core.cluster import Start
+from slurm_tiresias.core.job import Job
 from slurm_tiresias.model import (
-    NOT_BOUND,
-    NOTHING_LEARNED,
+    NOWHERE,
     Allocation,
-    Claim,
     JobState,
-    Lane,
     PlacementStyle,
-    Protection,
     Request,
     WorkAtStake,
 )
 from slurm_tiresias.simulator.workload import TraceJob
 
-NOTHING: Allocation = {}
 ENDS_BETWEEN_PROGRESS = 100
 """Number of jobs that end between two progress reports."""
 
@@ -44,70 +40,70 @@ class Ask:
     style: PlacementStyle
 
 
-class SimJob:
-    """A job that has arrived and not ended; some attributes are for clairvoyant schedulers only."""
+class SimJob(Job):
+    """A job that has arrived and not ended, with what the core does not know of it."""
 
-    state = JobState.PENDING
-    attained_gpu_s = 0.0
-    attained_since_promotion_gpu_s = 0.0
-    executed_since_promotion_s = 0.0
-    inherited_gpu_s = 0.0
-    tier = 0
-    tier_entered_s: float | None = None
-    first_started_s: float | None = None
-    running_since_s: float | None = None
-    end_s = math.inf
-    overhead_s = 0.0
-    """Restart overhead left in this run, in seconds, before the job makes progress."""
-    speed = 1.0
-    spread = False
-    allocation: Allocation = NOTHING
-    preemptions = 0
-    promotions = 0
-    claim: Claim | None = None
-    only_idle = False
-    """Whether its user is over the preemption budget, so that it may use idle GPUs only."""
-    skew: float | None = None
-    protected_by: Protection | None = None
-    learned = NOTHING_LEARNED
-    fair = NOT_BOUND
-    lane = Lane.PREEMPTIBLE
-    ranks_last = False
-    waited_before_s = 0.0
-    lost_s = 0.0
-    unsaved_s = 0.0
-    """Running time since its last save or, if later, since this run began to make progress."""
-    again_s = 0.0
-    """Running time whose work was lost in preemptions and repeated."""
-    spread_s = 0.0
-    version = 0
-    """Incremented at each start and stop; queued events with an older version are void."""
+    __slots__ = (
+        "_physics",
+        "again_s",
+        "ask",
+        "end_s",
+        "lost_s",
+        "number",
+        "overhead_s",
+        "runs",
+        "save_every_s",
+        "speed",
+        "spread",
+        "spread_s",
+        "tells_saves",
+        "trace",
+        "unsaved_s",
+        "version",
+        "waited_before_s",
+        "work_s",
+    )
 
     def __init__(self, trace: TraceJob, number: int, ask: Ask, physics: Physics) -> None:
+        super().__init__(
+            trace.job_id,
+            ask.request,
+            user=trace.user,
+            name=trace.name,
+            submitted_s=trace.submitted_s,
+            time_limit_s=trace.limit_s,
+            queued_s=trace.submitted_s,
+            settled_s=trace.submitted_s,
+            tier=0,
+            style=ask.style,
+            # The order of arrival breaks ties, because the ids of a trace need not be ascending.
+            id_key=(float(number),),
+        )
         self.trace = trace
         self._physics = physics
         self.save_every_s = physics.save_every_s(trace)
         self.tells_saves = physics.tells_saves(trace)
         self.number = number
-        self.id_key = (float(number),)
-        """The order of arrival breaks ties, because the ids of a trace need not be ascending."""
         self.ask = ask
-        self.request, self.style = ask.request, ask.style
-        self.job_id = trace.job_id
-        self.user = trace.user
-        self.name = trace.name
-        self.time_limit_s = trace.limit_s
-        self.width = self.gpus_asked = trace.gpus
-        self.submitted_s = self.settled_s = trace.submitted_s
-        self.queued_s: float | None = trace.submitted_s
-        self.work_s = trace.duration_s
+        self.work_s = self.remaining_s = trace.duration_s
         """Remaining work in seconds at speed 1.0, as of ``settled_s``."""
         self.runs: list[tuple[float, float]] = []
-
-    @property
-    def remaining_s(self) -> float:
-        """Remaining work in seconds at speed 1.0; for clairvoyant schedulers only."""
-        return self.work_s
+        self.end_s = math.inf
+        self.overhead_s = 0.0
+        """Restart overhead left in this run, in seconds, before the job makes progress."""
+        self.speed = 1.0
+        self.spread = False
+        self.waited_before_s = 0.0
+        self.lost_s = 0.0
+        self.unsaved_s = 0.0
+        """Running time since its last save or, if later, since this run began to make progress."""
+        self.again_s = 0.0
+        """Running time whose work was lost in preemptions and repeated."""
+        self.spread_s = 0.0
+        self.version = 0
+        """Incremented at each start and stop; queued events with an older version are void."""
+        if self.tells_saves:
+            self.at_stake = self._at_stake()
 
     @property
     def run_s(self) -> float:
@@ -124,10 +120,7 @@ class SimJob:
         ran_s = now_s - self.settled_s
         if ran_s <= 0.0:
             return
-        self.settled_s = now_s
-        self.attained_gpu_s += ran_s * self.width
-        self.attained_since_promotion_gpu_s += ran_s * self.width
-        self.executed_since_promotion_s += ran_s
+        super().settle(now_s)
         if self.spread:
             self.spread_s += ran_s
         if self.overhead_s > 0.0:
@@ -136,8 +129,11 @@ class SimJob:
             self.lost_s += lost_s
             ran_s -= lost_s
         self.work_s -= ran_s * self.speed
+        self.remaining_s = self.work_s
         if self.save_every_s > 0.0:
             self.unsaved_s = math.fmod(self.unsaved_s + ran_s, self.save_every_s)
+        if self.tells_saves:
+            self.at_stake = self._at_stake()
 
     def start(self, start_s: float, allocation: Allocation) -> None:
         assert self.queued_s is not None
@@ -154,6 +150,8 @@ class SimJob:
         self.unsaved_s = 0.0
         self.end_s = start_s + self.overhead_s + self.work_s / self.speed
         self.version += 1
+        if self.tells_saves:
+            self.at_stake = self._at_stake()
 
     def stop(self, now_s: float) -> None:
         """End a run, because the job is preempted or done."""
@@ -165,7 +163,7 @@ class SimJob:
         self.runs.append((start_s, now_s))
         self.state = JobState.PENDING
         self.running_since_s = None
-        self.allocation = NOTHING
+        self.allocation = NOWHERE
         self.queued_s = now_s
         self.version += 1
 
@@ -175,6 +173,7 @@ class SimJob:
         self.preemptions += 1
         self.again_s += self.unsaved_s
         self.work_s += self.unsaved_s * self.speed
+        self.remaining_s = self.work_s
 
     @property
     def next_save_s(self) -> float:
@@ -183,29 +182,14 @@ class SimJob:
             return math.inf
         return self.settled_s + self.overhead_s + self.save_every_s - self.unsaved_s
 
-    @property
-    def at_stake(self) -> WorkAtStake | None:
-        """What a preemption would lose, as of ``settled_s``; None if the job does not report its
-        saves."""
-        if not self.tells_saves:
-            return None
+    def _at_stake(self) -> WorkAtStake:
+        """What a preemption would lose, as of ``settled_s``, if the job reports its saves."""
         restart_s = self._physics.restart_s(self.trace)
         if self.save_every_s <= 0.0:
             return WorkAtStake(math.inf, 0.0, restart_s)
         since_s = self.settled_s + self.overhead_s - self.unsaved_s
         next_s = self.next_save_s
         return WorkAtStake(since_s, math.inf, restart_s, next_s if next_s < math.inf else None)
-
-    def enter_tier(self, tier: int, now_s: float) -> None:
-        """Record the tier that the job enters."""
-        self.tier, self.tier_entered_s = tier, now_s
-
-    def promote(self) -> None:
-        """Return to the top tier (paper page 491)."""
-        self.promotions += 1
-        self.attained_since_promotion_gpu_s = 0.0
-        self.executed_since_promotion_s = 0.0
-        self.inherited_gpu_s = 0.0
 
 
 class Scheduler(Protocol):

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 
 from slurm_tiresias.config import Config
 from slurm_tiresias.core.cluster import Start
+from slurm_tiresias.core.engine import Engine
 from slurm_tiresias.core.features.gittins import ServiceHistory
 from slurm_tiresias.core.features.make import make_policy
 from slurm_tiresias.core.features.policy import Policy
-from slurm_tiresias.core.live import LiveEngine
 from slurm_tiresias.model import JobState, Node
 from slurm_tiresias.simulator.bounds import bounds_of
 from slurm_tiresias.simulator.budgets import budgets_of
@@ -31,7 +31,7 @@ class Decided:
         reports: Reports | None = None,
     ) -> None:
         self.policy = policy
-        self._engine: LiveEngine[SimJob] = LiveEngine(policy, config, nodes)
+        self._engine = Engine(policy, config, nodes, explains=False)
         self._fair_share = fair_share_of(config.policy)
         gpus = sum(node.total.gpu_count for node in nodes)
         self._budgets = budgets_of(config.preemption, gpus)
@@ -48,29 +48,29 @@ class Decided:
             self._budgets.waits(job)
         if self._bounds:
             self._bounds.waits(job, now_s)
-        self._engine.waits(job, now_s)
+        self._engine.update(job, now_s)
 
     def runs(self, job: SimJob, now_s: float) -> None:
         if self._reports:
             self._reports.starts(job)
         if self._bounds:
             self._bounds.starts(job, now_s)
-        self._engine.runs(job, now_s)
+        self._engine.update(job, now_s)
         if self._fair_share:
             # Its victims may have the same payer, whose recent service has then just changed.
             self._fair_share.starts(job)
-            self._engine.moved(job, now_s)
+            self._engine.update(job, now_s)
 
     def moved(self, job: SimJob, now_s: float) -> None:
         if self._reports:
             self._reports.follow(job, now_s)
         if self._bounds:
             self._bounds.moved(job, now_s)
-        self._engine.moved(job, now_s)
+        self._engine.update(job, now_s)
 
     def ended(self, job: SimJob) -> None:
         job.settle(job.end_s)
-        self._engine.ended(job)
+        self._engine.ended(job, job)
         if self._bounds:
             self._bounds.ended(job)
         if self._reports:
@@ -88,20 +88,20 @@ class Decided:
                 if self.policy.promotion.is_due(job, now_s):
                     changed[job.job_id] = job
             for job in changed.values():
-                self._engine.waits(job, now_s)
+                self._engine.update(job, now_s)
         if self._budgets:
             for job in self._budgets.changed(now_s):
-                self._engine.waits(job, now_s)
+                self._engine.update(job, now_s)
         if self._bounds:
             for job in self._bounds.now_at_bound(now_s):
-                self._engine.waits(job, now_s)
+                self._engine.update(job, now_s)
         starts = self._engine.choose(now_s)
         if self._budgets and starts:
             self._budgets.carried_out(starts, now_s)
         return starts
 
     def next_change_s(self, job: SimJob, now_s: float) -> float:
-        change_s = self._engine.next_change_s(job, now_s)
+        change_s = math.inf
         if job.state is JobState.RUNNING:
             if self._reports:
                 change_s = min(change_s, self._reports.next_s(job))

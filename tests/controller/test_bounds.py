@@ -108,7 +108,8 @@ def test_a_new_controller_reckons_the_same_fair_shares_from_the_ledger(ledger: L
     managed.go_on(30)
     last = managed.last
     anew = Bounds(managed.config, ledger, managed.cycles.job_store.runs)
-    anew.apply(last.snapshot, last.policy)
+    jobs = {job.job_id: job for job in last.snapshot.jobs}
+    anew.apply(jobs, last.snapshot.nodes, last.policy, last.snapshot.now_s, set())
     waiting = [key for key in managed.wall if managed.seen(key).state is JobState.PENDING]
     assert waiting
     for key in waiting:

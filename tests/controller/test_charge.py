@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 
 from scripts.testbed.job_views import changed
 from slurm_tiresias.config import CHARGES, Config, parse
+from slurm_tiresias.controller.feed import Feed
 from slurm_tiresias.controller.job_store import JobStore
-from slurm_tiresias.controller.view import Backoffs, SnapshotBuilder
 from slurm_tiresias.core.features.charge import EndedRun, RecentService, payer_of
-from slurm_tiresias.model import JobStatus, JobView
+from slurm_tiresias.core.job import Job
+from slurm_tiresias.model import JobStatus
 from slurm_tiresias.slurm.protocol import Observation
 from slurm_tiresias.store.ledger import Ledger
+from tests.controller.fed import fed
 from tests.controller.test_job_store import ended, pending, running, see
 
 
@@ -36,12 +38,10 @@ def second(job: JobStatus, user: str = "ann") -> JobStatus:
     return changed(job, key="8", raw_id=8, user=user, submit_s=1005.0)
 
 
-def the_second(job_store: JobStore, at_s: float, *jobs: JobStatus) -> JobView:
+def the_second(job_store: JobStore, at_s: float, *jobs: JobStatus) -> Job:
     """The second job as a decision sees it after these observations."""
     see(job_store, at_s, *jobs)
-    snapshot = SnapshotBuilder(job_store, CONFIG).snapshot(
-        Observation(at_s, jobs, (), ()), Backoffs()
-    )
+    snapshot = fed(Feed(job_store, CONFIG), Observation(at_s, jobs, (), ()))
     return next(job for job in snapshot.jobs if job.job_id == "8")
 
 

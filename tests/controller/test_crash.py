@@ -23,8 +23,9 @@ from slurm_tiresias.controller.instruments import Instruments
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.run import Controller
 from slurm_tiresias.controller.runs import Runs
-from slurm_tiresias.core.planner import Planner
-from slurm_tiresias.model import Amount, JobState, Node, Snapshot
+from slurm_tiresias.core.engine import Engine
+from slurm_tiresias.core.job import Snapshot
+from slurm_tiresias.model import Amount, JobState, Node
 from slurm_tiresias.profiler.service import Profiler
 from slurm_tiresias.profiler.store import ProfileStore
 from slurm_tiresias.slurm.protocol import Cluster, Driver, Observation, Partition, Slurm
@@ -78,10 +79,10 @@ def controller(ledger: Ledger, site: Site) -> Iterator[Controller]:
 def failing_for(key: str, real: Callable[..., Any]) -> Callable[..., Any]:
     """A decision that fails if a certain managed job is present."""
 
-    def fails(planner: Planner, snapshot: Snapshot, *rest: Any) -> Any:
-        if any(job.job_id == key and job.managed for job in snapshot.jobs):
+    def fails(engine: Engine, *rest: Any) -> Any:
+        if any(job.job_id == key and job.managed for job in engine.jobs):
             raise ZeroDivisionError("division by zero")
-        return real(planner, snapshot, *rest)
+        return real(engine, *rest)
 
     return fails
 
@@ -104,7 +105,7 @@ def test_a_job_that_makes_the_decision_fail_is_excluded_and_others_are_scheduled
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(Planner, "plan", failing_for(POISONED, Planner.plan))
+    monkeypatch.setattr(Engine, "plan", failing_for(POISONED, Engine.plan))
     with caplog.at_level(logging.DEBUG):
         controller._cycle()
     assert state_in(site).failed_cycles == {"internal": 1}
@@ -131,13 +132,13 @@ def test_jobs_left_alone_are_forgotten_once_they_are_gone(
 ) -> None:
     """However many there have been, the next one is left alone too."""
 
-    def fails(planner: Planner, snapshot: Snapshot, *rest: Any) -> Any:
-        if any(job.job_id.endswith("00") and job.managed for job in snapshot.jobs):
+    def fails(engine: Engine, *rest: Any) -> Any:
+        if any(job.job_id.endswith("00") and job.managed for job in engine.jobs):
             raise ZeroDivisionError("division by zero")
-        return real(planner, snapshot, *rest)
+        return real(engine, *rest)
 
-    real = Planner.plan
-    monkeypatch.setattr(Planner, "plan", fails)
+    real = Engine.plan
+    monkeypatch.setattr(Engine, "plan", fails)
     slurm = cast(FakeSlurm, controller._slurm)
     for number in range(1, crash.MOST_LEFT_ALONE + 3):
         slurm.keys = ("11", f"{number}00")
@@ -150,7 +151,7 @@ def test_jobs_left_alone_are_forgotten_once_they_are_gone(
 def test_the_dump_of_a_failed_cycle_is_readable_only_by_the_controllers_user(
     controller: Controller, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Planner, "plan", failing_for(POISONED, Planner.plan))
+    monkeypatch.setattr(Engine, "plan", failing_for(POISONED, Engine.plan))
     controller._cycle()
     (path,) = reports_in(site)
     assert path.stat().st_mode & 0o777 == 0o600
@@ -166,7 +167,7 @@ def test_an_error_not_caused_by_a_job_is_retried_and_does_not_end_the_controller
     def fail(*_: object) -> None:
         raise KeyError("nothing")
 
-    monkeypatch.setattr(Planner, "plan", fail)
+    monkeypatch.setattr(Engine, "plan", fail)
     for failures in (1, 2, 3):
         controller._cycle()
         assert due_in_s(controller) > 5

@@ -13,9 +13,10 @@ import pytest
 from scripts.testbed.job_views import changed, status
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller.bands import NOMINATED, TOP_TIER
+from slurm_tiresias.controller.feed import Feed
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.reconcile import Reconciler
-from slurm_tiresias.controller.view import Backoffs, SnapshotBuilder
+from slurm_tiresias.core.job import Job
 from slurm_tiresias.core.lifecycle.preemption import (
     GraceOver,
     Planned,
@@ -29,7 +30,6 @@ from slurm_tiresias.model import (
     Decision,
     JobState,
     JobStatus,
-    JobView,
     Lane,
     Node,
     Plan,
@@ -39,6 +39,7 @@ from slurm_tiresias.model import (
 from slurm_tiresias.slurm.protocol import AccountedRun, Observation, Slurm
 from slurm_tiresias.store.ledger import FIRST_LOOK, Ledger
 from slurm_tiresias.store.records import PreemptionRecord
+from tests.controller.fed import fed
 from tests.pictures import gpus
 
 CONFIG = parse({"policy": {"thresholds_gpu_s": [100]}, "controller": {"interval_s": 10}})
@@ -319,11 +320,7 @@ def test_a_job_that_is_suspended_or_held_by_an_administrator_is_protected(
 ) -> None:
     jobs = (running(1005, 5, **changes), running(1005, 5, key="8", raw_id=8))
     see(job_store, 1010, *jobs)
-    suspended, other = (
-        SnapshotBuilder(job_store, CONFIG)
-        .snapshot(Observation(1010, jobs, (), ()), Backoffs())
-        .jobs
-    )
+    suspended, other = fed(Feed(job_store, CONFIG), Observation(1010, jobs, (), ())).jobs
     assert suspended.protected_by is Protection.HELD
     assert other.protected_by is None
 
@@ -331,11 +328,7 @@ def test_a_job_that_is_suspended_or_held_by_an_administrator_is_protected(
 def test_an_owners_hold_on_a_running_job_gives_no_protection(job_store: JobStore) -> None:
     held = running(1005, 5, **HELD_BY_OWNER)
     see(job_store, 1010, held)
-    (job,) = (
-        SnapshotBuilder(job_store, CONFIG)
-        .snapshot(Observation(1010, (held,), (), ()), Backoffs())
-        .jobs
-    )
+    (job,) = fed(Feed(job_store, CONFIG), Observation(1010, (held,), (), ())).jobs
     assert job.protected_by is None
 
 
@@ -392,7 +385,7 @@ def test_a_step_of_slurms_clock_counts_neither_as_service_nor_as_waiting(
 ) -> None:
     """The start of a running job stays as Slurm recorded it; later times are by the new clock."""
 
-    def look(real_s: float, set_by_s: float) -> JobView:
+    def look(real_s: float, set_by_s: float) -> Job:
         at_s = real_s + set_by_s
         # squeue shows INVALID for a job that seems to start in the future.
         elapsed_s = max(0.0, at_s - 1005)
@@ -402,7 +395,7 @@ def test_a_step_of_slurms_clock_counts_neither_as_service_nor_as_waiting(
         waiting = job_store.record("8")
         assert waiting is not None
         assert at_s - waiting.queued_s == real_s - 1000
-        return SnapshotBuilder(job_store, CONFIG).snapshot(seen, Backoffs()).jobs[0]
+        return fed(Feed(job_store, CONFIG), seen).jobs[0]
 
     look(1010, 0)
     job = look(1020, step_s)

@@ -11,13 +11,15 @@ from slurm_tiresias.config import parse
 from slurm_tiresias.controller import bands
 from slurm_tiresias.controller.cycle import SHADOW
 from slurm_tiresias.controller.difference import from_decision
+from slurm_tiresias.controller.feed import Feed
 from slurm_tiresias.controller.job_store import JobStore
-from slurm_tiresias.controller.view import Backoffs, SnapshotBuilder
-from slurm_tiresias.core.decide import decide
+from slurm_tiresias.core.engine import decide
 from slurm_tiresias.core.features.make import make_policy
-from slurm_tiresias.model import Action, Amount, JobState, JobStatus, JobView, Lane, Protection
+from slurm_tiresias.core.job import Job
+from slurm_tiresias.model import Action, Amount, JobState, JobStatus, Lane, Protection
 from slurm_tiresias.slurm.protocol import Observation, Update
 from slurm_tiresias.store.ledger import Ledger
+from tests.controller.fed import fed
 from tests.controller.in_memory import Managed
 from tests.controller.test_job_store import ended, pending, running
 from tests.pictures import gpus
@@ -38,14 +40,14 @@ class Controller:
 
     def __init__(self, ledger: Ledger) -> None:
         self.job_store = JobStore(ledger, CONFIG, accounting=False)
-        self._snapshots = SnapshotBuilder(self.job_store, CONFIG)
+        self._feed = Feed(self.job_store, CONFIG)
 
-    def sees(self, at_s: float, *jobs: JobStatus) -> Mapping[str, JobView]:
+    def sees(self, at_s: float, *jobs: JobStatus) -> Mapping[str, Job]:
         seen = Observation(at_s, jobs, (), ())
         self.job_store.observe(seen)
         self.job_store.commit()
-        self._snapshots.lane_book.follow(at_s)
-        snapshot = self._snapshots.snapshot(seen, Backoffs())
+        self._feed.lane_book.follow(at_s)
+        snapshot = fed(self._feed, seen)
         self.job_store.commit()
         return {job.job_id: job for job in snapshot.jobs}
 
@@ -55,7 +57,7 @@ def controller(ledger: Ledger) -> Controller:
     return Controller(ledger)
 
 
-def lanes(jobs: Mapping[str, JobView]) -> Mapping[str, Lane]:
+def lanes(jobs: Mapping[str, Job]) -> Mapping[str, Lane]:
     return {key: job.lane for key, job in jobs.items()}
 
 
@@ -168,7 +170,7 @@ def test_priorities_put_the_lane_first_and_other_unpreemptible_jobs_after_their_
         pending("11"),
     ]
     jobs = controller.sees(1010, *waiting)
-    snapshot = controller._snapshots.snapshot(Observation(1010, tuple(waiting), (), ()), Backoffs())
+    snapshot = fed(controller._feed, Observation(1010, tuple(waiting), (), ()))
     plan = decide(snapshot, make_policy(CONFIG.policy), CONFIG)
     written: dict[str, int] = {}
     for key, job in jobs.items():

@@ -13,9 +13,9 @@ import pytest
 from scripts.testbed.job_views import changed
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller.act import Actor
+from slurm_tiresias.controller.feed import Feed
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.manage import lacks_only_resources, why_not_eligible
-from slurm_tiresias.controller.view import Backoffs, SnapshotBuilder
 from slurm_tiresias.core.lifecycle.nomination import (
     Blocker,
     Nominated,
@@ -26,6 +26,7 @@ from slurm_tiresias.core.lifecycle.nomination import (
 from slurm_tiresias.model import Amount, JobState, JobStatus, Node
 from slurm_tiresias.slurm.protocol import Observation, Reservation, Slurm
 from slurm_tiresias.store.ledger import FILE_NAME, Ledger
+from tests.controller.fed import fed
 from tests.controller.test_job_store import pending
 
 CONFIG = parse({})
@@ -183,18 +184,18 @@ def test_a_job_avoids_nodes_reserved_before_it_could_end(
     waits = changed(pending(), time_limit_s=limit_s)
     seen = Observation(2001.0, (waits, holding("8", 1)), TWO_NODES, (), reservations)
     job_store.observe(seen)
-    waiting, running = SnapshotBuilder(job_store, CONFIG).snapshot(seen, Backoffs()).jobs
+    waiting, running = fed(Feed(job_store, CONFIG), seen).jobs
     assert waiting.request.reserved_nodes == kept_off
     assert running.request.reserved_nodes == frozenset()
 
 
 def test_a_jobs_reason_holds_until_slurm_has_tried_it_again(job_store: JobStore) -> None:
-    view = SnapshotBuilder(job_store, CONFIG)
+    view = Feed(job_store, CONFIG)
 
     def why_not(at_s: float, **changes: object) -> str:
         seen = Observation(at_s, (changed(pending(), **changes),), TWO_NODES, ())
         job_store.observe(seen)
-        [job] = view.snapshot(seen, Backoffs()).jobs
+        [job] = fed(view, seen).jobs
         return job.not_eligible
 
     assert why_not(1000, reason="Dependency") == "Dependency"

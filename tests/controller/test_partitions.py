@@ -12,11 +12,13 @@ import pytest
 
 from scripts.testbed.job_views import changed
 from slurm_tiresias.config import parse
+from slurm_tiresias.controller.feed import Feed
 from slurm_tiresias.controller.job_store import JobStore
-from slurm_tiresias.controller.view import Backoffs, SnapshotBuilder
-from slurm_tiresias.model import Amount, JobState, JobStatus, JobView, Node, Protection
+from slurm_tiresias.core.job import Job
+from slurm_tiresias.model import Amount, JobState, JobStatus, Node, Protection
 from slurm_tiresias.slurm.protocol import Observation, Partition
 from slurm_tiresias.store.ledger import FILE_NAME, Ledger
+from tests.controller.fed import fed
 from tests.controller.test_job_store import pending
 
 CONFIG = parse({"manage": {"partitions": ["gpu", "other"]}})
@@ -48,10 +50,10 @@ def asking(**facts: Any) -> JobStatus:
     return changed(job, request=request)
 
 
-def viewed(job_store: JobStore, job: JobStatus, *partitions: Partition) -> JobView:
+def viewed(job_store: JobStore, job: JobStatus, *partitions: Partition) -> Job:
     seen = Observation(2000.0, (job,), (), partitions)
     job_store.observe(seen)
-    (view,) = SnapshotBuilder(job_store, CONFIG).snapshot(seen, Backoffs()).jobs
+    (view,) = fed(Feed(job_store, CONFIG), seen).jobs
     return view
 
 
@@ -128,10 +130,10 @@ def test_jobs_of_a_partition_use_at_most_its_cpus_per_node(
     gpu = Partition("gpu", frozenset({"n1", "n2"}), True, most_cpus_per_node=8)
     seen = Observation(2000.0, (ours, theirs), nodes, (gpu,))
     job_store.observe(seen)
-    view = SnapshotBuilder(job_store, CONFIG)
-    shown = view.snapshot(seen, Backoffs()).nodes
+    view = Feed(job_store, CONFIG)
+    shown = fed(view, seen).nodes
     assert [node.total.cpus for node in shown] == [14, 8]
-    again = view.snapshot(replace(seen, nodes=tuple(map(replace, nodes))), Backoffs()).nodes
+    again = fed(view, replace(seen, nodes=tuple(map(replace, nodes)))).nodes
     assert all(one is other for one, other in zip(shown, again, strict=True))
 
 
@@ -142,4 +144,4 @@ def test_a_bound_on_cpus_that_managed_partitions_share_is_left_to_slurm(
     gpu = Partition("gpu", N1, True, most_cpus_per_node=8)
     seen = Observation(2000.0, (asking(),), nodes, (gpu, OTHER))
     job_store.observe(seen)
-    assert SnapshotBuilder(job_store, CONFIG).snapshot(seen, Backoffs()).nodes == nodes
+    assert fed(Feed(job_store, CONFIG), seen).nodes == nodes

@@ -13,8 +13,8 @@ import pytest
 
 from scripts.testbed.traffic_files import rounds_of, traffic_file
 from slurm_tiresias.config import Config, parse
+from slurm_tiresias.controller.feed import Feed
 from slurm_tiresias.controller.job_store import JobStore
-from slurm_tiresias.controller.view import Backoffs, SnapshotBuilder
 from slurm_tiresias.model import JobState, JobStatus, PlacementStyle
 from slurm_tiresias.profiler import collect_folder, profile_index
 from slurm_tiresias.profiler.collect_folder import ASIDE
@@ -30,6 +30,7 @@ from slurm_tiresias.profiler.store import FILE_NAME, ProfileStore
 from slurm_tiresias.slurm.protocol import Observation
 from slurm_tiresias.store.ledger import FILE_NAME as LEDGER_NAME
 from slurm_tiresias.store.ledger import Ledger
+from tests.controller.fed import fed
 from tests.controller.test_job_store import ended, pending, running, see
 
 CONSOLIDATE, SPREAD = PlacementStyle.CONSOLIDATE, PlacementStyle.SPREAD
@@ -287,8 +288,8 @@ def test_the_decision_gets_the_style_and_the_reason(tmp_path: Path, profiler: Pr
         job_store = JobStore(ledger, parse({}), accounting=False)
         job = pending(comment="tiresias:model=vgg16")
         see(job_store, 1000, job)
-        view = SnapshotBuilder(job_store, parse({}), profiler.placing)
-        [decided] = view.snapshot(Observation(1000, (job,), (), ()), Backoffs()).jobs
+        view = Feed(job_store, parse({}), profiler.placing)
+        [decided] = fed(view, Observation(1000, (job,), (), ())).jobs
     assert decided.style is CONSOLIDATE
     assert decided.skew == pytest.approx(0.743, abs=0.001)
     assert decided.style_because == "largest tensor 74 % of vgg16 (built in), limit 50 %"

@@ -6,15 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from slurm_tiresias.controller.feed import Feed
 from slurm_tiresias.controller.publish import Health, report
-from slurm_tiresias.controller.view import Backoffs, SnapshotBuilder
-from slurm_tiresias.core.decide import decide
+from slurm_tiresias.core.engine import decide
 from slurm_tiresias.core.features.make import make_policy
 from slurm_tiresias.model import JobStatus, ProgressSource
 from slurm_tiresias.profiler.run_id import RunId
 from slurm_tiresias.progress.node import FOLDER
 from slurm_tiresias.status.published import PublishedProgress
 from slurm_tiresias.store.ledger import Ledger
+from tests.controller.fed import fed
 from tests.controller.test_job_store import CONFIG, pending, running
 from tests.controller.test_progress import START_S, Site, job, record
 from tests.controller.test_told_apart import CLUSTER
@@ -29,7 +30,7 @@ def site(tmp_path: Path, ledger: Ledger) -> Site:
 def shown(site: Site, status: JobStatus) -> PublishedProgress | None:
     """What is published of a job after a cycle."""
     site.cycle(status)
-    snapshot = SnapshotBuilder(site.job_store, CONFIG).snapshot(site.seen(status), Backoffs())
+    snapshot = fed(Feed(site.job_store, CONFIG), site.seen(status))
     policy = make_policy(CONFIG.policy)
     plan = decide(snapshot, policy, CONFIG)
     health = Health("shadow", 0.0, 1, site.now_s, 0.1)

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from slurm_tiresias.controller.feed import Feed
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.publish import Health, report
-from slurm_tiresias.controller.view import Backoffs, SnapshotBuilder
-from slurm_tiresias.core.decide import decide
+from slurm_tiresias.core.engine import decide
 from slurm_tiresias.core.features.make import make_policy
 from slurm_tiresias.model import Amount, JobStatus, Node
 from slurm_tiresias.reasons import would_do, would_have
@@ -24,6 +24,7 @@ from slurm_tiresias.store.records import EventRecord
 from slurm_tiresias.web.http import Request
 from slurm_tiresias.web.page.page import Page
 from tests.cli.states import busy_state, not_acting
+from tests.controller.fed import fed
 from tests.controller.test_job_store import CONFIG, pending, running
 
 NODE = Node("n1", Amount({"": 4}, 8, 1000), partitions=frozenset({"gpu"}))
@@ -37,7 +38,7 @@ def published(ledger: Ledger, mode: str, *jobs: JobStatus) -> PublishedState:
     seen = Observation(NOW_S, jobs, (NODE,), (PARTITION,))
     job_store = JobStore(ledger, CONFIG, accounting=False)
     job_store.observe(seen)
-    snapshot = SnapshotBuilder(job_store, CONFIG).snapshot(seen, Backoffs())
+    snapshot = fed(Feed(job_store, CONFIG), seen)
     policy = make_policy(CONFIG.policy)
     plan = decide(snapshot, policy, CONFIG)
     health = Health(mode, 0.0, 1, NOW_S, 0.1)
@@ -164,7 +165,7 @@ def test_the_reason_why_reports_do_not_count_is_published(
     job_store.observe(seen)
     account = job_store.records()["1"]
     job_store.put(replace(account, claimed_gpu_s=claimed_gpu_s, promised_gpu_s=promised_gpu_s))
-    snapshot = SnapshotBuilder(job_store, CONFIG).snapshot(seen, Backoffs())
+    snapshot = fed(Feed(job_store, CONFIG), seen)
     policy = make_policy(CONFIG.policy)
     plan = decide(snapshot, policy, CONFIG)
     health = Health("enforce", 0.0, 1, NOW_S, 0.1)

@@ -9,17 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from slurm_tiresias.core.features.job_rank import JobFacts, JobRank, Key, job_id_key
 from slurm_tiresias.core.features.policy import Policy
+from slurm_tiresias.core.job import Job
+from slurm_tiresias.core.rank import JobRank, Key, job_id_key
 
 
 @dataclass(frozen=True, slots=True)
 class Continuous(Policy):
     """Jobs in the strict order of one number, smallest first; ties by submission, then job id."""
 
-    cost: Callable[[JobFacts], float]
+    cost: Callable[[Job], float]
 
-    def rank(self, job: JobFacts) -> JobRank:
+    def rank(self, job: Job) -> JobRank:
         level: Key = (self.cost(job), job.submitted_s, *job_id_key(job.job_id))
         return JobRank(level, (), 0)
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_tiresias.config import Config
-from slurm_tiresias.core.decide import decide
+from slurm_tiresias.core.engine import decide
 from slurm_tiresias.core.features.claims import (
     MOST_TIMES_ATTAINED,
     OVERRUN,
@@ -22,7 +22,8 @@ from slurm_tiresias.core.features.claims import (
     with_report,
 )
 from slurm_tiresias.core.features.make import make_policy
-from slurm_tiresias.model import Claim, JobView, Snapshot
+from slurm_tiresias.core.job import Job, Snapshot
+from slurm_tiresias.model import Claim
 from tests.pictures import after, cluster, configured, drawn, gpus, job
 from tests.properties.test_decide_invariants import HISTORY, configs, snapshots
 
@@ -31,14 +32,11 @@ FAR = 1e9
 EVERY_S = 60.0
 
 
-def claiming(job_id: str, remaining_gpu_s: float, tier: int = 1, **facts: Any) -> JobView:
+def claiming(job_id: str, remaining_gpu_s: float, tier: int = 1, **facts: Any) -> Job:
     """A job on four GPUs that reports this much remaining service, and has made no earlier
     promise."""
     one = job(job_id, gpus(4), tier=tier, **facts)
-    account = replace(
-        one.account, claimed_gpu_s=one.attained_gpu_s + remaining_gpu_s, promised_gpu_s=FAR
-    )
-    return replace(one, account=account)
+    return replace(one, claim=Claim(one.attained_gpu_s + remaining_gpu_s, FAR))
 
 
 def test_a_job_about_to_end_is_not_preempted_and_preempts_one_of_a_lower_tier() -> None:
@@ -57,7 +55,7 @@ def test_a_job_with_much_left_is_preempted_despite_little_attained_service() -> 
 
 def test_in_a_tier_a_job_without_an_estimate_counts_as_one_that_needs_half_its_limit() -> None:
     broken = claiming("4", 0.0, tier=1)
-    broken = replace(broken, account=replace(broken.account, promised_gpu_s=0.0))
+    broken = replace(broken, claim=Claim(broken.attained_gpu_s, 0.0))
     waiting = [broken, claiming("1", 110.0), job("2", gpus(4), tier=1), claiming("3", 90.0 + 60.0)]
     policy = make_policy(configured(policy={"thresholds_gpu_s": [100, 240]}).policy)
     assert {policy.rank(each).tier for each in waiting} == {1}
@@ -65,12 +63,9 @@ def test_in_a_tier_a_job_without_an_estimate_counts_as_one_that_needs_half_its_l
     assert [each.job_id for each in in_order] == ["1", "2", "3", "4"], "broken promises come last"
 
 
-def test_a_job_that_has_stopped_reporting_or_was_promoted_is_ranked_as_without_reports() -> None:
+def test_a_promoted_job_is_ranked_as_without_reports() -> None:
     policy = make_policy(CONFIG.policy)
-    said = claiming("1", 1.0, tier=2)
-    assert policy.rank(said).tier == 0
-    silent = replace(said, reports_stopped="it has made no step for unusually long")
-    assert policy.rank(silent) == policy.rank(job("1", gpus(4), tier=2))
+    assert policy.rank(claiming("1", 1.0, tier=2)).tier == 0
     promoted = replace(claiming("1", 300.0, tier=2), attained_since_promotion_gpu_s=0.0)
     assert policy.rank(promoted).tier == 0
 
@@ -79,8 +74,8 @@ def test_a_job_that_has_stopped_reporting_or_was_promoted_is_ranked_as_without_r
 def test_without_any_report_history_or_limit_the_plans_are_those_without_estimates(
     snapshot: Snapshot, config: Config
 ) -> None:
-    def silent(one: JobView) -> JobView:
-        return replace(one, account=replace(one.account, claimed_gpu_s=None))
+    def silent(one: Job) -> Job:
+        return replace(one, claim=None)
 
     snapshot = replace(snapshot, jobs=tuple(map(silent, snapshot.jobs)))
     all_of_them = replace(config.policy, estimates=("reports", "history", "limits"))
@@ -96,11 +91,8 @@ def reported(claim: Claim | None, remaining_gpu_s: float, attained_gpu_s: float)
 
 
 def ranked_by(claim: Claim | None, attained_gpu_s: float) -> float | None:
-    account = job("1", gpus(4), tier=0, attained_gpu_s=attained_gpu_s)
-    facts = replace(account.account, claimed_gpu_s=None, promised_gpu_s=None)
-    if claim is not None:
-        facts = replace(facts, claimed_gpu_s=claim.total_gpu_s, promised_gpu_s=claim.promised_gpu_s)
-    return claimed_gpu_s(replace(account, account=facts), EVERY_S)
+    one = job("1", gpus(4), tier=0, attained_gpu_s=attained_gpu_s, claim=claim)
+    return claimed_gpu_s(one, EVERY_S)
 
 
 def test_a_promise_is_never_renewed() -> None:
@@ -176,12 +168,12 @@ def test_an_honest_job_never_breaks_its_promise() -> None:
     for attained_gpu_s in range(240, 50_000, 300):
         claim = reported(claim, total_gpu_s - attained_gpu_s, float(attained_gpu_s))
         one = replace(job("1", gpus(4), tier=0), attained_gpu_s=float(attained_gpu_s))
-        one = replace(one, account=replace(one.account, promised_gpu_s=claim.promised_gpu_s))
+        one = replace(one, claim=claim)
         assert not is_broken(one)
         assert claim.total_gpu_s == pytest.approx(total_gpu_s)
 
 
-def running(one: JobView) -> JobView:
+def running(one: Job) -> Job:
     return cluster("n1  " + " ".join(one.job_id * 4), [one]).jobs[0]
 
 
@@ -191,7 +183,7 @@ def test_a_job_at_the_edge_of_a_tier_changes_it_despite_rounding() -> None:
     at_gpu_s = 109.00000000000003
     runs = claiming("1", 0.0, attained_gpu_s=at_gpu_s, attained_since_promotion_gpu_s=at_gpu_s)
     runs = running(runs)
-    runs = replace(runs, account=replace(runs.account, claimed_gpu_s=493.0))
+    runs = replace(runs, claim=Claim(493.0, FAR))
     assert policy.rank(runs).tier == 2
     assert policy.steady_for_s(runs) < 1e-9
 

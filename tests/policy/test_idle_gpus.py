@@ -27,9 +27,9 @@ from slurm_tiresias.core.features.idle_gpus import (
     why_not_preempted,
     why_spared,
 )
-from slurm_tiresias.core.features.job_rank import IDLE_LEVEL
 from slurm_tiresias.core.features.make import make_policy
 from slurm_tiresias.core.features.policy import rank_of
+from slurm_tiresias.core.rank import IDLE_LEVEL
 from slurm_tiresias.errors import ConfigError
 from slurm_tiresias.model import Amount, FairStanding, JobAccount, JobState, NodeUse, Request
 from slurm_tiresias.profiler.gpu_use_folder import SIGN_OF_LIFE_S

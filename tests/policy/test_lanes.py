@@ -13,20 +13,21 @@ from hypothesis import strategies as st
 
 from slurm_tiresias.config import InteractiveConfig, parse
 from slurm_tiresias.core.features.lanes import Applicant, LaneUse, used_gpu_s, why_refused
+from slurm_tiresias.core.job import Job
 from slurm_tiresias.errors import ConfigError
-from slurm_tiresias.model import Action, FairStanding, JobView, Lane, Protection, Reason
+from slurm_tiresias.model import Action, FairStanding, Lane, Protection, Reason
 from tests.pictures import after, cluster, configured, gpus, job, plan_for
 
 HOUR_S = 3600.0
 BOUND = InteractiveConfig(gpus_per_user=2, gpu_hours_per_user=4.0)
 
 
-def at_a_prompt(job_id: str, count: int = 1, **more: Any) -> JobView:
+def at_a_prompt(job_id: str, count: int = 1, **more: Any) -> Job:
     protected = Protection.INTERACTIVE
     return job(job_id, gpus(count), lane=Lane.INTERACTIVE, protected_by=protected, **more)
 
 
-def no_requeue(job_id: str, count: int = 1, **more: Any) -> JobView:
+def no_requeue(job_id: str, count: int = 1, **more: Any) -> Job:
     protected = Protection.NO_REQUEUE
     return job(job_id, gpus(count), lane=Lane.IDLE_ONLY, protected_by=protected, **more)
 

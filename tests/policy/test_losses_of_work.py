@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 
 from slurm_tiresias.config import Config, parse
-from slurm_tiresias.core.decide import decide
+from slurm_tiresias.core.engine import decide
 from slurm_tiresias.core.features.make import make_policy
 from slurm_tiresias.core.features.protection import LATE, before_save
-from slurm_tiresias.model import USUAL_STAKE, JobView, Protection, Snapshot, WorkAtStake
+from slurm_tiresias.core.job import Job, Snapshot
+from slurm_tiresias.model import USUAL_STAKE, Protection, WorkAtStake
 from tests.pictures import NOW_S, after, cluster, configured, drawn, gpus, job, plan_for
 from tests.properties.test_decide_invariants import configs, snapshots
 
@@ -27,7 +28,7 @@ def saved(ago_s: float, due_in_s: float | None = None) -> WorkAtStake:
     return WorkAtStake(NOW_S - ago_s, math.inf, RESTART_S, due_s)
 
 
-def running(job_id: str, count: int, at_stake: WorkAtStake | None, **facts: Any) -> JobView:
+def running(job_id: str, count: int, at_stake: WorkAtStake | None, **facts: Any) -> Job:
     facts.setdefault("tier", 1)
     return job(job_id, gpus(count, spanning=count > 1), at_stake=at_stake, **facts)
 

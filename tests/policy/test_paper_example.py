@@ -8,10 +8,11 @@ from __future__ import annotations
 import pytest
 
 from scripts.testbed.job_views import changed
-from slurm_tiresias.core.decide import decide
+from slurm_tiresias.core.engine import decide
 from slurm_tiresias.core.features.gittins import ServiceHistory
 from slurm_tiresias.core.features.policy import Policy
-from slurm_tiresias.model import Action, Allocation, JobState, JobView, Snapshot
+from slurm_tiresias.core.job import Job, Snapshot
+from slurm_tiresias.model import Action, Allocation, JobState
 from tests.pictures import cluster, configured, gpus, job
 from tests.policy.continuous import continuous_gittins, continuous_las, shortest_remaining_service
 
@@ -47,7 +48,7 @@ def run(policy: Policy) -> tuple[list[str], dict[str, int]]:
     return slots, done
 
 
-def _advance(one: JobView, allocation: Allocation) -> JobView:
+def _advance(one: Job, allocation: Allocation) -> Job:
     attained = one.attained_gpu_s + EXAMPLE[one.job_id][0]
     return changed(
         one,
@@ -58,7 +59,7 @@ def _advance(one: JobView, allocation: Allocation) -> JobView:
     )
 
 
-def _stopped(one: JobView) -> JobView:
+def _stopped(one: Job) -> Job:
     return changed(one, state=JobState.PENDING, allocation={})
 
 

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_tiresias.core.decide import decide
+from slurm_tiresias.core.engine import decide
 from slurm_tiresias.core.features.estimates import ByHistory
 from slurm_tiresias.core.features.make import make_policy
 from slurm_tiresias.core.features.recurring import KEPT, RunHistory
-from slurm_tiresias.model import Plan, Snapshot
+from slurm_tiresias.core.job import Snapshot
+from slurm_tiresias.model import Plan
 from tests.pictures import after, cluster, configured, drawn, gpus, job
 
 CONFIG = configured(policy={"estimates": ["history"]})

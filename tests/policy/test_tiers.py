@@ -18,7 +18,8 @@ from slurm_tiresias.core.features.tiers import (
     left_in_tier,
     tier_of,
 )
-from slurm_tiresias.model import JobState, JobView
+from slurm_tiresias.core.job import Job
+from slurm_tiresias.model import JobState
 from tests.pictures import NOW_S, configured, gpus, job
 
 
@@ -29,7 +30,7 @@ def test_a_job_leaves_its_tier_exactly_at_the_threshold(attained_gpu_s: float, t
     assert tier_of(attained_gpu_s, (100.0, 200.0)) == tier
 
 
-def _ids_in(order: str, jobs: list[JobView]) -> list[str]:
+def _ids_in(order: str, jobs: list[Job]) -> list[str]:
     return [one.job_id for one in sorted(jobs, key=ORDERS[order])]
 
 

@@ -13,28 +13,29 @@ from hypothesis import strategies as st
 
 from scripts.testbed.job_views import changed, view
 from slurm_tiresias.config import ORDERS, Config
-from slurm_tiresias.core.decide import decide
-from slurm_tiresias.core.engine import protection_of
+from slurm_tiresias.core.engine import decide
 from slurm_tiresias.core.features.gittins import ServiceHistory
-from slurm_tiresias.core.features.job_rank import UniqueRank
 from slurm_tiresias.core.features.limits import LimitHistory
 from slurm_tiresias.core.features.make import make_policy
 from slurm_tiresias.core.features.policy import Policy, rank_of
 from slurm_tiresias.core.features.recurring import RunHistory
+from slurm_tiresias.core.job import Job, Snapshot
 from slurm_tiresias.core.placement.candidate_index import CandidateIndex
 from slurm_tiresias.core.placement.candidate_matrix import Candidate, Preemptor
 from slurm_tiresias.core.placement.choose import fits, place, place_on_any
 from slurm_tiresias.core.placement.free_resources import FreeResources
 from slurm_tiresias.core.placement.victims import find_victims
+from slurm_tiresias.core.protections import protection_of
+from slurm_tiresias.core.rank import UniqueRank
 from slurm_tiresias.model import (
     NOT_BOUND,
     NOTHING_LEARNED,
     Action,
     Allocation,
     Amount,
+    Claim,
     FairStanding,
     JobState,
-    JobView,
     Lane,
     Learned,
     Node,
@@ -44,7 +45,6 @@ from slurm_tiresias.model import (
     Reason,
     RecentVictims,
     Request,
-    Snapshot,
     WorkAtStake,
 )
 from tests.one_by_one import node_sets
@@ -152,8 +152,10 @@ jobs_lists = st.lists(
         executed_since_promotion_s=st.sampled_from([0.0, 40.0]),
         queued_s=st.sampled_from([None, NOW_S - 50, NOW_S - 5000]),
         promotions=st.integers(0, 2),
-        claimed_gpu_s=st.sampled_from([None, 505.0, 620.0, 1500.0]),
-        promised_gpu_s=st.sampled_from([None, 550.0, 700.0, 2500.0]),
+        claim=st.none()
+        | st.builds(
+            Claim, st.sampled_from([505.0, 620.0, 1500.0]), st.sampled_from([550.0, 700.0, 2500.0])
+        ),
         time_limit_s=st.sampled_from([None, 100.0, 1000.0]),
         first_started_s=st.one_of(st.none(), st.floats(0, 100)),
         running_since_s=st.sampled_from([NOW_S - 5, NOW_S - 500]),
@@ -234,7 +236,7 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
     return Snapshot(NOW_S, tuple(nodes), tuple(jobs), recent)
 
 
-def _anywhere(one: JobView, nodes: list[Node], free: FreeResources) -> Allocation | None:
+def _anywhere(one: Job, nodes: list[Node], free: FreeResources) -> Allocation | None:
     sets = [free.nodes(names) for names in node_sets(one.request, nodes)]
     return place_on_any(one.request, sets, free, PlacementStyle.SPREAD)
 
@@ -254,7 +256,7 @@ def _free_after(snapshot: Snapshot, plan: Plan) -> FreeResources:
     return free
 
 
-def _promoted(one: JobView, now_s: float) -> JobView:
+def _promoted(one: Job, now_s: float) -> Job:
     return changed(
         one,
         attained_since_promotion_gpu_s=0.0,

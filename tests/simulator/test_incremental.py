@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from scripts.testbed.job_views import view
 from slurm_tiresias.config import ORDERS, Config, parse
 from slurm_tiresias.core.cluster import Start
-from slurm_tiresias.core.decide import decide
+from slurm_tiresias.core.engine import decide
 from slurm_tiresias.core.features.gittins import ServiceHistory
 from slurm_tiresias.core.features.losses import Loss, RecentLosses, lost_gpu_s
 from slurm_tiresias.core.features.policy import Policy
 from slurm_tiresias.core.features.victim_rate import VictimRate
-from slurm_tiresias.model import JobState, JobView, Node, RecentVictims, Snapshot
+from slurm_tiresias.core.job import Job, Snapshot
+from slurm_tiresias.model import JobState, Node, RecentVictims
 from slurm_tiresias.simulator import schedulers
 from slurm_tiresias.simulator.engine import Scheduler, SimJob, Simulation, Timing
 from slurm_tiresias.simulator.reports import ReportModel, Reports
@@ -88,7 +89,7 @@ class Checked:
             self._losses.add(Loss(now_s, user, lost))
 
 
-def _as_job(job: SimJob, over_budget: bool) -> JobView:
+def _as_job(job: SimJob, over_budget: bool) -> Job:
     return view(
         job.job_id,
         job.state,
@@ -109,8 +110,7 @@ def _as_job(job: SimJob, over_budget: bool) -> JobView:
         promotions=job.promotions,
         style=job.ask.style,
         remaining_s=job.remaining_s,
-        claimed_gpu_s=job.claim.total_gpu_s if job.claim else None,
-        promised_gpu_s=job.claim.promised_gpu_s if job.claim else None,
+        claim=job.claim,
         time_limit_s=job.time_limit_s,
         fair=job.fair,
         at_stake=job.at_stake if job.state is JobState.RUNNING else None,

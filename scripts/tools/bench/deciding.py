@@ -11,6 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from statistics import median
 
+from scripts.testbed.kept_engine import KeptEngine
 from scripts.tools.bench.synthetic import (
     CHANGED,
     LOAD_MIXES,
@@ -26,13 +27,13 @@ from scripts.tools.bench.synthetic import (
 from scripts.tools.document import markdown, write_section
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller.cycle import collect_seldom
-from slurm_tiresias.core.decide import decide
+from slurm_tiresias.core.engine import decide
 from slurm_tiresias.core.features.make import make_policy
-from slurm_tiresias.core.planner import Planner
-from slurm_tiresias.model import JobState, Snapshot
+from slurm_tiresias.core.job import Snapshot
+from slurm_tiresias.model import JobState
 
 STEPS = 30
-"""Decisions of a kept planner, alternating with as many by new planners on the same snapshots."""
+"""Decisions of a kept engine, alternating with as many by new engines on the same snapshots."""
 
 JOBS = (1_000, 10_000, 100_000)
 NODES = (100, 1_000, 10_000)
@@ -90,7 +91,7 @@ def measure() -> None:
 
 
 def measure_kept() -> None:
-    """Compare a kept planner, as in the controller, with a new one for each decision."""
+    """Compare a kept engine, as in the controller, with a new one for each decision."""
     collect_seldom()
     first = snapshot(SETTLED, JOBS[1], NODES[1], SCRIPTS, SEED)
     rows = []
@@ -112,11 +113,11 @@ def measure_kept() -> None:
         print(" | ".join(rows[-1]), flush=True)
     header = ("what differs", "kept ms", "least", "most", "anew ms", "times as long")
     text = (
-        "CPU time of a decision of the controller's planner, which keeps what it knows from one "
+        "CPU time of a decision of the controller's engine, which keeps what it knows from one "
         "cycle to the next, and of a new one for the same snapshot, in alternation in one process "
         f"(medians of {STEPS} each; for the kept one the least and the most too). A settled "
         f"snapshot of {JOBS[1]:,} jobs on {NODES[1]:,} nodes, of {SCRIPTS} scripts. Each plan of "
-        "the kept planner is checked to be that of the new one."
+        "the kept engine is checked to be that of the new one."
     )
     write_section(
         "The next decision", "scripts/dev bench decide-next", f"{markdown(header, rows)}\n\n{text}"
@@ -134,23 +135,23 @@ def _others_wait_and_all_run_on(before: Snapshot, number: int) -> Snapshot:
 def _kept_and_anew(
     given: Snapshot, next_of: Callable[[Snapshot, int], Snapshot]
 ) -> tuple[list[float], list[float]]:
-    """Return the CPU seconds of decisions by a kept planner, and by new ones."""
+    """Return the CPU seconds of decisions by a kept engine, and by new ones."""
     config = parse({"policy": {"thresholds_gpu_s": list(THRESHOLDS_GPU_S)}})
-    planner = Planner(make_policy(config.policy), config)
-    while (plan := planner.plan(given)).starts:
+    engine = KeptEngine(make_policy(config.policy), config)
+    while (plan := engine.plan(given)).starts:
         given = settle(given, plan)
     kept_s: list[float] = []
     anew_s: list[float] = []
     for number in range(STEPS):
         given = next_of(given, number)
         began_s = time.process_time()
-        plan = planner.plan(given)
+        plan = engine.plan(given)
         planned_s = time.process_time()
         expected = decide(given, make_policy(config.policy), config)
         anew_s.append(time.process_time() - planned_s)
         kept_s.append(planned_s - began_s)
         if plan != expected:
-            raise AssertionError("the plans of the kept planner and of a new one differ")
+            raise AssertionError("the plans of the kept engine and of a new one differ")
     return kept_s, anew_s
 
 

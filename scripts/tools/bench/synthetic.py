@@ -7,19 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from scripts.testbed.job_views import changed, view
+from slurm_tiresias.core.job import Job, Snapshot
 from slurm_tiresias.core.placement.choose import place
 from slurm_tiresias.core.placement.free_resources import FreeResources
-from slurm_tiresias.model import (
-    Allocation,
-    Amount,
-    JobState,
-    JobView,
-    Node,
-    PlacementStyle,
-    Plan,
-    Request,
-    Snapshot,
-)
+from slurm_tiresias.model import Allocation, Amount, JobState, Node, PlacementStyle, Plan, Request
 
 NOW_S = 1_000_000.0
 THRESHOLDS_GPU_S = (3600.0, 36_000.0)
@@ -130,7 +121,7 @@ def all_run_on(before: Snapshot) -> Snapshot:
     return replace(before, jobs=tuple(map(_runs_on, before.jobs)))
 
 
-def _runs_on(job: JobView) -> JobView:
+def _runs_on(job: Job) -> Job:
     if job.state is not JobState.RUNNING:
         return job
     return replace(
@@ -156,7 +147,7 @@ def _script(chance: random.Random) -> Script:
     return _request(chance), chance.choice((None, None, 0.1, 0.7))
 
 
-def _job(number: int, scripts: Sequence[Script], chance: random.Random) -> JobView:
+def _job(number: int, scripts: Sequence[Script], chance: random.Random) -> Job:
     request, skew = chance.choice(scripts)
     submitted_s = NOW_S - chance.uniform(1000, 100_000)
     # Equal requests are one object, as in the driver (slurm/job_memory.py).
@@ -179,7 +170,7 @@ def _request(chance: random.Random) -> Request:
     return replace(request, features=features, partitions=(PARTITION,))
 
 
-def _running(jobs: Sequence[JobView], nodes: Sequence[Node]) -> Iterator[tuple[str, Allocation]]:
+def _running(jobs: Sequence[Job], nodes: Sequence[Node]) -> Iterator[tuple[str, Allocation]]:
     """Yield the jobs that run, in order of arrival while there is room."""
     free = FreeResources(nodes)
     allowed = {"": free.all_nodes, "ib": free.nodes(n.name for n in nodes if "ib" in n.features)}
@@ -192,7 +183,7 @@ def _running(jobs: Sequence[JobView], nodes: Sequence[Node]) -> Iterator[tuple[s
             yield job.job_id, on
 
 
-def _as_it_runs(job: JobView, on: Allocation, mix: LoadMix, chance: random.Random) -> JobView:
+def _as_it_runs(job: Job, on: Allocation, mix: LoadMix, chance: random.Random) -> Job:
     ran_s = chance.expovariate(1 / 3600)
     return changed(
         _served(job, mix.running, chance),
@@ -203,14 +194,14 @@ def _as_it_runs(job: JobView, on: Allocation, mix: LoadMix, chance: random.Rando
     )
 
 
-def _as_it_waits(job: JobView, mix: LoadMix, chance: random.Random) -> JobView:
+def _as_it_waits(job: Job, mix: LoadMix, chance: random.Random) -> Job:
     served = _served(job, mix.waiting, chance)
     new = served.attained_gpu_s == 0
     started_s = None if new else job.submitted_s + chance.uniform(0, 900)
     return changed(served, queued_s=NOW_S - chance.uniform(0, 1000), first_started_s=started_s)
 
 
-def _served(job: JobView, tiers: tuple[int, int, int], chance: random.Random) -> JobView:
+def _served(job: Job, tiers: tuple[int, int, int], chance: random.Random) -> Job:
     """Return the job with a service that is typical of its tier."""
     (tier,) = chance.choices(range(3), tiers)
     starts = (0.0, *THRESHOLDS_GPU_S)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from slurm_tiresias.core.features.job_rank import JobFacts
+from slurm_tiresias.core.job import Job
 from slurm_tiresias.model import Claim
 
 OVERRUN: Final = 2.0
@@ -58,7 +58,7 @@ def with_report(
     return Claim(attained_gpu_s + remaining_gpu_s, promised_gpu_s)
 
 
-def is_broken(job: JobFacts) -> bool:
+def is_broken(job: Job) -> bool:
     """Whether a job has attained more than its reports promised."""
     return job.claim is not None and job.attained_gpu_s > job.claim.promised_gpu_s
 
@@ -72,7 +72,7 @@ def expires_at_gpu_s(claim: Claim, width: int, every_s: float) -> float:
     return max(claim.total_gpu_s + every_s * width, claim.total_gpu_s / (1 - REPORT_EVERY_SHARE))
 
 
-def claimed_gpu_s(job: JobFacts, every_s: float) -> float | None:
+def claimed_gpu_s(job: Job, every_s: float) -> float | None:
     """Return the remaining service by which a job's claim ranks it; None if the claim does not
     count."""
     claim, attained_gpu_s = job.claim, job.attained_gpu_s

@@ -17,12 +17,13 @@ from slurm_tiresias.core.features.claims import (
     expires_at_gpu_s,
     is_broken,
 )
-from slurm_tiresias.core.features.job_rank import JobFacts, JobRank
 from slurm_tiresias.core.features.limits import LimitHistory
 from slurm_tiresias.core.features.policy import EndedJob, Policy
 from slurm_tiresias.core.features.promotion import Promotion
 from slurm_tiresias.core.features.recurring import RunHistory
 from slurm_tiresias.core.features.tiers import LEVELS, tier_of
+from slurm_tiresias.core.job import Job
+from slurm_tiresias.core.rank import JobRank
 from slurm_tiresias.model import JobState
 
 
@@ -32,11 +33,11 @@ class Estimator(Protocol):
     name: ClassVar[str]
     learns: ClassVar[bool]
 
-    def remaining_gpu_s(self, job: JobFacts) -> float | None:
+    def remaining_gpu_s(self, job: Job) -> float | None:
         """Return the service that a job still needs; None if there is no credible estimate."""
         ...
 
-    def steady_for_s(self, job: JobFacts, least_gpu_s: float, most_gpu_s: float) -> float:
+    def steady_for_s(self, job: Job, least_gpu_s: float, most_gpu_s: float) -> float:
         """Return for how many seconds of running the estimate is guaranteed not to change, and for
         how long it is guaranteed to stay between ``least_gpu_s`` and ``most_gpu_s``, where it is
         now."""
@@ -54,10 +55,10 @@ class ByReports:
     name: ClassVar[str] = REPORTS
     learns: ClassVar[bool] = False
 
-    def remaining_gpu_s(self, job: JobFacts) -> float | None:
+    def remaining_gpu_s(self, job: Job) -> float | None:
         return claimed_gpu_s(job, self.every_s)
 
-    def steady_for_s(self, job: JobFacts, least_gpu_s: float, most_gpu_s: float) -> float:
+    def steady_for_s(self, job: Job, least_gpu_s: float, most_gpu_s: float) -> float:
         claim, attained_gpu_s = job.claim, job.attained_gpu_s
         assert claim is not None
         expires_gpu_s = expires_at_gpu_s(claim, job.width, self.every_s)
@@ -87,12 +88,12 @@ class ByHistory:
     name: ClassVar[str] = HISTORY
     learns: ClassVar[bool] = True
 
-    def remaining_gpu_s(self, job: JobFacts) -> float | None:
+    def remaining_gpu_s(self, job: Job) -> float | None:
         expected_s = self.runs.remaining_s(job.user, job.name, job.executed_since_promotion_s)
         # By requested GPUs: the job may hold more, and starting must not lower its rank.
         return None if expected_s is None else max(job.attained_gpu_s, job.gpus_asked * expected_s)
 
-    def steady_for_s(self, job: JobFacts, least_gpu_s: float, most_gpu_s: float) -> float:
+    def steady_for_s(self, job: Job, least_gpu_s: float, most_gpu_s: float) -> float:
         executed_s, gpus = job.executed_since_promotion_s, job.gpus_asked
         by_runs_s = self.runs.steady_for_s(
             job.user, job.name, executed_s, least_gpu_s / gpus, most_gpu_s / gpus
@@ -111,12 +112,12 @@ class ByLimits:
     name: ClassVar[str] = LIMITS
     learns: ClassVar[bool] = True
 
-    def remaining_gpu_s(self, job: JobFacts) -> float | None:
+    def remaining_gpu_s(self, job: Job) -> float | None:
         executed_s = job.executed_since_promotion_s
         expected_s = self.limits.remaining_s(job.user, job.time_limit_s, executed_s)
         return None if expected_s is None else job.gpus_asked * expected_s
 
-    def steady_for_s(self, job: JobFacts, least_gpu_s: float, most_gpu_s: float) -> float:
+    def steady_for_s(self, job: Job, least_gpu_s: float, most_gpu_s: float) -> float:
         executed_s, gpus = job.executed_since_promotion_s, job.gpus_asked
         return self.limits.steady_for_s(
             job.user, job.time_limit_s, executed_s, least_gpu_s / gpus, most_gpu_s / gpus
@@ -126,7 +127,7 @@ class ByLimits:
         self.limits.add(ended.user, ended.time_limit_s, ended.run_s)
 
 
-def is_promoted(job: JobFacts) -> bool:
+def is_promoted(job: Job) -> bool:
     """Whether a job was promoted, so that only service attained since then counts."""
     return job.attained_since_promotion_gpu_s < job.attained_gpu_s
 
@@ -165,7 +166,7 @@ class WithEstimates(Policy):
     def tier_after(self, service_gpu_s: float) -> int:
         return self.base.tier_after(service_gpu_s)
 
-    def remaining(self, job: JobFacts) -> Remaining | None:
+    def remaining(self, job: Job) -> Remaining | None:
         """Return the remaining service by which a job is ranked; None if the policy ranks it
         without estimates."""
         if is_promoted(job):
@@ -176,11 +177,11 @@ class WithEstimates(Policy):
                 return Remaining(gpu_s, estimator)
         return None
 
-    def remaining_gpu_s(self, job: JobFacts) -> float | None:
+    def remaining_gpu_s(self, job: Job) -> float | None:
         remaining = self.remaining(job)
         return None if remaining is None else remaining.gpu_s
 
-    def rank(self, job: JobFacts) -> JobRank:
+    def rank(self, job: Job) -> JobRank:
         # Most jobs do not report, and each cycle ranks very many of them.
         silent = job.claim is None and not self.learns
         remaining = None if silent else self.remaining(job)
@@ -199,7 +200,7 @@ class WithEstimates(Policy):
             return JobRank(LEVELS[tier], (0.0, job.submitted_s), tier)
         return JobRank(LEVELS[tier], (charged_gpu_s, job.submitted_s), tier)
 
-    def steady_for_s(self, job: JobFacts) -> float:
+    def steady_for_s(self, job: Job) -> float:
         remaining = self.remaining(job)
         if remaining is None:
             return self.base.steady_for_s(job)
@@ -209,12 +210,12 @@ class WithEstimates(Policy):
             job, least_gpu_s - job.inherited_gpu_s, most_gpu_s - job.inherited_gpu_s
         )
 
-    def drifts_in(self, tier: int, job: JobFacts) -> bool:
+    def drifts_in(self, tier: int, job: Job) -> bool:
         return self.remaining(job) is None and self.base.drifts_in(tier, job)
 
     def learn(self, ended: EndedJob) -> None:
         for estimator in self.estimators:
             estimator.learn(ended)
 
-    def is_judged_by(self, job: JobFacts, name: str) -> bool:
+    def is_judged_by(self, job: Job, name: str) -> bool:
         return self.learns

@@ -133,7 +133,7 @@ class FairShares:
         job = self._members[job_id]
         if job.ended:
             had_s = job.had_s
-            if run_s <= had_s:
+            if _is_within(run_s, had_s):
                 return
             if not job.width.sharing:
                 job.width.note(self._now_s)
@@ -164,9 +164,9 @@ class FairShares:
         """Return when a job had had this much running time; None if it has not yet."""
         job = self._members[job_id]
         width = job.width
-        if run_s > job.had_s * (1.0 + 1e-12):
+        if not _is_within(run_s, job.had_s):
             return None
-        began_s = (began_at_s for had_s, began_at_s in job.before if run_s <= had_s)
+        began_s = (began_at_s for had_s, began_at_s in job.before if _is_within(run_s, had_s))
         at_s = min(next(began_s, job.began_at_s) + run_s, width.worked_s)
         after = bisect_left(width.worked_at_s, at_s)
         if after == 0:
@@ -245,3 +245,8 @@ class FairShares:
 
 def _speed(width: _Width, level: float) -> float:
     return min(1.0, level / width.gpus)
+
+
+def _is_within(run_s: float, had_s: float) -> bool:
+    """Whether a job has had this much running time, despite rounding."""
+    return run_s <= had_s * (1.0 + 1e-12)

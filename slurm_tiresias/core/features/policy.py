@@ -6,15 +6,10 @@ import math
 from abc import ABC, abstractmethod
 from typing import ClassVar, Protocol
 
-from slurm_tiresias.core.features.job_rank import (
-    BOUND_LEVEL,
-    FIRST_LEVEL,
-    IDLE_LEVEL,
-    JobFacts,
-    JobRank,
-)
 from slurm_tiresias.core.features.lanes import most_service_gpu_s
 from slurm_tiresias.core.features.promotion import NEVER, Promotion
+from slurm_tiresias.core.job import Job
+from slurm_tiresias.core.rank import BOUND_LEVEL, FIRST_LEVEL, IDLE_LEVEL, JobRank
 from slurm_tiresias.model import JobState, Lane
 
 
@@ -52,22 +47,22 @@ class Policy(ABC):
     """Whether the end of a job may change the ranks of other jobs of the same user."""
 
     @abstractmethod
-    def rank(self, job: JobFacts) -> JobRank:
+    def rank(self, job: Job) -> JobRank:
         """Return the rank of a job."""
 
     def tier_after(self, service_gpu_s: float) -> int:
         """Return the tier that a job would have after attaining this much service."""
         return 0
 
-    def remaining_gpu_s(self, job: JobFacts) -> float | None:
+    def remaining_gpu_s(self, job: Job) -> float | None:
         """Return the estimated service that a job still needs; None if there is no estimate."""
         return None
 
-    def steady_for_s(self, job: JobFacts) -> float:
+    def steady_for_s(self, job: Job) -> float:
         """Seconds that a running job can keep running before its level or tier may change."""
         return math.inf
 
-    def drifts_in(self, tier: int, job: JobFacts) -> bool:
+    def drifts_in(self, tier: int, job: Job) -> bool:
         """Whether a running job's place among the others of this tier changes while it runs."""
         return False
 
@@ -75,12 +70,12 @@ class Policy(ABC):
         """Update the policy with a job that has ended."""
         return
 
-    def is_judged_by(self, job: JobFacts, name: str) -> bool:
+    def is_judged_by(self, job: Job, name: str) -> bool:
         """Whether the end of a job with this name and the same user may change the job's rank."""
         return self.learns
 
 
-def rank_of(job: JobFacts, policy: Policy) -> JobRank:
+def rank_of(job: Job, policy: Policy) -> JobRank:
     """Return the rank of a job: by its lane (``lanes``), after all others while it leaves its GPUs
     idle (``idle_gpus``), before all others if it is at its bound (``slowdown_bound``), or else that
     of the policy."""

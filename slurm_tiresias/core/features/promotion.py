@@ -7,7 +7,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 
 from slurm_tiresias.config import PolicyConfig
-from slurm_tiresias.core.features.job_rank import JobFacts, charged_gpu_s
+from slurm_tiresias.core.job import Job
 from slurm_tiresias.model import JobState
 
 MOST_DOUBLINGS = 30
@@ -33,17 +33,17 @@ class Promotion:
         """Return the rule that a configuration specifies."""
         return Promotion(config.promote_knob, config.promote_floor_s, config.thresholds_gpu_s)
 
-    def due_s(self, job: JobFacts) -> float:
+    def due_s(self, job: Job) -> float:
         """When a waiting job will be promoted; infinite if never or if it is not waiting."""
         if self.knob <= 0 or job.state is not JobState.PENDING:
             return math.inf
-        if bisect_right(self.thresholds_gpu_s, charged_gpu_s(job)) == 0:
+        if bisect_right(self.thresholds_gpu_s, job.charged_gpu_s) == 0:
             return math.inf
         since_s = job.submitted_s if job.queued_s is None else job.queued_s
         first_s = max(self.floor_s, self.knob * job.executed_since_promotion_s)
         return since_s + first_s * 2.0 ** min(job.promotions, MOST_DOUBLINGS)
 
-    def is_due(self, job: JobFacts, now_s: float) -> bool:
+    def is_due(self, job: Job, now_s: float) -> bool:
         """Whether a job has waited long enough to return to the top tier."""
         return self.due_s(job) <= now_s
 

@@ -10,9 +10,10 @@ from typing import ClassVar
 
 from slurm_tiresias.config import MAX_TIERS
 from slurm_tiresias.core.features.gittins import ServiceHistory
-from slurm_tiresias.core.features.job_rank import JobFacts, JobRank, Key, charged_gpu_s
 from slurm_tiresias.core.features.policy import Policy
 from slurm_tiresias.core.features.promotion import NEVER, Promotion
+from slurm_tiresias.core.job import Job
+from slurm_tiresias.core.rank import JobRank, Key
 from slurm_tiresias.model import JobState
 
 LEVELS = tuple((float(tier),) for tier in range(MAX_TIERS))
@@ -23,19 +24,19 @@ def tier_of(attained_gpu_s: float, thresholds_gpu_s: Sequence[float]) -> int:
     return bisect_right(thresholds_gpu_s, attained_gpu_s)
 
 
-def by_first_start(job: JobFacts) -> Key:
+def by_first_start(job: Job) -> Key:
     """Order by first start, as the paper does; jobs that never ran come last, by submission."""
     first_started_s = job.first_started_s
     return (1.0, job.submitted_s) if first_started_s is None else (0.0, first_started_s)
 
 
-def by_entry(job: JobFacts) -> Key:
+def by_entry(job: Job) -> Key:
     """Order by the time of entering the tier; that is the submission if the tier never changed."""
     tier_entered_s = job.tier_entered_s
     return (job.submitted_s if tier_entered_s is None else tier_entered_s,)
 
 
-def by_waiting(job: JobFacts) -> Key:
+def by_waiting(job: Job) -> Key:
     """Order running jobs first, then by the start of the current wait (the authors' simulator)."""
     if job.state is JobState.RUNNING:
         return (0.0, 0.0)
@@ -43,12 +44,12 @@ def by_waiting(job: JobFacts) -> Key:
     return (1.0, job.submitted_s if queued_s is None else queued_s)
 
 
-def by_newest(job: JobFacts) -> Key:
+def by_newest(job: Job) -> Key:
     """Order by the time of entering the tier, latest first."""
     return tuple(-number for number in by_entry(job))
 
 
-ORDERS: Mapping[str, Callable[[JobFacts], Key]] = {
+ORDERS: Mapping[str, Callable[[Job], Key]] = {
     "first-start": by_first_start,
     "entry": by_entry,
     "running-first": by_waiting,
@@ -62,11 +63,11 @@ class TieredLas(Policy):
     """Discretized 2D-LAS: tiers by attained service; ``order`` ranks the jobs within a tier."""
 
     thresholds_gpu_s: tuple[float, ...]
-    order: Callable[[JobFacts], Key]
+    order: Callable[[Job], Key]
     promotion: Promotion = NEVER
     takes_estimates: ClassVar[bool] = True
 
-    def rank(self, job: JobFacts) -> JobRank:
+    def rank(self, job: Job) -> JobRank:
         service_gpu_s = job.attained_since_promotion_gpu_s + job.inherited_gpu_s
         tier = bisect_right(self.thresholds_gpu_s, service_gpu_s)
         return JobRank(LEVELS[tier], self.order(job), tier)
@@ -74,8 +75,8 @@ class TieredLas(Policy):
     def tier_after(self, service_gpu_s: float) -> int:
         return tier_of(service_gpu_s, self.thresholds_gpu_s)
 
-    def steady_for_s(self, job: JobFacts) -> float:
-        return left_in_tier(charged_gpu_s(job), self.thresholds_gpu_s) / job.width
+    def steady_for_s(self, job: Job) -> float:
+        return left_in_tier(job.charged_gpu_s, self.thresholds_gpu_s) / job.width
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +89,13 @@ class TieredGittins(Policy):
     """
 
     thresholds_gpu_s: tuple[float, ...]
-    order: Callable[[JobFacts], Key]
+    order: Callable[[Job], Key]
     history: ServiceHistory
     promotion: Promotion = NEVER
     takes_estimates: ClassVar[bool] = True
 
-    def rank(self, job: JobFacts) -> JobRank:
-        tier = tier_of(charged_gpu_s(job), self.thresholds_gpu_s)
+    def rank(self, job: Job) -> JobRank:
+        tier = tier_of(job.charged_gpu_s, self.thresholds_gpu_s)
         last = tier == len(self.thresholds_gpu_s)
         order_key = self.order(job)
         if not last:
@@ -105,10 +106,10 @@ class TieredGittins(Policy):
     def tier_after(self, service_gpu_s: float) -> int:
         return tier_of(service_gpu_s, self.thresholds_gpu_s)
 
-    def steady_for_s(self, job: JobFacts) -> float:
-        return left_in_tier(charged_gpu_s(job), self.thresholds_gpu_s) / job.width
+    def steady_for_s(self, job: Job) -> float:
+        return left_in_tier(job.charged_gpu_s, self.thresholds_gpu_s) / job.width
 
-    def drifts_in(self, tier: int, job: JobFacts) -> bool:
+    def drifts_in(self, tier: int, job: Job) -> bool:
         # The index changes with attained service. Jobs of the first tier are never preempted, so
         # their order does not matter, and the last tier does not use the index.
         return 0 < tier < len(self.thresholds_gpu_s)

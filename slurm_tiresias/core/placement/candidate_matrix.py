@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from slurm_tiresias.core.features.job_rank import FIRST_LEVEL, Key, UniqueRank
 from slurm_tiresias.core.features.protection import Shield
 from slurm_tiresias.core.placement.choose import goes_by_count
 from slurm_tiresias.core.placement.free_resources import (
@@ -28,6 +27,7 @@ from slurm_tiresias.core.placement.free_resources import (
     columns,
     numbers,
 )
+from slurm_tiresias.core.rank import FIRST_LEVEL, Key, UniqueRank
 from slurm_tiresias.model import (
     USUAL_STAKE,
     Allocation,

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 
 from slurm_tiresias.config import PlacementConfig
+from slurm_tiresias.core.job import Job
 from slurm_tiresias.core.placement.free_resources import (
     FreeResources,
     NodeSet,
@@ -14,10 +15,10 @@ from slurm_tiresias.core.placement.free_resources import (
     node_set,
     numbers,
 )
-from slurm_tiresias.model import ANY_TYPE, Allocation, JobView, PlacementStyle, Request
+from slurm_tiresias.model import ANY_TYPE, Allocation, PlacementStyle, Request
 
 
-def style_of(job: JobView, config: PlacementConfig) -> PlacementStyle:
+def style_of(job: Job, config: PlacementConfig) -> PlacementStyle:
     """Return the placement style of a job: its own, or else the style that its skew implies."""
     return job.style or style_of_skew(job.skew, config)
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from slurm_tiresias.config import Config
-from slurm_tiresias.core.features.job_rank import JobFacts, JobRank
 from slurm_tiresias.core.features.policy import Policy
 from slurm_tiresias.core.features.promotion import Promotion
+from slurm_tiresias.core.job import Job
+from slurm_tiresias.core.rank import JobRank
 from slurm_tiresias.model import Node
 from slurm_tiresias.simulator.schedulers import Decided
 
@@ -19,7 +20,7 @@ class _BySubmission(Policy):
 
     promotion: Promotion
 
-    def rank(self, job: JobFacts) -> JobRank:
+    def rank(self, job: Job) -> JobRank:
         return JobRank((0.0,), (job.submitted_s,), 0)
 
 

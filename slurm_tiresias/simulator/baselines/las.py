@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from slurm_tiresias.config import Config
-from slurm_tiresias.core.features.job_rank import JobFacts, JobRank
 from slurm_tiresias.core.features.policy import Policy
 from slurm_tiresias.core.features.promotion import Promotion
 from slurm_tiresias.core.features.tiers import left_in_tier, tier_of
+from slurm_tiresias.core.job import Job
+from slurm_tiresias.core.rank import JobRank
 from slurm_tiresias.model import Node
 from slurm_tiresias.simulator.schedulers import Decided
 
@@ -21,11 +22,11 @@ class _ByRunningTime(Policy):
     thresholds_s: tuple[float, ...]
     promotion: Promotion
 
-    def rank(self, job: JobFacts) -> JobRank:
+    def rank(self, job: Job) -> JobRank:
         tier = tier_of(job.executed_since_promotion_s, self.thresholds_s)
         return JobRank((float(tier),), (job.submitted_s,), tier)
 
-    def steady_for_s(self, job: JobFacts) -> float:
+    def steady_for_s(self, job: Job) -> float:
         return left_in_tier(job.executed_since_promotion_s, self.thresholds_s)
 
 

@@ -171,7 +171,7 @@ class Repack(Scheduler):
 
     def _join_newcomers(self) -> None:
         for job in self._newcomers:
-            cost = self._cost(job.width, job.remaining_s)
+            cost = self._cost(job.width, job.work_s)
             spot = self._spots[job.job_id] = _Spot(cost, next(self._turns), job)
             self._queue(spot)
         self._newcomers.clear()
@@ -189,7 +189,7 @@ class Repack(Scheduler):
         for spot in self._running:
             job = spot.job
             job.settle(now_s)
-            cost = self._cost(job.width, job.remaining_s)
+            cost = self._cost(job.width, job.work_s)
             falling.append((cost, self._cost(job.width, job.speed), spot.turn, spot))
         falling.sort()
         self._running = [self._moved(spot, cost) for cost, _, _, spot in falling]
@@ -216,7 +216,7 @@ class Repack(Scheduler):
         Costs only fall, so the costs of the last sort can only overestimate the jobs behind.
         """
         waiting = [(spot.cost, spot.job) for spot in self._firsts()]
-        waiting += [(self._cost(job.width, job.remaining_s), job) for job in self._newcomers]
+        waiting += [(self._cost(job.width, job.work_s), job) for job in self._newcomers]
         for cost, job in waiting:
             behind = self._running[bisect_left(self._running, cost, key=lambda spot: spot.cost) :]
             gpus_behind = sum(spot.job.width for spot in behind)

@@ -1,11 +1,10 @@
-"""Snapshots for decisions: an observation joined with the job store's knowledge of its jobs."""
+"""What the core is told: an observation joined with the job store's knowledge of its jobs."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 from slurm_tiresias.config import Config
 from slurm_tiresias.controller.job_store import JobStore
@@ -21,8 +20,8 @@ from slurm_tiresias.controller.manage import (
     why_not_eligible,
 )
 from slurm_tiresias.core.features.at_stake import work_at_stake
-from slurm_tiresias.core.features.job_rank import job_id_key
-from slurm_tiresias.core.lifecycle.nomination import Nomination
+from slurm_tiresias.core.job import Job
+from slurm_tiresias.core.rank import job_id_key
 from slurm_tiresias.core.tried_first import Contender, Holder, TriedFirst
 from slurm_tiresias.model import (
     NOTHING_LEARNED,
@@ -31,14 +30,12 @@ from slurm_tiresias.model import (
     JobSpec,
     JobState,
     JobStatus,
-    JobView,
     Lane,
     Learned,
     Node,
     ProgramCosts,
     Protection,
     Request,
-    Snapshot,
     WorkAtStake,
 )
 from slurm_tiresias.profiler.placing import Placing
@@ -69,44 +66,11 @@ class Backoffs:
     """The limit that a job shares with others which must start before it may preempt, by job."""
 
 
-class _Facts(NamedTuple):
-    """Everything that a job's view depends on: while it is equal, the view is reused."""
+class Feed:
+    """Keeps the core's jobs in line with what is observed.
 
-    runs_version: int
-    """The version of its runs (``Runs.learned``). The first field, since it changes for every
-    running job: comparisons end here."""
-    job: JobStatus
-    unmanaged_because: str
-    lane_because: str
-    account: JobAccount | None
-    nomination: Nomination | None
-    preemptor: str
-    inherited_gpu_s: float
-    placing: Placing | None
-    not_eligible: str
-    backs_off: bool
-    in_vain: bool
-    cools_down: bool
-    awaited_limit: str
-    over_budget: bool
-    reserved_nodes: frozenset[str]
-    is_past_deadline: bool
-    """Whether Slurm would end the job for good (DEADLINE) if it were preempted."""
-    is_tried_first: bool
-    """Whether Slurm, after a requeue, would start the job before any job that waits now."""
-    reports_stopped: str
-    """Why its last report does not count."""
-    learned: Learned
-    at_stake: WorkAtStake | None
-    taken_by: tuple[Partition, ...] | None
-    """The partitions that would start it; None if none of its partitions has restrictions."""
-
-
-class SnapshotBuilder:
-    """Makes snapshots.
-
-    Few of thousands of jobs change from one snapshot to the next: the views of the others are
-    reused.
+    Few of thousands of jobs change from one observation to the next: the core is told of those
+    only.
     """
 
     def __init__(
@@ -119,7 +83,7 @@ class SnapshotBuilder:
         learned: Callable[[str], Learned] = lambda _key: NOTHING_LEARNED,
         costs_of: Callable[[str, str], ProgramCosts | None] = lambda _user, _name: None,
     ) -> None:
-        """Prepare snapshots.
+        """Prepare to follow jobs.
 
         ``placing`` gives the best placement of a job; None leaves placement open.
         ``why_reports_stopped`` says why a job's last report does not count at a given time; "" if
@@ -128,6 +92,12 @@ class SnapshotBuilder:
         until one was measured.
         """
         self.lane_book = LaneBook(job_store, config)
+        self.jobs: dict[str, Job] = {}
+        """The jobs of the last observation."""
+        self.nodes: tuple[Node, ...] = ()
+        """The nodes of the last observation, as the core sees them."""
+        self.changed: set[str] = set()
+        """The jobs of which more than the service has changed since the core was last told."""
         self._learned = learned
         self._job_store = job_store
         self._costs_of = costs_of
@@ -137,18 +107,21 @@ class SnapshotBuilder:
         self._progress_of = progress_of
         self._save_every_s: dict[str, float] = {}
         """The time between two saves of each job that has saved."""
-        self._made: dict[str, tuple[_Facts, JobView]] = {}
+        self._counted: dict[str, tuple[int, int]] = {}
+        """By job, what its service was counted from: the version of its runs, its promotions."""
+        self._asked: dict[str, tuple[object, ...]] = {}
+        """By job, what its request was made from."""
         self._last_words: dict[str, str] = {}
         """By job, Slurm's last reason to keep it waiting for more than resources."""
-        self._nodes: dict[str, tuple[Node, Node]] = {}
-        """The nodes of the last snapshot: as observed, and as shown to the decision."""
+        self._capped: dict[str, tuple[Node, Node]] = {}
+        """Nodes by name: as observed, and as the core sees them."""
         self._partitions: tuple[Partition, ...] = ()
-        """The partitions of the last snapshot."""
+        """The partitions of the last observation."""
         self._taken_by: dict[str, tuple[JobSpec, tuple[Partition, ...]]] = {}
         """By job, its request and which of these partitions would start it."""
 
-    def snapshot(self, seen: Observation, backoffs: Backoffs) -> Snapshot:
-        """Make the snapshot of an observation that the job store has taken in."""
+    def follow(self, seen: Observation, backoffs: Backoffs) -> None:
+        """Follow an observation that the job store has taken in."""
         alive = [job for job in seen.jobs if job.state is not None]
         over = self._beyond_array_limits(alive)
         waits = self._why_not_eligible(alive, seen)
@@ -158,17 +131,18 @@ class SnapshotBuilder:
         mine = (node for node in seen.nodes if not node.partitions.isdisjoint(managed))
         gpus = sum(node.total.gpu_count for node in mine)
         over_budget = self._job_store.over_budget(seen.at_s, gpus)
-        made: dict[str, tuple[_Facts, JobView]] = {}
-        for facts in self._facts(alive, seen, backoffs, limits, over_budget, why_idle_only):
-            key = facts.job.key
-            before = self._made.get(key)
-            unchanged = before is not None and before[0] == facts
-            made[key] = before if before and unchanged else (facts, self._view_of(facts))
-        self._made = made
-        self._taken_by = {key: kept for key, kept in self._taken_by.items() if key in made}
-        self._save_every_s = {key: s for key, s in self._save_every_s.items() if key in made}
-        nodes = self._nodes_with_cpus_for_us(seen, alive)
-        return Snapshot(seen.at_s, nodes, tuple(view for _, view in made.values()))
+        before, self.jobs = self.jobs, {}
+        for status in alive:
+            job = before.get(status.key)
+            if job is None:
+                job = Job(status.key, status.spec.request)
+                self.changed.add(status.key)
+            self.jobs[status.key] = job
+        self._follow_jobs(alive, seen, backoffs, limits, over_budget, why_idle_only)
+        for known in (self._taken_by, self._save_every_s, self._counted, self._asked):
+            for key in known.keys() - self.jobs.keys():
+                del known[key]
+        self.nodes = self._nodes_with_cpus_for_us(seen, alive)
 
     def _nodes_with_cpus_for_us(
         self, seen: Observation, alive: Iterable[JobStatus]
@@ -202,13 +176,13 @@ class SnapshotBuilder:
                 continue
             cpus = bounds[partition] + others_cpus.get((node.name, partition), 0)
             total = replace(node.total, cpus=min(node.total.cpus, cpus))
-            before = self._nodes.get(node.name)
+            before = self._capped.get(node.name)
             kept = before is not None and before[0] == node and before[1].total == total
             made[node.name] = before if before and kept else (node, replace(node, total=total))
-        self._nodes = made
+        self._capped = made
         return tuple(node for _, node in made.values())
 
-    def _facts(
+    def _follow_jobs(
         self,
         alive: Iterable[JobStatus],
         seen: Observation,
@@ -216,7 +190,7 @@ class SnapshotBuilder:
         limits: Mapping[str, str],
         over_budget: frozenset[str],
         why_idle_only: Mapping[str, str],
-    ) -> Iterator[_Facts]:
+    ) -> None:
         job_store, placing = self._job_store, self._placing
         why_stopped = self._why_reports_stopped
         accounts, runs = job_store.records(), job_store.runs
@@ -229,37 +203,136 @@ class SnapshotBuilder:
         highest_waiting = self._highest_tier_waiting(alive, by_name, limits)
         preemption = self._config.preemption
         requeued_s = seen.at_s + preemption.max_grace_s + preemption.start_bound_s
-        for job in alive:
-            key = job.key
-            account = accounts.get(key)
-            under_way = preemptions.get(key)
-            yield _Facts(
-                runs.learned(key),
-                job,
-                job_store.why_unmanaged(key),
-                why_idle_only.get(key, ""),
-                account,
-                nominations.get(key),
-                under_way.preemptor if under_way and under_way.makes_room else "",
-                job_store.inherited.gpu_s(account, seen.at_s) if account else 0.0,
-                placing(job.spec) if placing else None,
-                limits.get(key, ""),
-                key in backoffs.backing_off,
-                key in backoffs.in_vain,
-                key in backoffs.cooling_down,
-                backoffs.awaited_limits.get(key, ""),
-                job.state is JobState.PENDING and job.spec.user in over_budget,
-                self._reserved_from(job, seen, kept_from),
-                is_past_deadline(job.spec, requeued_s),
-                job.state is JobState.RUNNING
-                and self._priority_tier(job, by_name) > highest_waiting,
-                why_stopped(job, seen.at_s) if why_stopped and account and account.claim else "",
-                self._learned(key),
-                self._at_stake(job) if job.state is JobState.RUNNING else None,
-                None
-                if choosy.keys().isdisjoint(job.spec.partitions)
-                else self._partitions_for(job, by_name),
-            )
+        for status in alive:
+            key, job = status.key, self.jobs[status.key]
+            account, unmanaged_because = accounts.get(key), job_store.why_unmanaged(key)
+            changed = self._follow_status(job, status)
+            if unmanaged_because or account is None:
+                changed |= job.set(
+                    managed=False,
+                    unmanaged_because=unmanaged_because,
+                    request=status.spec.request,
+                    running_since_s=status.start_s,
+                )
+                changed |= self._follow_account(job, JobAccount.opened(status))
+            else:
+                running = status.state is JobState.RUNNING
+                under_way, nomination = preemptions.get(key), nominations.get(key)
+                taken_by = None
+                if not choosy.keys().isdisjoint(status.spec.partitions):
+                    taken_by = self._partitions_for(status, by_name)
+                tried_first = running and self._priority_tier(status, by_name) > highest_waiting
+                protected_by = _protected_by(
+                    status,
+                    account,
+                    taken_by,
+                    past_deadline=is_past_deadline(status.spec, requeued_s),
+                    tried_first=tried_first,
+                )
+                placed = placing(status.spec) if placing else None
+                stopped = why_stopped(status, seen.at_s) if why_stopped and account.claim else ""
+                reserved = self._reserved_from(status, seen, kept_from)
+                changed |= self._follow_request(job, account, reserved, taken_by)
+                changed |= job.set(
+                    managed=True,
+                    unmanaged_because="",
+                    lane_because=why_idle_only.get(key, ""),
+                    inherited_gpu_s=job_store.inherited.gpu_s(account, seen.at_s),
+                    running_since_s=runs.running_since_s(status),
+                    protected_by=protected_by,
+                    not_eligible=limits.get(key, ""),
+                    nominated_to=nomination.allocated() if nomination else None,
+                    preemptor=under_way.preemptor if under_way and under_way.makes_room else "",
+                    backs_off=key in backoffs.backing_off,
+                    in_vain=key in backoffs.in_vain,
+                    cools_down=key in backoffs.cooling_down,
+                    awaited_limit=backoffs.awaited_limits.get(key, ""),
+                    over_budget=not running and status.spec.user in over_budget,
+                    claim=None if stopped else account.claim,
+                    reports_stopped=stopped,
+                    learned=self._learned(key),
+                    at_stake=self._at_stake(status) if running else None,
+                    skew=placed.skew if placed else None,
+                    style=placed.style if placed else None,
+                    style_because=placed.because if placed else "",
+                )
+                changed |= self._follow_account(job, account)
+                changed |= self._follow_service(job, account, seen.at_s)
+            if changed:
+                self.changed.add(key)
+
+    def _follow_status(self, job: Job, status: JobStatus) -> bool:
+        if job.status_in_slurm is status:
+            return False
+        job.status_in_slurm = status
+        assert status.state is not None
+        changed = job.set(
+            user=status.spec.user,
+            time_limit_s=status.spec.time_limit_s,
+            state=status.state,
+            held=status.held,
+            allocation=status.allocation,
+        )
+        if changed:
+            job.count_gpus()
+        return changed
+
+    def _follow_account(self, job: Job, account: JobAccount) -> bool:
+        if job.account_in_ledger is account:
+            return False
+        job.account_in_ledger = account
+        return job.set(
+            name=account.name,
+            submitted_s=account.submitted_s,
+            lane=account.lane,
+            tier=account.tier,
+            tier_entered_s=account.tier_entered_s,
+            first_started_s=account.first_started_s,
+            queued_s=account.queued_s,
+            preemptions=account.preemptions,
+            promotions=account.promotions,
+        )
+
+    def _follow_service(self, job: Job, account: JobAccount, now_s: float) -> bool:
+        """Return whether the core must be told; it follows the service of running jobs itself."""
+        runs, key = self._job_store.runs, account.key
+        job.settled_s = now_s
+        counted = (runs.learned(key), account.promotions)
+        if self._counted.get(key) == counted:
+            return False
+        self._counted[key] = counted
+        attained_gpu_s, executed_s = runs.attained_gpu_s(key), runs.executed_s(key)
+        grown = job.set(
+            attained_gpu_s=attained_gpu_s,
+            attained_since_promotion_gpu_s=attained_gpu_s - account.promoted_at_gpu_s,
+            executed_since_promotion_s=executed_s - account.promoted_at_executed_s,
+        )
+        return grown and job.state is not JobState.RUNNING
+
+    def _follow_request(
+        self,
+        job: Job,
+        account: JobAccount,
+        reserved_nodes: frozenset[str],
+        taken_by: tuple[Partition, ...] | None,
+    ) -> bool:
+        own_nodes = account.own_nodes if account.written_nodes else None
+        if job.state is not JobState.PENDING:
+            taken_by = None
+        asked = (job.spec.request, own_nodes, reserved_nodes, taken_by)
+        if self._asked.get(job.job_id) == asked:
+            return False
+        self._asked[job.job_id] = asked
+        request = job.spec.request
+        if own_nodes is not None:
+            request = replace(request, required_nodes=frozenset(node_names(own_nodes)))
+        if reserved_nodes:
+            request = replace(request, reserved_nodes=reserved_nodes)
+        if taken_by:
+            request = _within(request, taken_by)
+        changed = job.set(request=request)
+        job.count_gpus()
+        return changed
 
     def _at_stake(self, job: JobStatus) -> WorkAtStake | None:
         progress = self._progress_of(job.key) if self._progress_of else None
@@ -401,62 +474,29 @@ class SnapshotBuilder:
             over.update(waiting[max(0, limit - running) :])
         return over
 
-    def _view_of(self, facts: _Facts) -> JobView:
-        job, account, placing = facts.job, facts.account, facts.placing
-        request = job.spec.request
-        if facts.unmanaged_because or account is None:
-            return JobView(
-                job,
-                JobAccount.opened(job),
-                request,
-                managed=False,
-                unmanaged_because=facts.unmanaged_because,
-                running_since_s=job.start_s,
-            )
-        if account.written_nodes:
-            request = replace(request, required_nodes=frozenset(node_names(account.own_nodes)))
-        if facts.reserved_nodes:
-            request = replace(request, reserved_nodes=facts.reserved_nodes)
-        if facts.taken_by and job.state is JobState.PENDING:
-            request = _within(request, facts.taken_by)
-        protections = (
-            (account.lane is Lane.INTERACTIVE, Protection.INTERACTIVE),
-            (account.lane is Lane.IDLE_ONLY, Protection.NO_REQUEUE),
-            (is_protected(job), Protection.HELD),
-            (facts.taken_by == (), Protection.PARTITION),
-            (facts.is_past_deadline, Protection.DEADLINE),
-            (facts.is_tried_first, Protection.TRIED_FIRST),
-        )
-        protected_by = next((protection for applies, protection in protections if applies), None)
-        runs = self._job_store.runs
-        attained_gpu_s = runs.attained_gpu_s(account.key)
-        executed_s = runs.executed_s(account.key)
-        return JobView(
-            job,
-            account,
-            request,
-            lane_because=facts.lane_because,
-            attained_gpu_s=attained_gpu_s,
-            attained_since_promotion_gpu_s=attained_gpu_s - account.promoted_at_gpu_s,
-            executed_since_promotion_s=executed_s - account.promoted_at_executed_s,
-            inherited_gpu_s=facts.inherited_gpu_s,
-            running_since_s=runs.running_since_s(job),
-            protected_by=protected_by,
-            not_eligible=facts.not_eligible,
-            nominated_to=facts.nomination.allocated() if facts.nomination else None,
-            preemptor=facts.preemptor,
-            backs_off=facts.backs_off,
-            in_vain=facts.in_vain,
-            cools_down=facts.cools_down,
-            awaited_limit=facts.awaited_limit,
-            over_budget=facts.over_budget,
-            reports_stopped=facts.reports_stopped,
-            learned=facts.learned,
-            at_stake=facts.at_stake,
-            skew=placing.skew if placing else None,
-            style=placing.style if placing else None,
-            style_because=placing.because if placing else "",
-        )
+
+def _protected_by(
+    status: JobStatus,
+    account: JobAccount,
+    taken_by: tuple[Partition, ...] | None,
+    *,
+    past_deadline: bool,
+    tried_first: bool,
+) -> Protection | None:
+    """Return why a job may not be preempted, whatever the time.
+
+    ``past_deadline``: Slurm would end it for good (DEADLINE) if it were preempted. ``tried_first``:
+    after a requeue, Slurm would start it before any job that waits now.
+    """
+    protections = (
+        (account.lane is Lane.INTERACTIVE, Protection.INTERACTIVE),
+        (account.lane is Lane.IDLE_ONLY, Protection.NO_REQUEUE),
+        (is_protected(status), Protection.HELD),
+        (taken_by == (), Protection.PARTITION),
+        (past_deadline, Protection.DEADLINE),
+        (tried_first, Protection.TRIED_FIRST),
+    )
+    return next((protection for applies, protection in protections if applies), None)
 
 
 def _within(request: Request, partitions: tuple[Partition, ...]) -> Request:

@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scripts.testbed.job_views import changed
+from scripts.testbed.kept_engine import KeptEngine
 from slurm_tiresias.config import Config
-from slurm_tiresias.core.decide import decide
+from slurm_tiresias.core.engine import decide
 from slurm_tiresias.core.features.make import make_policy
 from slurm_tiresias.core.features.recurring import RunHistory
+from slurm_tiresias.core.job import Job, Snapshot
 from slurm_tiresias.core.placement.free_resources import FreeResources
-from slurm_tiresias.core.planner import Planner
 from slurm_tiresias.model import (
     NOT_BOUND,
     NOTHING_LEARNED,
@@ -24,13 +25,11 @@ from slurm_tiresias.model import (
     Decision,
     FairStanding,
     JobState,
-    JobView,
     Lane,
     Learned,
     Node,
     Plan,
     Protection,
-    Snapshot,
     WorkAtStake,
 )
 from tests.properties.test_decide_invariants import (
@@ -50,7 +49,7 @@ BLOCKED = ("", "", "Dependency")
 class Cluster:
     """Carries out plans in parts, as Slurm and its users would: some parts late or never."""
 
-    def __init__(self, before: Snapshot, others: list[JobView], nodes: list[Node]) -> None:
+    def __init__(self, before: Snapshot, others: list[Job], nodes: list[Node]) -> None:
         self.snapshot = before
         self._others = others
         self._nodes = [replace(node, name=f"m{i}") for i, node in enumerate(nodes)]
@@ -90,7 +89,7 @@ class Cluster:
             nodes.append(self._nodes.pop())
         return tuple(nodes)
 
-    def _that_fit(self, jobs: list[JobView]) -> tuple[JobView, ...]:
+    def _that_fit(self, jobs: list[Job]) -> tuple[Job, ...]:
         """Slurm allocates each GPU only once, whatever has been planned."""
         free = FreeResources(self.snapshot.nodes)
         return tuple(
@@ -100,7 +99,7 @@ class Cluster:
             for job in jobs
         )
 
-    def _later(self, job: JobView, decision: Decision, chance: random.Random) -> JobView | None:
+    def _later(self, job: Job, decision: Decision, chance: random.Random) -> Job | None:
         now_s = self.snapshot.now_s
         happens = chance.random()
         if job.state is JobState.COMPLETING:
@@ -193,7 +192,7 @@ def _other_stake(now_s: float, chance: random.Random) -> WorkAtStake | None:
     return chance.choice((None, WorkAtStake(since_s, math.inf, 30.0, due_s)))
 
 
-def _requeued(job: JobView, now_s: float) -> JobView:
+def _requeued(job: Job, now_s: float) -> Job:
     return changed(
         job,
         state=JobState.PENDING,
@@ -204,7 +203,7 @@ def _requeued(job: JobView, now_s: float) -> JobView:
     )
 
 
-def _started(job: JobView, on: Allocation, now_s: float) -> JobView:
+def _started(job: Job, on: Allocation, now_s: float) -> Job:
     return changed(
         job,
         state=JobState.RUNNING,
@@ -216,7 +215,7 @@ def _started(job: JobView, on: Allocation, now_s: float) -> JobView:
     )
 
 
-def _served(job: JobView, ran_s: float) -> JobView:
+def _served(job: Job, ran_s: float) -> Job:
     return changed(
         job,
         attained_gpu_s=job.attained_gpu_s + ran_s * job.gpus_held,
@@ -227,24 +226,24 @@ def _served(job: JobView, ran_s: float) -> JobView:
 
 @given(snapshots(), configs, jobs_lists, nodes_lists, st.lists(st.integers(0, 2**32), max_size=12))
 def test_a_kept_planner_plans_what_a_new_one_would(
-    first: Snapshot, config: Config, others: list[JobView], nodes: list[Node], steps: list[int]
+    first: Snapshot, config: Config, others: list[Job], nodes: list[Node], steps: list[int]
 ) -> None:
     cluster = Cluster(first, others, nodes)
     policy = make_policy(config.policy, HISTORY, RunHistory(1, RUNS), LIMITS)
-    planner = Planner(policy, config)
+    engine = KeptEngine(policy, config)
     plan_before = expected_before = Plan({})
     for step in [0, *steps]:
-        plan = planner.plan(cluster.snapshot)
+        plan = engine.plan(cluster.snapshot)
         expected = decide(cluster.snapshot, policy, config)
         assert plan == expected
         assert plan_before == expected_before, "a later plan has changed an earlier one"
         plan_before, expected_before = plan, expected
         assert list(plan.decisions) == list(expected.decisions)
-        assert planner.plan(cluster.snapshot) == expected
+        assert engine.plan(cluster.snapshot) == expected
         if step % 7 == 0:
             # A policy that has learned more may rank all jobs differently.
             runs = RunHistory(1, [*RUNS, ("ann", "train", float(step % 1000))])
             policy = make_policy(config.policy, HISTORY, runs, LIMITS)
-            plan = planner.plan(cluster.snapshot, policy)
+            plan = engine.plan(cluster.snapshot, policy)
             assert plan == decide(cluster.snapshot, policy, config)
         cluster.goes_on(plan, random.Random(step))

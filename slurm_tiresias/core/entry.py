@@ -1,0 +1,54 @@
+"""A managed job in the engine, with what was derived from its facts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from slurm_tiresias.core.cluster import EquivalenceClass
+from slurm_tiresias.core.features.protection import Protected
+from slurm_tiresias.core.job import Job
+from slurm_tiresias.core.rank import UniqueRank
+from slurm_tiresias.model import NOWHERE, Allocation, Reason, WorkAtStake
+
+
+class Role(Enum):
+    """The role of a job in the cluster state."""
+
+    RUNS = auto()
+    """A running managed job: a preemption candidate, protected or not."""
+    HOLDS = auto()
+    """A nominated job: its resources are booked, and it is not a preemption candidate."""
+    WAITS = auto()
+    STARTS = auto()
+    """Chosen to start: its resources are booked until its owner says that it runs."""
+    NONE = auto()
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """What was derived when the job last changed."""
+
+    job: Job
+    rank: UniqueRank
+    tier: int
+    promoted: bool
+    """Whether it is to be promoted now."""
+    role: Role
+    holds: Allocation = field(default_factory=lambda: NOWHERE)
+    job_class: EquivalenceClass | None = None
+    protections: tuple[Protected, ...] = ()
+    at_stake: WorkAtStake | None = None
+    leaves_idle: bool = False
+    steady_until_s: float = math.inf
+    """Its running time since its promotion beyond which its rank may be another."""
+
+
+def blocked_by_slurm(job: Job) -> Reason | None:
+    """Return why Slurm itself would not start the job now; None if nothing blocks it."""
+    if job.held:
+        return Reason.HELD
+    if job.not_eligible:
+        return Reason.SLURM_WAITS
+    return Reason.SHARES_LIMIT if job.awaited_limit else None

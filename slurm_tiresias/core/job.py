@@ -1,0 +1,202 @@
+"""What the core knows of a job, and of all jobs at one instant."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from slurm_tiresias.core.rank import Key, job_id_key
+from slurm_tiresias.model import (
+    NOT_BOUND,
+    NOTHING_LEARNED,
+    NOWHERE,
+    Allocation,
+    Claim,
+    FairStanding,
+    JobAccount,
+    JobSpec,
+    JobState,
+    JobStatus,
+    Lane,
+    Learned,
+    Node,
+    PlacementStyle,
+    Protection,
+    RecentVictims,
+    Request,
+    WorkAtStake,
+)
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """One job, or one task of an array. Its owner changes it, and tells the core of each change.
+
+    ``attained_gpu_s`` sums GPUs x running seconds over all runs;
+    ``attained_since_promotion_gpu_s`` and ``executed_since_promotion_s`` restart at a promotion.
+    All three are as of ``settled_s``.
+    """
+
+    job_id: str
+    request: Request
+    """The request to place now: as submitted, without node lists that this program wrote, and with
+    the nodes that are reserved."""
+    user: str = ""
+    name: str = ""
+    """Arbitrary text written by its user."""
+    submitted_s: float = 0.0
+    time_limit_s: float | None = None
+    state: JobState = JobState.PENDING
+    held: bool = False
+    allocation: Allocation = field(default_factory=lambda: NOWHERE)
+    managed: bool = True
+    unmanaged_because: str = ""
+    lane: Lane = Lane.PREEMPTIBLE
+    lane_because: str = ""
+    """Why it is in the lane ``IDLE_ONLY``, and what its user can do."""
+    attained_gpu_s: float = 0.0
+    attained_since_promotion_gpu_s: float = 0.0
+    executed_since_promotion_s: float = 0.0
+    settled_s: float = math.inf
+    inherited_gpu_s: float = 0.0
+    """Service of other jobs of its user or account that is charged to it too
+    (``policy.charge``)."""
+    tier: int | None = None
+    """None until the core has ranked it."""
+    tier_entered_s: float | None = None
+    first_started_s: float | None = None
+    queued_s: float | None = None
+    """When it last began to wait; None if that is its submission."""
+    running_since_s: float | None = None
+    """Start of this run, by the clock as it is set now."""
+    preemptions: int = 0
+    promotions: int = 0
+    protected_by: Protection | None = None
+    not_eligible: str = ""
+    """Slurm's own reason for keeping it waiting (held, dependency, a limit)."""
+    nominated_to: Allocation | None = None
+    """GPUs set aside for it: its start was requested from Slurm and has not been seen yet."""
+    preemptor: str = ""
+    """The job for which it is being requeued now; "" if it is not."""
+    backs_off: bool = False
+    """Its nomination expired: no job is preempted for it until the cluster changes."""
+    in_vain: bool = False
+    """Jobs were preempted for that nomination, but Slurm did not start it: it backs off until its
+    request or one of its nodes changes."""
+    cools_down: bool = False
+    """Its nomination expired just now: it is not nominated at all."""
+    awaited_limit: str = ""
+    """A limit that it shares with jobs that are about to start; its turn comes after theirs."""
+    over_budget: bool = False
+    """Its user's jobs have recently cost others too much GPU time: no job is preempted for it."""
+    skew: float | None = None
+    """Largest tensor over model size, where known (paper page 500, Table 6)."""
+    style: PlacementStyle | None = None
+    style_because: str = ""
+    """The rule and number that chose the style, in a few words; may contain users' text."""
+    claim: Claim | None = None
+    """What its reports say, unless they do not count now."""
+    reports_stopped: str = ""
+    """Why the job's last report does not count now; "" if it does."""
+    learned: Learned = NOTHING_LEARNED
+    fair: FairStanding = NOT_BOUND
+    ranks_last: bool = False
+    """Whether its run is preempted before all others, or it waits behind all others
+    (``core/features/idle_gpus.py``)."""
+    leaves_idle: bool = False
+    """Whether its run is preempted now, even for no other job (``core/features/idle_gpus.py``)."""
+    at_stake: WorkAtStake | None = None
+    """What preempting it now would lose; None if nothing is known of it or of any other job."""
+    remaining_s: float | None = None
+    """Set only in simulations, and read only by the clairvoyant baselines."""
+    id_key: Key = ()
+    """Breaks ties between ranks: by default the numbers in its id."""
+    status_in_slurm: JobStatus | None = field(default=None, repr=False)
+    account_in_ledger: JobAccount | None = field(default=None, repr=False)
+    gpus_asked: int = field(init=False)
+    width: int = field(init=False)
+    """GPUs: those held while it runs, those asked for otherwise."""
+
+    def __post_init__(self) -> None:
+        self.id_key = self.id_key or job_id_key(self.job_id)
+        self.count_gpus()
+
+    def count_gpus(self) -> None:
+        """Follow a change of the request, the state or the allocation."""
+        self.gpus_asked = self.request.gpu_count
+        self.width = self.gpus_held if self.state is JobState.RUNNING else self.gpus_asked
+
+    def set(self, **facts: Any) -> bool:
+        """Set facts; return whether any of them has changed."""
+        changed = False
+        for name, value in facts.items():
+            before = getattr(self, name)
+            if before is not value and before != value:
+                setattr(self, name, value)
+                changed = True
+        return changed
+
+    @property
+    def status(self) -> JobStatus:
+        """Its status in Slurm, where there is a Slurm."""
+        assert self.status_in_slurm is not None
+        return self.status_in_slurm
+
+    @property
+    def account(self) -> JobAccount:
+        """What the ledger knows of it, where there is a ledger."""
+        assert self.account_in_ledger is not None
+        return self.account_in_ledger
+
+    @property
+    def spec(self) -> JobSpec:
+        return self.status.spec
+
+    @property
+    def only_idle(self) -> bool:
+        """Whether it may start on idle GPUs only: no job is preempted for it."""
+        never = self.request.gpus_vary or self.lane is Lane.IDLE_ONLY
+        return never or self.backs_off or self.over_budget
+
+    @property
+    def charged_gpu_s(self) -> float:
+        """What counts for the tier: the service since the last promotion, plus that inherited from
+        jobs of the same user or account (``policy.charge``)."""
+        return self.attained_since_promotion_gpu_s + self.inherited_gpu_s
+
+    @property
+    def gpus_held(self) -> int:
+        return sum(amount.gpu_count for amount in self.allocation.values())
+
+    def waited_s(self, now_s: float) -> float:
+        """How long it has waited, or waited before this run, since its last run or submission."""
+        until_s = self.running_since_s if self.state is JobState.RUNNING else None
+        since_s = self.submitted_s if self.queued_s is None else self.queued_s
+        return max(0.0, (now_s if until_s is None else until_s) - since_s)
+
+    def settle(self, now_s: float) -> None:
+        """Bring the attained service of a running job up to date."""
+        ran_s = now_s - self.settled_s
+        if ran_s > 0.0:
+            self.settled_s = now_s
+            self.attained_gpu_s += ran_s * self.width
+            self.attained_since_promotion_gpu_s += ran_s * self.width
+            self.executed_since_promotion_s += ran_s
+
+    def promote(self) -> None:
+        """Return to the top tier (paper page 491)."""
+        self.promotions += 1
+        self.attained_since_promotion_gpu_s = 0.0
+        self.executed_since_promotion_s = 0.0
+        self.inherited_gpu_s = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All that a decision may use, at one instant."""
+
+    now_s: float
+    nodes: tuple[Node, ...]
+    jobs: tuple[Job, ...]
+    recent_victims: RecentVictims = RecentVictims()  # noqa: RUF009 - immutable
