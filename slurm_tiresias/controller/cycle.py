@@ -24,6 +24,7 @@ from slurm_tiresias.controller.preemption_costs import PreemptionCosts
 from slurm_tiresias.controller.progress import ProgressTracker
 from slurm_tiresias.controller.reconcile import Reconciler
 from slurm_tiresias.core.engine import Engine, decide
+from slurm_tiresias.core.features.losses import PreemptionBudget
 from slurm_tiresias.core.features.make import learned_policy
 from slurm_tiresias.core.features.policy import Policy
 from slurm_tiresias.core.features.victim_rate import VictimRate
@@ -180,6 +181,7 @@ class Cycles:
         self._told: frozenset[str] = frozenset()
         """The jobs that the engine knows."""
         self._planned_at_s = -math.inf
+        self._budget: PreemptionBudget
         self._engine: Engine | None = None
         self._history_s = -HISTORY_EVERY_S
 
@@ -239,10 +241,15 @@ class Cycles:
         # An engine that failed halfway is dropped: its state may match no observation.
         engine, self._engine = self._engine, None
         if engine is None or snapshot.now_s < self._planned_at_s:
-            engine, self._told = Engine(policy, self._config, snapshot.nodes), frozenset()
+            losses = self.job_store.recent_losses(snapshot.now_s)
+            self._budget = PreemptionBudget(losses, self._config.manage.partitions)
+            features = (self._budget,)
+            engine = Engine(policy, self._config, snapshot.nodes, features=features)
+            self._told = frozenset()
         self._planned_at_s = snapshot.now_s
         self._tell(engine, snapshot, policy)
         plan = engine.plan(snapshot.now_s, snapshot.recent_victims)
+        self.job_store.users_over_budget = self._budget.users_over
         self._feed.changed.clear()
         self._engine = engine
         return plan

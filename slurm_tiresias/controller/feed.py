@@ -127,10 +127,6 @@ class Feed:
         waits = self._why_not_eligible(alive, seen)
         limits = dict.fromkeys(over, ARRAY_LIMIT) | waits
         why_idle_only = self.lane_book.admit(alive, limits, seen.at_s)
-        managed = self._config.manage.partitions
-        mine = (node for node in seen.nodes if not node.partitions.isdisjoint(managed))
-        gpus = sum(node.total.gpu_count for node in mine)
-        over_budget = self._job_store.over_budget(seen.at_s, gpus)
         before, self.jobs = self.jobs, {}
         for status in alive:
             job = before.get(status.key)
@@ -138,7 +134,7 @@ class Feed:
                 job = Job(status.key, status.spec.request)
                 self.changed.add(status.key)
             self.jobs[status.key] = job
-        self._follow_jobs(alive, seen, backoffs, limits, over_budget, why_idle_only)
+        self._follow_jobs(alive, seen, backoffs, limits, why_idle_only)
         for known in (self._taken_by, self._save_every_s, self._counted, self._asked):
             for key in known.keys() - self.jobs.keys():
                 del known[key]
@@ -188,7 +184,6 @@ class Feed:
         seen: Observation,
         backoffs: Backoffs,
         limits: Mapping[str, str],
-        over_budget: frozenset[str],
         why_idle_only: Mapping[str, str],
     ) -> None:
         job_store, placing = self._job_store, self._placing
@@ -247,7 +242,6 @@ class Feed:
                     in_vain=key in backoffs.in_vain,
                     cools_down=key in backoffs.cooling_down,
                     awaited_limit=backoffs.awaited_limits.get(key, ""),
-                    over_budget=not running and status.spec.user in over_budget,
                     claim=None if stopped else account.claim,
                     reports_stopped=stopped,
                     learned=self._learned(key),

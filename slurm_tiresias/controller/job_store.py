@@ -141,7 +141,7 @@ class JobStore:
         """Whether the tier of any job may depend on more than its service."""
         self._losses: RecentLosses | None = None
         self.users_over_budget: frozenset[str] = frozenset()
-        """The users that may not preempt, as of the last snapshot."""
+        """The users that may not preempt, as of the last plan."""
         self._looked: tuple[float, float] | None = None
         """The time of the last observation, by Slurm's clock and by a monotonic one."""
         self._stats = CycleStats()
@@ -680,7 +680,7 @@ class JobStore:
             last.elapsed_s,
             self._late_s(of, last.end_s or now_s),
         ):
-            self._recent_losses(now_s).add(loss)
+            self.recent_losses(now_s).add(loss)
 
     def _late_s(self, of: Preemption, end_s: float) -> float:
         """Return by how much longer than the site gives a victim has kept its GPUs."""
@@ -690,12 +690,8 @@ class JobStore:
         grace_s = asked(config).grace_s if of.asked else config.grace_s
         return late_s(of.signalled_s, of.grace_until_s, end_s, grace_s)
 
-    def over_budget(self, now_s: float, gpus: int) -> frozenset[str]:
-        """Return the users whose jobs may not preempt for now, given the number of managed GPUs."""
-        self.users_over_budget = self._recent_losses(now_s).over_budget(now_s, gpus)
-        return self.users_over_budget
-
-    def _recent_losses(self, now_s: float) -> RecentLosses:
+    def recent_losses(self, now_s: float) -> RecentLosses:
+        """Return what each user's jobs have cost others in the window that ends now."""
         if self._losses is None:
             config = self._config.preemption
             since_s = now_s - config.budget_window_s

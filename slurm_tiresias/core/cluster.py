@@ -165,7 +165,7 @@ class ClusterState:
     def give_back(self, allocation: Allocation) -> None:
         """Mark resources as idle that ``book`` had marked as taken."""
         self.free.give(allocation)
-        self._note_growth()
+        self.note_growth()
 
     @property
     def last_resort(self) -> NodeSet:
@@ -179,7 +179,7 @@ class ClusterState:
         self._last_resort = nodes
         for job_class in self._classes.values():
             job_class.whole = self._whole(job_class)
-        self._note_growth()
+        self.note_growth()
 
     def run(
         self,
@@ -230,7 +230,7 @@ class ClusterState:
 
     def _set_shield(self, candidate: Candidate, shield: Shield) -> None:
         if shield < candidate.shield:
-            self._note_growth()
+            self.note_growth()
         if shield != candidate.shield:
             self._candidates.protect(candidate, shield)
 
@@ -241,7 +241,7 @@ class ClusterState:
             return
         self._version += 1
         if rank.level > candidate.rank.level:
-            self._note_growth()
+            self.note_growth()
         self._candidates.leave(candidate)
         candidate.rank = rank
         self._candidates.enter(candidate)
@@ -265,9 +265,10 @@ class ClusterState:
         self._protections.pop(job_id, None)
         self._candidates.leave(candidate)
         self.free.give(candidate.allocation)
-        self._note_growth()
+        self.note_growth()
 
-    def _note_growth(self) -> None:
+    def note_growth(self) -> None:
+        """Note that idle or preemptible resources have increased: all classes are tried again."""
         self._room_grew = True
         self._room_grew_s = -math.inf
         self._growth += 1
@@ -348,7 +349,7 @@ class ClusterState:
         recent = self.victim_rate.after(self.recent_victims, this_pass.victims, now_s)
         self.recent_victims = recent
         if this_pass.short_of_victims:
-            self._note_growth()
+            self.note_growth()
             self._room_grew_s = recent.until_s if recent.jobs else math.inf
         return this_pass.starts
 

@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from copy import copy
 from dataclasses import replace
 
 from slurm_tiresias.config import LEAST_LOSS, Config
 from slurm_tiresias.core.cluster import ClusterState, EquivalenceClass, Start
 from slurm_tiresias.core.decisions import Decisions
-from slurm_tiresias.core.entry import Entry, Role, blocked_by_slurm
+from slurm_tiresias.core.entry import Entry, Role, blocked_by_slurm, protected_because
+from slurm_tiresias.core.features.feature import Feature
 from slurm_tiresias.core.features.policy import EndedJob, Policy, rank_of
 from slurm_tiresias.core.features.victim_rate import VictimRate
 from slurm_tiresias.core.job import Job, Snapshot
@@ -49,12 +50,23 @@ class Engine:
     """The jobs and nodes of one cluster under one policy and configuration."""
 
     def __init__(
-        self, policy: Policy, config: Config, nodes: Iterable[Node] = (), *, explains: bool = True
+        self,
+        policy: Policy,
+        config: Config,
+        nodes: Iterable[Node] = (),
+        *,
+        features: Sequence[Feature] = (),
+        explains: bool = True,
     ) -> None:
-        """``explains``: it can ``plan``, which gives the reason of every job; otherwise it can only
-        ``choose``, and its owner carries out at once what it chooses."""
+        """Begin without jobs.
+
+        ``features`` set facts of jobs before these are ranked; without one, its facts stay as they
+        are. ``explains``: it can ``plan``, which gives the reason of every job; otherwise it can
+        only ``choose``, and its owner carries out at once what it chooses.
+        """
         self.policy = policy
         self.config = config
+        self._features = features
         self._explains = explains
         self._entries: dict[str, Entry] = {}
         self._unmanaged: dict[str, tuple[Job, Allocation]] = {}
@@ -64,6 +76,8 @@ class Engine:
     def _begin(self, nodes: tuple[Node, ...], now_s: float) -> None:
         """Begin with these nodes, and take in all jobs anew."""
         self._nodes = nodes
+        for feature in self._features:
+            feature.follow_nodes(nodes)
         self.state = ClusterState(
             nodes,
             victim_rate=VictimRate.of(self.config),
@@ -116,6 +130,8 @@ class Engine:
         if not job.managed:
             self._leave_alone(job)
             return
+        for feature in self._features:
+            feature.follow(job, now_s)
         role, holds = self._role_of(job)
         job_rank, promoted = self._judge(job, now_s)
         rank = UniqueRank(job_rank.level, job_rank.order_key, job.id_key, job.job_id)
@@ -135,6 +151,9 @@ class Engine:
             booked = entry.role is Role.STARTS and role is Role.RUNS
             if not booked:
                 self._take_out(entry)
+            elif rank.level > entry.rank.level:
+                # By its start it fell behind jobs that were refused before.
+                self.state.note_growth()
             entry.job, entry.rank, entry.tier = job, rank, job_rank.tier
             entry.promoted, entry.role, entry.holds = promoted, role, holds
             self._put_in(entry, now_s, booked=booked)
@@ -160,6 +179,8 @@ class Engine:
         if entry is not None:
             self._take_out(entry)
             self._let_go(entry.job)
+            for feature in self._features:
+                feature.forget(entry.job)
 
     def ended(self, job: Job, ended: EndedJob) -> None:
         """Remove a job that has ended, and learn from it."""
@@ -197,6 +218,7 @@ class Engine:
                 if not booked:
                     self.state.book(entry.holds)
                 entry.protections = protections(job, self.config)
+                entry.protected_because = protected_because(job)
                 entry.at_stake = job.at_stake
                 entry.leaves_idle = job.leaves_idle
                 self.state.run(
@@ -227,11 +249,14 @@ class Engine:
         """Follow a job that keeps its role; False if it must be taken out and put in again."""
         if entry.holds is not holds and entry.holds != holds:
             return False
+        runs = entry.role is Role.RUNS
+        if runs and self._decisions and entry.protected_because != protected_because(job):
+            return False
         moves = rank != entry.rank
         if moves and self._decisions:
             self._decisions.move(entry, rank)
         entry.rank = rank
-        if entry.role is Role.RUNS:
+        if runs:
             if moves:
                 self.state.rerank(rank)
             guarded = protections(job, self.config)
@@ -276,8 +301,9 @@ class Engine:
         if self._promotion_due_s(job) > now_s:
             return self._ranked(job, now_s), False
         if self._explains:
-            # Its owner may be unable to promote it, or only watch.
+            # Its owner may be unable to promote it, or only watch: it enters the tier when it is.
             job = copy(job)
+            job.tier = None
         job.promote()
         return self._ranked(job, now_s), self._explains
 
@@ -330,6 +356,8 @@ class Engine:
             due_s, job_id = heapq.heappop(self._due)
             if self._due_s.get(job_id) == due_s:
                 due.add(job_id)
+        for feature in self._features:
+            due.update(job.job_id for job in feature.tick(now_s))
         for job_id in due:
             job = self._entries[job_id].job
             if job.state is JobState.RUNNING:
@@ -378,8 +406,7 @@ class Engine:
     def choose(self, now_s: float) -> list[Start]:
         """Choose the jobs that start now and their victims, as if all were carried out at once.
 
-        The owner then tells of each start with ``update``, and of each victim once it may start
-        again.
+        The owner then tells of each start and of each victim with ``update``.
         """
         self._follow_due(now_s)
         if not self._drifting:
@@ -390,7 +417,9 @@ class Engine:
             entry = self._entries[start.job_id]
             entry.role, entry.holds = Role.STARTS, start.allocation
             for victim in start.victims:
-                self._let_go(self._entries.pop(victim).job)
+                self._entries[victim].role = Role.NONE
+                self._due_s.pop(victim, None)
+                self._drifting.pop(victim, None)
         return starts
 
     def plan(self, now_s: float, recent_victims: RecentVictims = RecentVictims()) -> Plan:  # noqa: B008
@@ -416,7 +445,8 @@ class Engine:
         """When to ``choose`` again even if nothing happens."""
         while self._due and self._due_s.get(self._due[0][1]) != self._due[0][0]:
             heapq.heappop(self._due)
-        return min(self.state.next_try_s, self._due[0][0] if self._due else math.inf)
+        next_s = min(self.state.next_try_s, self._due[0][0] if self._due else math.inf)
+        return min([next_s, *(feature.next_change_s for feature in self._features)])
 
 
 def decide(snapshot: Snapshot, policy: Policy, config: Config) -> Plan:

@@ -39,6 +39,8 @@ class Entry:
     holds: Allocation = field(default_factory=lambda: NOWHERE)
     job_class: EquivalenceClass | None = None
     protections: tuple[Protected, ...] = ()
+    protected_because: tuple[object, ...] = ()
+    """What the reasons of its protections follow from."""
     at_stake: WorkAtStake | None = None
     leaves_idle: bool = False
     steady_until_s: float = math.inf
@@ -52,3 +54,16 @@ def blocked_by_slurm(job: Job) -> Reason | None:
     if job.not_eligible:
         return Reason.SLURM_WAITS
     return Reason.SHARES_LIMIT if job.awaited_limit else None
+
+
+def protected_because(job: Job) -> tuple[object, ...]:
+    """Return the facts from which the reasons of a running job's protections follow: one may
+    replace another while the job is protected all the time."""
+    return (
+        job.protected_by,
+        job.running_since_s,
+        job.preemptions,
+        job.learned,
+        job.fair,
+        job.ranks_last,
+    )

@@ -45,6 +45,8 @@ class Job:
     user: str = ""
     name: str = ""
     """Arbitrary text written by its user."""
+    bank_account: str = ""
+    """The account that its user has it charged to in Slurm."""
     submitted_s: float = 0.0
     time_limit_s: float | None = None
     state: JobState = JobState.PENDING

@@ -70,6 +70,7 @@ class SimJob(Job):
             ask.request,
             user=trace.user,
             name=trace.name,
+            bank_account=trace.account,
             submitted_s=trace.submitted_s,
             time_limit_s=trace.limit_s,
             queued_s=trace.submitted_s,
@@ -214,7 +215,15 @@ class Scheduler(Protocol):
         """Update a running job at the time that ``next_change_s`` returned for it."""
         return
 
+    def preempted(self, job: SimJob, now_s: float) -> None:
+        """Record that a victim has left; ``waits`` is called once it may start again."""
+        return
+
     def ended(self, job: SimJob) -> None: ...
+
+    def ended_in_grace(self, job: SimJob) -> None:
+        """Record that a victim has ended before it had to leave."""
+        return
 
     def choose(self, now_s: float) -> Iterable[Start]:
         """Choose the jobs that start now, with the victims whose GPUs they take."""
@@ -404,10 +413,12 @@ class Simulation:
         self._look_ahead(job, start_s)
 
     def _preempt(self, job: SimJob, at_s: float, now_s: float) -> None:
-        if job.end_s <= at_s:  # it ends during its grace
+        if job.end_s <= at_s:
+            self._scheduler.ended_in_grace(job)
             self._conclude(job)
             return
         job.preempt(at_s)
+        self._scheduler.preempted(job, now_s)
         eligible_s = at_s + self._timing.requeue_delay_s
         if eligible_s > now_s:
             self._at(eligible_s, job)

@@ -469,6 +469,12 @@ class Watched:
     def moved(self, job: SimJob, now_s: float) -> None:
         self._watched.moved(job, now_s)
 
+    def preempted(self, job: SimJob, now_s: float) -> None:
+        self._watched.preempted(job, now_s)
+
+    def ended_in_grace(self, job: SimJob) -> None:
+        self._watched.ended_in_grace(job)
+
     def ended(self, job: SimJob) -> None:
         self._gives_back(job.job_id)
         self._watched.ended(job)

@@ -52,6 +52,12 @@ class Checked:
     def moved(self, job: SimJob, now_s: float) -> None:
         self._checked.moved(job, now_s)
 
+    def preempted(self, job: SimJob, now_s: float) -> None:
+        self._checked.preempted(job, now_s)
+
+    def ended_in_grace(self, job: SimJob) -> None:
+        self._checked.ended_in_grace(job)
+
     def ended(self, job: SimJob) -> None:
         del self._jobs[job.job_id]
         self._checked.ended(job)

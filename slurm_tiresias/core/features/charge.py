@@ -8,8 +8,10 @@ from collections.abc import Iterable
 from itertools import accumulate
 from typing import Final, NamedTuple
 
-from slurm_tiresias.config import CHARGES
+from slurm_tiresias.config import CHARGES, PolicyConfig
+from slurm_tiresias.core.features.feature import Feature
 from slurm_tiresias.core.features.window import is_recent
+from slurm_tiresias.core.job import Job
 
 BY_JOB, BY_USER, BY_ACCOUNT = CHARGES
 
@@ -86,3 +88,61 @@ class RecentService:
             sums_gpu_s = accumulate((service_gpu_s for _, service_gpu_s in runs), initial=0.0)
             found = self._sums[payer] = [end_s for end_s, _ in runs], list(sums_gpu_s)
         return found
+
+
+class Charging(Feature):
+    """Sets ``inherited_gpu_s``: the service of earlier jobs of a job's user or account that is
+    charged to it too.
+
+    A job inherits what they used in the window before its first start, or before now while it has
+    never run; a promotion ends that.
+    """
+
+    def __init__(self, config: PolicyConfig, runs: Iterable[EndedRun] = ()) -> None:
+        self._charge_by = config.charge
+        self._recent = RecentService(config.charge_window_s, runs)
+        self._new: dict[str, dict[str, Job]] = {}
+        """Jobs that have never run, by payer."""
+        self._settled_gpu_s: dict[str, float] = {}
+        """What started jobs inherit: fixed at their first start."""
+        self._next_change_s: dict[str, float] = {}
+        """When what is inherited next changes, by payer with ended runs."""
+
+    def run_ended(self, job: Job, start_s: float, end_s: float, service_gpu_s: float) -> None:
+        """Count a run that has ended. Its figures may be corrected later."""
+        payer = self._payer_of(job)
+        self._recent.put(EndedRun(job.job_id, start_s, payer, end_s, service_gpu_s))
+        self._next_change_s[payer] = end_s
+
+    def follow(self, job: Job, now_s: float) -> None:
+        payer = self._payer_of(job)
+        if job.first_started_s is None:
+            self._new.setdefault(payer, {})[job.job_id] = job
+            job.inherited_gpu_s = 0.0 if job.promotions else self._recent.gpu_s(payer, now_s)
+            return
+        self._new.get(payer, {}).pop(job.job_id, None)
+        if job.job_id not in self._settled_gpu_s:
+            settled_gpu_s = self._recent.gpu_s(payer, job.first_started_s)
+            self._settled_gpu_s[job.job_id] = settled_gpu_s
+        job.inherited_gpu_s = 0.0 if job.promotions else self._settled_gpu_s[job.job_id]
+
+    def forget(self, job: Job) -> None:
+        self._new.get(self._payer_of(job), {}).pop(job.job_id, None)
+        self._settled_gpu_s.pop(job.job_id, None)
+
+    def tick(self, now_s: float) -> Iterable[Job]:
+        if self.next_change_s > now_s:
+            return
+        self._recent.forget_all_but_recent(now_s)
+        for payer, at_s in self._next_change_s.items():
+            if at_s <= now_s:
+                self._next_change_s[payer] = self._recent.next_change_s(payer, now_s)
+                yield from list(self._new.get(payer, {}).values())
+
+    @property
+    def next_change_s(self) -> float:
+        changes_s = (at_s for payer, at_s in self._next_change_s.items() if self._new.get(payer))
+        return min(changes_s, default=math.inf)
+
+    def _payer_of(self, job: Job) -> str:
+        return payer_of(self._charge_by, job.user, job.bank_account)

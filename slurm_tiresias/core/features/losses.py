@@ -9,11 +9,14 @@ below it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from slurm_tiresias.config import PreemptionConfig
+from slurm_tiresias.core.features.feature import Feature
 from slurm_tiresias.core.features.window import is_recent
+from slurm_tiresias.core.job import Job
+from slurm_tiresias.model import JobState, Node
 
 MOST_LOSS_S = 300.0
 """Upper bound on the assumed loss of a preempted run. Its last checkpoint time is unknown; saving
@@ -110,3 +113,49 @@ class RecentLosses:
     def next_change_s(self) -> float:
         """Earliest time at which a user over budget may be within it again; infinite if none."""
         return self._oldest_s + self._window_s if self._users else math.inf
+
+
+class PreemptionBudget(Feature):
+    """Sets ``over_budget`` of the waiting jobs of users who have cost others too much."""
+
+    def __init__(self, losses: RecentLosses, partitions: Iterable[str] = ()) -> None:
+        """``partitions`` are those whose GPUs count; all GPUs do if it is empty."""
+        self._losses = losses
+        self._partitions = frozenset(partitions)
+        self._gpus = 0
+        self.users_over: frozenset[str] = frozenset()
+        """The users that may not preempt now."""
+        self._waiting: dict[str, dict[str, Job]] = {}
+        """Waiting jobs by user and id."""
+
+    def add(self, loss: Loss) -> None:
+        """Charge the loss of a preemption to the user who caused it."""
+        self._losses.add(loss)
+
+    def follow_nodes(self, nodes: Sequence[Node]) -> None:
+        mine = self._partitions
+        self._gpus = sum(
+            node.total.gpu_count
+            for node in nodes
+            if not mine or not mine.isdisjoint(node.partitions)
+        )
+
+    def follow(self, job: Job, now_s: float) -> None:
+        waits = job.state is JobState.PENDING
+        if waits:
+            self._waiting.setdefault(job.user, {})[job.job_id] = job
+        else:
+            self.forget(job)
+        job.over_budget = waits and job.user in self.users_over
+
+    def forget(self, job: Job) -> None:
+        self._waiting.get(job.user, {}).pop(job.job_id, None)
+
+    def tick(self, now_s: float) -> Iterable[Job]:
+        before, self.users_over = self.users_over, self._losses.over_budget(now_s, self._gpus)
+        for user in before ^ self.users_over:
+            yield from list(self._waiting.get(user, {}).values())
+
+    @property
+    def next_change_s(self) -> float:
+        return self._losses.next_change_s

@@ -11,7 +11,7 @@ from slurm_tiresias.core.features.promotion import Promotion
 from slurm_tiresias.core.job import Job
 from slurm_tiresias.core.rank import JobRank
 from slurm_tiresias.model import Node
-from slurm_tiresias.simulator.schedulers import Decided
+from slurm_tiresias.simulator.schedulers import TiresiasScheduler
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,6 @@ class _BySubmission(Policy):
         return JobRank((0.0,), (job.submitted_s,), 0)
 
 
-def best_effort(config: Config, nodes: Sequence[Node]) -> Decided:
+def best_effort(config: Config, nodes: Sequence[Node]) -> TiresiasScheduler:
     """First come, first served; jobs that do not fit are skipped, and no job is preempted."""
-    return Decided(_BySubmission(Promotion.of(config.policy)), config, nodes)
+    return TiresiasScheduler(_BySubmission(Promotion.of(config.policy)), config, nodes)

@@ -12,7 +12,7 @@ from slurm_tiresias.core.features.tiers import left_in_tier, tier_of
 from slurm_tiresias.core.job import Job
 from slurm_tiresias.core.rank import JobRank
 from slurm_tiresias.model import Node
-from slurm_tiresias.simulator.schedulers import Decided
+from slurm_tiresias.simulator.schedulers import TiresiasScheduler
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,9 @@ class _ByRunningTime(Policy):
         return left_in_tier(job.executed_since_promotion_s, self.thresholds_s)
 
 
-def one_dimensional_las(config: Config, nodes: Sequence[Node]) -> Decided:
+def one_dimensional_las(config: Config, nodes: Sequence[Node]) -> TiresiasScheduler:
     """Return LAS by seconds, not GPU-seconds; the thresholds are taken as seconds."""
     thresholds_s = config.policy.thresholds_gpu_s
-    return Decided(_ByRunningTime(thresholds_s, Promotion.of(config.policy)), config, nodes)
+    return TiresiasScheduler(
+        _ByRunningTime(thresholds_s, Promotion.of(config.policy)), config, nodes
+    )

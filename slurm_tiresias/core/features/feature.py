@@ -1,0 +1,39 @@
+"""The interface of the core's features."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from slurm_tiresias.core.job import Job
+from slurm_tiresias.model import Node
+
+
+class Feature:
+    """What a feature does when something happens. It sets facts of jobs, by which these are ranked
+    and protected; each of its methods is optional.
+
+    ``core/features/__init__.py`` lists the features in the order in which they are called.
+    """
+
+    def follow_nodes(self, nodes: Sequence[Node]) -> None:
+        """Follow the nodes of the cluster."""
+        return
+
+    def follow(self, job: Job, now_s: float) -> None:
+        """Follow a managed job that has come or changed, before it is ranked."""
+        return
+
+    def forget(self, job: Job) -> None:
+        """Follow the end of a job."""
+        return
+
+    def tick(self, now_s: float) -> Iterable[Job]:
+        """Yield the jobs of which a fact has changed since they were last followed, by the passing
+        of time or by what happened to others."""
+        return ()
+
+    @property
+    def next_change_s(self) -> float:
+        """When ``tick`` may next yield a job although nothing has happened; or infinite."""
+        return math.inf
