@@ -94,7 +94,8 @@ class TiresiasScheduler:
         starts = self._engine.choose(now_s)
         for start in starts:
             for victim in map(self._jobs.__getitem__, start.victims):
-                ran_s = now_s - (victim.running_since_s or now_s)
+                assert victim.running_since_s is not None
+                ran_s = now_s - victim.running_since_s
                 user = self._jobs[start.job_id].user
                 for loss in losses_of(now_s, user, victim.user, victim.width, ran_s, 0.0):
                     self._losses.add(loss)
