@@ -139,19 +139,21 @@ class Round:
 
     def look_for_holds(self) -> None:
         """Report jobs that Slurm holds because of a node list of the controller."""
-        held = {
-            job.key: job
-            for job in self.alive(JobState.PENDING)
-            if job.held and job.reason.strip("()") == BAD_CONSTRAINTS
-        }
-        for key, job in held.items():
-            if not job.spec.required_node_list:
-                continue
-            self.times_held[key] += 1
+        for job in self._held_for_nodes():
+            self.times_held[job.key] += 1
             asked = self.ask_of(job).submission
             unseen = asked.extras is not NONE and not asked.request.opaque
-            if self.times_held[key] == (HELD_UNSEEN if unseen else 0) + 1:
-                self.find(f"job {key} is held for {job.spec.required_node_list}")
+            if self.times_held[job.key] == (HELD_UNSEEN if unseen else 0) + 1:
+                self.find(f"job {job.key} is held for {job.spec.required_node_list}")
+
+    def _held_for_nodes(self) -> list[JobStatus]:
+        return [
+            job
+            for job in self.alive(JobState.PENDING)
+            if job.held
+            and job.reason.strip("()") == BAD_CONSTRAINTS
+            and job.spec.required_node_list
+        ]
 
     def submit(self) -> None:
         self._submit(ask(self.site, self.random))
@@ -223,6 +225,10 @@ class Round:
         """Kill slurmctld, which forgets what it has not saved and gives those ids out again."""
         self._break_off("forget")
         self.sim.restart()
+        for job in self.alive(JobState.PENDING):
+            if job.spec.required_node_list and self.times_held[job.key]:
+                # The list for which it was held has come back, and so does the hold.
+                self.times_held[job.key] -= 1
         self._start_slurmctld()
 
     def lose_state(self) -> None:
