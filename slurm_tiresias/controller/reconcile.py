@@ -24,6 +24,10 @@ LAST_PAUSE_S = 120.0
 ANSWER_IN_TIME_S = 0.5
 """How long a cycle waits for accounting, which mostly answers in a tenth of that."""
 
+STARTS_COME_BY = 3
+"""Number of questions after which a run stands as Slurm showed it if accounting has rows of as many
+ended runs, and lacks the start of this one: slurmdbd can lose the start of a short run."""
+
 MOST_QUESTIONS = 12
 """Accounting lags behind, so it is asked again at growing intervals. After this many questions (a
 quarter of an hour) the estimate stands."""
@@ -120,12 +124,14 @@ class Reconciler:
         ended = [row for row in rows if row.end_s is not None]
         for row in ended:
             self._keep(row, record, now_s)
-        if enough:
+        is_over = record.ended_s is not None
+        has_all = len(ended) >= record.restarts + is_over
+        lacks_starts = any(row.start_s is None for row in ended)
+        if enough or (has_all and lacks_starts and asked.asked >= STARTS_COME_BY):
             for run in list(self._job_store.runs.of(key)):
                 if run.end_s is not None:
                     self._job_store.runs.keep(replace(run, confirmed=True))
-        is_over = record.ended_s is not None
-        if len(ended) >= record.restarts + is_over:
+        if has_all:
             if not record.born_after_s:
                 # Requeues reset the submission time, but the first row has the original one.
                 born_s = min([record.submitted_s, *map(_submitted_s, rows)])
@@ -134,7 +140,7 @@ class Reconciler:
                 # For a job that Slurm had forgotten, the end was set to the time when that was
                 # noticed.
                 record = replace(record, ended_s=max(row.end_s or 0.0 for row in ended))
-        if enough or len(ended) >= record.restarts + is_over:
+        if enough or has_all:
             record = replace(record, accounted_restarts=record.restarts)
         first_s = min((run.start_s for run in self._job_store.runs.of(key)), default=None)
         if first_s is not None and (record.first_started_s or first_s + 1) > first_s:

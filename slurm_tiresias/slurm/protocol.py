@@ -133,7 +133,8 @@ class Observation:
 class AccountedRun:
     """One run of a job, from one row of accounting. ``end_s`` is None while it runs.
 
-    ``start_s`` is None if the job ended while pending. ``exit_code`` is Slurm's ``code:signal``;
+    ``start_s`` is None if the job ended while pending, or if slurmdbd has lost the start of a short
+    run. ``exit_code`` is Slurm's ``code:signal``;
     ``cancelled_by`` is the id of the user who cancelled the job.
     """
 

@@ -14,7 +14,7 @@ from slurm_tiresias.controller.reconcile import Reconciler
 from slurm_tiresias.errors import SlurmUnreachableError
 from slurm_tiresias.slurm.protocol import AccountedRun, Slurm
 from slurm_tiresias.store.ledger import Ledger
-from tests.controller.test_job_store import running, see
+from tests.controller.test_job_store import pending, running, see
 
 KEYS = [str(number) for number in range(1, 10)]
 
@@ -67,3 +67,36 @@ def test_a_part_that_never_gets_an_answer_does_not_keep_others_from_theirs(
     accounting.answers = lambda _key: True
     reconciler.reconcile(2000)
     assert doubtful(job_store) == []
+
+
+def test_a_run_whose_start_accounting_has_lost_stands_as_slurm_showed_it(ledger: Ledger) -> None:
+    """slurmdbd may record the end of a short run, and never its start."""
+    job_store = JobStore(ledger, parse({}), accounting=True)
+    see(job_store, 1010, running(1000, 10))
+    see(job_store, 1020, pending(restarts=1, submit_s=1012))
+    see(job_store, 1030, running(1028, 2, restarts=1))
+    see(job_store, 1040)
+    rows = [
+        AccountedRun("7", 1000.0, 1012.0, 12.0, 4, "PREEMPTED", submit_s=1000.0),
+        AccountedRun("7", None, 1031.0, 0.0, 4, "CANCELLED", submit_s=1012.0),
+    ]
+    reconciler = Reconciler(job_store, cast(Slurm, Answering(rows)))
+    reconciler.reconcile(1040)
+    assert job_store.is_doubtful("7"), "the start may come a little later"
+    for at_s in range(1041, 1060):
+        reconciler.reconcile(at_s)
+    assert not job_store.is_doubtful("7")
+    assert {(run.start_s, run.elapsed_s) for run in job_store.runs.of("7")} == {
+        (1000, 12),
+        (1028, 2),
+    }
+
+
+class Answering:
+    """Accounting that always has the same rows."""
+
+    def __init__(self, rows: Sequence[AccountedRun]) -> None:
+        self._rows = rows
+
+    def runs(self, _keys: Sequence[str], _since_s: float) -> Sequence[AccountedRun]:
+        return self._rows

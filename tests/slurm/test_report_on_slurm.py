@@ -97,17 +97,26 @@ def whole_report(
     """Return the report once the controller knows the ends of these jobs, and accounting has
     confirmed them."""
 
+    last = ""
+
     def is_whole() -> Mapping[str, Any] | None:
+        nonlocal last
         ended = controller.cli("report", "-S", since, "--json")
+        last = ended.stderr
         if ended.returncode != 0:
             return None
         report: Mapping[str, Any] = json.loads(ended.stdout)
+        last = f"{report['jobs']}, {report['unconfirmed_runs']} unconfirmed runs"
         whole = report["jobs"]["completed"] == len(jobs) and not report["unconfirmed_runs"]
         return report if whole else None
 
     # Late accounting is asked at growing intervals.
     patience_s = 4 * PATIENCE_S
-    found = controller.cluster.wait_until(is_whole, "the report has all jobs", patience_s)
+    try:
+        found = controller.cluster.wait_until(is_whole, "the report has all jobs", patience_s)
+    except AssertionError as error:
+        rows = controller.cluster.sacct_rows(jobs, "submit,start,end,state")
+        raise AssertionError(f"{error}\nreport: {last}\nsacct: {rows}") from None
     assert found is not None and found["live"]
     return found
 
