@@ -52,12 +52,10 @@ def run(program: Sequence[str]) -> int:
     program is started with the signals blocked, which its children inherit; those that use the
     library unblock them. Slurm's SIGKILL after KillWait still ends them.
     """
-    everywhere = True
-    child: subprocess.Popen[bytes] | None = None
+    to_forward: list[int] = []
 
     def forward(number: int, _frame: FrameType | None) -> None:
-        if child is not None and not everywhere:
-            child.send_signal(number)
+        to_forward.append(number)
 
     with tempfile.TemporaryDirectory(prefix="tiresias-job-") as folder:
         requests = _RequestFile(Path(folder) / "requests")
@@ -67,6 +65,12 @@ def run(program: Sequence[str]) -> int:
         # A terminal sends them to its own session.
         for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
             signal.signal(number, forward)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        # Handlers run only between two calls of the system: a signal just before a call that waits
+        # for the child would go unheard until it ends. Each signal ends a read of this pipe.
+        woken, wakes = os.pipe()
+        os.set_blocking(wakes, False)
+        signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
         everywhere = signals_reach_all_processes(os.environ)
         blocked = {LEAVE_SIGNAL, signal.SIGUSR1} if everywhere else set()
         try:
@@ -82,7 +86,10 @@ def run(program: Sequence[str]) -> int:
             return NOT_FOUND if isinstance(error, FileNotFoundError) else CANNOT_RUN
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, blocked)
-        code = child.wait()
+        while (code := child.poll()) is None:
+            while to_forward and not everywhere:
+                child.send_signal(to_forward.pop(0))
+            os.read(woken, 512)
     if requests.leaves and code == 0:
         return LEFT
     return code if code >= 0 else 128 - code
