@@ -20,14 +20,17 @@ class Bounds:
         self._policy = policy
         self._bound = SlowdownBound(config, gpus)
         self._waiting: dict[str, SimJob] = {}
+        self._running: dict[str, SimJob] = {}
         self._due: list[tuple[float, str]] = []
-        """Heap of (time at which a waiting job may be at its bound, job id)."""
+        """Heap of (time at which a waiting job may be at its bound, or a run near its bound is
+        looked at again; job id)."""
         self._due_s: dict[str, float] = {}
 
     def waits(self, job: SimJob, now_s: float) -> None:
         """Follow a job that waits, from now on or still."""
         new = job.job_id not in self._waiting
         self._waiting[job.job_id] = job
+        self._running.pop(job.job_id, None)
         if not job.runs and new:
             self._bound.enter(job.job_id, job.gpus_asked, job.submitted_s, now_s)
         if new:
@@ -35,7 +38,7 @@ class Bounds:
 
     def starts(self, job: SimJob, now_s: float) -> None:
         del self._waiting[job.job_id]
-        self._due_s.pop(job.job_id, None)
+        self._running[job.job_id] = job
         self._look_at(job, now_s)
 
     def moved(self, job: SimJob, now_s: float) -> None:
@@ -43,17 +46,22 @@ class Bounds:
         self._look_at(job, now_s)
 
     def ended(self, job: SimJob) -> None:
+        self._running.pop(job.job_id, None)
+        self._due_s.pop(job.job_id, None)
         self._bound.shares.advance(job.end_s)
         self._bound.leave(job.job_id, job.trace.duration_s)
 
-    def now_at_bound(self, now_s: float) -> Iterator[SimJob]:
-        """Update and yield the waiting jobs that have reached their bound since the last call."""
+    def changed(self, now_s: float) -> Iterator[SimJob]:
+        """Update and yield the jobs that stand otherwise to their bounds since the last call."""
         while self._due and self._due[0][0] <= now_s:
             due_s, job_id = heapq.heappop(self._due)
             if self._due_s.get(job_id) == due_s:
-                job = self._waiting[job_id]
+                job = self._waiting.get(job_id) or self._running[job_id]
+                before = job.fair
+                if job.state is JobState.RUNNING:
+                    job.settle(now_s)
                 self._look_at(job, now_s)
-                if job.fair.at_bound:
+                if job.fair != before:
                     yield job
 
     @property
@@ -68,13 +76,15 @@ class Bounds:
         bound.shares.advance(now_s)
         remaining_gpu_s = self._policy.remaining_gpu_s(job)
         slack, job.fair = bound.look_at(job, job.run_s, remaining_gpu_s, now_s)
-        if job.fair == NOT_BOUND and job.state is JobState.PENDING:
+        due_s = math.inf
+        if job.state is JobState.RUNNING:
+            due_s = max(job.fair.kept_until_s, now_s + 1.0) if job.fair != NOT_BOUND else math.inf
+        elif job.fair == NOT_BOUND:
             # The slack of a job that waits falls by at most a second each second.
             due_s = now_s + max(slack.slack_s - bound.margin_s(job), 1.0)
-            self._due_s[job.job_id] = due_s
+        self._due_s[job.job_id] = due_s
+        if due_s < math.inf:
             heapq.heappush(self._due, (due_s, job.job_id))
-        else:
-            self._due_s.pop(job.job_id, None)
 
 
 def bounds_of(policy: Policy, config: Config, gpus: int) -> Bounds | None:

@@ -89,7 +89,7 @@ class TiresiasScheduler:
 
     def choose(self, now_s: float) -> Iterable[Start]:
         if self._bounds:
-            for job in self._bounds.now_at_bound(now_s):
+            for job in self._bounds.changed(now_s):
                 self._engine.update(job, now_s)
         starts = self._engine.choose(now_s)
         for start in starts:
