@@ -17,7 +17,9 @@ import shutil
 import signal as signals
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
@@ -83,6 +85,10 @@ ADMIN_LEVELS = ("Operator", "Administrator")
 
 MOST_READINGS = 5
 """How often a reading is tried if this host's clock is set while it is under way."""
+
+SCANCEL_LIMITS_S = (4.0, 8.0)
+"""If a job is requeued after scancel has listed it, scancel waits 5 s and longer, 95 s in all, and
+jobs after it wait as well. The next scancel leaves the job out, so the first ones get less time."""
 
 PING_TIMEOUT_S = 5.0
 
@@ -393,17 +399,23 @@ class CommandSlurm:
         number = getattr(signals, f"SIG{signal.removeprefix('SIG')}", None)
         named = signal if number is None else f"{number:d}"
         for some in in_parts(keys, MOST_KEYS_A_COMMAND):
-            options = (f"--signal={named}", "--full", "--state=RUNNING")
-            scancel = [self._commands.scancel, *options, *some]
-            answer = self._run(tally.SCANCEL, scancel, requests=len(some), changes=True)
+            answer = self._scancel(some, f"--signal={named}", "--full")
             error = process.complaint("scancel", answer.stderr)
             if isinstance(error, SlurmUnreachableError):
                 raise self._failed(error)
             refused |= _refused_signals(answer, some)
             if number in NOT_PASSED_ON:
-                steps = [self._commands.scancel, f"--signal={named}", "--state=RUNNING", *some]
-                self._run(tally.SCANCEL, steps, requests=len(some), changes=True)
+                self._scancel(some, f"--signal={named}")
         return refused
+
+    def _scancel(self, keys: Sequence[str], *options: str) -> Answer:
+        """Signal the running ones of these jobs; some twice, if scancel takes too long."""
+        command = [self._commands.scancel, *options, "--state=RUNNING", *keys]
+        run = partial(self._run, tally.SCANCEL, command, requests=len(keys), changes=True)
+        for timeout_s in SCANCEL_LIMITS_S:
+            with suppress(process.CutOffError):
+                return run(timeout_s=timeout_s)
+        return run()
 
     def _whole(
         self, listed: tuple[JobFields, ...], suspects: Collection[str]
@@ -489,16 +501,18 @@ class CommandSlurm:
         requests: int = 1,
         changes: bool = False,
         environment: Mapping[str, str] = MappingProxyType({}),
+        timeout_s: float = math.inf,
     ) -> Answer:
         """Run a command after checking that slurmctld is up. ``what`` and ``requests`` are for the
-        tally; ``changes`` ends the command with the lease; ``environment`` is added to its own."""
+        tally; ``changes`` ends the command with the lease; ``environment`` is added to its own;
+        ``timeout_s`` can only shorten the usual time limit."""
         self._expect_it_up()
         until_s = self._lease.check() if changes else math.inf
         with self._tally.counting(what, requests):
             answer = process.run(
                 arguments,
                 stdin=stdin,
-                timeout_s=self._commands.timeout_s,
+                timeout_s=min(timeout_s, self._commands.timeout_s),
                 environment={**self._environment, **environment},
                 until_s=until_s,
                 meanwhile=self._lease.renew,

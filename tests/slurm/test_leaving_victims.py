@@ -83,6 +83,24 @@ def test_a_victim_that_requeues_itself_counts_as_preempted_and_starts_again_soon
     assert not controller.events("backed-off")
 
 
+def test_victims_that_requeue_themselves_between_two_signals_delay_no_cycle(
+    two_nodes: RealCluster, controller: RealController
+) -> None:
+    """WINCH takes two scancels. The second retries for a minute and a half if a job is requeued
+    after scancel has listed it."""
+    hint = f"--comment=tiresias:checkpoint=WINCH@{GRACE_S}"
+    quick = "trap 'scontrol requeue $SLURM_JOB_ID' WINCH; while :; do sleep 0.05; done"
+    victims = [two_nodes.sbatch("--gres=gpu:1", "--mem=10", hint, script=quick) for _ in range(8)]
+    for victim in victims:
+        controller.wait_for_tier(victim, 1)
+    preemptor = two_nodes.sbatch("-N2", *WHOLE_NODE, script="sleep 1")
+    controller.wait_until(
+        lambda: len(controller.events("preempted")) == len(victims), "all are preempted"
+    )
+    assert sorted(preemptions(controller)) == sorted((victim, preemptor) for victim in victims)
+    assert "no answer within" not in controller.stop()
+
+
 def test_a_preemptor_goes_elsewhere_if_an_epilog_hangs_on_its_node(
     two_nodes: RealCluster, controller: RealController, hangs: Path
 ) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm_tiresias.slurm import commands
 from slurm_tiresias.slurm.commands import CommandSlurm
 from slurm_tiresias.slurm.protocol import Commands
 
@@ -69,3 +70,19 @@ def test_tasks_are_signalled_too_where_srun_passes_nothing_on(
     answering(tmp_path, "", 0).signal(["7"], signal)
     asked = (tmp_path / "asked").read_text().splitlines()
     assert ["--full" in line for line in asked] == full
+
+
+@pytest.mark.parametrize("hangs", [r"--full", r"23\ --state"])
+def test_a_scancel_that_hangs_on_a_requeued_job_is_followed_by_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hangs: str
+) -> None:
+    monkeypatch.setattr(commands, "SCANCEL_LIMITS_S", (0.5, 20.0))
+    slurm = answering(tmp_path, f"{ERROR} 8: {DENIED}\n", 1)
+    command, hung = tmp_path / "command", tmp_path / "hung"
+    first, rest = command.read_text().split("\n", 1)
+    once = f'case "$*" in *{hangs}*) mkdir {hung} 2>/dev/null && exec sleep 100;; esac'
+    command.write_text(f"{first}\n{once}\n{rest}")
+    assert slurm.signal(["7", "8"], "URG").keys() == {"8"}
+    assert hung.exists()
+    asked = (tmp_path / "asked").read_text()
+    assert asked.count("--full") == 1 and "23 --state" in asked
