@@ -576,7 +576,7 @@ class JobStore:
         left_before = job.state is JobState.PENDING and job.spec.submit_s < (sent_s or 0.0) - 1.0
         by_others = bool(failed) and (sent_s is None or left_before)
         restart = f"restart {job.restarts}"
-        if under_way is not None and under_way.is_leaving and not by_others:
+        if under_way is not None and under_way.signalled_s is not None and not by_others:
             kind = "preempted" if under_way.cause is Cause.FOR_JOB else IDLE_REQUEUED
             self.note(now_s, kind, job.key, restart, under_way.preemptor)
         elif failed:

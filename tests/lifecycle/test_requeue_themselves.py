@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 
 import pytest
 
 from scripts.testbed.lifecycle import memory
+from scripts.testbed.lifecycle.faulty import not_answering
 from scripts.testbed.lifecycle.world import GPUS, MIN_RUN_S, NODES, Ask, Setup, World
 from slurm_tiresias.core.features.losses import LEAVES_WITHIN_S
-from slurm_tiresias.core.lifecycle.preemption import Cause
+from slurm_tiresias.core.lifecycle.preemption import Cause, PreemptionState
 from slurm_tiresias.model import JobAccount, JobState
 from slurm_tiresias.store.records import CostSource
 from tests.lifecycle.test_idle_gpus import LEAVE, WHOLE_NODE, Idle
@@ -82,6 +83,24 @@ def test_a_requeue_by_its_user_long_after_the_grace_of_a_cancelled_preemptor_is_
         one.world.requeue(one.victim)
         one.cycle()
         assert account(one.world, one.victim).preemptions == 0
+
+
+def test_it_counts_if_slurms_answer_to_the_signal_was_lost(
+    one: Course, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = one.world.slurm.signal
+
+    def sent_without_answer(keys: Sequence[str], signal: str) -> Mapping[str, str]:
+        sent(keys, signal)
+        raise not_answering()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(one.world.slurm, "signal", sent_without_answer)
+        one.until(one.asked)
+    assert one.world.cycles.job_store.preemptions[one.victim].state is PreemptionState.PLANNED
+    one.cycle()
+    assert account(one.world, one.victim).preemptions == 1
+    one.ends_well()
 
 
 def test_its_preemptor_keeps_its_nomination_and_costs_no_further_victim(one: Course) -> None:

@@ -68,6 +68,7 @@ class Preemption:
     preemptor: str
     """Empty unless the cause is ``FOR_JOB``."""
     signalled_s: float | None = None
+    """Also set in ``PLANNED`` if the victim may have got a signal that Slurm has not answered."""
     requeue_sent_s: float | None = None
     refusals: int = 0
     asked: bool = False
@@ -434,7 +435,7 @@ def _before_requeue(
             sent = current.state is PreemptionState.REQUEUE_SENT
             return (current if sent else None), ()
         case Requeued(at_s, by_others):
-            if by_others or not current.is_leaving:
+            if by_others or current.signalled_s is None:
                 return None, ()
             requeued = Preemption(
                 current.key, PreemptionState.REQUEUED, current.preemptor, cause=current.cause
@@ -469,14 +470,13 @@ def _signal_answered(
     if isinstance(event, SignalHeard):
         mark = MarkSignalled(current.signalled_s or 0.0, heard=True)
         return replace(current, refusals=0), (mark,) if for_idle_gpus else ()
-    # The grace has not begun.
-    planned = Preemption(
-        current.key, PreemptionState.PLANNED, current.preemptor, cause=current.cause
-    )
     if isinstance(event, SignalUnanswered):
-        return replace(planned, refusals=current.refusals), ()
+        return replace(current, state=PreemptionState.PLANNED), ()
     note = NoteSignalRefused(event.at_s, f"{event.signal}: {event.words}", current.preemptor)
     if current.refusals + 1 < MAX_SIGNAL_REFUSALS:
+        planned = Preemption(
+            current.key, PreemptionState.PLANNED, current.preemptor, cause=current.cause
+        )
         return replace(planned, refusals=current.refusals + 1), (note,)
     # A requeue without the signal would lose its work.
     if for_idle_gpus:

@@ -198,6 +198,14 @@ def test_a_preemption_is_abandoned_when_its_signal_has_been_refused_too_often() 
     assert [MARKS[type(effect)] for effect in effects] == ["note", "back off"]
 
 
+def test_a_victim_that_requeues_itself_on_an_unanswered_signal_counts() -> None:
+    planned, _ = transition("7", STATES["signalled"], SignalUnanswered())
+    assert planned is not None and planned.state is PreemptionState.PLANNED
+    after, effects = transition("7", planned, EVENTS["requeued"])
+    assert after == STATES["requeued"]
+    assert effects == (CountPreemption(1020.0, planned),)
+
+
 def test_a_signal_that_was_heard_ends_the_count_of_refusals() -> None:
     refused = Preemption("7", PreemptionState.SIGNALLED, "8", 1000.0, refusals=2)
     after, _ = transition("7", refused, SignalHeard())
