@@ -197,6 +197,8 @@ class Actor:
         self._withdraw_where_others_run(seen)
         self._expire_where_victims_stay(jobs, seen)
         self._look_at_nominations(jobs, seen)
+        for key in list(self._job_store.preemptions):
+            self._job_store.expire_signal(key, seen.at_s)
         for victim in self._under_way(Cause.FOR_JOB):
             # A job that no longer waits on its nomination no longer needs its victims.
             if not self._is_awaited(victim.preemptor, jobs):

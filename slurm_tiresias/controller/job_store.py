@@ -45,6 +45,7 @@ from slurm_tiresias.core.lifecycle.preemption import (
     SendRequeue,
     SendSignal,
     SetStartTime,
+    SignalExpired,
 )
 from slurm_tiresias.core.lifecycle.tracker import LifecycleTracker
 from slurm_tiresias.model import JobAccount, JobState, JobStatus, Lane, Plan
@@ -171,7 +172,7 @@ class JobStore:
 
     @property
     def preemptions(self) -> Mapping[str, Preemption]:
-        """The preemptions under way, by victim."""
+        """The preemptions under way or called off, by victim."""
         return self._lifecycles.preemptions
 
     @property
@@ -208,6 +209,12 @@ class JobStore:
                 case _:
                     others.append(effect)
         return others
+
+    def expire_signal(self, key: str, at_s: float) -> None:
+        """Forget the signal of a victim that is not leaving, if its own grace ended long before."""
+        one = self.preemptions.get(key)
+        if one is not None and (one.grace_until_s or 0.0) + LEAVES_WITHIN_S < at_s:
+            self.preemption_event(key, SignalExpired())
 
     def why_unmanaged(self, key: str) -> str:
         """Return why a job of the last observation is not managed; "" for a managed job."""
@@ -569,16 +576,16 @@ class JobStore:
         before = self._as_before.get(job.key)
         held_before = before.job.allocation.keys() if before else frozenset[str]()
         failed = min(held_before & down.keys(), default="")
-        self._lifecycles.resume_called_off(job.key, now_s - LEAVES_WITHIN_S)
+        # Slurm shows the time of a requeue as the submission time of a pending job.
+        self.expire_signal(job.key, job.spec.submit_s)
         under_way = self.preemptions.get(job.key)
         sent_s = under_way.requeue_sent_s if under_way else None
-        # Slurm shows the time of a requeue as the submission time of a pending job.
         left_before = job.state is JobState.PENDING and job.spec.submit_s < (sent_s or 0.0) - 1.0
         by_others = bool(failed) and (sent_s is None or left_before)
         restart = f"restart {job.restarts}"
         if under_way is not None and under_way.signalled_s is not None and not by_others:
             kind = "preempted" if under_way.cause is Cause.FOR_JOB else IDLE_REQUEUED
-            self.note(now_s, kind, job.key, restart, under_way.preemptor)
+            self.note(now_s, kind, job.key, restart, under_way.charged)
         elif failed:
             self._node_failures.add((job.key, job.restarts))
             self.note(now_s, "node-failed", job.key, f"{failed} is {down[failed]}, {restart}")

@@ -57,6 +57,7 @@ PREEMPTION_EVENTS: Mapping[str, preemption.PreemptionEvent] = {
     "PreemptorTried": preemption.PreemptorTried(5.0),
     "SignalRefused": preemption.SignalRefused(5.0, "TERM", "no"),
     "SignalUnanswered": preemption.SignalUnanswered(),
+    "SignalExpired": preemption.SignalExpired(),
     "Saved": preemption.Saved(5.0),
     "GraceOver": preemption.GraceOver(5.0, False),
     "Requeued": preemption.Requeued(5.0, False),
@@ -86,6 +87,11 @@ PREEMPTION_EVENTS: Mapping[str, preemption.PreemptionEvent] = {
         ("REQUEUED", "Running", None),
         ("REQUEUED", "Resumed", None),
         ("PLANNED", "PreemptorGone", None),
+        ("SIGNALLED", "PreemptorGone", "CALLED_OFF"),
+        ("REQUEUE_SENT", "PreemptorGone", "CALLED_OFF"),
+        ("CALLED_OFF", "Requeued", "REQUEUED"),
+        ("CALLED_OFF", "Planned", "PLANNED"),
+        ("CALLED_OFF", "SignalExpired", None),
         ("SIGNALLED", "Ended", None),
         ("SIGNALLED", "NotRunning", None),
         ("REQUEUE_SENT", "RequeueRefused", None),
@@ -96,7 +102,8 @@ def test_each_arrow_of_a_preemption_is_a_transition(
     state: str | None, event: str, then: str | None
 ) -> None:
     assert event in words("preemption-light.svg")
-    before = state and Preemption("1", PreemptionState[state], "2", 1.0, 2.0)
+    times_s = () if state == "PLANNED" else (1.0, 2.0)
+    before = state and Preemption("1", PreemptionState[state], "2", *times_s)
     after, _ = preemption.transition("1", before or None, PREEMPTION_EVENTS[event])
     assert (after and after.state.name) == then
 

@@ -57,9 +57,12 @@ def test_it_is_charged_to_the_preemptor() -> None:
         one.until(lambda: one.world.cycles.job_store.users_over_budget == {"ben"})
 
 
+@pytest.mark.parametrize("restarts", [False, True])
 @pytest.mark.parametrize("next_user", ["", "cat"])
-def test_it_is_charged_to_a_preemptor_that_was_cancelled_in_its_grace(next_user: str) -> None:
-    """Even if another job wants its GPUs by then."""
+def test_it_is_charged_to_a_preemptor_that_was_cancelled_in_its_grace(
+    next_user: str, restarts: bool
+) -> None:
+    """Even if another job wants its GPUs by then, or the controller was killed."""
     victim = replace(ITSELF, requeues_itself_in_s=GRACE_S - 1.0)
     with course(Setup(budget_share=1e-6), victim) as one:
         one.until(one.asked)
@@ -67,19 +70,27 @@ def test_it_is_charged_to_a_preemptor_that_was_cancelled_in_its_grace(next_user:
         one.cycle()
         if next_user:
             one.world.submit(replace(WHOLE_CLUSTER, user=next_user))
+            one.cycle()
+        if restarts:
+            one.world.restart()
         assert one.runs(one.victim)
         one.until(lambda: one.world.cycles.job_store.users_over_budget == {"ben"})
         left = account(one.world, one.victim)
         assert (left.preemptions, left.preempted_by) == (1, one.preemptor)
 
 
-def test_a_requeue_by_its_user_long_after_the_grace_of_a_cancelled_preemptor_is_none() -> None:
+@pytest.mark.parametrize("looks_before", [False, True])
+def test_a_requeue_by_its_user_long_after_the_grace_of_a_cancelled_preemptor_is_none(
+    looks_before: bool,
+) -> None:
     with course() as one:
         one.until(one.asked)
         one.world.cancel(one.preemptor)
         one.cycle()
         one.world.advance(GRACE_S + 2 * LEAVES_WITHIN_S)
-        one.cycle()
+        if looks_before:
+            one.cycle()
+            assert one.victim not in one.world.cycles.job_store.preemptions
         one.world.requeue(one.victim)
         one.cycle()
         assert account(one.world, one.victim).preemptions == 0
@@ -147,6 +158,17 @@ def test_a_controller_that_was_restarted_meanwhile_counts_it(one: Course) -> Non
     one.cycle()
     assert account(one.world, one.victim).preemptions == 1
     one.ends_well()
+
+
+def test_one_that_left_while_no_controller_ran_counts_for_a_cancelled_preemptor() -> None:
+    with course(victim=replace(ITSELF, requeues_itself_in_s=GRACE_S - 1.0)) as one:
+        one.until(one.asked)
+        one.world.cancel(one.preemptor)
+        one.cycle()
+        one.world.advance(10 * GRACE_S)
+        one.world.restart()
+        one.cycle()
+        assert account(one.world, one.victim).preemptions == 1
 
 
 def test_a_requeue_by_its_user_before_the_signal_is_none(one: Course) -> None:

@@ -40,6 +40,12 @@ def is_leaving(cycles: Cycles, victim: str) -> bool:
     return preemption is not None and preemption.is_leaving
 
 
+def has_signal(cycles: Cycles, victim: str) -> bool:
+    """Whether a job may have got a signal on which it requeues itself; called off or not."""
+    preemption = cycles.job_store.preemptions.get(victim)
+    return preemption is not None and preemption.signalled_s is not None
+
+
 def preempted_runs(cycles: Cycles) -> Sequence[tuple[tuple[str, float], Cause]]:
     """The run, by job and start time, and the cause of each preemption in the ledger."""
     query = "SELECT key, run_start_s, cause FROM preemptions"

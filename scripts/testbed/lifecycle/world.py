@@ -866,7 +866,7 @@ class World:
         return [
             (key, start_s)
             for key, start_s in self.unseen
-            if memory.is_leaving(self.cycles, key) and key not in self.garbled
+            if memory.has_signal(self.cycles, key) and key not in self.garbled
         ]
 
     def _check_counted(self, left: Iterable[tuple[str, float]]) -> None:

@@ -124,7 +124,7 @@ class Round:
         runs = self.sim.requeued_themselves[self.noted_requeues :]
         self.noted_requeues += len(runs)
         down = any("DOWN" in node.state for node in self.sim.observe().nodes)
-        return [] if down else [run for run in runs if memory.is_leaving(self.cycles, run[0])]
+        return [] if down else [run for run in runs if memory.has_signal(self.cycles, run[0])]
 
     def look_at_lifecycles(self, left: Iterable[tuple[str, float]]) -> None:
         """Report victims that left by themselves and do not count, and nominations that last."""

@@ -53,12 +53,13 @@ def cycle(palette: Palette) -> str:
 
 def preemption(palette: Palette) -> str:
     """Draw the states of ``core/lifecycle/preemption.py`` and the events between them."""
-    drawing = Drawing(WIDTH, 424, "The states of a preemption", palette)
+    drawing = Drawing(WIDTH, 530, "The states of a preemption", palette)
     states = (
         (PreemptionState.PLANNED, (40, 56), "not signalled yet", "main"),
         (PreemptionState.SIGNALLED, (480, 56), "saves its state", "bad"),
         (PreemptionState.REQUEUE_SENT, (480, 194), "Slurm may not show it yet", "bad"),
         (PreemptionState.REQUEUED, (40, 194), "Slurm delays its start", "main"),
+        (PreemptionState.CALLED_OFF, (480, 318), "may still requeue itself", "plain"),
     )
     for state, place, line, kind in states:
         drawing.box(place, (190, 60), state.name, (line,), kind=kind, code=True)
@@ -85,16 +86,27 @@ def preemption(palette: Palette) -> str:
     drawing.dot((135, 292), final=True)
     drawing.label((157, 276), "Running or Resumed:", "it runs or waits again", anchor="start")
 
-    drawing.rule((40, 322), (680, 322), faint=True)
+    drawing.arrow((500, 254), (500, 317))
+    drawing.arrow((670, 86), (698, 86), (698, 348), (671, 348))
+    drawing.label((490, 306), "PreemptorGone", anchor="end")
+    drawing.arrow((480, 336), (70, 336), (70, 255))
+    drawing.label((320, 330), "Requeued, by itself")
+    drawing.arrow((480, 364), (18, 364), (18, 86), (39, 86))
+    drawing.label((260, 358), "Planned, for another job")
+    drawing.arrow((575, 378), (575, 398))
+    drawing.dot((575, 410), final=True)
+    drawing.label((563, 396), "SignalExpired", anchor="end")
+
+    drawing.rule((40, 428), (680, 428), faint=True)
     drawing.label(
-        (40, 344),
+        (40, 450),
         "Abandoned before the requeue, by any of these events (SignalRefused: "
         f"{MAX_SIGNAL_REFUSALS} in a row):",
         "PreemptorGone, Ended, NotRunning, RequeueRefused, SignalRefused, StoodDown",
         anchor="start",
     )
     drawing.label(
-        (40, 392),
+        (40, 498),
         "For idle GPUs, without a preemptor:",
         "GpusIdle plans it, StillIdle leads to SIGNALLED, Spared abandons it",
         anchor="start",

@@ -12,15 +12,21 @@ A victim's own grace ends when it has ``Saved``, or at a time that is fixed when
 ``GraceOver`` comes once that holds for all victims of the preemptor.
 
 Many programs requeue themselves when they get their signal. That is the end of a preemption as much
-as our requeue is: it counts, and is charged to the preemptor, even if that is cancelled meanwhile
-(``LifecycleTracker.resume_called_off``).
+as our requeue is: it counts, and is charged to the preemptor. If that is gone after the signal, the
+preemption is called off, and still counts if the victim requeues itself in its own grace:
+
+    SIGNALLED, REQUEUE_SENT --PreemptorGone--> CALLED_OFF --Requeued, by itself--> REQUEUED
+                                                  |  |
+                  none <--------SignalExpired-----+  +--Planned, for another--> PLANNED
+
 ``Cause`` says why. A preemption for idle GPUs has no preemptor: ``GpusIdle`` plans it,
 ``StillIdle`` takes the place of ``PreemptorTried``, and ``Spared`` that of ``PreemptorGone``. If
 the plan preempts such a victim for another job meanwhile, a preemption for that job begins.
 
-A preemption is abandoned (its state is removed) when its preemptor no longer waits or the victim
-uses a GPU again, when Slurm refuses the signal ``MAX_SIGNAL_REFUSALS`` times or the requeue once,
-or when the victim ends, or leaves before its signal or because its node failed.
+A preemption is abandoned (its state is removed) when its preemptor no longer waits and the victim
+has got no signal, when the victim uses a GPU again, when Slurm refuses the signal
+``MAX_SIGNAL_REFUSALS`` times or the requeue once, or when the victim ends, or leaves before its
+signal or because its node failed.
 Pure: no I/O and no clock.
 """
 
@@ -44,6 +50,8 @@ class PreemptionState(enum.StrEnum):
     """The requeue was sent to Slurm, but Slurm does not show it yet."""
     REQUEUED = "requeued"
     """The victim was requeued, and waits for Slurm's own delay."""
+    CALLED_OFF = "called-off"
+    """The preemptor is gone, but the victim may still requeue itself on its signal."""
 
 
 class Cause(enum.StrEnum):
@@ -75,6 +83,14 @@ class Preemption:
     """Whether it would get no signal, and was asked to save because it does that on request."""
     cause: Cause = Cause.FOR_JOB
     grace_until_s: float | None = None
+    signalled_for: str = ""
+    """The preemptor of the preemption called off before this one was planned: for that one the
+    victim was signalled."""
+
+    @property
+    def charged(self) -> str:
+        """The preemptor for which the victim was signalled."""
+        return self.signalled_for or self.preemptor
 
     @property
     def is_leaving(self) -> bool:
@@ -84,7 +100,7 @@ class Preemption:
     @property
     def makes_room(self) -> bool:
         """Whether the victim still holds the GPUs that it is to leave."""
-        return self.state is not PreemptionState.REQUEUED
+        return self.state not in (PreemptionState.REQUEUED, PreemptionState.CALLED_OFF)
 
 
 # Events
@@ -140,6 +156,11 @@ class SignalRefused:
 @dataclass(frozen=True, slots=True)
 class SignalUnanswered:
     """Slurm did not answer: the victim may have got the signal, and may get it twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignalExpired:
+    """The victim's own grace ended long ago: a requeue is no answer to its signal any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +258,7 @@ PreemptionEvent = (
     | SignalHeard
     | SignalRefused
     | SignalUnanswered
+    | SignalExpired
     | GraceOver
     | Saved
     | RequeueRefused
@@ -389,11 +411,27 @@ def _for_job(
     match event:
         case PreemptorGone(victim_runs):
             left = current.is_leaving and not victim_runs
-            return (current if left else None), ()
+            return (current if left else _called_off(current)), ()
+        case Planned(preemptor) if current.state is PreemptionState.CALLED_OFF:
+            planned = replace(current, state=PreemptionState.PLANNED, preemptor=preemptor)
+            return replace(planned, signalled_for=current.preemptor), ()
         case PreemptorTried() if current.state is PreemptionState.PLANNED:
             return _signalled(current, event), (SendSignal(),)
         case _:
             return None
+
+
+def _called_off(current: Preemption) -> Preemption | None:
+    """Return the preemption without its preemptor; None if the victim has got no signal."""
+    if current.signalled_s is None:
+        return None
+    return replace(
+        current,
+        state=PreemptionState.CALLED_OFF,
+        preemptor=current.charged,
+        signalled_for="",
+        requeue_sent_s=None,
+    )
 
 
 def _for_idle_gpus(
@@ -422,6 +460,7 @@ def _signalled(current: Preemption, event: PreemptorTried | StillIdle) -> Preemp
         signalled_s=event.at_s,
         grace_until_s=event.at_s + event.grace_s,
         asked=event.asks,
+        signalled_for="",
     )
 
 
@@ -440,7 +479,11 @@ def _before_requeue(
             requeued = Preemption(
                 current.key, PreemptionState.REQUEUED, current.preemptor, cause=current.cause
             )
-            return requeued, (_counted(current, at_s),)
+            of = replace(current, preemptor=current.charged, signalled_for="")
+            return requeued, (_counted(of, at_s),)
+        case SignalExpired() if not current.is_leaving:
+            called_off = current.state is PreemptionState.CALLED_OFF
+            return (None if called_off else _unsignalled(current)), ()
         case Saved(at_s) if current.state is PreemptionState.SIGNALLED:
             until_s = at_s if current.grace_until_s is None else min(at_s, current.grace_until_s)
             return replace(current, grace_until_s=until_s), ()
@@ -453,6 +496,17 @@ def _before_requeue(
             return _signal_answered(current, event)
         case _:
             return current, ()
+
+
+def _unsignalled(current: Preemption) -> Preemption:
+    """Return the planned preemption of a victim that has got no signal."""
+    return Preemption(
+        current.key,
+        PreemptionState.PLANNED,
+        current.preemptor,
+        refusals=current.refusals,
+        cause=current.cause,
+    )
 
 
 def _counted(current: Preemption, at_s: float) -> CountPreemption | CountIdleRequeue:
@@ -474,10 +528,7 @@ def _signal_answered(
         return replace(current, state=PreemptionState.PLANNED), ()
     note = NoteSignalRefused(event.at_s, f"{event.signal}: {event.words}", current.preemptor)
     if current.refusals + 1 < MAX_SIGNAL_REFUSALS:
-        planned = Preemption(
-            current.key, PreemptionState.PLANNED, current.preemptor, cause=current.cause
-        )
-        return replace(planned, refusals=current.refusals + 1), (note,)
+        return replace(_unsignalled(current), refusals=current.refusals + 1), (note,)
     # A requeue without the signal would lose its work.
     if for_idle_gpus:
         return None, (note, MarkSignalled(event.at_s, heard=False))

@@ -13,11 +13,10 @@ from slurm_tiresias.core.lifecycle.nomination import (
     NominationEvent,
 )
 from slurm_tiresias.core.lifecycle.preemption import (
-    Ended,
     Preemption,
     PreemptionEffects,
     PreemptionEvent,
-    PreemptorGone,
+    PreemptionState,
 )
 
 State = TypeVar("State", Nomination, Preemption)
@@ -49,9 +48,6 @@ class LifecycleTracker:
     ) -> None:
         self._nominations = _Tracked(nominations)
         self._preemptions = _Tracked(preemptions)
-        self._called_off: dict[str, Preemption] = {}
-        """By victim, preemptions abandoned after the signal because the preemptor is gone. They are
-        not in the ledger."""
 
     @property
     def nominations(self) -> Mapping[str, Nomination]:
@@ -60,7 +56,7 @@ class LifecycleTracker:
 
     @property
     def preemptions(self) -> Mapping[str, Preemption]:
-        """The preemptions under way, by victim."""
+        """The preemptions under way or called off, by victim."""
         return MappingProxyType(self._preemptions.states)
 
     def apply_to_nomination(self, key: str, event: NominationEvent) -> NominationEffects:
@@ -71,25 +67,9 @@ class LifecycleTracker:
 
     def apply_to_preemption(self, key: str, event: PreemptionEvent) -> PreemptionEffects:
         """Apply an event to a preemption, and return its effects."""
-        before = self.preemptions.get(key)
-        after, effects = preemption.transition(key, before, event)
+        after, effects = preemption.transition(key, self.preemptions.get(key), event)
         self._preemptions.put(key, after)
-        if before and before.is_leaving and after is None and isinstance(event, PreemptorGone):
-            self._called_off[key] = before
-        elif isinstance(event, Ended):
-            self._called_off.pop(key, None)
         return effects
-
-    def resume_called_off(self, key: str, since_s: float) -> None:
-        """Resume the preemption of a victim whose preemptor has gone after the signal.
-
-        It has requeued itself; on that signal, if its own grace was not over by ``since_s``.
-        """
-        called_off, current = self._called_off.pop(key, None), self.preemptions.get(key)
-        if called_off is None or (current and current.is_leaving):
-            return
-        if (called_off.grace_until_s or 0.0) >= since_s:
-            self._preemptions.put(key, called_off)
 
     def shift(self, by_s: float) -> None:
         """Shift all times after a step of slurmctld's clock, so that timeouts keep their length."""
@@ -102,12 +82,13 @@ class LifecycleTracker:
         """Drop the states of a job whose id was given to another job."""
         self._nominations.put(key, None)
         self._preemptions.put(key, None)
-        self._called_off.pop(key, None)
 
     @property
     def is_settled(self) -> bool:
         """Whether no start and no preemption is under way."""
-        return not self.preemptions and not any(n.is_active for n in self.nominations.values())
+        called_off = PreemptionState.CALLED_OFF
+        under_way = any(one.state is not called_off for one in self.preemptions.values())
+        return not under_way and not any(one.is_active for one in self.nominations.values())
 
     # What the ledger lacks
 

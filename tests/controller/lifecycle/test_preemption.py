@@ -33,6 +33,7 @@ from slurm_tiresias.core.lifecycle.preemption import (
     SendRequeue,
     SendSignal,
     SetStartTime,
+    SignalExpired,
     SignalHeard,
     SignalRefused,
     SignalUnanswered,
@@ -51,6 +52,7 @@ STATES: dict[str, Preemption | None] = {
     "signalled": Preemption("7", PreemptionState.SIGNALLED, "8", 1000.0),
     "requeue-sent": Preemption("7", PreemptionState.REQUEUE_SENT, "8", 1000.0, 1010.0),
     "requeued": Preemption("7", PreemptionState.REQUEUED, "8"),
+    "called-off": Preemption("7", PreemptionState.CALLED_OFF, "8", 1000.0),
 }
 IDLE_STATES: dict[str, Preemption | None] = {
     "idle planned": Preemption("7", PreemptionState.PLANNED, "", cause=Cause.IDLE_GPUS),
@@ -68,6 +70,7 @@ EVENTS: dict[str, PreemptionEvent] = {
     "signal heard": SignalHeard(),
     "signal refused": SignalRefused(1020.0, "USR1", "denied"),
     "signal unanswered": SignalUnanswered(),
+    "signal expired": SignalExpired(),
     "grace over": GraceOver(1020.0, allow_requeue=True),
     "saved": Saved(1020.0),
     "requeue refused": RequeueRefused(),
@@ -95,28 +98,29 @@ MARKS = {
     NoteSpared: "note stays",
 }
 TABLE = """
-                   | none    | planned            | signalled            | requeue-sent          | requeued
-planned            | planned | planned            | signalled            | requeue-sent          | planned
-gpus idle          | idle planned | planned       | signalled            | requeue-sent          | idle planned
-preemptor tried    | none    | signalled, signal  | signalled            | requeue-sent          | requeued
-still idle         | none    | planned            | signalled            | requeue-sent          | requeued
-signal heard       | none    | planned            | signalled            | requeue-sent          | requeued
-signal refused     | none    | planned            | planned, note        | requeue-sent          | requeued
-signal unanswered  | none    | planned            | planned              | requeue-sent          | requeued
-grace over         | none    | planned            | requeue-sent, requeue | requeue-sent, requeue | requeued
-saved              | none    | planned            | signalled            | requeue-sent          | requeued
-requeue refused    | none    | none               | none                 | none                  | requeued
-requeued           | none    | none               | requeued, count      | requeued, count       | requeued
-requeued by others | none    | none               | none                 | none                  | requeued
-not running        | none    | none               | none                 | none                  | requeued
-ended              | none    | none               | none                 | none                  | none
-running            | none    | planned            | signalled            | requeue-sent          | none
-start delayed      | none    | planned            | signalled            | requeue-sent          | requeued, start
-resumed            | none    | planned            | signalled            | requeue-sent          | none
-preemptor gone     | none    | none               | none                 | none                  | requeued
-both gone          | none    | none               | signalled            | requeue-sent          | requeued
-stays              | none    | planned            | signalled            | requeue-sent          | requeued
-stood down         | none    | none               | none                 | requeue-sent          | requeued
+                   | none    | planned            | signalled            | requeue-sent          | requeued        | called-off
+planned            | planned | planned            | signalled            | requeue-sent          | planned         | planned
+gpus idle          | idle planned | planned       | signalled            | requeue-sent          | idle planned    | called-off
+preemptor tried    | none    | signalled, signal  | signalled            | requeue-sent          | requeued        | called-off
+still idle         | none    | planned            | signalled            | requeue-sent          | requeued        | called-off
+signal heard       | none    | planned            | signalled            | requeue-sent          | requeued        | called-off
+signal refused     | none    | planned            | planned, note        | requeue-sent          | requeued        | called-off
+signal unanswered  | none    | planned            | planned              | requeue-sent          | requeued        | called-off
+signal expired     | none    | planned            | signalled            | requeue-sent          | requeued        | none
+grace over         | none    | planned            | requeue-sent, requeue | requeue-sent, requeue | requeued       | called-off
+saved              | none    | planned            | signalled            | requeue-sent          | requeued        | called-off
+requeue refused    | none    | none               | none                 | none                  | requeued        | none
+requeued           | none    | none               | requeued, count      | requeued, count       | requeued        | requeued, count
+requeued by others | none    | none               | none                 | none                  | requeued        | none
+not running        | none    | none               | none                 | none                  | requeued        | none
+ended              | none    | none               | none                 | none                  | none            | none
+running            | none    | planned            | signalled            | requeue-sent          | none            | called-off
+start delayed      | none    | planned            | signalled            | requeue-sent          | requeued, start | called-off
+resumed            | none    | planned            | signalled            | requeue-sent          | none            | called-off
+preemptor gone     | none    | none               | called-off           | called-off            | requeued        | called-off
+both gone          | none    | none               | signalled            | requeue-sent          | requeued        | called-off
+stays              | none    | planned            | signalled            | requeue-sent          | requeued        | called-off
+stood down         | none    | none               | none                 | requeue-sent          | requeued        | none
 """  # noqa: E501
 IDLE_TABLE = """
                    | idle planned           | idle signalled             | idle requeue-sent          | idle requeued
@@ -127,6 +131,7 @@ still idle         | idle signalled, signal | idle signalled             | idle 
 signal heard       | idle planned           | idle signalled, mark       | idle requeue-sent          | idle requeued
 signal refused     | idle planned           | idle planned, note         | idle requeue-sent          | idle requeued
 signal unanswered  | idle planned           | idle planned               | idle requeue-sent          | idle requeued
+signal expired     | idle planned           | idle signalled             | idle requeue-sent          | idle requeued
 grace over         | idle planned           | idle requeue-sent, requeue | idle requeue-sent, requeue | idle requeued
 saved              | idle planned           | idle signalled             | idle requeue-sent          | idle requeued
 requeue refused    | none                   | none                       | none                       | idle requeued
@@ -204,6 +209,18 @@ def test_a_victim_that_requeues_itself_on_an_unanswered_signal_counts() -> None:
     after, effects = transition("7", planned, EVENTS["requeued"])
     assert after == STATES["requeued"]
     assert effects == (CountPreemption(1020.0, planned),)
+
+
+def test_a_victim_counts_for_the_preemptor_it_was_signalled_for_while_another_is_planned() -> None:
+    planned, _ = transition("7", STATES["called-off"], Planned("9"))
+    assert planned is not None and planned.preemptor == "9"
+    _, (effect,) = transition("7", planned, EVENTS["requeued"])
+    assert effect == CountPreemption(1020.0, replace(planned, preemptor="8", signalled_for=""))
+    assert transition("7", planned, EVENTS["preemptor gone"]) == (STATES["called-off"], ())
+    unsignalled = Preemption("7", PreemptionState.PLANNED, "9")
+    assert transition("7", planned, SignalExpired()) == (unsignalled, ())
+    signalled, _ = transition("7", planned, EVENTS["preemptor tried"])
+    assert signalled is not None and signalled.charged == "9"
 
 
 def test_a_signal_that_was_heard_ends_the_count_of_refusals() -> None:
