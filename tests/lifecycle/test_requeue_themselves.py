@@ -114,6 +114,22 @@ def test_it_counts_if_slurms_answer_to_the_signal_was_lost(
     one.ends_well()
 
 
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_a_victim_that_ends_on_its_signal_is_not_charged_to_the_preemptor(cancelled: bool) -> None:
+    """Slurm does not show whether it would have ended anyway, and no run is left to protect."""
+    with course(Setup(budget_share=1e-6)) as one:
+        one.until(one.asked)
+        if cancelled:
+            one.world.cancel(one.preemptor)
+            one.cycle()
+        one.world.finish(one.victim)
+        one.cycle()
+        one.cycle()
+        assert one.victim not in one.world.cycles.job_store.preemptions
+        assert memory.preempted_runs(one.world.cycles) == []
+        assert not one.world.cycles.job_store.users_over_budget
+
+
 def test_its_preemptor_keeps_its_nomination_and_costs_no_further_victim(one: Course) -> None:
     one.until(lambda: account(one.world, one.victim).preemptions == 1)
     nomination = one.world.cycles.job_store.nominations.get(one.preemptor)
