@@ -13,6 +13,7 @@ from slurm_tiresias import __version__
 from slurm_tiresias.config import PreemptionConfig
 from slurm_tiresias.core.features.fair_finish import SharedJob, fair_ends_s
 from slurm_tiresias.simulator.engine import Outcome
+from slurm_tiresias.simulator.not_simulated import not_simulated
 from slurm_tiresias.simulator.run import Setup
 from slurm_tiresias.simulator.workload import TraceJob, Workload
 
@@ -277,6 +278,10 @@ class Report:
             result.outcomes, self.fair_jct_s, self.setup.config.policy.max_slowdown
         )
 
+    def not_simulated(self) -> list[str]:
+        """Return the settings of the configuration file that have no effect here."""
+        return not_simulated(self.setup.config) if self.config_file else []
+
     def left_out(self) -> tuple[str, ...]:
         """Return a sentence for each reason why a part of the input was not simulated."""
         dropped = self.workload.what_was_dropped()
@@ -296,12 +301,14 @@ class Report:
         interval_s = self.setup.slurm.bf_interval_s
         stock = (STOCK, f"main scheduler at every event, backfill every {interval_s:g} s")
         has_stock = STOCK in (result.policy for result in self.results)
+        left_out = self.not_simulated()
         return (
             ("version", f"slurm-tiresias {__version__}"),
             ("input", f"{self.workload.name}, {_jobs(len(self.workload.jobs))}{seed}"),
             ("sha256", self.input_sha256),
             ("cluster", f"{self.cluster}, {self.setup.cluster.gpus:,} GPUs"),
             ("config", self.config_file or without_file),
+            *((("ignored", ", ".join(left_out)),) if left_out else ()),
             *_settings(self.setup),
             *((stock,) if has_stock else ()),
             *((("reports", str(self.setup.reports)),) if self.setup.reports else ()),
@@ -453,6 +460,7 @@ def _input_record(report: Report) -> dict[str, Any]:
         "cluster": report.cluster,
         "gpus": report.setup.cluster.gpus,
         "config_file": report.config_file,
+        "not_simulated": report.not_simulated(),
         "preset": report.preset,
         "config": settings(report.setup),
     }

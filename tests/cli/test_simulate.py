@@ -34,6 +34,7 @@ KEYS = {
     *("promotions", "lost_gpu_s", "gpu_use", "bins", "workload", "cluster", "seed"),
     *("input_sha256", "version", "config", "dropped", "cannot_run_on_the_cluster"),
     *("reference", "over_reference", "avg_jct_over_lower_bound", "config_file"),
+    "not_simulated",
 }
 
 

@@ -1,0 +1,64 @@
+"""Which settings of a site have no effect in a simulation, although they have one in reality."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Final
+
+from slurm_tiresias.config import Config
+
+ALL: Final = ("*",)
+
+SIMULATED: Final[Mapping[str, Sequence[str]]] = {
+    "policy": ALL,
+    "placement": ALL,
+    "preemption": (
+        "min_run_s",
+        "min_run_growth",
+        "max_min_run_s",
+        "max_per_job",
+        "budget_share",
+        "budget_window_s",
+        "victims",
+        "wait_for_save_s",
+        "first_tier_wait_s",
+        "max_victims_per_interval",
+    ),
+    "controller": ("interval_s",),
+}
+"""The settings that act as in the controller, by table."""
+
+NOT_SIMULATED: Final[Mapping[str, Sequence[str]]] = {
+    "manage": ALL,
+    "interactive": ALL,
+    "idle_gpus": ALL,
+    "priority": ALL,
+    "preemption": (
+        "drilled_min_run_s",
+        "signal",
+        "grace_s",
+        "max_grace_s",
+        "save_grace_s",
+        "start_bound_s",
+        "retry_after_s",
+    ),
+}
+"""The others that decide which jobs start, or when. What remains says where files are, how Slurm is
+reached and the like."""
+
+
+def not_simulated(config: Config) -> list[str]:
+    """Return the settings that differ from their defaults and are not simulated, as they are named
+    in the configuration file."""
+    return [
+        f"{table}.{name}"
+        for table, names in NOT_SIMULATED.items()
+        for name in settings_of(table, names)
+        if getattr(getattr(config, table), name) != getattr(getattr(Config(), table), name)
+    ]
+
+
+def settings_of(table: str, names: Sequence[str]) -> Sequence[str]:
+    """Return these settings of a table, or all of them."""
+    return [field.name for field in fields(getattr(Config(), table))] if names is ALL else names
