@@ -31,8 +31,10 @@ _OF_THE_LIBRARY = re.compile(r"(?:\S*/)?squeue --noheader (?:--all )?--jobs=")
 """Questions of slurm_tiresias.job: they are no part of the training."""
 _RESUMED = re.compile(r"(?i)\b(?:resum\w*|restor\w*|continu\w*)\b")
 _BEGINS = re.compile(r"(?i)\b(?:load(?:ed|ing)|begins?|starts?|started|starting|from)\b")
-_SAVING = re.compile(r"(?i)\b(?:saving|writing)\b")
-_SAVED = re.compile(r"(?i)\b(?:saved|wrote|written|checkpointed)\b")
+_SAVING = re.compile(r"(?i)\b(?:saving|writing|being (?:saved|written))\b")
+_SAVED = re.compile(
+    r"(?i)(?<!\bbe )(?<!\bbeing )(?<!\bnot )\b(?:saved|wrote|written|checkpointed)\b"
+)
 
 _LOG = re.compile(r"\.(?:log|out|err|txt|csv|tsv|jsonl)$", re.IGNORECASE)
 _TRACKERS = (
@@ -66,6 +68,8 @@ class RunJournal:
         self._reports = Reports(number)
         self._counters = Counters()
         self._saves: dict[str, list[Save]] = {"record": [], "line": []}
+        self._form = ""
+        """Its last line without the numbers."""
         self._moves_saved: int | None = None
         """How many steps it had made at its last announced save."""
         self._open: dict[str, float] = {}
@@ -331,12 +335,17 @@ class RunJournal:
             self._moves_saved = self.moves
         elif _SAVING.search(text):
             saves.append(Save(None, at_s, None, point_of_save(text, self._job_id)))
-        elif _RESUMED.search(text) or (_BEGINS.search(text) and not self.lines_counted):
+        elif _RESUMED.search(text) or self._begins(text):
             if not self.moving:
                 self._counters.claimed += points
         else:
             self._counters.add(points, at_s)
         del saves[:-MOST_SAVES]
+
+    def _begins(self, text: str) -> bool:
+        """Whether a line may name the start of the run, not of a step, whose lines recur."""
+        former, self._form = self._form, re.sub(r"\d+", "#", text)
+        return bool(_BEGINS.search(text)) and not self.lines_counted and self._form != former
 
     def _opened(self, node: str, at_s: float, said: Mapping[str, Any]) -> None:
         pid = int(said["pid"])

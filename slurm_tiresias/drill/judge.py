@@ -63,6 +63,7 @@ class Code(enum.StrEnum):
     RESUMED_EARLIER = "resumed-earlier"
     OTHER_NODE = "other-node"
     DELETED_FIRST = "deleted-first"
+    OVERWRITTEN = "overwritten"
     STEPS_SKIPPED = "steps-skipped"
     DID_NOT_COME_BACK = "did-not-come-back"
     OUTPUT_EMPTIED = "output-emptied"
@@ -129,13 +130,15 @@ def judge_all(drill: Drill) -> tuple[Verdict, ...]:
     verdicts = []
     drill = in_steps(drill)
     found = [(trial, _handover(trial)) for trial in drill.trials]
-    # A job that goes wrong on the same node too does not go wrong because of the node.
-    loses_here = any(
-        (one.lost or one.skipped) and not _elsewhere(trial, one.began) for trial, one in found
+    # A job that goes wrong on the same node too, or goes on at its first start on another one, does
+    # not go wrong because of the node.
+    on_any_node = any(
+        not _elsewhere(trial, one.began) if one.lost or one.skipped else _goes_on_elsewhere(trial)
+        for trial, one in found
     )
     for trial in drill.trials:
         kept = frozenset(told)
-        verdicts.append(judge(trial, drill.kill_wait_s, kept, drill.unit, loses_here=loses_here))
+        verdicts.append(judge(trial, drill.kill_wait_s, kept, drill.unit, on_any_node=on_any_node))
         told |= {one.code for one in verdicts[-1].findings if one.code in ONCE}
     return tuple(verdicts)
 
@@ -167,15 +170,15 @@ def judge(
     told: frozenset[Code] = frozenset(),
     unit: str = "step",
     *,
-    loses_here: bool = False,
+    on_any_node: bool = False,
 ) -> Verdict:
     """Return the verdict on one trial; findings in ``told`` are left out.
 
     It passes only if no step was lost or skipped, and SIGKILL ended nothing. What was not seen is
-    unknown. ``loses_here``: in some trial the job loses or skips steps on the same node.
+    unknown. ``on_any_node``: other trials show that the node makes no difference.
     """
     handover = _handover(trial)
-    all_findings = _distinct(_findings(trial, handover, kill_wait_s, loses_here))
+    all_findings = _distinct(_findings(trial, handover, kill_wait_s, on_any_node))
     findings = tuple(one for one in all_findings if one.code not in told)
     why = "" if findings else trial.trouble or _what_is_unknown(trial, handover, unit)
     outcome = Outcome.FAILED if findings else Outcome.UNKNOWN if why else Outcome.PASSED
@@ -218,11 +221,14 @@ def _handover(trial: Trial) -> _Handover:
             reached, saved = last.reached, last.saved_step
             if reached is not None and index > len(trial.before):
                 most = max(reached, saved or 0)
-                skipped = max(0, (run.first_step or 0) - (run.every or MOST_STEP) - most)
+                done = (run.first_step or 0) - (run.every or MOST_STEP)
+                if run.counts_done:
+                    done = run.claimed_step or 0
+                skipped = max(0, done - most)
                 if runs[index - 1].last_step is None:
                     skipped = 0
                 lost = max(0, reached - begins)
-                if lost or skipped or not found.lost:
+                if lost + skipped >= found.lost + found.skipped:
                     found = replace(last, lost=lost, skipped=skipped, began=run)
             kept = None if saved is None else min(saved, begins)
             last = replace(last, reached=None, saved_step=kept)
@@ -245,7 +251,7 @@ def _worked(last: _Handover, run: Run) -> _Handover:
             # Of steps that are seen now and then a save may be the latest.
             near = last.reached is not None and 0 < save.step - last.reached <= (run.every or 0)
             if near and run.every != 1:
-                last = replace(last, reached=save.step)
+                last = replace(last, reached=save.step, worker=run)
     return last
 
 
@@ -255,14 +261,21 @@ def trainer(run: Run) -> Process | None:
     reporting = [one for one in run.processes if one.reports]
     if reporting:
         return max(reporting, key=lambda one: one.cpu_s)
-    programs = [one for one in run.processes if not _is_fork(run, one) and _was_there(run, one)]
+    programs = [
+        one
+        for one in run.processes
+        if not _is_fork(run, one) and not _is_srun(one) and _was_there(run, one)
+    ]
     most_s = max((one.cpu_s for one in programs), default=0.0)
     busy = [one for one in programs if one.cpu_s >= LIKELY_TRAINS * most_s]
-    return max(busy, key=lambda one: (len(_ancestors(run, one)), one.cpu_s), default=None)
+    # A `sleep` that a shell waits for uses no CPU time at all.
+    return max(
+        busy, key=lambda one: (one.cpu_s and len(_ancestors(run, one)), one.cpu_s), default=None
+    )
 
 
 def _findings(
-    trial: Trial, handover: _Handover, kill_wait_s: float, loses_here: bool
+    trial: Trial, handover: _Handover, kill_wait_s: float, on_any_node: bool
 ) -> Iterator[Finding]:
     ended = any(run.ended for run in trial.runs)
     torn = not ended and any(_is_torn(trial, run, handover) for run in trial.runs)
@@ -281,15 +294,15 @@ def _findings(
     if torn:
         found.append(TORN)
     yield from found
-    yield from _about_the_next_run(trial, handover, {one.code for one in found}, loses_here)
+    yield from _about_the_next_run(trial, handover, {one.code for one in found}, on_any_node)
     yield from _about_survivors(trial.survivors)
 
 
 TORN = Finding(
     Code.SAVE_TORN,
-    "A second signal interrupted the save.",
-    "Let the handler only set a flag, and save between two steps: a second signal then has no "
-    "effect. Write the checkpoint beside the old one and rename it.",
+    "A signal interrupted the save.",
+    "Let the handler only set a flag, and save between two steps: a signal during a save then does "
+    "not end it. Write the checkpoint beside the old one and rename it.",
     SAVING,
 )
 
@@ -305,7 +318,7 @@ def _ended_itself(run: Run) -> Finding:
     name = signal_name(run.signal or run.told_by)
     process = trainer(run)
     dies = process is not None and process.on(run.told_by) is Disposition.DEFAULT
-    if process is not None and dies and not run.asked:
+    if process is not None and dies and not run.asked and _saved_after(run) is None:
         return Finding(
             Code.ENDED_BY_SIGNAL,
             f"The job was over before its requeue: {described(process)} died of {name}, and the "
@@ -371,6 +384,14 @@ def _stayed(run: Run, process: Process, kill_wait_s: float) -> Finding:
             SIGNALS,
         )
     saved = _saved_after(run) is not None
+    if does is Disposition.BLOCKED and not saved:
+        return Finding(
+            Code.STAYED,
+            f"{after}: it has blocked {name}, and no save of it was seen.",
+            "Take the signal between two steps. What `tiresias-job run` starts learns of it only "
+            "from slurm_tiresias.job.",
+            SAVING,
+        )
     return Finding(
         Code.STAYED,
         f"{after}, {'long after its save' if saved else 'and no save of it was seen'}.",
@@ -428,7 +449,7 @@ def _has_no_handler(run: Run, process: Process, name: str) -> Finding:
 
 def _handled_in_vain(run: Run, process: Process, kill_wait_s: float) -> Finding:
     """Return why a process that handles the signal has not saved."""
-    lived_s = _since(run.term_s, process.gone_s)
+    name, lived_s = signal_name(run.told_by), _since(run.term_s, process.gone_s)
     if launcher := _launcher_that_killed(run, process, lived_s):
         torchrun = lived_s is not None and abs(lived_s - TORCHRUN_S) <= NEAR_S
         waits = " (torchrun waits 30 s)" if torchrun else ""
@@ -444,7 +465,7 @@ def _handled_in_vain(run: Run, process: Process, kill_wait_s: float) -> Finding:
     if workers := [one for one in died if (one.node, one.parent) == (process.node, process.pid)]:
         return Finding(
             Code.WORKERS_KILLED,
-            f"{name_of_signal(run)} killed {len(workers)} of the worker processes of "
+            f"{name} killed {len(workers)} of the worker processes of "
             f"{described(process)}, which then could not finish its step and save.",
             "Let data-loader workers ignore SIGTERM (importing slurm_tiresias.job.torch does), "
             "and save without them.",
@@ -453,19 +474,20 @@ def _handled_in_vain(run: Run, process: Process, kill_wait_s: float) -> Finding:
     if pipe := [one for one in died if one.command.startswith("tee ")]:
         return Finding(
             Code.NOT_SAVED,
-            f"{described(pipe[0])}, which read its output, died of {name_of_signal(run)}, and "
+            f"{described(pipe[0])}, which read its output, died of {name}, and "
             f"{described(process)} ended without a save.",
             "Redirect the output with >> instead of a pipe, so that it can still print.",
             OUTPUT,
         )
-    after = "" if lived_s is None else f", and ended {lived_s:.1f} s after SIGTERM"
-    return _plainly_not_saved(
-        f"{described(process)} handles {name_of_signal(run)}, but no save followed{after}."
-    )
+    after = "" if lived_s is None else f", and it ended {lived_s:.1f} s after SIGTERM"
+    return _plainly_not_saved(f"{described(process)} handles {name}, but no save was seen{after}.")
 
 
 def _plainly_not_saved(what: str) -> Finding:
-    change = "Write a checkpoint when the signal comes, before the program ends."
+    change = (
+        "Write a checkpoint when the signal comes, before the program ends, and load the newest at "
+        "the start."
+    )
     return Finding(Code.NOT_SAVED, what, change, SAVING)
 
 
@@ -481,19 +503,21 @@ def _launcher_that_killed(run: Run, process: Process, lived_s: float | None) -> 
 
 
 def _is_torn(trial: Trial, run: Run, handover: _Handover) -> bool:
-    """Whether the second signal has cost the job its save, or an older one."""
-    again_s, after = run.again_s, trial.after
-    if (
-        again_s is None
-        or after is None
-        or any(save.ended_s and save.ended_s > again_s for save in run.saves)
-    ):
+    """Whether a signal in the middle of a save has cost the job that save, or an older one."""
+    after, last = trial.after, run.saves[-1] if run.saves else None
+    if after is None or not (handover.lost or (after.ended and after.first_step is None)):
         return False
-    return bool(handover.lost or (after.ended and after.first_step is None))
+    if run.again_s is not None:
+        return not any(save.ended_s and save.ended_s > run.again_s for save in run.saves)
+    if last is None or last.ended_s is not None or not _since(last.began_s, run.since_s):
+        return False
+    # The first signal proves nothing about the save if the checkpoint before it is still there.
+    began = handover.began.resumed_step if handover.began else None
+    return (handover.saved_step or 0) > (began or 0)
 
 
 def _about_the_next_run(
-    trial: Trial, handover: _Handover, found: set[Code], loses_here: bool
+    trial: Trial, handover: _Handover, found: set[Code], on_any_node: bool
 ) -> Iterator[Finding]:
     after = trial.after
     if after is None:
@@ -515,10 +539,25 @@ def _about_the_next_run(
         begins = (began.first_step if began.every == 1 else began.resumed_step) or 0
         save = _saved_after(worker)
         is_new = save is not None and (save.step is None or save.step > begins)
-        if (handover.lost and (is_new or (saved is not None and saved > begins))) or (
+        saves = [
+            one.step
+            for run in trial.runs
+            if worker.number <= run.number < began.number
+            for one in _saves_after(run)
+            if one.step is not None
+        ]
+        if handover.lost and saves and began.resumed_step == saves[-1] < max(saves):
+            yield Finding(
+                Code.OVERWRITTEN,
+                f"It saved step {max(saves)}, and then step {saves[-1]} over it.",
+                "Save only after the checkpoint is loaded, and only in the process that trains: "
+                "forked workers inherit its signal handlers.",
+                SAVING,
+            )
+        elif (handover.lost and (is_new or (saved is not None and saved > begins))) or (
             handover.skipped and save is not None and saved is not None
         ):
-            yield _resumed_elsewhere(trial, handover, began, loses_here)
+            yield _resumed_elsewhere(trial, handover, began, on_any_node)
         elif handover.lost and not found:
             yield _plainly_not_saved(
                 f"The job was at step {handover.reached}, and the next start went on from step "
@@ -537,7 +576,14 @@ def _elsewhere(trial: Trial, after: Run | None) -> str:
     return f" on {', '.join(after.nodes[:3])}"
 
 
-def _resumed_elsewhere(trial: Trial, handover: _Handover, began: Run, loses_here: bool) -> Finding:
+def _goes_on_elsewhere(trial: Trial) -> bool:
+    """Whether the next start went on from a checkpoint on nodes where the job had never been."""
+    earlier = {node for run in (*trial.before, *trial.runs) for node in run.nodes}
+    after = trial.after
+    return after is not None and bool(after.resumed_step) and earlier.isdisjoint(after.nodes)
+
+
+def _resumed_elsewhere(trial: Trial, handover: _Handover, began: Run, on_any_node: bool) -> Finding:
     """Return why the next start went on from a step that was not the one saved."""
     save = _saved_after(handover.worker) if handover.worker else None
     step = save.step if save else handover.saved_step
@@ -549,8 +595,8 @@ def _resumed_elsewhere(trial: Trial, handover: _Handover, began: Run, loses_here
         "nothing." if scratch else f"step {began.resumed_step}."
     )
     if handover.skipped:
-        text += f" {handover.skipped} steps are never done."
-    if where and not loses_here:
+        text += f" Steps that are never done: {handover.skipped}."
+    if where and not on_any_node:
         change = (
             "Keep checkpoints on a file system that all nodes see, not in /tmp, $TMPDIR or local "
             "scratch, under the same name at each start."
@@ -675,7 +721,16 @@ def _killed(trial: Trial, run: Run, kill_wait_s: float) -> Process | None:
     trains = trainer(run)
     if trains in late:
         return trains
-    return max(late, key=lambda one: (len(_ancestors(run, one)), one.cpu_s), default=None)
+    # srun waits for the task that stays.
+    return max(
+        late,
+        key=lambda one: (not _is_srun(one), len(_ancestors(run, one)), one.cpu_s),
+        default=None,
+    )
+
+
+def _is_srun(process: Process) -> bool:
+    return process.command.split()[:1] == ["srun"]
 
 
 def _died_of_it(run: Run) -> list[Process]:
@@ -794,8 +849,7 @@ def _is_task_of_srun(run: Run, process: Process) -> bool:
     """Whether srun started it, rather than the batch script."""
     top = (_ancestors(run, process) or [process])[-1]
     return top.direct and any(
-        one.direct and one is not top and one.command.split()[:1] == ["srun"]
-        for one in run.processes
+        one.direct and one is not top and _is_srun(one) for one in run.processes
     )
 
 
@@ -819,11 +873,6 @@ def signal_name(number: int) -> str:
         return signals.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-def name_of_signal(run: Run) -> str:
-    """Return the name of the signal by which the run was told to save or to leave."""
-    return signal_name(run.told_by)
 
 
 def described(process: Process) -> str:

@@ -97,6 +97,8 @@ class Run:
     and the following are filled in by ``in_steps``, which selects the counter."""
     claimed_step: int | None = None
     """Where it said that it resumed, if its steps agree."""
+    counts_done: bool = False
+    """Whether that is exact: the number of steps that were done, by its reports."""
     first_step: int | None = None
     """The first step that was seen."""
     first_step_s: float | None = None

@@ -329,7 +329,7 @@ class Rehearsal:
                 watched = self._restart(elsewhere=elsewhere)
             if not trial.trouble:
                 self._wait_for_steps(watched)
-            self._lines = tuple(watched.journal.last_lines) or self._lines
+            self._lines = tuple(watched.journal.last_lines)
             if trial.trouble or watched.journal.run().ended:
                 break
         self._last_run = watched.journal.run()
@@ -361,7 +361,8 @@ class Rehearsal:
         journal = RunJournal(number, self._job_id, str(self._folder))
         if job.has_ended:
             journal.ended_itself(job.state, job.exit_code)
-            return _Watched(journal, _NoStep())
+            self._watched = _Watched(journal, _NoStep())
+            return self._watched
         if job.restarts != number:
             raise CannotRehearseError(
                 f"Job {self._job_id} was requeued by another user meanwhile", "Try again"

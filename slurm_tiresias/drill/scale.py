@@ -11,7 +11,7 @@ from slurm_tiresias.drill.observed import Drill, Run, Save, Trial
 
 def in_steps(drill: Drill) -> Drill:
     """Return the drill with the steps of all runs filled in, in one counter for all of them."""
-    known = {run.number: run for run in drill.runs if run.counters or run.claimed}
+    known = {run.number: run for run in drill.runs if run.counters or run.claimed or run.saves}
     name = _best_counter(known)
     if not name:
         name, known = SAID, {number: _as_said(run) for number, run in known.items()}
@@ -43,7 +43,7 @@ def _best_counter(runs: Mapping[int, Run]) -> str:
     for run in runs.values():
         for name, counter in run.counters.items():
             moves[name] = moves.get(name, 0) + counter.moves
-    if REPORTS in moves and all(REPORTS in run.counters for run in runs.values()):
+    if REPORTS in moves and all(REPORTS in run.counters for run in runs.values() if run.counters):
         return REPORTS
     falls = {
         name for run in runs.values() for name, counter in run.counters.items() if counter.falls
@@ -87,7 +87,7 @@ class _Scale:
     def run(self, run: Run) -> Run:
         counter = run.counters.get(self._name)
         if counter is None:
-            return replace(run, saves=tuple(replace(save, step=None) for save in run.saves))
+            return replace(run, saves=tuple(self._save(save, None, None) for save in run.saves))
         first, last = self._first(counter), self._value(counter.last)
         claimed = next(
             (at for one in run.claimed if self._agrees(at := self._at(one), first)), None
@@ -99,6 +99,7 @@ class _Scale:
             run,
             resumed_step=resumed,
             claimed_step=claimed,
+            counts_done=self._name == REPORTS and claimed is not None,
             first_step=first,
             first_step_s=counter.second_s if self._name == REPORTS else counter.first_s,
             last_step=last,

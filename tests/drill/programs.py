@@ -333,6 +333,86 @@ train(save=in_place)
 """,
         ("save-torn",),
     ),
+    "ends-within-a-save": Program(
+        BASE
+        + """
+saving = False
+
+
+def stop(number, frame):
+    if saving:
+        os._exit(1)
+    tell(number, frame)
+
+
+def in_place(step):
+    global saving
+    saving = True
+    print(f"saving step {step}", flush=True)
+    with open(CHECKPOINT, "w") as file:
+        time.sleep(3)
+        file.write(json.dumps({"step": step}))
+    saving = False
+    print(f"saved step {step}", flush=True)
+
+
+signal.signal(signal.SIGTERM, stop)
+train(save=in_place, before=lambda step: step % 20 == 19 and in_place(step))
+""",
+        ("save-torn",),
+    ),
+    "worker-saves-too": Program(
+        BASE
+        + """
+def leave(number, frame):
+    if os.getpid() != main:
+        time.sleep(0.3)
+    save(state["step"], seconds=0.0, path=CHECKPOINT)
+    if os.getpid() == main:
+        worker.join()
+    os._exit(1)
+
+
+main, state = os.getpid(), {"step": load()}
+signal.signal(signal.SIGTERM, leave)
+worker = get_context("fork").Process(target=time.sleep, args=(900,))
+worker.start()
+print("resumed at step", state["step"], flush=True)
+while True:
+    work(state["step"] + 1)
+    state["step"] += 1
+""",
+        ("overwritten",),
+    ),
+    "saves-before-it-loads": Program(
+        BASE
+        + """
+step = 0
+
+
+def leave(number, frame):
+    save(step, seconds=0.0)
+    os._exit(1)
+
+
+signal.signal(signal.SIGTERM, leave)
+time.sleep(4)
+step = load()
+print("resumed at step", step, flush=True)
+while True:
+    work(step + 1)
+    step += 1
+""",
+        ("overwritten",),
+    ),
+    "library-one-ahead": Program(
+        LIBRARY + STEPS.replace("load()", "load() and load() + 1"), ("steps-skipped",)
+    ),
+    "counts-in-bash": Program(
+        "",
+        ("no-handler",),
+        runs="for n in $(seq 900); do sleep 0.3; echo step $n; done",
+    ),
     "leaves-a-daemon": Program(
         HANDLES + 'subprocess.Popen(["setsid", "-f", "sleep", "500"]).wait()\ntrain()',
         ("survivor",),
@@ -493,6 +573,16 @@ while True:
     "in-a-trap": Program(
         HANDLES + "train()",
         runs="trap 'kill -TERM $child' TERM\n{python} {program} &\nchild=$!\nwait\nwait\nexit 1",
+    ),
+    "names-steps-that-it-starts": Program(
+        LOOP
+        + """
+while True:
+    print(f"starting step {step}", flush=True)
+    time.sleep(0.2)
+    step += 1
+"""
+        + STORES.lstrip("\n")
     ),
     "counts-from-zero": Program(
         LOOP

@@ -103,7 +103,7 @@ def test_records_show_steps_saves_and_the_resumed_step() -> None:
     for record in (base, saving, saved):
         watcher.say(record.at_s - 100, "record", text=encode(record).decode())
     (run,) = scaled(watcher.journal.run())
-    assert (run.resumed_step, run.last_step) == (10, 13)
+    assert (run.resumed_step, run.last_step, run.counts_done) == (10, 13, True)
     assert run.saves == (Save(13, 102.0, 102.5, Point(REPORTS, 13)),)
 
 
@@ -187,6 +187,24 @@ def test_without_steps_what_the_job_says_of_its_saves_counts(saved: int, resumed
         run_of("train: from step 20 of 600", f"train: saved at step {saved} (SIGTERM)"),
     )
     assert (first.last_step, second.first_step, second.every) == (20, resumed, None)
+
+
+@pytest.mark.parametrize(
+    "line", ["checkpoint 3 is being written", "step 3 will be saved", "step 3 was not saved"]
+)
+def test_a_save_that_is_not_done_is_not_counted_as_done(line: str) -> None:
+    (run,) = scaled(run_of("step 1", "step 2", "step 3", line))
+    assert not [save for save in run.saves if save.ended_s]
+
+
+def test_lines_that_recur_at_each_step_are_steps_and_no_claims() -> None:
+    _, run = scaled(run_of("starting step 0"), run_of(*(f"starting step {n}" for n in range(4, 8))))
+    assert (run.claimed_step, run.first_step, run.last_step) == (4, 5, 7)
+
+
+def test_a_run_that_shows_no_step_may_announce_the_step_that_it_saves() -> None:
+    _, second = scaled(run_of("step 1", "step 2", "saved step 2"), run_of("saved step 0"))
+    assert [save.step for save in second.saves] == [0]
 
 
 def test_a_saved_batch_of_an_epoch_is_no_step_of_the_whole() -> None:

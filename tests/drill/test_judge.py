@@ -89,6 +89,9 @@ BROKEN: dict[Code, Trial] = {
     Code.RESUMED_FROM_NOTHING: trial(run(saved=10), after(0)),
     Code.RESUMED_EARLIER: trial(run(saved=10), after(4)),
     Code.OTHER_NODE: trial(run(saved=10), after(0, nodes=("n2",))),
+    Code.OVERWRITTEN: trial(
+        run(saves=(Save(10, None, TOLD_S + 0.1), Save(4, None, TOLD_S + 0.2))), after(4)
+    ),
     Code.DELETED_FIRST: trial(
         run(process(1, gone_after_s=30.0), saves=UNDER_WAY, deleted="/w/model"), after(0)
     ),
@@ -272,6 +275,106 @@ def test_a_job_that_goes_wrong_on_the_same_node_too_does_not_do_so_because_of_th
         for finding in verdict.findings
     ]
     assert codes == [code] * 2
+
+
+def test_a_job_that_has_gone_on_at_its_first_start_on_a_node_does_not_blame_nodes() -> None:
+    moved = trial(run(saved=10), after(10, nodes=("n2",)))
+    second = run(number=1, saved=20, resumed_step=10, first_step=11, last_step=20, nodes=("n2",))
+    lost = trial(second, after(0, number=2, nodes=("n1",)), before=moved.runs)
+    verdicts = judge_all(Drill("17", KILL_WAIT_S, "", 0.0, (moved, lost)))
+    assert [one.code for one in verdicts[1].findings] == [Code.RESUMED_FROM_NOTHING]
+
+
+def test_an_old_checkpoint_of_a_node_that_is_used_again_does_not_clear_the_nodes() -> None:
+    lost = trial(run(saved=10), after(0, nodes=("n2",)))
+    second = run(number=1, saved=10, nodes=("n2",))
+    lucky = trial(second, after(10, number=2), before=lost.runs)
+    verdicts = judge_all(Drill("17", KILL_WAIT_S, "", 0.0, (lost, lucky)))
+    assert [one.code for one in verdicts[0].findings] == [Code.OTHER_NODE]
+
+
+@pytest.mark.parametrize(
+    "then", [after(0, number=2), after(None, number=2, ended="FAILED", first_step=None)]
+)
+def test_the_first_signal_can_tear_a_save_too(then: Run) -> None:
+    begun = Save(20, TOLD_S - 0.5, None)
+    torn = run(number=1, resumed_step=10, first_step=11, last_step=20, saves=(begun,))
+    verdict = judge(trial(torn, then, before=(run(saved=10),)), KILL_WAIT_S)
+    assert [finding.code for finding in verdict.findings] == [Code.SAVE_TORN]
+
+
+def test_a_save_that_the_signal_cut_off_beside_the_old_checkpoint_is_not_torn() -> None:
+    cut = run(number=1, last_step=20, saves=(Save(20, TOLD_S - 0.5, None),))
+    verdict = judge(trial(cut, after(10, number=2), before=(run(saved=10),)), KILL_WAIT_S)
+    assert [finding.code for finding in verdict.findings] == [Code.NOT_SAVED]
+
+
+def test_of_two_losses_in_a_row_the_larger_counts() -> None:
+    hurried = run(process(1, DEFAULT, gone_after_s=0.1), number=1, last_step=2)
+    verdict = judge(Trial(Kind.TWICE, (run(), hurried), after(0, number=2)), KILL_WAIT_S)
+    assert [finding.code for finding in verdict.findings] == [Code.NOT_SAVED]
+    assert verdict.steps_redone == 10
+
+
+def test_steps_skipped_at_the_first_of_two_starts_are_not_forgotten() -> None:
+    second = run(number=1, saved=60, resumed_step=50, first_step=51, last_step=60)
+    verdict = judge(Trial(Kind.TWICE, (run(saved=10), second), after(60, number=2)), KILL_WAIT_S)
+    assert [finding.code for finding in verdict.findings] == [Code.STEPS_SKIPPED]
+
+
+def test_a_run_that_saved_before_it_showed_a_step_is_matched_with_the_next() -> None:
+    first = run(saved=14, every=10)
+    second = starting(number=1, saved=16, every=10)
+    then = after(10, number=2, first_step=20, every=10, claimed_step=16)
+    assert judge(Trial(Kind.TWICE, (first, second), then), KILL_WAIT_S).outcome is Outcome.PASSED
+
+
+def test_a_run_that_saved_has_not_died_of_the_signal() -> None:
+    """Its handler was not seen in time."""
+    ended = run(
+        process(1, DEFAULT), saved=10, signal=signal.SIGUSR1, signal_s=TOLD_S, ended="COMPLETED"
+    )
+    (finding,) = judge(trial(ended, after()), KILL_WAIT_S).findings
+    assert finding.code is Code.ENDED_TOO_SOON
+
+
+def test_a_blocked_signal_that_is_never_taken_is_named() -> None:
+    blocks = run(process(1, Disposition.BLOCKED, gone_after_s=30.0))
+    (finding,) = judge(trial(blocks, after(0)), KILL_WAIT_S).findings
+    assert finding.code is Code.STAYED
+    assert "blocked" in finding.what and "tiresias-job run" in finding.change
+
+
+def test_the_task_that_stays_is_named_and_not_the_srun_that_waits_for_it() -> None:
+    srun = process(1, command="srun python3 train.py", gone_after_s=30.0, cpu_s=9.0)
+    stays = process(2, IGNORED, gone_after_s=30.0, cpu_s=0.1)
+    done = run(srun, process(3), stays, saved=10)
+    (finding,) = judge(trial(done, after(10)), KILL_WAIT_S).findings
+    assert finding.code is Code.IGNORED and "pid 2" in finding.what
+
+
+@pytest.mark.parametrize("later", [0, 4])
+def test_a_save_over_the_newer_checkpoint_is_named(later: int) -> None:
+    """By a forked worker with the handler of its parent, or by a start that had loaded nothing."""
+    newer, older = (Save(10, None, TOLD_S + 0.1), Save(later, None, TOLD_S + 0.2))
+    by_worker = trial(run(saves=(newer, older)), after(later))
+    in_start_up = starting(number=1, saves=(older,))
+    by_start = Trial(Kind.TWICE, (run(saves=(newer,)), in_start_up), after(later, number=2))
+    for one in (by_worker, by_start):
+        (finding,) = judge(one, KILL_WAIT_S).findings
+        assert finding.code is Code.OVERWRITTEN
+        assert f"saved step 10, and then step {later}" in finding.what
+
+
+def test_a_shell_that_counts_trains_and_not_the_sleep_below_it() -> None:
+    shell = process(1, DEFAULT, command="bash count.sh", cpu_s=0.0)
+    assert trainer(run(shell, process(2, DEFAULT, parent=1, command="sleep 1", cpu_s=0.0))) == shell
+
+
+def test_reports_show_a_single_skipped_step() -> None:
+    begun = after(11, first_step=11, claimed_step=11, counts_done=True)
+    verdict = judge(trial(run(saved=10, counts_done=True), begun), KILL_WAIT_S)
+    assert [finding.code for finding in verdict.findings] == [Code.STEPS_SKIPPED]
 
 
 def test_a_trial_that_could_not_be_carried_out_is_unknown() -> None:
