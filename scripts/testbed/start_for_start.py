@@ -1,0 +1,372 @@
+"""Compare the controller on the in-memory Slurm with the simulator, start for start.
+
+Both get the same jobs and decide at the same ticks. Slurm has no latency here: at each tick the
+clock stands still while the controller's cycles and Slurm's scheduling passes alternate until
+nothing changes. A job ends when its work is done, over all its runs.
+
+    python -m scripts.testbed.start_for_start --seeds 1-20 [--settings NAME] [--paper480]
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+from unittest import mock
+
+from scripts.testbed.user_text import IN_MEMORY
+from slurm_tiresias.config import Config, parse
+from slurm_tiresias.controller.cycle import ENFORCE, Cycles
+from slurm_tiresias.core.cluster import Start
+from slurm_tiresias.model import Allocation, JobState
+from slurm_tiresias.profiler.service import Profiler
+from slurm_tiresias.profiler.store import ProfileStore
+from slurm_tiresias.simulator import schedulers
+from slurm_tiresias.simulator.engine import Scheduler, Simulation, Timing
+from slurm_tiresias.simulator.run import Setup, asking
+from slurm_tiresias.simulator.sim_cluster import PARTITION, Costs, SimCluster
+from slurm_tiresias.simulator.workload import TraceJob, Workload, paper480
+from slurm_tiresias.slurm.in_memory import InMemorySlurm, scheduling
+from slurm_tiresias.slurm.in_memory.clock import Clock
+from slurm_tiresias.slurm.in_memory.records import Submission
+from slurm_tiresias.slurm.in_memory.slurmctld import Settings
+from slurm_tiresias.store.ledger import Ledger
+
+EPOCH_S = 1_700_000_000.0
+INTERVAL_S = 10.0
+MOST_TURNS = 50
+"""Cycles at one tick until nothing changes."""
+MOST_TICKS = 50_000
+FOREVER_S = 1e12
+
+Tables = Mapping[str, Mapping[str, object]]
+
+PLAIN: Tables = {
+    "manage": {"partitions": [PARTITION]},
+    "controller": {"interval_s": INTERVAL_S},
+    "policy": {"estimates": [], "thresholds_gpu_s": [96.0, 384.0], "promote_knob": 0.0},
+    "preemption": {
+        "min_run_s": 0.0,
+        "min_run_growth": 1.0,
+        "grace_s": 0.0,
+        "first_tier_wait_s": 0.0,
+        "max_per_job": 0,
+        "budget_share": 0.0,
+        "max_victims_per_interval": 0,
+        "wait_for_save_s": 0.0,
+    },
+}
+FEATURES: Mapping[str, Tables] = {
+    "plain": {},
+    "min-run": {"preemption": {"min_run_s": 60.0}},
+    "min-run-growth": {"preemption": {"min_run_s": 30.0, "min_run_growth": 2.0}},
+    "max-per-job": {"preemption": {"max_per_job": 2}},
+    "victims-per-interval": {"preemption": {"max_victims_per_interval": 1}},
+    "first-tier-wait": {"preemption": {"first_tier_wait_s": 60.0}},
+    "entry": {"policy": {"order": "entry"}},
+    "running-first": {"policy": {"order": "running-first"}},
+    "newest": {"policy": {"order": "newest"}},
+    "fewest-gpus": {"preemption": {"victims": "fewest-gpus"}},
+    "gittins": {"policy": {"name": "2d-gittins", "gittins_samples": 10}},
+    "promotion": {"policy": {"promote_knob": 2.0, "promote_floor_s": 60.0}},
+    "charge-user": {"policy": {"charge": "user", "charge_window_s": 600.0}},
+    "charge-account": {"policy": {"charge": "account", "charge_window_s": 600.0}},
+    "budget": {"preemption": {"budget_share": 0.05, "budget_window_s": 600.0}},
+    "max-slowdown": {"policy": {"max_slowdown": 3.0}},
+    "history": {"policy": {"estimates": ["history"]}},
+    "limits": {"policy": {"estimates": ["limits"]}},
+}
+"""Settings by name, on top of ``PLAIN``."""
+
+DIFFERS: Mapping[str, str] = {
+    "newest": "of two jobs that start on idle GPUs, Slurm gives each the node of the other",
+    "history": "the controller learns from ended jobs every HISTORY_EVERY_S only",
+}
+"""Settings under which some workloads still differ, and the difference."""
+
+
+class Event(NamedTuple):
+    """A start or a preemption; ``nodes`` has the GPUs by node of a start."""
+
+    at_s: float
+    kind: str
+    job: str
+    nodes: tuple[tuple[str, int], ...] = ()
+
+
+def configured(name: str) -> Config:
+    """Return the configuration with this name in ``FEATURES``."""
+    tables = {table: dict(settings) for table, settings in PLAIN.items()}
+    for table, settings in FEATURES[name].items():
+        tables.setdefault(table, {}).update(settings)
+    return parse(tables)
+
+
+def random_case(seed: int) -> tuple[SimCluster, Workload]:
+    """Return a small cluster and jobs for it."""
+    random = Random(f"start for start {seed}")
+    cluster = SimCluster(random.randint(1, 4), random.randint(1, 4))
+    widths = [w for w in (1, 1, 1, 2, 3, 4, 6, 8) if w <= cluster.gpus]
+    arrivals = sorted(random.randint(0, 300) for _ in range(random.randint(5, 30)))
+    jobs = (
+        TraceJob(
+            str(number),
+            float(at_s),
+            random.choice(widths),
+            float(random.randint(5, 400)),
+            user=random.choice(("ann", "ben")),
+            name=random.choice(("train", "debug")),
+            limit_s=random.choice((None, 1200.0, 3600.0)),
+            account=random.choice(("lab", "hall")),
+        )
+        for number, at_s in enumerate(arrivals)
+    )
+    return cluster, Workload(f"random {seed}", tuple(jobs))
+
+
+def paper_case(seed: int) -> tuple[SimCluster, Workload]:
+    """Return the paper's cluster and its 480 jobs, without their models."""
+    workload = paper480(seed)
+    jobs = tuple(replace(job, model="", user="ann", name="train") for job in workload.jobs)
+    return SimCluster(15, 4), replace(workload, jobs=jobs)
+
+
+# The simulator
+
+
+class Recorded:
+    """A scheduler of the simulation whose starts and preemptions are recorded."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self.waits, self.runs = scheduler.waits, scheduler.runs
+        self.moved, self.ended = scheduler.moved, scheduler.ended
+        self.preempted, self.ended_in_grace = scheduler.preempted, scheduler.ended_in_grace
+        self.next_change_s, self.next_wake_s = scheduler.next_change_s, scheduler.next_wake_s
+        self.events: list[Event] = []
+
+    def choose(self, now_s: float) -> Iterable[Start]:
+        starts = list(self._scheduler.choose(now_s))
+        for start in starts:
+            self.events.append(Event(now_s, "start", start.job_id, _gpus(start.allocation)))
+            self.events += (Event(now_s, "preempted", victim) for victim in start.victims)
+        return starts
+
+
+def simulated(cluster: SimCluster, workload: Workload, config: Config) -> list[Event]:
+    """Return the events of a simulation without any cost of preemption or placement."""
+    costs, timing = Costs(cluster, False, 0.0), Timing(config.controller.interval_s)
+    setup = Setup(cluster, config, costs, timing)
+    scheduler = Recorded(schedulers.tiresias(config, cluster.as_nodes()))
+    ask = asking(setup, only_consolidated=False)
+    Simulation(workload.jobs, scheduler, costs, timing, ask).run()
+    return sorted(scheduler.events)
+
+
+# The controller
+
+
+@dataclass
+class Controlled:
+    """A controller on the in-memory Slurm; times count from the workload's first second."""
+
+    cluster: SimCluster
+    workload: Workload
+    config: Config
+    ledger: Ledger
+    events: list[Event] = field(default_factory=list)
+    told: dict[float, str] = field(default_factory=dict)
+    """By tick, what the first cycle saw and decided."""
+
+    def __post_init__(self) -> None:
+        settings = Settings(
+            requeue_delay_s=0.0,
+            epilog_s=0.0,
+            kill_wait_s=0.0,
+            schedule_delay_s=0.0,
+            save_every_s=FOREVER_S,
+        )
+        self.slurm = InMemorySlurm(self.cluster.as_nodes(), (PARTITION,), settings, Clock(EPOCH_S))
+        self.cycles = Cycles(
+            self.slurm,
+            self.slurm.cluster(),
+            self.ledger,
+            self.config,
+            Profiler(ProfileStore(None), self.config),
+        )
+        self._trace_of: dict[str, TraceJob] = {}
+        self._work_s: dict[str, float] = {}
+        """Remaining work by job, as of its last start."""
+        self._running: dict[str, float] = {}
+        """Start of each running job."""
+        self._ends: list[tuple[float, int, float]] = []
+        """Heap of (end, job, start)."""
+        self._arrivals = iter(self.workload.jobs)
+        self._next = next(self._arrivals, None)
+
+    @property
+    def now_s(self) -> float:
+        return self.slurm.clock.now_s - EPOCH_S
+
+    def run(self) -> list[Event]:
+        """Run until all jobs have ended."""
+        tick_s = 0.0
+        for _ in range(MOST_TICKS):
+            with mock.patch.object(scheduling, "run", lambda _: None):
+                self._pass_time(tick_s)
+            self._decide()
+            if self._next is None and not self._work_s:
+                return sorted(self.events)
+            tick_s += self.config.controller.interval_s
+        raise AssertionError(f"jobs {sorted(self._work_s)} of {self.workload.name} never end")
+
+    def _pass_time(self, until_s: float) -> None:
+        """Let jobs end and arrive until a tick, while Slurm starts none."""
+        while True:
+            arrival_s = self._next.submitted_s if self._next else FOREVER_S
+            end_s = self._ends[0][0] if self._ends else FOREVER_S
+            at_s = min(arrival_s, end_s)
+            self.slurm.advance(min(at_s, until_s) - self.now_s)
+            if at_s > until_s:
+                return
+            if end_s <= at_s:
+                _, number, start_s = heapq.heappop(self._ends)
+                if self._running.get(str(number)) == start_s:
+                    self.slurm.finish(str(number))
+                    del self._running[str(number)], self._work_s[str(number)]
+            elif self._next is not None:
+                self._submit(self._next)
+                self._next = next(self._arrivals, None)
+
+    def _submit(self, trace: TraceJob) -> None:
+        key = self.slurm.submit(
+            Submission(
+                self.cluster.request(trace.gpus, trace.gpu_type),
+                user=trace.user,
+                account=trace.account,
+                partitions=(PARTITION,),
+                name=trace.name,
+                time_limit_s=trace.limit_s,
+            )
+        )
+        self._trace_of[key], self._work_s[key] = trace, trace.duration_s
+
+    def _decide(self) -> None:
+        """Let cycles and scheduling passes alternate at this instant until nothing changes."""
+        for turn in range(MOST_TURNS):
+            cycle = self.cycles.run(ENFORCE)
+            if turn == 0:
+                self._tell(cycle.plan.decisions.values())
+            changed = self._follow()
+            self.slurm.schedule()
+            self.slurm.advance(0.0)
+            changed |= self._follow()
+            if not changed and not cycle.outcome.writes:
+                return
+        raise AssertionError(f"{self.workload.name}: cycles at {self.now_s:g} s do not settle")
+
+    def _follow(self) -> bool:
+        """Record what has started or been preempted; return whether anything has."""
+        seen = self.slurm.observe().jobs
+        now = {job.key: job for job in seen if job.state is JobState.RUNNING}
+        left, came = self._running.keys() - now.keys(), now.keys() - self._running.keys()
+        for key in left:
+            self._work_s[key] -= self.now_s - self._running.pop(key)
+            self._add("preempted", key)
+        for key in came:
+            self._running[key] = self.now_s
+            heapq.heappush(self._ends, (self.now_s + self._work_s[key], int(key), self.now_s))
+            self._add("start", key, _gpus(now[key].allocation))
+        return bool(left or came)
+
+    def _add(self, kind: str, key: str, nodes: tuple[tuple[str, int], ...] = ()) -> None:
+        self.events.append(Event(self.now_s, kind, self._trace_of[key].job_id, nodes))
+
+    def _tell(self, decisions: Iterable[object]) -> None:
+        jobs = self.slurm.observe().jobs
+        states = {job.key: job for job in jobs}
+        lines = []
+        for one in decisions:
+            status = states[one.job_id]  # type: ignore[attr-defined]
+            trace = self._trace_of[status.key]
+            lines.append(
+                f"  job {trace.job_id}: {trace.gpus} GPUs, {status.slurm_state}"
+                f" {dict(_gpus(status.allocation))}, tier {one.tier}, "  # type: ignore[attr-defined]
+                f"{one.action.value}: {one.reason.value}"  # type: ignore[attr-defined]
+            )
+        self.told[self.now_s] = "\n".join(lines)
+
+
+def _gpus(allocation: Allocation) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted((node, amount.gpu_count) for node, amount in allocation.items()))
+
+
+# The comparison
+
+
+def differences(cluster: SimCluster, workload: Workload, config: Config) -> str:
+    """Return "" if both do the same, or else the first difference with what surrounds it."""
+    wanted = simulated(cluster, workload, config)
+    folder = Path(tempfile.mkdtemp(prefix="start-for-start-", dir=IN_MEMORY))
+    try:
+        with closing(Ledger(folder / "ledger")) as ledger:
+            controlled = Controlled(cluster, workload, config, ledger)
+            found = controlled.run()
+    finally:
+        shutil.rmtree(folder)
+    if found == wanted:
+        return ""
+    at_s = min(event.at_s for event in set(found) ^ set(wanted))
+    both = set(found) & set(wanted)
+    return "\n".join(
+        [
+            f"{workload.name}, {cluster.gpus} GPUs: at {at_s:g} s, of {len(wanted)} events, "
+            f"{len(set(wanted) - both)} are the simulator's alone and "
+            f"{len(set(found) - both)} the controller's",
+            *(f"  simulator:  {event}" for event in wanted if event.at_s == at_s),
+            *(f"  controller: {event}" for event in found if event.at_s == at_s),
+            "The controller's first cycle then:",
+            controlled.told.get(at_s, "  none"),
+        ]
+    )
+
+
+def _seeds(text: str) -> Sequence[int]:
+    first, _, last = text.partition("-")
+    return range(int(first), int(last or first) + 1)
+
+
+def _cases(args: argparse.Namespace) -> Iterator[tuple[SimCluster, Workload]]:
+    for seed in args.seeds:
+        yield paper_case(seed) if args.paper480 else random_case(seed)
+
+
+def main() -> None:
+    """Compare and print, for each of the settings, the first difference."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=_seeds, default=range(1, 21))
+    parser.add_argument("--settings", choices=FEATURES, action="append")
+    parser.add_argument("--paper480", action="store_true")
+    args = parser.parse_args()
+    for name in args.settings or FEATURES:
+        config = configured(name)
+        if args.paper480 and "thresholds_gpu_s" not in FEATURES[name].get("policy", {}):
+            config = replace(
+                config, policy=replace(config.policy, thresholds_gpu_s=(3250.0, 12500.0))
+            )
+        found = [differences(*case, config) for case in _cases(args)]
+        differing = [one for one in found if one]
+        print(f"{name}: {len(differing)} of {len(found)} workloads differ", flush=True)
+        if differing:
+            print(min(differing, key=len), flush=True)
+
+
+if __name__ == "__main__":
+    main()

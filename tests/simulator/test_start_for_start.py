@@ -1,0 +1,15 @@
+"""The controller on the in-memory Slurm and the simulator start and preempt the same jobs at the
+same times on the same nodes."""
+
+from __future__ import annotations
+
+import pytest
+
+from scripts.testbed.start_for_start import DIFFERS, FEATURES, configured, differences, random_case
+
+SEEDS = {name: 3 + number % 2 for number, name in enumerate(FEATURES)}
+
+
+@pytest.mark.parametrize("name", [name for name in FEATURES if name not in DIFFERS])
+def test_starts_and_preemptions_are_the_same(name: str) -> None:
+    assert differences(*random_case(SEEDS[name]), configured(name)) == ""
