@@ -58,7 +58,8 @@ class Runs:
     def last_ended(self, key: str) -> RunRecord | None:
         """Return the last run of a job that has ended; None if none has."""
         ended = (run for run in self.of(key) if run.end_s is not None)
-        return max(ended, key=lambda run: run.start_s, default=None)
+        # If the clock is set back in a run, the next one may start at an earlier time.
+        return max(ended, key=lambda run: run.start_s + run.clock_set_by_s, default=None)
 
     def learned(self, key: str) -> int:
         """Return how often a job's runs have changed: a version number for caches."""

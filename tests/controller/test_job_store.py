@@ -647,3 +647,17 @@ def test_the_time_of_the_first_cycle_of_all_controllers_is_kept(
     see(job_store, 1020, pending())
     see(JobStore(ledger, CONFIG, accounting=False), 9000, pending())
     assert ledger.value(FIRST_LOOK) == "1010"
+
+
+def test_the_last_run_is_known_although_the_clock_was_set_back_in_the_one_before(
+    job_store: JobStore,
+) -> None:
+    job_store.follow_clock(1010, 10)
+    see(job_store, 1010, running(1005, 5))
+    job_store.follow_clock(991, 11)
+    see(job_store, 991, running(1005, 6))
+    see(job_store, 995, pending(restarts=1, submit_s=994))
+    see(job_store, 1000, running(999, 1, restarts=1, submit_s=994))
+    see(job_store, 1010, pending(restarts=2, submit_s=1009))
+    last = job_store.runs.last_ended("7")
+    assert last is not None and last.start_s == 999
