@@ -87,7 +87,6 @@ FEATURES: Mapping[str, Tables] = {
 
 DIFFERS: Mapping[str, str] = {
     "newest": "of two jobs that start on idle GPUs, Slurm gives each the node of the other",
-    "history": "the controller learns from ended jobs every HISTORY_EVERY_S only",
 }
 """Settings under which some workloads still differ, and the difference."""
 

@@ -47,7 +47,8 @@ PAUSED = "paused"
 NONE_LEFT_ALONE: Mapping[str, str] = MappingProxyType({})
 
 HISTORY_EVERY_S = 300.0
-"""How often a policy based on job history takes in newly ended jobs, in seconds."""
+"""How often a policy based on job history is made anew, in seconds: accounting corrects what it
+learned at the end of each job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +260,8 @@ class Cycles:
         told, self._told = self._told, frozenset(self._feed.jobs)
         for key in told - self._told:
             engine.remove(key)
+            if (ended := self.job_store.sample_of(key)) is not None:
+                engine.learn(ended)
         engine.set_nodes(snapshot.nodes, snapshot.now_s)
         engine.set_policy(policy, snapshot.now_s)
         for job in snapshot.jobs:

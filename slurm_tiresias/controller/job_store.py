@@ -60,6 +60,7 @@ from slurm_tiresias.store.records import (
     PreemptionRecord,
     RunProgressRecord,
     RunRecord,
+    Sample,
 )
 
 log = logging.getLogger("tiresias-slurm")
@@ -832,6 +833,15 @@ class JobStore:
         if record is None or len(mine) != record.restarts + 1 or restarts >= len(mine):
             return 0.0
         return mine[restarts].elapsed_s
+
+    def sample_of(self, key: str) -> Sample | None:
+        """Return what there is to learn from a job; None unless it has run and ended."""
+        record = self._records.get(key)
+        if record is None or record.ended_s is None or not self._runs.of(key):
+            return None
+        ran_s, service_gpu_s = self._runs.executed_s(key), self._runs.attained_gpu_s(key)
+        who = (record.user, record.name)
+        return Sample(record.ended_s, *who, ran_s, service_gpu_s, record.time_limit_s)
 
     def is_doubtful(self, key: str) -> bool:
         """Whether a run of the job is missing, or an ended run is only estimated."""

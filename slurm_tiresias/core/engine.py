@@ -182,12 +182,11 @@ class Engine:
             for feature in self._features:
                 feature.forget(entry.job)
 
-    def ended(self, job: Job, ended: EndedJob) -> None:
-        """Remove a job that has ended, and learn from it."""
-        self.remove(job.job_id)
+    def learn(self, ended: EndedJob) -> None:
+        """Learn from a job that has run and ended."""
         if self.policy.learns:
             self.policy.learn(ended)
-            self._learned_of.add((job.user, job.name))
+            self._learned_of.add((ended.user, ended.name))
 
     @property
     def jobs(self) -> list[Job]:

@@ -73,7 +73,8 @@ class TiresiasScheduler:
         assert job.running_since_s is not None
         job.settle(job.end_s)
         del self._jobs[job.job_id]
-        self._engine.ended(job, job)
+        self._engine.remove(job.job_id)
+        self._engine.learn(job)
         if self._bounds:
             self._bounds.ended(job)
         if self._reports:
