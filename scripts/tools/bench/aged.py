@@ -161,15 +161,20 @@ def _fill(path: Path, jobs: int) -> None:
             "FROM (SELECT i, :began + i * :apart AS s FROM numbers)",
             {"jobs": jobs, "began": time.time() - YEAR_S - 9000.0, "apart": YEAR_S / jobs},
         )
-        runs = "INSERT INTO runs SELECT key, {}, {}, {}, 1 + key % 4, 1 FROM jobs"
+        runs = (
+            "INSERT INTO runs (key, start_s, end_s, elapsed_s, gpus, confirmed, redone_s, "
+            "idle_gpu_s, clock_set_by_s, idle_s) "
+            "SELECT key, {}, {}, {}, 1 + key % 4, 1, 0, 0, 0, 0 FROM jobs"
+        )
         half = "first_started_s + (ended_s - first_started_s) / 2"
         whole = f"CASE WHEN restarts THEN {half} ELSE ended_s END"
         database.execute(runs.format("first_started_s", whole, f"{whole} - first_started_s"))
         again = f"{half} + 20"
         database.execute(runs.format(again, "ended_s", f"ended_s - ({again})") + " WHERE restarts")
         database.execute(
-            f"INSERT INTO preemptions SELECT key, preempted_by, {half}, first_started_s, "
-            f"{half} - 10, 1, 0 FROM jobs WHERE restarts"
+            "INSERT INTO preemptions (key, for_job, at_s, run_start_s, signalled_s, tier, "
+            "for_tier, cause, late_s) SELECT key, preempted_by, "
+            f"{half}, first_started_s, {half} - 10, 1, 0, 'for-job', 0 FROM jobs WHERE restarts"
         )
         database.execute(
             "INSERT INTO events (at_s, kind, job_id, other, text) SELECT * FROM (SELECT ended_s, "
