@@ -31,7 +31,7 @@ from slurm_tiresias.controller.difference import (
     without_lists,
 )
 from slurm_tiresias.controller.feed import Backoffs
-from slurm_tiresias.controller.job_store import JobStore
+from slurm_tiresias.controller.job_store import STATE_SAVED_WITHIN_S, JobStore
 from slurm_tiresias.controller.manage import (
     is_past_deadline,
     is_protected,
@@ -107,10 +107,6 @@ later is safe (30 requeues on each of Slurm 22.05 and 24.11)."""
 
 LOST_WITHIN_S = 10.0
 """The least time between a requeue that is sent now and the job's next start."""
-
-STATE_SAVED_WITHIN_S = 60.0
-"""slurmctld saves its state every few seconds. If it is killed, it comes back without the writes
-since its last save, and with node lists that had been removed."""
 
 MOST_WRITES_AT_ONCE = 500
 """About half a second of writes. Each part has its own time limit, and must end with the lease."""

@@ -68,6 +68,10 @@ log = logging.getLogger("tiresias-slurm")
 IDLE_SIGNALLED, IDLE_REQUEUED, IDLE_SPARED = "idle-signalled", "idle-requeued", "idle-spared"
 """The events of a job that is signalled for its idle GPUs, is requeued for them, or is spared."""
 
+STATE_SAVED_WITHIN_S = 60.0
+"""slurmctld saves its state every few seconds. If it is killed, it comes back without what happened
+and without the writes since its last save, and with node lists that had been removed."""
+
 CLOCK_WANDERS_S = 5.0
 """The most that clocks drift apart between two observations; a larger step means a set clock."""
 
@@ -524,8 +528,12 @@ class JobStore:
             # Start times, unlike ``queued_s``, are not shifted when the clock is set.
             starts_s = (run.start_s for run in self._runs.of(job.key))
             return submit_s > max(record.queued_s, *starts_s, record.submitted_s)
-        same_run = job.restarts == record.restarts
-        return same_run and record.ended_s is not None and submit_s > record.ended_s
+        if job.restarts > record.restarts or record.ended_s is None:
+            return False
+        # A slurmctld that was killed comes back with a job that has ended since its last save, and
+        # requeues it if its node has failed.
+        its_owner = (job.spec.user, job.spec.name) == (record.user, record.name)
+        return submit_s > record.ended_s + (STATE_SAVED_WITHIN_S if its_owner else 0.0)
 
     def _drop(self, key: str) -> None:
         self._forgotten.add(key)

@@ -164,3 +164,16 @@ def test_what_a_preemptor_cost_others_is_not_charged_to_the_next_job_with_its_id
     see(job_store, 1014, running(1001, 13, key="8", raw_id=8, user="ben"))
     see(job_store, 1020, pending(submit_s=1018, user="eve"))
     assert ledger.losses_since(0.0) == []
+
+
+def test_an_ended_job_that_a_killed_slurmctld_brings_back_and_requeues_is_the_same(
+    job_store: JobStore,
+) -> None:
+    see(job_store, 1010, running(1005, 5))
+    see(job_store, 1020, pending(restarts=1, submit_s=1018))
+    see(job_store, 1024, ended(1005, 13, restarts=1, submit_s=1018))
+    # It was running in the last saved state; its node has failed since.
+    see(job_store, 1030, pending(restarts=1, submit_s=1028))
+    record = job_store.records()["7"]
+    assert (record.submitted_s, record.ended_s) == (1000, None)
+    assert job_store.runs.attained_gpu_s("7") > 0
