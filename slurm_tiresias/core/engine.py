@@ -332,7 +332,7 @@ class Engine:
                 self._drifting[job.job_id] = entry
             elif self._drifting:
                 self._drifting.pop(job.job_id, None)
-        elif entry.role is not Role.HOLDS and not entry.promoted:
+        elif not entry.promoted:
             due_s = self._promotion_due_s(job)
         if due_s < math.inf:
             # Rounding may leave the job just short of the change; the next float reaches it.
