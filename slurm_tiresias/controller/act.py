@@ -801,19 +801,21 @@ class Actor:
             asks = self._job_store.preemptions[key].asked
             signal = self._checkpoint(jobs[key], asks=asks).signal
             by_signal.setdefault(signal, []).append(key)
-        refused: dict[str, tuple[str, str]] = {}
-        try:
-            for signal, keys in by_signal.items():
-                if signal:
-                    answers = self._slurm.signal(keys, signal)
-                    refused |= {key: (signal, words) for key, words in answers.items()}
-        except TiresiasError:
-            for key in victims:
-                self._tell_victim(key, SignalUnanswered())
-            raise
-        for key in victims:
-            heard = key not in refused
-            self._tell_victim(key, SignalHeard() if heard else SignalRefused(now_s, *refused[key]))
+        unsent = list(victims)
+        for signal, keys in by_signal.items():
+            unsent = [key for key in unsent if key not in keys]
+            try:
+                refused = self._slurm.signal(keys, signal) if signal else {}
+            except TiresiasError:
+                for key in keys:
+                    self._tell_victim(key, SignalUnanswered())
+                for key in unsent:
+                    self._tell_victim(key, SignalUnanswered(sent=False))
+                raise
+            for key in keys:
+                words = refused.get(key)
+                refusal = None if words is None else SignalRefused(now_s, signal, words)
+                self._tell_victim(key, refusal or SignalHeard())
 
     def _is_asked(self, job: JobStatus, now_s: float) -> bool:
         spec, config = job.spec, self._config.preemption

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -13,7 +14,8 @@ from slurm_tiresias.config import parse
 from slurm_tiresias.controller.act import Actor
 from slurm_tiresias.controller.bands import TOP_TIER
 from slurm_tiresias.controller.job_store import JobStore
-from slurm_tiresias.core.lifecycle.preemption import MAX_SIGNAL_REFUSALS
+from slurm_tiresias.core.lifecycle.preemption import MAX_SIGNAL_REFUSALS, PreemptionState
+from slurm_tiresias.errors import SlurmUnreachableError
 from slurm_tiresias.model import (
     Action,
     Amount,
@@ -40,6 +42,7 @@ from slurm_tiresias.store.ledger import Ledger
 from tests.controller.test_job_store import pending, running, see
 
 CONFIG = parse({"preemption": {"signal": "USR1", "grace_s": 10, "start_bound_s": 60}})
+PLANNED, SIGNALLED = PreemptionState.PLANNED, PreemptionState.SIGNALLED
 ON_N1 = {"n1": Amount({"": 4}, 4)}
 NODES = (Node("n1", Amount({"": 4}, 16)),)
 
@@ -52,6 +55,7 @@ class FakeSlurm:
     signals: list[tuple[str, ...]] = field(default_factory=list)
     refused_signals: Mapping[str, str] = field(default_factory=dict)
     refusal: str = ""
+    unanswered_signal: str = ""
 
     def write(self, writes: Sequence[Write]) -> Sequence[WriteFailure]:
         self.written += writes
@@ -60,8 +64,10 @@ class FakeSlurm:
     def limits(self, _jobs: Collection[JobSpec]) -> Mapping[str, Sequence[Limit]]:
         return {}
 
-    def signal(self, keys: Sequence[str], _signal: str) -> Mapping[str, str]:
+    def signal(self, keys: Sequence[str], signal: str) -> Mapping[str, str]:
         self.signals.append(tuple(keys))
+        if signal == self.unanswered_signal:
+            raise SlurmUnreachableError("scancel did not answer", "Try again")
         return {key: self.refused_signals[key] for key in keys if key in self.refused_signals}
 
 
@@ -281,6 +287,46 @@ def test_a_victim_that_is_preempted_later_is_signalled_as_often_as_the_first_tim
     for _ in range(12):
         preemption.cycle()
     assert len(slurm.signals) == MAX_SIGNAL_REFUSALS
+
+
+@pytest.mark.parametrize("unanswered", ["USR1", "USR2"])
+def test_an_unanswered_signal_says_nothing_of_victims_with_other_signals(
+    job_store: JobStore, slurm: FakeSlurm, actor: Actor, unanswered: str
+) -> None:
+    signals = {"7": "USR1", "9": "USR2"}
+    victims_of_8 = [
+        Decision(key, Action.PREEMPT, Reason.PREEMPTED, tier=1, preempted_for="8")
+        for key in signals
+    ]
+    starts = Decision(
+        "8", Action.START, Reason.STARTS_PREEMPTING, tier=0, start_on=ON_N1, victims=("7", "9")
+    )
+    plan = Plan({one.job_id: one for one in (*victims_of_8, starts)})
+    slurm.unanswered_signal = unanswered
+    now_s = 1010.0
+    while not slurm.signals:
+        preemptor = pending("8", reason="Resources", priority=4_000_000_000)
+        if "8" in job_store.nominations:
+            written = job_store.records()["8"].written_priority
+            preemptor = changed(preemptor, priority=written, required_node_list="n1")
+        victims = [
+            running(1005, now_s - 1005, key=key, raw_id=int(key), comment=f"tiresias:checkpoint={name}@60")
+            for key, name in signals.items()
+        ]
+        see(job_store, now_s, *victims, preemptor)
+        seen = Observation(now_s, (*victims, preemptor), NODES, ())
+        actor.review(seen)
+        with suppress(SlurmUnreachableError):
+            actor.carry_out(plan, seen)
+        now_s += 5.0
+    states = {key: job_store.preemptions[key] for key in signals}
+    for key, name in signals.items():
+        if name == unanswered:
+            assert (states[key].state, states[key].signalled_s) == (PLANNED, now_s - 5.0)
+        elif (key,) in slurm.signals:
+            assert states[key].state is SIGNALLED, "its signal was answered before"
+        else:
+            assert (states[key].state, states[key].signalled_s) == (PLANNED, None)
 
 
 # A job that Slurm holds while the node list that was written here stands on it

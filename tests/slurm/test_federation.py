@@ -80,7 +80,10 @@ def test_only_the_own_clusters_jobs_and_nodes_are_seen_and_changed(
     assert job(seen, mine).allocation["n1"].gpu_count == 2
     assert [node.name for node in seen.nodes] == ["n1"]
     assert len(seen.partitions) == 1
-    assert [run.key for run in driver.runs([mine, theirs], 0.0)] == [mine]
+    ours.wait_until(
+        lambda: [run.key for run in driver.runs([mine, theirs], 0.0)] == [mine],
+        "slurmdbd has recorded its run, and no other",
+    )
     assert driver.write([Update(mine, priority=PINNED), Requeue(mine)]) == ()
     ours.wait_until(lambda: job(driver.observe(), mine).state is JobState.PENDING, "it is requeued")
     assert job(driver.observe(), mine).restarts == 1

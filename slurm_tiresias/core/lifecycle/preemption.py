@@ -155,7 +155,12 @@ class SignalRefused:
 
 @dataclass(frozen=True, slots=True)
 class SignalUnanswered:
-    """Slurm did not answer: the victim may have got the signal, and may get it twice."""
+    """Slurm did not answer: the victim may have got the signal, and may get it twice.
+
+    ``sent`` is false if another victim's signal was not answered before this one was sent.
+    """
+
+    sent: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -525,7 +530,8 @@ def _signal_answered(
         mark = MarkSignalled(current.signalled_s or 0.0, heard=True)
         return replace(current, refusals=0), (mark,) if for_idle_gpus else ()
     if isinstance(event, SignalUnanswered):
-        return replace(current, state=PreemptionState.PLANNED), ()
+        planned = replace(current, state=PreemptionState.PLANNED)
+        return planned if event.sent else _unsignalled(current), ()
     note = NoteSignalRefused(event.at_s, f"{event.signal}: {event.words}", current.preemptor)
     if current.refusals + 1 < MAX_SIGNAL_REFUSALS:
         return replace(_unsignalled(current), refusals=current.refusals + 1), (note,)
