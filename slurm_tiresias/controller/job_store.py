@@ -247,8 +247,7 @@ class JobStore:
 
     def runs_of(self, key: str) -> Sequence[RunRecord]:
         """Return the runs of a job, in memory or not, the first one first."""
-        runs = self._runs.of(key) or self._ledger.runs_of(key)
-        return sorted(runs, key=lambda run: run.start_s)
+        return sorted(self._runs.of(key) or self._ledger.runs_of(key), key=lambda run: run.began_s)
 
     def runs_in_lane(self, lane: Lane, since_s: float) -> Sequence[tuple[str, RunRecord]]:
         """Return the lane's runs that according to the ledger ended after ``since_s``, with their
@@ -670,7 +669,9 @@ class JobStore:
     def _left_s(self, job: JobStatus, now_s: float) -> float:
         """Return when a requeued job left its nodes; it may run again by now, or have ended."""
         runs = (run for run in self._runs.of(job.key) if run.start_s != job.start_s)
-        left_s = max((run.end_s for run in runs if run.end_s is not None), default=None)
+        ended = (run for run in runs if run.end_s is not None)
+        last = max(ended, key=lambda run: run.began_s, default=None)
+        left_s = last.end_s if last else None
         if left_s is None:
             left_s = now_s if job.start_s is None else job.spec.submit_s
         return left_s if job.start_s is None else min(left_s, job.start_s)
@@ -837,7 +838,7 @@ class JobStore:
     def ran_s(self, key: str, restarts: int) -> float:
         """Return how long the run after this many restarts lasted; 0.0 if runs are missing."""
         record = self._records.get(key)
-        mine = sorted(self._runs.of(key), key=lambda run: run.start_s)
+        mine = sorted(self._runs.of(key), key=lambda run: run.began_s)
         if record is None or len(mine) != record.restarts + 1 or restarts >= len(mine):
             return 0.0
         return mine[restarts].elapsed_s

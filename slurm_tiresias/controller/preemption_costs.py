@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
+from itertools import takewhile
 
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.progress import ProgressTracker, progress_in
@@ -101,7 +102,8 @@ class PreemptionCosts:
             return
         later = [told[n] for n in sorted(told) if n > cost.restarts]
         runs = store.runs_of(cost.key)
-        following = next((run for run in runs if run.start_s > cost.run_start_s), None)
+        earlier = list(takewhile(lambda run: run.start_s != cost.run_start_s, runs))
+        following = next(iter(runs[len(earlier) + 1 :]), None)
         goes_on = job is not None and job.state is not None
         if not later or following is None:
             settled = following is None or _is_settled(following, now_s)
@@ -116,8 +118,9 @@ class PreemptionCosts:
             # The run has made no new step at all.
             restart_s = following.elapsed_s
         left = told.get(cost.restarts)
+        earlier_s = sum(run.elapsed_s for run in earlier)
         resumed_step = resumed_step_of(later[0])
-        run = LeftRun(cost.run_start_s, cost.asked_s, cost.gone_s, _earlier_s(runs, cost))
+        run = LeftRun(cost.run_start_s, cost.asked_s, cost.gone_s, earlier_s)
         leaving = leaving_of(run, left, resumed_step) if left else leaving_without_a_step(run)
         self._close(
             replace(
@@ -189,10 +192,6 @@ def _restart_s(back: JobProgress | None, before: JobProgress, following: RunReco
     # typical.
     step_s = before.per_step.likely_s if before.per_step else 0.0
     return restart_s_of(back, following.start_s, following.elapsed_s, step_s)
-
-
-def _earlier_s(runs: Iterable[RunRecord], cost: PreemptionCost) -> float:
-    return sum(run.elapsed_s for run in runs if run.start_s < cost.run_start_s)
 
 
 def _is_settled(run: RunRecord, now_s: float) -> bool:

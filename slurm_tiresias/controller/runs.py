@@ -58,8 +58,7 @@ class Runs:
     def last_ended(self, key: str) -> RunRecord | None:
         """Return the last run of a job that has ended; None if none has."""
         ended = (run for run in self.of(key) if run.end_s is not None)
-        # If the clock is set back in a run, the next one may start at an earlier time.
-        return max(ended, key=lambda run: run.start_s + run.clock_set_by_s, default=None)
+        return max(ended, key=lambda run: run.began_s, default=None)
 
     def learned(self, key: str) -> int:
         """Return how often a job's runs have changed: a version number for caches."""
@@ -108,6 +107,7 @@ class Runs:
                     idle_gpu_s=known.idle_gpu_s if known else 0.0,
                     clock_set_by_s=known.clock_set_by_s if known else 0.0,
                     idle_s=known.idle_s if known else 0.0,
+                    clock_set_since_s=known.clock_set_since_s if known else 0.0,
                 )
             )
 
@@ -139,12 +139,15 @@ class Runs:
         return run.elapsed_s if run and job.state is JobState.RUNNING else 0.0
 
     def clock_was_set(self, by_s: float) -> None:
-        """Record that the clock was stepped, so that runs under way keep their durations."""
+        """Record that the clock was stepped, so that runs under way keep their durations, and all
+        their order."""
         self.clock_set_by_s += by_s
         for runs in list(self._runs.values()):
             for run in list(runs.values()):
                 if run.end_s is None:
                     self.keep(replace(run, clock_set_by_s=run.clock_set_by_s + by_s))
+                else:
+                    self.keep(replace(run, clock_set_since_s=run.clock_set_since_s + by_s))
 
     # What the ledger lacks
 

@@ -181,8 +181,9 @@ class Ledger:
         return list(self._read(JobAccount, query, f"{array}_", f"{array}`", of_task, at_most))
 
     def runs_of(self, key: str) -> list[RunRecord]:
-        query = "SELECT * FROM runs WHERE key = ? ORDER BY start_s"
-        return list(self._read(RunRecord, query, key))
+        query = "SELECT * FROM runs WHERE key = ?"
+        runs = self._read(RunRecord, query, key)
+        return sorted(runs, key=lambda run: run.began_s)
 
     # Progress
 

@@ -32,6 +32,13 @@ class RunRecord:
     idle_s: float = 0.0
     """For how long the job had used none of its GPUs when this run was last seen, in this run and
     those before. 0 once that time has ended a run, or the next run has used a GPU."""
+    clock_set_since_s: float = 0.0
+    """How far Slurm's clock was set after the run."""
+
+    @property
+    def began_s(self) -> float:
+        """When it started, by the clock as it is set now: a later run may have an earlier start."""
+        return self.start_s + self.clock_set_by_s + self.clock_set_since_s
 
     @property
     def attained_gpu_s(self) -> float:

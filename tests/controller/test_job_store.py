@@ -661,3 +661,20 @@ def test_the_last_run_is_known_although_the_clock_was_set_back_in_the_one_before
     see(job_store, 1010, pending(restarts=2, submit_s=1009))
     last = job_store.runs.last_ended("7")
     assert last is not None and last.start_s == 999
+
+
+def test_the_last_run_is_known_although_the_clock_was_set_back_after_the_one_before(
+    job_store: JobStore, ledger: Ledger
+) -> None:
+    job_store.follow_clock(1010, 10)
+    see(job_store, 1010, running(1005, 5))
+    see(job_store, 1012, pending(restarts=1, submit_s=1011))
+    job_store.follow_clock(993, 13)
+    see(job_store, 993, pending(restarts=1, submit_s=1011))
+    see(job_store, 1002, running(999, 3, restarts=1, submit_s=994))
+    see(job_store, 1010, pending(restarts=2, submit_s=1009))
+    for store in (job_store, JobStore(ledger, CONFIG, accounting=True)):
+        last = store.runs.last_ended("7")
+        assert last is not None and last.start_s == 999
+        assert [run.start_s for run in store.runs_of("7")] == [1005, 999]
+        assert store.records()["7"].queued_s == last.end_s

@@ -15,7 +15,7 @@ from slurm_tiresias.profiler.run_id import RunId
 from slurm_tiresias.progress.checkpoints import LIST_NAME, folders_in
 from slurm_tiresias.progress.node import FOLDER
 from slurm_tiresias.store.ledger import Ledger
-from slurm_tiresias.store.records import CostSource, PreemptionCost
+from slurm_tiresias.store.records import CostSource, PreemptionCost, RunRecord
 from tests.controller.test_job_store import ended, pending, preempt, running
 from tests.controller.test_progress import START_S, Site, record
 
@@ -194,3 +194,15 @@ def test_a_new_job_with_the_same_id_is_not_measured(site: CostSite) -> None:
     site.at(1070.0, ended(AGAIN_S, 5.0, raw_id=7, restarts=1, submit_s=GONE_S))
     site.at(9000.0, running(8995.0, 5.0, raw_id=7, submit_s=8990.0))
     assert site.ledger.costs_of("7") == [] and not site.job_store.awaited_costs
+
+
+def test_a_preemption_is_measured_by_the_next_run_also_if_the_clock_was_set_back_before(
+    site: CostSite,
+) -> None:
+    earlier = RunRecord("7", AGAIN_S + 15, AGAIN_S + 25, 10.0, 4, True, clock_set_since_s=-100.0)
+    site.job_store.runs.keep(earlier)
+    site.leave(record(30, saved_step=20, saving_s=START_S + 20, saved_s=START_S + 23, saves=2))
+    site.tell(1, resumed(20, AGAIN_S + 6.0))
+    site.at(1068.0, again(1068.0))
+    cost = site.cost()
+    assert (cost.run_start_s, cost.restart_s) == (START_S, 5.0), "less one usual step"

@@ -163,8 +163,8 @@ def _fill(path: Path, jobs: int) -> None:
         )
         runs = (
             "INSERT INTO runs (key, start_s, end_s, elapsed_s, gpus, confirmed, redone_s, "
-            "idle_gpu_s, clock_set_by_s, idle_s) "
-            "SELECT key, {}, {}, {}, 1 + key % 4, 1, 0, 0, 0, 0 FROM jobs"
+            "idle_gpu_s, clock_set_by_s, idle_s, clock_set_since_s) "
+            "SELECT key, {}, {}, {}, 1 + key % 4, 1, 0, 0, 0, 0, 0 FROM jobs"
         )
         half = "first_started_s + (ended_s - first_started_s) / 2"
         whole = f"CASE WHEN restarts THEN {half} ELSE ended_s END"
