@@ -70,6 +70,21 @@ def test_no_more_jobs_are_preempted_than_the_request_needs(
     assert seen is not None and seen.gpus == COUNTED[options]
 
 
+@pytest.mark.parametrize("option", ["--mem=0", "--mem-per-cpu=0"])
+def test_all_memory_of_a_node_takes_the_jobs_of_that_node_only(
+    three_nodes: RealCluster, controller: RealController, option: str
+) -> None:
+    """Both request the memory that the node has, so that no other job may hold any there."""
+    lines = three_nodes.run("squeue", "-h", "-t", "RUNNING", "-o", "%i %N").splitlines()
+    nodes = dict(line.split() for line in lines)
+    job = three_nodes.sbatch("--gres=gpu:1", option)
+    three_nodes.wait_for_state(job, "RUNNING")
+    controller.cycles(2)
+    node = three_nodes.squeue_field(job, "NodeList")
+    there = sorted(other for other, its_node in nodes.items() if its_node == node)
+    assert sorted(victim for victim, _ in controller.events("preempted")) == there
+
+
 def test_no_job_is_preempted_for_a_request_that_only_slurm_can_count(
     three_nodes: RealCluster, controller: RealController
 ) -> None:
