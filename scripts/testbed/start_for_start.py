@@ -2,9 +2,13 @@
 
 Both get the same jobs and decide at the same ticks. Slurm has no latency here: at each tick the
 clock stands still while the controller's cycles and Slurm's scheduling passes alternate until
-nothing changes. A job ends when its work is done, over all its runs.
+nothing changes. It takes the nodes that the controller has chosen, also where the controller leaves
+the choice to Slurm: of two jobs that start on idle GPUs, Slurm might give each the node of the
+other. A job ends when its work is done, over all its runs.
 
     python -m scripts.testbed.start_for_start --seeds 1-20 [--settings NAME] [--paper480]
+
+Settings are those of one feature by name, or ``random``: any of them together, by the seed.
 """
 
 from __future__ import annotations
@@ -25,7 +29,9 @@ from scripts.testbed.user_text import IN_MEMORY
 from slurm_tiresias.config import Config, parse
 from slurm_tiresias.controller.cycle import ENFORCE, Cycles
 from slurm_tiresias.core.cluster import Start
-from slurm_tiresias.model import Allocation, JobState
+from slurm_tiresias.core.features import make
+from slurm_tiresias.core.features.gittins import ServiceHistory
+from slurm_tiresias.model import NOWHERE, Allocation, JobState
 from slurm_tiresias.profiler.service import Profiler
 from slurm_tiresias.profiler.store import ProfileStore
 from slurm_tiresias.simulator import schedulers
@@ -35,8 +41,8 @@ from slurm_tiresias.simulator.sim_cluster import PARTITION, Costs, SimCluster
 from slurm_tiresias.simulator.workload import TraceJob, Workload, paper480
 from slurm_tiresias.slurm.in_memory import InMemorySlurm, scheduling
 from slurm_tiresias.slurm.in_memory.clock import Clock
-from slurm_tiresias.slurm.in_memory.records import Submission
-from slurm_tiresias.slurm.in_memory.slurmctld import Settings
+from slurm_tiresias.slurm.in_memory.records import JobRecord, Submission
+from slurm_tiresias.slurm.in_memory.slurmctld import Settings, Slurmctld
 from slurm_tiresias.store.ledger import Ledger
 
 EPOCH_S = 1_700_000_000.0
@@ -74,7 +80,7 @@ FEATURES: Mapping[str, Tables] = {
     "running-first": {"policy": {"order": "running-first"}},
     "newest": {"policy": {"order": "newest"}},
     "fewest-gpus": {"preemption": {"victims": "fewest-gpus"}},
-    "gittins": {"policy": {"name": "2d-gittins", "gittins_samples": 10}},
+    "gittins": {"policy": {"name": "2d-gittins", "gittins_samples": 2}},
     "promotion": {"policy": {"promote_knob": 2.0, "promote_floor_s": 60.0}},
     "charge-user": {"policy": {"charge": "user", "charge_window_s": 600.0}},
     "charge-account": {"policy": {"charge": "account", "charge_window_s": 600.0}},
@@ -85,10 +91,11 @@ FEATURES: Mapping[str, Tables] = {
 }
 """Settings by name, on top of ``PLAIN``."""
 
-DIFFERS: Mapping[str, str] = {
-    "newest": "of two jobs that start on idle GPUs, Slurm gives each the node of the other",
-}
-"""Settings under which some workloads still differ, and the difference."""
+RANDOM = "random"
+
+SOMETIMES = 20
+"""The controller also looks at every 20th tick at which the simulator has nothing to do: a change
+that the simulator overlooks would show there."""
 
 
 class Event(NamedTuple):
@@ -100,11 +107,20 @@ class Event(NamedTuple):
     nodes: tuple[tuple[str, int], ...] = ()
 
 
-def configured(name: str) -> Config:
-    """Return the configuration with this name in ``FEATURES``."""
+def configured(name: str, seed: int = 0) -> Config:
+    """Return the configuration with this name in ``FEATURES``, or several of them together."""
+    chosen = [name]
+    if name == RANDOM:
+        random = Random(f"settings {seed}")
+        chosen = random.sample(list(FEATURES), random.randint(2, 6))
     tables = {table: dict(settings) for table, settings in PLAIN.items()}
-    for table, settings in FEATURES[name].items():
-        tables.setdefault(table, {}).update(settings)
+    for one in chosen:
+        for table, settings in FEATURES[one].items():
+            before = tables.setdefault(table, {})
+            for setting, value in settings.items():
+                if setting == "estimates" and isinstance(value, list):
+                    value = [*before.get(setting, []), *value]  # type: ignore[misc]
+                before[setting] = value
     return parse(tables)
 
 
@@ -137,6 +153,11 @@ def paper_case(seed: int) -> tuple[SimCluster, Workload]:
     return SimCluster(15, 4), replace(workload, jobs=jobs)
 
 
+def _known_service(workload: Workload) -> ServiceHistory:
+    """Return the distribution of service that 2D-Gittins knows from the start, as in the paper."""
+    return ServiceHistory(job.gpus * job.duration_s for job in workload.jobs)
+
+
 # The simulator
 
 
@@ -150,8 +171,10 @@ class Recorded:
         self.preempted, self.ended_in_grace = scheduler.preempted, scheduler.ended_in_grace
         self.next_change_s, self.next_wake_s = scheduler.next_change_s, scheduler.next_wake_s
         self.events: list[Event] = []
+        self.ticks_s: list[float] = []
 
     def choose(self, now_s: float) -> Iterable[Start]:
+        self.ticks_s.append(now_s)
         starts = list(self._scheduler.choose(now_s))
         for start in starts:
             self.events.append(Event(now_s, "start", start.job_id, _gpus(start.allocation)))
@@ -159,14 +182,18 @@ class Recorded:
         return starts
 
 
-def simulated(cluster: SimCluster, workload: Workload, config: Config) -> list[Event]:
-    """Return the events of a simulation without any cost of preemption or placement."""
+def simulated(
+    cluster: SimCluster, workload: Workload, config: Config
+) -> tuple[list[Event], Sequence[float]]:
+    """Return the events of a simulation without any cost of preemption or placement, and the times
+    at which the scheduler chose."""
     costs, timing = Costs(cluster, False, 0.0), Timing(config.controller.interval_s)
     setup = Setup(cluster, config, costs, timing)
-    scheduler = Recorded(schedulers.tiresias(config, cluster.as_nodes()))
+    known = _known_service(workload)
+    scheduler = Recorded(schedulers.tiresias(config, cluster.as_nodes(), known))
     ask = asking(setup, only_consolidated=False)
     Simulation(workload.jobs, scheduler, costs, timing, ask).run()
-    return sorted(scheduler.events)
+    return sorted(scheduler.events), scheduler.ticks_s
 
 
 # The controller
@@ -180,6 +207,7 @@ class Controlled:
     workload: Workload
     config: Config
     ledger: Ledger
+    ticks_s: Sequence[float]
     events: list[Event] = field(default_factory=list)
     told: dict[float, str] = field(default_factory=dict)
     """By tick, what the first cycle saw and decided."""
@@ -193,6 +221,9 @@ class Controlled:
             save_every_s=FOREVER_S,
         )
         self.slurm = InMemorySlurm(self.cluster.as_nodes(), (PARTITION,), settings, Clock(EPOCH_S))
+        self._slurms_choice = self.slurm._ctld.place
+        self._chosen: Mapping[str, Allocation] = {}
+        """Where the last plan starts jobs."""
         self.cycles = Cycles(
             self.slurm,
             self.slurm.cluster(),
@@ -216,15 +247,34 @@ class Controlled:
 
     def run(self) -> list[Event]:
         """Run until all jobs have ended."""
-        tick_s = 0.0
-        for _ in range(MOST_TICKS):
+        known = _known_service(self.workload)
+        for tick_s in self._ticks():
             with mock.patch.object(scheduling, "run", lambda _: None):
                 self._pass_time(tick_s)
-            self._decide()
+            with mock.patch.object(make, "ServiceHistory", lambda _: known):
+                self._decide()
             if self._next is None and not self._work_s:
                 return sorted(self.events)
-            tick_s += self.config.controller.interval_s
         raise AssertionError(f"jobs {sorted(self._work_s)} of {self.workload.name} never end")
+
+    def _ticks(self) -> Iterator[float]:
+        """Yield the simulator's ticks and some others; after the last one, every tick."""
+        interval_s, last_s = self.config.controller.interval_s, max(self.ticks_s)
+        others = range(0, int(last_s / interval_s), SOMETIMES)
+        yield from sorted({*self.ticks_s, *(tick * interval_s for tick in others)})
+        for tick in range(1, MOST_TICKS):
+            yield last_s + tick * interval_s
+
+    def _place(self, record: JobRecord, ready: frozenset[str]) -> Allocation | None:
+        """Return where a job starts: where the controller has placed it, if it fits there."""
+        chosen = self._chosen.get(record.spec.key, NOWHERE)
+        nodes = self.slurm._ctld.nodes
+        if chosen and all(
+            name in ready and nodes[name].free_gpus >= amount.gpu_count
+            for name, amount in chosen.items()
+        ):
+            return chosen
+        return self._slurms_choice(record, ready)
 
     def _pass_time(self, until_s: float) -> None:
         """Let jobs end and arrive until a tick, while Slurm starts none."""
@@ -261,11 +311,13 @@ class Controlled:
         """Let cycles and scheduling passes alternate at this instant until nothing changes."""
         for turn in range(MOST_TURNS):
             cycle = self.cycles.run(ENFORCE)
+            self._chosen = {one.job_id: one.start_on for one in cycle.plan.starts}
             if turn == 0:
                 self._tell(cycle.plan.decisions.values())
             changed = self._follow()
-            self.slurm.schedule()
-            self.slurm.advance(0.0)
+            with mock.patch.object(Slurmctld, "place", lambda _, *asked: self._place(*asked)):
+                self.slurm.schedule()
+                self.slurm.advance(0.0)
             changed |= self._follow()
             if not changed and not cycle.outcome.writes:
                 return
@@ -312,11 +364,11 @@ def _gpus(allocation: Allocation) -> tuple[tuple[str, int], ...]:
 
 def differences(cluster: SimCluster, workload: Workload, config: Config) -> str:
     """Return "" if both do the same, or else the first difference with what surrounds it."""
-    wanted = simulated(cluster, workload, config)
+    wanted, ticks_s = simulated(cluster, workload, config)
     folder = Path(tempfile.mkdtemp(prefix="start-for-start-", dir=IN_MEMORY))
     try:
         with closing(Ledger(folder / "ledger")) as ledger:
-            controlled = Controlled(cluster, workload, config, ledger)
+            controlled = Controlled(cluster, workload, config, ledger, ticks_s)
             found = controlled.run()
     finally:
         shutil.rmtree(folder)
@@ -342,26 +394,25 @@ def _seeds(text: str) -> Sequence[int]:
     return range(int(first), int(last or first) + 1)
 
 
-def _cases(args: argparse.Namespace) -> Iterator[tuple[SimCluster, Workload]]:
-    for seed in args.seeds:
-        yield paper_case(seed) if args.paper480 else random_case(seed)
-
-
 def main() -> None:
     """Compare and print, for each of the settings, the first difference."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=_seeds, default=range(1, 21))
-    parser.add_argument("--settings", choices=FEATURES, action="append")
+    parser.add_argument("--settings", choices=(*FEATURES, RANDOM), action="append")
     parser.add_argument("--paper480", action="store_true")
     args = parser.parse_args()
     for name in args.settings or FEATURES:
-        config = configured(name)
-        if args.paper480 and "thresholds_gpu_s" not in FEATURES[name].get("policy", {}):
-            config = replace(
-                config, policy=replace(config.policy, thresholds_gpu_s=(3250.0, 12500.0))
-            )
-        found = [differences(*case, config) for case in _cases(args)]
-        differing = [one for one in found if one]
+        found = []
+        for seed in args.seeds:
+            config = configured(name, seed)
+            if args.paper480:
+                policy = replace(config.policy, thresholds_gpu_s=(3250.0, 12500.0))
+                config = replace(config, policy=policy)
+            case = paper_case(seed) if args.paper480 else random_case(seed)
+            found.append(differences(*case, config))
+        differing = [
+            f"seed {seed}, {one}" for seed, one in zip(args.seeds, found, strict=True) if one
+        ]
         print(f"{name}: {len(differing)} of {len(found)} workloads differ", flush=True)
         if differing:
             print(min(differing, key=len), flush=True)

@@ -5,11 +5,22 @@ from __future__ import annotations
 
 import pytest
 
-from scripts.testbed.start_for_start import DIFFERS, FEATURES, configured, differences, random_case
+from scripts.testbed.start_for_start import (
+    FEATURES,
+    RANDOM,
+    configured,
+    differences,
+    random_case,
+)
 
 SEEDS = {name: 3 + number % 2 for number, name in enumerate(FEATURES)}
 
 
-@pytest.mark.parametrize("name", [name for name in FEATURES if name not in DIFFERS])
+@pytest.mark.parametrize("name", FEATURES)
 def test_starts_and_preemptions_are_the_same(name: str) -> None:
     assert differences(*random_case(SEEDS[name]), configured(name)) == ""
+
+
+@pytest.mark.parametrize("seed", range(1, 7))
+def test_they_are_the_same_with_several_features_at_once(seed: int) -> None:
+    assert differences(*random_case(seed), configured(RANDOM, seed)) == ""
