@@ -653,13 +653,15 @@ class World:
     def restart_slurm(self, *, wiped: bool = False) -> None:
         """Kill slurmctld and restart it from its saved state; later submissions and changes by
         users are lost, and with ``wiped`` all jobs, so that the ids begin again."""
-        before = self.jobs()
+        before, ends_before = self.jobs(), self._ends_by_accounting()
         (self.sim.lose_state if wiped else self.sim.restart)()
         self.sim.advance(STARTS_IN_S)
         jobs = self.jobs()
+        # A run whose end was forgotten ends once more, later.
+        ended_again = {key for key, *_ in ends_before - self._ends_by_accounting()}
         for key in list(self.own):
             own, job = self.own[key], jobs.get(key)
-            own.clouded |= _run_of(job) != _run_of(before.get(key))
+            own.clouded |= _run_of(job) != _run_of(before.get(key)) or key in ended_again
             own.ended = job is None or (own.ended and job.state is None)
             own.node_list = self.saved_lists.get(key, own.ask.node_list)
             own.may_end.add("NODE_FAIL")
@@ -669,6 +671,11 @@ class World:
         self.listed = frozenset()
         self.stepped = True
         self.note(f"slurmctld restarts wiped={wiped}", CLUSTER)
+
+    def _ends_by_accounting(self) -> set[tuple[str, float | None, float]]:
+        """Return the runs that have ended by accounting: job, start and end."""
+        rows = self.sim.runs(list(self.own), 0.0)
+        return {(row.key, row.start_s, row.end_s) for row in rows if row.end_s is not None}
 
     def step_clock(self, seconds: float) -> None:
         for key in self.alive(JobState.RUNNING):
