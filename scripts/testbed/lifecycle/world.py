@@ -1025,6 +1025,8 @@ class World:
         for key, own in self.own.items():
             if own.clouded or not own.managed or not memory.is_known(self.cycles, key):
                 continue
+            if own.earlier_rows and self.clock_was_set:
+                continue  # times do not tell which job with this id a row of accounting is of
             known_s = memory.submitted_s(self.cycles, key)
             if known_s != own.submitted_s and (known_s < own.submitted_s or own.earlier_rows):
                 if key in self.jobs() and not self.clock_was_set:
