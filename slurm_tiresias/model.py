@@ -11,7 +11,7 @@ import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 ASK_SIGNAL: Final = "URG"
 """Asks a victim to save: one of ``job.requests.SAVE_SIGNALS``. A process that does not handle it
@@ -483,6 +483,9 @@ class JobAccount:
     ``written_*`` is what this program last wrote to Slurm; ``own_nodes`` is the node list its user
     requested, kept while ``written_nodes`` replaces it.
     """
+
+    SHIFTED: ClassVar = ("queued_s",)
+    """The times that a step of slurmctld's clock shifts, also of the records of ``lifecycle``."""
 
     key: str
     restarts: int

@@ -189,7 +189,7 @@ def not_remembered(controller: RealController, busy: Busy) -> list[str]:
         for file in controller.state_dir.glob(f"{FILE_NAME}*"):
             shutil.copy(file, folder)
         with closing(Ledger(Path(folder) / FILE_NAME)) as ledger:
-            records = ledger.jobs()
+            records = ledger.jobs.live()
     return [
         f"job {key} waits for {nodes}, and the ledger does not know that it wrote that"
         for key, nodes in busy.node_lists_left().items()
@@ -200,7 +200,7 @@ def not_remembered(controller: RealController, busy: Busy) -> list[str]:
 def count_preemptions(controller: RealController, busy: Busy) -> int:
     """Return the number of preemptions in the ledger."""
     with closing(Ledger(controller.state_dir / FILE_NAME)) as ledger:
-        records = [ledger.job(job.key) for job in busy.jobs]
+        records = [ledger.jobs.one(job.key) for job in busy.jobs]
     return sum(record.preemptions for record in records if record)
 
 
@@ -249,16 +249,16 @@ def violations(controller: RealController, busy: Busy) -> Iterator[str]:
     for answer in answers:
         rows.setdefault(answer.key, []).append(answer)
     with closing(Ledger(controller.state_dir / FILE_NAME)) as ledger:
-        events = ledger.last_events(20_000)
+        events = ledger.events.last(20_000)
         for job in busy.jobs:
-            record = ledger.job(job.key)
+            record = ledger.jobs.one(job.key)
             if record is None:
                 yield f"job {job.key} is not in the ledger"
                 continue
             told = Told(
                 job=job,
                 rows=rows.get(job.key, []),
-                kept=ledger.runs_of(job.key),
+                kept=ledger.runs.of(job.key),
                 restarts=record.restarts,
                 preemptions=record.preemptions,
                 lines=job.journal.read_text().splitlines(),

@@ -163,7 +163,7 @@ class RealController:
 
     def runs(self, key: str) -> list[RunRecord]:
         with closing(Ledger(newest_ledger(self.state_dir))) as ledger:
-            return ledger.runs_of(key)
+            return ledger.runs.of(key)
 
     def cycles(self, count: int) -> None:
         """Wait for ``count`` more complete cycles."""

@@ -189,10 +189,10 @@ class Bounds:
         first_s = min((since_s for since_s, _ in came), default=now_s)
         ended = {
             account.key: account
-            for account in self._ledger.jobs_alive_since(first_s)
+            for account in self._ledger.jobs.alive_since(first_s)
             if account.ended_s is not None and account.key not in jobs
         }
-        runs = self._ledger.runs_since(first_s) if ended else {}
+        runs = self._ledger.runs.since(first_s) if ended else {}
         came += [(max(first_s, account.submitted_s), key) for key, account in ended.items()]
         for since_s, key in sorted(came):
             if key in jobs:

@@ -50,7 +50,8 @@ class DrilledPrograms:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._drilled = {(one.user, one.name): one.at_s for one in ledger.drilled()}
+        programs = ledger.drilled.select("ORDER BY at_s")
+        self._drilled = {(one.user, one.name): one.at_s for one in programs}
         """When each passed, the latest last."""
         self._lock = threading.Lock()
         self._said: dict[Program, bool] = {}
@@ -82,7 +83,7 @@ class DrilledPrograms:
         """Return the program of a user's own job, or of the tasks of an array."""
         user = question.peer.name
         with closing(Ledger.to_read(self._ledger.path, question.stop_after(LONGEST_S))) as reader:
-            account = reader.job(job_id) or next(iter(reader.tasks_of(job_id, 1)), None)
+            account = reader.jobs.one(job_id) or next(iter(reader.jobs.tasks_of(job_id, 1)), None)
         if account is None or not user or account.user != user:
             raise RefusedError(
                 f"The controller has managed no job {job_id} of this user", "Run the drill again"
@@ -118,7 +119,8 @@ class DrilledPrograms:
         ]
         if gone or changed:
             with self._ledger.transaction():
-                self._ledger.save_drilled(changed, gone)
+                self._ledger.drilled.put(changed)
+                self._ledger.drilled.remove(gone)
         self._drilled = dict(known)
 
 

@@ -33,7 +33,7 @@ class InheritedService:
             starts_s = (r.first_started_s for r in records.values() if r.ended_s is None)
             first_s = min((at_s for at_s in starts_s if at_s is not None), default=now_s)
             since_s = min(first_s, now_s) - self._policy.charge_window_s
-            runs = self._ledger.ended_runs(since_s, self._policy.charge)
+            runs = self._ledger.runs.ended_since(since_s, self._policy.charge)
             self._recent = RecentService(self._policy.charge_window_s, runs)
 
     def note_ended_runs(self, records: Mapping[str, JobAccount]) -> None:

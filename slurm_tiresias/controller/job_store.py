@@ -47,7 +47,7 @@ from slurm_tiresias.core.lifecycle.preemption import (
     SetStartTime,
     SignalExpired,
 )
-from slurm_tiresias.core.lifecycle.tracker import LifecycleTracker
+from slurm_tiresias.core.lifecycle.tracker import LifecycleTracker, shifted
 from slurm_tiresias.model import JobAccount, JobState, JobStatus, Lane, Plan
 from slurm_tiresias.progress.saving import asked
 from slurm_tiresias.slurm.protocol import Observation
@@ -124,10 +124,12 @@ class JobStore:
         self._ledger = ledger
         self._config = config
         self.has_accounting = accounting
-        self._records = ledger.jobs()
+        self._records = ledger.jobs.live()
         self._runs = Runs(ledger, config.controller.interval_s, accounting)
         self.inherited = InheritedService(ledger, config.policy, self._runs)
-        self._lifecycles = LifecycleTracker(ledger.nominations(), ledger.preemptions_under_way())
+        self._lifecycles = LifecycleTracker(
+            ledger.nominations.all(), ledger.preemptions_under_way.all()
+        )
         self._as_before: dict[str, _Followed] = {}
         """The jobs of the last observation, by key."""
         self._followed: frozenset[str] = frozenset()
@@ -141,7 +143,7 @@ class JobStore:
         self._folder = EventFolder()
         self._preemptions: list[PreemptionRecord] = []
         self._progress: list[RunProgressRecord] = []
-        self._awaited_costs = {(one.key, one.run_start_s): one for one in ledger.awaited_costs()}
+        self._awaited_costs = {(one.key, one.run_start_s): one for one in ledger.costs.awaited()}
         self._changed_costs: dict[tuple[str, float], PreemptionCost] = {}
         self._estimates_all = bool(set(config.policy.estimates) - {REPORTS})
         """Whether the tier of any job may depend on more than its service."""
@@ -238,21 +240,21 @@ class JobStore:
     def progress_of_live_jobs(self) -> Sequence[RunProgressRecord]:
         """Return the last reports of the runs of all jobs that have not ended, earliest runs
         first."""
-        return self._ledger.progress_of_live_jobs()
+        return self._ledger.progress.of_live_jobs()
 
     def progress_of(self, key: str) -> Mapping[int, RunProgressRecord]:
         """Return the last reports of the ended runs of a job, by number of restarts."""
         uncommitted = (row for row in self._progress if row.key == key)
-        return {row.restarts: row for row in (*self._ledger.progress_of(key), *uncommitted)}
+        return {row.restarts: row for row in (*self._ledger.progress.of(key), *uncommitted)}
 
     def runs_of(self, key: str) -> Sequence[RunRecord]:
         """Return the runs of a job, in memory or not, the first one first."""
-        return sorted(self._runs.of(key) or self._ledger.runs_of(key), key=lambda run: run.began_s)
+        return sorted(self._runs.of(key) or self._ledger.runs.of(key), key=lambda run: run.began_s)
 
     def runs_in_lane(self, lane: Lane, since_s: float) -> Sequence[tuple[str, RunRecord]]:
         """Return the lane's runs that according to the ledger ended after ``since_s``, with their
         users."""
-        return self._ledger.runs_in_lane(lane, since_s)
+        return self._ledger.runs.in_lane(lane, since_s)
 
     @property
     def awaited_costs(self) -> Collection[PreemptionCost]:
@@ -261,11 +263,11 @@ class JobStore:
 
     def last_costs(self, most: int) -> Sequence[tuple[str, str, PreemptionCost]]:
         """Return the latest known costs of preemptions, with users and names, oldest first."""
-        return self._ledger.last_costs(most)
+        return self._ledger.costs.last(most)
 
     def owner_of(self, key: str) -> tuple[str, str] | None:
         """Return the user and the name of a job; None if it is unknown."""
-        record = self._records.get(key) or self._ledger.job(key)
+        record = self._records.get(key) or self._ledger.jobs.one(key)
         return (record.user, record.name) if record else None
 
     def put_cost(self, cost: PreemptionCost) -> None:
@@ -283,7 +285,7 @@ class JobStore:
 
     def was_noted(self, kind: str, key: str, text: str) -> bool:
         """Whether the ledger has this event of a job, as after a restart of the controller."""
-        events = self._ledger.events_of(key, self._records[key].born_after_s)
+        events = self._ledger.events.of_job(key, self._records[key].born_after_s)
         return any((one.kind, one.job_id, one.text) == (kind, key, text) for one in events)
 
     def note(self, at_s: float, kind: str, job_id: str, text: str, other: str = "") -> None:
@@ -316,14 +318,14 @@ class JobStore:
             return
         with self._ledger.transaction():
             self._ledger.forget(self._forgotten)
-            self._ledger.save_jobs(self._records[key] for key in self._changed_jobs)
-            self._ledger.save_runs(runs)
-            self._ledger.save_nominations(nominations)
-            self._ledger.save_preemptions_under_way(under_way)
-            self._ledger.add_preemptions(self._preemptions)
-            self._ledger.save_costs(self._changed_costs.values())
-            self._ledger.save_run_progress(self._progress)
-            self._ledger.add_events(self._events)
+            self._ledger.jobs.put(self._records[key] for key in self._changed_jobs)
+            self._ledger.runs.put(runs)
+            self._ledger.nominations.save(nominations)
+            self._ledger.preemptions_under_way.save(under_way)
+            self._ledger.preemptions.put(self._preemptions)
+            self._ledger.costs.put(self._changed_costs.values())
+            self._ledger.progress.put(self._progress)
+            self._ledger.events.put(self._events)
         self._forgotten.clear()
         self._changed_jobs.clear()
         self._runs.saved()
@@ -357,7 +359,7 @@ class JobStore:
         for record in list(self._records.values()):
             # Rows from after a step back have earlier times.
             born_s = max(0.0, record.born_after_s + min(0.0, set_by_s))
-            self.put(replace(record, queued_s=record.queued_s + set_by_s, born_after_s=born_s))
+            self.put(replace(shifted(record, set_by_s), born_after_s=born_s))
         self._first_look_s += set_by_s
         return True
 
@@ -492,7 +494,7 @@ class JobStore:
     def _known(self, key: str) -> JobAccount | None:
         """Return a job's account; that of a job which ended long ago is read from the ledger."""
         known = key in self._records or key in self._forgotten
-        if not known and (record := self._ledger.job(key)):
+        if not known and (record := self._ledger.jobs.one(key)):
             self._records[key] = record
             self._runs.fetch(key)
         return self._records.get(key)
@@ -712,7 +714,7 @@ class JobStore:
         if self._losses is None:
             config = self._config.preemption
             since_s = now_s - config.budget_window_s
-            losses = self._ledger.losses_since(since_s)
+            losses = self._ledger.preemptions.losses_since(since_s)
             self._losses = RecentLosses(config, losses)
         return self._losses
 

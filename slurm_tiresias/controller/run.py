@@ -467,7 +467,7 @@ class Controller:
                 self._cycles.job_store,
                 self._cycles.progress.of,
                 cycle.policy,
-                self._ledger.last_events(EVENTS_PUBLISHED),
+                self._ledger.events.last(EVENTS_PUBLISHED),
                 self._cycles.bounds.of if self._cycles.bounds else lambda _key: None,
                 self._cycles.idle_gpus.of if self._cycles.idle_gpus else lambda _key: None,
             )

@@ -24,7 +24,7 @@ class Runs:
         self._ledger = ledger
         self._interval_s = interval_s
         self._has_accounting = has_accounting
-        self._runs = ledger.runs()
+        self._runs = ledger.runs.live()
         """By job and start time."""
         self._changed: set[tuple[str, float]] = set()
         self._learned: dict[str, int] = {}
@@ -33,7 +33,7 @@ class Runs:
 
     def fetch(self, key: str) -> None:
         """Read the runs of a job that ended long ago from the ledger."""
-        self._runs[key] = {run.start_s: run for run in self._ledger.runs_of(key)}
+        self._runs[key] = {run.start_s: run for run in self._ledger.runs.of(key)}
 
     def let_go(self, key: str) -> None:
         """Keep the runs of a job in the ledger only."""

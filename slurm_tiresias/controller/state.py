@@ -112,7 +112,7 @@ def note_paused(ledger: Ledger, paused: bool) -> None:
     """Record a pause or its end, as an act of this process' own user."""
     if is_paused(ledger) != paused:
         kind, who = PAUSED if paused else RESUMED, Peer(os.geteuid())
-        ledger.add_events([EventRecord(time.time(), kind, "", "", f"by {who}")])
+        ledger.events.put([EventRecord(time.time(), kind, "", "", f"by {who}")])
     ledger.set_value("paused", "yes" if paused else "no")
 
 

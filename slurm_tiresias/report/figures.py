@@ -23,7 +23,7 @@ from slurm_tiresias.report.moved import VacatedGpus, moved_gpu_s
 from slurm_tiresias.simulator.report import BINS, SHORT_S, SMALL_GPUS, mean, median, percentile
 from slurm_tiresias.simulator.sim_cluster import SimCluster
 from slurm_tiresias.status.report_query import Period
-from slurm_tiresias.store.ledger import PERIOD
+from slurm_tiresias.store.period import PERIOD
 from slurm_tiresias.store.records import LOST_PARTS, UNKNOWN, CostSource
 
 Frame: TypeAlias = "pd.DataFrame"

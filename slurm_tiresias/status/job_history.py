@@ -99,10 +99,10 @@ def find(ledger: Ledger, job_id: str, user: str | None = None) -> Found:
     def shown(record: JobAccount) -> bool:
         return user is None or (bool(user) and record.user == user)
 
-    record = ledger.job(job_id)
+    record = ledger.jobs.one(job_id)
     if record and shown(record):
         return Found(_history(ledger, record, whole=user is None))
-    tasks = [task for task in ledger.tasks_of(job_id, MOST_PARTS) if shown(task)]
+    tasks = [task for task in ledger.jobs.tasks_of(job_id, MOST_PARTS) if shown(task)]
     if len(tasks) == 1:
         return Found(_history(ledger, tasks[0], whole=user is None))
     return Found(parts=tuple(task.key for task in tasks))
@@ -110,11 +110,11 @@ def find(ledger: Ledger, job_id: str, user: str | None = None) -> Found:
 
 def _history(ledger: Ledger, record: JobAccount, *, whole: bool) -> JobHistory:
     """Collect a job's history; unless ``whole``, without the texts of other jobs' events."""
-    events = list(ledger.events_of(record.key, record.submitted_s))
+    events = list(ledger.events.of_job(record.key, record.submitted_s))
     # Nothing was done for the job while the controller was paused.
     until_s = math.inf if record.ended_s is None else record.ended_s
     for kind in PAUSES:
-        pauses = ledger.events_of_kind(kind, record.submitted_s)
+        pauses = ledger.events.of_kind(kind, record.submitted_s)
         events += [event for event in pauses if event.at_s <= until_s]
     events.sort(key=lambda event: event.at_s)
     if not whole:
@@ -130,11 +130,11 @@ def _history(ledger: Ledger, record: JobAccount, *, whole: bool) -> JobHistory:
         tier=record.tier,
         promotions=record.promotions,
         preemptions=record.preemptions,
-        runs=tuple(ledger.runs_of(record.key)),
+        runs=tuple(ledger.runs.of(record.key)),
         events=tuple(PublishedEvent(e.at_s, e.kind, e.job_id, e.other, e.text) for e in events),
         restarts=record.restarts,
-        progress=tuple(ledger.progress_of(record.key)),
-        costs=tuple(ledger.costs_of(record.key)),
+        progress=tuple(ledger.progress.of(record.key)),
+        costs=tuple(ledger.costs.of(record.key)),
     )
 
 

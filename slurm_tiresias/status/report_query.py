@@ -16,6 +16,7 @@ from typing import Any
 from slurm_tiresias import json_codec
 from slurm_tiresias.status.answers import Peer, Question, Service, query_or_read
 from slurm_tiresias.store.ledger import Ledger
+from slurm_tiresias.store.period import period
 
 SCHEMA = 3
 SOCKET_NAME = "report.sock"
@@ -37,7 +38,7 @@ class Period:
     are, if the asker may see or wants only their own jobs; of other jobs there are then only ids.
     ``events`` counts the events that are still kept, by kind. ``live`` is false if no controller
     answered, so that what happened since it stopped is unknown. The rows have the columns of
-    ``ledger.PERIOD``. ``began_s`` is when a controller first observed the cluster, None if unknown;
+    ``period.PERIOD``. ``began_s`` is when a controller first observed the cluster, None if unknown;
     jobs that ended before ``pruned_before_s`` may be missing.
     """
 
@@ -80,7 +81,7 @@ def report_service(state_dir: Path, ledger: Path, *, private: bool) -> Service:
         user = peer.name if own or (private and not peer.sees_everything) else None
         only_of = "" if user is None else user or NOBODY
         with closing(Ledger.to_read(ledger, question.stop_after(limits.most_s))) as reader:
-            rows = reader.period(since_s, until_s, user, limits.most_bytes)
+            rows = period(reader, since_s, until_s, user, limits.most_bytes)
         head = json_codec.dumps({"schema": SCHEMA, "only_of": only_of})
         rows[:0] = head[:-1] + b',"rows":'
         rows += b"}"
@@ -103,7 +104,7 @@ def query_report(state_dir: Path, since_s: float, until_s: float, *, own: bool =
     def read(ledger: Ledger, live: bool) -> Period:
         user = Peer(os.geteuid()).name if own else None
         only_of = "" if user is None else user or NOBODY
-        rows = json_codec.loads(ledger.period(since_s, until_s, user))
+        rows = json_codec.loads(period(ledger, since_s, until_s, user))
         return Period(since_s, until_s, only_of, live, **rows)
 
     question = f"{since_s!r} {until_s!r}{f' {OWN}' * own}"

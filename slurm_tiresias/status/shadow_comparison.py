@@ -72,7 +72,7 @@ def remember_mode(ledger: Ledger, mode: str, now_s: float) -> None:
     if mode == before:
         return
     if mode == SHADOW:
-        known = ledger.events_of_kind(WOULD, 0.0) if before is None else []
+        known = ledger.events.of_kind(WOULD, 0.0) if before is None else []
         ledger.set_value(SHADOW_SINCE_S, repr(known[0].at_s if known else now_s))
     ledger.set_value(MODE, mode)
 
@@ -87,7 +87,7 @@ def shadowed(
     value = ledger.value(SHADOW_SINCE_S)
     began_s = None if value is None else float(value)
     first_s = began_s if since_s is None else since_s
-    events = ledger.events_of_kind(WOULD, first_s or 0.0)
+    events = ledger.events.of_kind(WOULD, first_s or 0.0)
     if began_s is None and not events:
         return None
     if first_s is None or began_s is None:
@@ -95,8 +95,8 @@ def shadowed(
     elif first_s < began_s:
         # The ledger has events of earlier shadow modes, but not their beginnings.
         first_s = min([began_s, *(event.at_s for event in events[:1])])
-    jobs = {job.key: job for job in ledger.jobs_alive_since(first_s)}
-    runs = ledger.runs_since(first_s)
+    jobs = {job.key: job for job in ledger.jobs.alive_since(first_s)}
+    runs = ledger.runs.since(first_s)
     return Shadowed(
         since_s=first_s,
         until_s=now_s,

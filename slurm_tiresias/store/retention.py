@@ -6,16 +6,18 @@ every job whose service may count for a user's budget or be inherited by later j
 
 from __future__ import annotations
 
+import json
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from slurm_tiresias.config import Config
 from slurm_tiresias.core.features.charge import BY_JOB
 from slurm_tiresias.errors import LedgerError, TiresiasError, UsageError
-from slurm_tiresias.store.ledger import Ledger
+from slurm_tiresias.store.ledger import PRUNED_BEFORE, Ledger
 from slurm_tiresias.store.records import Pruned
+from slurm_tiresias.store.tables import EVENTS, JOBS, TABLES
 
 log = logging.getLogger("tiresias-slurm")
 
@@ -31,13 +33,77 @@ DOUBTED_UNTIL = "clock_doubted_until_s"
 """The fact that stores until when nothing is pruned after a step of the clock, by that clock."""
 
 
+_PRUNABLE = (
+    f"{JOBS.pruned_by} < :before_s AND NOT EXISTS "
+    "(SELECT 1 FROM runs i WHERE i.key = jobs.key AND i.confirmed = 0)"
+)
+
+
+def newest_s(ledger: Ledger) -> float | None:
+    """Return the newest time of an event or of the end of a job; None if there is none."""
+    last: float | None = ledger.read_one(
+        "SELECT MAX(at_s) FROM (SELECT MAX(ended_s) AS at_s FROM jobs UNION ALL "
+        "SELECT at_s FROM (SELECT at_s FROM events ORDER BY number DESC LIMIT 1))"
+    )
+    return last
+
+
+def prunable(ledger: Ledger, before_s: float) -> Pruned:
+    """Count what repeated calls of ``prune`` would remove."""
+    old = f"(SELECT key FROM jobs WHERE {_PRUNABLE})"
+    conditions = {
+        "jobs": _PRUNABLE,
+        "runs": f"key IN {old}",
+        "preemptions": f"key IN {old}",
+        "events": f"{EVENTS.pruned_by} < :before_s",
+    }
+    return Pruned(
+        **{
+            table: ledger.read_one(
+                f"SELECT COUNT(*) FROM {table} WHERE {condition}", {"before_s": before_s}
+            )
+            for table, condition in conditions.items()
+        }
+    )
+
+
+def prune(ledger: Ledger, before_s: float, at_most: int, kept: Collection[str] = ()) -> Pruned:
+    """Remove the oldest jobs that ended before a time, and the oldest events before it.
+
+    Runs one short transaction with ``at_most`` jobs and as many events: call it again until
+    nothing is left. Samples of the jobs' service stay, and so do jobs that accounting has not
+    confirmed and those in ``kept``.
+    """
+    oldest = f"SELECT key FROM jobs WHERE {_PRUNABLE} ORDER BY {JOBS.pruned_by} LIMIT :at_most"
+    old_events = (
+        f"DELETE FROM events WHERE number IN (SELECT number FROM (SELECT number, "
+        f"{EVENTS.pruned_by} AS at_s FROM events ORDER BY number LIMIT :at_most) "
+        "WHERE at_s < :before_s)"
+    )
+    with ledger.transaction():
+        values = {"before_s": before_s, "at_most": at_most + len(kept)}
+        found = [key for (key,) in ledger.read(oldest, values) if key not in kept]
+        keys = json.dumps(found[:at_most])
+        ledger.samples.keep_of(keys)
+        in_keys = "key IN (SELECT value FROM json_each(?))"
+        removed = {
+            table.name: ledger.change(f"DELETE FROM {table.name} WHERE {in_keys}", (keys,))
+            for table in TABLES
+            if table.is_of_jobs
+        }
+        events = ledger.change(old_events, {"before_s": before_s, "at_most": at_most})
+        if removed["jobs"] and before_s > ledger.pruned_before_s:
+            ledger.set_value(PRUNED_BEFORE, repr(before_s))
+    return Pruned(removed["jobs"], removed["runs"], removed["preemptions"], events)
+
+
 def latest_cutoff_s(config: Config, ledger: Ledger, now_s: float) -> float:
     """Return the time since when ended jobs may still count in decisions."""
     cutoff_s = now_s - config.preemption.budget_window_s
     if config.policy.charge == BY_JOB:
         return cutoff_s
     # After a restart, what live jobs inherited is computed again.
-    first_s = min(now_s, ledger.first_start_of_live_jobs_s() or now_s)
+    first_s = min(now_s, ledger.jobs.first_start_of_live_s() or now_s)
     return min(cutoff_s, first_s - config.policy.charge_window_s)
 
 
@@ -57,7 +123,7 @@ class Retention:
         self._in_use = in_use
         self._next_s = time.monotonic() + FIRST_AFTER_S
         self._doubted_until_s = float(ledger.value(DOUBTED_UNTIL) or "0.0")
-        self._newest_s = ledger.newest_s()
+        self._newest_s = newest_s(ledger)
         """The newest time in the ledger at the start; None once it has been compared."""
         self._pruned = 0
 
@@ -84,7 +150,7 @@ class Retention:
             if cutoff_s is None or doubted or time.monotonic() < self._next_s:
                 return
             before_s = min(cutoff_s, latest_cutoff_s(self._config, self._ledger, now_s))
-            pruned = self._ledger.prune(before_s, JOBS_AT_A_TIME, self._in_use())
+            pruned = prune(self._ledger, before_s, JOBS_AT_A_TIME, self._in_use())
         except TiresiasError as error:
             log.warning("the ledger is not pruned for now: %s", error)
             self._next_s = time.monotonic() + AGAIN_AFTER_S
@@ -124,7 +190,7 @@ def prune_all(ledger: Ledger, config: Config, before_s: float | None, *, dry_run
         )
     cutoff_s = min(wanted_s, latest_cutoff_s(config, ledger, now_s))
     bytes_before = ledger.path.stat().st_size
-    total = ledger.prunable(cutoff_s) if dry_run else _pruned(ledger, cutoff_s)
+    total = prunable(ledger, cutoff_s) if dry_run else _pruned(ledger, cutoff_s)
     return Pruning(
         ledger=str(ledger.path),
         before_s=cutoff_s,
@@ -137,7 +203,7 @@ def prune_all(ledger: Ledger, config: Config, before_s: float | None, *, dry_run
 
 def _pruned(ledger: Ledger, cutoff_s: float) -> Pruned:
     total = Pruned()
-    while some := ledger.prune(cutoff_s, JOBS_AT_A_COMMAND):
+    while some := prune(ledger, cutoff_s, JOBS_AT_A_COMMAND):
         total += some
     try:
         ledger.give_back_room()

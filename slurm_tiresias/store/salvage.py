@@ -3,37 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 import math
 import sqlite3
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from slurm_tiresias.store.ledger import FIRST_LOOK, Ledger, value_in
-from slurm_tiresias.store.schema import SCHEMA_VERSION, STATES, TABLES
+from slurm_tiresias.store.ledger import (
+    FIRST_LOOK,
+    NUMBERS_RESERVED,
+    PRUNED_BEFORE,
+    Ledger,
+    value_in,
+)
+from slurm_tiresias.store.rows import Rows
+from slurm_tiresias.store.tables import SCHEMA_VERSION, TABLES, Table
 
-CONTENTS: Mapping[str, str] = {
-    "jobs": "jobs",
-    "runs": "runs",
-    "run_progress": "progress of ended runs",
-    "preemptions": "preemptions",
-    "preemption_costs": "costs of preemptions",
-    "events": "events",
-    "samples": "samples of pruned jobs",
-    "drilled": "drills",
-}
-"""The copied tables and what they hold. Starts and preemptions under way begin anew."""
+R = TypeVar("R")
 
-_OF_JOBS = ("runs", "run_progress", "preemptions", "preemption_costs")
-_FACTS = (FIRST_LOOK, "numbers_reserved", "pruned_before_s")
-_TYPES: Mapping[str, tuple[type, ...]] = {
-    "str": (str,),
-    "int": (int,),
-    "bool": (int,),
-    "float": (int, float),
-    "None": (type(None),),
-}
+_COPIED = tuple(table for table in TABLES if table.holds)
+_FACTS = (FIRST_LOOK, NUMBERS_RESERVED, PRUNED_BEFORE)
+_STORED: Mapping[type, type | tuple[type, ...]] = {bool: int, float: (int, float)}
+"""The types of the values that SQLite has for other types; for an enumeration it is a text."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,59 +47,68 @@ def salvage(old: Path, new: Ledger) -> Salvaged:
     """
     of_another_version = value_in(old, "schema_version") not in (None, str(SCHEMA_VERSION))
     if of_another_version or not old.exists():
-        return Salvaged(0, tuple(CONTENTS.values()), of_another_version)
+        return Salvaged(0, tuple(table.holds for table in _COPIED), of_another_version)
     rows, lost = 0, []
     with closing(sqlite3.connect(f"{old.absolute().as_uri()}?mode=ro", uri=True)) as database:
         database.text_factory = lambda raw: raw.decode(errors="replace")
         with new.transaction():
-            for table, content in CONTENTS.items():
-                reader = _Reader(database, table, TABLES[table])
-                rows += new.put_rows(table, reader.records())
+            for table in _COPIED:
+                reader = _Reader(database, table)
+                rows += Rows(new, table).put(reader.records())
                 if not reader.is_whole:
-                    lost.append(content)
+                    lost.append(table.holds)
             for name in _FACTS:
                 with suppress(sqlite3.Error, ValueError, TypeError):
                     row = database.execute("SELECT value FROM facts WHERE name = ?", (name,))
                     (value,) = row.fetchone()
                     if math.isfinite(float(value)):
                         new.set_value(name, str(value))
-            new.finish_salvage(_OF_JOBS)
+            _make_consistent(new)
     return Salvaged(rows, tuple(lost))
 
 
-class _Reader:
+def _make_consistent(new: Ledger) -> None:
+    """Drop rows without their job, and have accounting asked about live jobs."""
+    for table in TABLES:
+        if table.is_of_jobs:
+            new.change(f"DELETE FROM {table.name} WHERE key NOT IN (SELECT key FROM jobs)")
+    new.change("UPDATE jobs SET accounted_restarts = 0 WHERE ended_s IS NULL")
+    number = new.read_one("SELECT MAX(MAX(IFNULL(start_number, 0)), MAX(entry_number)) FROM jobs")
+    reserved = int(float(new.value(NUMBERS_RESERVED) or "0"))
+    new.set_value(NUMBERS_RESERVED, str(max(number or 0, reserved)))
+
+
+class _Reader(Generic[R]):
     """Reads a table from its beginning, and beyond a damaged page from its end."""
 
-    def __init__(self, database: sqlite3.Connection, table: str, kind: type[Any]) -> None:
+    def __init__(self, database: sqlite3.Connection, table: Table[R]) -> None:
         self._database = database
         self._table = table
-        self._kind = kind
         self.is_whole = True
 
-    def records(self) -> Iterator[Any]:
+    def records(self) -> Iterator[R]:
         """Yield the readable records; then ``is_whole`` says whether these are all."""
         last = yield from self._one_way("ASC", -math.inf)
         if not self.is_whole:
             yield from self._one_way("DESC", last)
 
-    def _one_way(self, order: str, beyond: float) -> Generator[Any, None, float]:
+    def _one_way(self, order: str, beyond: float) -> Generator[R, None, float]:
         """Yield records up to the first that cannot be read; return the number of its row."""
-        fields = {field.name: str(field.type) for field in dataclasses.fields(self._kind)}
-        last = beyond
+        last, table = beyond, self._table
         try:
-            query = f"SELECT name FROM pragma_table_info('{self._table}')"
+            query = f"SELECT name FROM pragma_table_info('{table.name}')"
             there = {name for (name,) in self._database.execute(query)}
-            names = [name for name in fields if name in there]
+            names = [name for name in table.columns if name in there]
             if not names:
                 self.is_whole = False
                 return last
-            query = f"SELECT rowid, {', '.join(names)} FROM {self._table} ORDER BY rowid {order}"
+            query = f"SELECT rowid, {', '.join(names)} FROM {table.name} ORDER BY rowid {order}"
             for number, *values in self._database.execute(query):
                 if order == "DESC" and number <= beyond:
                     return last
                 last = number
                 try:
-                    yield self._kind(**_checked(dict(zip(names, values, strict=True)), fields))
+                    yield table.record(**_checked(dict(zip(names, values, strict=True)), table))
                 except (TypeError, ValueError):
                     self.is_whole = False
         except sqlite3.Error:
@@ -114,15 +116,14 @@ class _Reader:
         return last
 
 
-def _checked(values: Mapping[str, Any], fields: Mapping[str, str]) -> Mapping[str, Any]:
-    """Return the values of a row; raise ``ValueError`` if one is not of its field's type."""
-    checked: dict[str, Any] = {}
-    for name, value in values.items():
-        kinds = fields[name].split(" | ")
-        if kinds[0] in STATES:
-            checked[name] = STATES[kinds[0]](value)
-        elif not any(isinstance(value, _TYPES[kind]) for kind in kinds):
+def _checked(values: dict[str, Any], table: Table[Any]) -> Mapping[str, Any]:
+    """Return the values of a row; raise ``ValueError`` if one is not of its column's type."""
+    for name, kinds in table.columns.items():
+        if name not in values:
+            continue
+        stored = (str if issubclass(kind, enum.Enum) else _STORED.get(kind, kind) for kind in kinds)
+        if not isinstance(values[name], tuple(stored)):
             raise ValueError(name)
-        else:
-            checked[name] = bool(value) if kinds == ["bool"] else value
-    return checked
+        if name in table.converted:
+            values[name] = table.converted[name](values[name])
+    return values

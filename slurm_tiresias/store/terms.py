@@ -18,7 +18,8 @@ from pathlib import Path
 
 from slurm_tiresias.errors import LedgerError
 from slurm_tiresias.owned_file import make_if_missing
-from slurm_tiresias.store.ledger import MODE, damaged
+from slurm_tiresias.store.ledger import MODE
+from slurm_tiresias.store.rows import damaged
 
 KEPT = 3
 """The present one, the previous one, which a process may still have open, and one more."""

@@ -34,15 +34,15 @@ def test_the_page_of_a_job_shows_its_expected_start_the_jobs_ahead_and_its_histo
     now_s = time.time()
     ledger = tmp_path / "ledger.sqlite"
     with closing(Ledger(ledger)) as writer, writer.transaction():
-        writer.save_jobs([remembered("2", "alice")])
+        writer.jobs.put([remembered("2", "alice")])
         runs = [RunRecord("2", now_s - ago_s, now_s - 600, 300.0, 8, True) for ago_s in (1400, 900)]
-        writer.save_runs(runs)
+        writer.runs.put(runs)
         cost = PreemptionCost("2", now_s - 1400, 0, now_s - 1100, now_s - 1101, 8, "reports")
         parts: dict[str, Any] = {"save_s": 4.0, "leave_s": 2.0, "again_s": 0.0, "restart_s": 94.0}
         saved = replace(cost, **parts, answered_s=6.25, resumed_step=40, steps_again=0)
-        writer.save_costs([saved, replace(cost, run_start_s=now_s - 900, source="silent")])
+        writer.costs.put([saved, replace(cost, run_start_s=now_s - 900, source="silent")])
         event = EventRecord(now_s - 601, "preempted", "2", "3", "restart 1")
-        writer.add_events([event])
+        writer.events.put([event])
     blockers = (
         Blocker("3", Protection.SAME_TIER.value, None),
         Blocker("4", Protection.MIN_RUN.value, now_s + 3000),

@@ -171,8 +171,8 @@ class Place(Site):
     def keep(self, state: PublishedState) -> None:
         """Store these jobs in the ledger."""
         with closing(Ledger(self.ledger)) as ledger, ledger.transaction():
-            ledger.save_jobs([remembered(one.job_id, one.user) for one in state.jobs])
-            ledger.save_runs([RunRecord(JOB, 20.0, 50.0, 30.0, 4, True)])
+            ledger.jobs.put([remembered(one.job_id, one.user) for one in state.jobs])
+            ledger.runs.put([RunRecord(JOB, 20.0, 50.0, 30.0, 4, True)])
 
     @property
     def ledger(self) -> Path:

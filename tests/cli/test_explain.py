@@ -443,8 +443,8 @@ def test_a_job_that_has_ended_is_explained_from_the_ledger(site: Site) -> None:
     site.publish(busy_state())
     with closing(Ledger(site.folder / "ledger.sqlite")) as ledger, ledger.transaction():
         ended = replace(remembered("12", "alice"), ended_s=NOW_S - 60)
-        ledger.save_jobs([ended, remembered("13", "alice")])
-        ledger.save_runs([RunRecord("12", NOW_S - 90, NOW_S - 60, 30.0, 4, True)])
+        ledger.jobs.put([ended, remembered("13", "alice")])
+        ledger.runs.put([RunRecord("12", NOW_S - 90, NOW_S - 60, 30.0, 4, True)])
     result = site.run("explain", "12")
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith(

@@ -55,9 +55,9 @@ def remember(
     events: Sequence[EventRecord] = (),
 ) -> None:
     with closing(Ledger(site.folder / "ledger.sqlite")) as ledger, ledger.transaction():
-        ledger.save_jobs(records)
-        ledger.save_runs(runs)
-        ledger.add_events(events)
+        ledger.jobs.put(records)
+        ledger.runs.put(runs)
+        ledger.events.put(events)
 
 
 def told(site: Site, job_id: str = "12", *options: str) -> str:
@@ -178,7 +178,7 @@ def test_history_shows_the_known_and_unknown_costs_of_each_preemption(site: Site
         runs=[ran(start, start + 200) for start in starts[:4]] + [ran(starts[4], None)],
     )
     with closing(Ledger(site.folder / "ledger.sqlite")) as ledger, ledger.transaction():
-        ledger.save_costs(costs)
+        ledger.costs.put(costs)
     output = told(site)
     assert output[output.index("What its preemptions cost") :] == (
         "What its preemptions cost\n"
@@ -209,7 +209,7 @@ def test_reports_of_a_run_after_its_recorded_end_belong_to_that_run(site: Site) 
     late_s = SUBMITTED_S + 640
     late = RunProgressRecord("12", 0, "reports", "leaving", 0, 55, 100, late_s, late_s, 55, late_s)
     with closing(Ledger(site.folder / "ledger.sqlite")) as ledger, ledger.transaction():
-        ledger.save_run_progress([late])
+        ledger.progress.put([late])
     runs = json.loads(told(site, "12", "--json"))["runs"]
     assert [run["progress"] and run["progress"]["saved_step"] for run in runs] == [55, None]
 

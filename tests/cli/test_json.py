@@ -92,12 +92,12 @@ def busy_site(site: Site) -> Site:
     more = {"nodes": (node,), "standbys": (standby,), "failed_cycles": {"slurm": 2}}
     site.publish(busy_state(jobs=jobs, **more))
     with closing(Ledger(site.folder / "ledger.sqlite")) as ledger, ledger.transaction():
-        ledger.save_jobs([replace(job("40729", "tomas"), ended_s=50.0)])
-        ledger.save_runs([RunRecord("40729", 20.0, 50.0, 30.0, 4, True)])
+        ledger.jobs.put([replace(job("40729", "tomas"), ended_s=50.0)])
+        ledger.runs.put([RunRecord("40729", 20.0, 50.0, 30.0, 4, True)])
         told = RunProgressRecord("40729", 0, "reports", "running", 0, 37, 100, 45.0, 45.0)
-        ledger.save_run_progress([told])
-        ledger.save_costs([PreemptionCost("40729", 20.0, 0, 50.0, 45.0, 4)])
-        ledger.add_events([EventRecord(50.0, "preempted", "40729", "40600", "restart 1")])
+        ledger.progress.put([told])
+        ledger.costs.put([PreemptionCost("40729", 20.0, 0, 50.0, 45.0, 4)])
+        ledger.events.put([EventRecord(50.0, "preempted", "40729", "40600", "restart 1")])
     return site
 
 

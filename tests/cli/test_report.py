@@ -168,7 +168,7 @@ def test_the_costs_of_preemptions_are_shown_by_part_and_by_program(site: Site) -
     parts: dict[str, Any] = {"save_s": 0.0, "leave_s": 90.0, "again_s": 450.0, "restart_s": 360.0}
     measured = later(cost("1", 2, 8.1, 4, lost_all=True, **parts))
     with closing(Ledger(site.folder / "ledger.sqlite")) as ledger, ledger.transaction():
-        ledger.save_costs([measured])
+        ledger.costs.put([measured])
     output = told(site)
     assert (
         "Lost to preemption, as reported by jobs: 1.0 GPU-h, for saves 0, exits 0.10, repeated "

@@ -58,9 +58,9 @@ def remember(
     events: Sequence[EventRecord] = (),
 ) -> None:
     with closing(Ledger(site.folder / "ledger.sqlite")) as ledger, ledger.transaction():
-        ledger.save_jobs(jobs)
-        ledger.save_runs(runs)
-        ledger.add_events(events)
+        ledger.jobs.put(jobs)
+        ledger.runs.put(runs)
+        ledger.events.put(events)
 
 
 def told(site: Site, *options: str) -> str:

@@ -90,7 +90,7 @@ class Managed:
 
     def events(self, kind: str) -> list[tuple[str, str]]:
         """The jobs with an event of this kind, each with the other job of the event."""
-        found = self.ledger.last_events(100)
+        found = self.ledger.events.last(100)
         return [(event.job_id, event.other) for event in found if event.kind == kind]
 
     def wait_until(self, holds: Callable[[], object], what: str) -> None:

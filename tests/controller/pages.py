@@ -173,7 +173,7 @@ def ledger_of(folder: Path, jobs: int, tiers: int, *, at_s: float) -> Path:
             record = JobAccount(key, 0, began_s, began_s, began_s, i)
             tier = chance.randrange(tiers)
             ended = replace(record, tier=tier, first_started_s=ended_s - ran_s, ended_s=ended_s)
-            ledger.save_jobs([ended])
+            ledger.jobs.put([ended])
             run = RunRecord(key, ended_s - ran_s, ended_s, ran_s, 4, True)
-            ledger.save_runs([run])
+            ledger.runs.put([run])
     return path

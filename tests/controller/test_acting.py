@@ -87,7 +87,7 @@ def actor(slurm: FakeSlurm, job_store: JobStore) -> Actor:
 
 
 def events(ledger: Ledger, kind: str) -> list[tuple[str, str]]:
-    return [(event.job_id, event.text) for event in ledger.last_events(100) if event.kind == kind]
+    return [(event.job_id, event.text) for event in ledger.events.last(100) if event.kind == kind]
 
 
 @pytest.mark.parametrize(
@@ -310,7 +310,13 @@ def test_an_unanswered_signal_says_nothing_of_victims_with_other_signals(
             written = job_store.records()["8"].written_priority
             preemptor = changed(preemptor, priority=written, required_node_list="n1")
         victims = [
-            running(1005, now_s - 1005, key=key, raw_id=int(key), comment=f"tiresias:checkpoint={name}@60")
+            running(
+                1005,
+                now_s - 1005,
+                key=key,
+                raw_id=int(key),
+                comment=f"tiresias:checkpoint={name}@60",
+            )
             for key, name in signals.items()
         ]
         see(job_store, now_s, *victims, preemptor)

@@ -51,7 +51,7 @@ def test_no_job_is_preempted_before_its_minimum_run_time(managed: Manage) -> Non
     assert {each for _, each in decision.blockers} == {Protection.MIN_RUN}
     cluster.wait_for_state(short, None)
     assert [cluster.seen(key).restarts for key in wall].count(1) == 1
-    ran_s = [run.elapsed_s for key in wall for run in cluster.ledger.runs_of(key)]
+    ran_s = [run.elapsed_s for key in wall for run in cluster.ledger.runs.of(key)]
     assert min(ran_s) >= 14
 
 

@@ -33,6 +33,7 @@ from slurm_tiresias.model import JobAccount, Learned, ProgramCosts
 from slurm_tiresias.progress.node import FOLDER
 from slurm_tiresias.status.answers import Peer, Question, serving
 from slurm_tiresias.store.ledger import FILE_NAME, Ledger
+from slurm_tiresias.store.rows import Rows
 from tests.controller.test_job_store import pending
 from tests.controller.test_progress import Site
 
@@ -76,7 +77,7 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
 def remember(ledger: Ledger, key: str, user: str, name: str) -> None:
     account = JobAccount(key, 0, 1.0, 1.0, 1.0, 0, user=user, name=name, ended_s=9.0)
     with ledger.transaction():
-        ledger.save_jobs([account])
+        ledger.jobs.put([account])
 
 
 def say(drilled: DrilledPrograms, peer: Peer, text: str) -> bytes:
@@ -120,7 +121,7 @@ def test_malformed_drill_results_are_refused(ledger: Ledger, text: str) -> None:
     with pytest.raises(RefusedError):
         say(drilled, ANN, text)
     drilled.follow(NOW_S)
-    assert ledger.drilled() == []
+    assert ledger.drilled.all() == []
 
 
 @pytest.mark.parametrize(
@@ -136,11 +137,11 @@ def test_results_for_another_users_job_and_an_unknown_job_get_the_same_refusal(
     say(drilled, ANN, "passed 7")
     say(drilled, BOB, "passed 8")
     drilled.follow(NOW_S)
-    before = ledger.drilled()
+    before = ledger.drilled.all()
     with pytest.raises(RefusedError, match=r"has managed no job \d+ of this user"):
         say(drilled, peer, text.replace("passed", outcome))
     drilled.follow(NOW_S + 1)
-    assert ledger.drilled() == before
+    assert ledger.drilled.all() == before
 
 
 def test_a_job_without_a_known_user_belongs_to_none(ledger: Ledger) -> None:
@@ -167,7 +168,7 @@ def test_too_many_results_of_one_user_are_refused_and_others_accepted(ledger: Le
     say(drilled, ANN, "failed 100")
     say(drilled, BOB, "passed 8")
     drilled.follow(NOW_S)
-    assert len(ledger.drilled()) == MOST_WAITING_OF_A_USER
+    assert len(ledger.drilled.all()) == MOST_WAITING_OF_A_USER
     assert ("bob", "train") in drilled and ("ann", "try0") not in drilled
     say(drilled, ANN, "passed 7")
 
@@ -189,7 +190,7 @@ def test_results_that_the_ledger_could_not_store_are_stored_by_the_next_cycle(
     drilled = DrilledPrograms(ledger)
     say(drilled, ANN, "passed 7")
     with monkeypatch.context() as patch:
-        patch.setattr(Ledger, "save_drilled", Mock(side_effect=LedgerError("full", "Make room")))
+        patch.setattr(Rows, "put", Mock(side_effect=LedgerError("full", "Make room")))
         with pytest.raises(LedgerError):
             drilled.follow(NOW_S)
     assert ("ann", "train") not in drilled
@@ -203,7 +204,7 @@ def test_a_cycle_without_results_writes_nothing(
     drilled = DrilledPrograms(ledger)
     say(drilled, ANN, "passed 7")
     drilled.follow(NOW_S)
-    monkeypatch.setattr(Ledger, "save_drilled", Mock(side_effect=AssertionError("written")))
+    monkeypatch.setattr(Rows, "put", Mock(side_effect=AssertionError("written")))
     drilled.follow(NOW_S + 1)
 
 
@@ -214,7 +215,7 @@ def test_only_a_users_own_oldest_programs_are_dropped(ledger: Ledger) -> None:
         remember(ledger, str(100 + number), "ann", f"try{number}")
         say(drilled, ANN, f"passed {100 + number}")
         drilled.follow(NOW_S + number)
-    kept = ledger.drilled()
+    kept = ledger.drilled.all()
     assert len(kept) == MOST_OF_A_USER + 1
     assert ("ann", "try2") not in drilled and ("ann", "try3") in drilled
     assert ("bob", "train") in drilled
@@ -227,7 +228,7 @@ def test_a_passed_drill_expires_after_ninety_days(ledger: Ledger) -> None:
     drilled.follow(NOW_S + DRILLED_FOR_S)
     assert ("ann", "train") in drilled
     drilled.follow(NOW_S + DRILLED_FOR_S + 1)
-    assert ("ann", "train") not in drilled and ledger.drilled() == []
+    assert ("ann", "train") not in drilled and ledger.drilled.all() == []
 
 
 def test_a_drill_reaches_the_controller_by_its_socket(
@@ -261,7 +262,7 @@ def test_the_kernel_identifies_the_user_and_garbage_is_harmless(ledger: Ledger) 
     refused, noted = ended.stdout.count("refused"), ended.stdout.count("noted")
     assert (refused, noted) == (6, 1), ended.stdout
     drilled.follow(NOW_S)
-    assert [(one.user, one.name) for one in ledger.drilled()] == [("nobody", "mine")]
+    assert [(one.user, one.name) for one in ledger.drilled.all()] == [("nobody", "mine")]
 
 
 programs = st.tuples(st.sampled_from(["ann", "bob", "eve"]), st.integers(0, 5).map(str))
@@ -308,7 +309,7 @@ def test_the_latest_unexpired_result_of_each_program_counts(
                 assert len(later) > most, "only the latest of many are kept"
             known = {program: at_s for program, at_s in known.items() if program in drilled}
             assert max(Counter(user for user, _ in known).values(), default=0) <= most
-            kept = {(one.user, one.name): one.at_s for one in ledger.drilled()}
+            kept = {(one.user, one.name): one.at_s for one in ledger.drilled.all()}
             assert kept == known
             drilled = DrilledPrograms(ledger)
 

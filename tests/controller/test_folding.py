@@ -38,7 +38,7 @@ def test_an_arrays_first_events_of_a_cycle_are_kept_with_a_count_of_the_rest(
     for task in range(2400):
         job_store.note(1000, kind, f"12_{task}", "alice's")
     at(job_store, 1000)
-    events = ledger.last_events(300)
+    events = ledger.events.last(300)
     assert Counter(event.text for event in events) == {
         "bob's": 1,
         "alice's": MOST_AT_ONCE - 1,
@@ -56,7 +56,7 @@ def test_over_a_day_a_user_has_one_event_of_a_kind_a_minute(
         for task in range(5):
             job_store.note(now_s, "repaired", f"12_{task}", "alice's")
         at(job_store, now_s)
-    events = ledger.last_events(200_000)
+    events = ledger.events.last(200_000)
     assert len(events) <= MOST_AT_ONCE + day_s / ONE_MORE_AFTER_S
     told = sum(1 if e.text == "alice's" else int(e.text.split()[-3]) for e in events)
     assert told >= 5 * day_s / 60 - 5, "none is lost"
@@ -69,13 +69,13 @@ def test_the_count_of_folded_events_is_recorded_once_they_stop(
         for task in range(100):
             job_store.note(now_s, "failed", f"12_{task}", "alice's")
         at(job_store, now_s)
-    assert len(ledger.last_events(300)) == MOST_AT_ONCE
+    assert len(ledger.events.last(300)) == MOST_AT_ONCE
     at(job_store, 1001 + ONE_MORE_AFTER_S)
     assert (
-        ledger.last_events(300)[-1].text == "the same happened to this user's jobs 100 more times"
+        ledger.events.last(300)[-1].text == "the same happened to this user's jobs 100 more times"
     )
     at(job_store, 5000)
-    assert len(ledger.last_events(300)) == MOST_AT_ONCE + 1
+    assert len(ledger.events.last(300)) == MOST_AT_ONCE + 1
 
 
 def test_a_clock_set_back_does_not_reset_the_limit(job_store: JobStore, ledger: Ledger) -> None:
@@ -83,7 +83,7 @@ def test_a_clock_set_back_does_not_reset_the_limit(job_store: JobStore, ledger: 
         for task in range(100):
             job_store.note(now_s, "repaired", f"12_{task}", "alice's")
     at(job_store, 1000)
-    assert len(ledger.last_events(300)) <= 2 * MOST_AT_ONCE
+    assert len(ledger.events.last(300)) <= 2 * MOST_AT_ONCE
 
 
 @pytest.mark.parametrize("kind", ["preempted", "promoted", "released", "would", "demoted"])
@@ -93,7 +93,7 @@ def test_events_that_reports_count_are_never_folded(
     for task in range(100):
         job_store.note(1000, kind, f"12_{task}", "")
     at(job_store, 1000)
-    assert len(ledger.last_events(300)) == 100
+    assert len(ledger.events.last(300)) == 100
 
 
 def test_the_last_events_are_shared_by_all_users_who_have_any(tmp_path: Path) -> None:
@@ -103,8 +103,8 @@ def test_the_last_events_are_shared_by_all_users_who_have_any(tmp_path: Path) ->
     )
     with closing(Ledger(tmp_path / FILE_NAME)) as ledger:
         for key, number in (("2", 5), ("3", 40), ("1", 100)):
-            ledger.add_events(EventRecord(float(n), "demoted", key, "", "") for n in range(number))
-        few = Counter(event.job_id for event in ledger.last_events(30))
-        many = ledger.last_events(1000)
+            ledger.events.put(EventRecord(float(n), "demoted", key, "", "") for n in range(number))
+        few = Counter(event.job_id for event in ledger.events.last(30))
+        many = ledger.events.last(1000)
     assert few == {"2": 5, "3": 12, "1": 13}
     assert [event.job_id for event in many] == ["2"] * 5 + ["3"] * 40 + ["1"] * 100

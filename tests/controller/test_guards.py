@@ -74,7 +74,7 @@ class Life:
         self.began_s = self.site.now_s
 
     def events(self) -> Sequence[str]:
-        found = self.ledger.events_of_kind(NO_NET_PROGRESS, 0.0)
+        found = self.ledger.events.of_kind(NO_NET_PROGRESS, 0.0)
         return [event.text for event in found]
 
 

@@ -259,7 +259,7 @@ def test_gpu_time_held_idle_is_kept_with_the_run_also_once_it_is_over(site: Site
     for key in (idle, partly, busy):
         site.cancel(key)
     site.go_on(2)
-    held = {key: site.ledger.runs_of(key)[0] for key in (idle, partly, busy)}
+    held = {key: site.ledger.runs.of(key)[0] for key in (idle, partly, busy)}
     most = {key: run.elapsed_s * run.gpus for key, run in held.items()}
     assert held[idle].idle_gpu_s == pytest.approx(most[idle], abs=3 * NODE_GPUS)
     assert held[partly].idle_gpu_s == pytest.approx(most[partly] * 0.75, abs=3 * NODE_GPUS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -101,10 +100,9 @@ def ended(start_s: float, elapsed_s: float, **changes: Any) -> JobStatus:
 
 
 def kept_preemptions(path: Path) -> list[PreemptionRecord]:
-    """All events in a ledger, in the order in which they were recorded."""
-    with closing(sqlite3.connect(path)) as database:
-        rows = database.execute("SELECT * FROM preemptions ORDER BY rowid").fetchall()
-    return [PreemptionRecord(*row) for row in rows]
+    """All preemptions in a ledger, in the order in which they were recorded."""
+    with closing(Ledger.to_read(path)) as ledger:
+        return ledger.preemptions.all()
 
 
 def see(job_store: JobStore, at_s: float, *jobs: JobStatus) -> None:
@@ -118,7 +116,7 @@ def test_a_job_runs_from_when_its_nodes_have_booted(job_store: JobStore, ledger:
     assert job_store.runs.attained_gpu_s("7") == 0
     see(job_store, 1130, running(1120, 10))
     assert job_store.runs.attained_gpu_s("7") == 40
-    assert [run.start_s for run in ledger.runs_of("7")] == [1120]
+    assert [run.start_s for run in ledger.runs.of("7")] == [1120]
 
 
 def test_a_waiting_job_that_slurm_ends_with_its_node_has_an_end(
@@ -128,10 +126,10 @@ def test_a_waiting_job_that_slurm_ends_with_its_node_has_an_end(
     see(job_store, 1000, pending())
     gone = changed(pending(), state=None, slurm_state="NODE_FAIL", end_s=1005.0, requeue=False)
     see(job_store, 1010, gone)
-    record = ledger.job("7")
+    record = ledger.jobs.one("7")
     assert record is not None and record.ended_s == 1005.0
     see(job_store, 1020, changed(gone, elapsed_s=0.0))
-    assert ledger.job("7") == record
+    assert ledger.jobs.one("7") == record
 
 
 def test_attained_service_is_gpus_times_running_seconds_over_all_runs(job_store: JobStore) -> None:
@@ -236,7 +234,7 @@ def test_ended_jobs_leave_memory_but_not_the_ledger(job_store: JobStore, ledger:
     see(job_store, 1020, ended(1005, 12))
     see(job_store, 1400)
     assert job_store.record("7") is None
-    assert [one.service_gpu_s for one in ledger.samples()] == [48.0]
+    assert [one.service_gpu_s for one in ledger.samples.since()] == [48.0]
 
 
 def test_an_ended_job_stays_in_memory_until_the_ledger_has_everything(
@@ -257,7 +255,7 @@ def test_an_ended_job_stays_in_memory_until_the_ledger_has_everything(
     see(job_store, 1040)
     see(job_store, 1050)
     assert job_store.record("7") is None
-    assert [one.service_gpu_s for one in ledger.samples()] == [56.0]
+    assert [one.service_gpu_s for one in ledger.samples.since()] == [56.0]
 
 
 def _no_room() -> NoReturn:
@@ -270,9 +268,9 @@ def test_the_ledger_has_the_total_running_time_of_jobs_by_user_and_name(
     see(job_store, 1010, running(1005, 5))
     see(job_store, 1021, pending(restarts=1, submit_s=1020))
     see(job_store, 1050, running(1040, 10, restarts=1, submit_s=1020))
-    assert ledger.samples() == []
+    assert ledger.samples.since() == []
     see(job_store, 1060, ended(1040, 15, restarts=1, submit_s=1020))
-    (sample,) = ledger.samples()
+    (sample,) = ledger.samples.since()
     assert (sample.user, sample.name) == ("ann", "train")
     assert sample.run_s == pytest.approx(job_store.runs.executed_s("7"))
 
@@ -300,7 +298,7 @@ def test_a_reused_job_id_is_forgotten_and_recorded_anew_in_one_transaction(
     see(job_store, 1010, running(1005, 5))
     see(job_store, 1020, ended(1005, 12))
     job_store.observe(Observation(5010, (running(5005, 5, submit_s=5000),), (), ()))
-    assert sum(i.attained_gpu_s for i in ledger.runs_of("7")) == 48
+    assert sum(i.attained_gpu_s for i in ledger.runs.of("7")) == 48
     job_store.commit()
     again = JobStore(ledger, CONFIG, accounting=False)
     record = again.record("7")
@@ -481,7 +479,7 @@ def test_by_history_a_jobs_first_tier_does_not_count_as_a_demotion(ledger: Ledge
         plan = Plan({"7": Decision("7", Action.RUN_ON, Reason.RUNS_ON, tier=tier)})
         job_store.follow(plan, at_s)
         job_store.commit()
-        return [event.text for event in ledger.last_events(10) if event.kind == "demoted"]
+        return [event.text for event in ledger.events.last(10) if event.kind == "demoted"]
 
     assert decided(1010, tier=1) == []
     assert decided(1020, tier=1) == []
@@ -551,7 +549,7 @@ def test_a_requeue_after_the_signal_is_a_preemption_unless_the_node_failed(
     job_store.observe(Observation(1040, (left, pending("8")), (node,), ()))
     job_store.commit()
     preempted = kind == "preempted"
-    assert [(e.kind, e.other) for e in ledger.last_events(10) if e.job_id == "7"][1:] == [
+    assert [(e.kind, e.other) for e in ledger.events.last(10) if e.job_id == "7"][1:] == [
         (kind, "8" if preempted else "")
     ]
     assert len(kept_preemptions(ledger.path)) == job_store.records()["7"].preemptions == preempted
@@ -584,7 +582,7 @@ def test_a_node_failure_between_two_cycles_is_learned_from_accounting(
     row = AccountedRun("7", 1005.0, 1030.0, 25.0, 4, "NODE_FAIL", 1000.0)
     for at_s in (1041, 1050):
         ask(job_store, at_s, row)
-    assert [e.kind for e in ledger.last_events(10)] == ["requeued", "node-failed"]
+    assert [e.kind for e in ledger.events.last(10)] == ["requeued", "node-failed"]
 
 
 def test_a_job_first_seen_after_a_requeue_gets_its_submission_time_from_accounting(

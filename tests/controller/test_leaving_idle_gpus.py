@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -79,9 +77,7 @@ class LeavingSite(Site):
         return [one.signal for one in sent if one.key == key]
 
     def rows(self) -> list[PreemptionRecord]:
-        with closing(sqlite3.connect(self.ledger.path)) as database:
-            rows = database.execute("SELECT * FROM preemptions ORDER BY rowid").fetchall()
-        return [PreemptionRecord(*row) for row in rows]
+        return self.ledger.preemptions.all()
 
 
 @pytest.fixture
@@ -198,7 +194,7 @@ def test_a_busy_sample_in_the_grace_spares_a_job_and_its_run_is_not_signalled_ag
     site.busy[idle] = 0
     site.go_on(2 * LEAVE_AFTER_S)
     assert site.times(IDLE_SPARED, idle) == 1
-    found = [one.text for one in site.ledger.last_events(100) if one.kind == IDLE_SPARED]
+    found = [one.text for one in site.ledger.events.last(100) if one.kind == IDLE_SPARED]
     assert found == [f"1 of its {NODE_GPUS} GPUs is used"]
     assert site.seen(idle).restarts == 0
     assert site.signals(idle) == [SIGNAL]
@@ -298,7 +294,7 @@ def test_in_shadow_mode_and_while_paused_an_idle_job_only_would_be_requeued(
             site._last = site.cycles.run(mode)
         assert site.decision(idle).reason is Reason.IDLE_GPUS  # type: ignore[union-attr]
         assert site.signals(idle) == []
-    would = [one for one in site.ledger.last_events(100) if one.kind == "would"]
+    would = [one for one in site.ledger.events.last(100) if one.kind == "would"]
     assert [(one.job_id, one.other, one.text) for one in would] == [
         (idle, "", "be requeued for its idle GPUs")
     ]

@@ -32,7 +32,7 @@ def path(tmp_path: Path) -> Path:
 def written(path: Path) -> Path:
     """A ledger of many jobs, closed."""
     with closing(Ledger(path)) as ledger, ledger.transaction():
-        ledger.save_jobs(JobAccount(str(n), 0, 1.0, 1.0, 1.0, n) for n in range(2000))
+        ledger.jobs.put(JobAccount(str(n), 0, 1.0, 1.0, 1.0, n) for n in range(2000))
     return path
 
 
@@ -204,13 +204,13 @@ def test_a_replaced_ledger_is_kept_and_its_data_is_not_taken_over(
     before = written.read_bytes()
     draft = written.with_name("draft")
     with closing(Ledger(draft)) as ledger, ledger.transaction():
-        ledger.save_jobs([JobAccount("1", 0, 1.0, 1.0, 1.0, 1)])
+        ledger.jobs.put([JobAccount("1", 0, 1.0, 1.0, 1.0, 1)])
     aside = put_in_place(draft, written)
     assert aside is not None
     assert aside.read_bytes() == before
     assert aside.with_name(f"{aside.name}-wal").read_bytes() == unmerged
     with closing(Ledger(written)) as ledger:
-        assert ledger.jobs().keys() == {"1"}
+        assert ledger.jobs.live().keys() == {"1"}
 
 
 def test_no_old_ledger_is_kept_if_there_was_none(path: Path) -> None:
@@ -227,8 +227,8 @@ def test_the_first_tasks_of_an_array_are_those_of_the_lowest_numbers(path: Path)
     with closing(Ledger(path)) as ledger:
         keys = [f"12_{task}" for task in (100, 10, 2, 1, 11)]
         keys += ["12", "120_1", "1_2"]
-        ledger.save_jobs(JobAccount(key, 0, 1.0, 1.0, 1.0, 1) for key in keys)
-        found = [task.key for task in ledger.tasks_of("12", at_most=3)]
+        ledger.jobs.put(JobAccount(key, 0, 1.0, 1.0, 1.0, 1) for key in keys)
+        found = [task.key for task in ledger.jobs.tasks_of("12", at_most=3)]
     assert found == ["12_1", "12_2", "12_10"]
 
 

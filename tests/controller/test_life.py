@@ -49,9 +49,9 @@ def folder() -> Iterator[Path]:
         path = Path(name)
         path.chmod(0o755)
         with closing(Ledger(path / "ledger.sqlite")) as ledger, ledger.transaction():
-            ledger.save_jobs([job("1", "nobody"), job("2", "alice"), job("3", "")])
-            ledger.save_runs([RunRecord("1", 20.0, 50.0, 30.0, 4, True)])
-            ledger.add_events([EventRecord(50.0, "preempted", "1", "2", "restart 1")])
+            ledger.jobs.put([job("1", "nobody"), job("2", "alice"), job("3", "")])
+            ledger.runs.put([RunRecord("1", 20.0, 50.0, 30.0, 4, True)])
+            ledger.events.put([EventRecord(50.0, "preempted", "1", "2", "restart 1")])
         yield path
 
 
@@ -96,8 +96,8 @@ def test_a_jobs_history_includes_the_controllers_pauses_during_its_life(folder: 
             EventRecord(90.0, "resumed", "", "", "by root (uid 0)"),
         ]
         with ledger.transaction():
-            ledger.save_jobs([replace(job("1", "nobody"), ended_s=70.0)])
-            ledger.add_events(pauses)
+            ledger.jobs.put([replace(job("1", "nobody"), ended_s=70.0)])
+            ledger.events.put(pauses)
         for user in (None, "nobody"):
             history = find(ledger, "1", user).history
             assert history is not None
@@ -125,7 +125,7 @@ def test_private_data_limits_each_user_to_own_jobs(folder: Path) -> None:
 def test_event_texts_about_others_jobs_are_hidden_if_jobs_are_private(folder: Path) -> None:
     with closing(Ledger(folder / "ledger.sqlite")) as ledger:
         with ledger.transaction():
-            ledger.add_events([EventRecord(60.0, "preempted", "2", "1", "restart 7 of alice's")])
+            ledger.events.put([EventRecord(60.0, "preempted", "2", "1", "restart 7 of alice's")])
         whole, own = find(ledger, "1").history, find(ledger, "1", "nobody").history
     assert whole and own
     assert [event.text for event in whole.events] == ["restart 1", "restart 7 of alice's"]

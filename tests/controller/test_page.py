@@ -47,8 +47,8 @@ def ledger(tmp_path: Path) -> Path:
     path = tmp_path / "ledger.sqlite"
     ran = JobAccount("6", 0, NOW_S - 60, NOW_S - 60, NOW_S - 60, 1, user="carol", name=SECRET)
     with closing(Ledger(path)) as writer, writer.transaction():
-        writer.save_jobs([replace(ran, first_started_s=NOW_S - 30, ended_s=NOW_S, tier=1)])
-        writer.save_runs([RunRecord("6", NOW_S - 30, NOW_S, 30.0, 4, True)])
+        writer.jobs.put([replace(ran, first_started_s=NOW_S - 30, ended_s=NOW_S, tier=1)])
+        writer.runs.put([RunRecord("6", NOW_S - 30, NOW_S, 30.0, 4, True)])
     return path
 
 
@@ -220,7 +220,7 @@ def test_the_page_sums_the_losses_of_the_last_24_hours(ledger: Path, private: bo
     page = Page(private=private)
     with closing(Ledger(ledger)) as writer, writer.transaction():
         page.show(STATE, ledger)
-        writer.save_costs(
+        writer.costs.put(
             replace(one, run_start_s=float(start_s))
             for start_s, one in enumerate((cost, *of_other_sources, a_day_ago))
         )

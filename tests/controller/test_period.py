@@ -17,7 +17,8 @@ from slurm_tiresias.errors import NotRunningError
 from slurm_tiresias.status.answers import serving
 from slurm_tiresias.status.published import answer_of
 from slurm_tiresias.status.report_query import SOCKET_NAME, Period, query_report, report_service
-from slurm_tiresias.store.ledger import PERIOD, Ledger
+from slurm_tiresias.store.ledger import Ledger
+from slurm_tiresias.store.period import PERIOD, period
 from slurm_tiresias.store.records import EventRecord
 from tests.report.pictures import cost, job, period_of, preempted, remember
 
@@ -53,7 +54,7 @@ def folder() -> Iterator[Path]:
             [preempted("1", "2", 4.1, 0), preempted("3", "4", 3.1, 1)],
         )
         with closing(Ledger(path / "ledger.sqlite")) as ledger, ledger.transaction():
-            ledger.add_events([EventRecord(9.0, "demoted", key, "", "") for key in "1234"])
+            ledger.events.put([EventRecord(9.0, "demoted", key, "", "") for key in "1234"])
         yield path
 
 
@@ -145,7 +146,7 @@ def test_every_user_sees_every_job_without_private_data(folder: Path) -> None:
 
 def test_a_uid_unknown_to_this_host_has_no_jobs(folder: Path) -> None:
     with closing(Ledger.to_read(folder / "ledger.sqlite")) as ledger:
-        assert b"secret" not in ledger.period(0.0, 2000.0, "")
+        assert b"secret" not in period(ledger, 0.0, 2000.0, "")
 
 
 @as_root

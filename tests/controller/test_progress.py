@@ -151,7 +151,7 @@ def test_before_its_first_report_a_run_shows_the_previous_runs_progress(site: Si
     progress = site.tracker.of("7")
     assert progress is not None
     assert (progress.restarts, progress.step) == (1, 510)
-    assert [row.restarts for row in site.ledger.progress_of("7")] == [0]
+    assert [row.restarts for row in site.ledger.progress.of("7")] == [0]
 
 
 def test_collected_reports_replace_earlier_live_ones(site: Site) -> None:
@@ -161,7 +161,7 @@ def test_collected_reports_replace_earlier_live_ones(site: Site) -> None:
     site.told.clear()
     waits = pending("7", raw_id=7, restarts=1)
     site.cycle(waits)
-    (row,) = site.ledger.progress_of("7")
+    (row,) = site.ledger.progress.of("7")
     assert (row.step, row.saved_step) == (507, 507)
     assert row.step_s == pytest.approx(1.0)
     assert collected.exists()
@@ -178,7 +178,7 @@ def test_a_job_that_ends_keeps_its_last_progress_in_the_ledger(site: Site) -> No
     site.now_s += 10.0
     site.cycle(ended(START_S, 1000.0, raw_id=7))
     assert site.tracker.of("7") is None
-    (row,) = site.ledger.progress_of("7")
+    (row,) = site.ledger.progress.of("7")
     assert (row.step, row.state) == (1000, DONE)
 
 
@@ -253,7 +253,7 @@ def test_the_last_reports_of_two_runs_are_kept_and_the_later_shown(site: Site) -
         path.write_bytes(encode(record(step)))
     (site.collect / FOLDER / "7.1.n2.progress").write_bytes(encode(record(900)))
     site.cycle(pending("7", raw_id=7, restarts=2))
-    assert [row.step for row in site.ledger.progress_of("7")] == [300, 200]
+    assert [row.step for row in site.ledger.progress.of("7")] == [300, 200]
     progress = site.tracker.of("7")
     assert progress is not None
     assert (progress.restarts, progress.step) == (1, 200)

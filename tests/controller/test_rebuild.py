@@ -14,7 +14,7 @@ import pytest
 from slurm_tiresias.controller.rebuild import Rebuilt, rebuild
 from slurm_tiresias.store.ledger import FILE_NAME, FIRST_LOOK, Ledger
 from slurm_tiresias.store.records import DrilledProgram, EventRecord, Sample
-from slurm_tiresias.store.salvage import CONTENTS
+from slurm_tiresias.store.tables import JOBS, RUNS, TABLES
 from tests.controller.in_memory import ONE_GPU, WHOLE_NODE, Managed
 
 SETTINGS: dict[str, dict[str, object]] = {
@@ -22,6 +22,7 @@ SETTINGS: dict[str, dict[str, object]] = {
     "preemption": {"min_run_s": 1, "start_bound_s": 8, "budget_share": 0.5},
 }
 PAGE_BYTES = 4096
+EVERYTHING = tuple(table.holds for table in TABLES if table.holds)
 
 
 class Site(Managed):
@@ -41,12 +42,12 @@ class Site(Managed):
                 self.cycle()
             assert urgent and wall
             with ledger.transaction():
-                ledger.save_drilled([DrilledProgram("ann", "train", 5.0)], ())
-                ledger.put_rows("samples", [Sample(9.0, "ann", "old", 60.0, 240.0)])
+                ledger.drilled.put([DrilledProgram("ann", "train", 5.0)])
+                ledger.samples.put([Sample(9.0, "ann", "old", 60.0, 240.0)])
                 ledger._database.execute(
                     "UPDATE jobs SET user = 'eve' WHERE key IN (SELECT for_job FROM preemptions)"
                 )
-                ledger.add_events([EventRecord(1.0, "demoted", "1", "", "x" * 40)] * 400)
+                ledger.events.put([EventRecord(1.0, "demoted", "1", "", "x" * 40)] * 400)
 
     def rebuild(self) -> Rebuilt:
         return rebuild(self._site.slurm, self.config, self.path.parent)
@@ -82,21 +83,21 @@ KEPT = (
 
 
 def test_all_that_a_readable_ledger_has_is_taken_over(site: Site) -> None:
-    tables = [table for table in CONTENTS if table not in ("jobs", "runs")]
+    tables = [table.name for table in TABLES if table.holds and table not in (JOBS, RUNS)]
     before = {table: site.rows(table) for table in tables}
     with closing(Ledger(site.path)) as ledger:
-        jobs = {key: ledger.job(key) for (key, *_) in site.rows("jobs")}
-        runs, losses = ledger.runs(), ledger.losses_since(0.0)
+        jobs = {key: ledger.jobs.one(key) for (key, *_) in site.rows("jobs")}
+        runs, losses = ledger.runs.live(), ledger.preemptions.losses_since(0.0)
         began = ledger.value(FIRST_LOOK)
     rebuilt = site.rebuild()
     assert rebuilt.lost == () and rebuilt.copied > 400
     assert {table: site.rows(table) for table in tables} == before
     assert losses
     with closing(Ledger(site.path)) as ledger:
-        assert (ledger.losses_since(0.0), ledger.runs()) == (losses, runs)
+        assert (ledger.preemptions.losses_since(0.0), ledger.runs.live()) == (losses, runs)
         assert ledger.value(FIRST_LOOK) == began
         for key, then in jobs.items():
-            now = ledger.job(key)
+            now = ledger.jobs.one(key)
             assert [getattr(now, name) for name in KEPT] == [getattr(then, name) for name in KEPT]
         numbers = [job.entry_number for job in jobs.values() if job]
         assert ledger.next_number() > max(numbers)
@@ -118,7 +119,7 @@ def test_without_a_readable_file_everything_but_what_slurm_knows_is_lost(site: S
     service_gpu_s = site.rebuild().attained_gpu_s
     site.path.write_bytes(b"garbage" * 1000)
     rebuilt = site.rebuild()
-    assert (rebuilt.copied, rebuilt.lost) == (0, tuple(CONTENTS.values()))
+    assert (rebuilt.copied, rebuilt.lost) == (0, EVERYTHING)
     assert rebuilt.attained_gpu_s == service_gpu_s
 
 
@@ -129,7 +130,7 @@ def test_a_ledger_of_another_version_is_not_copied(site: Site) -> None:
         ledger.set_value("schema_version", "2")
     rebuilt = site.rebuild()
     assert rebuilt.of_another_version and rebuilt.paused
-    assert (rebuilt.copied, rebuilt.lost) == (0, tuple(CONTENTS.values()))
+    assert (rebuilt.copied, rebuilt.lost) == (0, EVERYTHING)
     assert site.rows("samples") == [] != site.rows("runs")
 
 

@@ -129,7 +129,7 @@ def test_each_part_of_many_writes_is_recorded(
     assert parts == [6, 6, 6]
     with closing(Ledger.to_read(Path(config.controller.state_dir) / FILE_NAME)) as ledger:
         written = [
-            job.written_priority or job.written_site_factor for job in ledger.jobs().values()
+            job.written_priority or job.written_site_factor for job in ledger.jobs.live().values()
         ]
     assert sum(map(bool, written)) == site.ours() == 12
 

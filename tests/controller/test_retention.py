@@ -18,10 +18,11 @@ from slurm_tiresias.controller.state import state_dir_locked
 from slurm_tiresias.errors import LeaseLostError
 from slurm_tiresias.model import JobAccount
 from slurm_tiresias.status.job_history import find
-from slurm_tiresias.store import ledger as ledger_module
+from slurm_tiresias.store import queries, terms
 from slurm_tiresias.store import retention as retention_module
-from slurm_tiresias.store import terms
 from slurm_tiresias.store.ledger import Ledger
+from slurm_tiresias.store.period import period
+from slurm_tiresias.store.queries import SampleRows
 from slurm_tiresias.store.records import (
     EventRecord,
     PreemptionCost,
@@ -36,8 +37,11 @@ from slurm_tiresias.store.retention import (
     JOBS_AT_A_TIME,
     Retention,
     latest_cutoff_s,
+    prunable,
+    prune,
 )
 from slurm_tiresias.store.samples import Samples
+from slurm_tiresias.store.tables import SAMPLES
 from slurm_tiresias.store.terms import inherited_ledger
 from tests.cli.running import Site, error_of
 from tests.controller.test_job_store import ended, pending, see
@@ -57,16 +61,16 @@ def keep_job(ledger: Ledger, key: str, ended_s: float | None, *, confirmed: bool
     its id."""
     run_s = float(key)
     last_s = 1000.0 if ended_s is None else ended_s - run_s
-    ledger.save_jobs([job_record(key, ended_s)])
-    ledger.save_runs(
+    ledger.jobs.put([job_record(key, ended_s)])
+    ledger.runs.put(
         [
             RunRecord(key, 100.0, 110.0, 10.0, 2, True),
             RunRecord(key, last_s, ended_s, run_s, 2, confirmed and ended_s is not None),
         ]
     )
-    ledger.add_preemptions([PreemptionRecord(key, "999", at_s=110.0, run_start_s=100.0)])
-    ledger.save_costs([PreemptionCost(key, 100.0, 0, 110.0, 105.0, 2)])
-    ledger.add_events([EventRecord(ended_s or NOW_S, "demoted", key, "", "")])
+    ledger.preemptions.put([PreemptionRecord(key, "999", at_s=110.0, run_start_s=100.0)])
+    ledger.costs.put([PreemptionCost(key, 100.0, 0, 110.0, 105.0, 2)])
+    ledger.events.put([EventRecord(ended_s or NOW_S, "demoted", key, "", "")])
 
 
 @pytest.fixture
@@ -86,39 +90,39 @@ def keys(ledger: Ledger, table: str) -> set[str]:
 
 def test_jobs_ended_before_a_time_are_removed_with_all_their_records(aged: Ledger) -> None:
     before_s = NOW_S - 30 * DAY_S
-    would = aged.prunable(before_s)
-    assert aged.prune(before_s, at_most=100) == would == Pruned(3, 6, 3, 3)
+    would = prunable(aged, before_s)
+    assert prune(aged, before_s, at_most=100) == would == Pruned(3, 6, 3, 3)
     for table in ("jobs", "runs", "preemptions", "events"):
         assert keys(aged, table) == {"4", "5", "6", "7"}, table
     assert aged.pruned_before_s == before_s
     assert find(aged, "3").history is None and find(aged, "4").history is not None
-    assert not aged.prune(before_s, at_most=100)
-    assert [cost.key for cost in aged.awaited_costs()] == ["4", "5", "6", "7"]
+    assert not prune(aged, before_s, at_most=100)
+    assert [cost.key for cost in aged.costs.awaited()] == ["4", "5", "6", "7"]
 
 
 def test_a_step_removes_the_oldest_and_no_more_than_it_may(aged: Ledger) -> None:
-    assert aged.prune(NOW_S, at_most=2).jobs == 2
+    assert prune(aged, NOW_S, at_most=2).jobs == 2
     assert keys(aged, "jobs") == {"3", "4", "5", "6", "7"}
 
 
 def test_jobs_in_use_or_not_confirmed_by_accounting_stay(aged: Ledger) -> None:
     keep_job(aged, "8", NOW_S - 90 * DAY_S, confirmed=False)
-    assert aged.prune(NOW_S, at_most=1, kept={"1", "2"}).jobs == 1
+    assert prune(aged, NOW_S, at_most=1, kept={"1", "2"}).jobs == 1
     assert keys(aged, "jobs") == {"1", "2", "4", "5", "6", "7", "8"}
 
 
 def test_policies_based_on_history_still_use_pruned_jobs(
     aged: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = aged.samples()
+    before = aged.samples.since()
     assert [one.service_gpu_s for one in before] == [22.0, 24.0, 26.0, 28.0, 30.0, 32.0]
-    aged.prune(NOW_S - 30 * DAY_S, at_most=2)
-    aged.prune(NOW_S - 30 * DAY_S, at_most=2)
-    assert aged.samples() == before
-    monkeypatch.setattr(ledger_module, "SAMPLES_KEPT", 2)
-    assert aged.samples() == before[-2:]
-    aged.prune(NOW_S, at_most=100)
-    assert aged.samples() == before[-2:]
+    prune(aged, NOW_S - 30 * DAY_S, at_most=2)
+    prune(aged, NOW_S - 30 * DAY_S, at_most=2)
+    assert aged.samples.since() == before
+    aged.samples.table = replace(SAMPLES, most_rows=2)
+    assert aged.samples.since() == before[-2:]
+    prune(aged, NOW_S, at_most=100)
+    assert aged.samples.since() == before[-2:]
     assert [one for (one,) in aged._database.execute("SELECT COUNT(*) FROM samples")] == [2]
 
 
@@ -126,15 +130,15 @@ def test_newly_ended_jobs_are_learned_without_reading_all_again(
     aged: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     samples = Samples(aged)
-    assert list(samples.latest(NOW_S)) == aged.samples()
+    assert list(samples.latest(NOW_S)) == aged.samples.since()
     asked: list[float] = []
-    real = Ledger.samples
+    real = SampleRows.since
 
-    def counted(ledger: Ledger, since_s: float, meanwhile: Callable[[], None]) -> object:
+    def counted(rows: SampleRows, since_s: float, meanwhile: Callable[[], None]) -> object:
         asked.append(since_s)
-        return real(ledger, since_s, meanwhile)
+        return real(rows, since_s, meanwhile)
 
-    monkeypatch.setattr(Ledger, "samples", counted)
+    monkeypatch.setattr(SampleRows, "since", counted)
     keep_job(aged, "9", NOW_S + 100)
     found = samples.latest(NOW_S + 300)
     assert [one.ended_s for one in found][-2:] == [NOW_S - 10 * DAY_S, NOW_S + 100]
@@ -173,7 +177,7 @@ def test_the_controller_prunes_in_steps_some_time_after_its_start(
         for key in range(1, old + 1):
             keep_job(ledger, str(key), NOW_S - 31 * DAY_S + key)
         keep_job(ledger, "5000", NOW_S - 29 * DAY_S)
-        ledger.add_events([EventRecord(NOW_S, "requeued", "5000", "", "")])
+        ledger.events.put([EventRecord(NOW_S, "requeued", "5000", "", "")])
     retention = Retention(ledger, CONFIG, JobStore(ledger, CONFIG, accounting=True).ended)
 
     def left() -> int:
@@ -227,7 +231,7 @@ def test_a_start_with_a_clock_years_ahead_prunes_nothing_for_a_day(
         clock.now_s += FIRST_AFTER_S
         retention.prune_some(ahead_s + hours * 3600.0)
         assert len(keys(aged, "jobs")) == 7
-        aged.add_events([EventRecord(ahead_s, "requeued", "7", "", "")])
+        aged.events.put([EventRecord(ahead_s, "requeued", "7", "", "")])
     retention.prune_some(NOW_S)
     assert len(keys(aged, "jobs")) == 4, "the clock was set right"
     clock.now_s += AGAIN_AFTER_S
@@ -269,14 +273,14 @@ def filled(path: Path, jobs: int) -> Ledger:
     events as any ledger may have."""
     ledger = Ledger(path)
     with ledger.transaction():
-        ledger.save_jobs(job_record(str(n), ended_s=300.0 * n) for n in range(1, jobs + 1))
-        ledger.save_runs(
+        ledger.jobs.put(job_record(str(n), ended_s=300.0 * n) for n in range(1, jobs + 1))
+        ledger.runs.put(
             RunRecord(str(n), 300.0 * n - 9, 300.0 * n, 9.0, 1, True) for n in range(1, jobs + 1)
         )
-        ledger.add_preemptions(
+        ledger.preemptions.put(
             PreemptionRecord(str(n), str(n + 1), 300.0 * n) for n in range(1, jobs + 1)
         )
-        ledger.add_events(
+        ledger.events.put(
             EventRecord(300.0 * n, "preempted", str(n), str(n + 1), "") for n in range(1, 51)
         )
     return ledger
@@ -299,19 +303,19 @@ def steps_of(ledger: Ledger, ask: Callable[[Ledger], object]) -> int:
 LATELY_S = 1e9
 ASKED: dict[str, Callable[[Ledger], object]] = {
     "a start": lambda ledger: JobStore(ledger, Config(), accounting=True),
-    "events to publish": lambda ledger: ledger.last_events(300),
-    "what to charge": lambda ledger: ledger.ended_runs(LATELY_S, "user"),
-    "budgets": lambda ledger: ledger.losses_since(LATELY_S),
-    "new samples": lambda ledger: ledger.samples(LATELY_S),
-    "the page's last jobs": lambda ledger: ledger.completed_jobs(20),
+    "events to publish": lambda ledger: ledger.events.last(300),
+    "what to charge": lambda ledger: ledger.runs.ended_since(LATELY_S, "user"),
+    "budgets": lambda ledger: ledger.preemptions.losses_since(LATELY_S),
+    "new samples": lambda ledger: ledger.samples.since(LATELY_S),
+    "the page's last jobs": lambda ledger: ledger.jobs.completed(20),
     "a job's life": lambda ledger: find(ledger, "7"),
-    "a report": lambda ledger: ledger.period(LATELY_S, 2 * LATELY_S),
+    "a report": lambda ledger: period(ledger, LATELY_S, 2 * LATELY_S),
     "a shadow report": lambda ledger: (
-        ledger.jobs_alive_since(LATELY_S),
-        ledger.runs_since(LATELY_S),
+        ledger.jobs.alive_since(LATELY_S),
+        ledger.runs.since(LATELY_S),
     ),
     "an id given to another job": lambda ledger: ledger.forget(["7"]),
-    "pruning": lambda ledger: ledger.prune(3000.0, at_most=5),
+    "pruning": lambda ledger: prune(ledger, 3000.0, at_most=5),
 }
 
 
@@ -363,7 +367,7 @@ def test_a_lease_is_kept_while_its_term_inherits_a_large_ledger(
 def test_a_lease_is_kept_while_samples_are_read(
     aged: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ledger_module, "SAMPLES_AT_A_TIME", 2)
+    monkeypatch.setattr(queries, "SAMPLES_AT_A_TIME", 2)
     renewals: list[int] = []
     Samples(aged, lambda: renewals.append(1)).latest(NOW_S)
     assert len(renewals) == 3

@@ -107,7 +107,7 @@ def test_a_job_that_takes_over_an_id_within_seconds_is_a_new_job(
         job_store = JobStore(ledger, CONFIG, accounting=True)
     see(job_store, 1014, pending(submit_s=1012))
     assert known(job_store) == (0, None, 1012)
-    assert ledger.runs_of("7") == []
+    assert ledger.runs.of("7") == []
     see(job_store, 1020, running(1015, 5, submit_s=1012))
     assert known(job_store) == (20, 1015, 1012)
 
@@ -159,11 +159,11 @@ def test_what_a_preemptor_cost_others_is_not_charged_to_the_next_job_with_its_id
 ) -> None:
     see(job_store, 1010, running(1001, 9, key="8", raw_id=8, user="ben"), pending(user="ann"))
     with ledger.transaction():
-        ledger.add_preemptions([PreemptionRecord("8", "7", 1010.0, 1001.0)])
-    assert ledger.losses_since(0.0) == [Loss(1010.0, "ann", 36.0)]
+        ledger.preemptions.put([PreemptionRecord("8", "7", 1010.0, 1001.0)])
+    assert ledger.preemptions.losses_since(0.0) == [Loss(1010.0, "ann", 36.0)]
     see(job_store, 1014, running(1001, 13, key="8", raw_id=8, user="ben"))
     see(job_store, 1020, pending(submit_s=1018, user="eve"))
-    assert ledger.losses_since(0.0) == []
+    assert ledger.preemptions.losses_since(0.0) == []
 
 
 def test_an_ended_job_that_a_killed_slurmctld_brings_back_and_requeues_is_the_same(

@@ -129,9 +129,9 @@ def asked(page: Page, path: str) -> Any:
 def test_the_page_gets_slurms_action_and_the_controllers_would_be_action(
     tmp_path: Path, ledger: Ledger
 ) -> None:
-    ledger.add_events([EventRecord(NOW_S, "would", "40655", "40731", "be preempted")])
+    ledger.events.put([EventRecord(NOW_S, "would", "40655", "40731", "be preempted")])
     page = Page(private=False)
-    shown = not_acting(busy_state(events=ledger.last_events(1)))
+    shown = not_acting(busy_state(events=ledger.events.last(1)))
     page.show(shown, ledger.path)
     state = asked(page, "/state")
     row = state["jobs"]["job_id"].index("40731")

@@ -333,7 +333,7 @@ def test_a_preemption_counts_though_the_victim_cannot_be_read_for_a_while(
     preemption.cycle()
     world.garble(preemption.victim, "")
     preemption.cycle()
-    events = world.ledger.events_of(preemption.victim, 0.0)
+    events = world.ledger.events.of_job(preemption.victim, 0.0)
     assert "preempted" in {event.kind for event in events}
 
 

@@ -13,6 +13,7 @@ from slurm_tiresias.model import JobAccount
 from slurm_tiresias.report.figures import Drawn, Filters, Report, made
 from slurm_tiresias.status.report_query import Period
 from slurm_tiresias.store.ledger import Ledger
+from slurm_tiresias.store.period import period
 from slurm_tiresias.store.records import PreemptionCost, PreemptionRecord, RunRecord
 
 STEP_S = 100.0
@@ -90,16 +91,16 @@ def remember(
 ) -> None:
     """Put everything into a ledger."""
     with closing(Ledger(path)) as ledger, ledger.transaction():
-        ledger.save_jobs(record for record, _ in jobs)
-        ledger.save_runs(run for _, runs in jobs for run in runs)
-        ledger.add_preemptions(preemptions)
-        ledger.save_costs(costs)
+        ledger.jobs.put(record for record, _ in jobs)
+        ledger.runs.put(run for _, runs in jobs for run in runs)
+        ledger.preemptions.put(preemptions)
+        ledger.costs.put(costs)
 
 
 def period_of(path: Path, since: float, until: float, user: str | None = None) -> Period:
     """What the ledger has of a period, given in intervals."""
     with closing(Ledger.to_read(path)) as ledger:
-        rows: dict[str, Any] = json.loads(ledger.period(since * STEP_S, until * STEP_S, user))
+        rows: dict[str, Any] = json.loads(period(ledger, since * STEP_S, until * STEP_S, user))
     return Period(since * STEP_S, until * STEP_S, user or "", True, **rows)
 
 

@@ -519,7 +519,7 @@ def test_pause_stops_acting_and_release_gives_everything_back(
     assert f"paused: {by_me()}" in controller.stop()
     assert controller.cli("resume").returncode == 0
     with closing(Ledger(newest_ledger(controller.state_dir))) as ledger:
-        assert [event.text for event in ledger.events_of_kind("resumed", 0.0)] == [by_me()] * 2
+        assert [event.text for event in ledger.events.of_kind("resumed", 0.0)] == [by_me()] * 2
 
 
 def by_me() -> str:

@@ -38,7 +38,7 @@ def controller(cluster: RealCluster, tmp_path: Path) -> Iterator[RealController]
 
 def submitted_s(controller: RealController, key: str) -> float | None:
     with closing(Ledger.to_read(newest_ledger(controller.state_dir))) as ledger:
-        record = ledger.job(key)
+        record = ledger.jobs.one(key)
     return record.submitted_s if record else None
 
 

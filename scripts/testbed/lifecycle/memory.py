@@ -76,19 +76,22 @@ def attained_gpu_s(cycles: Cycles, key: str) -> float:
     if key in cycles.job_store.records():
         return cycles.job_store.runs.attained_gpu_s(key)
     ledger = cycles.job_store._ledger
-    return sum(run.attained_gpu_s for run in ledger.runs_of(key))
+    return sum(run.attained_gpu_s for run in ledger.runs.of(key))
 
 
 def submitted_s(cycles: Cycles, key: str) -> float:
     """When a job that the controller knows or knew was first submitted."""
-    record = cycles.job_store.record(key) or cycles.job_store._ledger.job(key)
+    record = cycles.job_store.record(key) or cycles.job_store._ledger.jobs.one(key)
     assert record is not None
     return record.submitted_s
 
 
 def is_known(cycles: Cycles, key: str) -> bool:
     """Whether the controller has the job in its ledger."""
-    return cycles.job_store.record(key) is not None or cycles.job_store._ledger.job(key) is not None
+    return (
+        cycles.job_store.record(key) is not None
+        or cycles.job_store._ledger.jobs.one(key) is not None
+    )
 
 
 def awaits_accounting(cycles: Cycles, key: str) -> bool:
@@ -98,7 +101,7 @@ def awaits_accounting(cycles: Cycles, key: str) -> bool:
 
 def backed_off_since(cycles: Cycles, key: str, since_s: float) -> bool:
     """Whether the ledger records that a job backed off at that time or later."""
-    events = cycles.job_store._ledger.events_of(key, since_s)
+    events = cycles.job_store._ledger.events.of_job(key, since_s)
     return any(event.kind == "backed-off" and event.job_id == key for event in events)
 
 

@@ -342,7 +342,7 @@ class Round:
                 last[key, preemptor] = at_s
                 if before_s is None or any(before_s - 1 < c < at_s + 1 for c in self.changed_s):
                     continue
-                runs = ledger.runs_of(preemptor)
+                runs = ledger.runs.of(preemptor)
                 if not any(before_s - 1 <= run.start_s <= at_s + 1 for run in runs):
                     self.find(f"job {key} was requeued twice for {preemptor}, which did not start")
             rows = ledger._database.execute("SELECT kind, job_id FROM events").fetchall()

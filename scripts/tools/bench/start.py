@@ -69,8 +69,8 @@ def _prepared(folder: Path) -> Mapping[str, str]:
     )
     run = RunRecord("1", start_s, end_s, elapsed_s=3600.0, gpus=1, confirmed=True)
     with closing(Ledger(folder / "ledger.sqlite")) as ledger, ledger.transaction():
-        ledger.save_jobs([job])
-        ledger.save_runs([run])
+        ledger.jobs.put([job])
+        ledger.runs.put([run])
     return {**os.environ, "TIRESIAS_CONFIG": str(config)}
 
 

@@ -141,14 +141,14 @@ def what_is_known(controller: RealController) -> Iterator[Known]:
     cluster = controller.cluster
     priorities, restarts = shown(cluster, "PriorityLong"), shown(cluster, "RestartCnt")
     with closing(Ledger(controller.state_dir / FILE_NAME)) as ledger:
-        for record in ledger.jobs().values():
+        for record in ledger.jobs.live().values():
             if record.ended_s is None:
                 yield Known(
                     key=record.key,
                     tier=record.tier,
                     restarts=restarts.get(record.key, ""),
                     preemptions=record.preemptions,
-                    executed_s=sum(i.elapsed_s for i in ledger.runs_of(record.key)),
+                    executed_s=sum(i.elapsed_s for i in ledger.runs.of(record.key)),
                     priority=priorities.get(record.key, ""),
                 )
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 import enum
 import json
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from slurm_tiresias.model import Allocation, Amount
 
@@ -54,6 +55,8 @@ class Nomination:
     (``controller/situation.py``). ``victims_left``: a victim was requeued since the nomination
     began. ``in_vain`` is the situation of the last expiration after that.
     """
+
+    SHIFTED: ClassVar = ("nominated_s", "free_s", "expired_s")
 
     key: str
     state: NominationState
@@ -263,18 +266,4 @@ def _expired(current: Nomination, event: Expired) -> Nomination:
 def _without_gpus(current: Nomination) -> Nomination:
     return replace(
         current, state=NominationState.EXPIRED, nominated_s=None, free_s=None, allocation=""
-    )
-
-
-def shifted(nomination: Nomination, by_s: float) -> Nomination:
-    """Return the nomination after a step of slurmctld's clock by so many seconds."""
-
-    def moved(at_s: float | None) -> float | None:
-        return None if at_s is None else at_s + by_s
-
-    return replace(
-        nomination,
-        nominated_s=moved(nomination.nominated_s),
-        free_s=moved(nomination.free_s),
-        expired_s=moved(nomination.expired_s),
     )

@@ -34,6 +34,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 MAX_SIGNAL_REFUSALS = 3
 """How often a victim is sent its checkpoint signal, once a cycle, if Slurm refuses it."""
@@ -70,6 +71,8 @@ class Preemption:
     ``grace_until_s`` is the end of the victim's own grace; the other victims of its preemptor may
     still be in theirs.
     """
+
+    SHIFTED: ClassVar = ("signalled_s", "requeue_sent_s", "grace_until_s")
 
     key: str
     state: PreemptionState
@@ -540,17 +543,3 @@ def _signal_answered(
         return None, (note, MarkSignalled(event.at_s, heard=False))
     why = f"job {current.key} cannot be told to save its state ({event.words})"
     return None, (note, BackOff(event.at_s, current.preemptor, why))
-
-
-def shifted(preemption: Preemption, by_s: float) -> Preemption:
-    """Return the preemption after a step of slurmctld's clock by so many seconds."""
-
-    def moved(at_s: float | None) -> float | None:
-        return None if at_s is None else at_s + by_s
-
-    return replace(
-        preemption,
-        signalled_s=moved(preemption.signalled_s),
-        requeue_sent_s=moved(preemption.requeue_sent_s),
-        grace_until_s=moved(preemption.grace_until_s),
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
@@ -18,8 +19,10 @@ from slurm_tiresias.core.lifecycle.preemption import (
     PreemptionEvent,
     PreemptionState,
 )
+from slurm_tiresias.model import JobAccount
 
 State = TypeVar("State", Nomination, Preemption)
+Shifted = TypeVar("Shifted", Nomination, Preemption, JobAccount)
 
 
 class _Tracked(Generic[State]):
@@ -38,6 +41,12 @@ class _Tracked(Generic[State]):
             del self.states[key]
         else:
             self.states[key] = after
+
+
+def shifted(record: Shifted, by_s: float) -> Shifted:
+    """Return a record after a step of slurmctld's clock: timeouts keep their lengths."""
+    times_s = {name: getattr(record, name) for name in record.SHIFTED}
+    return replace(record, **{n: at_s + by_s for n, at_s in times_s.items() if at_s is not None})
 
 
 class LifecycleTracker:
@@ -74,9 +83,9 @@ class LifecycleTracker:
     def shift(self, by_s: float) -> None:
         """Shift all times after a step of slurmctld's clock, so that timeouts keep their length."""
         for one in list(self.nominations.values()):
-            self._nominations.put(one.key, nomination.shifted(one, by_s))
+            self._nominations.put(one.key, shifted(one, by_s))
         for victim in list(self.preemptions.values()):
-            self._preemptions.put(victim.key, preemption.shifted(victim, by_s))
+            self._preemptions.put(victim.key, shifted(victim, by_s))
 
     def forget(self, key: str) -> None:
         """Drop the states of a job whose id was given to another job."""

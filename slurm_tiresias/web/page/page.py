@@ -139,8 +139,8 @@ class Page:
             past = _Past()
             try:
                 with closing(Ledger.to_read(ledger)) as reader:
-                    jobs = () if self._private else reader.completed_jobs(MOST_COMPLETED)
-                    past = _Past(jobs, reader.lost_since(at_s - LOST_WITHIN_S))
+                    jobs = () if self._private else reader.jobs.completed(MOST_COMPLETED)
+                    past = _Past(jobs, reader.costs.lost_since(at_s - LOST_WITHIN_S))
             except TiresiasError as error:
                 log.debug("the page shows nothing of the past: %s", error)
             self._past = now_s, past

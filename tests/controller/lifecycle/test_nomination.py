@@ -17,9 +17,9 @@ from slurm_tiresias.core.lifecycle.nomination import (
     StillWaiting,
     VictimLeft,
     Withdrawn,
-    shifted,
     transition,
 )
+from slurm_tiresias.core.lifecycle.tracker import shifted
 from tests.controller.lifecycle.tables import cells
 
 BOUND_S = 60.0

@@ -41,9 +41,9 @@ from slurm_tiresias.core.lifecycle.preemption import (
     StartDelayed,
     StillIdle,
     StoodDown,
-    shifted,
     transition,
 )
+from slurm_tiresias.core.lifecycle.tracker import shifted
 from tests.controller.lifecycle.tables import cells
 
 STATES: dict[str, Preemption | None] = {
