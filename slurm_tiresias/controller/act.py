@@ -437,7 +437,7 @@ class Actor:
     # What a plan makes of the ledger
 
     def _promote(self, plan: Plan, now_s: float) -> None:
-        for key in plan.promotions:
+        for key in self._job_store.in_hand.each(plan.promotions):
             record = self._job_store.record(key)
             if record is not None:
                 self._job_store.put(
@@ -542,7 +542,7 @@ class Actor:
         """Return the writes that bring priorities and node lists in line with the plan."""
         now_s = seen.at_s
         updates = self._taken_back(plan, jobs, seen)
-        for key, decision in plan.decisions.items():
+        for key, decision in self._job_store.in_hand.each(plan.decisions.items()):
             job, record = jobs.get(key), self._job_store.record(key)
             if job is None or record is None:
                 continue

@@ -29,7 +29,7 @@ class Claims:
     def take(self, seen: Observation) -> None:
         """Take the reports that are due; the job store has the running times of this cycle."""
         taken_at = {}
-        for job in seen.jobs:
+        for job in self._job_store.in_hand.each(seen.jobs):
             if job.state is not JobState.RUNNING or job.key not in self._job_store.records():
                 continue
             executed_s = self._job_store.runs.executed_s(job.key)

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm_tiresias import __version__
-from slurm_tiresias.core.job import Job, Snapshot
-from slurm_tiresias.model import JobAccount, JobStatus
+from slurm_tiresias.core.job import Snapshot
 from slurm_tiresias.slurm.protocol import Observation
 
 MOST_REPORTS = 5
@@ -70,18 +69,6 @@ def _plain(value: Any) -> object:
     if isinstance(value, frozenset | set):
         return sorted(map(str, value))
     return repr(value)
-
-
-def job_in_hand(error: BaseException) -> str:
-    """Return the job that the failing code worked on, by its local variables; "" for none."""
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    for frame in reversed(frames):
-        for value in frame.f_locals.values():
-            if isinstance(value, JobStatus | JobAccount):
-                return value.key
-            if isinstance(value, Job):
-                return value.job_id
-    return ""
 
 
 def culprits(

@@ -189,6 +189,7 @@ class Cycles:
     def run(self, mode: str) -> Cycle:
         """Run one cycle in ``enforce``, ``shadow`` or ``paused`` mode."""
         began_s = time.monotonic()
+        self.job_store.in_hand.clear()
         seen = self._observe()
         observed_s = time.monotonic()
         self._account(seen)
@@ -264,7 +265,7 @@ class Cycles:
                 engine.learn(ended)
         engine.set_nodes(snapshot.nodes, snapshot.now_s)
         engine.set_policy(policy, snapshot.now_s)
-        for job in snapshot.jobs:
+        for job in self.job_store.in_hand.each(snapshot.jobs):
             if job.job_id in self._feed.changed or job.job_id not in told:
                 engine.update(job, snapshot.now_s)
             elif job.state is JobState.RUNNING:

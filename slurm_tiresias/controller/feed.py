@@ -198,7 +198,7 @@ class Feed:
         highest_waiting = self._highest_tier_waiting(alive, by_name, limits)
         preemption = self._config.preemption
         requeued_s = seen.at_s + preemption.max_grace_s + preemption.start_bound_s
-        for status in alive:
+        for status in job_store.in_hand.each(alive):
             key, job = status.key, self.jobs[status.key]
             account, unmanaged_because = accounts.get(key), job_store.why_unmanaged(key)
             changed = self._follow_status(job, status)
@@ -361,7 +361,7 @@ class Feed:
         waits: dict[str, str] = {}
         words: dict[str, str] = {}
         tried_later = partitions_tried_later(seen)
-        for job in alive:
+        for job in self._job_store.in_hand.each(alive):
             later = bool(tried_later) and not tried_later.isdisjoint(job.spec.partitions)
             why = why_not_eligible(job, seen.at_s, tried_later=later)
             if is_a_word_of_slurm(job, why):
@@ -455,7 +455,7 @@ class Feed:
     def _beyond_array_limits(self, alive: Iterable[JobStatus]) -> set[str]:
         """Return the waiting tasks beyond their array's limit (``--array=0-9%2``)."""
         arrays: dict[int, list[JobStatus]] = {}
-        for job in alive:
+        for job in self._job_store.in_hand.each(alive):
             if job.spec.array_id is not None and job.spec.array_limit:
                 arrays.setdefault(job.spec.array_id, []).append(job)
         nominated = {key for key, one in self._job_store.nominations.items() if one.is_active}

@@ -54,7 +54,7 @@ class Guards:
     def take(self, seen: Observation) -> None:
         """Take in a cycle's observation; the job store and the progress tracker have it already."""
         self._learned = {}
-        for job in seen.jobs:
+        for job in self._job_store.in_hand.each(seen.jobs):
             account = self._job_store.record(job.key)
             if job.state is None or account is None:
                 continue

@@ -70,7 +70,7 @@ class IdleGpus:
         self._now, self._now_s, self._anew = {}, now_s, set()
         rate = VictimRate.of(self._whole_config)
         victims = rate.at(recent, now_s)
-        for job in jobs:
+        for job in self._job_store.in_hand.each(jobs):
             found = None
             if job.state is JobState.RUNNING:
                 found = self._look_at(job, now_s)

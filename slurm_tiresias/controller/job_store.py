@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from slurm_tiresias.config import REPORTS, Config
 from slurm_tiresias.controller import bands
+from slurm_tiresias.controller.in_hand import InHand
 from slurm_tiresias.controller.inherited import InheritedService
 from slurm_tiresias.controller.manage import why_cannot_be_requeued, why_unmanaged
 from slurm_tiresias.controller.runs import Runs
@@ -124,6 +125,7 @@ class JobStore:
         self._ledger = ledger
         self._config = config
         self.has_accounting = accounting
+        self.in_hand = InHand()
         self._records = ledger.jobs.live()
         self._runs = Runs(ledger, config.controller.interval_s, accounting)
         self.inherited = InheritedService(ledger, config.policy, self._runs)
@@ -356,7 +358,7 @@ class JobStore:
         )
         self._lifecycles.shift(set_by_s)
         self._runs.clock_was_set(set_by_s)
-        for record in list(self._records.values()):
+        for record in self.in_hand.each(list(self._records.values())):
             # Rows from after a step back have earlier times.
             born_s = max(0.0, record.born_after_s + min(0.0, set_by_s))
             self.put(replace(shifted(record, set_by_s), born_after_s=born_s))
@@ -374,18 +376,18 @@ class JobStore:
         # Numbers are assigned along the way: entry numbers in order of submission, start numbers in
         # order of start.
         managed.sort(key=lambda job: (job.spec.submit_s, job.raw_id))
-        for job in managed:
+        for job in self.in_hand.each(managed):
             self._recognise(job)
         managed.sort(key=lambda job: (job.start_s or seen.at_s, job.raw_id))
         down = {node.name: node.state for node in seen.nodes if "DOWN" in node.state}
-        for job in managed:
+        for job in self.in_hand.each(managed):
             under_way = self.preemptions.get(job.key)
             self._runs.measure(job, under_way.requeue_sent_s if under_way else None, seen.at_s)
             record = self._records[job.key]
             record = changed(record, lane=self._lane_of(job, record.lane))
             self.put(self._follow_state(job, record, seen.at_s, down))
         self.inherited.note_ended_runs(self._records)
-        for job in seen.jobs if self.inherited.counts else managed:
+        for job in self.in_hand.each(seen.jobs if self.inherited.counts else managed):
             if not shown[job.key].unmanaged:
                 self._follow_tier(self._records[job.key], seen.at_s)
                 # Not earlier: if the ledger fails, the job must be processed again in the next
@@ -406,7 +408,7 @@ class JobStore:
         """
         shown: dict[str, _Followed] = {}
         new: list[JobStatus] = []
-        for job in jobs:
+        for job in self.in_hand.each(jobs):
             key = job.key
             one = self._as_before.get(key)
             record = self._records.get(key) if one is None or one.job is not job else None
@@ -742,7 +744,7 @@ class JobStore:
 
     def follow(self, plan: Plan, now_s: float) -> None:
         """Record the decided tiers of jobs whose tiers do not follow from service alone."""
-        for key, decision in plan.decisions.items():
+        for key, decision in self.in_hand.each(plan.decisions.items()):
             record = self._records.get(key)
             if record is None or decision.tier is None or not self._may_have_estimate(record):
                 continue
@@ -764,7 +766,7 @@ class JobStore:
         """Record the end of jobs that Slurm no longer shows."""
         # These have changes that the ledger lacks, perhaps because the last commit failed.
         uncommitted = self._changed_jobs | self._runs.changed_keys
-        for key, record in list(self._records.items()):
+        for key, record in self.in_hand.each(list(self._records.items())):
             if key in present:
                 continue
             if record.ended_s is not None:
@@ -802,7 +804,7 @@ class JobStore:
         The end of a job is reported once, when accounting has confirmed its service; an end before
         the first observation is not reported.
         """
-        for key in list(self._ending):
+        for key in self.in_hand.each(list(self._ending)):
             if not self._awaits_accounting(key):
                 self._tell_end_of(key)
         stats, self._stats = self._stats, CycleStats()

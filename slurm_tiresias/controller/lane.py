@@ -75,7 +75,7 @@ class LaneBook:
         running: list[JobStatus] = []
         at_a_prompt: dict[str, str] = {}
         """The waiting jobs, with the reason why each is not in the lane; "" if it is."""
-        for job in alive:
+        for job in self._job_store.in_hand.each(alive):
             cannot = why_cannot_be_requeued(job.spec)
             record = self._job_store.record(job.key) if cannot else None
             if record is None or self._job_store.why_unmanaged(job.key):

@@ -59,7 +59,7 @@ class PreemptionCosts:
             return
         keys = {cost.key for cost in awaited}
         jobs = {job.key: job for job in seen.jobs if job.key in keys}
-        for cost in awaited:
+        for cost in self._job_store.in_hand.each(awaited):
             job = jobs.get(cost.key)
             if cost.gone_s is None and job is not None and _has_left(job, cost):
                 # Slurm sets a requeued job's submission time to when its last process was gone.

@@ -81,7 +81,7 @@ class ProgressTracker:
         told, running = latest.running, JobState.RUNNING
         before, self._running = self._running, {}
         comments, self._comments = self._comments, {}
-        for job in seen.jobs:
+        for job in self._job_store.in_hand.each(seen.jobs):
             if job.state is running:
                 progress = told.get(job.raw_id)
                 if progress is None or not self._is_of_this_run(progress, job, seen.at_s):

@@ -250,7 +250,7 @@ def _jobs(
     known: dict[int, tuple[Blocker, ...]] = {}
     ranks = plan.ranks
     estimates = policy if isinstance(policy, WithEstimates) else None
-    for key, decision in plan.decisions.items():
+    for key, decision in job_store.in_hand.each(plan.decisions.items()):
         blockers = known.get(id(decision.blockers))
         if blockers is None:
             blockers = known[id(decision.blockers)] = tuple(

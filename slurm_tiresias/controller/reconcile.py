@@ -112,7 +112,7 @@ class Reconciler:
         answers: dict[str, list[AccountedRun]] = {}
         for row in rows:
             answers.setdefault(row.key, []).append(row)
-        for key in keys:
+        for key in self._job_store.in_hand.each(keys):
             if key in self._job_store.records():  # it may have been forgotten since
                 self._take_word(key, answers.get(key, []), now_s)
 

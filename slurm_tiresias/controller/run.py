@@ -19,7 +19,6 @@ from slurm_tiresias.background import running
 from slurm_tiresias.config import Config
 from slurm_tiresias.controller.crash import (
     MOST_LEFT_ALONE,
-    job_in_hand,
     signature,
     write_report,
 )
@@ -378,7 +377,7 @@ class Controller:
         if what not in self._reports:
             log.debug("a cycle failed of %s", what, exc_info=error)
         report = self._kept_report(error, what)
-        suspects = self._cycles.culprits(self._sign_of_life) or self._guess(error, what)
+        suspects = self._cycles.culprits(self._sign_of_life) or self._guess(what)
         if len(self._left_alone) + len(suspects) > MOST_LEFT_ALONE:
             suspects = frozenset()
         for key in suspects:
@@ -394,7 +393,7 @@ class Controller:
             at_once=bool(suspects),
         )
 
-    def _guess(self, error: Exception, what: str) -> frozenset[str]:
+    def _guess(self, what: str) -> frozenset[str]:
         """Guess that the job being processed caused an error outside the decision.
 
         If leaving that job alone does not help, it is managed again, and the controller waits for
@@ -403,7 +402,7 @@ class Controller:
         if what in self._guesses:
             self._left_alone.pop(self._guesses[what], None)
             return frozenset()
-        self._guesses[what] = key = job_in_hand(error)
+        self._guesses[what] = key = self._cycles.job_store.in_hand.key
         return frozenset({key} - {"", *self._left_alone})
 
     def _kept_report(self, error: Exception, what: str) -> Path | None:

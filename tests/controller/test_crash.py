@@ -18,9 +18,12 @@ from scripts.testbed.job_views import view
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller import crash
 from slurm_tiresias.controller import publish as report_module
+from slurm_tiresias.controller.bands import ShownFactors
 from slurm_tiresias.controller.crash import MOST_REPORTS, culprits, write_report
+from slurm_tiresias.controller.feed import Feed
 from slurm_tiresias.controller.instruments import Instruments
 from slurm_tiresias.controller.job_store import JobStore
+from slurm_tiresias.controller.reconcile import Reconciler
 from slurm_tiresias.controller.run import Controller
 from slurm_tiresias.controller.runs import Runs
 from slurm_tiresias.core.engine import Engine
@@ -68,7 +71,7 @@ def site(tmp_path: Path) -> Site:
 
 @pytest.fixture
 def controller(ledger: Ledger, site: Site) -> Iterator[Controller]:
-    settings = {"state_dir": str(site.folder), "interval_s": 60.0}
+    settings = {"state_dir": str(site.folder), "interval_s": 60.0, "mode": "enforce"}
     with closing(ProfileStore(None)) as store:
         config = parse({"controller": settings})
         slurm = cast(Slurm, FakeSlurm(*JOBS))
@@ -212,6 +215,54 @@ def test_the_job_being_published_is_excluded_if_publishing_it_fails(
     controller._cycle()
     managed = {job.job_id for job in state_in(site).jobs if job.managed}
     assert managed == {*JOBS} - {POISONED}
+
+
+Fails = Callable[[pytest.MonkeyPatch, str], None]
+
+
+def when_called_with_a_job(kind: type, name: str) -> Fails:
+    """Let a method fail that is called for each job."""
+
+    def let_fail(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+        real = getattr(kind, name)
+
+        def method(self: object, job: Any, *rest: Any) -> Any:
+            if key in (job, getattr(job, "key", ""), getattr(job, "job_id", "")):
+                raise OverflowError("too large")
+            return real(self, job, *rest)
+
+        monkeypatch.setattr(kind, name, method)
+
+    return let_fail
+
+
+@pytest.mark.parametrize(
+    "let_fail",
+    [
+        when_called_with_a_job(JobStore, "_recognise"),
+        when_called_with_a_job(JobStore, "_follow_tier"),
+        when_called_with_a_job(Feed, "_follow_service"),
+        when_called_with_a_job(Engine, "update"),
+        when_called_with_a_job(ShownFactors, "shows"),
+    ],
+)
+def test_the_job_that_a_failing_step_works_on_is_suspected(
+    controller: Controller, site: Site, monkeypatch: pytest.MonkeyPatch, let_fail: Fails
+) -> None:
+    let_fail(monkeypatch, POISONED)
+    controller._cycle()
+    assert list(controller._left_alone) == [POISONED]
+
+
+def test_no_job_is_suspected_of_an_error_between_the_loops(
+    controller: Controller, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OverflowError("too large")
+
+    monkeypatch.setattr(Reconciler, "reconcile", fail)
+    controller._cycle()
+    assert controller._left_alone == {} and due_in_s(controller) > 5
 
 
 def test_a_job_wrongly_suspected_of_a_crash_is_managed_again(
