@@ -33,8 +33,8 @@ def rebuild(config: Config, as_json: bool) -> None:
     """Rebuild the ledger from Slurm and its accounting.
 
     For a ledger that is damaged, lost or of another version, while no controller runs. The old file
-    is kept under another name. Attained service, tiers and first starts are recovered, and, if its
-    version is the same, whatever else of the old file can still be read.
+    is kept under another name. Attained service, tiers and first starts are recovered, and whatever
+    else of the old file can still be read.
     """
     from slurm_tiresias.controller.offline import rebuild_ledger
 
@@ -112,10 +112,7 @@ def _rebuilt(rebuilt: Rebuilt) -> Iterator[str]:
     )
     if rebuilt.replaced:
         yield f"What was there before lies in {rebuilt.replaced}."
-        if rebuilt.of_another_version:
-            yield "It is of another version: the new ledger starts from Slurm alone."
-        else:
-            yield f"Taken over from it: {count(rebuilt.copied, 'row')}."
+        yield f"Taken over from it: {count(rebuilt.copied, 'row')}."
     if rebuilt.lost:
         yield f"Lost, in whole or in part: {listed(rebuilt.lost)}."
     if rebuilt.paused:

@@ -1,7 +1,7 @@
 """Rebuild a lost ledger from what Slurm and its accounting still know.
 
 Attained service, submission times, first starts and tiers are recovered. What only the ledger has
-is copied as far as the old file can still be read and has the same schema.
+is copied as far as the old file can still be read, also if it is of another version.
 """
 
 from __future__ import annotations
@@ -40,9 +40,7 @@ class Rebuilt:
     copied: int
     """How many rows of the old file could be copied."""
     lost: tuple[str, ...]
-    """Of what rows were lost because they could not be read."""
-    of_another_version: bool
-    """Whether the old file has another schema, and so nothing of it was copied."""
+    """Of what rows or columns were lost, because they could not be read or are not known."""
 
 
 def rebuild(slurm: Slurm, config: Config, state_dir: Path) -> Rebuilt:
@@ -91,7 +89,6 @@ def rebuild(slurm: Slurm, config: Config, state_dir: Path) -> Rebuilt:
         node_lists=node_lists,
         copied=salvaged.rows,
         lost=salvaged.lost,
-        of_another_version=salvaged.of_another_version,
     )
 
 

@@ -16,10 +16,9 @@ from slurm_tiresias.store.ledger import (
     NUMBERS_RESERVED,
     PRUNED_BEFORE,
     Ledger,
-    value_in,
 )
 from slurm_tiresias.store.rows import Rows
-from slurm_tiresias.store.tables import SCHEMA_VERSION, TABLES, Table
+from slurm_tiresias.store.tables import TABLES, Table
 
 R = TypeVar("R")
 
@@ -35,19 +34,16 @@ class Salvaged:
 
     rows: int
     lost: tuple[str, ...]
-    of_another_version: bool = False
-    """Whether nothing was copied because the old ledger has another schema."""
 
 
 def salvage(old: Path, new: Ledger) -> Salvaged:
-    """Copy all readable rows of a ledger into a new one without jobs.
+    """Copy all readable rows of a ledger, also of another version, into a new one without jobs.
 
     What Slurm's accounting also knows of jobs that have not ended must be asked again: the job may
     be readable while one of its runs is not.
     """
-    of_another_version = value_in(old, "schema_version") not in (None, str(SCHEMA_VERSION))
-    if of_another_version or not old.exists():
-        return Salvaged(0, tuple(table.holds for table in _COPIED), of_another_version)
+    if not old.exists():
+        return Salvaged(0, tuple(table.holds for table in _COPIED))
     rows, lost = 0, []
     with closing(sqlite3.connect(f"{old.absolute().as_uri()}?mode=ro", uri=True)) as database:
         database.text_factory = lambda raw: raw.decode(errors="replace")
@@ -99,8 +95,9 @@ class _Reader(Generic[R]):
             query = f"SELECT name FROM pragma_table_info('{table.name}')"
             there = {name for (name,) in self._database.execute(query)}
             names = [name for name in table.columns if name in there]
+            # The number of a row is no fact, and another version may have had other columns.
+            self.is_whole = self.is_whole and bool(names) and there <= {*names, "number"}
             if not names:
-                self.is_whole = False
                 return last
             query = f"SELECT rowid, {', '.join(names)} FROM {table.name} ORDER BY rowid {order}"
             for number, *values in self._database.execute(query):

@@ -29,6 +29,7 @@ from slurm_tiresias.store.records import (
 )
 
 SCHEMA_VERSION = 1
+"""A rebuild copies columns of other versions by name: one that changes its meaning gets another."""
 
 R = TypeVar("R")
 

@@ -15,7 +15,7 @@ from tests.cli.test_main import FakeRun, fake_run
 
 __all__ = ["fake_run"]
 
-PLAIN = Rebuilt("/state/ledger.sqlite", "", 2, 3, 5400.0, False, (), (), 0, (), False)
+PLAIN = Rebuilt("/state/ledger.sqlite", "", 2, 3, 5400.0, False, (), (), 0, ())
 
 
 @pytest.fixture
@@ -59,17 +59,6 @@ def test_what_could_not_be_rebuilt_is_reported(site: Site, rebuilt: list[Rebuilt
         "Accounting does not know every earlier run of job 7 yet; the controller asks it again.",
         "The controller will take away the node list of jobs 8 and 9_1, about to start when the "
         "ledger was lost. A list of its user's own is lost with it.",
-    ]
-
-
-def test_that_the_old_file_is_of_another_version_is_reported(
-    site: Site, rebuilt: list[Rebuilt]
-) -> None:
-    rebuilt.append(replace(PLAIN, replaced="/state/old", lost=("jobs",), of_another_version=True))
-    assert site.run("ledger", "rebuild").stdout.splitlines()[1:] == [
-        "What was there before lies in /state/old.",
-        "It is of another version: the new ledger starts from Slurm alone.",
-        "Lost, in whole or in part: jobs.",
     ]
 
 

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from slurm_tiresias.controller.rebuild import Rebuilt, rebuild
+from slurm_tiresias.model import JobAccount, Lane
 from slurm_tiresias.store.ledger import FILE_NAME, FIRST_LOOK, Ledger
-from slurm_tiresias.store.records import DrilledProgram, EventRecord, Sample
+from slurm_tiresias.store.records import DrilledProgram, EventRecord, RunRecord, Sample
 from slurm_tiresias.store.tables import JOBS, RUNS, TABLES
 from tests.controller.in_memory import ONE_GPU, WHOLE_NODE, Managed
 
@@ -123,15 +124,28 @@ def test_without_a_readable_file_everything_but_what_slurm_knows_is_lost(site: S
     assert rebuilt.attained_gpu_s == service_gpu_s
 
 
-def test_a_ledger_of_another_version_is_not_copied(site: Site) -> None:
-    site.rebuild()
+def test_of_a_ledger_of_another_version_all_columns_that_are_the_same_are_taken_over(
+    site: Site,
+) -> None:
+    kept = {name: site.rows(name) for name in ("drilled", "preemptions", "events")}
+    at_a_prompt = RunRecord("900", 1.0, 9.0, 8.0, 1, confirmed=True)
     with closing(Ledger(site.path)) as ledger:
+        account = JobAccount("900", 0, 1.0, 1.0, 1.0, 1, ended_s=9.0, user="ann")
+        ledger.jobs.put([replace(account, lane=Lane.INTERACTIVE)])
+        ledger.runs.put([at_a_prompt])
         ledger.set_value("paused", "yes")
         ledger.set_value("schema_version", "2")
+    with closing(sqlite3.connect(site.path)) as database:
+        database.execute("ALTER TABLE runs RENAME COLUMN idle_s TO idle_for_s")
+        database.execute("ALTER TABLE samples RENAME COLUMN run_s TO ran_s")
+    jobs = site.rows("jobs")
     rebuilt = site.rebuild()
-    assert rebuilt.of_another_version and rebuilt.paused
-    assert (rebuilt.copied, rebuilt.lost) == (0, EVERYTHING)
-    assert site.rows("samples") == [] != site.rows("runs")
+    assert rebuilt.lost == ("runs", "samples of pruned jobs")
+    assert rebuilt.paused and rebuilt.copied > 400
+    assert {name: site.rows(name) for name in kept} == kept
+    assert len(site.rows("jobs")) == len(jobs)
+    with closing(Ledger(site.path)) as ledger:
+        assert ledger.runs.in_lane(Lane.INTERACTIVE, 0.0) == [("ann", at_a_prompt)]
 
 
 def test_a_run_that_could_not_be_read_comes_from_accounting(site: Site) -> None:
