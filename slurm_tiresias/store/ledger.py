@@ -30,7 +30,7 @@ from slurm_tiresias.store.queries import (
     SampleRows,
 )
 from slurm_tiresias.store.rows import LedgerDatabase, Rows, damaged, explained
-from slurm_tiresias.store.tables import SCHEMA_VERSION, TABLES, create_tables
+from slurm_tiresias.store.tables import SCHEMA, SCHEMA_VERSION, TABLES, create_tables
 
 FILE_NAME = "ledger.sqlite"
 MODE = 0o600
@@ -170,7 +170,7 @@ class Ledger(LedgerDatabase):
         self.set_value("written_by", __version__)
 
     def _check_version(self) -> None:
-        version = self.value("schema_version")
+        version = self.value(SCHEMA)
         if version is None:
             raise damaged(self.path, "it has no version")
         if version != str(SCHEMA_VERSION):

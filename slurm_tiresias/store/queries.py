@@ -33,6 +33,9 @@ PREEMPTIBLE = f"lane = '{Lane.PREEMPTIBLE}'"
 preempted."""
 
 
+_KNOWN = f"source NOT IN {tuple(map(str, UNKNOWN))}"
+
+
 class JobRows(Rows[JobAccount]):
     """The accounts of jobs."""
 
@@ -157,27 +160,17 @@ class CostRows(Rows[PreemptionCost]):
         """Return the total losses of the preemptions since then."""
         lost = " + ".join(f"IFNULL({part}_s, 0)" for part in LOST_PARTS)
         query = (
-            f"SELECT source, COUNT(*), SUM(gpus * ({lost})) FROM preemption_costs "
-            "WHERE at_s >= ? GROUP BY source"
+            f"SELECT TOTAL(gpus * ({lost}) * ({_KNOWN})), TOTAL({_KNOWN}), TOTAL(source = ?), "
+            "COUNT(*) FROM preemption_costs WHERE at_s >= ?"
         )
-        found = list(self._database.read(query, (since_s,)))
-        known = [
-            (number, lost_gpu_s) for source, number, lost_gpu_s in found if source not in UNKNOWN
-        ]
-        counts = {source: number for source, number, _ in found}
-        measured, not_yet = sum(number for number, _ in known), counts.get(CostSource.AWAITED, 0)
-        return LostTotals(
-            lost_gpu_s=sum((lost_gpu_s for _, lost_gpu_s in known), 0.0),
-            measured=measured,
-            not_yet=not_yet,
-            unknown=sum(counts.values()) - measured - not_yet,
-        )
+        row = next(self._database.read(query, (CostSource.AWAITED, since_s)))
+        lost_gpu_s, (measured, not_yet, all_of_them) = row[0], map(int, row[1:])
+        return LostTotals(lost_gpu_s, measured, not_yet, all_of_them - measured - not_yet)
 
     def last(self, most: int) -> list[tuple[str, str, PreemptionCost]]:
         """Return the latest known costs of preemptions, each with the user and the name of its job,
         oldest first."""
-        rest = "WHERE source NOT IN (?, ?, ?) ORDER BY at_s DESC LIMIT ?"
-        costs = list(self.select(rest, *UNKNOWN, most))[::-1]
+        costs = list(self.select(f"WHERE {_KNOWN} ORDER BY at_s DESC LIMIT ?", most))[::-1]
         keys = json.dumps(sorted({cost.key for cost in costs}))
         query = "SELECT key, user, name FROM jobs WHERE key IN (SELECT value FROM json_each(?))"
         owners = {key: owner for key, *owner in self._database.read(query, (keys,))}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+import operator
+from dataclasses import astuple, dataclass
 
 from slurm_tiresias.core.lifecycle.preemption import Cause
 
@@ -206,12 +207,7 @@ class Pruned:
     events: int = 0
 
     def __add__(self, other: Pruned) -> Pruned:
-        return Pruned(
-            self.jobs + other.jobs,
-            self.runs + other.runs,
-            self.preemptions + other.preemptions,
-            self.events + other.events,
-        )
+        return Pruned(*map(operator.add, astuple(self), astuple(other)))
 
     def __bool__(self) -> bool:
         return bool(self.jobs or self.events)

@@ -11,19 +11,13 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from slurm_tiresias.store.ledger import (
-    FIRST_LOOK,
-    NUMBERS_RESERVED,
-    PRUNED_BEFORE,
-    Ledger,
-)
+from slurm_tiresias.store.ledger import NUMBERS_RESERVED, Ledger
 from slurm_tiresias.store.rows import Rows
-from slurm_tiresias.store.tables import TABLES, Table
+from slurm_tiresias.store.tables import SCHEMA, TABLES, Table
 
 R = TypeVar("R")
 
 _COPIED = tuple(table for table in TABLES if table.holds)
-_FACTS = (FIRST_LOOK, NUMBERS_RESERVED, PRUNED_BEFORE)
 _STORED: Mapping[type, type | tuple[type, ...]] = {bool: int, float: (int, float)}
 """The types of the values that SQLite has for other types; for an enumeration it is a text."""
 
@@ -53,14 +47,18 @@ def salvage(old: Path, new: Ledger) -> Salvaged:
                 rows += Rows(new, table).put(reader.records())
                 if not reader.is_whole:
                     lost.append(table.holds)
-            for name in _FACTS:
-                with suppress(sqlite3.Error, ValueError, TypeError):
-                    row = database.execute("SELECT value FROM facts WHERE name = ?", (name,))
-                    (value,) = row.fetchone()
-                    if math.isfinite(float(value)):
-                        new.set_value(name, str(value))
+            _copy_facts(database, new)
             _make_consistent(new)
     return Salvaged(rows, tuple(lost))
+
+
+def _copy_facts(old: sqlite3.Connection, new: Ledger) -> None:
+    """Copy the facts that are numbers: times, and how many numbers have been used."""
+    with suppress(sqlite3.Error):
+        for name, value in old.execute("SELECT name, value FROM facts"):
+            with suppress(ValueError, TypeError):
+                if name != SCHEMA and math.isfinite(float(value)):
+                    new.set_value(name, str(value))
 
 
 def _make_consistent(new: Ledger) -> None:

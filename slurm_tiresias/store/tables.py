@@ -28,6 +28,8 @@ from slurm_tiresias.store.records import (
     Sample,
 )
 
+SCHEMA = "schema_version"
+"""The fact that stores the version of the tables."""
 SCHEMA_VERSION = 1
 """A rebuild copies columns of other versions by name: one that changes its meaning gets another."""
 
@@ -127,7 +129,7 @@ TABLES: tuple[Table[Any], ...] = (
 def create_tables(database: sqlite3.Connection) -> None:
     """Create all tables of a new database, without a job."""
     database.execute("CREATE TABLE facts (name TEXT PRIMARY KEY, value)")
-    version = ("schema_version", str(SCHEMA_VERSION))
+    version = (SCHEMA, str(SCHEMA_VERSION))
     database.execute("INSERT INTO facts VALUES (?, ?)", version)
     for table in TABLES:
         table.create(database)

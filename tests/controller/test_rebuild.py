@@ -15,6 +15,7 @@ from slurm_tiresias.controller.rebuild import Rebuilt, rebuild
 from slurm_tiresias.model import JobAccount, Lane
 from slurm_tiresias.store.ledger import FILE_NAME, FIRST_LOOK, Ledger
 from slurm_tiresias.store.records import DrilledProgram, EventRecord, RunRecord, Sample
+from slurm_tiresias.store.retention import DOUBTED_UNTIL
 from slurm_tiresias.store.tables import JOBS, RUNS, TABLES
 from tests.controller.in_memory import ONE_GPU, WHOLE_NODE, Managed
 
@@ -134,6 +135,7 @@ def test_of_a_ledger_of_another_version_all_columns_that_are_the_same_are_taken_
         ledger.jobs.put([replace(account, lane=Lane.INTERACTIVE)])
         ledger.runs.put([at_a_prompt])
         ledger.set_value("paused", "yes")
+        ledger.set_value(DOUBTED_UNTIL, "1000.5")
         ledger.set_value("schema_version", "2")
     with closing(sqlite3.connect(site.path)) as database:
         database.execute("ALTER TABLE runs RENAME COLUMN idle_s TO idle_for_s")
@@ -146,6 +148,7 @@ def test_of_a_ledger_of_another_version_all_columns_that_are_the_same_are_taken_
     assert len(site.rows("jobs")) == len(jobs)
     with closing(Ledger(site.path)) as ledger:
         assert ledger.runs.in_lane(Lane.INTERACTIVE, 0.0) == [("ann", at_a_prompt)]
+        assert ledger.value(DOUBTED_UNTIL) == "1000.5"
 
 
 def test_a_run_that_could_not_be_read_comes_from_accounting(site: Site) -> None:
