@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -24,6 +24,8 @@ from slurm_tiresias.controller.preemption_costs import PreemptionCosts
 from slurm_tiresias.controller.progress import ProgressTracker
 from slurm_tiresias.controller.reconcile import Reconciler
 from slurm_tiresias.core.engine import Engine, decide
+from slurm_tiresias.core.features.charge import BY_JOB, Charging
+from slurm_tiresias.core.features.feature import Feature
 from slurm_tiresias.core.features.losses import PreemptionBudget
 from slurm_tiresias.core.features.make import learned_policy
 from slurm_tiresias.core.features.policy import Policy
@@ -183,6 +185,7 @@ class Cycles:
         """The jobs that the engine knows."""
         self._planned_at_s = -math.inf
         self._budget: PreemptionBudget
+        self._charging: Charging | None = None
         self._engine: Engine | None = None
         self._history_s = -HISTORY_EVERY_S
 
@@ -243,9 +246,7 @@ class Cycles:
         # An engine that failed halfway is dropped: its state may match no observation.
         engine, self._engine = self._engine, None
         if engine is None or snapshot.now_s < self._planned_at_s:
-            losses = self.job_store.recent_losses(snapshot.now_s)
-            self._budget = PreemptionBudget(losses, self._config.manage.partitions)
-            features = (self._budget,)
+            features = self._features(snapshot.now_s)
             engine = Engine(policy, self._config, snapshot.nodes, features=features)
             self._told = frozenset()
         self._planned_at_s = snapshot.now_s
@@ -255,6 +256,27 @@ class Cycles:
         self._feed.changed.clear()
         self._engine = engine
         return plan
+
+    def _features(self, now_s: float) -> Sequence[Feature]:
+        """Make the features of a new engine, with what the ledger has for them."""
+        config = self._config
+        losses = self.job_store.recent_losses(now_s)
+        self._budget = PreemptionBudget(losses, config.manage.partitions)
+        if config.policy.charge == BY_JOB:
+            return (self._budget,)
+        first_s = min(now_s, self._ledger.first_start_of_live_jobs_s() or now_s)
+        since_s = first_s - config.policy.charge_window_s
+        runs = self._ledger.ended_runs(since_s, config.policy.charge)
+        self._charging = Charging(config.policy, runs, now_s)
+        return self._charging, self._budget
+
+    def _charge_ended_runs(self, charging: Charging) -> None:
+        """Count the runs that have ended since the last commit, or whose figures were corrected."""
+        for run in self.job_store.runs.changed:
+            record = self.job_store.record(run.key)
+            if record is not None and run.end_s is not None:
+                payers = record.user, record.account
+                charging.run_ended(run.key, *payers, run.start_s, run.end_s, run.attained_gpu_s)
 
     def _tell(self, engine: Engine, snapshot: Snapshot, policy: Policy) -> None:
         """Tell the engine what has changed since its last plan."""
@@ -334,6 +356,8 @@ class Cycles:
         if self._drilled:
             self._drilled.follow(seen.at_s)
         self._guards.take(seen)
+        if self._charging:
+            self._charge_ended_runs(self._charging)
         self.job_store.commit()
         self._feed.lane_book.follow(seen.at_s)
         self._profiler.learn(seen, self.job_store.ran_s)

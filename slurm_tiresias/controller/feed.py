@@ -232,7 +232,6 @@ class Feed:
                     managed=True,
                     unmanaged_because="",
                     lane_because=why_idle_only.get(key, ""),
-                    inherited_gpu_s=job_store.inherited.gpu_s(account, seen.at_s),
                     running_since_s=runs.running_since_s(status),
                     protected_by=protected_by,
                     not_eligible=limits.get(key, ""),
@@ -277,6 +276,7 @@ class Feed:
         job.account_in_ledger = account
         return job.set(
             name=account.name,
+            bank_account=account.account,
             submitted_s=account.submitted_s,
             lane=account.lane,
             tier=account.tier,

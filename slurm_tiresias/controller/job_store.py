@@ -11,17 +11,15 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from slurm_tiresias.config import REPORTS, Config
+from slurm_tiresias.config import Config
 from slurm_tiresias.controller import bands
 from slurm_tiresias.controller.in_hand import InHand
-from slurm_tiresias.controller.inherited import InheritedService
 from slurm_tiresias.controller.manage import why_cannot_be_requeued, why_unmanaged
 from slurm_tiresias.controller.runs import Runs
 from slurm_tiresias.core.features.losses import LEAVES_WITHIN_S, RecentLosses, late_s, losses_of
-from slurm_tiresias.core.features.tiers import tier_of
 from slurm_tiresias.core.lifecycle.nomination import (
     Nomination,
     NominationEvent,
@@ -84,8 +82,8 @@ EffectToCarryOut = SendSignal | SendRequeue | SetStartTime | BackOff
 class EndedJob:
     """A job that has run and ended.
 
-    ``tier`` is its last tier, ``jct_s`` the time from its submission to its end (JCT), and
-    ``queued_s`` the part of that in which it did not run.
+    ``tier`` is the last that was decided for it, ``jct_s`` the time from its submission to its end
+    (JCT), and ``queued_s`` the part of that in which it did not run.
     """
 
     tier: int
@@ -128,14 +126,13 @@ class JobStore:
         self.in_hand = InHand()
         self._records = ledger.jobs.live()
         self._runs = Runs(ledger, config.controller.interval_s, accounting)
-        self.inherited = InheritedService(ledger, config.policy, self._runs)
         self._lifecycles = LifecycleTracker(
             ledger.nominations.all(), ledger.preemptions_under_way.all()
         )
         self._as_before: dict[str, _Followed] = {}
         """The jobs of the last observation, by key."""
-        self._followed: frozenset[str] = frozenset()
-        """The jobs of the last plan that was followed."""
+        self._planned: Container[str] = frozenset(self._records)
+        """The jobs that had a tier before: those of the last plan, or at first of the ledger."""
         self._forgotten: set[str] = set()
         """Jobs whose rows the ledger still has, though their ids belong to other jobs now."""
         self.reused: set[str] = set()
@@ -147,8 +144,6 @@ class JobStore:
         self._progress: list[RunProgressRecord] = []
         self._awaited_costs = {(one.key, one.run_start_s): one for one in ledger.costs.awaited()}
         self._changed_costs: dict[tuple[str, float], PreemptionCost] = {}
-        self._estimates_all = bool(set(config.policy.estimates) - {REPORTS})
-        """Whether the tier of any job may depend on more than its service."""
         self._losses: RecentLosses | None = None
         self.users_over_budget: frozenset[str] = frozenset()
         """The users that may not preempt, as of the last plan."""
@@ -371,7 +366,6 @@ class JobStore:
             self._ledger.note_first_look(seen.at_s)
         self._first_look_s = min(self._first_look_s, seen.at_s)
         shown, new = self._compared(seen.jobs)
-        self.inherited.begin(self._records, seen.at_s)
         managed = [job for job in new if not shown[job.key].unmanaged]
         # Numbers are assigned along the way: entry numbers in order of submission, start numbers in
         # order of start.
@@ -386,15 +380,10 @@ class JobStore:
             record = self._records[job.key]
             record = changed(record, lane=self._lane_of(job, record.lane))
             self.put(self._follow_state(job, record, seen.at_s, down))
-        self.inherited.note_ended_runs(self._records)
-        for job in self.in_hand.each(seen.jobs if self.inherited.counts else managed):
-            if not shown[job.key].unmanaged:
-                self._follow_tier(self._records[job.key], seen.at_s)
-                # Not earlier: if the ledger fails, the job must be processed again in the next
-                # cycle.
-                shown[job.key].account = self._records[job.key]
-                shown[job.key].learned = self._runs.learned(job.key)
-        self.inherited.forget_all_but_recent(seen.at_s)
+        for job in managed:
+            # Not earlier: if the ledger fails, the job must be processed again in the next cycle.
+            shown[job.key].account = self._records[job.key]
+            shown[job.key].learned = self._runs.learned(job.key)
         self._observe_absences(shown, seen.at_s)
         self._as_before = shown
 
@@ -546,7 +535,6 @@ class JobStore:
         self._records.pop(key, None)
         self._lifecycles.forget(key)
         self._runs.forget(key)
-        self.inherited.let_go(key)
         self._changed_jobs.discard(key)
         self._preemptions = [one for one in self._preemptions if one.key != key]
         for costs in (self._awaited_costs, self._changed_costs):
@@ -730,37 +718,19 @@ class JobStore:
         self.preemption_event(job.key, Running())
         return record
 
-    def _follow_tier(self, record: JobAccount, now_s: float) -> None:
-        if self._may_have_estimate(record):
-            return  # the decision sets its tier: see ``follow``
-        own_gpu_s = self._runs.attained_gpu_s(record.key) - record.promoted_at_gpu_s
-        charged_gpu_s = own_gpu_s + self.inherited.gpu_s(record, now_s)
-        tier = tier_of(charged_gpu_s, self._config.policy.thresholds_gpu_s)
-        self._put_in_tier(record, tier, now_s)
-
-    def _may_have_estimate(self, record: JobAccount) -> bool:
-        by_lane = record.lane is not Lane.PREEMPTIBLE
-        return self._estimates_all or by_lane or record.claim is not None
-
     def follow(self, plan: Plan, now_s: float) -> None:
-        """Record the decided tiers of jobs whose tiers do not follow from service alone."""
+        """Record the decided tiers. A job to be promoted enters the top tier when it is."""
         for key, decision in self.in_hand.each(plan.decisions.items()):
-            record = self._records.get(key)
-            if record is None or decision.tier is None or not self._may_have_estimate(record):
+            record, tier = self._records.get(key), decision.tier
+            if record is None or tier in (None, record.tier) or decision.promoted:
                 continue
             # The first tier of a job is not a demotion.
-            known = key in self._followed or record.claim is not None
-            known = known and record.lane is Lane.PREEMPTIBLE
-            self._put_in_tier(record, decision.tier, now_s, told=known)
-        self._followed = frozenset(plan.decisions) if self._estimates_all else frozenset()
-
-    def _put_in_tier(self, record: JobAccount, tier: int, now_s: float, told: bool = True) -> None:
-        if tier == record.tier or record.ended_s is not None:
-            return
-        if tier > record.tier and told:
-            self.note(now_s, "demoted", record.key, f"from tier {record.tier} to tier {tier}")
-        number = self._ledger.next_number()
-        self.put(replace(record, tier=tier, tier_entered_s=now_s, entry_number=number))
+            known = key in self._planned and record.lane is Lane.PREEMPTIBLE
+            if tier > record.tier and known:
+                self.note(now_s, "demoted", key, f"from tier {record.tier} to tier {tier}")
+            number = self._ledger.next_number()
+            self.put(replace(record, tier=tier, tier_entered_s=now_s, entry_number=number))
+        self._planned = plan.decisions
 
     def _observe_absences(self, present: Collection[str], now_s: float) -> None:
         """Record the end of jobs that Slurm no longer shows."""
@@ -775,7 +745,6 @@ class JobStore:
                     self._tell_end_of(key)
                     self._records.pop(key)
                     self._runs.let_go(key)
-                    self.inherited.let_go(key)
                 continue
             self._runs.close_as_last_seen(key)
             # Accounting knows what happened since it was last seen.
@@ -826,11 +795,7 @@ class JobStore:
         end_s = max(run.end_s or 0.0 for run in runs) if ended_by_run else record.ended_s
         jct_s = max(0.0, end_s - record.submitted_s)
         queued_s = max(0.0, jct_s - self._runs.executed_s(key))
-        tier = record.tier
-        if not self._may_have_estimate(record):
-            own_gpu_s = self._runs.attained_gpu_s(key) - record.promoted_at_gpu_s
-            tier = max(tier, tier_of(own_gpu_s, self._config.policy.thresholds_gpu_s))
-        self._stats.ended.append(EndedJob(tier, jct_s, queued_s))
+        self._stats.ended.append(EndedJob(record.tier, jct_s, queued_s))
 
     # What is known of a job
 

@@ -1,7 +1,8 @@
 """Rebuild a lost ledger from what Slurm and its accounting still know.
 
-Attained service, submission times, first starts and tiers are recovered. What only the ledger has
-is copied as far as the old file can still be read, also if it is of another version.
+Attained service, submission times and first starts are recovered, and with them, in the first
+cycle, tiers. What only the ledger has is copied as far as the old file can still be read, also if
+it is of another version.
 """
 
 from __future__ import annotations
@@ -69,8 +70,6 @@ def rebuild(slurm: Slurm, config: Config, state_dir: Path) -> Rebuilt:
         for record in sorted(started, key=lambda record: record.first_started_s or 0.0):
             job_store.put(replace(record, start_number=ledger.next_number()))
         node_lists = _take_node_lists(job_store, seen, config.priority.write)
-        # Observe again to set the tiers by the service that is known now.
-        job_store.observe(seen)
         job_store.commit()
         if paused:
             ledger.set_value("paused", "yes")

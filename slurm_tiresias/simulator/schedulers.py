@@ -86,7 +86,10 @@ class TiresiasScheduler:
 
     def _count_run(self, job: SimJob, start_s: float, end_s: float) -> None:
         if self._charging:
-            self._charging.run_ended(job, start_s, end_s, (end_s - start_s) * job.width)
+            service_gpu_s = (end_s - start_s) * job.width
+            self._charging.run_ended(
+                job.job_id, job.user, job.bank_account, start_s, end_s, service_gpu_s
+            )
 
     def choose(self, now_s: float) -> Iterable[Start]:
         if self._bounds:

@@ -2,149 +2,189 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from scripts.testbed.job_views import changed
-from slurm_tiresias.config import CHARGES, Config, parse
-from slurm_tiresias.controller.feed import Feed
-from slurm_tiresias.controller.job_store import JobStore
-from slurm_tiresias.core.features.charge import EndedRun, RecentService, payer_of
+from slurm_tiresias.config import CHARGES, parse
+from slurm_tiresias.controller.cycle import SHADOW, Cycles
+from slurm_tiresias.core.features.charge import Charging, EndedRun, RecentService, payer_of
 from slurm_tiresias.core.job import Job
-from slurm_tiresias.model import JobStatus
-from slurm_tiresias.slurm.protocol import Observation
+from slurm_tiresias.model import Amount, JobStatus, Node
+from slurm_tiresias.profiler.service import Profiler
+from slurm_tiresias.profiler.store import ProfileStore
+from slurm_tiresias.slurm.protocol import Cluster, Observation, Partition, Slurm
 from slurm_tiresias.store.ledger import Ledger
-from tests.controller.fed import fed
-from tests.controller.test_job_store import ended, pending, running, see
+from tests.controller.test_job_store import ended, pending, running
+from tests.pictures import gpus
+
+PARTITION = Partition("gpu", frozenset({"n1"}), up=True)
+NODES = (Node("n1", Amount({"": 4}, 4), frozenset({"gpu"})),)
 
 
-def charged_by(charge: str) -> Config:
-    policy = {"thresholds_gpu_s": [100], "charge": charge, "charge_window_s": 1000}
-    return parse({"policy": policy})
+class Site:
+    """A controller that sees two jobs of one user as they are given, and only watches."""
 
+    def __init__(self, ledger: Ledger, charge: str) -> None:
+        policy = {"thresholds_gpu_s": [100], "charge": charge, "charge_window_s": 1000}
+        self._config = parse({"policy": policy, "manage": {"partitions": ["gpu"]}})
+        self._ledger = ledger
+        self.restart()
 
-CONFIG = charged_by("user")
+    def restart(self) -> None:
+        cluster = Cluster("site", (25, 5, 0), "priority/multifactor", False, 30.0, 0.0, 0.0)
+        profiler = Profiler(ProfileStore(None), self._config)
+        self.cycles = Cycles(cast(Slurm, self), cluster, self._ledger, self._config, profiler)
+
+    def observe(self) -> Observation:
+        return self._seen
+
+    def see(self, at_s: float, *jobs: JobStatus) -> float:
+        """Run a cycle; return what the second job inherits."""
+        self._seen = Observation(at_s, jobs, NODES, (PARTITION,), steady_s=at_s)
+        cycle = self.cycles.run(SHADOW)
+        found = {job.job_id: job for job in cycle.snapshot.jobs}
+        assert cycle.plan.decisions.keys() == found.keys()
+        return found["8"].inherited_gpu_s if "8" in found else math.nan
 
 
 @pytest.fixture
-def job_store(ledger: Ledger) -> JobStore:
-    return JobStore(ledger, CONFIG, accounting=False)
+def site(ledger: Ledger) -> Site:
+    return Site(ledger, "user")
+
+
+@pytest.fixture
+def by_account(ledger: Ledger) -> Site:
+    return Site(ledger, "account")
 
 
 def second(job: JobStatus, user: str = "ann") -> JobStatus:
     return changed(job, key="8", raw_id=8, user=user, submit_s=1005.0)
 
 
-def the_second(job_store: JobStore, at_s: float, *jobs: JobStatus) -> Job:
-    """The second job as a decision sees it after these observations."""
-    see(job_store, at_s, *jobs)
-    snapshot = fed(Feed(job_store, CONFIG), Observation(at_s, jobs, (), ()))
-    return next(job for job in snapshot.jobs if job.job_id == "8")
+def test_a_new_job_inherits_its_users_recent_service(site: Site) -> None:
+    site.see(1010, running(1005, 5))
+    assert site.see(1050, ended(1005, 30), second(pending())) == 120
+    assert (record := site.cycles.job_store.record("8")) and record.tier == 1
 
 
-def test_a_new_job_inherits_its_users_recent_service(job_store: JobStore) -> None:
-    see(job_store, 1010, running(1005, 5))
-    assert the_second(job_store, 1050, ended(1005, 30), second(pending())).inherited_gpu_s == 120
-    assert job_store.records()["8"].tier == 1
+def test_a_job_that_waits_already_inherits_the_service_of_a_run_that_ends(site: Site) -> None:
+    assert site.see(1010, running(1005, 5), second(pending())) == 0
+    assert site.see(1050, ended(1005, 30), second(pending())) == 120
 
 
-def test_no_service_is_inherited_from_another_user(job_store: JobStore) -> None:
-    see(job_store, 1010, running(1005, 5))
-    another = second(pending(), user="ben")
-    assert the_second(job_store, 1050, ended(1005, 30), another).inherited_gpu_s == 0
+def test_no_service_is_inherited_from_another_user(site: Site) -> None:
+    site.see(1010, running(1005, 5))
+    assert site.see(1050, ended(1005, 30), second(pending(), user="ben")) == 0
 
 
-def test_the_service_of_a_running_job_is_charged_only_after_the_run(
-    job_store: JobStore,
-) -> None:
+def test_the_service_of_a_running_job_is_charged_only_after_the_run(site: Site) -> None:
     """A long job does not delay its user's debugging jobs; a run preempted for one of them
     counts."""
-    assert the_second(job_store, 1050, running(1005, 45), second(pending())).inherited_gpu_s == 0
+    assert site.see(1050, running(1005, 45), second(pending())) == 0
     left = pending(restarts=1, submit_s=1051)
-    assert the_second(job_store, 1052, left, second(pending())).inherited_gpu_s == pytest.approx(
-        188
-    )
+    assert site.see(1052, left, second(pending())) == pytest.approx(188)
 
 
-def test_inherited_service_is_fixed_at_the_first_start(job_store: JobStore) -> None:
+def test_inherited_service_is_fixed_at_the_first_start(site: Site) -> None:
     over = ended(1005, 30)
-    see(job_store, 1010, running(1005, 5))
-    see(job_store, 1036, over, second(pending()))
-    assert the_second(job_store, 2034, second(pending())).inherited_gpu_s == 120
-    assert the_second(job_store, 2040, second(running(2034, 6))).inherited_gpu_s == 120
-    assert the_second(job_store, 9000, second(running(2034, 6966))).inherited_gpu_s == 120
+    site.see(1010, running(1005, 5))
+    site.see(1036, over, second(pending()))
+    assert site.see(2034, second(pending())) == 120
+    assert site.see(2040, second(running(2034, 6))) == 120
+    assert site.see(9000, second(running(2034, 6966))) == 120
 
 
-def test_inherited_service_ends_with_the_window_while_a_job_waits(job_store: JobStore) -> None:
-    see(job_store, 1010, running(1005, 5))
-    see(job_store, 1036, ended(1005, 30), second(pending()))
-    assert the_second(job_store, 2036, second(pending())).inherited_gpu_s == 0
+def test_inherited_service_ends_with_the_window_while_a_job_waits(site: Site) -> None:
+    site.see(1010, running(1005, 5))
+    assert site.see(1036, ended(1005, 30), second(pending())) == 120
+    assert site.see(2036, second(pending())) == 0
 
 
 def test_service_while_the_clock_was_ahead_is_not_recent() -> None:
     """Neither at once nor when that time comes."""
-    recent = RecentService(100.0, [EndedRun("7", 5000.0, "user ann", 5010.0, 40.0)])
+    run = EndedRun("7", 5000.0, "user ann", 5010.0, 40.0)
+    recent = RecentService(100.0, [run])
     recent.forget_all_but_recent(1000.0)
     assert recent.gpu_s("user ann", 1000.0) == recent.gpu_s("user ann", 5020.0) == 0.0
+    charging = Charging(parse({"policy": {"charge": "user"}}).policy, [run], now_s=1000.0)
+    job = Job("8", gpus(1), user="ann")
+    for now_s in (1000.0, 5020.0):
+        charging.follow(job, now_s)
+        assert job.inherited_gpu_s == 0.0
 
 
-def test_a_restarted_controller_charges_the_same(job_store: JobStore, ledger: Ledger) -> None:
-    see(job_store, 1010, running(1005, 5))
-    before = the_second(job_store, 1050, ended(1005, 30), second(running(1040, 10)))
-    see(job_store, 1400, second(running(1040, 360)))
-    again = JobStore(ledger, CONFIG, accounting=False)
-    after = the_second(again, 5000, second(running(1040, 3960)))
-    assert before.inherited_gpu_s == after.inherited_gpu_s == 120
+def test_a_run_that_seems_to_end_later_counts_from_then_on() -> None:
+    charging = Charging(parse({"policy": {"charge": "user"}}).policy)
+    job = Job("8", gpus(1), user="ann")
+    charging.follow(job, 1000.0)
+    charging.run_ended("6", "ann", "", 900.0, 1000.0, 40.0)
+    charging.run_ended("7", "ann", "", 900.0, 1005.0, 40.0)
+    assert list(charging.tick(1000.0)) == [job]
+    assert charging.next_change_s == 1005.0
+    assert list(charging.tick(1005.0)) == [job]
+    charging.follow(job, 1005.0)
+    assert job.inherited_gpu_s == 80.0
 
 
-def test_a_promotion_resets_inherited_service(job_store: JobStore) -> None:
-    see(job_store, 1010, running(1005, 5))
-    see(job_store, 1050, ended(1005, 30), second(pending()))
+def test_a_restarted_controller_charges_the_same(site: Site) -> None:
+    site.see(1010, running(1005, 5))
+    assert site.see(1050, ended(1005, 30), second(running(1040, 10))) == 120
+    site.see(1400, second(running(1040, 360)))
+    site.restart()
+    assert site.see(5000, second(running(1040, 3960))) == 120
+
+
+def test_service_that_accounting_corrects_is_charged_as_corrected(site: Site) -> None:
+    site.see(1010, running(1005, 5), second(pending()))
+    assert site.see(1012, second(pending())) == 20, "as last seen"
+    [run] = site.cycles.job_store.runs_of("7")
+    site.cycles.job_store.runs.keep(replace(run, end_s=1011.0, elapsed_s=6.0))
+    assert site.see(1014, second(pending())) == 24
+
+
+def test_a_promotion_resets_inherited_service(site: Site) -> None:
+    site.see(1010, running(1005, 5))
+    assert site.see(1050, ended(1005, 30), second(pending())) == 120
+    job_store = site.cycles.job_store
     job_store.put(replace(job_store.records()["8"], promotions=1))
-    assert the_second(job_store, 1060, ended(1005, 30), second(pending())).inherited_gpu_s == 0
+    assert site.see(1060, ended(1005, 30), second(pending())) == 0
 
 
-@pytest.fixture
-def accounts_book(ledger: Ledger) -> JobStore:
-    return JobStore(ledger, charged_by("account"), accounting=False)
-
-
-def test_a_new_job_inherits_its_accounts_service_whoever_submits_it(
-    accounts_book: JobStore,
-) -> None:
-    see(accounts_book, 1010, running(1005, 5))
+def test_a_new_job_inherits_its_accounts_service_whoever_submits_it(by_account: Site) -> None:
+    by_account.see(1010, running(1005, 5))
     of_ben = second(pending(account="lab"), user="ben")
-    assert the_second(accounts_book, 1050, ended(1005, 30), of_ben).inherited_gpu_s == 120
+    assert by_account.see(1050, ended(1005, 30), of_ben) == 120
 
 
-def test_a_user_who_changes_accounts_leaves_the_first_ones_usage_behind(
-    accounts_book: JobStore,
-) -> None:
-    see(accounts_book, 1010, running(1005, 5))
+def test_a_user_who_changes_accounts_leaves_the_first_ones_usage_behind(by_account: Site) -> None:
+    by_account.see(1010, running(1005, 5))
     over = ended(1005, 30)
-    assert the_second(accounts_book, 1050, over, second(pending())).inherited_gpu_s == 120
-    moved = second(pending(account="other"))
-    assert the_second(accounts_book, 1060, over, moved).inherited_gpu_s == 0
+    assert by_account.see(1050, over, second(pending())) == 120
+    assert by_account.see(1060, over, second(pending(account="other"))) == 0
+    assert math.isnan(by_account.see(1070))
+    assert math.isnan(by_account.see(2100)), "it has gone from both accounts"
 
 
 @pytest.mark.parametrize(("user", "inherited_gpu_s"), [("ann", 120), ("ben", 0), ("lab", 0)])
 def test_jobs_without_an_account_are_charged_to_their_users(
-    accounts_book: JobStore, user: str, inherited_gpu_s: float
+    by_account: Site, user: str, inherited_gpu_s: float
 ) -> None:
-    see(accounts_book, 1010, running(1005, 5, account=""))
+    by_account.see(1010, running(1005, 5, account=""))
     later = second(pending(account=""), user=user)
-    over = ended(1005, 30, account="")
-    assert the_second(accounts_book, 1050, over, later).inherited_gpu_s == inherited_gpu_s
+    assert by_account.see(1050, ended(1005, 30, account=""), later) == inherited_gpu_s
 
 
-def test_an_account_is_remembered_by_the_ledger(accounts_book: JobStore, ledger: Ledger) -> None:
-    see(accounts_book, 1010, running(1005, 5))
-    see(accounts_book, 1050, ended(1005, 30))
-    again = JobStore(ledger, charged_by("account"), accounting=False)
-    assert the_second(again, 1100, second(pending(), user="ben")).inherited_gpu_s == 120
+def test_an_account_is_remembered_by_the_ledger(by_account: Site) -> None:
+    by_account.see(1010, running(1005, 5))
+    by_account.see(1050, ended(1005, 30))
+    by_account.restart()
+    assert by_account.see(1100, second(pending(), user="ben")) == 120
 
 
 names = st.sampled_from(["", "ann", "lab"])
@@ -166,16 +206,15 @@ def test_two_jobs_share_a_payer_exactly_if_their_charges_are_shared(
 
 @pytest.mark.parametrize("charge", CHARGES)
 def test_a_job_never_inherits_from_itself(ledger: Ledger, charge: str) -> None:
-    job_store = JobStore(ledger, charged_by(charge), accounting=False)
-    see(job_store, 1010, second(running(1005, 5)))
-    again = second(pending(restarts=1, submit_s=1031))
-    assert the_second(job_store, 1032, again).inherited_gpu_s == 0
+    site = Site(ledger, charge)
+    site.see(1010, second(running(1005, 5)))
+    assert site.see(1032, second(pending(restarts=1, submit_s=1031))) == 0
 
 
-def test_by_default_every_job_is_charged_for_itself(ledger: Ledger) -> None:
-    job_store = JobStore(ledger, parse({}), accounting=False)
-    see(job_store, 1010, running(1005, 5))
-    assert the_second(job_store, 1050, ended(1005, 30), second(pending())).inherited_gpu_s == 0
+def test_charged_by_the_job_nothing_is_inherited(ledger: Ledger) -> None:
+    site = Site(ledger, "job")
+    site.see(1010, running(1005, 5))
+    assert site.see(1050, ended(1005, 30), second(pending())) == 0
 
 
 runs = st.lists(

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from slurm_tiresias.controller.cycle import PAUSED, SHADOW
+from slurm_tiresias.controller.cycle import ENFORCE, PAUSED, SHADOW
 from slurm_tiresias.core.lifecycle.preemption import PreemptionState
 from slurm_tiresias.model import JobState, Protection, Reason
 from slurm_tiresias.store.ledger import Ledger
@@ -41,6 +41,21 @@ def test_a_demoted_job_keeps_running_until_a_higher_job_can_use_its_gpus(managed
         cluster.cycle()
     assert [cluster.seen(key).restarts for key in wall] == [0, 0, 0, 0]
     assert all(cluster.seen(key).state is JobState.RUNNING for key in wall)
+
+
+@pytest.mark.parametrize("mode", [ENFORCE, SHADOW, PAUSED])
+def test_a_demotion_is_recorded_whether_or_not_the_controller_acts(
+    managed: Manage, mode: str
+) -> None:
+    cluster = managed()
+    long = cluster.submit(WHOLE_NODE)
+    for _ in range(10):
+        cluster.cycle(mode)
+    assert cluster.tier(long) == 1
+    record = cluster.ledger.job(long)
+    assert record is not None and record.tier == 1
+    assert record.tier_entered_s > record.submitted_s
+    assert cluster.events("demoted") == [(long, "")]
 
 
 def test_no_job_is_preempted_before_its_minimum_run_time(managed: Manage) -> None:

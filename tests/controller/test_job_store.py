@@ -110,6 +110,13 @@ def see(job_store: JobStore, at_s: float, *jobs: JobStatus) -> None:
     job_store.commit()
 
 
+def decide(job_store: JobStore, at_s: float, tier: int, *, promoted: bool = False) -> None:
+    """Job 7 is in this tier by the plan of the cycle."""
+    decision = Decision("7", Action.WAIT, Reason.NO_ROOM, tier=tier, promoted=promoted)
+    job_store.follow(Plan({"7": decision}), at_s)
+    job_store.commit()
+
+
 def test_a_job_runs_from_when_its_nodes_have_booted(job_store: JobStore, ledger: Ledger) -> None:
     see(job_store, 1000, pending())
     see(job_store, 1100, running(1010, 90, slurm_state="CONFIGURING"))
@@ -201,14 +208,6 @@ def test_a_job_that_slurm_forgot_has_ended_unless_it_shows_again(
     record = job_store.record("7")
     assert record is not None and record.ended_s is None
     assert job_store.runs.attained_gpu_s("7") == 100
-
-
-def test_a_job_is_demoted_when_it_crosses_the_threshold(job_store: JobStore) -> None:
-    see(job_store, 1010, running(1005, 24))
-    assert job_store.records()["7"].tier == 0
-    see(job_store, 1030, running(1005, 25))
-    record = job_store.records()["7"]
-    assert (record.tier, record.tier_entered_s) == (1, 1030)
 
 
 def test_first_starts_are_numbered_as_they_happened_though_seen_at_once(
@@ -402,7 +401,6 @@ def test_a_step_of_slurms_clock_counts_neither_as_service_nor_as_waiting(
     assert job.running_since_s == 1005 + step_s
     assert look(1028, step_s).attained_gpu_s == 4 * 23
     assert look(1029, 0).attained_gpu_s == 4 * 24
-    assert job_store.records()["7"].tier == 0
 
 
 @pytest.mark.parametrize("step_s", [86_400.0, -3600.0])
@@ -469,27 +467,37 @@ def test_a_drifting_clock_is_not_taken_for_a_clock_step(job_store: JobStore) -> 
     assert job_store.records()["8"].queued_s == 1000
 
 
-def test_by_history_a_jobs_first_tier_does_not_count_as_a_demotion(ledger: Ledger) -> None:
+def test_a_jobs_first_tier_does_not_count_as_a_demotion(ledger: Ledger) -> None:
     """Even if Slurm had started it before the first observation."""
-    config = parse({"policy": {"estimates": ["history"], "thresholds_gpu_s": [100, 1000]}})
-    job_store = JobStore(ledger, config, accounting=False)
 
-    def decided(at_s: float, tier: int) -> list[str]:
+    def decided(job_store: JobStore, at_s: float, tier: int) -> list[str]:
         see(job_store, at_s, running(1005, at_s - 1005))
-        plan = Plan({"7": Decision("7", Action.RUN_ON, Reason.RUNS_ON, tier=tier)})
-        job_store.follow(plan, at_s)
-        job_store.commit()
+        decide(job_store, at_s, tier)
+        assert (record := job_store.record("7")) and record.tier == tier
         return [event.text for event in ledger.events.last(10) if event.kind == "demoted"]
 
-    assert decided(1010, tier=1) == []
-    assert decided(1020, tier=1) == []
-    assert decided(1030, tier=2) == ["from tier 1 to tier 2"]
+    job_store = JobStore(ledger, CONFIG, accounting=False)
+    assert decided(job_store, 1010, tier=1) == []
+    assert decided(job_store, 1020, tier=1) == []
+    assert decided(job_store, 1030, tier=2) == ["from tier 1 to tier 2"]
+    again = JobStore(ledger, CONFIG, accounting=False)
+    assert decided(again, 1040, tier=3)[1:] == ["from tier 2 to tier 3"]
+
+
+def test_a_job_enters_the_top_tier_once_it_is_promoted(job_store: JobStore) -> None:
+    """In shadow mode it never is."""
+    see(job_store, 1010, pending())
+    decide(job_store, 1010, tier=1)
+    decide(job_store, 1020, tier=0, promoted=True)
+    record = job_store.records()["7"]
+    assert (record.tier, record.tier_entered_s) == (1, 1010)
 
 
 def test_the_ledger_keeps_each_preemption_with_the_run_that_it_ended_and_both_tiers(
     job_store: JobStore, ledger: Ledger
 ) -> None:
     see(job_store, 1030, running(1000, 30), pending("8"))
+    decide(job_store, 1030, tier=1)
     preempt(job_store, sent_s=1040.0)
     see(job_store, 1040, pending(restarts=1), pending("8"))
     see(job_store, 1050, pending(restarts=1), pending("8"))
@@ -549,7 +557,7 @@ def test_a_requeue_after_the_signal_is_a_preemption_unless_the_node_failed(
     job_store.observe(Observation(1040, (left, pending("8")), (node,), ()))
     job_store.commit()
     preempted = kind == "preempted"
-    assert [(e.kind, e.other) for e in ledger.events.last(10) if e.job_id == "7"][1:] == [
+    assert [(e.kind, e.other) for e in ledger.events.last(10) if e.job_id == "7"] == [
         (kind, "8" if preempted else "")
     ]
     assert len(kept_preemptions(ledger.path)) == job_store.records()["7"].preemptions == preempted

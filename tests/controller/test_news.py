@@ -12,7 +12,7 @@ from slurm_tiresias.controller.reconcile import Reconciler
 from slurm_tiresias.errors import SlurmUnreachableError
 from slurm_tiresias.slurm.protocol import AccountedRun, Slurm
 from slurm_tiresias.store.ledger import Ledger
-from tests.controller.test_job_store import CONFIG, ended, pending, running, see
+from tests.controller.test_job_store import CONFIG, decide, ended, pending, running, see
 
 
 @pytest.fixture
@@ -37,9 +37,10 @@ def test_an_ended_job_is_counted_once_with_its_jct_and_waiting_time(job_store: J
     see(job_store, 1010, running(1004, 6))
     see(job_store, 1020, pending(restarts=1, submit_s=1014))
     see(job_store, 1050, running(1040, 10, restarts=1, submit_s=1014))
+    decide(job_store, 1050, tier=1)
     assert job_store.take_stats().ended == []
     see(job_store, 1080, ended(1040, 30, restarts=1, submit_s=1014))
-    # It ran 16 s by observation, and 30 s by accounting: more than 100 GPU-seconds on 4 GPUs.
+    # It ran 16 s by observation, and 30 s by accounting.
     assert job_store.take_stats().ended == [EndedJob(tier=1, jct_s=70, queued_s=70 - 16 - 30)]
     see(job_store, 1090, ended(1040, 30, restarts=1, submit_s=1014))
     see(job_store, 1100)
@@ -84,7 +85,7 @@ def test_an_end_counted_by_another_process_is_not_counted_again(
     assert len(job_store.take_stats().ended) == 1
     later = JobStore(ledger, CONFIG, accounting=False)
     see(later, 1050, ended(1010, 5), ended(1010, 25, key="8", raw_id=8))
-    assert later.take_stats().ended == [EndedJob(tier=1, jct_s=35, queued_s=10)]
+    assert later.take_stats().ended == [EndedJob(tier=0, jct_s=35, queued_s=10)]
 
 
 def test_a_job_requeued_after_its_end_is_counted_once(job_store: JobStore) -> None:
@@ -123,6 +124,7 @@ def test_an_end_is_counted_even_if_the_cycle_that_learned_of_it_failed(ledger: L
 
 def test_events_are_counted_by_kind(job_store: JobStore) -> None:
     see(job_store, 1000, running(1000, 0))
-    see(job_store, 1100, running(1000, 100))
+    decide(job_store, 1000, tier=0)
+    decide(job_store, 1100, tier=1)
     assert job_store.take_stats().events == {"demoted": 1}
     assert job_store.take_stats().events == {}

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from slurm_tiresias.config import CHARGES, PolicyConfig
 from slurm_tiresias.core.features.feature import Feature
-from slurm_tiresias.core.features.window import is_recent
+from slurm_tiresias.core.features.window import CLOCKS_DIFFER_S, is_recent
 from slurm_tiresias.core.job import Job
 
 BY_JOB, BY_USER, BY_ACCOUNT = CHARGES
@@ -75,10 +75,12 @@ class RecentService:
         return sums_gpu_s[bisect_right(ends_s, at_s)] - sums_gpu_s[first]
 
     def next_change_s(self, payer: str, at_s: float) -> float:
-        """When the first of these runs stops counting; infinite if there are none."""
+        """When a run of the payer next starts or stops counting; infinite if none will."""
         ends_s, _ = self._sums_of(payer)
-        first = bisect_right(ends_s, at_s - self._window_s)
-        return ends_s[first] + self._window_s if first < len(ends_s) else math.inf
+        next_one, oldest = bisect_right(ends_s, at_s), bisect_right(ends_s, at_s - self._window_s)
+        next_end_s = ends_s[next_one] if next_one < len(ends_s) else math.inf
+        over_s = ends_s[oldest] + self._window_s if oldest < len(ends_s) else math.inf
+        return min(next_end_s, over_s)
 
     def _sums_of(self, payer: str) -> tuple[list[float], list[float]]:
         found = self._sums.get(payer)
@@ -98,36 +100,53 @@ class Charging(Feature):
     never run; a promotion ends that.
     """
 
-    def __init__(self, config: PolicyConfig, runs: Iterable[EndedRun] = ()) -> None:
+    def __init__(
+        self, config: PolicyConfig, runs: Iterable[EndedRun] = (), now_s: float = math.inf
+    ) -> None:
+        """``runs`` have ended before; those after ``now_s`` are of a clock that was ahead."""
+        runs = [run for run in runs if run.end_s <= now_s + CLOCKS_DIFFER_S]
         self._charge_by = config.charge
         self._recent = RecentService(config.charge_window_s, runs)
+        self._payers: dict[str, str] = {}
+        """The payers of jobs. The account of a job may be changed."""
         self._new: dict[str, dict[str, Job]] = {}
         """Jobs that have never run, by payer."""
         self._settled_gpu_s: dict[str, float] = {}
         """What started jobs inherit: fixed at their first start."""
-        self._next_change_s: dict[str, float] = {}
+        self._next_change_s = dict.fromkeys((run.payer for run in runs), -math.inf)
         """When what is inherited next changes, by payer with ended runs."""
 
-    def run_ended(self, job: Job, start_s: float, end_s: float, service_gpu_s: float) -> None:
+    def run_ended(
+        self,
+        job_id: str,
+        user: str,
+        account: str,
+        start_s: float,
+        end_s: float,
+        service_gpu_s: float,
+    ) -> None:
         """Count a run that has ended. Its figures may be corrected later."""
-        payer = self._payer_of(job)
-        self._recent.put(EndedRun(job.job_id, start_s, payer, end_s, service_gpu_s))
-        self._next_change_s[payer] = end_s
+        payer = payer_of(self._charge_by, user, account)
+        self._recent.put(EndedRun(job_id, start_s, payer, end_s, service_gpu_s))
+        self._next_change_s[payer] = min(end_s, self._next_change_s.get(payer, math.inf))
 
     def follow(self, job: Job, now_s: float) -> None:
-        payer = self._payer_of(job)
+        payer = payer_of(self._charge_by, job.user, job.bank_account)
+        before = self._payers.get(job.job_id, payer)
+        self._payers[job.job_id] = payer
+        if before != payer or job.first_started_s is not None:
+            self._new.get(before, {}).pop(job.job_id, None)
         if job.first_started_s is None:
             self._new.setdefault(payer, {})[job.job_id] = job
             job.inherited_gpu_s = 0.0 if job.promotions else self._recent.gpu_s(payer, now_s)
             return
-        self._new.get(payer, {}).pop(job.job_id, None)
         if job.job_id not in self._settled_gpu_s:
             settled_gpu_s = self._recent.gpu_s(payer, job.first_started_s)
             self._settled_gpu_s[job.job_id] = settled_gpu_s
         job.inherited_gpu_s = 0.0 if job.promotions else self._settled_gpu_s[job.job_id]
 
     def forget(self, job: Job) -> None:
-        self._new.get(self._payer_of(job), {}).pop(job.job_id, None)
+        self._new.get(self._payers.pop(job.job_id), {}).pop(job.job_id, None)
         self._settled_gpu_s.pop(job.job_id, None)
 
     def tick(self, now_s: float) -> Iterable[Job]:
@@ -143,6 +162,3 @@ class Charging(Feature):
     def next_change_s(self) -> float:
         changes_s = (at_s for payer, at_s in self._next_change_s.items() if self._new.get(payer))
         return min(changes_s, default=math.inf)
-
-    def _payer_of(self, job: Job) -> str:
-        return payer_of(self._charge_by, job.user, job.bank_account)
