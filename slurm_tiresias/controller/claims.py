@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.progress import ProgressTracker
-from slurm_tiresias.core.features.claims import next_report_in_s, with_report
+from slurm_tiresias.core.features.claims import AcceptedReports
 from slurm_tiresias.model import JobProgress, JobState, JobStatus
 from slurm_tiresias.slurm.protocol import Observation
 
@@ -20,27 +20,32 @@ class Claims:
 
     def __init__(self, job_store: JobStore, progress: ProgressTracker, every_s: float) -> None:
         """``every_s`` is ``policy.report_every_s``."""
-        self._every_s = every_s
+        self._accepted = AcceptedReports(every_s)
         self._job_store = job_store
         self._progress = progress
-        self._taken_at: dict[str, float] = {}
-        """By job, its total running time when its last report was taken."""
 
     def take(self, seen: Observation) -> None:
         """Take the reports that are due; the job store has the running times of this cycle."""
-        taken_at = {}
-        for job in self._job_store.in_hand.each(seen.jobs):
-            if job.state is not JobState.RUNNING or job.key not in self._job_store.records():
+        job_store = self._job_store
+        runs, records = job_store.runs, job_store.records()
+        for job in job_store.in_hand.each(seen.jobs):
+            key = job.key
+            if job.state is not JobState.RUNNING or key not in records:
                 continue
-            executed_s = self._job_store.runs.executed_s(job.key)
-            before_s = self._taken_at.get(job.key, 0.0)
-            due = executed_s - before_s >= next_report_in_s(executed_s, self._every_s)
+            executed_s = runs.executed_s(key)
+            due = self._accepted.due_in_s(key, executed_s, runs.ran_s(job)) <= 0.0
             remaining_s = self._remaining_s(job, seen.at_s) if due else None
-            if remaining_s is not None:
-                self._take(job, remaining_s)
-                before_s = executed_s
-            taken_at[job.key] = before_s
-        self._taken_at = taken_at
+            if remaining_s is None:
+                continue
+            account, attained_gpu_s = records[key], runs.attained_gpu_s(key)
+            width = sum(amount.gpu_count for amount in job.allocation.values())
+            total_gpu_s, promised_gpu_s = self._accepted.accept(
+                key, account.claim, remaining_s * width, attained_gpu_s, executed_s, width
+            )
+            job_store.put(
+                replace(account, claimed_gpu_s=total_gpu_s, promised_gpu_s=promised_gpu_s)
+            )
+        self._accepted.forget_all_but(records)
 
     def why_stopped(self, job: JobStatus, now_s: float) -> str:
         """Return why a job's last report does not count now; "" if it does."""
@@ -64,7 +69,7 @@ class Claims:
 
     def _remaining_s(self, job: JobStatus, now_s: float) -> float | None:
         progress = self._of_this_run(job)
-        if progress is None or self._job_store.runs.ran_s(job) < self._every_s:
+        if progress is None:
             return None
         # After its last step a job may evaluate or save for long, which no report predicts: its
         # last promise stands, so that its claim still counts at its very end.
@@ -74,21 +79,3 @@ class Claims:
         if remaining is None:
             return None
         return max(0.0, remaining.likely_s - max(0.0, now_s - progress.reported_s))
-
-    def _take(self, job: JobStatus, remaining_s: float) -> None:
-        account = self._job_store.records()[job.key]
-        width = sum(amount.gpu_count for amount in job.allocation.values())
-        claim = with_report(
-            account.claim,
-            remaining_s * width,
-            self._job_store.runs.attained_gpu_s(job.key),
-            width,
-            self._every_s,
-        )
-        self._job_store.put(
-            replace(
-                account,
-                claimed_gpu_s=claim.total_gpu_s,
-                promised_gpu_s=claim.promised_gpu_s,
-            )
-        )

@@ -8,7 +8,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from slurm_tiresias.core.features.claims import next_report_in_s, with_report
+from slurm_tiresias.core.features.claims import AcceptedReports
 from slurm_tiresias.simulator.engine import SimJob
 from slurm_tiresias.simulator.workload import Workload
 
@@ -56,12 +56,12 @@ class ReportModel:
 
 
 class Reports:
-    """The reports of one simulation, accepted at the same times as by the controller."""
+    """The reports of one simulation."""
 
     def __init__(self, model: ReportModel, workload: Workload, every_s: float) -> None:
         """``every_s`` is ``policy.report_every_s``."""
         self._model = model
-        self._every_s = every_s
+        self._accepted = AcceptedReports(every_s)
         self._workload = workload.name
         self._reporting: dict[str, _Reporting] = {}
         """The jobs that have arrived and report."""
@@ -85,8 +85,8 @@ class Reports:
             self._reporting[job.job_id] = _Reporting(reporter, chance)
         reporting = self._reporting.get(job.job_id)
         if reporting is not None:
-            # The first report of a run ends its warm-up, and shows the restart time.
-            reporting.next_s = job.running_since_s + self._every_s
+            due_in_s = self._accepted.due_in_s(job.job_id, job.run_s, ran_s=0.0)
+            reporting.next_s = job.running_since_s + due_in_s
 
     def next_s(self, job: SimJob) -> float:
         """When the next report of a running job is accepted; infinite if it does not report."""
@@ -99,14 +99,18 @@ class Reports:
         if reporting is None or now_s < reporting.next_s:
             return
         said_gpu_s = self._said_s(job, reporting) * job.width
-        job.claim = with_report(job.claim, said_gpu_s, job.attained_gpu_s, job.width, self._every_s)
+        job.claim = self._accepted.accept(
+            job.job_id, job.claim, said_gpu_s, job.attained_gpu_s, job.run_s, job.width
+        )
         exact = reporting.reporter is Reporter.HONEST and not self._model.sigma
         off_gpu_s = abs(job.claim.total_gpu_s - job.attained_gpu_s - said_gpu_s)
         settled = off_gpu_s <= SETTLED * said_gpu_s
         # Further reports of an exact job say the same once earlier reports have lost their weight.
         again = not (exact and settled) or self._model.shuffled
-        next_in_s = next_report_in_s(job.run_s, self._every_s) if again else math.inf
-        reporting.next_s = now_s + next_in_s
+        assert job.running_since_s is not None
+        ran_s = now_s - job.running_since_s
+        due_in_s = self._accepted.due_in_s(job.job_id, job.run_s, ran_s) if again else math.inf
+        reporting.next_s = now_s + due_in_s
 
     def ended(self, job: SimJob) -> None:
         self._reporting.pop(job.job_id, None)

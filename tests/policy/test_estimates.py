@@ -16,6 +16,7 @@ from slurm_tiresias.core.features.claims import (
     OVERRUN,
     REPORT_EVERY_SHARE,
     SPARE,
+    AcceptedReports,
     claimed_gpu_s,
     is_broken,
     next_report_in_s,
@@ -88,6 +89,19 @@ def test_without_any_report_history_or_limit_the_plans_are_those_without_estimat
 
 def reported(claim: Claim | None, remaining_gpu_s: float, attained_gpu_s: float) -> Claim:
     return with_report(claim, remaining_gpu_s, attained_gpu_s, 4, EVERY_S)
+
+
+def test_reports_are_accepted_by_the_running_time_since_the_last_one_of_the_run() -> None:
+    accepted = AcceptedReports(EVERY_S)
+    assert accepted.due_in_s("7", executed_s=0.0, ran_s=0.0) == EVERY_S
+    claim = accepted.accept("7", None, 400.0, 4 * EVERY_S, EVERY_S, 4)
+    assert claim == with_report(None, 400.0, 4 * EVERY_S, 4, EVERY_S)
+    assert accepted.due_in_s("7", 1.5 * EVERY_S, 1.5 * EVERY_S) == EVERY_S / 2
+    accepted.accept("7", claim, 400.0, 40_000.0, 10_000.0, 4)
+    assert accepted.due_in_s("7", 10_050.0, 10_050.0) == 10_000 * REPORT_EVERY_SHARE - 50
+    assert accepted.due_in_s("7", 10_050.0, 0.0) == EVERY_S, "of another run"
+    accepted.forget_all_but(())
+    assert accepted.due_in_s("7", 10_050.0, 10_050.0) < 0.0
 
 
 def ranked_by(claim: Claim | None, attained_gpu_s: float) -> float | None:

@@ -8,6 +8,8 @@ times as long as a true one would (docs/explanation/algorithm.md).
 
 from __future__ import annotations
 
+import math
+from collections.abc import Container
 from typing import Final
 
 from slurm_tiresias.core.job import Job
@@ -56,6 +58,51 @@ def with_report(
     if claim is not None:
         promised_gpu_s = min(promised_gpu_s, claim.promised_gpu_s)
     return Claim(attained_gpu_s + remaining_gpu_s, promised_gpu_s)
+
+
+class AcceptedReports:
+    """Which reports are accepted, and what they make of the claims of jobs."""
+
+    def __init__(self, every_s: float) -> None:
+        """``every_s`` is ``policy.report_every_s``."""
+        self._every_s = every_s
+        self._accepted_at_s: dict[str, float] = {}
+        """By job, its total running time when its last report was accepted."""
+
+    def due_in_s(self, job_id: str, executed_s: float, ran_s: float) -> float:
+        """Return the running time in seconds until the next report of a job is accepted.
+
+        The first report of a run ends its warm-up, and shows the restart time.
+
+        Parameters
+        ----------
+        executed_s
+            Its total running time.
+        ran_s
+            How long its present run has lasted.
+        """
+        accepted_at_s = self._accepted_at_s.get(job_id, -math.inf)
+        if accepted_at_s < executed_s - ran_s:
+            return self._every_s - ran_s
+        return next_report_in_s(accepted_at_s, self._every_s) - (executed_s - accepted_at_s)
+
+    def accept(
+        self,
+        job_id: str,
+        claim: Claim | None,
+        remaining_gpu_s: float,
+        attained_gpu_s: float,
+        executed_s: float,
+        width: int,
+    ) -> Claim:
+        """Accept that a job reports this much remaining service; return its claim from now on."""
+        self._accepted_at_s[job_id] = executed_s
+        return with_report(claim, remaining_gpu_s, attained_gpu_s, width, self._every_s)
+
+    def forget_all_but(self, job_ids: Container[str]) -> None:
+        """Forget the jobs that have ended."""
+        accepted = self._accepted_at_s.items()
+        self._accepted_at_s = {job_id: at_s for job_id, at_s in accepted if job_id in job_ids}
 
 
 def is_broken(job: Job) -> bool:
