@@ -264,9 +264,9 @@ class Cycles:
         self._budget = PreemptionBudget(losses, config.manage.partitions)
         if config.policy.charge == BY_JOB:
             return (self._budget,)
-        first_s = min(now_s, self._ledger.first_start_of_live_jobs_s() or now_s)
+        first_s = min(now_s, self._ledger.jobs.first_start_of_live_s() or now_s)
         since_s = first_s - config.policy.charge_window_s
-        runs = self._ledger.ended_runs(since_s, config.policy.charge)
+        runs = self._ledger.runs.ended_since(since_s, config.policy.charge)
         self._charging = Charging(config.policy, runs, now_s)
         return self._charging, self._budget
 

@@ -52,7 +52,7 @@ def test_a_demotion_is_recorded_whether_or_not_the_controller_acts(
     for _ in range(10):
         cluster.cycle(mode)
     assert cluster.tier(long) == 1
-    record = cluster.ledger.job(long)
+    record = cluster.ledger.jobs.one(long)
     assert record is not None and record.tier == 1
     assert record.tier_entered_s > record.submitted_s
     assert cluster.events("demoted") == [(long, "")]
