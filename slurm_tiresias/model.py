@@ -436,7 +436,7 @@ time."""
 
 class FairStanding(NamedTuple):
     """A job's position relative to the bound on its slowdown
-    (``core/features/slowdown_bound.py``)."""
+    (``core/features/max_slowdown.py``)."""
 
     at_bound: bool = False
     """Whether it waits and must run now: it goes before all others."""

@@ -115,6 +115,7 @@ MAY_IMPORT = {
         "atomic_write",
         "config",
         "controller",
+        "core",
         "daemon",
         "doctor",
         "drill",

@@ -23,6 +23,7 @@ from slurm_tiresias.cli.options import (
 from slurm_tiresias.cli.screen import Screen, show_or_json, stdout
 from slurm_tiresias.cli.text import NOTHING, count, duration, listed, moment, printable
 from slurm_tiresias.config import HISTORY, LIMITS, REPORTS, Config
+from slurm_tiresias.core.features.max_slowdown import explained
 from slurm_tiresias.errors import TiresiasError, UsageError
 from slurm_tiresias.gpu_hours import exact_gpu_hours, gpu_hours
 from slurm_tiresias.model import Action, JobState, Lane, ProgressSource, Reason
@@ -45,7 +46,6 @@ from slurm_tiresias.status.eta import (
 from slurm_tiresias.status.job_history import JobHistory, query_history
 from slurm_tiresias.status.published import (
     Blocker,
-    PublishedBound,
     PublishedEstimate,
     PublishedEvent,
     PublishedGpuUse,
@@ -396,7 +396,7 @@ def _standing(case: Case) -> Iterator[str]:
             f"other jobs of its {payer} that ended not long before {until} (policy.charge)."
         )
     if job.bound is not None:
-        yield from _bound(job.bound)
+        yield from explained(moment, **asdict(job.bound))
     if job.gpu_use is not None:
         yield from _gpu_use(job.gpu_use, case.state.at_s)
     if job.idle_requeues:
@@ -416,26 +416,6 @@ def _standing(case: Case) -> Iterator[str]:
         )
     if case.waits:
         yield f"It has waited {duration(job.waited_s)} since it last ran or was submitted."
-
-
-def _bound(bound: PublishedBound) -> Iterator[str]:
-    known = "" if bound.length_known else " (its length is a guess, because it does not report)"
-    if bound.at_bound:
-        yield (
-            "It is at its bound: to stay within policy.max_slowdown it must run now, so it goes "
-            f"ahead of all others{known}."
-        )
-    elif bound.must_run_by_s is not None:
-        yield (
-            "To stay within policy.max_slowdown it must run from "
-            f"{moment(bound.must_run_by_s)} on{known}."
-        )
-    elif bound.kept:
-        until = "" if bound.kept_until_s is None else f" before {moment(bound.kept_until_s)}"
-        yield (
-            "It is near its bound: if it had to wait again, it could exceed policy.max_slowdown, "
-            f"so it is not preempted{until}{known}."
-        )
 
 
 def _gpu_use(use: PublishedGpuUse, now_s: float) -> Iterator[str]:

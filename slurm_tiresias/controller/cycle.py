@@ -11,10 +11,10 @@ from types import MappingProxyType
 
 from slurm_tiresias.config import REPORTS, Config
 from slurm_tiresias.controller.act import Actor, WriteSummary
-from slurm_tiresias.controller.bounds import Bounds
 from slurm_tiresias.controller.claims import Claims
 from slurm_tiresias.controller.crash import culprits
 from slurm_tiresias.controller.drilled import DrilledPrograms
+from slurm_tiresias.controller.earlier_jobs import earlier_jobs
 from slurm_tiresias.controller.feed import Backoffs, Feed
 from slurm_tiresias.controller.guards import Guards
 from slurm_tiresias.controller.idle_gpus import IdleGpus
@@ -28,6 +28,7 @@ from slurm_tiresias.core.features.charge import BY_JOB, Charging
 from slurm_tiresias.core.features.feature import Feature
 from slurm_tiresias.core.features.losses import PreemptionBudget
 from slurm_tiresias.core.features.make import learned_policy
+from slurm_tiresias.core.features.max_slowdown import MaxSlowdown
 from slurm_tiresias.core.features.policy import Policy
 from slurm_tiresias.core.features.victim_rate import VictimRate
 from slurm_tiresias.core.job import Snapshot
@@ -165,9 +166,6 @@ class Cycles:
             self._guards.of,
             self.costs.costs_of,
         )
-        self.bounds: Bounds | None = None
-        if config.policy.max_slowdown > 0:
-            self.bounds = Bounds(config, self._ledger, self.job_store.runs)
         self.idle_gpus: IdleGpus | None = None
         if config.idle_gpus.after_s > 0:
             self.idle_gpus = IdleGpus(config, self.job_store, self._gpu_use)
@@ -186,6 +184,8 @@ class Cycles:
         self._planned_at_s = -math.inf
         self._budget: PreemptionBudget
         self._charging: Charging | None = None
+        self.slowdown: MaxSlowdown | None = None
+        """Outlives engines: across a step of the clock, the ledger cannot tell what it knows."""
         self._engine: Engine | None = None
         self._history_s = -HISTORY_EVERY_S
 
@@ -208,7 +208,7 @@ class Cycles:
             )
             self._history_s = seen.at_s
         self._feed.follow(seen, backoffs)
-        snapshot = self._snapshot = self._made_snapshot(self._policy, seen.at_s)
+        snapshot = self._snapshot = self._made_snapshot(seen.at_s)
         plan = self._plan(snapshot, self._policy)
         self._snapshot = None
         self.job_store.follow(plan, seen.at_s)
@@ -234,10 +234,8 @@ class Cycles:
         )
         return Cycle(seen, snapshot, plan, self._policy, outcome, took, self.job_store.take_stats())
 
-    def _made_snapshot(self, policy: Policy, now_s: float) -> Snapshot:
+    def _made_snapshot(self, now_s: float) -> Snapshot:
         feed, recent = self._feed, self._recent_victims
-        if self.bounds:
-            self.bounds.apply(feed.jobs, feed.nodes, policy, now_s, feed.changed)
         if self.idle_gpus:
             recent = self.idle_gpus.apply(feed.jobs.values(), now_s, recent, feed.changed)
         return Snapshot(now_s, feed.nodes, tuple(feed.jobs.values()), recent)
@@ -246,7 +244,7 @@ class Cycles:
         # An engine that failed halfway is dropped: its state may match no observation.
         engine, self._engine = self._engine, None
         if engine is None or snapshot.now_s < self._planned_at_s:
-            features = self._features(snapshot.now_s)
+            features = self._features(snapshot)
             engine = Engine(policy, self._config, snapshot.nodes, features=features)
             self._told = frozenset()
         self._planned_at_s = snapshot.now_s
@@ -257,18 +255,24 @@ class Cycles:
         self._engine = engine
         return plan
 
-    def _features(self, now_s: float) -> Sequence[Feature]:
+    def _features(self, snapshot: Snapshot) -> Sequence[Feature]:
         """Make the features of a new engine, with what the ledger has for them."""
-        config = self._config
+        config, now_s = self._config, snapshot.now_s
         losses = self.job_store.recent_losses(now_s)
         self._budget = PreemptionBudget(losses, config.manage.partitions)
-        if config.policy.charge == BY_JOB:
-            return (self._budget,)
-        first_s = min(now_s, self._ledger.jobs.first_start_of_live_s() or now_s)
-        since_s = first_s - config.policy.charge_window_s
-        runs = self._ledger.runs.ended_since(since_s, config.policy.charge)
-        self._charging = Charging(config.policy, runs, now_s)
-        return self._charging, self._budget
+        if config.policy.charge != BY_JOB:
+            first_s = min(now_s, self._ledger.jobs.first_start_of_live_s() or now_s)
+            since_s = first_s - config.policy.charge_window_s
+            runs = self._ledger.runs.ended_since(since_s, config.policy.charge)
+            self._charging = Charging(config.policy, runs, now_s)
+        if self.slowdown:
+            # The engine that is told of ends knew others.
+            self.slowdown.forget_all_but(self._feed.jobs)
+        elif config.policy.max_slowdown > 0:
+            earlier = earlier_jobs(snapshot.jobs, self.job_store.runs, self._ledger, now_s)
+            self.slowdown = MaxSlowdown(config, snapshot.nodes, earlier)
+        features = (self._charging, self._budget, self.slowdown)
+        return [feature for feature in features if feature]
 
     def _charge_ended_runs(self, charging: Charging) -> None:
         """Count the runs that have ended since the last commit, or whose figures were corrected."""
@@ -339,7 +343,9 @@ class Cycles:
         missing = missing_partitions(seen, self._config.manage)
         if len(missing) == len(self._config.manage.partitions):
             raise no_such_partitions(missing, seen)
-        if self.job_store.follow_clock(seen.at_s, seen.steady_s):
+        if set_by_s := self.job_store.follow_clock(seen.at_s, seen.steady_s):
+            if self.slowdown:
+                self.slowdown.follow_clock(set_by_s)
             self._reconciler.begin_anew()
             self.retention.put_off(seen.at_s)
         self.job_store.observe(seen)

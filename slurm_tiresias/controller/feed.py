@@ -135,6 +135,8 @@ class Feed:
                 self.changed.add(status.key)
             self.jobs[status.key] = job
         self._follow_jobs(alive, seen, backoffs, limits, why_idle_only)
+        for key in before.keys() - self.jobs.keys():
+            before[key].run_s = max(before[key].run_s, self._job_store.runs.executed_s(key))
         for known in (self._taken_by, self._save_every_s, self._counted, self._asked):
             for key in known.keys() - self.jobs.keys():
                 del known[key]
@@ -297,6 +299,7 @@ class Feed:
         self._counted[key] = counted
         attained_gpu_s, executed_s = runs.attained_gpu_s(key), runs.executed_s(key)
         grown = job.set(
+            run_s=executed_s,
             attained_gpu_s=attained_gpu_s,
             attained_since_promotion_gpu_s=attained_gpu_s - account.promoted_at_gpu_s,
             executed_since_promotion_s=executed_s - account.promoted_at_executed_s,

@@ -334,18 +334,18 @@ class JobStore:
 
     # Taking in an observation
 
-    def follow_clock(self, at_s: float, steady_s: float) -> bool:
-        """Detect whether Slurm's clock was set since the last observation.
+    def follow_clock(self, at_s: float, steady_s: float) -> float:
+        """Return by how much Slurm's clock was set since the last observation.
 
         ``steady_s`` is from a clock that cannot be set. The step is excluded from run, wait and
         back-off times.
         """
         looked, self._looked = self._looked, (at_s, steady_s)
         if looked is None:
-            return False
+            return 0.0
         set_by_s = (at_s - looked[0]) - (steady_s - looked[1])
         if abs(set_by_s) <= CLOCK_WANDERS_S:
-            return False
+            return 0.0
         log.warning(
             "Slurm's clock was set by %+.0f s; the step is excluded from run, wait and back-off "
             "times",
@@ -358,7 +358,7 @@ class JobStore:
             born_s = max(0.0, record.born_after_s + min(0.0, set_by_s))
             self.put(replace(shifted(record, set_by_s), born_after_s=born_s))
         self._first_look_s += set_by_s
-        return True
+        return set_by_s
 
     def observe(self, seen: Observation) -> None:
         """Take in what Slurm shows: new jobs, running time, ends, requeues."""

@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass, field, fields, replace
 
 from slurm_tiresias import __version__
 from slurm_tiresias.config import LEAVE, REPORTS, Config, PreemptionConfig
-from slurm_tiresias.controller.bounds import BoundNow
 from slurm_tiresias.controller.difference import why_left_to_slurm
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.manage import is_put_off_for_us
@@ -21,6 +20,7 @@ from slurm_tiresias.core.features.idle_gpus import (
     is_flagged,
     why_not_preempted,
 )
+from slurm_tiresias.core.features.max_slowdown import BoundNow
 from slurm_tiresias.core.features.policy import Policy
 from slurm_tiresias.core.features.protection import before_save, protected_for_s
 from slurm_tiresias.core.job import Job, Snapshot

@@ -467,7 +467,7 @@ class Controller:
                 self._cycles.progress.of,
                 cycle.policy,
                 self._ledger.events.last(EVENTS_PUBLISHED),
-                self._cycles.bounds.of if self._cycles.bounds else lambda _key: None,
+                self._cycles.slowdown.of if self._cycles.slowdown else lambda _key: None,
                 self._cycles.idle_gpus.of if self._cycles.idle_gpus else lambda _key: None,
             )
         )
@@ -483,7 +483,7 @@ class Controller:
         left = (
             f"left alone after an error of the controller: job {', '.join(alone)}" if alone else ""
         )
-        harm = self._cycles.bounds.warning if self._cycles.bounds else ""
+        harm = self._cycles.slowdown.warning if self._cycles.slowdown else ""
         return "; ".join(said for said in (wrong, unknown, left, harm) if said)
 
     def _standbys(self) -> tuple[PublishedStandby, ...]:

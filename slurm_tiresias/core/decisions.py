@@ -11,7 +11,7 @@ from operator import itemgetter
 
 from slurm_tiresias.config import Config
 from slurm_tiresias.core.cluster import ClusterState, Start
-from slurm_tiresias.core.entry import Entry, Role, blocked_by_slurm
+from slurm_tiresias.core.entry import Entry, Role
 from slurm_tiresias.core.job import Job
 from slurm_tiresias.core.placement.choose import style_of
 from slurm_tiresias.core.rank import UniqueRank, job_id_key
@@ -184,7 +184,7 @@ class Decisions:
             if job.leaves_idle:
                 return _verdict(entry, Action.PREEMPT, Reason.IDLE_GPUS)
             return _verdict(entry, Action.RUN_ON, Reason.RUNS_ON)
-        if blocked := blocked_by_slurm(job):
+        if blocked := job.blocked_by_slurm:
             return _verdict(entry, Action.WAIT, blocked, job.not_eligible or job.awaited_limit)
         if entry.role is Role.HOLDS:
             return self._start(entry, entry.holds, Reason.NOMINATED)

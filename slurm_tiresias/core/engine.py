@@ -20,7 +20,7 @@ from dataclasses import replace
 from slurm_tiresias.config import LEAST_LOSS, Config
 from slurm_tiresias.core.cluster import ClusterState, EquivalenceClass, Start
 from slurm_tiresias.core.decisions import Decisions
-from slurm_tiresias.core.entry import Entry, Role, blocked_by_slurm, protected_because
+from slurm_tiresias.core.entry import Entry, Role, protected_because
 from slurm_tiresias.core.features.feature import Feature
 from slurm_tiresias.core.features.policy import EndedJob, Policy, rank_of
 from slurm_tiresias.core.features.victim_rate import VictimRate
@@ -78,6 +78,7 @@ class Engine:
         self._nodes = nodes
         for feature in self._features:
             feature.follow_nodes(nodes)
+            feature.follow_policy(self.policy)
         self.state = ClusterState(
             nodes,
             victim_rate=VictimRate.of(self.config),
@@ -277,7 +278,7 @@ class Engine:
         if job.state is JobState.RUNNING:
             # A victim that is leaving no longer counts as running.
             return (Role.NONE, NOWHERE) if job.preemptor else (Role.RUNS, job.allocation)
-        if job.state is not JobState.PENDING or blocked_by_slurm(job):
+        if job.state is not JobState.PENDING or job.blocked_by_slurm:
             return Role.NONE, NOWHERE
         if job.nominated_to is not None and self._is_there(job, job.nominated_to):
             return Role.HOLDS, job.nominated_to
@@ -307,7 +308,7 @@ class Engine:
         return self._ranked(job, now_s), self._explains
 
     def _promotion_due_s(self, job: Job) -> float:
-        if job.lane is not Lane.PREEMPTIBLE or blocked_by_slurm(job):
+        if job.lane is not Lane.PREEMPTIBLE or job.blocked_by_slurm:
             return math.inf
         return self.policy.promotion.due_s(job)
 

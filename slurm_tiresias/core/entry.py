@@ -10,7 +10,7 @@ from slurm_tiresias.core.cluster import EquivalenceClass
 from slurm_tiresias.core.features.protection import Protected
 from slurm_tiresias.core.job import Job
 from slurm_tiresias.core.rank import UniqueRank
-from slurm_tiresias.model import NOWHERE, Allocation, Reason, WorkAtStake
+from slurm_tiresias.model import NOWHERE, Allocation, WorkAtStake
 
 
 class Role(Enum):
@@ -45,15 +45,6 @@ class Entry:
     leaves_idle: bool = False
     steady_until_s: float = math.inf
     """Its running time since its promotion beyond which its rank may be another."""
-
-
-def blocked_by_slurm(job: Job) -> Reason | None:
-    """Return why Slurm itself would not start the job now; None if nothing blocks it."""
-    if job.held:
-        return Reason.HELD
-    if job.not_eligible:
-        return Reason.SLURM_WAITS
-    return Reason.SHARES_LIMIT if job.awaited_limit else None
 
 
 def protected_because(job: Job) -> tuple[object, ...]:

@@ -23,6 +23,7 @@ from slurm_tiresias.model import (
     Node,
     PlacementStyle,
     Protection,
+    Reason,
     RecentVictims,
     Request,
     WorkAtStake,
@@ -35,7 +36,7 @@ class Job:
 
     ``attained_gpu_s`` sums GPUs x running seconds over all runs;
     ``attained_since_promotion_gpu_s`` and ``executed_since_promotion_s`` restart at a promotion.
-    All three are as of ``settled_s``.
+    Like ``run_s`` they are as of ``settled_s``.
     """
 
     job_id: str
@@ -60,6 +61,8 @@ class Job:
     attained_gpu_s: float = 0.0
     attained_since_promotion_gpu_s: float = 0.0
     executed_since_promotion_s: float = 0.0
+    run_s: float = 0.0
+    """Running time over all runs."""
     settled_s: float = math.inf
     inherited_gpu_s: float = 0.0
     """Service of other jobs of its user or account that is charged to it too
@@ -171,6 +174,15 @@ class Job:
     def gpus_held(self) -> int:
         return sum(amount.gpu_count for amount in self.allocation.values())
 
+    @property
+    def blocked_by_slurm(self) -> Reason | None:
+        """Why Slurm itself would not start it now; None if nothing blocks it."""
+        if self.held:
+            return Reason.HELD
+        if self.not_eligible:
+            return Reason.SLURM_WAITS
+        return Reason.SHARES_LIMIT if self.awaited_limit else None
+
     def waited_s(self, now_s: float) -> float:
         """How long it has waited, or waited before this run, since its last run or submission."""
         until_s = self.running_since_s if self.state is JobState.RUNNING else None
@@ -182,6 +194,7 @@ class Job:
         ran_s = now_s - self.settled_s
         if ran_s > 0.0:
             self.settled_s = now_s
+            self.run_s += ran_s
             self.attained_gpu_s += ran_s * self.width
             self.attained_since_promotion_gpu_s += ran_s * self.width
             self.executed_since_promotion_s += ran_s

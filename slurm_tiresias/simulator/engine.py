@@ -107,11 +107,6 @@ class SimJob(Job):
             self.at_stake = self._at_stake()
 
     @property
-    def run_s(self) -> float:
-        """Total running time in seconds."""
-        return self.attained_gpu_s / self.width
-
-    @property
     def service_gpu_s(self) -> float:
         """Total attained service in GPU-seconds."""
         return self.attained_gpu_s

@@ -12,9 +12,9 @@ from slurm_tiresias.core.features.charge import BY_JOB, Charging
 from slurm_tiresias.core.features.gittins import ServiceHistory
 from slurm_tiresias.core.features.losses import PreemptionBudget, RecentLosses, losses_of
 from slurm_tiresias.core.features.make import make_policy
+from slurm_tiresias.core.features.max_slowdown import MaxSlowdown
 from slurm_tiresias.core.features.policy import Policy
 from slurm_tiresias.model import JobState, Node
-from slurm_tiresias.simulator.bounds import bounds_of
 from slurm_tiresias.simulator.engine import SimJob
 from slurm_tiresias.simulator.reports import Reports
 
@@ -36,32 +36,25 @@ class TiresiasScheduler:
         self._charging = Charging(config.policy) if config.policy.charge != BY_JOB else None
         self._losses = RecentLosses(config.preemption)
         budget = PreemptionBudget(self._losses) if config.preemption.budget_share > 0 else None
-        features = [feature for feature in (self._charging, budget) if feature]
+        slowdown = MaxSlowdown(config, nodes) if config.policy.max_slowdown > 0 else None
+        features = [feature for feature in (self._charging, budget, slowdown) if feature]
         self._engine = Engine(policy, config, nodes, features=features, explains=False)
-        gpus = sum(node.total.gpu_count for node in nodes)
-        self._bounds = bounds_of(policy, config, gpus)
         self._reports = reports
         self._jobs: dict[str, SimJob] = {}
 
     def waits(self, job: SimJob, now_s: float) -> None:
         self._jobs[job.job_id] = job
         job.not_eligible = ""
-        if self._bounds:
-            self._bounds.waits(job, now_s)
         self._engine.update(job, now_s)
 
     def runs(self, job: SimJob, now_s: float) -> None:
         if self._reports:
             self._reports.starts(job)
-        if self._bounds:
-            self._bounds.starts(job, now_s)
         self._engine.update(job, now_s)
 
     def moved(self, job: SimJob, now_s: float) -> None:
         if self._reports:
             self._reports.follow(job, now_s)
-        if self._bounds:
-            self._bounds.moved(job, now_s)
         self._engine.update(job, now_s)
 
     def preempted(self, job: SimJob, now_s: float) -> None:
@@ -75,8 +68,6 @@ class TiresiasScheduler:
         del self._jobs[job.job_id]
         self._engine.remove(job.job_id)
         self._engine.learn(job)
-        if self._bounds:
-            self._bounds.ended(job)
         if self._reports:
             self._reports.ended(job)
         self._count_run(job, job.running_since_s, job.end_s)
@@ -92,9 +83,6 @@ class TiresiasScheduler:
             )
 
     def choose(self, now_s: float) -> Iterable[Start]:
-        if self._bounds:
-            for job in self._bounds.changed(now_s):
-                self._engine.update(job, now_s)
         starts = self._engine.choose(now_s)
         for start in starts:
             for victim in map(self._jobs.__getitem__, start.victims):
@@ -115,8 +103,7 @@ class TiresiasScheduler:
         return change_s
 
     def next_wake_s(self, now_s: float) -> float:
-        next_s = self._engine.next_wake_s
-        return min(next_s, self._bounds.next_change_s) if self._bounds else next_s
+        return self._engine.next_wake_s
 
 
 def tiresias(

@@ -8,9 +8,9 @@ from types import MappingProxyType
 
 import pytest
 
-from slurm_tiresias.controller import bounds as controller_bounds
-from slurm_tiresias.controller.bounds import BoundNow, Bounds
-from slurm_tiresias.core.features import slowdown_bound
+from slurm_tiresias.controller.earlier_jobs import earlier_jobs
+from slurm_tiresias.core.features import max_slowdown
+from slurm_tiresias.core.features.max_slowdown import BoundNow, MaxSlowdown
 from slurm_tiresias.model import USUAL_STAKE, JobState
 from slurm_tiresias.store.ledger import FILE_NAME, Ledger
 from tests.controller.in_memory import WHOLE_NODE, Managed
@@ -25,11 +25,10 @@ SETTINGS: Mapping[str, Mapping[str, object]] = {
 @pytest.fixture(autouse=True)
 def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seconds in place of minutes: what a job of unknown length runs, and what a restart takes."""
-    monkeypatch.setattr(slowdown_bound, "LEAST_RUN_S", 5.0)
-    monkeypatch.setattr(slowdown_bound, "NEAR_S", 1.0)
-    monkeypatch.setattr(
-        f"{slowdown_bound.__name__}.USUAL_STAKE", USUAL_STAKE._replace(restart_s=1.0)
-    )
+    monkeypatch.setattr(max_slowdown, "LEAST_RUN_S", 5.0)
+    monkeypatch.setattr(max_slowdown, "NEAR_S", 1.0)
+    usual = USUAL_STAKE._replace(restart_s=1.0)
+    monkeypatch.setattr(f"{max_slowdown.__name__}.USUAL_STAKE", usual)
 
 
 @pytest.fixture
@@ -67,8 +66,8 @@ class Starved(Managed):
             self.cycle()
 
     def bound(self, key: str) -> BoundNow:
-        assert self.cycles.bounds is not None
-        found = self.cycles.bounds.of(key)
+        assert self.cycles.slowdown is not None
+        found = self.cycles.slowdown.of(key)
         assert found is not None
         return found
 
@@ -107,9 +106,12 @@ def test_a_new_controller_reckons_the_same_fair_shares_from_the_ledger(ledger: L
     managed = Starved(ledger, bound=3.0)
     managed.go_on(30)
     last = managed.last
-    anew = Bounds(managed.config, ledger, managed.cycles.job_store.runs)
-    jobs = {job.job_id: job for job in last.snapshot.jobs}
-    anew.apply(jobs, last.snapshot.nodes, last.policy, last.snapshot.now_s, set())
+    runs, now_s = managed.cycles.job_store.runs, last.snapshot.now_s
+    earlier = earlier_jobs(last.snapshot.jobs, runs, ledger, now_s)
+    anew = MaxSlowdown(managed.config, last.snapshot.nodes, earlier)
+    anew.follow_policy(last.policy)
+    for job in last.snapshot.jobs:
+        anew.follow(job, now_s)
     waiting = [key for key in managed.wall if managed.seen(key).state is JobState.PENDING]
     assert waiting
     for key in waiting:
@@ -121,7 +123,7 @@ def test_a_new_controller_reckons_the_same_fair_shares_from_the_ledger(ledger: L
 def test_a_job_that_was_held_for_long_counts_anew(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(controller_bounds, "COUNTS_ANEW_AFTER_S", 10.0)
+    monkeypatch.setattr(max_slowdown, "COUNTS_ANEW_AFTER_S", 10.0)
     managed = Starved(ledger, bound=3.0)
     managed.go_on(10)
     held, *_ = (k for k in managed.wall if managed.seen(k).state is JobState.PENDING)
@@ -139,8 +141,8 @@ def test_a_bound_that_cannot_be_kept_for_all_is_said(ledger: Ledger) -> None:
     said = set()
     for _ in range(150):
         managed.cycle()
-        assert managed.cycles.bounds is not None
-        said.add(managed.cycles.bounds.warning)
+        assert managed.cycles.slowdown is not None
+        said.add(managed.cycles.slowdown.warning)
     assert any("policy.max_slowdown = 2 cannot be kept for all jobs now" in one for one in said)
 
 

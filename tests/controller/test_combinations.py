@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_tiresias.core.features import slowdown_bound
+from slurm_tiresias.core.features import max_slowdown
 from slurm_tiresias.model import USUAL_STAKE, JobState, Lane
 from slurm_tiresias.store.ledger import FILE_NAME, Ledger
 from tests.controller.in_memory import WHOLE_NODE, Managed
@@ -41,10 +41,10 @@ SETTINGS: Mapping[str, Tables] = {
 @pytest.fixture(autouse=True)
 def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seconds in place of minutes, as in ``test_bounds``."""
-    monkeypatch.setattr(slowdown_bound, "LEAST_RUN_S", 5.0)
-    monkeypatch.setattr(slowdown_bound, "NEAR_S", 1.0)
+    monkeypatch.setattr(max_slowdown, "LEAST_RUN_S", 5.0)
+    monkeypatch.setattr(max_slowdown, "NEAR_S", 1.0)
     usual = USUAL_STAKE._replace(restart_s=1.0)
-    monkeypatch.setattr(f"{slowdown_bound.__name__}.USUAL_STAKE", usual)
+    monkeypatch.setattr(f"{max_slowdown.__name__}.USUAL_STAKE", usual)
 
 
 @pytest.fixture

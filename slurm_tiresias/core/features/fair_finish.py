@@ -88,6 +88,8 @@ class _Member:
     ends_at_s: float = math.inf
     """``worked_s`` of its width at its end: expected, or past if it has ended."""
     ended: bool = False
+    leaves: bool = False
+    """Whether it is dropped once it has ended."""
     before: list[tuple[float, float]] = field(default_factory=list)
     """For each time at which it was taken to have ended too early: what it had had, and
     ``began_at_s``."""
@@ -105,7 +107,8 @@ class FairShares:
     """
 
     def __init__(self, gpus: int) -> None:
-        self._gpus = gpus
+        self.gpus = gpus
+        """GPUs of the cluster from now on; time must have advanced to their change."""
         self._now_s = -math.inf
         self._widths: dict[int, _Width] = {}
         self._members: dict[str, _Member] = {}
@@ -113,15 +116,18 @@ class FairShares:
     def __contains__(self, job_id: str) -> bool:
         return job_id in self._members
 
-    def set_gpus(self, gpus: int, now_s: float) -> None:
-        """Change the size of the cluster."""
-        if gpus != self._gpus:
-            self.advance(now_s)
-            self._gpus = gpus
+    def shift(self, by_s: float) -> None:
+        """Follow a step of the clock."""
+        self._now_s += by_s
+        for width in self._widths.values():
+            width.times_s = [at_s + by_s for at_s in width.times_s]
 
     def enter(self, job_id: str, gpus: int, now_s: float) -> None:
-        """Add a job of unknown length."""
+        """Add a job of unknown length; it takes the place of one of the same id that has left."""
         self.advance(now_s)
+        before = self._members.get(job_id)
+        if before is not None and not before.ended:
+            before.width.sharing -= 1
         width = self._widths.setdefault(gpus, _Width(gpus))
         if not width.sharing:
             width.note(self._now_s)
@@ -146,11 +152,13 @@ class FairShares:
             heapq.heappush(job.width.ends, (job.ends_at_s, job_id))
             self._end_due(job.width)
 
-    def forget(self, job_id: str) -> None:
-        """Drop a job that is no longer needed. It must have ended here too."""
-        job = self._members.pop(job_id)
-        if not job.ended:
-            job.width.sharing -= 1
+    def leave(self, job_id: str, run_s: float) -> None:
+        """Follow the end of a job, which shares on until it has had what it has run."""
+        job = self._members[job_id]
+        job.leaves = True
+        self.expect(job_id, run_s)
+        if job.ended:
+            self._members.pop(job_id, None)
 
     def ended(self, job_id: str) -> bool:
         """Whether the job has had its expected running time."""
@@ -219,6 +227,8 @@ class FairShares:
                 job.ends_at_s = width.worked_s
                 job.ended = True
                 width.sharing -= 1
+                if job.leaves:
+                    del self._members[job_id]
             heapq.heappop(width.ends)
 
     def _trim(self, width: _Width) -> None:
@@ -234,7 +244,7 @@ class FairShares:
 
     def _level(self, sharing: Sequence[_Width]) -> float:
         """Return the number of GPUs for each job that is wide enough to use them."""
-        free, jobs = float(self._gpus), sum(width.sharing for width in sharing)
+        free, jobs = float(self.gpus), sum(width.sharing for width in sharing)
         for width in sorted(sharing, key=lambda width: width.gpus):
             if width.gpus * jobs >= free:
                 return free / jobs

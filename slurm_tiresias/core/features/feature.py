@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+from slurm_tiresias.core.features.policy import Policy
 from slurm_tiresias.core.job import Job
 from slurm_tiresias.model import Node
 
@@ -18,6 +19,14 @@ class Feature:
 
     def follow_nodes(self, nodes: Sequence[Node]) -> None:
         """Follow the nodes of the cluster."""
+        return
+
+    def follow_policy(self, policy: Policy) -> None:
+        """Follow the policy that ranks the jobs."""
+        return
+
+    def follow_clock(self, set_by_s: float) -> None:
+        """Follow a step of the clock: all times before it are later by so much."""
         return
 
     def follow(self, job: Job, now_s: float) -> None:
