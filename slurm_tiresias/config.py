@@ -1,7 +1,7 @@
 """The configuration: ``tiresias.toml`` as frozen dataclasses.
 
-Each setting is declared here with its meaning, unit, default and range; the reference page and the
-example file are generated from that (``scripts/dev generate``).
+Each setting is declared here or in ``settings`` with its meaning, unit, default and range; the
+reference page and the example file are generated from that (``scripts/dev generate``).
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from slurm_tiresias.errors import ConfigError
+from slurm_tiresias.settings import Setting, setting
+from slurm_tiresias.settings.idle_gpus import IdleGpusConfig
 
 LEAST_SLOWDOWN = 1.5
 """The smallest bound on the slowdown that leaves the controller any choice."""
@@ -34,29 +36,12 @@ CHARGES = ("job", "user", "account")
 ORDERS = ("first-start", "entry", "running-first", "newest")
 LEAST_LOSS = "least-loss"
 VICTIMS = (LEAST_LOSS, "fewest-gpus")
-FLAG, RANK_LAST, LEAVE = "flag", "rank-last", "leave"
-IDLE_ACTIONS = (FLAG, RANK_LAST, LEAVE)
 MODES = ("shadow", "enforce")
 PRIORITY_WRITES = ("pinned", "site-factor")
 STYLES = ("consolidate", "spread")
 DRIVERS = ("auto", "commands", "pyslurm")
 
 T = TypeVar("T")
-Setting = dataclasses.Field[Any]
-
-
-def setting(
-    default: Any,
-    doc: str,
-    *,
-    unit: str = "",
-    minimum: float | None = None,
-    maximum: float | None = None,
-    choices: tuple[str, ...] = (),
-) -> Any:
-    """Declare one setting; its documentation everywhere is generated from this."""
-    limits = {"unit": unit, "minimum": minimum, "maximum": maximum, "choices": choices}
-    return dataclasses.field(default=default, metadata={"doc": doc, **limits})
 
 
 @dataclass(frozen=True)
@@ -366,39 +351,6 @@ class ProfilerConfig:
 
 
 @dataclass(frozen=True)
-class IdleGpusConfig:
-    """What is done about jobs that do not use their GPUs (docs/how-to/limits.md#idle-gpus)."""
-
-    after_s: float = setting(
-        0.0,
-        "A job is flagged when all GPUs of its run have been idle this long: no process of the "
-        "job on them, or no kernel ran. Needs profiler.collect_dir and the service on the nodes; "
-        "a job without samples from all its nodes is not flagged. 0: off.",
-        unit="seconds",
-        minimum=0,
-        maximum=7 * 86400,
-    )
-    action: str = setting(
-        FLAG,
-        "flag: only show it, to the job's user and to administrators. rank-last: also preempt the "
-        "job before all others, even for jobs of its own tier, until it uses a GPU again. leave: "
-        "also preempt it after leave_after_s even if no other job waits. All protections from "
-        "preemption apply.",
-        choices=IDLE_ACTIONS,
-    )
-    leave_after_s: float = setting(
-        0.0,
-        'With action = "leave": a job whose GPUs have been idle this long gets its checkpoint '
-        "signal and its grace, and is requeued. A sample with a busy GPU before the requeue spares "
-        "it. This happens once in a run, and at most 3 times in a row if the job uses no GPU in "
-        "between. Until it uses one it ranks last, waiting or running. Longer than after_s.",
-        unit="seconds",
-        minimum=0,
-        maximum=7 * 86400,
-    )
-
-
-@dataclass(frozen=True)
 class PriorityConfig:
     """How tiers are written to Slurm."""
 
@@ -505,7 +457,7 @@ class Config:
     interactive: InteractiveConfig = InteractiveConfig()
     placement: PlacementConfig = PlacementConfig()
     profiler: ProfilerConfig = ProfilerConfig()
-    idle_gpus: IdleGpusConfig = IdleGpusConfig()
+    idle_gpus: IdleGpusConfig = IdleGpusConfig()  # noqa: RUF009 - immutable
     priority: PriorityConfig = PriorityConfig()
     slurm: SlurmConfig = SlurmConfig()
     controller: ControllerConfig = ControllerConfig()
@@ -545,7 +497,7 @@ def parse(tables: Mapping[str, Any], source: str = "the configuration") -> Confi
         _check_drilled(config.preemption)
         _check_signal(config.preemption)
         _check_interactive(config.interactive)
-        _check_idle_gpus(config)
+        config.idle_gpus.check(config.profiler.collect_dir)
         _check_places(config)
         _check_listen(config.http.listen)
     except ConfigError as error:
@@ -705,31 +657,6 @@ def _check_interactive(interactive: InteractiveConfig) -> None:
             f"interactive.gpu_hours_per_user = {hours:g} is more than gpus_per_user = {gpus} "
             "can use in 24 hours",
             f"Write at most {gpus * 24}, or raise gpus_per_user",
-        )
-
-
-def _check_idle_gpus(config: Config) -> None:
-    idle = config.idle_gpus
-    if idle.action != FLAG and not idle.after_s:
-        raise ConfigError(
-            f'idle_gpus.action = "{idle.action}" is set, but idle_gpus.after_s = 0 disables it',
-            "Say after how many seconds in idle_gpus.after_s, or leave action out",
-        )
-    if idle.action == LEAVE and not idle.leave_after_s > idle.after_s:
-        raise ConfigError(
-            f'idle_gpus.action = "{LEAVE}" needs leave_after_s above after_s = {idle.after_s:g}, '
-            f"and it is {idle.leave_after_s:g}",
-            "Write a longer time in idle_gpus.leave_after_s: jobs are flagged before that",
-        )
-    if idle.leave_after_s and idle.action != LEAVE:
-        raise ConfigError(
-            f'idle_gpus.leave_after_s is set, but action = "{idle.action}" lets jobs stay',
-            f'Write action = "{LEAVE}", or leave leave_after_s out',
-        )
-    if idle.after_s and not config.profiler.collect_dir:
-        raise ConfigError(
-            "idle_gpus.after_s is set without profiler.collect_dir, so no sample arrives",
-            "Name the folder that the nodes write to, or set idle_gpus.after_s = 0",
         )
 
 

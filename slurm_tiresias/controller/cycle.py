@@ -16,8 +16,8 @@ from slurm_tiresias.controller.crash import culprits
 from slurm_tiresias.controller.drilled import DrilledPrograms
 from slurm_tiresias.controller.earlier_jobs import earlier_jobs
 from slurm_tiresias.controller.feed import Backoffs, Feed
+from slurm_tiresias.controller.gpu_use import GpuUses
 from slurm_tiresias.controller.guards import Guards
-from slurm_tiresias.controller.idle_gpus import IdleGpus
 from slurm_tiresias.controller.job_store import CycleStats, JobStore
 from slurm_tiresias.controller.manage import missing_partitions, no_such_partitions
 from slurm_tiresias.controller.preemption_costs import PreemptionCosts
@@ -26,12 +26,15 @@ from slurm_tiresias.controller.reconcile import Reconciler
 from slurm_tiresias.core.engine import Engine, decide
 from slurm_tiresias.core.features.charge import BY_JOB, Charging
 from slurm_tiresias.core.features.feature import Feature
+from slurm_tiresias.core.features.idle_gpus import IdleGpus
 from slurm_tiresias.core.features.losses import PreemptionBudget
 from slurm_tiresias.core.features.make import learned_policy
 from slurm_tiresias.core.features.max_slowdown import MaxSlowdown
 from slurm_tiresias.core.features.policy import Policy
 from slurm_tiresias.core.features.victim_rate import VictimRate
-from slurm_tiresias.core.job import Snapshot
+from slurm_tiresias.core.job import Job, Snapshot
+from slurm_tiresias.core.protections import protection_of
+from slurm_tiresias.core.rank import IDLE_LEVEL
 from slurm_tiresias.model import JobState, Plan, Reason, RecentVictims
 from slurm_tiresias.profiler.gpu_use_folder import GpuUseFolder
 from slurm_tiresias.profiler.service import Profiler
@@ -168,7 +171,8 @@ class Cycles:
         )
         self.idle_gpus: IdleGpus | None = None
         if config.idle_gpus.after_s > 0:
-            self.idle_gpus = IdleGpus(config, self.job_store, self._gpu_use)
+            self.idle_gpus = IdleGpus(config, self._is_protected)
+            self._gpu_uses = GpuUses(self.idle_gpus, self.job_store, self._gpu_use)
         self._actor = Actor(
             self._slurm,
             self.job_store,
@@ -237,7 +241,7 @@ class Cycles:
     def _made_snapshot(self, now_s: float) -> Snapshot:
         feed, recent = self._feed, self._recent_victims
         if self.idle_gpus:
-            recent = self.idle_gpus.apply(feed.jobs.values(), now_s, recent, feed.changed)
+            recent = self._gpu_uses.tell(feed.jobs.values(), now_s, recent)
         return Snapshot(now_s, feed.nodes, tuple(feed.jobs.values()), recent)
 
     def _plan(self, snapshot: Snapshot, policy: Policy) -> Plan:
@@ -271,7 +275,7 @@ class Cycles:
         elif config.policy.max_slowdown > 0:
             earlier = earlier_jobs(snapshot.jobs, self.job_store.runs, self._ledger, now_s)
             self.slowdown = MaxSlowdown(config, snapshot.nodes, earlier)
-        features = (self._charging, self._budget, self.slowdown)
+        features = (self._charging, self._budget, self.slowdown, self.idle_gpus)
         return [feature for feature in features if feature]
 
     def _charge_ended_runs(self, charging: Charging) -> None:
@@ -319,6 +323,9 @@ class Cycles:
         if snapshot is None or policy is None:
             return frozenset()
         return culprits(snapshot, lambda one: decide(one, policy, self._config), meanwhile)
+
+    def _is_protected(self, job: Job, now_s: float) -> bool:
+        return protection_of(job, now_s, self._config, IDLE_LEVEL) is not None
 
     def _ranks_last(self, key: str) -> bool:
         return self.idle_gpus is not None and self.idle_gpus.ranks_last_anew(key)

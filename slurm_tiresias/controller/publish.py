@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 
 from slurm_tiresias import __version__
-from slurm_tiresias.config import LEAVE, REPORTS, Config, PreemptionConfig
+from slurm_tiresias.config import REPORTS, Config, PreemptionConfig
 from slurm_tiresias.controller.difference import why_left_to_slurm
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.manage import is_put_off_for_us
@@ -40,6 +40,7 @@ from slurm_tiresias.model import (
 )
 from slurm_tiresias.progress.saving import asked, is_asked
 from slurm_tiresias.reasons import would_do
+from slurm_tiresias.settings.idle_gpus import LEAVE
 from slurm_tiresias.slurm import release
 from slurm_tiresias.slurm.hostlist import folded
 from slurm_tiresias.slurm.protocol import Cluster

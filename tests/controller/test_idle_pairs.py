@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from slurm_tiresias.config import LEAVE, RANK_LAST
 from slurm_tiresias.controller import bands
 from slurm_tiresias.controller.job_store import IDLE_REQUEUED
 from slurm_tiresias.model import JobState
+from slurm_tiresias.settings.idle_gpus import LEAVE, RANK_LAST
 from slurm_tiresias.store.ledger import FILE_NAME, Ledger
 from tests.controller.in_memory import WHOLE_NODE
 from tests.controller.test_idle_gpus import AFTER_S, Site

@@ -11,7 +11,7 @@ import pytest
 
 from slurm_tiresias.controller import bands
 from slurm_tiresias.controller.cycle import PAUSED, SHADOW
-from slurm_tiresias.controller.idle_gpus import GPUS_IDLE
+from slurm_tiresias.controller.gpu_use import GPUS_IDLE
 from slurm_tiresias.controller.job_store import IDLE_REQUEUED, IDLE_SIGNALLED, IDLE_SPARED
 from slurm_tiresias.core.features.idle_gpus import LATE_AFTER_S, MOST_IN_A_ROW
 from slurm_tiresias.core.lifecycle.preemption import Cause, PreemptionState

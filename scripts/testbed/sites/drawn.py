@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from random import Random
 
-from slurm_tiresias.config import LEAVE, RANK_LAST, Config, parse
+from slurm_tiresias.config import Config, parse
 from slurm_tiresias.model import ANY_TYPE, Amount, Node, Request
+from slurm_tiresias.settings.idle_gpus import LEAVE, RANK_LAST
 from slurm_tiresias.slurm.hostlist import folded
 from slurm_tiresias.slurm.in_memory import Settings, Submission
 from slurm_tiresias.slurm.in_memory.extras import NONE, Extras

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from copy import copy
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from slurm_tiresias.config import LEAVE, RANK_LAST, IdleGpusConfig
-from slurm_tiresias.model import JobAccount, NodeUse
+from slurm_tiresias.config import Config
+from slurm_tiresias.core.features.feature import Feature
+from slurm_tiresias.core.features.victim_rate import VictimRate
+from slurm_tiresias.core.job import Job
+from slurm_tiresias.model import JobAccount, JobState, Lane, NodeUse, RecentVictims
+from slurm_tiresias.settings.idle_gpus import FLAG, LEAVE, RANK_LAST, IdleGpusConfig
 
 TOLD_EVERY_S: Final = 60.0
 """How often a node tells of its jobs where nothing has changed (``gpu_use_folder.SIGN_OF_LIFE_S``).
@@ -132,3 +138,146 @@ def why_spared(found: GpuIdleness | None, config: IdleGpusConfig, now_s: float) 
     if not is_to_leave(found, config, now_s):
         return "its GPUs have been used meanwhile, or their sampler was restarted"
     return "it may not be preempted any more"
+
+
+class Past(NamedTuple):
+    """What is known of a job from earlier cycles and runs."""
+
+    account: JobAccount | None = None
+    idle_before_s: float = 0.0
+    """For how long it had used none of its GPUs at the end of its last run."""
+    is_leaving: bool = False
+    """Whether it runs, and its preemption for idle GPUs is under way."""
+    signalled_s: float | None = None
+    """When it was signalled for that."""
+
+
+@dataclass(slots=True)
+class News:
+    """What the samples say that has to be remembered."""
+
+    victims: RecentVictims
+    """The recent victims, with the jobs that leave now."""
+    running: dict[str, GpuIdleness] = field(default_factory=dict)
+    """What each running job does with its GPUs, as far as that is known."""
+    used_again: list[str] = field(default_factory=list)
+    """Jobs that have used a GPU, so that their ``Past`` counts for nothing any more."""
+    flagged: dict[str, str] = field(default_factory=dict)
+    """Managed jobs that have been idle for long, with that in words, which are the same for each
+    sample of a run."""
+
+
+class IdleGpus(Feature):
+    """Sets ``ranks_last`` and ``leaves_idle`` of jobs by the samples of their nodes.
+
+    A restart loses nothing: the nodes tell since when a run has been idle, and for how long in all.
+    """
+
+    def __init__(self, config: Config, is_protected: Callable[[Job, float], bool]) -> None:
+        """``is_protected``: whether a run that ranks last may not be preempted at a time."""
+        self._config = config.idle_gpus
+        self._rate = VictimRate.of(config)
+        self._is_protected = is_protected
+        self._now: dict[str, GpuIdleness] = {}
+        self._now_s = 0.0
+        self._anew: set[str] = set()
+        self._changed: list[Job] = []
+
+    def of(self, job_id: str) -> GpuIdleness | None:
+        """Return what a job does with its GPUs now; None if it does not run, or that is unknown."""
+        return self._now.get(job_id)
+
+    def ranks_last_anew(self, job_id: str) -> bool:
+        """Whether a job has ranked last since its last requeue."""
+        return job_id in self._anew
+
+    def why_spared(self, job_id: str) -> str:
+        """Return why a job is not preempted for its idle GPUs any more, in words."""
+        return why_spared(self.of(job_id), self._config, self._now_s)
+
+    def hear(
+        self,
+        jobs: Iterable[Job],
+        told: Mapping[tuple[int, int], Mapping[str, NodeUse]],
+        past_of: Callable[[str], Past],
+        now_s: float,
+        recent: RecentVictims,
+    ) -> News:
+        """Take in what the nodes tell of all runs, by raw job id and restarts."""
+        news = News(self._rate.at(recent, now_s))
+        self._now, self._now_s, self._anew, self._changed = news.running, now_s, set(), []
+        for job in jobs:
+            past, found = past_of(job.job_id), None
+            if job.state is JobState.RUNNING:
+                found = self._look_at(job, told)
+            if found is not None and found.has_been_busy and _counts(past):
+                news.used_again.append(job.job_id)
+                past = Past(past.account and replace(past.account, idle_requeues=0))
+            if found is not None and found.idle_since_s is not None:
+                # Otherwise the time would begin anew whenever the job is preempted.
+                since_s = found.idle_since_s - past.idle_before_s
+                found = found._replace(idle_since_s=since_s)
+            if found is not None:
+                news.running[job.job_id] = found
+                if job.managed and is_flagged(found, self._config, now_s):
+                    news.flagged[job.job_id] = self._in_words(job, found)
+            last = job.managed and job.lane is Lane.PREEMPTIBLE
+            last = last and self._ranks_last(job, found, past)
+            leaves = last and found is not None and self._leaves(job, found, past)
+            if leaves and not past.is_leaving:
+                leaves = news.victims.jobs < self._rate.most
+                news.victims = self._rate.after(news.victims, int(leaves), now_s)
+            if job.set(ranks_last=last, leaves_idle=leaves) and job.managed:
+                self._changed.append(job)
+        return news
+
+    def tick(self, now_s: float) -> Iterable[Job]:
+        changed, self._changed = self._changed, []
+        return changed
+
+    def _look_at(
+        self, job: Job, told: Mapping[tuple[int, int], Mapping[str, NodeUse]]
+    ) -> GpuIdleness | None:
+        nodes = told.get((job.status.raw_id, job.status.restarts))
+        # That of jobs which are left to Slurm is not followed.
+        began_s = job.status.start_s if job.running_since_s is None else job.running_since_s
+        if nodes is None or began_s is None:
+            return None
+        gpus_on = {node: amount.gpu_count for node, amount in job.allocation.items()}
+        return idleness(nodes, gpus_on, began_s, self._now_s)
+
+    def _ranks_last(self, job: Job, found: GpuIdleness | None, past: Past) -> bool:
+        if past.account and ranks_last_anew(past.account, past.idle_before_s, self._config):
+            self._anew.add(job.job_id)
+        if job.state is JobState.RUNNING and found is None:
+            return False  # it may be computing
+        if job.job_id in self._anew:
+            return True
+        return found is not None and ranks_last(found, self._config, self._now_s)
+
+    def _leaves(self, job: Job, found: GpuIdleness, past: Past) -> bool:
+        """Whether a job that ranks last is to be preempted even if no other job needs its GPUs."""
+        if past.account is None or job.preemptor:
+            return False
+        if not is_to_leave(found, self._config, self._now_s):
+            return False
+        if not past.is_leaving and why_not_preempted(past.account, job.status.restarts):
+            return False
+        if past.signalled_s is not None and (found.idle_since_s or 0.0) > past.signalled_s:
+            return False  # it has used a GPU since then, which no cycle saw
+        as_last = copy(job)
+        as_last.ranks_last = True
+        return not self._is_protected(as_last, self._now_s)
+
+    def _in_words(self, job: Job, found: GpuIdleness) -> str:
+        goes_first = self._config.action != FLAG and job.protected_by is None
+        goes_first = goes_first and job.lane is Lane.PREEMPTIBLE
+        then = ", so it is preempted first" if goes_first else ""
+        gpus = "its GPU" if found.gpus == 1 else f"none of its {found.gpus} GPUs"
+        verb = "has not been used" if found.gpus == 1 else "has been used"
+        restarts = job.status.restarts
+        return f"{gpus} {verb} for {self._config.after_s:g} s{then}, restart {restarts}"
+
+
+def _counts(past: Past) -> bool:
+    return past.idle_before_s > 0.0 or (past.account is not None and past.account.idle_requeues > 0)
