@@ -629,3 +629,26 @@ class Plan:
     @property
     def promotions(self) -> tuple[str, ...]:
         return tuple(d.job_id for d in self.decisions.values() if d.promoted)
+
+
+@dataclass(frozen=True)
+class PublishedGpuUse:
+    """A running job's GPU use as it is published, from the samples of all of its nodes."""
+
+    gpus: int
+    busy: int
+    """How many of them are busy now."""
+    idle_since_s: float | None
+    """Since when all of them have been idle; None while one is busy."""
+    idle_long: bool
+    """Whether that is so long that the job is flagged."""
+    ranks_last: bool
+    """Whether the job is therefore preempted before all others."""
+    held_idle_gpu_s: float
+    """How long this run has held idle GPUs, summed over GPUs."""
+    leaves_at_s: float | None = None
+    """When it is preempted for its idle GPUs even if no job waits, unless it uses a GPU before;
+    None if it is not."""
+    kept_because: str = ""
+    """Why it is not preempted for them although the site wants that: ``signalled-in-this-run``,
+    ``requeued-often-enough``, or "" if nothing or another rule forbids it."""

@@ -130,6 +130,7 @@ MAY_IMPORT = {
         "progress",
         "reasons",
         "report",
+        "settings",
         "simulator",
         "status",
         "store",

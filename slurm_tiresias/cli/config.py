@@ -17,8 +17,9 @@ import click
 from slurm_tiresias.cli.options import config_option, config_path, json_option, takes_config
 from slurm_tiresias.cli.screen import show_or_json, stdout
 from slurm_tiresias.cli.text import count, printable
-from slurm_tiresias.config import Config, Setting, load
+from slurm_tiresias.config import Config, load
 from slurm_tiresias.gpu_hours import exact_gpu_hours
+from slurm_tiresias.settings import Setting
 
 COMMENT_WIDTH = 88
 

@@ -21,7 +21,7 @@ from slurm_tiresias.cli.options import (
     takes_config,
 )
 from slurm_tiresias.cli.screen import Screen, show_or_json, stdout
-from slurm_tiresias.cli.text import NOTHING, count, duration, listed, moment, printable
+from slurm_tiresias.cli.text import NOTHING, count, duration, filled, listed, moment, printable
 from slurm_tiresias.config import HISTORY, LIMITS, REPORTS, Config
 from slurm_tiresias.core.features.max_slowdown import explained
 from slurm_tiresias.errors import TiresiasError, UsageError
@@ -48,7 +48,6 @@ from slurm_tiresias.status.published import (
     Blocker,
     PublishedEstimate,
     PublishedEvent,
-    PublishedGpuUse,
     PublishedJob,
     PublishedState,
     PublishedTier,
@@ -69,17 +68,6 @@ LANES = {
     Lane.IDLE_ONLY.value: "It is not preempted and preempts no job, because Slurm cannot requeue "
     "it. Its tier follows from the most that it may use: its GPUs times its time limit.",
 }
-NOT_PREEMPTED: Mapping[str, str] = {
-    "signalled-in-this-run": (
-        "A run is preempted for idle GPUs alone only once, and this one was signalled before."
-    ),
-    "requeued-often-enough": (
-        "It was requeued for idle GPUs as often in a row as a job may be, so it is not again until "
-        "it uses a GPU."
-    ),
-}
-"""Why a job with idle GPUs is not preempted for them alone."""
-
 LEAVES = (Reason.PREEMPTED.value, Reason.VACATING.value, Reason.IDLE_GPUS.value)
 DEPENDENCY = "Dependency"
 WITHOUT_NEWS = ("", "None", "Priority", "Resources")
@@ -397,18 +385,7 @@ def _standing(case: Case) -> Iterator[str]:
         )
     if job.bound is not None:
         yield from explained(moment, **asdict(job.bound))
-    if job.gpu_use is not None:
-        yield from _gpu_use(job.gpu_use, case.state.at_s)
-    if job.idle_requeues:
-        yield (
-            f"It was requeued for its idle GPUs {_times(job.idle_requeues)} in a row and has used "
-            "none since, so it ranks last, waiting or running, until it uses one."
-        )
-    elif job.ranks_last and job.state == JobState.PENDING.value:
-        yield (
-            "Its GPUs were idle when it was requeued, so it ranks last, waiting or running, until "
-            "it uses one."
-        )
+    yield from map(filled, job.says)
     if job.promotions:
         yield (
             f"It was promoted to tier 0 {_times(job.promotions)} because it had waited long; its "
@@ -418,28 +395,6 @@ def _standing(case: Case) -> Iterator[str]:
         yield f"It has waited {duration(job.waited_s)} since it last ran or was submitted."
 
 
-def _gpu_use(use: PublishedGpuUse, now_s: float) -> Iterator[str]:
-    held = f"This run has held idle GPUs for {gpu_hours(use.held_idle_gpu_s)} so far."
-    if use.idle_since_s is None or not use.idle_long:
-        if use.busy < use.gpus:
-            gpus = progress_text.gpus_in_words(use.gpus)
-            yield f"{use.busy} of its {gpus} are busy now. {held}"
-        return
-    since = f"{moment(use.idle_since_s)}, for {duration(now_s - use.idle_since_s)}"
-    what = "its GPU" if use.gpus == 1 else f"any of its {use.gpus} GPUs"
-    yield f"It has not used {what} since {since}. {held}"
-    if use.ranks_last:
-        yield (
-            "Therefore it is preempted before all other jobs, even by jobs of its own tier, until "
-            "it uses a GPU again (idle_gpus.action)."
-        )
-    if use.leaves_at_s is not None and use.leaves_at_s > now_s:
-        yield (
-            f"If it uses none before {moment(use.leaves_at_s)}, it is preempted even if no other "
-            "job waits (idle_gpus.leave_after_s)."
-        )
-    if use.kept_because:
-        yield NOT_PREEMPTED.get(use.kept_because, f"It is kept: {printable(use.kept_because)}.")
 
 
 def _ranked_by(estimate: PublishedEstimate, tier: PublishedTier | None) -> str:

@@ -42,8 +42,8 @@ def sample(run_dir: Path, collect_dir: Path, every_s: float) -> None:
 
     A daemon: it runs in the foreground until SIGTERM or Ctrl-C, and logs to standard error. GPUs
     are sampled if NVIDIA's driver is installed and either jobs are profiled or the controller
-    tracks idle GPUs (idle_gpus.after_s). Exit codes: 9 another sampler runs on this node, 10 a
-    folder is missing, or other users own it or may write to it.
+    tracks idle GPUs. Exit codes: 9 another sampler runs on this node, 10 a folder is missing, or
+    other users own it or may write to it.
     """
     log_to_stderr()
     run(run_dir, collect_dir, every_s)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from slurm_tiresias.cli.text import NOTHING, duration, moment, printable
-from slurm_tiresias.model import STUCK_RUNS, JobState, ProgressSource, Reason
+from slurm_tiresias.cli.text import NOTHING, duration, filled, moment, printable
+from slurm_tiresias.model import STUCK_RUNS, JobState, ProgressSource
 from slurm_tiresias.status.published import PublishedJob, PublishedProgress
 
 ACCORDING_TO = {
@@ -46,22 +46,9 @@ def stuck(job: PublishedJob) -> str:
     return f"saved nothing in its last {job.stuck_runs} runs"
 
 
-def idle_gpus(job: PublishedJob) -> str:
-    """Return since when a job has not used its GPUs, if that is long; else ""."""
-    use = job.gpu_use
-    if use is None or use.idle_since_s is None or not use.idle_long:
-        return ""
-    leaves = ", being preempted" if job.reason == Reason.IDLE_GPUS.value else ""
-    return f"idle {gpus_in_words(use.gpus)} since {moment(use.idle_since_s)}{leaves}"
-
-
-def gpus_in_words(number: int) -> str:
-    return "GPU" if number == 1 else f"{number} GPUs"
-
-
 def alarm(job: PublishedJob) -> str:
     """Return what needs the attention of the job's user; "" if nothing."""
-    return idle_gpus(job) or quiet(job) or stuck(job)
+    return filled(job.alarm) or quiet(job) or stuck(job)
 
 
 def longer_runs(job: PublishedJob) -> Iterator[str]:

@@ -57,7 +57,7 @@ def lines(report: Report, screen: Screen, header: bool = True) -> Iterator[str]:
         text.fair_share,
         text.stock_slurm,
         text.parties,
-        text.idle_gpus,
+        text.held_idle,
         text.over_time,
     ):
         if part_lines := list(part()):
@@ -161,7 +161,7 @@ class _ReportText:
             if left_out:
                 yield from self.prose(f"{left_out:,} between them are left out; --json has them.")
 
-    def idle_gpus(self) -> Iterator[str]:
+    def held_idle(self) -> Iterator[str]:
         report = self.report
         if not report.idle_gpu_s:
             return

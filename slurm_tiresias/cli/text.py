@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from itertools import pairwise
 from typing import TypeVar
 
 from rich.cells import cell_len, set_cell_size
+
+from slurm_tiresias.gpu_hours import gpu_hours
 
 NOTHING = "-"
 UNPRINTABLE = "?"
@@ -73,6 +76,16 @@ def duration(seconds: float) -> str:
     return f"{whole}s"
 
 
+def filled(text: str) -> str:
+    """Return a text of the controller with its numbers as people read them, made printable:
+    ``{1.5 moment}`` is a time, ``{1.5 duration}`` are seconds, ``{1.5 gpu_hours}`` GPU-seconds."""
+
+    def written(found: re.Match[str]) -> str:
+        return _WRITTEN[found[2]](float(found[1]))
+
+    return printable(_NUMBER.sub(written, text))
+
+
 def or_dash(value: Value | None, written: Callable[[Value], str]) -> str:
     """Format the value, or return ``-`` if it is None."""
     return NOTHING if value is None else written(value)
@@ -105,3 +118,11 @@ def listed(names: tuple[str, ...], at_most: int = 8) -> str:
     if len(names) > at_most:
         return f"{', '.join(names[:at_most])} and {len(names) - at_most} more"
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
+_WRITTEN: Mapping[str, Callable[[float], str]] = {
+    "moment": moment,
+    "duration": duration,
+    "gpu_hours": gpu_hours,
+}
+_NUMBER = re.compile(rf"\{{([-+.e0-9]+) ({'|'.join(_WRITTEN)})\}}")

@@ -347,8 +347,8 @@ class Actor:
         self._nominate(plan, jobs, seen)
         for decision in plan.preemptions:
             if self._job_store.record(decision.job_id) is not None:
-                for_idle_gpus = decision.reason is Reason.IDLE_GPUS
-                event = GpusIdle() if for_idle_gpus else Planned(decision.preempted_for)
+                idle = decision.reason is Reason.IDLE_GPUS
+                event = GpusIdle() if idle else Planned(decision.preempted_for)
                 self._tell_victim(decision.job_id, event)
         self._spare_victims_elsewhere(jobs)
         self._spare_busy_jobs(plan, jobs, seen.at_s)

@@ -16,7 +16,7 @@ from slurm_tiresias.controller.crash import culprits
 from slurm_tiresias.controller.drilled import DrilledPrograms
 from slurm_tiresias.controller.earlier_jobs import earlier_jobs
 from slurm_tiresias.controller.feed import Backoffs, Feed
-from slurm_tiresias.controller.gpu_use import GpuUses
+from slurm_tiresias.controller.gpu_use import GpuUses, folder_of
 from slurm_tiresias.controller.guards import Guards
 from slurm_tiresias.controller.job_store import CycleStats, JobStore
 from slurm_tiresias.controller.manage import missing_partitions, no_such_partitions
@@ -33,7 +33,7 @@ from slurm_tiresias.core.features.max_slowdown import MaxSlowdown
 from slurm_tiresias.core.features.policy import Policy
 from slurm_tiresias.core.features.victim_rate import VictimRate
 from slurm_tiresias.core.job import Job, Snapshot
-from slurm_tiresias.core.protections import protection_of
+from slurm_tiresias.core.protections import min_run_until_s, protection_of
 from slurm_tiresias.core.rank import IDLE_LEVEL
 from slurm_tiresias.model import JobState, Plan, Reason, RecentVictims
 from slurm_tiresias.profiler.gpu_use_folder import GpuUseFolder
@@ -128,7 +128,7 @@ class Cycles:
         """
         self._left_alone = left_alone
         self._progress_folder = progress or ProgressFolder("")
-        self._gpu_use = gpu_use or GpuUseFolder(config.profiler.collect_dir)
+        self._gpu_use = gpu_use or folder_of(config)
         self._requeue_delay_s = cluster.requeue_delay_s
         self.seen: Observation | None = None
         """The observation of the present or the last cycle."""
@@ -169,9 +169,12 @@ class Cycles:
             self._guards.of,
             self.costs.costs_of,
         )
+        self.features: tuple[Feature, ...] = ()
+        """Those that show something of jobs."""
         self.idle_gpus: IdleGpus | None = None
         if config.idle_gpus.after_s > 0:
-            self.idle_gpus = IdleGpus(config, self._is_protected)
+            self.idle_gpus = IdleGpus(config, self._is_protected, self._min_run_until_s)
+            self.features = (self.idle_gpus,)
             self._gpu_uses = GpuUses(self.idle_gpus, self.job_store, self._gpu_use)
         self._actor = Actor(
             self._slurm,
@@ -275,7 +278,7 @@ class Cycles:
         elif config.policy.max_slowdown > 0:
             earlier = earlier_jobs(snapshot.jobs, self.job_store.runs, self._ledger, now_s)
             self.slowdown = MaxSlowdown(config, snapshot.nodes, earlier)
-        features = (self._charging, self._budget, self.slowdown, self.idle_gpus)
+        features = (self._charging, self._budget, self.slowdown, *self.features)
         return [feature for feature in features if feature]
 
     def _charge_ended_runs(self, charging: Charging) -> None:
@@ -326,6 +329,9 @@ class Cycles:
 
     def _is_protected(self, job: Job, now_s: float) -> bool:
         return protection_of(job, now_s, self._config, IDLE_LEVEL) is not None
+
+    def _min_run_until_s(self, job: Job) -> float:
+        return min_run_until_s(job, self._config.preemption)
 
     def _ranks_last(self, key: str) -> bool:
         return self.idle_gpus is not None and self.idle_gpus.ranks_last_anew(key)
@@ -379,8 +385,8 @@ class Cycles:
         """Shadow mode: record what would have been done, once for each change of the plan."""
         planned = {d.job_id: (f"start on {folded(d.start_on)}", "") for d in plan.starts}
         for decision in plan.preemptions:
-            for_idle_gpus = decision.reason is Reason.IDLE_GPUS
-            what = "be requeued for its idle GPUs" if for_idle_gpus else "be preempted"
+            idle = decision.reason is Reason.IDLE_GPUS
+            what = "be requeued for its idle GPUs" if idle else "be preempted"
             planned[decision.job_id] = (what, decision.preempted_for)
         for key, (what, other) in planned.items():
             if self._planned.get(key) != (what, other):

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
+from slurm_tiresias.config import Config
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.core.features.idle_gpus import GpuIdleness, IdleGpus, News, Past
 from slurm_tiresias.core.job import Job
@@ -15,6 +16,11 @@ from slurm_tiresias.profiler.gpu_use_folder import GpuUseFolder
 
 GPUS_IDLE: Final = "gpus-idle"
 """The event of a run whose GPUs have all been idle for long."""
+
+
+def folder_of(config: Config) -> GpuUseFolder:
+    """Return the folder in which nodes report the GPU use of jobs, if that is wanted."""
+    return GpuUseFolder(config.profiler.collect_dir if config.idle_gpus.after_s > 0 else "")
 
 
 class GpuUses:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from slurm_tiresias.controller.cycle import ENFORCE, PAUSED, SHADOW
+from slurm_tiresias.core.features.gauges import GAUGES
 from slurm_tiresias.errors import kinds
 from slurm_tiresias.slurm.tally import COMMANDS
 from slurm_tiresias.store.records import LOST_PARTS, CostSource
@@ -169,14 +170,7 @@ BOUND = _gauge(
     "kept: running jobs near theirs, which are not preempted.",
     {"standing": "at-bound or kept"},
 )
-IDLE_GPU_JOBS = _gauge(
-    "tiresias_idle_gpu_jobs",
-    "Running jobs, managed or not, that have used none of their GPUs for idle_gpus.after_s.",
-)
-IDLE_GPUS_HELD = _gauge(
-    "tiresias_idle_gpus_held",
-    "GPUs that jobs hold but do not use, as far as the nodes report.",
-)
+OF_FEATURES = tuple(_gauge(gauge.name, gauge.doc) for gauge in GAUGES)
 UNMANAGED = _gauge("tiresias_unmanaged_jobs", "Running and waiting jobs that are not managed.")
 DECIDED = _gauge("tiresias_decided_jobs", "Jobs by the last cycle's decision.", DECISION)
 
@@ -272,7 +266,7 @@ QUEUEING_SECONDS = Metric(
 METRICS: tuple[Metric, ...] = (
     *(INFO, STARTED, MODE, INTERVAL, LAST_CYCLE, FAILED_IN_A_ROW, TROUBLE, NEXT_TRY, WARNING),
     *(TERM, STANDBYS, GPUS, JOBS, JOB_GPUS, ATTAINED, LONGEST_WAIT, PROGRESS, QUIET),
-    *(STUCK, BOUND, IDLE_GPU_JOBS, IDLE_GPUS_HELD, UNMANAGED, DECIDED),
+    *(STUCK, BOUND, *OF_FEATURES, UNMANAGED, DECIDED),
     *(CYCLES, FAILED_CYCLES, DECISIONS, PREEMPTIONS, MEASURED, LOST, PROMOTIONS),
     *(JOB_EVENTS, WRITES),
     *(REFUSED_WRITES, ACCOUNTING_FAILURES, UNPUBLISHED, REQUESTS, COMMAND_FAILURES),

@@ -31,6 +31,7 @@ from slurm_tiresias import __version__
 from slurm_tiresias.config import Config
 from slurm_tiresias.controller import metric_definitions
 from slurm_tiresias.controller.cycle import Cycle
+from slurm_tiresias.core.features.gauges import GAUGES
 from slurm_tiresias.errors import TiresiasError, kinds
 from slurm_tiresias.model import STUCK_RUNS, JobState, ProgressSource
 from slurm_tiresias.slurm.protocol import Cluster
@@ -283,10 +284,9 @@ def _of_progress(state: PublishedState) -> Iterator[Family]:
     bounds = [job.bound for job in state.jobs if job.bound is not None]
     at_bound, kept = sum(one.at_bound for one in bounds), sum(one.kept for one in bounds)
     yield _gauge(metric_definitions.BOUND, [(("at-bound",), at_bound), (("kept",), kept)])
-    uses = [job.gpu_use for job in state.jobs if job.gpu_use is not None]
-    yield _gauge(metric_definitions.IDLE_GPU_JOBS, [((), sum(use.idle_long for use in uses))])
-    held = sum(use.gpus - use.busy for use in uses)
-    yield _gauge(metric_definitions.IDLE_GPUS_HELD, [((), held)])
+    for metric, gauge in zip(metric_definitions.OF_FEATURES, GAUGES, strict=True):
+        facts = (getattr(job, gauge.fact) for job in state.jobs)
+        yield _gauge(metric, [((), sum(gauge.of(fact) for fact in facts if fact is not None))])
 
 
 def _gauge(metric: metric_definitions.Metric, values: Values) -> Family:

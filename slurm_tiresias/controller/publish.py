@@ -15,11 +15,7 @@ from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.manage import is_put_off_for_us
 from slurm_tiresias.core.features.claims import is_broken
 from slurm_tiresias.core.features.estimates import WithEstimates, is_promoted
-from slurm_tiresias.core.features.idle_gpus import (
-    GpuIdleness,
-    is_flagged,
-    why_not_preempted,
-)
+from slurm_tiresias.core.features.feature import Feature
 from slurm_tiresias.core.features.max_slowdown import BoundNow
 from slurm_tiresias.core.features.policy import Policy
 from slurm_tiresias.core.features.protection import before_save, protected_for_s
@@ -30,7 +26,6 @@ from slurm_tiresias.job_hints import Checkpoint, checkpoint_of
 from slurm_tiresias.model import (
     Action,
     Decision,
-    JobAccount,
     JobProgress,
     JobState,
     Lane,
@@ -40,7 +35,6 @@ from slurm_tiresias.model import (
 )
 from slurm_tiresias.progress.saving import asked, is_asked
 from slurm_tiresias.reasons import would_do
-from slurm_tiresias.settings.idle_gpus import LEAVE
 from slurm_tiresias.slurm import release
 from slurm_tiresias.slurm.hostlist import folded
 from slurm_tiresias.slurm.protocol import Cluster
@@ -52,7 +46,6 @@ from slurm_tiresias.status.published import (
     PublishedEstimate,
     PublishedEvent,
     PublishedGpus,
-    PublishedGpuUse,
     PublishedHold,
     PublishedJob,
     PublishedNode,
@@ -68,9 +61,6 @@ ProgressOf = Callable[[str], JobProgress | None]
 
 BoundOf = Callable[[str], BoundNow | None]
 """Maps a job to its position relative to the bound on its slowdown."""
-
-GpuUseOf = Callable[[str], GpuIdleness | None]
-"""Maps a running job to its GPU use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +143,7 @@ def report(
     policy: Policy,
     events: Sequence[EventRecord],
     bound_of: BoundOf = lambda _key: None,
-    gpu_use_of: GpuUseOf = lambda _key: None,
+    features: Sequence[Feature] = (),
 ) -> PublishedState:
     """Collect everything that ``status`` and ``explain`` may show of a cycle."""
     nodes = [n for n in snapshot.nodes if not n.partitions.isdisjoint(config.manage.partitions)]
@@ -169,7 +159,7 @@ def report(
                 job_store,
                 progress_of,
                 bound_of,
-                gpu_use_of,
+                features,
                 policy,
                 acts=health.mode == ENFORCE,
             )
@@ -240,7 +230,7 @@ def _jobs(
     job_store: JobStore,
     progress_of: ProgressOf,
     bound_of: BoundOf,
-    gpu_use_of: GpuUseOf,
+    features: Sequence[Feature],
     policy: Policy,
     *,
     acts: bool,
@@ -272,12 +262,11 @@ def _jobs(
                 job.signal, job.grace_s = asked(site).signal, asked(site).grace_s
         if bound := bound_of(key):
             job.bound = _bound(bound, views[key], snapshot.now_s)
-        record = job_store.record(key)
-        if use := gpu_use_of(key):
-            job.gpu_use = _gpu_use(use, views[key], record, config, snapshot.now_s)
-        job.ranks_last = views[key].ranks_last
-        if record is not None and config.idle_gpus.action == LEAVE:
-            job.idle_requeues = record.idle_requeues
+        for feature in features:
+            if shown := feature.explain(views[key], job_store.record(key), snapshot.now_s):
+                job.says, job.alarm = (*job.says, *shown.says), job.alarm or shown.alarm
+                for name, fact in shown.facts.items():
+                    setattr(job, name, fact)
         if estimates and job.managed and not job.lane:
             job.estimate = _estimate(views[key], estimates)
         if not acts:
@@ -362,28 +351,6 @@ def _bound(bound: BoundNow, job: Job, now_s: float) -> PublishedBound:
         until_s if now_s < until_s < math.inf else None,
         bound.length_known,
     )
-
-
-def _gpu_use(
-    use: GpuIdleness, job: Job, account: JobAccount | None, config: Config, now_s: float
-) -> PublishedGpuUse:
-    idle = config.idle_gpus
-    shown = PublishedGpuUse(
-        gpus=use.gpus,
-        busy=use.busy,
-        idle_since_s=use.idle_since_s,
-        idle_long=is_flagged(use, idle, now_s),
-        ranks_last=job.ranks_last and job.protected_by is None,
-        held_idle_gpu_s=use.held_idle_gpu_s,
-    )
-    if idle.action != LEAVE or account is None or use.idle_since_s is None or not shown.ranks_last:
-        return shown
-    if not job.leaves_idle:
-        shown.kept_because = why_not_preempted(account, job.status.restarts) or ""
-    if not shown.kept_because:
-        protected_until_s = min_run_until_s(job, config.preemption)
-        shown.leaves_at_s = max(use.idle_since_s + idle.leave_after_s, protected_until_s)
-    return shown
 
 
 def _estimate(job: Job, policy: WithEstimates) -> PublishedEstimate | None:

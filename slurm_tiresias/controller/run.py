@@ -32,6 +32,7 @@ from slurm_tiresias.controller.cycle import (
 )
 from slurm_tiresias.controller.drilled import DrilledPrograms
 from slurm_tiresias.controller.driver import driver
+from slurm_tiresias.controller.gpu_use import folder_of
 from slurm_tiresias.controller.instruments import Instruments, instruments
 from slurm_tiresias.controller.manage import missing_partitions, no_such_partitions
 from slurm_tiresias.controller.metrics_asked import metrics_service
@@ -60,7 +61,6 @@ from slurm_tiresias.errors import (
 )
 from slurm_tiresias.ha.lease import FileLease
 from slurm_tiresias.ha.standby import Standby, acting_host
-from slurm_tiresias.profiler.gpu_use_folder import GpuUseFolder
 from slurm_tiresias.profiler.public_copy import ProfilesCopy
 from slurm_tiresias.profiler.service import Profiler
 from slurm_tiresias.progress.folder import ProgressFolder
@@ -210,8 +210,7 @@ class Controller:
         """By error, the job that was being processed when it was first raised."""
         self._reports: dict[str, Path] = {}
         self._progress = ProgressFolder(config.profiler.collect_dir)
-        is_wanted = config.idle_gpus.after_s > 0
-        self._gpu_use = GpuUseFolder(config.profiler.collect_dir if is_wanted else "")
+        self._gpu_use = folder_of(config)
         # Even if it is not used: results that are too old are forgotten all the same.
         self._drilled = DrilledPrograms(ledger)
         drills_count = config.preemption.drilled_min_run_s > 0
@@ -468,7 +467,7 @@ class Controller:
                 cycle.policy,
                 self._ledger.events.last(EVENTS_PUBLISHED),
                 self._cycles.slowdown.of if self._cycles.slowdown else lambda _key: None,
-                self._cycles.idle_gpus.of if self._cycles.idle_gpus else lambda _key: None,
+                self._cycles.features,
             )
         )
         self._profiles_copy.keep_up()

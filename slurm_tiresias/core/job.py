@@ -107,10 +107,10 @@ class Job:
     learned: Learned = NOTHING_LEARNED
     fair: FairStanding = NOT_BOUND
     ranks_last: bool = False
-    """Whether its run is preempted before all others, or it waits behind all others
-    (``core/features/idle_gpus.py``)."""
+    """Whether its run is preempted before all others, or it waits behind all others,
+    because of idle GPUs."""
     leaves_idle: bool = False
-    """Whether its run is preempted now, even for no other job (``core/features/idle_gpus.py``)."""
+    """Whether its run is preempted now, because of idle GPUs, even for no other job."""
     at_stake: WorkAtStake | None = None
     """What preempting it now would lose; None if nothing is known of it or of any other job."""
     remaining_s: float | None = None

@@ -45,7 +45,7 @@ class Contender(NamedTuple):
 class _Planned:
     priority_tier: int
     gpus: int
-    idle_gpus: int
+    free_gpus: int
     """Idle GPUs on its nodes; on the single best node if the job must fit on one."""
     most_more: int
     """Most GPUs that a victim may free on its nodes beyond those needed by the preemptor."""
@@ -83,7 +83,7 @@ class TriedFirst:
         for one in self._planned:
             if one.priority_tier <= priority_tier:
                 continue
-            if one.gpus <= one.idle_gpus + request.gpu_count + one.most_more:
+            if one.gpus <= one.free_gpus + request.gpu_count + one.most_more:
                 kept |= one.nodes
             elif ends_s > one.starts_s or ends_s == math.inf:
                 kept |= one.planned
@@ -101,7 +101,7 @@ def _plan(
         nodes |= some
     spans = request.chunks > 1 and request.max_nodes != 1
     there = {free.names[number] for number in numbers(nodes)}
-    idle_gpus = _counted((max(free.free_gpus(number), 0) for number in numbers(nodes)), spans)
+    free_gpus = _counted((max(free.free_gpus(number), 0) for number in numbers(nodes)), spans)
     held = ((a.gpu_count for node, a in h.allocation.items() if node in there) for h in by_end)
     widest = max((_counted(gpus, spans) for gpus in held), default=0)
     allocation, starts_s = None, math.inf
@@ -119,7 +119,7 @@ def _plan(
     return _Planned(
         one.priority_tier,
         request.gpu_count,
-        idle_gpus,
+        free_gpus,
         max(widest - 1, 0),
         frozenset(there),
         frozenset(allocation or ()),

@@ -1,9 +1,8 @@
 """The shared folder of the nodes' reports on GPU activity: how a node writes it, and how the
 controller reads it.
 
-The controller creates the folder if it needs these reports (``idle_gpus.after_s``); without it
-nothing is written. Only root on the nodes and the folder's owner may write there; files of other
-users are ignored.
+The controller creates the folder if it needs these reports; without it nothing is written. Only
+root on the nodes and the folder's owner may write there; files of other users are ignored.
 """
 
 from __future__ import annotations

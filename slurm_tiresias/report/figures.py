@@ -212,7 +212,7 @@ class PartyFigures:
     received_gpu_s: float
     requeue_wait_s: float
     idle_gpu_s: float = 0.0
-    """GPU time held idle, as far as the nodes reported it (``idle_gpus``)."""
+    """GPU time held idle, as far as the nodes reported it."""
     idle_requeues: int = 0
     """How often its jobs were requeued for idle GPUs; these do not count as preemptions."""
 
@@ -273,7 +273,7 @@ class Report:
     at_bound: tuple[AtBound, ...] = ()
     """The jobs at or near the bound on their slowdown now."""
     idle_gpu_s: float = 0.0
-    """GPU time held idle, as far as the nodes reported it (``idle_gpus``)."""
+    """GPU time held idle, as far as the nodes reported it."""
     idle_requeues: int = 0
     """How often jobs were requeued for idle GPUs; these do not count as preemptions."""
     stock_slurm: Comparison | None = None
@@ -317,9 +317,9 @@ def made(
     jobs = every[_selected(every, filters)]
     runs = runs[runs["job_id"].isin(jobs["job_id"])]
     completed = _completed(jobs, period)
-    for_idle_gpus = requeues["for_idle_gpus"] > 0
-    idle_requeues = requeues[for_idle_gpus & requeues["job_id"].isin(jobs["job_id"])]
-    preemptions_of_all = requeues[~for_idle_gpus]
+    for_itself = requeues["for_itself"] > 0
+    idle_requeues = requeues[for_itself & requeues["job_id"].isin(jobs["job_id"])]
+    preemptions_of_all = requeues[~for_itself]
     preemptions = _with_both_sides(preemptions_of_all, all_jobs, jobs, period)
     gpus, waiting = _courses(jobs, runs, period)
     gpu_s = float(jobs["gpu_s"].sum())

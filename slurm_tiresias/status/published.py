@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from slurm_tiresias import json_codec
 from slurm_tiresias.atomic_write import write_atomically
 from slurm_tiresias.errors import NotRunningError, RefusedError
-from slurm_tiresias.model import ASK_SIGNAL
+from slurm_tiresias.model import ASK_SIGNAL, PublishedGpuUse
 
 SCHEMA = 1
 FILE_NAME = "state.json"
@@ -132,29 +132,6 @@ class PublishedBound:
 
 
 @dataclass
-class PublishedGpuUse:
-    """A running job's GPU use (``idle_gpus``), from the samples of all of its nodes."""
-
-    gpus: int
-    busy: int
-    """How many of them are busy now."""
-    idle_since_s: float | None
-    """Since when all of them have been idle; None while one is busy."""
-    idle_long: bool
-    """Whether that is longer than ``idle_gpus.after_s``."""
-    ranks_last: bool
-    """Whether the job is therefore preempted before all others."""
-    held_idle_gpu_s: float
-    """How long this run has held idle GPUs, summed over GPUs."""
-    leaves_at_s: float | None = None
-    """When it is preempted for its idle GPUs even if no job waits, unless it uses a GPU before;
-    None if it is not."""
-    kept_because: str = ""
-    """Why it is not preempted for them although the site wants that: ``signalled-in-this-run``,
-    ``requeued-often-enough``, or "" if nothing or another rule forbids it."""
-
-
-@dataclass
 class PublishedJob:
     """One job in one cycle. ``action`` and ``reason`` are codes of ``model.Action`` and ``Reason``.
 
@@ -242,6 +219,11 @@ class PublishedJob:
     ranks_last: bool = False
     """Whether it is preempted before all others and waits behind them, since its GPUs are idle, or
     were when it was requeued."""
+    alarm: str = ""
+    """What needs its user's attention, in a few words; "" if nothing. Here and in ``says``,
+    ``{1.5 moment}`` is a time, ``{1.5 duration}`` are seconds, ``{1.5 gpu_hours}`` GPU-seconds."""
+    says: tuple[str, ...] = ()
+    """What else the controller says of it, in sentences."""
 
     @property
     def saves(self) -> bool:

@@ -54,7 +54,7 @@ PERIOD: Mapping[str, Mapping[str, str]] = {
         "gpus": "r.gpus",
         "start_s": "r.start_s",
         "left_s": "r.end_s",
-        "for_idle_gpus": f"p.cause = '{Cause.IDLE_GPUS}'",
+        "for_itself": f"p.cause = '{Cause.IDLE_GPUS}'",
         "again_s": "(SELECT MIN(start_s) FROM runs a "
         "WHERE a.key = p.key AND a.start_s > r.start_s)",
         "ended_s": "v.ended_s",

@@ -26,8 +26,7 @@ class RunRecord:
     redone_s: float = 0.0
     """How long it was protected because it redid lost work."""
     idle_gpu_s: float = 0.0
-    """Idle time summed over its GPUs, as far as the nodes reported it
-    (``core/features/idle_gpus.py``)."""
+    """Idle time summed over its GPUs, as far as the nodes reported it."""
     clock_set_by_s: float = 0.0
     """How far Slurm's clock was set during the run; ``elapsed_s`` is without that."""
     idle_s: float = 0.0

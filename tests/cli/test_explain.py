@@ -7,10 +7,10 @@ import re
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
+from slurm_tiresias.cli.text import moment
 from slurm_tiresias.controller import driver
 from slurm_tiresias.errors import SlurmUnreachableError
 from slurm_tiresias.model import Protection, Reason
@@ -18,7 +18,6 @@ from slurm_tiresias.status.published import (
     Blocker,
     PublishedEstimate,
     PublishedEvent,
-    PublishedGpuUse,
     PublishedJob,
     PublishedState,
 )
@@ -464,45 +463,20 @@ def test_a_detail_that_is_slurms_own_reason_is_said_once(site: Site) -> None:
     assert explained(site, job).count("JobHeldUser") == 1
 
 
-def idle(**changes: Any) -> PublishedGpuUse:
-    return replace(PublishedGpuUse(4, 0, NOW_S - 900, True, True, 3600.0), **changes)
-
-
-@pytest.mark.parametrize(
-    ("use", "said"),
-    [
-        (idle(), ""),
-        (idle(leaves_at_s=NOW_S + 900), "it is preempted even if no other job waits"),
-        (
-            idle(kept_because="signalled-in-this-run"),
-            "this one was signalled before",
-        ),
-        (idle(kept_because="requeued-often-enough"), "as often in a row as a job may be"),
-        (idle(kept_because="of a newer one"), "It is kept: of a newer one."),
-    ],
-)
-def test_it_says_whether_a_job_that_uses_no_gpu_is_to_leave(
-    site: Site, use: PublishedGpuUse, said: str
-) -> None:
-    text = " ".join(explained(site, running("1", gpu_use=use)).split())
-    assert "preempted before all other jobs" in text
-    assert said in text
-    others = ("even if no other job waits", "signalled before", "as often in a row", "It is kept:")
-    assert sum(other in text for other in others) == bool(said)
+def test_it_shows_what_the_controller_says_of_a_job_with_its_numbers_in_words(site: Site) -> None:
+    said = f"Idle since {{{NOW_S - 900} moment}}, for {{900.0 duration}}: {{7200.0 gpu_hours}}."
+    text = " ".join(explained(site, running("1", says=(said, "Or {not} so."))).split())
+    assert f"Idle since {moment(NOW_S - 900)}, for 15m00s: 2.0 GPU-h. Or {{not}} so." in text
 
 
 def test_it_says_that_a_job_leaves_idle_gpus_and_that_it_ranks_last_afterwards(site: Site) -> None:
-    leaves = running("1", action="preempt", reason="idle-gpus", gpu_use=idle())
+    leaves = running("1", action="preempt", reason="idle-gpus")
     text = " ".join(explained(site, leaves).split())
     assert "Why it stops" in text
     assert "so it is preempted even if no other job waits" in text
-    text = " ".join(explained(site, waiting("1", idle_requeues=2, ranks_last=True)).split())
-    assert "It was requeued for its idle GPUs 2 times in a row and has used none since" in text
+    text = " ".join(explained(site, waiting("1", ranks_last=True)).split())
     assert "all others come before it" in text
     assert "below its own tier" not in text
-    text = " ".join(explained(site, waiting("1", ranks_last=True)).split())
-    assert "Its GPUs were idle when it was requeued" in text
-    assert "all others come before it" in text
 
 
 @pytest.mark.parametrize(

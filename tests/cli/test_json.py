@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from slurm_tiresias.cli.json_reference import COMMANDS, fields_of, reference_lines
+from slurm_tiresias.model import PublishedGpuUse
 from slurm_tiresias.status.published import (
     PublishedBound,
     PublishedEstimate,
-    PublishedGpuUse,
     PublishedHold,
     PublishedNode,
     PublishedStandby,
@@ -85,7 +85,9 @@ def busy_site(site: Site) -> Site:
     gpu_use = PublishedGpuUse(4, 0, NOW_S - 7200, True, True, 28_800.0)
     bound = PublishedBound(False, NOW_S + 60, False, None, True)
     telling = (
-        replace(j, progress=progress(370), estimate=estimate, bound=bound, gpu_use=gpu_use)
+        replace(
+            j, progress=progress(370), estimate=estimate, bound=bound, gpu_use=gpu_use, says=("a",)
+        )
         for j in busy_state().jobs
     )
     jobs = (*telling, waiting("50_1"), waiting("50_2"))

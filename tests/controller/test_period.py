@@ -121,7 +121,7 @@ def test_a_user_sees_only_the_own_side_of_a_preemption(tmp_path: Path) -> None:
         )
         for user in (None, "alice", "bob")
     )
-    ids = {"job_id": "1", "for_job": "2", "at_s": 400.0, "for_idle_gpus": 0}
+    ids = {"job_id": "1", "for_job": "2", "at_s": 400.0, "for_itself": 0}
     victims: dict[str, object] = {
         "signalled_s": 350.0,
         "tier": 1,

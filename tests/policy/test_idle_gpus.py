@@ -18,7 +18,9 @@ from slurm_tiresias.core.features.idle_gpus import (
     MOST_IN_A_ROW,
     TOLD_EVERY_S,
     GpuIdleness,
+    IdleGpus,
     NotPreempted,
+    Past,
     idleness,
     is_flagged,
     is_to_leave,
@@ -29,9 +31,18 @@ from slurm_tiresias.core.features.idle_gpus import (
 )
 from slurm_tiresias.core.features.make import make_policy
 from slurm_tiresias.core.features.policy import rank_of
+from slurm_tiresias.core.job import Job
 from slurm_tiresias.core.rank import IDLE_LEVEL
 from slurm_tiresias.errors import ConfigError
-from slurm_tiresias.model import Amount, FairStanding, JobAccount, JobState, NodeUse, Request
+from slurm_tiresias.model import (
+    Amount,
+    FairStanding,
+    JobAccount,
+    JobState,
+    NodeUse,
+    RecentVictims,
+    Request,
+)
 from slurm_tiresias.profiler.gpu_use_folder import SIGN_OF_LIFE_S
 from slurm_tiresias.settings.idle_gpus import FLAG, LEAVE, RANK_LAST, IdleGpusConfig
 from tests.pictures import cluster, gpus, job, plan_for
@@ -260,3 +271,65 @@ def test_an_idle_run_near_its_bound_is_preempted_first() -> None:
     busy = job("2", gpus(4), tier=2)
     plan = plan_for(cluster("n1  1 1 1 1\nn2  2 2 2 2", [idle, busy, job("3", gpus(4))]))
     assert [one.job_id for one in plan.preemptions] == ["1"]
+
+
+def told_of(
+    idle_s: float, requeues: int = 0, *, action: str = LEAVE, signalled: bool = False
+) -> tuple[IdleGpus, Job, JobAccount]:
+    """A running job of four GPUs that has used none for so long, as the feature knows it."""
+    tables = {"after_s": 600.0, "action": action, "leave_after_s": 1800.0 * (action == LEAVE)}
+    config = parse({"idle_gpus": tables, "profiler": {"collect_dir": "/x"}})
+    on = {"n1": Amount({"": 4})}
+    one = view("7", JobState.RUNNING, gpus(4), allocation=on, running_since_s=BEGAN_S)
+    signalled_run = one.status.restarts if signalled else None
+    account = replace(
+        JobAccount("7", 2, 0.0, 0.0, 0.0, 0),
+        idle_requeues=requeues,
+        idle_signalled_run=signalled_run,
+    )
+    feature = IdleGpus(config, lambda _job, _now_s: False, lambda _job: NOW_S + 300)
+    told = {(one.status.raw_id, one.status.restarts): {"n1": use(NOW_S - idle_s)}}
+    feature.hear([one], told, lambda _key: Past(account), NOW_S, RecentVictims())
+    return feature, one, account
+
+
+@pytest.mark.parametrize(
+    ("idle_s", "requeues", "signalled", "said"),
+    [
+        (900.0, 0, False, f"If it uses none before {{{NOW_S + 900} moment}}"),
+        (900.0, 0, True, "this one was signalled before"),
+        (900.0, MOST_IN_A_ROW, False, "as often in a row as a job may be"),
+        (1900.0, 0, False, f"If it uses none before {{{NOW_S + 300} moment}}"),
+    ],
+)
+def test_it_says_whether_a_job_that_uses_no_gpu_is_to_leave(
+    idle_s: float, requeues: int, signalled: bool, said: str
+) -> None:
+    feature, one, account = told_of(idle_s, requeues, signalled=signalled)
+    shown = feature.explain(one, account, NOW_S)
+    assert shown is not None
+    text = " ".join(shown.says)
+    assert f"It has not used any of its 4 GPUs since {{{NOW_S - idle_s} moment}}" in text
+    assert "preempted before all other jobs" in text
+    assert said in text
+    others = ("even if no other job waits", "signalled before", "as often in a row as")
+    assert sum(other in text for other in others) == 1
+    assert ("requeued for its idle GPUs 3 times in a row" in text) is (requeues == 3)
+    leaves = ", being preempted" if idle_s > 1800.0 else ""
+    assert shown.alarm == f"idle 4 GPUs since {{{NOW_S - idle_s} moment}}{leaves}"
+
+
+def test_it_says_nothing_of_a_job_that_has_not_been_idle_for_long_or_of_an_unknown_one() -> None:
+    feature, one, account = told_of(300.0, action=FLAG)
+    shown = feature.explain(one, account, NOW_S)
+    assert shown is not None
+    assert shown.alarm == ""
+    assert shown.says[0].startswith("0 of its 4 GPUs are busy now.")
+    assert feature.explain(job("8", gpus(4)), account, NOW_S) is None
+
+
+def test_jobs_whose_facts_change_are_ranked_anew_once() -> None:
+    feature, one, _ = told_of(900.0)
+    assert (one.ranks_last, one.leaves_idle) == (True, False)
+    assert list(feature.tick(NOW_S)) == [one]
+    assert list(feature.tick(NOW_S)) == []

@@ -15,11 +15,10 @@ from scripts.testbed.real_controller import RealController
 from slurm_tiresias.controller.gpu_use import GPUS_IDLE
 from slurm_tiresias.controller.job_store import IDLE_REQUEUED, IDLE_SIGNALLED, IDLE_SPARED
 from slurm_tiresias.core.features.idle_gpus import LATE_AFTER_S
-from slurm_tiresias.model import NodeUse
+from slurm_tiresias.model import NodeUse, PublishedGpuUse
 from slurm_tiresias.profiler.gpu_activity import SUFFIX, text_of
 from slurm_tiresias.profiler.gpu_use_folder import FOLDER
 from slurm_tiresias.profiler.run_id import RunId
-from slurm_tiresias.status.published import PublishedGpuUse
 from tests.profiler.compute_node import Node, build_driver, eventually
 from tests.spank.channel import open_channel
 from tests.spank.plugin import NOBODY, PluginCluster

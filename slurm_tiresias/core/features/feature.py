@@ -3,11 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from slurm_tiresias.core.features.policy import Policy
 from slurm_tiresias.core.job import Job
-from slurm_tiresias.model import Node
+from slurm_tiresias.model import JobAccount, Node
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """What a feature shows of a job. Numbers in the texts are followed by how they are shown, in
+    braces: ``{1.5 moment}`` is a time, ``{1.5 duration}`` are seconds."""
+
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """By the names under which they are published."""
+    says: tuple[str, ...] = ()
+    """Sentences for ``explain``."""
+    alarm: str = ""
+    """What needs the attention of the job's user, in a few words."""
+
+
+class Gauge(NamedTuple):
+    """A metric: the sum over all jobs of a number that follows from a fact of a feature."""
+
+    name: str
+    doc: str
+    fact: str
+    of: Callable[[Any], float]
 
 
 class Feature:
@@ -41,6 +65,11 @@ class Feature:
         """Yield the jobs of which a fact has changed since they were last followed, by the passing
         of time or by what happened to others."""
         return ()
+
+    def explain(self, job: Job, account: JobAccount | None, now_s: float) -> Explained | None:
+        """Return what it shows of a job, by the job's account as it is after the last plan; None if
+        nothing."""
+        return None
 
     @property
     def next_change_s(self) -> float:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from slurm_tiresias.config import Config
-from slurm_tiresias.core.features.feature import Feature
+from slurm_tiresias.core.features.feature import Explained, Feature, Gauge
 from slurm_tiresias.core.features.victim_rate import VictimRate
 from slurm_tiresias.core.job import Job
-from slurm_tiresias.model import JobAccount, JobState, Lane, NodeUse, RecentVictims
+from slurm_tiresias.model import (
+    JobAccount,
+    JobState,
+    Lane,
+    NodeUse,
+    PublishedGpuUse,
+    RecentVictims,
+)
 from slurm_tiresias.settings.idle_gpus import FLAG, LEAVE, RANK_LAST, IdleGpusConfig
 
 TOLD_EVERY_S: Final = 60.0
@@ -121,6 +128,17 @@ class NotPreempted(StrEnum):
     """``MOST_IN_A_ROW`` times."""
 
 
+IN_WORDS: Final[Mapping[NotPreempted, str]] = {
+    NotPreempted.ONCE_IN_A_RUN: (
+        "A run is preempted for idle GPUs alone only once, and this one was signalled before."
+    ),
+    NotPreempted.OFTEN_ENOUGH: (
+        "It was requeued for idle GPUs as often in a row as a job may be, so it is not again until "
+        "it uses a GPU."
+    ),
+}
+
+
 def why_not_preempted(account: JobAccount, restarts: int) -> NotPreempted | None:
     """Return why a job's run after ``restarts`` restarts is not preempted for its idle GPUs alone,
     however long they have been idle; None if it may be."""
@@ -173,8 +191,15 @@ class IdleGpus(Feature):
     A restart loses nothing: the nodes tell since when a run has been idle, and for how long in all.
     """
 
-    def __init__(self, config: Config, is_protected: Callable[[Job, float], bool]) -> None:
-        """``is_protected``: whether a run that ranks last may not be preempted at a time."""
+    def __init__(
+        self,
+        config: Config,
+        is_protected: Callable[[Job, float], bool],
+        min_run_until_s: Callable[[Job], float],
+    ) -> None:
+        """``is_protected``: whether a run that ranks last may not be preempted at a time.
+        ``min_run_until_s``: when the least time of a run is over."""
+        self._min_run_until_s = min_run_until_s
         self._config = config.idle_gpus
         self._rate = VictimRate.of(config)
         self._is_protected = is_protected
@@ -235,6 +260,55 @@ class IdleGpus(Feature):
         changed, self._changed = self._changed, []
         return changed
 
+    def explain(self, job: Job, account: JobAccount | None, now_s: float) -> Explained | None:
+        found = self.of(job.job_id)
+        requeues = account.idle_requeues if account and self._config.action == LEAVE else 0
+        if found is None and not job.ranks_last and not requeues:
+            return None
+        facts: dict[str, Any] = {"ranks_last": job.ranks_last, "idle_requeues": requeues}
+        says: list[str] = []
+        alarm = ""
+        if found is not None:
+            use = self._published(job, found, account, now_s)
+            facts["gpu_use"] = use
+            says.extend(_sentences(use, now_s))
+            if use.idle_long:
+                leaves = ", being preempted" if job.leaves_idle else ""
+                alarm = f"idle {_gpus(use.gpus)} since {{{use.idle_since_s} moment}}{leaves}"
+        if requeues:
+            times = "once" if requeues == 1 else f"{requeues} times"
+            says.append(
+                f"It was requeued for its idle GPUs {times} in a row and has used none since, so "
+                "it ranks last, waiting or running, until it uses one."
+            )
+        elif job.ranks_last and job.state is JobState.PENDING:
+            says.append(
+                "Its GPUs were idle when it was requeued, so it ranks last, waiting or running, "
+                "until it uses one."
+            )
+        return Explained(facts, tuple(says), alarm)
+
+    def _published(
+        self, job: Job, use: GpuIdleness, account: JobAccount | None, now_s: float
+    ) -> PublishedGpuUse:
+        shown = PublishedGpuUse(
+            gpus=use.gpus,
+            busy=use.busy,
+            idle_since_s=use.idle_since_s,
+            idle_long=is_flagged(use, self._config, now_s),
+            ranks_last=job.ranks_last and job.protected_by is None,
+            held_idle_gpu_s=use.held_idle_gpu_s,
+        )
+        if self._config.action != LEAVE or account is None or use.idle_since_s is None:
+            return shown
+        if not shown.ranks_last:
+            return shown
+        why_not = None if job.leaves_idle else why_not_preempted(account, job.status.restarts)
+        if why_not:
+            return replace(shown, kept_because=why_not.value)
+        leaves_at_s = use.idle_since_s + self._config.leave_after_s
+        return replace(shown, leaves_at_s=max(leaves_at_s, self._min_run_until_s(job)))
+
     def _look_at(
         self, job: Job, told: Mapping[tuple[int, int], Mapping[str, NodeUse]]
     ) -> GpuIdleness | None:
@@ -281,3 +355,46 @@ class IdleGpus(Feature):
 
 def _counts(past: Past) -> bool:
     return past.idle_before_s > 0.0 or (past.account is not None and past.account.idle_requeues > 0)
+
+
+def _gpus(number: int) -> str:
+    return "GPU" if number == 1 else f"{number} GPUs"
+
+
+def _sentences(use: PublishedGpuUse, now_s: float) -> Iterator[str]:
+    held = f"This run has held idle GPUs for {{{use.held_idle_gpu_s} gpu_hours}} so far."
+    if use.idle_since_s is None or not use.idle_long:
+        if use.busy < use.gpus:
+            yield f"{use.busy} of its {_gpus(use.gpus)} are busy now. {held}"
+        return
+    since = f"{{{use.idle_since_s} moment}}, for {{{now_s - use.idle_since_s} duration}}"
+    what = "its GPU" if use.gpus == 1 else f"any of its {use.gpus} GPUs"
+    yield f"It has not used {what} since {since}. {held}"
+    if use.ranks_last:
+        yield (
+            "Therefore it is preempted before all other jobs, even by jobs of its own tier, until "
+            "it uses a GPU again (idle_gpus.action)."
+        )
+    if use.leaves_at_s is not None and use.leaves_at_s > now_s:
+        yield (
+            f"If it uses none before {{{use.leaves_at_s} moment}}, it is preempted even if no "
+            "other job waits (idle_gpus.leave_after_s)."
+        )
+    if use.kept_because:
+        yield IN_WORDS[NotPreempted(use.kept_because)]
+
+
+GAUGES: Final = (
+    Gauge(
+        "tiresias_idle_gpu_jobs",
+        "Running jobs, managed or not, that have used none of their GPUs for idle_gpus.after_s.",
+        "gpu_use",
+        lambda use: use.idle_long,
+    ),
+    Gauge(
+        "tiresias_idle_gpus_held",
+        "GPUs that jobs hold but do not use, as far as the nodes report.",
+        "gpu_use",
+        lambda use: use.gpus - use.busy,
+    ),
+)

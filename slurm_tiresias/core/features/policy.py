@@ -77,7 +77,7 @@ class Policy(ABC):
 
 def rank_of(job: Job, policy: Policy) -> JobRank:
     """Return the rank of a job: by its lane (``lanes``), after all others while it leaves its GPUs
-    idle (``idle_gpus``), before all others if it is at its bound (``max_slowdown``), or else that
+    idle, before all others if it is at its bound (``max_slowdown``), or else that
     of the policy."""
     if job.lane is Lane.INTERACTIVE:
         # Ahead of jobs at their bounds, which are late because others went ahead of them.

@@ -384,7 +384,7 @@ def transition(
         case Cause.FOR_JOB:
             decided = _for_job(current, event)
         case Cause.IDLE_GPUS:
-            decided = _for_idle_gpus(current, event)
+            decided = _for_itself(current, event)
     return decided or _before_requeue(current, event)
 
 
@@ -442,7 +442,7 @@ def _called_off(current: Preemption) -> Preemption | None:
     )
 
 
-def _for_idle_gpus(
+def _for_itself(
     current: Preemption, event: PreemptionEvent
 ) -> tuple[Preemption | None, PreemptionEffects] | None:
     """Apply the events that concern the idle GPUs; None for all others."""
@@ -528,10 +528,10 @@ def _counted(current: Preemption, at_s: float) -> CountPreemption | CountIdleReq
 def _signal_answered(
     current: Preemption, event: SignalHeard | SignalUnanswered | SignalRefused
 ) -> tuple[Preemption | None, PreemptionEffects]:
-    for_idle_gpus = current.cause is Cause.IDLE_GPUS
+    for_itself = current.cause is Cause.IDLE_GPUS
     if isinstance(event, SignalHeard):
         mark = MarkSignalled(current.signalled_s or 0.0, heard=True)
-        return replace(current, refusals=0), (mark,) if for_idle_gpus else ()
+        return replace(current, refusals=0), (mark,) if for_itself else ()
     if isinstance(event, SignalUnanswered):
         planned = replace(current, state=PreemptionState.PLANNED)
         return planned if event.sent else _unsignalled(current), ()
@@ -539,7 +539,7 @@ def _signal_answered(
     if current.refusals + 1 < MAX_SIGNAL_REFUSALS:
         return replace(_unsignalled(current), refusals=current.refusals + 1), (note,)
     # A requeue without the signal would lose its work.
-    if for_idle_gpus:
+    if for_itself:
         return None, (note, MarkSignalled(event.at_s, heard=False))
     why = f"job {current.key} cannot be told to save its state ({event.words})"
     return None, (note, BackOff(event.at_s, current.preemptor, why))
