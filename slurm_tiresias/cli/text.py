@@ -79,11 +79,8 @@ def duration(seconds: float) -> str:
 def filled(text: str) -> str:
     """Return a text of the controller with its numbers as people read them, made printable:
     ``{1.5 moment}`` is a time, ``{1.5 duration}`` are seconds, ``{1.5 gpu_hours}`` GPU-seconds."""
-
-    def written(found: re.Match[str]) -> str:
-        return _WRITTEN[found[2]](float(found[1]))
-
-    return printable(_NUMBER.sub(written, text))
+    shown = _NUMBER.sub(lambda found: _WRITTEN[found[2]](float(found[1])), text)
+    return printable(shown)
 
 
 def or_dash(value: Value | None, written: Callable[[Value], str]) -> str:

@@ -32,7 +32,7 @@ from slurm_tiresias.core.features.make import learned_policy
 from slurm_tiresias.core.features.max_slowdown import MaxSlowdown
 from slurm_tiresias.core.features.policy import Policy
 from slurm_tiresias.core.features.victim_rate import VictimRate
-from slurm_tiresias.core.job import Job, Snapshot
+from slurm_tiresias.core.job import Snapshot
 from slurm_tiresias.core.protections import min_run_until_s, protection_of
 from slurm_tiresias.core.rank import IDLE_LEVEL
 from slurm_tiresias.model import JobState, Plan, Reason, RecentVictims
@@ -169,21 +169,22 @@ class Cycles:
             self._guards.of,
             self.costs.costs_of,
         )
-        self.features: tuple[Feature, ...] = ()
+        self.idle_gpus = IdleGpus(
+            config,
+            lambda job, now_s: protection_of(job, now_s, config, IDLE_LEVEL) is not None,
+            lambda job: min_run_until_s(job, config.preemption),
+        )
+        self._gpu_uses = GpuUses(self.idle_gpus, self.job_store, self._gpu_use)
+        self.features: tuple[Feature, ...] = (self.idle_gpus,)
         """Those that show something of jobs."""
-        self.idle_gpus: IdleGpus | None = None
-        if config.idle_gpus.after_s > 0:
-            self.idle_gpus = IdleGpus(config, self._is_protected, self._min_run_until_s)
-            self.features = (self.idle_gpus,)
-            self._gpu_uses = GpuUses(self.idle_gpus, self.job_store, self._gpu_use)
         self._actor = Actor(
             self._slurm,
             self.job_store,
             config,
             self._requeue_delay_s,
             self.progress.of,
-            self._why_spared,
-            self._ranks_last,
+            self.idle_gpus.why_spared,
+            self.idle_gpus.ranks_last_anew,
         )
         self._policy: Policy | None = None
         self._told: frozenset[str] = frozenset()
@@ -243,7 +244,7 @@ class Cycles:
 
     def _made_snapshot(self, now_s: float) -> Snapshot:
         feed, recent = self._feed, self._recent_victims
-        if self.idle_gpus:
+        if self._config.idle_gpus.after_s > 0:
             recent = self._gpu_uses.tell(feed.jobs.values(), now_s, recent)
         return Snapshot(now_s, feed.nodes, tuple(feed.jobs.values()), recent)
 
@@ -326,20 +327,6 @@ class Cycles:
         if snapshot is None or policy is None:
             return frozenset()
         return culprits(snapshot, lambda one: decide(one, policy, self._config), meanwhile)
-
-    def _is_protected(self, job: Job, now_s: float) -> bool:
-        return protection_of(job, now_s, self._config, IDLE_LEVEL) is not None
-
-    def _min_run_until_s(self, job: Job) -> float:
-        return min_run_until_s(job, self._config.preemption)
-
-    def _ranks_last(self, key: str) -> bool:
-        return self.idle_gpus is not None and self.idle_gpus.ranks_last_anew(key)
-
-    def _why_spared(self, key: str) -> str:
-        if self.idle_gpus is None:
-            return "idle_gpus.after_s is 0 now"
-        return self.idle_gpus.why_spared(key)
 
     def _observe(self) -> Observation:
         self.seen = self._snapshot = None

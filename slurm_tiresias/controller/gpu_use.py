@@ -8,7 +8,7 @@ from typing import Final
 
 from slurm_tiresias.config import Config
 from slurm_tiresias.controller.job_store import JobStore
-from slurm_tiresias.core.features.idle_gpus import GpuIdleness, IdleGpus, News, Past
+from slurm_tiresias.core.features.idle_gpus import GpuIdleness, IdleGpus, Past
 from slurm_tiresias.core.job import Job
 from slurm_tiresias.core.lifecycle.preemption import Cause
 from slurm_tiresias.model import RecentVictims
@@ -41,7 +41,12 @@ class GpuUses:
         news = self._feature.hear(
             in_hand.each(jobs), self._folder.latest, self._past_of, now_s, recent
         )
-        self._forget_past(news)
+        for key in news.used_again:
+            before, account = self._job_store.runs.last_ended(key), self._job_store.record(key)
+            if before is not None:
+                self._job_store.runs.keep(replace(before, idle_s=0.0))
+            if account is not None:
+                self._job_store.put(replace(account, idle_requeues=0))
         for job in jobs:
             if found := news.running.get(job.job_id):
                 self._measure(job, found, now_s)
@@ -52,20 +57,11 @@ class GpuUses:
 
     def _past_of(self, key: str) -> Past:
         before = self._job_store.runs.last_ended(key)
+        past = Past(self._job_store.record(key), before.idle_s if before else 0.0)
         under_way = self._job_store.preemptions.get(key)
-        leaving = under_way is not None and under_way.cause is Cause.IDLE_GPUS
-        if under_way is None or not leaving or not under_way.makes_room:
-            return Past(self._job_store.record(key), before.idle_s if before else 0.0)
-        idle_s = before.idle_s if before else 0.0
-        return Past(self._job_store.record(key), idle_s, True, under_way.signalled_s)
-
-    def _forget_past(self, news: News) -> None:
-        for key in news.used_again:
-            before, account = self._job_store.runs.last_ended(key), self._job_store.record(key)
-            if before is not None:
-                self._job_store.runs.keep(replace(before, idle_s=0.0))
-            if account is not None:
-                self._job_store.put(replace(account, idle_requeues=0))
+        if under_way and under_way.cause is Cause.IDLE_GPUS and under_way.makes_room:
+            return past._replace(is_leaving=True, signalled_s=under_way.signalled_s)
+        return past
 
     def _measure(self, job: Job, found: GpuIdleness, now_s: float) -> None:
         runs, start_s = self._job_store.runs, job.status.start_s

@@ -158,6 +158,10 @@ def why_spared(found: GpuIdleness | None, config: IdleGpusConfig, now_s: float) 
     return "it may not be preempted any more"
 
 
+Told = Mapping[tuple[int, int], Mapping[str, NodeUse]]
+"""What each node tells of each run, by raw job id and restarts."""
+
+
 class Past(NamedTuple):
     """What is known of a job from earlier cycles and runs."""
 
@@ -168,6 +172,11 @@ class Past(NamedTuple):
     """Whether it runs, and its preemption for idle GPUs is under way."""
     signalled_s: float | None = None
     """When it was signalled for that."""
+
+    @property
+    def counts(self) -> bool:
+        """Whether anything changes once the job uses a GPU."""
+        return bool(self.idle_before_s or (self.account and self.account.idle_requeues))
 
 
 @dataclass(slots=True)
@@ -218,31 +227,31 @@ class IdleGpus(Feature):
 
     def why_spared(self, job_id: str) -> str:
         """Return why a job is not preempted for its idle GPUs any more, in words."""
+        if not self._config.after_s:
+            return "idle_gpus.after_s is 0 now"
         return why_spared(self.of(job_id), self._config, self._now_s)
 
     def hear(
         self,
         jobs: Iterable[Job],
-        told: Mapping[tuple[int, int], Mapping[str, NodeUse]],
+        told: Told,
         past_of: Callable[[str], Past],
         now_s: float,
         recent: RecentVictims,
     ) -> News:
-        """Take in what the nodes tell of all runs, by raw job id and restarts."""
+        """Take in what the nodes tell."""
         news = News(self._rate.at(recent, now_s))
         self._now, self._now_s, self._anew, self._changed = news.running, now_s, set(), []
         for job in jobs:
-            past, found = past_of(job.job_id), None
-            if job.state is JobState.RUNNING:
-                found = self._look_at(job, told)
-            if found is not None and found.has_been_busy and _counts(past):
-                news.used_again.append(job.job_id)
-                past = Past(past.account and replace(past.account, idle_requeues=0))
-            if found is not None and found.idle_since_s is not None:
-                # Otherwise the time would begin anew whenever the job is preempted.
-                since_s = found.idle_since_s - past.idle_before_s
-                found = found._replace(idle_since_s=since_s)
+            past, found = past_of(job.job_id), self._look_at(job, told)
             if found is not None:
+                if found.has_been_busy and past.counts:
+                    news.used_again.append(job.job_id)
+                    past = Past(past.account and replace(past.account, idle_requeues=0))
+                if found.idle_since_s is not None:
+                    # Otherwise the time would begin anew whenever the job is preempted.
+                    since_s = found.idle_since_s - past.idle_before_s
+                    found = found._replace(idle_since_s=since_s)
                 news.running[job.job_id] = found
                 if job.managed and is_flagged(found, self._config, now_s):
                     news.flagged[job.job_id] = self._in_words(job, found)
@@ -274,7 +283,7 @@ class IdleGpus(Feature):
             says.extend(_sentences(use, now_s))
             if use.idle_long:
                 leaves = ", being preempted" if job.leaves_idle else ""
-                alarm = f"idle {_gpus(use.gpus)} since {{{use.idle_since_s} moment}}{leaves}"
+                alarm = f"idle {_gpus(use)} since {{{use.idle_since_s} moment}}{leaves}"
         if requeues:
             times = "once" if requeues == 1 else f"{requeues} times"
             says.append(
@@ -291,31 +300,22 @@ class IdleGpus(Feature):
     def _published(
         self, job: Job, use: GpuIdleness, account: JobAccount | None, now_s: float
     ) -> PublishedGpuUse:
-        shown = PublishedGpuUse(
-            gpus=use.gpus,
-            busy=use.busy,
-            idle_since_s=use.idle_since_s,
-            idle_long=is_flagged(use, self._config, now_s),
-            ranks_last=job.ranks_last and job.protected_by is None,
-            held_idle_gpu_s=use.held_idle_gpu_s,
-        )
-        if self._config.action != LEAVE or account is None or use.idle_since_s is None:
-            return shown
-        if not shown.ranks_last:
+        since_s, flagged = use.idle_since_s, is_flagged(use, self._config, now_s)
+        last = job.ranks_last and job.protected_by is None
+        shown = PublishedGpuUse(use.gpus, use.busy, since_s, flagged, last, use.held_idle_gpu_s)
+        if not last or self._config.action != LEAVE or account is None or since_s is None:
             return shown
         why_not = None if job.leaves_idle else why_not_preempted(account, job.status.restarts)
         if why_not:
             return replace(shown, kept_because=why_not.value)
-        leaves_at_s = use.idle_since_s + self._config.leave_after_s
-        return replace(shown, leaves_at_s=max(leaves_at_s, self._min_run_until_s(job)))
+        leaves_at_s = max(since_s + self._config.leave_after_s, self._min_run_until_s(job))
+        return replace(shown, leaves_at_s=leaves_at_s)
 
-    def _look_at(
-        self, job: Job, told: Mapping[tuple[int, int], Mapping[str, NodeUse]]
-    ) -> GpuIdleness | None:
+    def _look_at(self, job: Job, told: Told) -> GpuIdleness | None:
         nodes = told.get((job.status.raw_id, job.status.restarts))
         # That of jobs which are left to Slurm is not followed.
         began_s = job.status.start_s if job.running_since_s is None else job.running_since_s
-        if nodes is None or began_s is None:
+        if nodes is None or began_s is None or job.state is not JobState.RUNNING:
             return None
         gpus_on = {node: amount.gpu_count for node, amount in job.allocation.items()}
         return idleness(nodes, gpus_on, began_s, self._now_s)
@@ -347,25 +347,20 @@ class IdleGpus(Feature):
         goes_first = self._config.action != FLAG and job.protected_by is None
         goes_first = goes_first and job.lane is Lane.PREEMPTIBLE
         then = ", so it is preempted first" if goes_first else ""
-        gpus = "its GPU" if found.gpus == 1 else f"none of its {found.gpus} GPUs"
-        verb = "has not been used" if found.gpus == 1 else "has been used"
-        restarts = job.status.restarts
-        return f"{gpus} {verb} for {self._config.after_s:g} s{then}, restart {restarts}"
+        what = f"none of its {found.gpus} GPUs has" if found.gpus > 1 else "its GPU has not"
+        idle_s, restarts = f"{self._config.after_s:g} s", job.status.restarts
+        return f"{what} been used for {idle_s}{then}, restart {restarts}"
 
 
-def _counts(past: Past) -> bool:
-    return past.idle_before_s > 0.0 or (past.account is not None and past.account.idle_requeues > 0)
-
-
-def _gpus(number: int) -> str:
-    return "GPU" if number == 1 else f"{number} GPUs"
+def _gpus(use: PublishedGpuUse) -> str:
+    return "GPU" if use.gpus == 1 else f"{use.gpus} GPUs"
 
 
 def _sentences(use: PublishedGpuUse, now_s: float) -> Iterator[str]:
     held = f"This run has held idle GPUs for {{{use.held_idle_gpu_s} gpu_hours}} so far."
     if use.idle_since_s is None or not use.idle_long:
         if use.busy < use.gpus:
-            yield f"{use.busy} of its {_gpus(use.gpus)} are busy now. {held}"
+            yield f"{use.busy} of its {_gpus(use)} are busy now. {held}"
         return
     since = f"{{{use.idle_since_s} moment}}, for {{{now_s - use.idle_since_s} duration}}"
     what = "its GPU" if use.gpus == 1 else f"any of its {use.gpus} GPUs"
