@@ -26,7 +26,7 @@ ELSEWHERE_S = 20.0
 """How long the job may wait for a start on other nodes."""
 
 RESTART_IN_S = 2
-"""Like the controller: the node can refuse an immediate start (controller/act.py)."""
+"""Like the controller: the node can refuse an immediate start (controller/acting/requeue.py)."""
 
 LOOK_S = 0.3
 LISTEN_S = 0.1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
@@ -31,3 +31,9 @@ def array_tasks(keys: Iterable[str]) -> str:
     """Return one key for several tasks of one array: ``12_[4-5]`` for ``12_4`` and ``12_5``."""
     arrays, numbers = zip(*(key.split("_", 1) for key in keys), strict=True)
     return f"{arrays[0]}_[{RangeSet.fromlist(numbers)}]"
+
+
+def task_keys(key: str) -> Sequence[str]:
+    """Return the tasks that a key of ``array_tasks`` stands for; any other key, for itself."""
+    array, _, numbers = key.partition("_[")
+    return [f"{array}_{number}" for number in RangeSet(numbers[:-1])] if numbers else [key]

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from slurm_tiresias.config import Config, parse
-from slurm_tiresias.controller import act, bands, offline
+from slurm_tiresias.controller import bands, offline
+from slurm_tiresias.controller.acting import send
 from slurm_tiresias.controller.cycle import PAUSED
 from slurm_tiresias.controller.instruments import Instruments
 from slurm_tiresias.controller.run import Controller
@@ -114,7 +115,7 @@ def test_each_part_of_many_writes_is_recorded(
     site: Site, controller: Controller, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Even if the controller is killed during the next part."""
-    monkeypatch.setattr(act, "MOST_WRITES_AT_ONCE", AT_ONCE)
+    monkeypatch.setattr(send, "MOST_WRITES_AT_ONCE", AT_ONCE)
     real, parts = site.slurm.write, []
 
     def write(writes: Sequence[Write]) -> Sequence[WriteFailure]:

@@ -1,0 +1,1 @@
+"""The parts of acting: each step of ``controller/act.py`` has a module."""
