@@ -96,6 +96,13 @@ class Health:
             next_try_s=now_s + pause_s,
         )
 
+    def in_a_line(self, now_s: float) -> str:
+        """Return a one-line status for systemd."""
+        if self.failures:
+            pause_s = max(0.0, (self.next_try_s or 0.0) - now_s)
+            return f"{self.failures} cycles failed, next try in {pause_s:.0f} s: {self.error}"
+        return f"{self.mode}, cycle {self.cycle}"
+
     def shown_on(self, state: PublishedState) -> PublishedState:
         """Return the published state with its health replaced by this one."""
         shown = replace(state, **{f.name: getattr(self, f.name) for f in fields(self)})

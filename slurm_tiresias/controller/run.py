@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import os
 import random
 import selectors
 import socket
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from slurm_tiresias.background import running
 from slurm_tiresias.config import Config
+from slurm_tiresias.controller.control_socket import control_socket, serve
 from slurm_tiresias.controller.crash import (
     MOST_LEFT_ALONE,
     signature,
@@ -45,7 +42,7 @@ from slurm_tiresias.controller.state import (
     state_dir_locked,
 )
 from slurm_tiresias.core.rank import job_id_key
-from slurm_tiresias.daemon.control import SOCKET_NAME, command_of, take_nudge
+from slurm_tiresias.daemon.control import take_nudge
 from slurm_tiresias.daemon.signals import (
     Stop,
     signalled_when_made,
@@ -53,7 +50,6 @@ from slurm_tiresias.daemon.signals import (
 )
 from slurm_tiresias.daemon.systemd import Systemd
 from slurm_tiresias.errors import (
-    ConfigError,
     InternalError,
     LeaseLostError,
     SlurmPermissionError,
@@ -68,7 +64,7 @@ from slurm_tiresias.slurm.protocol import Cluster, Observation, Slurm
 from slurm_tiresias.slurm.release import warning_about
 from slurm_tiresias.slurm.tally import Tally
 from slurm_tiresias.status import published
-from slurm_tiresias.status.answers import Peer, peer_of, removed_afterwards, serving
+from slurm_tiresias.status.answers import Peer, serving
 from slurm_tiresias.status.job_history import history_service
 from slurm_tiresias.status.privacy import Views
 from slurm_tiresias.status.published import STOPPED, PublishedStandby, PublishedState
@@ -102,8 +98,6 @@ LONGEST_BACKOFF_S = 120.0
 MOST_DOUBLINGS = 16
 """Enough to exceed any bound for any interval; a float overflows after about a thousand doublings.
 """
-
-READ_REQUEST_S = 1.0
 
 
 def run(config: Config, shadow: bool = False) -> None:
@@ -244,7 +238,7 @@ class Controller:
         Raises ``LeaseLostError`` if another controller may act already.
         """
         with (
-            _control_socket(self._state_dir) as listener,
+            control_socket(self._state_dir) as listener,
             wakeups_by_signal() as wakeups,
             signalled_when_made(self._config.controller.nudge_file),
             serving(*self._services),
@@ -266,10 +260,10 @@ class Controller:
                     self._cycle()
                     if self._hands_over():
                         return
-                self._systemd.tell(self._in_a_line())
+                self._systemd.tell(self._health.in_a_line(time.time()))
                 for event in self._wait(selector):
                     if event is listener:
-                        self._serve(listener)
+                        serve(listener, self._do)
                     else:
                         wakeups.recv(4096)
         if not self._standbys():
@@ -316,14 +310,6 @@ class Controller:
         log.info("hands over to %s, where slurmctld acts", min(wanted))
         self._lease.release(to=min(wanted))
         return True
-
-    def _in_a_line(self) -> str:
-        """Return a one-line status for systemd."""
-        health = self._health
-        if health.failures:
-            pause_s = max(0.0, (health.next_try_s or 0.0) - time.time())
-            return f"{health.failures} cycles failed, next try in {pause_s:.0f} s: {health.error}"
-        return f"{health.mode}, cycle {health.cycle}"
 
     def _nudge(self, after_s: float = 0.0) -> None:
         """Run the next cycle at once, or when the pace allows it.
@@ -505,25 +491,6 @@ class Controller:
 
     # The control socket
 
-    def _serve(self, listener: socket.socket) -> None:
-        connection, _ = listener.accept()
-        with connection:
-            connection.settimeout(READ_REQUEST_S)
-            try:
-                command = command_of(connection.recv(64))
-                answer = self._obey(command, peer_of(connection))
-                connection.sendall(json.dumps(answer).encode() + b"\n")
-            except OSError as error:
-                log.warning("a request on the control socket was incomplete: %s", error)
-
-    def _obey(self, command: str, who: Peer) -> dict[str, Any]:
-        if not command:
-            return {"ok": False, "error": "That is no command, or it came too late"}
-        try:
-            return {"ok": True, **self._do(command, who)}
-        except TiresiasError as error:
-            return {"ok": False, "error": str(error), "exit_code": error.exit_code}
-
     def _do(self, command: str, who: Peer) -> dict[str, Any]:
         if command == "nudge":
             self._nudge()
@@ -554,23 +521,3 @@ class Controller:
 def host_name(config: Config) -> str:
     """Return the name of this host in slurm.conf."""
     return (config.controller.host or socket.gethostname()).partition(".")[0]
-
-
-@contextmanager
-def _control_socket(state_dir: Path) -> Iterator[socket.socket]:
-    path = state_dir / SOCKET_NAME
-    path.unlink(missing_ok=True)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-        previous = os.umask(0o177)
-        try:
-            listener.bind(str(path))
-        except OSError as error:
-            raise ConfigError(
-                f"The control socket {path} cannot be made: {error}",
-                "Give controller.state_dir a path of less than 90 characters on a local disk",
-            ) from error
-        finally:
-            os.umask(previous)
-        listener.listen(8)
-        with removed_afterwards(path):
-            yield listener

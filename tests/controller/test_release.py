@@ -12,6 +12,7 @@ import pytest
 from slurm_tiresias.config import Config, parse
 from slurm_tiresias.controller import bands, offline
 from slurm_tiresias.controller.acting import send
+from slurm_tiresias.controller.control_socket import answer_to
 from slurm_tiresias.controller.cycle import PAUSED
 from slurm_tiresias.controller.instruments import Instruments
 from slurm_tiresias.controller.run import Controller
@@ -81,7 +82,7 @@ def cycle(controller: Controller) -> str:
 
 def release(controller: Controller) -> str:
     """Release all jobs; return the error that the command shows."""
-    return str(controller._obey("release", WHO).get("error", ""))
+    return str(answer_to("release", WHO, controller._do).get("error", ""))
 
 
 def test_cycles_that_run_out_of_time_go_on_where_they_stopped(
