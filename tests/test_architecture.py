@@ -185,6 +185,14 @@ def test_imports_within_the_core_go_one_way(package: str) -> None:
             assert part in {package, *IN_THE_CORE[package]}, f"{file} imports {module}"
 
 
+def test_the_parts_of_acting_do_not_import_each_other() -> None:
+    """Except for what is under way, which they share."""
+    for file, module in _imports("controller/acting"):
+        if module.startswith("slurm_tiresias.controller.acting."):
+            assert module.endswith(".under_way") and file.stem != "under_way", file
+        assert module not in (f"slurm_tiresias.controller.{name}" for name in ("act", "cycle"))
+
+
 @pytest.mark.parametrize(
     ("folder", "allowed"),
     [
@@ -244,6 +252,35 @@ def _is_a_release(side: ast.expr) -> bool:
     if isinstance(value, str):
         return re.fullmatch(r"2\d\.\d\d(\.\d+)?", value) is not None
     return isinstance(value, tuple) and len(value) >= 2 and value[0] in range(20, 40)
+
+
+MOST_METHODS = 20
+HAVE_MORE = {
+    "ClusterState",
+    "CommandSlurm",
+    "Engine",
+    "FreeResources",
+    "InMemorySlurm",
+    "JobStore",
+    "PyslurmSlurm",
+    "Rehearsal",
+    "RunJournal",
+    "Session",
+    "Slurmctld",
+    "_Machine",
+}
+"""Classes that are still to be split, or have a method for each word of a protocol."""
+
+
+def test_no_class_has_more_than_twenty_methods() -> None:
+    large = set()
+    for file in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ClassDef):
+                methods = [one for one in node.body if isinstance(one, ast.FunctionDef)]
+                if len(methods) > MOST_METHODS:
+                    large.add(node.name)
+    assert large == HAVE_MORE
 
 
 BECOMES_A_COMMAND = PACKAGE / "slurm" / "ended_at.py"

@@ -19,10 +19,11 @@ from slurm_tiresias.controller.feed import Backoffs, Feed
 from slurm_tiresias.controller.gpu_use import GpuUses, folder_of
 from slurm_tiresias.controller.guards import Guards
 from slurm_tiresias.controller.job_store import CycleStats, JobStore
-from slurm_tiresias.controller.manage import missing_partitions, no_such_partitions
+from slurm_tiresias.controller.manage import check_partitions
 from slurm_tiresias.controller.preemption_costs import PreemptionCosts
 from slurm_tiresias.controller.progress import ProgressTracker
 from slurm_tiresias.controller.reconcile import Reconciler
+from slurm_tiresias.controller.shadow import ShadowRecord
 from slurm_tiresias.core.engine import Engine, decide
 from slurm_tiresias.core.features.charge import BY_JOB, Charging
 from slurm_tiresias.core.features.feature import Feature
@@ -35,11 +36,10 @@ from slurm_tiresias.core.features.victim_rate import VictimRate
 from slurm_tiresias.core.job import Snapshot
 from slurm_tiresias.core.protections import min_run_until_s, protection_of
 from slurm_tiresias.core.rank import IDLE_LEVEL
-from slurm_tiresias.model import JobState, Plan, Reason, RecentVictims
+from slurm_tiresias.model import JobState, Plan, RecentVictims
 from slurm_tiresias.profiler.gpu_use_folder import GpuUseFolder
 from slurm_tiresias.profiler.service import Profiler
 from slurm_tiresias.progress.folder import ProgressFolder
-from slurm_tiresias.slurm.hostlist import folded
 from slurm_tiresias.slurm.protocol import Cluster, Observation, Slurm
 from slurm_tiresias.status.published import ENFORCE as ENFORCE
 from slurm_tiresias.status.shadow_comparison import SHADOW as SHADOW
@@ -142,7 +142,7 @@ class Cycles:
         self._drilled = drilled
         self._samples = Samples(ledger, meanwhile)
         self.retention = Retention(ledger, config, self.job_store.ended)
-        self._planned: dict[str, tuple[str, str]] = {}
+        self._shadow = ShadowRecord(self.job_store)
         self._victim_rate = VictimRate.of(config)
         self._recent_victims = RecentVictims()
         self._mode = ""
@@ -233,7 +233,7 @@ class Cycles:
             # Also in shadow mode: what was under way in enforce mode would stay so for good.
             outcome = self._actor.stand_down(seen)
             if mode == SHADOW:
-                self._only_record(plan, seen.at_s)
+                self._shadow.record(plan, seen.at_s)
         took = Took(
             observe_s=observed_s - began_s,
             account_s=accounted_s - observed_s,
@@ -340,43 +340,48 @@ class Cycles:
         return self.seen
 
     def _account(self, seen: Observation) -> None:
-        missing = missing_partitions(seen, self._config.manage)
-        if len(missing) == len(self._config.manage.partitions):
-            raise no_such_partitions(missing, seen)
+        """Take an observation into the ledger, in steps whose order matters."""
+        now_s = seen.at_s
+        steps: tuple[Callable[[], None], ...] = (
+            # Without any managed partition all jobs would look unmanaged: nothing is taken in.
+            lambda: check_partitions(seen, self._config.manage),
+            # A step of Slurm's clock shifts all earlier times before any is compared with new ones.
+            lambda: self._follow_clock(seen),
+            # All later steps read the accounts and the runs of this cycle.
+            lambda: self.job_store.observe(seen),
+            # A job with a reused id is new, also to all parts that follow this observation below.
+            self._begin_anew_if_ids_were_reused,
+            # Accounting corrects runs, by which progress, costs and claims are measured.
+            lambda: self._reconciler.reconcile(now_s),
+            # What the jobs have reported, for the three that judge by it: costs, claims, guards.
+            lambda: self.progress.follow(seen),
+            # Before the guards, which ask what a preemption of a program has cost.
+            lambda: self.costs.follow(seen),
+            lambda: self._claims.take(seen) if self._claims else None,
+            # Before the guards, which ask whether a program has passed a drill.
+            lambda: self._drilled.follow(now_s) if self._drilled else None,
+            lambda: self._guards.take(seen),
+            # Before the commit, after which it is forgotten which runs have changed.
+            lambda: self._charge_ended_runs(self._charging) if self._charging else None,
+            # The ledger is written before anything is decided on.
+            self.job_store.commit,
+            # These two read what the ledger now has of the runs, and write nothing to it.
+            lambda: self._feed.lane_book.follow(now_s),
+            lambda: self._profiler.learn(seen, self.job_store.ran_s),
+        )
+        for step in steps:
+            step()
+
+    def _follow_clock(self, seen: Observation) -> None:
         if set_by_s := self.job_store.follow_clock(seen.at_s, seen.steady_s):
             if self.slowdown:
                 self.slowdown.follow_clock(set_by_s)
             self._reconciler.begin_anew()
             self.retention.put_off(seen.at_s)
-        self.job_store.observe(seen)
+
+    def _begin_anew_if_ids_were_reused(self) -> None:
         if self.job_store.reused:
             # Most memory is by job id. Begin as after a restart: the ledger has forgotten the jobs.
             self.job_store.commit()
             self._begin()
             self.job_store.reused.clear()
-        self._reconciler.reconcile(seen.at_s)
-        self.progress.follow(seen)
-        self.costs.follow(seen)
-        if self._claims:
-            self._claims.take(seen)
-        if self._drilled:
-            self._drilled.follow(seen.at_s)
-        self._guards.take(seen)
-        if self._charging:
-            self._charge_ended_runs(self._charging)
-        self.job_store.commit()
-        self._feed.lane_book.follow(seen.at_s)
-        self._profiler.learn(seen, self.job_store.ran_s)
-
-    def _only_record(self, plan: Plan, now_s: float) -> None:
-        """Shadow mode: record what would have been done, once for each change of the plan."""
-        planned = {d.job_id: (f"start on {folded(d.start_on)}", "") for d in plan.starts}
-        for decision in plan.preemptions:
-            idle = decision.reason is Reason.IDLE_GPUS
-            what = "be requeued for its idle GPUs" if idle else "be preempted"
-            planned[decision.job_id] = (what, decision.preempted_for)
-        for key, (what, other) in planned.items():
-            if self._planned.get(key) != (what, other):
-                self.job_store.note(now_s, "would", key, what, other)
-        self._planned = planned
-        self.job_store.commit()

@@ -50,6 +50,13 @@ def no_such_partitions(missing: list[str], seen: Observation) -> ConfigError:
     )
 
 
+def check_partitions(seen: Observation, config: ManageConfig) -> None:
+    """Raise ``ConfigError`` if the cluster has none of the managed partitions."""
+    missing = missing_partitions(seen, config)
+    if len(missing) == len(config.partitions):
+        raise no_such_partitions(missing, seen)
+
+
 def why_unmanaged(job: JobStatus, config: ManageConfig, started_managed: bool = False) -> str:
     """Why a job is not managed, in a few words; "" for a managed job.
 
