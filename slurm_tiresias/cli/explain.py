@@ -395,8 +395,6 @@ def _standing(case: Case) -> Iterator[str]:
         yield f"It has waited {duration(job.waited_s)} since it last ran or was submitted."
 
 
-
-
 def _ranked_by(estimate: PublishedEstimate, tier: PublishedTier | None) -> str:
     source = ESTIMATED.get(estimate.source, estimate.source)
     if estimate.remaining_gpu_s is None:

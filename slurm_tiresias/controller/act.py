@@ -107,14 +107,16 @@ class Actor:
         self._signaller.signal(plan, jobs, told, seen)
         due = self._requeues.requeue(plan, jobs, seen.at_s)
         failures += self._sender.send(due, seen.at_s)
-        return WriteSummary(len(updates) + len(due), failures, not self._job_store.is_settled)
+        return WriteSummary(
+            len(updates) + len(due), failures, not self._job_store.lifecycles.is_settled
+        )
 
     def stand_down(self, seen: Observation) -> WriteSummary:
         """Stop acting: restore node lists, drop intents, and let requeued jobs start again."""
         jobs = {job.key: job for job in seen.jobs if job.state is not None}
-        for victim in list(self._job_store.preemptions):
+        for victim in list(self._job_store.lifecycles.preemptions):
             self._under_way.tell(victim, StoodDown())
-        for nominated in list(self._job_store.nominations):
+        for nominated in list(self._job_store.lifecycles.nominations):
             self._under_way.withdraw(nominated)
         own_lists = self._updates.to_own_lists(jobs, seen)
         return self._sent([*own_lists, *self._requeues.restart(jobs, seen.at_s)], seen)
@@ -132,12 +134,12 @@ class Actor:
         stood_down = self.stand_down(seen)
         released = self._sent(self._updates.to_slurms_own(seen), seen)
         refused = keys_of(released.failures)
-        for record in list(self._job_store.records().values()):
+        for record in list(self._job_store.accounts.all.values()):
             if record.key not in refused:
                 forgotten = replace(record, written_priority=None, written_site_factor=None)
-                self._job_store.put(forgotten)
+                self._job_store.accounts.put(forgotten)
         text = f"{released.writes} jobs given back to Slurm"
-        self._job_store.note(seen.at_s, "released", "", text)
+        self._job_store.events.note(seen.at_s, "released", "", text)
         self._job_store.commit()
         writes = stood_down.writes + released.writes
         return WriteSummary(writes, (*stood_down.failures, *released.failures), unsettled=False)
@@ -147,7 +149,7 @@ class Actor:
         for one in self._under_way.preemptions(cause=Cause.FOR_JOB):
             if one.preemptor in refused:
                 self._under_way.call_off(one.key)
-        for key in refused & self._job_store.nominations.keys():
+        for key in refused & self._job_store.lifecycles.nominations.keys():
             self._under_way.withdraw(key)
 
     def _sent(self, writes: Sequence[Write], seen: Observation) -> WriteSummary:

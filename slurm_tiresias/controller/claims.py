@@ -27,7 +27,7 @@ class Claims:
     def take(self, seen: Observation) -> None:
         """Take the reports that are due; the job store has the running times of this cycle."""
         job_store = self._job_store
-        runs, records = job_store.runs, job_store.records()
+        runs, records = job_store.runs, job_store.accounts.all
         for job in job_store.in_hand.each(seen.jobs):
             key = job.key
             if job.state is not JobState.RUNNING or key not in records:
@@ -42,7 +42,7 @@ class Claims:
             total_gpu_s, promised_gpu_s = self._accepted.accept(
                 key, account.claim, remaining_s * width, attained_gpu_s, executed_s, width
             )
-            job_store.put(
+            job_store.accounts.put(
                 replace(account, claimed_gpu_s=total_gpu_s, promised_gpu_s=promised_gpu_s)
             )
         self._accepted.forget_all_but(records)

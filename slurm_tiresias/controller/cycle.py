@@ -141,7 +141,7 @@ class Cycles:
         self.job_store = JobStore(ledger, config, cluster.accounting)
         self._drilled = drilled
         self._samples = Samples(ledger, meanwhile)
-        self.retention = Retention(ledger, config, self.job_store.ended)
+        self.retention = Retention(ledger, config, self.job_store.accounts.ended)
         self._shadow = ShadowRecord(self.job_store)
         self._victim_rate = VictimRate.of(config)
         self._recent_victims = RecentVictims()
@@ -266,7 +266,7 @@ class Cycles:
     def _features(self, snapshot: Snapshot) -> Sequence[Feature]:
         """Make the features of a new engine, with what the ledger has for them."""
         config, now_s = self._config, snapshot.now_s
-        losses = self.job_store.recent_losses(now_s)
+        losses = self.job_store.lifecycles.costs.recent_losses(now_s)
         self._budget = PreemptionBudget(losses, config.manage.partitions)
         if config.policy.charge != BY_JOB:
             first_s = min(now_s, self._ledger.jobs.first_start_of_live_s() or now_s)
@@ -285,7 +285,7 @@ class Cycles:
     def _charge_ended_runs(self, charging: Charging) -> None:
         """Count the runs that have ended since the last commit, or whose figures were corrected."""
         for run in self.job_store.runs.changed:
-            record = self.job_store.record(run.key)
+            record = self.job_store.accounts.of(run.key)
             if record is not None and run.end_s is not None:
                 payers = record.user, record.account
                 charging.run_ended(run.key, *payers, run.start_s, run.end_s, run.attained_gpu_s)
@@ -295,7 +295,7 @@ class Cycles:
         told, self._told = self._told, frozenset(self._feed.jobs)
         for key in told - self._told:
             engine.remove(key)
-            if (ended := self.job_store.sample_of(key)) is not None:
+            if (ended := self.job_store.ends.sample_of(key)) is not None:
                 engine.learn(ended)
         engine.set_nodes(snapshot.nodes, snapshot.now_s)
         engine.set_policy(policy, snapshot.now_s)
@@ -310,7 +310,7 @@ class Cycles:
 
         A node list left on a waiting job could keep it from starting if the nodes change.
         """
-        if any(record.written_nodes for record in self.job_store.records().values()):
+        if any(record.written_nodes for record in self.job_store.accounts.all.values()):
             seen = self._observe()
             self._account(seen)
             self._actor.take_lists_back(seen)
@@ -367,7 +367,7 @@ class Cycles:
             self.job_store.commit,
             # These two read what the ledger now has of the runs, and write nothing to it.
             lambda: self._feed.lane_book.follow(now_s),
-            lambda: self._profiler.learn(seen, self.job_store.ran_s),
+            lambda: self._profiler.learn(seen, self.job_store.accounts.ran_s),
         )
         for step in steps:
             step()

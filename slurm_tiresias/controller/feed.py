@@ -190,8 +190,11 @@ class Feed:
     ) -> None:
         job_store, placing = self._job_store, self._placing
         why_stopped = self._why_reports_stopped
-        accounts, runs = job_store.records(), job_store.runs
-        nominations, preemptions = job_store.nominations, job_store.preemptions
+        accounts, runs = job_store.accounts.all, job_store.runs
+        nominations, preemptions = (
+            job_store.lifecycles.nominations,
+            job_store.lifecycles.preemptions,
+        )
         if seen.partitions != self._partitions:
             self._partitions, self._taken_by = seen.partitions, {}
         choosy = {one.name: one for one in seen.partitions if one.is_choosy}
@@ -433,7 +436,7 @@ class Feed:
         def tier_of(job: JobStatus) -> int:
             return self._priority_tier(job, partitions)
 
-        nominations = self._job_store.nominations
+        nominations = self._job_store.lifecycles.nominations
         has_nodes = {key for key, one in nominations.items() if one.allocated()}
         in_line = [
             job
@@ -461,7 +464,9 @@ class Feed:
         for job in self._job_store.in_hand.each(alive):
             if job.spec.array_id is not None and job.spec.array_limit:
                 arrays.setdefault(job.spec.array_id, []).append(job)
-        nominated = {key for key, one in self._job_store.nominations.items() if one.is_active}
+        nominated = {
+            key for key, one in self._job_store.lifecycles.nominations.items() if one.is_active
+        }
         over: set[str] = set()
         for tasks in arrays.values():
             limit = min(task.spec.array_limit or 0 for task in tasks)

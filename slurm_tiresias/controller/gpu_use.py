@@ -42,11 +42,11 @@ class GpuUses:
             in_hand.each(jobs), self._folder.latest, self._past_of, now_s, recent
         )
         for key in news.used_again:
-            before, account = self._job_store.runs.last_ended(key), self._job_store.record(key)
+            before, account = self._job_store.runs.last_ended(key), self._job_store.accounts.of(key)
             if before is not None:
                 self._job_store.runs.keep(replace(before, idle_s=0.0))
             if account is not None:
-                self._job_store.put(replace(account, idle_requeues=0))
+                self._job_store.accounts.put(replace(account, idle_requeues=0))
         for job in jobs:
             if found := news.running.get(job.job_id):
                 self._measure(job, found, now_s)
@@ -57,8 +57,8 @@ class GpuUses:
 
     def _past_of(self, key: str) -> Past:
         before = self._job_store.runs.last_ended(key)
-        past = Past(self._job_store.record(key), before.idle_s if before else 0.0)
-        under_way = self._job_store.preemptions.get(key)
+        past = Past(self._job_store.accounts.of(key), before.idle_s if before else 0.0)
+        under_way = self._job_store.lifecycles.preemptions.get(key)
         if under_way and under_way.cause is Cause.IDLE_GPUS and under_way.makes_room:
             return past._replace(is_leaving=True, signalled_s=under_way.signalled_s)
         return past
@@ -78,5 +78,5 @@ class GpuUses:
         if self._noted.get(job.job_id) == restarts:
             return
         self._noted[job.job_id] = restarts
-        if not self._job_store.was_noted(GPUS_IDLE, job.job_id, text):
-            self._job_store.note(now_s, GPUS_IDLE, job.job_id, text)
+        if not self._job_store.events.was_noted(GPUS_IDLE, job.job_id, text):
+            self._job_store.events.note(now_s, GPUS_IDLE, job.job_id, text)

@@ -55,7 +55,7 @@ class Guards:
         """Take in a cycle's observation; the job store and the progress tracker have it already."""
         self._learned = {}
         for job in self._job_store.in_hand.each(seen.jobs):
-            account = self._job_store.record(job.key)
+            account = self._job_store.accounts.of(job.key)
             if job.state is None or account is None:
                 continue
             costs = self._costs_of(account.user, account.name)
@@ -122,8 +122,8 @@ class Guards:
             return
         self._told[job.key] = job.restarts
         text = f"its last {stuck} runs saved nothing, restart {job.restarts}"
-        if not self._job_store.was_noted(NO_NET_PROGRESS, job.key, text):
-            self._job_store.note(now_s, NO_NET_PROGRESS, job.key, text)
+        if not self._job_store.events.was_noted(NO_NET_PROGRESS, job.key, text):
+            self._job_store.events.note(now_s, NO_NET_PROGRESS, job.key, text)
 
 
 def began_at(progress: JobProgress) -> int:

@@ -38,9 +38,9 @@ class LaneBook:
         because the job store forgets ended jobs once their figures are final."""
         since_s = now_s - WINDOW_S
         if self._ended is None:
-            in_ledger = self._job_store.runs_in_lane(Lane.INTERACTIVE, since_s)
+            in_ledger = self._job_store.runs.in_lane(Lane.INTERACTIVE, since_s)
             self._ended = {(run.key, run.start_s): (user, run) for user, run in in_ledger}
-        for key, record in self._job_store.records().items():
+        for key, record in self._job_store.accounts.all.items():
             if record.lane is Lane.INTERACTIVE:
                 for run in self._job_store.runs.of(key):
                     if run.end_s is not None:
@@ -77,7 +77,7 @@ class LaneBook:
         """The waiting jobs, with the reason why each is not in the lane; "" if it is."""
         for job in self._job_store.in_hand.each(alive):
             cannot = why_cannot_be_requeued(job.spec)
-            record = self._job_store.record(job.key) if cannot else None
+            record = self._job_store.accounts.of(job.key) if cannot else None
             if record is None or self._job_store.why_unmanaged(job.key):
                 continue
             if not job.spec.batch and job.state is JobState.PENDING:

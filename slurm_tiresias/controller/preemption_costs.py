@@ -37,7 +37,7 @@ class PreemptionCosts:
         self._job_store = job_store
         self._progress = progress
         self._history = CostHistory()
-        for user, name, cost in job_store.last_costs(LEARNED_FROM):
+        for user, name, cost in job_store.lifecycles.costs.last(LEARNED_FROM):
             self._learn(user, name, cost)
 
     def costs_of(self, user: str, name: str) -> ProgramCosts | None:
@@ -54,7 +54,7 @@ class PreemptionCosts:
                 and (folder := checkpoint_folder_of(job.spec.admin_comment, job.spec.comment))
             }
         )
-        awaited = list(self._job_store.awaited_costs)
+        awaited = list(self._job_store.lifecycles.costs.awaited)
         if not awaited:
             return
         keys = {cost.key for cost in awaited}
@@ -64,7 +64,7 @@ class PreemptionCosts:
             if cost.gone_s is None and job is not None and _has_left(job, cost):
                 # Slurm sets a requeued job's submission time to when its last process was gone.
                 cost = replace(cost, gone_s=max(cost.asked_s, job.spec.submit_s))
-                self._job_store.put_cost(cost)
+                self._job_store.lifecycles.costs.put(cost)
             cost = self._with_last_save(cost, job)
             if self._may_be_known(cost, job, seen.at_s):
                 self._measure(cost, job, seen.at_s)
@@ -76,7 +76,7 @@ class PreemptionCosts:
         if saved_s is None or saved_s > latest_s or saved_s <= (cost.saved_s or 0.0):
             return cost
         cost = replace(cost, saved_s=saved_s)
-        self._job_store.put_cost(cost)
+        self._job_store.lifecycles.costs.put(cost)
         return cost
 
     def _may_be_known(self, cost: PreemptionCost, job: JobStatus | None, now_s: float) -> bool:
@@ -91,7 +91,7 @@ class PreemptionCosts:
 
     def _measure(self, cost: PreemptionCost, job: JobStatus | None, now_s: float) -> None:
         store = self._job_store
-        told = {n: progress_in(row) for n, row in store.progress_of(cost.key).items()}
+        told = {n: progress_in(row) for n, row in store.progress.of(cost.key).items()}
         latest = self._progress.of(cost.key)
         if latest is not None:
             told[latest.restarts] = latest
@@ -101,7 +101,7 @@ class PreemptionCosts:
                 self._close(_by_last_save(cost))
             return
         later = [told[n] for n in sorted(told) if n > cost.restarts]
-        runs = store.runs_of(cost.key)
+        runs = store.runs.in_order(cost.key)
         earlier = list(takewhile(lambda run: run.start_s != cost.run_start_s, runs))
         following = next(iter(runs[len(earlier) + 1 :]), None)
         goes_on = job is not None and job.state is not None
@@ -139,8 +139,8 @@ class PreemptionCosts:
         )
 
     def _close(self, cost: PreemptionCost) -> None:
-        self._job_store.put_cost(cost)
-        owner = self._job_store.owner_of(cost.key)
+        self._job_store.lifecycles.costs.put(cost)
+        owner = self._job_store.accounts.owner_of(cost.key)
         if cost.is_known and owner is not None:
             self._learn(*owner, cost)
 

@@ -45,7 +45,7 @@ class ProgressTracker:
         """By any other job, from the last run that reported."""
         self._past: dict[str, dict[int, JobProgress]] = {}
         """By job that has not ended, the last report of each ended run, by number of restarts."""
-        for row in job_store.progress_of_live_jobs():
+        for row in job_store.progress.of_live_jobs():
             self._is_over(row.key, progress_in(row))
         self._comments: dict[str, _Comment] = {}
         self._collected: frozenset[RunId] = frozenset()
@@ -139,9 +139,9 @@ class ProgressTracker:
             now = self._running.get(key)
             if now is None or now.restarts != progress.restarts:
                 self._is_over(key, progress)
-                if self._job_store.record(key) is not None:
+                if self._job_store.accounts.of(key) is not None:
                     rows.append(_row_of(key, progress))
-        self._job_store.keep_progress(rows)
+        self._job_store.progress.keep(rows)
 
     def _is_over(self, key: str, progress: JobProgress) -> None:
         self._over[key] = progress
@@ -159,7 +159,7 @@ class ProgressTracker:
         # If several nodes report on a run, the first by name counts: it comes last here.
         for run_id in sorted(latest.ended, reverse=True):
             key = keys.get(run_id.job_id)
-            account = None if key is None else self._job_store.record(key)
+            account = None if key is None else self._job_store.accounts.of(key)
             if key is None or account is None:
                 continue
             if latest.ended[run_id].at_s < account.born_after_s - AGREE_S:
@@ -170,7 +170,7 @@ class ProgressTracker:
             if known is None or known.restarts <= run_id.restarts:
                 self._over[key] = progress
             self._past.setdefault(key, {})[run_id.restarts] = progress
-        self._job_store.keep_progress(rows)
+        self._job_store.progress.keep(rows)
 
 
 def _collected(restarts: int, record: Record, before: JobProgress | None) -> JobProgress:

@@ -270,7 +270,7 @@ def _jobs(
         if bound := bound_of(key):
             job.bound = _bound(bound, views[key], snapshot.now_s)
         for feature in features:
-            if shown := feature.explain(views[key], job_store.record(key), snapshot.now_s):
+            if shown := feature.explain(views[key], job_store.accounts.of(key), snapshot.now_s):
                 job.says, job.alarm = (*job.says, *shown.says), job.alarm or shown.alarm
                 for name, fact in shown.facts.items():
                     setattr(job, name, fact)
@@ -387,7 +387,7 @@ def _job(
         over_budget = spec.user in job_store.users_over_budget
         checkpoint = checkpoint_of(spec.admin_comment, spec.comment, site, over_budget)
         # The job store has the account as it is after the plan was carried out.
-        account = job_store.record(job.job_id) or account
+        account = job_store.accounts.of(job.job_id) or account
     waits = status.state is JobState.PENDING and not status.held
     # Slurm delays it because of a begin time set by its user, or after a requeue.
     slurm_waits = waits and (status.eligible_s or 0.0) > now_s

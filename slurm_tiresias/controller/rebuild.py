@@ -65,10 +65,10 @@ def rebuild(slurm: Slurm, config: Config, state_dir: Path) -> Rebuilt:
         job_store.observe(seen)
         Reconciler(job_store, slurm).ask_and_wait(seen.at_s)
         # Slurm does not keep the order inside a tier: number the jobs by first start.
-        records = job_store.records().values()
+        records = job_store.accounts.all.values()
         started = [record for record in records if record.first_started_s is not None]
         for record in sorted(started, key=lambda record: record.first_started_s or 0.0):
-            job_store.put(replace(record, start_number=ledger.next_number()))
+            job_store.accounts.put(replace(record, start_number=ledger.next_number()))
         node_lists = _take_node_lists(job_store, seen, config.priority.write)
         job_store.commit()
         if paused:
@@ -76,7 +76,7 @@ def rebuild(slurm: Slurm, config: Config, state_dir: Path) -> Rebuilt:
         # 0, the beginning of time, if it is unknown: then reports leave out no job.
         ledger.set_value(FIRST_LOOK, value_in(path, FIRST_LOOK) or "0")
     replaced = put_in_place(draft, path)
-    alive = [record.key for record in job_store.records().values() if record.ended_s is None]
+    alive = [record.key for record in job_store.accounts.all.values() if record.ended_s is None]
     return Rebuilt(
         ledger=str(path),
         replaced=str(replaced or ""),
@@ -84,7 +84,7 @@ def rebuild(slurm: Slurm, config: Config, state_dir: Path) -> Rebuilt:
         runs=sum(len(job_store.runs.of(key)) for key in alive),
         attained_gpu_s=sum(job_store.runs.attained_gpu_s(key) for key in alive),
         paused=paused,
-        incomplete=tuple(key for key in alive if job_store.is_doubtful(key)),
+        incomplete=tuple(key for key in alive if job_store.accounts.is_doubtful(key)),
         node_lists=node_lists,
         copied=salvaged.rows,
         lost=salvaged.lost,
@@ -95,9 +95,11 @@ def _take_node_lists(job_store: JobStore, seen: Observation, written_as: str) ->
     """Record the node lists that nominations of the lost ledger have left on waiting jobs."""
     taken: list[str] = []
     for job in seen.jobs:
-        record = job_store.record(job.key)
+        record = job_store.accounts.of(job.key)
         waits_on_a_list = job.state is JobState.PENDING and job.spec.required_node_list
         if record is not None and waits_on_a_list and bands.is_nominated(job.priority, written_as):
-            job_store.put(replace(record, written_nodes=refolded(job.spec.required_node_list)))
+            job_store.accounts.put(
+                replace(record, written_nodes=refolded(job.spec.required_node_list))
+            )
             taken.append(job.key)
     return tuple(taken)

@@ -69,7 +69,7 @@ class Reconciler:
         The estimates stand meanwhile: scheduling does not wait for accounting. An answer within
         ``ANSWER_IN_TIME_S`` counts at once, a later one from the cycle that finds it.
         """
-        if not self._job_store.has_accounting:
+        if not self._job_store.runs.has_accounting:
             return
         wait_s = 0.0
         if self._query is None and now_s >= self._ask_nothing_before_s:
@@ -87,7 +87,7 @@ class Reconciler:
         except TiresiasError as error:
             pause_s = self._pause_after_failure_s
             log.warning("accounting will be asked again in %.0f s: %s", pause_s, error)
-            self._job_store.accounting_failed()
+            self._job_store.accounting_failures += 1
             self._ask_nothing_before_s = now_s + pause_s
             self._pause_after_failure_s = min(2 * pause_s, LAST_PAUSE_S)
             return
@@ -102,8 +102,8 @@ class Reconciler:
         """Return the jobs that accounting must be asked about now."""
         due = [
             key
-            for key in self._job_store.records()
-            if self._job_store.is_doubtful(key)
+            for key in self._job_store.accounts.all
+            if self._job_store.accounts.is_doubtful(key)
             and now_s >= self._questions.get(key, _Question()).next_s
         ]
         return sorted(due, key=self._unanswered.__contains__)
@@ -113,11 +113,11 @@ class Reconciler:
         for row in rows:
             answers.setdefault(row.key, []).append(row)
         for key in self._job_store.in_hand.each(keys):
-            if key in self._job_store.records():  # it may have been forgotten since
+            if key in self._job_store.accounts.all:  # it may have been forgotten since
                 self._take_word(key, answers.get(key, []), now_s)
 
     def _take_word(self, key: str, rows: Sequence[AccountedRun], now_s: float) -> None:
-        record = self._job_store.records()[key]
+        record = self._job_store.accounts.all[key]
         asked = self._questions.get(key, _Question())
         enough = asked.asked >= MOST_QUESTIONS
         rows = _own_rows(rows, record)
@@ -145,12 +145,12 @@ class Reconciler:
         first_s = min((run.start_s for run in self._job_store.runs.of(key)), default=None)
         if first_s is not None and (record.first_started_s or first_s + 1) > first_s:
             # Accounting knows of an earlier start than was observed.
-            number = record.start_number or self._job_store.next_number()
+            number = record.start_number or self._job_store.accounts.next_number()
             record = replace(record, first_started_s=first_s, start_number=number)
-        self._job_store.put(record)
+        self._job_store.accounts.put(record)
         pause_s = min(2 * asked.pause_s, LAST_PAUSE_S)
         self._questions[key] = _Question(now_s + asked.pause_s, pause_s, asked.asked + 1)
-        if not self._job_store.is_doubtful(key):
+        if not self._job_store.accounts.is_doubtful(key):
             del self._questions[key]
 
     def _keep(self, row: AccountedRun, record: JobAccount, now_s: float) -> None:

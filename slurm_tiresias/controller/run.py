@@ -513,7 +513,7 @@ class Controller:
     def _pause(self, paused: bool, who: Peer) -> None:
         if is_paused(self._ledger) != paused:
             kind = PAUSED if paused else RESUMED
-            self._cycles.job_store.note(time.time(), kind, "", f"by {who}")
+            self._cycles.job_store.events.note(time.time(), kind, "", f"by {who}")
             self._cycles.job_store.commit()
         self._ledger.set_value("paused", "yes" if paused else "no")
 

@@ -6,10 +6,10 @@ come from Slurm while it still shows it; otherwise they are estimated until acco
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
-from slurm_tiresias.model import JobState, JobStatus
+from slurm_tiresias.model import JobState, JobStatus, Lane
 from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.records import RunRecord
 
@@ -23,10 +23,11 @@ class Runs:
     def __init__(self, ledger: Ledger, interval_s: float, has_accounting: bool) -> None:
         self._ledger = ledger
         self._interval_s = interval_s
-        self._has_accounting = has_accounting
+        self.has_accounting = has_accounting
         self._runs = ledger.runs.live()
         """By job and start time."""
-        self._changed: set[tuple[str, float]] = set()
+        self.uncommitted: set[tuple[str, float]] = set()
+        """The runs that the ledger lacks, by job and start time."""
         self._learned: dict[str, int] = {}
         self.clock_set_by_s = 0.0
         """How far Slurm's clock was set in all since the controller started."""
@@ -43,13 +44,32 @@ class Runs:
     def forget(self, key: str) -> None:
         """Drop the runs of a job whose id was given to another job."""
         self.let_go(key)
-        self._changed = {run for run in self._changed if run[0] != key}
+        self.uncommitted = {run for run in self.uncommitted if run[0] != key}
 
     # What is known
 
     def of(self, key: str) -> Collection[RunRecord]:
         """Return the runs of a job, in no particular order."""
         return self._runs.get(key, {}).values()
+
+    def in_order(self, key: str) -> Sequence[RunRecord]:
+        """Return the runs of a job, in memory or not, the first one first."""
+        return sorted(self.of(key) or self._ledger.runs.of(key), key=lambda run: run.began_s)
+
+    def in_lane(self, lane: Lane, since_s: float) -> Sequence[tuple[str, RunRecord]]:
+        """Return the lane's runs that according to the ledger ended after ``since_s``, with their
+        users."""
+        return self._ledger.runs.in_lane(lane, since_s)
+
+    def left_s(self, job: JobStatus, now_s: float) -> float:
+        """Return when a requeued job left its nodes; it may run again by now, or have ended."""
+        runs = (run for run in self.of(job.key) if run.start_s != job.start_s)
+        ended = (run for run in runs if run.end_s is not None)
+        last = max(ended, key=lambda run: run.began_s, default=None)
+        left_s = last.end_s if last else None
+        if left_s is None:
+            left_s = now_s if job.start_s is None else job.spec.submit_s
+        return left_s if job.start_s is None else min(left_s, job.start_s)
 
     def run(self, key: str, start_s: float) -> RunRecord | None:
         """Return one run; None if it is unknown."""
@@ -88,7 +108,7 @@ class Runs:
                 elapsed_s = latest_s - start_s - run.clock_set_by_s
                 elapsed_s = max(run.elapsed_s, min(elapsed_s, most_s))
                 end_s = start_s + elapsed_s + run.clock_set_by_s
-                final = not self._has_accounting
+                final = not self.has_accounting
                 self.keep(replace(run, end_s=end_s, elapsed_s=elapsed_s, confirmed=final))
         if shown is not None:
             ended = job.state is not JobState.RUNNING
@@ -102,7 +122,7 @@ class Runs:
                     end_s=over_s,
                     elapsed_s=_elapsed_s(job, known, over_s, now_s),
                     gpus=gpus or (known.gpus if known else job.spec.request.gpu_count),
-                    confirmed=ended and (known is not None or not self._has_accounting),
+                    confirmed=ended and (known is not None or not self.has_accounting),
                     redone_s=known.redone_s if known else 0.0,
                     idle_gpu_s=known.idle_gpu_s if known else 0.0,
                     clock_set_by_s=known.clock_set_by_s if known else 0.0,
@@ -116,7 +136,7 @@ class Runs:
         mine = self._runs.setdefault(run.key, {})
         if mine.get(run.start_s) != run:
             mine[run.start_s] = run
-            self._changed.add((run.key, run.start_s))
+            self.uncommitted.add((run.key, run.start_s))
             self._learned[run.key] = self._learned.get(run.key, 0) + 1
 
     def close_as_last_seen(self, key: str) -> None:
@@ -124,7 +144,7 @@ class Runs:
         for run in list(self.of(key)):
             if run.end_s is None:
                 seen_s = run.start_s + run.elapsed_s + run.clock_set_by_s
-                self.keep(replace(run, end_s=seen_s, confirmed=not self._has_accounting))
+                self.keep(replace(run, end_s=seen_s, confirmed=not self.has_accounting))
 
     def running_since_s(self, job: JobStatus) -> float | None:
         """Return when a running job started, by the clock as it is set now; None for other jobs."""
@@ -149,20 +169,10 @@ class Runs:
                 else:
                     self.keep(replace(run, clock_set_since_s=run.clock_set_since_s + by_s))
 
-    # What the ledger lacks
-
     @property
     def changed(self) -> Iterable[RunRecord]:
-        """The runs that have changed since the last ``saved``."""
-        return [self._runs[key][start_s] for key, start_s in self._changed]
-
-    @property
-    def changed_keys(self) -> set[str]:
-        return {key for key, _ in self._changed}
-
-    def saved(self) -> None:
-        """Note that the ledger has all changes."""
-        self._changed.clear()
+        """The runs that the ledger lacks."""
+        return [self._runs[key][start_s] for key, start_s in self.uncommitted]
 
 
 def _elapsed_s(job: JobStatus, known: RunRecord | None, end_s: float | None, now_s: float) -> float:

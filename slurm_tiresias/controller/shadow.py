@@ -23,6 +23,6 @@ class ShadowRecord:
             planned[decision.job_id] = (what, decision.preempted_for)
         for key, (what, other) in planned.items():
             if self._planned.get(key) != (what, other):
-                self._job_store.note(now_s, "would", key, what, other)
+                self._job_store.events.note(now_s, "would", key, what, other)
         self._planned = planned
         self._job_store.commit()

@@ -103,7 +103,7 @@ def test_release_does_not_take_the_hold_off_a_job_that_runs_or_is_suspended(
 ) -> None:
     job = running(1005, 5, priority=priority, slurm_state=state)
     see(job_store, 1010, job)
-    job_store.put(replace(job_store.records()["7"], written_priority=3_000_000_000))
+    job_store.accounts.put(replace(job_store.accounts.all["7"], written_priority=3_000_000_000))
     actor.release(Observation(1010, (job,), NODES, ()))
     assert slurm.written == ([Unpin("7")] if released else [])
 
@@ -196,7 +196,7 @@ class Preemption:
         self.backing_off: frozenset[str] = frozenset()
 
     def cycle(self) -> None:
-        nomination = self.job_store.nominations.get("8")
+        nomination = self.job_store.lifecycles.nominations.get("8")
         is_nominated = nomination is not None and nomination.is_active
         jobs = (running(1005, self.now_s - 1005), self._preemptor(is_nominated))
         see(self.job_store, self.now_s, *jobs)
@@ -212,7 +212,7 @@ class Preemption:
         preemptor = pending("8")
         if not is_nominated:
             return preemptor
-        written = self.job_store.records()["8"].written_priority
+        written = self.job_store.accounts.all["8"].written_priority
         return changed(preemptor, **{**tried, "priority": written or preemptor.priority})
 
     @property
@@ -249,7 +249,9 @@ def test_a_refused_signal_is_asked_for_again_and_its_job_not_requeued_before_it_
     slurm.refused_signals = {"7": REFUSAL}
     while not slurm.signals:
         preemption.cycle()
-    assert preemption.job_store.preemptions["7"].signalled_s is None, "its grace has not begun"
+    assert preemption.job_store.lifecycles.preemptions["7"].signalled_s is None, (
+        "its grace has not begun"
+    )
     assert events(ledger, "signal-refused") == [("7", f"USR1: {REFUSAL}")]
     slurm.refused_signals = {}
     preemption.cycle()
@@ -269,8 +271,8 @@ def test_a_preemption_whose_signal_is_refused_again_and_again_is_abandoned(
     assert len(slurm.signals) == MAX_SIGNAL_REFUSALS
     assert not preemption.requeued
     assert preemption.backing_off == {"8"}, "no victim is named for it for a while"
-    assert "7" not in preemption.job_store.preemptions
-    assert not preemption.job_store.nominations["8"].is_active
+    assert "7" not in preemption.job_store.lifecycles.preemptions
+    assert not preemption.job_store.lifecycles.nominations["8"].is_active
     text = f"job 7 cannot be told to save its state ({REFUSAL})"
     assert events(ledger, "backed-off") == [("8", text)]
     assert len(events(ledger, "signal-refused")) == MAX_SIGNAL_REFUSALS
@@ -306,8 +308,8 @@ def test_an_unanswered_signal_says_nothing_of_victims_with_other_signals(
     now_s = 1010.0
     while not slurm.signals:
         preemptor = pending("8", reason="Resources", priority=4_000_000_000)
-        if "8" in job_store.nominations:
-            written = job_store.records()["8"].written_priority
+        if "8" in job_store.lifecycles.nominations:
+            written = job_store.accounts.all["8"].written_priority
             preemptor = changed(preemptor, priority=written, required_node_list="n1")
         victims = [
             running(
@@ -325,7 +327,7 @@ def test_an_unanswered_signal_says_nothing_of_victims_with_other_signals(
         with suppress(SlurmUnreachableError):
             actor.carry_out(plan, seen)
         now_s += 5.0
-    states = {key: job_store.preemptions[key] for key in signals}
+    states = {key: job_store.lifecycles.preemptions[key] for key in signals}
     for key, name in signals.items():
         if name == unanswered:
             assert (states[key].state, states[key].signalled_s) == (PLANNED, now_s - 5.0)
@@ -352,14 +354,16 @@ def test_a_held_job_gets_its_node_list_back_and_is_released_only_if_ours_held_it
     job_store: JobStore, slurm: FakeSlurm, actor: Actor, ledger: Ledger, reason: str, let_go: bool
 ) -> None:
     see(job_store, 1000, pending("8"))
-    job_store.put(replace(job_store.records()["8"], written_nodes="n1", own_nodes="n[1-4]"))
+    job_store.accounts.put(
+        replace(job_store.accounts.all["8"], written_nodes="n1", own_nodes="n[1-4]")
+    )
     job = held(reason, "n1")
     see(job_store, 1010, job)
     actor.carry_out(HELD, Observation(1010, (job,), NODES, ()))
     back = Update("8", node_list="n[1-4]")
     assert slurm.written == ([back, Unpin("8")] if let_go else [back])
     assert [job_id for job_id, _ in events(ledger, "list-refused")] == (["8"] if let_go else [])
-    assert job_store.records()["8"].list_refused == let_go
+    assert job_store.accounts.all["8"].list_refused == let_go
     # What its user has asked for is the user's: it is let go once, and not again.
     job = held(reason, "n[1-4]")
     see(job_store, 1020, job)
@@ -372,7 +376,7 @@ def test_no_nodes_are_named_for_a_job_whose_list_was_refused(
 ) -> None:
     job = changed(pending("8"), request=Request(Amount({"": 1}), chunks=4))
     see(job_store, 1000, job)
-    job_store.put(replace(job_store.records()["8"], list_refused=True))
+    job_store.accounts.put(replace(job_store.accounts.all["8"], list_refused=True))
     start = Decision("8", Action.START, Reason.STARTS, tier=0, start_on=ON_N1)
     actor.carry_out(Plan({"8": start}), Observation(1000, (job,), NODES, ()))
     assert [write.node_list for write in slurm.written if isinstance(write, Update)] == [None]

@@ -70,7 +70,7 @@ def second(job: JobStatus, user: str = "ann") -> JobStatus:
 def test_a_new_job_inherits_its_users_recent_service(site: Site) -> None:
     site.see(1010, running(1005, 5))
     assert site.see(1050, ended(1005, 30), second(pending())) == 120
-    assert (record := site.cycles.job_store.record("8")) and record.tier == 1
+    assert (record := site.cycles.job_store.accounts.of("8")) and record.tier == 1
 
 
 def test_a_job_that_waits_already_inherits_the_service_of_a_run_that_ends(site: Site) -> None:
@@ -143,7 +143,7 @@ def test_a_restarted_controller_charges_the_same(site: Site) -> None:
 def test_service_that_accounting_corrects_is_charged_as_corrected(site: Site) -> None:
     site.see(1010, running(1005, 5), second(pending()))
     assert site.see(1012, second(pending())) == 20, "as last seen"
-    [run] = site.cycles.job_store.runs_of("7")
+    [run] = site.cycles.job_store.runs.in_order("7")
     site.cycles.job_store.runs.keep(replace(run, end_s=1011.0, elapsed_s=6.0))
     assert site.see(1014, second(pending())) == 24
 
@@ -152,7 +152,7 @@ def test_a_promotion_resets_inherited_service(site: Site) -> None:
     site.see(1010, running(1005, 5))
     assert site.see(1050, ended(1005, 30), second(pending())) == 120
     job_store = site.cycles.job_store
-    job_store.put(replace(job_store.records()["8"], promotions=1))
+    job_store.accounts.put(replace(job_store.accounts.all["8"], promotions=1))
     assert site.see(1060, ended(1005, 30), second(pending())) == 0
 
 

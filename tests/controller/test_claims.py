@@ -31,7 +31,7 @@ class ClaimingSite(Site):
         self.job_store.commit()
 
     def claim(self) -> Claim | None:
-        return self.job_store.records()["7"].claim
+        return self.job_store.accounts.all["7"].claim
 
     def why_stopped(self) -> str:
         return self.claims.why_stopped(job(self.now_s), self.now_s)
@@ -68,7 +68,7 @@ def test_a_report_is_taken_once_a_minute_and_tightens_the_promise(site: Claiming
 def test_a_claim_survives_a_restart_of_the_controller(site: ClaimingSite, ledger: Ledger) -> None:
     site.run_to(120)
     before = site.claim()
-    assert JobStore(ledger, CONFIG, accounting=False).records()["7"].claim == before
+    assert JobStore(ledger, CONFIG, accounting=False).accounts.all["7"].claim == before
 
 
 def stand_still(site: ClaimingSite, cycles: int) -> None:

@@ -79,12 +79,14 @@ def test_a_controller_that_stops_acting_abandons_what_is_under_way(
     short = cluster.submit(WHOLE_NODE)
     store = cluster.cycles.job_store
     cluster.wait_until(
-        lambda: any(one.state is PreemptionState.SIGNALLED for one in store.preemptions.values()),
+        lambda: any(
+            one.state is PreemptionState.SIGNALLED for one in store.lifecycles.preemptions.values()
+        ),
         "a victim is signalled",
     )
     assert cluster.seen(short).spec.required_node_list
     cluster.cycle(mode)
-    assert not store.preemptions and not store.nominations
+    assert not store.lifecycles.preemptions and not store.lifecycles.nominations
     assert not cluster.seen(short).spec.required_node_list
     for _ in range(150):
         cluster.cycle(mode)

@@ -34,9 +34,9 @@ def at(job_store: JobStore, now_s: float) -> None:
 def test_an_arrays_first_events_of_a_cycle_are_kept_with_a_count_of_the_rest(
     job_store: JobStore, ledger: Ledger, kind: str
 ) -> None:
-    job_store.note(1000, kind, "7", "bob's")
+    job_store.events.note(1000, kind, "7", "bob's")
     for task in range(2400):
-        job_store.note(1000, kind, f"12_{task}", "alice's")
+        job_store.events.note(1000, kind, f"12_{task}", "alice's")
     at(job_store, 1000)
     events = ledger.events.last(300)
     assert Counter(event.text for event in events) == {
@@ -54,7 +54,7 @@ def test_over_a_day_a_user_has_one_event_of_a_kind_a_minute(
     day_s = 86_400
     for now_s in range(1000, 1000 + day_s, 60):
         for task in range(5):
-            job_store.note(now_s, "repaired", f"12_{task}", "alice's")
+            job_store.events.note(now_s, "repaired", f"12_{task}", "alice's")
         at(job_store, now_s)
     events = ledger.events.last(200_000)
     assert len(events) <= MOST_AT_ONCE + day_s / ONE_MORE_AFTER_S
@@ -67,7 +67,7 @@ def test_the_count_of_folded_events_is_recorded_once_they_stop(
 ) -> None:
     for now_s in (1000, 1001):
         for task in range(100):
-            job_store.note(now_s, "failed", f"12_{task}", "alice's")
+            job_store.events.note(now_s, "failed", f"12_{task}", "alice's")
         at(job_store, now_s)
     assert len(ledger.events.last(300)) == MOST_AT_ONCE
     at(job_store, 1001 + ONE_MORE_AFTER_S)
@@ -81,7 +81,7 @@ def test_the_count_of_folded_events_is_recorded_once_they_stop(
 def test_a_clock_set_back_does_not_reset_the_limit(job_store: JobStore, ledger: Ledger) -> None:
     for now_s in (90_000, 1000, 90_000, 1000):
         for task in range(100):
-            job_store.note(now_s, "repaired", f"12_{task}", "alice's")
+            job_store.events.note(now_s, "repaired", f"12_{task}", "alice's")
     at(job_store, 1000)
     assert len(ledger.events.last(300)) <= 2 * MOST_AT_ONCE
 
@@ -91,7 +91,7 @@ def test_events_that_reports_count_are_never_folded(
     job_store: JobStore, ledger: Ledger, kind: str
 ) -> None:
     for task in range(100):
-        job_store.note(1000, kind, f"12_{task}", "")
+        job_store.events.note(1000, kind, f"12_{task}", "")
     at(job_store, 1000)
     assert len(ledger.events.last(300)) == 100
 

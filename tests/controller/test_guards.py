@@ -64,7 +64,7 @@ class Life:
     def preempt(self) -> None:
         store, now_s = self.site.job_store, self.site.now_s
         for event in (Planned("8"), PreemptorTried(now_s), GraceOver(now_s, allow_requeue=False)):
-            store.preemption_event("7", event)
+            store.lifecycles.preemption_event("7", event)
         self.restarts += 1
         self.site.now_s += WAITS_S
         waiting = pending(raw_id=7, restarts=self.restarts, submit_s=now_s)
@@ -161,7 +161,7 @@ def test_a_save_beyond_all_starting_steps_ends_the_alarm(life: Life) -> None:
 
 def test_a_job_that_saves_nothing_is_protected_as_if_it_had_not_passed_a_drill(life: Life) -> None:
     life.cycle(10)
-    account = life.site.job_store.record("7")
+    account = life.site.job_store.accounts.of("7")
     assert account is not None
     drilled = {(account.user, account.name)}
     life.guards = Guards(life.site.job_store, life.site.tracker, unmeasured, drilled)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from slurm_tiresias.controller import bands
-from slurm_tiresias.controller.job_store import IDLE_REQUEUED
+from slurm_tiresias.controller.lifecycles import IDLE_REQUEUED
 from slurm_tiresias.model import JobState
 from slurm_tiresias.settings.idle_gpus import LEAVE, RANK_LAST
 from slurm_tiresias.store.ledger import FILE_NAME, Ledger

@@ -67,10 +67,10 @@ def pending(key: str = "7", **changes: Any) -> JobStatus:
 def preempt(job_store: JobStore, sent_s: float | None) -> None:
     """Job 7 is signalled at 1030 to make room for job 8, and then requeued, unless ``requeued_s``
     is None."""
-    job_store.preemption_event("7", Planned("8"))
-    job_store.preemption_event("7", PreemptorTried(1030.0))
+    job_store.lifecycles.preemption_event("7", Planned("8"))
+    job_store.lifecycles.preemption_event("7", PreemptorTried(1030.0))
     if sent_s is not None:
-        job_store.preemption_event("7", GraceOver(sent_s, allow_requeue=False))
+        job_store.lifecycles.preemption_event("7", GraceOver(sent_s, allow_requeue=False))
 
 
 def running(start_s: float, elapsed_s: float, **changes: Any) -> JobStatus:
@@ -152,7 +152,7 @@ def test_attained_service_is_gpus_times_running_seconds_over_all_runs(job_store:
 def test_a_requeued_job_keeps_its_submission_and_its_first_start(job_store: JobStore) -> None:
     see(job_store, 1010, running(1005, 5))
     see(job_store, 1050, running(1040, 10, restarts=1, submit_s=1020, eligible_s=1020))
-    record = job_store.record("7")
+    record = job_store.accounts.of("7")
     assert record is not None
     assert (record.submitted_s, record.first_started_s, record.restarts) == (1000, 1005, 1)
 
@@ -172,7 +172,7 @@ def test_a_job_requeued_by_hand_after_its_end_keeps_its_service(job_store: JobSt
     see(job_store, 1010, running(1005, 5))
     see(job_store, 1020, ended(1005, 12))
     see(job_store, 1100, pending(restarts=1, submit_s=1090))
-    record = job_store.record("7")
+    record = job_store.accounts.of("7")
     assert record is not None and record.ended_s is None
     assert job_store.runs.attained_gpu_s("7") == 48
 
@@ -189,11 +189,11 @@ def test_a_job_whose_last_requeue_slurmctld_forgot_keeps_its_service(job_store: 
     see(job_store, 1010, running(1005, 5))
     see(job_store, 1021, pending(restarts=1, submit_s=1020))
     see(job_store, 1030, running(1005, 25))
-    record = job_store.record("7")
+    record = job_store.accounts.of("7")
     assert record is not None and record.restarts == 0
     assert job_store.runs.attained_gpu_s("7") == 4 * 25
     see(job_store, 1041, pending(restarts=1, submit_s=1040))
-    record = job_store.record("7")
+    record = job_store.accounts.of("7")
     assert record is not None and (record.restarts, record.submitted_s) == (1, 1000)
 
 
@@ -202,10 +202,10 @@ def test_a_job_that_slurm_forgot_has_ended_unless_it_shows_again(
 ) -> None:
     see(job_store, 1010, running(1005, 5))
     see(job_store, 1020)
-    record = job_store.record("7")
+    record = job_store.accounts.of("7")
     assert record is not None and record.ended_s == 1020
     see(job_store, 1030, running(1005, 25))
-    record = job_store.record("7")
+    record = job_store.accounts.of("7")
     assert record is not None and record.ended_s is None
     assert job_store.runs.attained_gpu_s("7") == 100
 
@@ -215,7 +215,7 @@ def test_first_starts_are_numbered_as_they_happened_though_seen_at_once(
 ) -> None:
     late = changed(running(1009, 1), key="8", raw_id=8, submit_s=999)
     see(job_store, 1010, late, running(1005, 5))
-    numbers = [job_store.records()[key].start_number or 0 for key in ("7", "8")]
+    numbers = [job_store.accounts.all[key].start_number or 0 for key in ("7", "8")]
     assert numbers == sorted(numbers)
 
 
@@ -224,7 +224,7 @@ def test_committed_changes_are_visible_to_another_process(
 ) -> None:
     see(job_store, 1010, running(1005, 5))
     again = JobStore(ledger, CONFIG, accounting=False)
-    assert again.records() == job_store.records()
+    assert again.accounts.all == job_store.accounts.all
     assert again.runs.attained_gpu_s("7") == 20
 
 
@@ -232,7 +232,7 @@ def test_ended_jobs_leave_memory_but_not_the_ledger(job_store: JobStore, ledger:
     see(job_store, 1010, running(1005, 5))
     see(job_store, 1020, ended(1005, 12))
     see(job_store, 1400)
-    assert job_store.record("7") is None
+    assert job_store.accounts.of("7") is None
     assert [one.service_gpu_s for one in ledger.samples.since()] == [48.0]
 
 
@@ -253,7 +253,7 @@ def test_an_ended_job_stays_in_memory_until_the_ledger_has_everything(
             job_store.commit()
     see(job_store, 1040)
     see(job_store, 1050)
-    assert job_store.record("7") is None
+    assert job_store.accounts.of("7") is None
     assert [one.service_gpu_s for one in ledger.samples.since()] == [56.0]
 
 
@@ -287,7 +287,7 @@ def test_a_job_that_is_not_managed_has_no_record(
     job_store: JobStore, changes: dict[str, Any]
 ) -> None:
     see(job_store, 1010, running(1005, 5, **changes))
-    assert job_store.record("7") is None
+    assert job_store.accounts.of("7") is None
 
 
 def test_a_reused_job_id_is_forgotten_and_recorded_anew_in_one_transaction(
@@ -300,7 +300,7 @@ def test_a_reused_job_id_is_forgotten_and_recorded_anew_in_one_transaction(
     assert sum(i.attained_gpu_s for i in ledger.runs.of("7")) == 48
     job_store.commit()
     again = JobStore(ledger, CONFIG, accounting=False)
-    record = again.record("7")
+    record = again.accounts.of("7")
     assert again.runs.attained_gpu_s("7") == 20
     assert record is not None and record.born_after_s == 5000
 
@@ -333,7 +333,7 @@ FORBIDDEN: dict[str, Any] = {"requeue": False}
 
 
 def can_be_preempted(job_store: JobStore, job: JobStatus) -> bool:
-    record = job_store.record(job.key)
+    record = job_store.accounts.of(job.key)
     return record is not None and record.lane is Lane.PREEMPTIBLE
 
 
@@ -371,7 +371,7 @@ def test_losses_caused_by_a_user_still_count_after_a_restart(
     preempt(job_store, sent_s=1040.0)
     see(job_store, 1040, pending(restarts=1), hunter)
     again = JobStore(ledger, parse({"preemption": {"budget_share": 0.01}}), accounting=False)
-    losses = again.recent_losses(1050)
+    losses = again.lifecycles.costs.recent_losses(1050)
     assert losses.over_budget(1050, 4) == {"eve"}, "160 GPU-seconds of 144"
     assert losses.over_budget(1050, 5) == frozenset(), "160 GPU-seconds of 180"
     assert losses.over_budget(1040 + 3600, 4) == frozenset()
@@ -390,7 +390,7 @@ def test_a_step_of_slurms_clock_counts_neither_as_service_nor_as_waiting(
         seen = Observation(at_s, (running(1005, elapsed_s), pending("8")), (), ())
         job_store.follow_clock(at_s, real_s)
         job_store.observe(seen)
-        waiting = job_store.record("8")
+        waiting = job_store.accounts.of("8")
         assert waiting is not None
         assert at_s - waiting.queued_s == real_s - 1000
         return fed(Feed(job_store, CONFIG), seen).jobs[0]
@@ -435,7 +435,7 @@ def test_a_step_of_the_clock_never_counts_also_after_a_restart_and_at_the_end_of
             AccountedRun("7", 100_005, end_s, shown_s, 4, "COMPLETED", 1000.0),
         )
     assert job_store.runs.attained_gpu_s("7") == 4 * 30
-    assert not job_store.is_doubtful("7")
+    assert not job_store.accounts.is_doubtful("7")
 
 
 @pytest.mark.parametrize("step_s", [3600.0, -3600.0])
@@ -464,7 +464,7 @@ def test_a_drifting_clock_is_not_taken_for_a_clock_step(job_store: JobStore) -> 
     see(job_store, 1000, pending("8"))
     for real_s in range(1000, 1100, 10):
         job_store.follow_clock(real_s * 1.1, real_s)
-    assert job_store.records()["8"].queued_s == 1000
+    assert job_store.accounts.all["8"].queued_s == 1000
 
 
 def test_a_jobs_first_tier_does_not_count_as_a_demotion(ledger: Ledger) -> None:
@@ -473,7 +473,7 @@ def test_a_jobs_first_tier_does_not_count_as_a_demotion(ledger: Ledger) -> None:
     def decided(job_store: JobStore, at_s: float, tier: int) -> list[str]:
         see(job_store, at_s, running(1005, at_s - 1005))
         decide(job_store, at_s, tier)
-        assert (record := job_store.record("7")) and record.tier == tier
+        assert (record := job_store.accounts.of("7")) and record.tier == tier
         return [event.text for event in ledger.events.last(10) if event.kind == "demoted"]
 
     job_store = JobStore(ledger, CONFIG, accounting=False)
@@ -489,7 +489,7 @@ def test_a_job_enters_the_top_tier_once_it_is_promoted(job_store: JobStore) -> N
     see(job_store, 1010, pending())
     decide(job_store, 1010, tier=1)
     decide(job_store, 1020, tier=0, promoted=True)
-    record = job_store.records()["7"]
+    record = job_store.accounts.all["7"]
     assert (record.tier, record.tier_entered_s) == (1, 1010)
 
 
@@ -512,11 +512,11 @@ def test_a_running_jobs_partition_is_the_one_it_runs_in(ledger: Ledger) -> None:
         ledger, parse({"manage": {"partitions": ["gpu", "short"]}}), accounting=False
     )
     see(job_store, 1000, pending(partitions=("gpu", "short")))
-    record = job_store.record("7")
+    record = job_store.accounts.of("7")
     assert record is not None
     assert record.partition == "gpu,short"
     see(job_store, 1010, running(1005, 5, partitions=("short",)))
-    record = job_store.record("7")
+    record = job_store.accounts.of("7")
     assert record is not None
     assert record.partition == "short"
 
@@ -560,10 +560,12 @@ def test_a_requeue_after_the_signal_is_a_preemption_unless_the_node_failed(
     assert [(e.kind, e.other) for e in ledger.events.last(10) if e.job_id == "7"] == [
         (kind, "8" if preempted else "")
     ]
-    assert len(kept_preemptions(ledger.path)) == job_store.records()["7"].preemptions == preempted
-    state = job_store.preemptions["7"].state if preempted else None
+    assert (
+        len(kept_preemptions(ledger.path)) == job_store.accounts.all["7"].preemptions == preempted
+    )
+    state = job_store.lifecycles.preemptions["7"].state if preempted else None
     assert state is (PreemptionState.REQUEUED if preempted else None)
-    assert preempted or "7" not in job_store.preemptions
+    assert preempted or "7" not in job_store.lifecycles.preemptions
 
 
 class Accounting:
@@ -598,7 +600,7 @@ def test_a_job_first_seen_after_a_requeue_gets_its_submission_time_from_accounti
 ) -> None:
     job_store = JobStore(ledger, CONFIG, accounting=True)
     see(job_store, 5010, running(5005, 5, restarts=2, submit_s=5000))
-    assert job_store.records()["7"].submitted_s == 5000
+    assert job_store.accounts.all["7"].submitted_s == 5000
     ask(
         job_store,
         5011,
@@ -607,7 +609,7 @@ def test_a_job_first_seen_after_a_requeue_gets_its_submission_time_from_accounti
         AccountedRun("7", 2100.0, 3000.0, 900.0, 4, "NODE_FAIL", 2001.0),
         AccountedRun("7", 5005.0, None, 5.0, 4, "RUNNING", 5000.0),
     )
-    record = job_store.records()["7"]
+    record = job_store.accounts.all["7"]
     assert (record.submitted_s, record.queued_s, record.restarts) == (1000, 5000, 2)
 
 
@@ -618,12 +620,12 @@ def test_a_job_that_ran_and_was_purged_between_two_cycles_has_run(
     see(job_store, 1000, pending())
     job_store = JobStore(ledger, CONFIG, accounting=True)
     see(job_store, 9000)
-    assert job_store.is_doubtful("7")
+    assert job_store.accounts.is_doubtful("7")
     ask(job_store, 9001, AccountedRun("7", 1010.0, 1050.0, 40.0, 4, "COMPLETED", 1000.0))
-    record = job_store.records()["7"]
+    record = job_store.accounts.all["7"]
     assert (record.ended_s, record.first_started_s) == (1050, 1010)
     assert job_store.runs.attained_gpu_s("7") == 160
-    assert not job_store.is_doubtful("7")
+    assert not job_store.accounts.is_doubtful("7")
 
 
 def test_the_end_of_a_forgotten_cancelled_job_comes_from_accounting(
@@ -633,9 +635,9 @@ def test_the_end_of_a_forgotten_cancelled_job_comes_from_accounting(
     see(job_store, 1000, pending())
     see(job_store, 9000)
     ask(job_store, 9001, AccountedRun("7", None, 1050.0, 0.0, 0, "CANCELLED", 1000.0, "0:0", 0))
-    record = job_store.records()["7"]
+    record = job_store.accounts.all["7"]
     assert (record.ended_s, record.first_started_s) == (1050, None)
-    assert not job_store.runs.of("7") and not job_store.is_doubtful("7")
+    assert not job_store.runs.of("7") and not job_store.accounts.is_doubtful("7")
 
 
 def test_a_restarted_jobs_waiting_time_counts_from_the_end_of_its_last_run(
@@ -643,7 +645,7 @@ def test_a_restarted_jobs_waiting_time_counts_from_the_end_of_its_last_run(
 ) -> None:
     see(job_store, 1010, running(1005, 5))
     see(job_store, 1050, running(1040, 10, restarts=1, submit_s=1020))
-    assert job_store.records()["7"].queued_s == 1020
+    assert job_store.accounts.all["7"].queued_s == 1020
 
 
 def test_the_time_of_the_first_cycle_of_all_controllers_is_kept(
@@ -682,5 +684,5 @@ def test_the_last_run_is_known_although_the_clock_was_set_back_after_the_one_bef
     for store in (job_store, JobStore(ledger, CONFIG, accounting=True)):
         last = store.runs.last_ended("7")
         assert last is not None and last.start_s == 999
-        assert [run.start_s for run in store.runs_of("7")] == [1005, 999]
-        assert store.records()["7"].queued_s == last.end_s
+        assert [run.start_s for run in store.runs.in_order("7")] == [1005, 999]
+        assert store.accounts.all["7"].queued_s == last.end_s

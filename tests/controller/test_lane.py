@@ -96,7 +96,7 @@ def test_past_use_of_the_lane_counts_for_a_day_even_after_a_restart(
     hour, two_hours = pending("8", **SALLOC), pending("9", **{**SALLOC, "time_limit_s": 2 * HOUR_S})
     controller.sees(2900)
     controller.sees(3000)
-    assert controller.job_store.record("7") is None, "settled, and in the ledger only"
+    assert controller.job_store.accounts.of("7") is None, "settled, and in the ledger only"
     for one in (controller, Controller(ledger)):
         seen = one.sees(3010, two_hours)
         assert seen["9"].lane is Lane.IDLE_ONLY

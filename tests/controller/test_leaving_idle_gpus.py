@@ -12,7 +12,7 @@ import pytest
 from slurm_tiresias.controller import bands
 from slurm_tiresias.controller.cycle import PAUSED, SHADOW
 from slurm_tiresias.controller.gpu_use import GPUS_IDLE
-from slurm_tiresias.controller.job_store import IDLE_REQUEUED, IDLE_SIGNALLED, IDLE_SPARED
+from slurm_tiresias.controller.lifecycles import IDLE_REQUEUED, IDLE_SIGNALLED, IDLE_SPARED
 from slurm_tiresias.core.features.idle_gpus import LATE_AFTER_S, MOST_IN_A_ROW
 from slurm_tiresias.core.lifecycle.preemption import Cause, PreemptionState
 from slurm_tiresias.model import Action, JobState, Reason
@@ -68,7 +68,7 @@ class LeavingSite(Site):
         return [job for job, _ in self.events(kind)].count(key)
 
     def under_way(self, key: str) -> PreemptionState | None:
-        found = self.cycles.job_store.preemptions.get(key)
+        found = self.cycles.job_store.lifecycles.preemptions.get(key)
         assert found is None or found.cause is Cause.IDLE_GPUS
         return found.state if found else None
 
@@ -115,10 +115,10 @@ def test_a_requeue_for_idle_gpus_counts_apart_from_preemptions(site: LeavingSite
     idle = site.leave_idle_until(IDLE_REQUEUED)
     (row,) = site.rows()
     assert (row.key, row.for_job, row.cause) == (idle, "", Cause.IDLE_GPUS)
-    record = site.cycles.job_store.record(idle)
+    record = site.cycles.job_store.accounts.of(idle)
     assert record is not None
     assert (record.preemptions, record.preempted_by, record.idle_requeues) == (0, "", 1)
-    assert not site.cycles.job_store.awaited_costs
+    assert not site.cycles.job_store.lifecycles.costs.awaited
 
 
 def test_a_requeued_job_ranks_last_until_it_uses_a_gpu(site: LeavingSite) -> None:
@@ -130,7 +130,7 @@ def test_a_requeued_job_ranks_last_until_it_uses_a_gpu(site: LeavingSite) -> Non
     site.busy[idle] = 1
     site.go_on(1)
     assert site.last_ones() == []
-    record = site.cycles.job_store.record(idle)
+    record = site.cycles.job_store.accounts.of(idle)
     assert record is not None and record.idle_requeues == 0
 
 
@@ -178,7 +178,7 @@ def test_after_three_requeues_in_a_row_a_job_is_only_flagged_and_ranks_last(
     site.go_on(1)
     site.busy[idle] = 0
     site.go_on_until(IDLE_REQUEUED, idle, MOST_IN_A_ROW + 1)
-    record = site.cycles.job_store.record(idle)
+    record = site.cycles.job_store.accounts.of(idle)
     assert record is not None and record.idle_requeues == 1
 
 
@@ -234,7 +234,7 @@ def test_a_preemptor_takes_over_a_victim_in_its_grace_and_signals_it_again(
     assert site.events("preempted") == [(idle, waiting)]
     assert site.events(IDLE_REQUEUED) == []
     assert site.signals(idle) == [SIGNAL, SIGNAL]
-    record = site.cycles.job_store.record(idle)
+    record = site.cycles.job_store.accounts.of(idle)
     assert record is not None
     assert (record.preemptions, record.idle_requeues) == (1, 0)
 

@@ -7,7 +7,8 @@ from typing import cast
 
 import pytest
 
-from slurm_tiresias.controller.job_store import EndedJob, JobStore
+from slurm_tiresias.controller.ends import EndedJob
+from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.reconcile import Reconciler
 from slurm_tiresias.errors import SlurmUnreachableError
 from slurm_tiresias.slurm.protocol import AccountedRun, Slurm

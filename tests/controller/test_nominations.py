@@ -53,9 +53,13 @@ def holding(key: str, gpus: int) -> JobStatus:
 def nominate(job_store: JobStore, key: str, free_s: float | None = 2000.0) -> None:
     """Nominate job 7 for two GPUs of the first node at 2000; None: they are not free yet."""
     needs_victims = free_s != 2000.0
-    job_store.nomination_event(key, Nominated(2000.0, allocation_text(ON_N1), needs_victims))
+    job_store.lifecycles.nomination_event(
+        key, Nominated(2000.0, allocation_text(ON_N1), needs_victims)
+    )
     if needs_victims and free_s is not None:
-        job_store.nomination_event(key, StillWaiting(free_s, Blocker.NOTHING, 60.0, "", ""))
+        job_store.lifecycles.nomination_event(
+            key, StillWaiting(free_s, Blocker.NOTHING, 60.0, "", "")
+        )
 
 
 def reviewed(job_store: JobStore, free_s: float | None, *others: JobStatus) -> Nomination | None:
@@ -65,7 +69,7 @@ def reviewed(job_store: JobStore, free_s: float | None, *others: JobStatus) -> N
     nominate(job_store, "7", free_s)
     # Reviewing sends no query to Slurm.
     Actor(cast(Slurm, None), job_store, CONFIG, 0.0).review(seen)
-    return job_store.nominations.get("7")
+    return job_store.lifecycles.nominations.get("7")
 
 
 def test_a_nomination_on_idle_gpus_is_withdrawn_when_another_job_starts_on_them(
@@ -109,7 +113,7 @@ def looked_at_by_review(job_store: JobStore, nominations: int) -> int:
         nominate(job_store, str(number))
     looks = 0
     Actor(cast(Slurm, None), job_store, CONFIG, 0.0).review(seen)
-    assert job_store.record("1") is not None
+    assert job_store.accounts.of("1") is not None
     return looks
 
 

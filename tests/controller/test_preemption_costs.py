@@ -193,7 +193,7 @@ def test_a_new_job_with_the_same_id_is_not_measured(site: CostSite) -> None:
     site.leave(record(30))
     site.at(1070.0, ended(AGAIN_S, 5.0, raw_id=7, restarts=1, submit_s=GONE_S))
     site.at(9000.0, running(8995.0, 5.0, raw_id=7, submit_s=8990.0))
-    assert site.ledger.costs.of("7") == [] and not site.job_store.awaited_costs
+    assert site.ledger.costs.of("7") == [] and not site.job_store.lifecycles.costs.awaited
 
 
 def test_a_preemption_is_measured_by_the_next_run_also_if_the_clock_was_set_back_before(

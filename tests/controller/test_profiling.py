@@ -300,12 +300,12 @@ def test_the_job_store_knows_how_long_each_run_lasted(tmp_path: Path) -> None:
         job_store = JobStore(ledger, parse({}), accounting=False)
         see(job_store, 1010, running(1000, 10))
         see(job_store, 1020, pending(restarts=1, submit_s=1015))
-        assert job_store.ran_s("7", 0) == 0.0
+        assert job_store.accounts.ran_s("7", 0) == 0.0
         see(job_store, 1050, running(1030, 20, restarts=1))
         see(job_store, 1060, ended(1030, 25, restarts=1))
-        assert job_store.ran_s("7", 0) == pytest.approx(20, abs=10)
-        assert job_store.ran_s("7", 1) == 25
-        assert job_store.ran_s("7", 2) == job_store.ran_s("99", 0) == 0.0
+        assert job_store.accounts.ran_s("7", 0) == pytest.approx(20, abs=10)
+        assert job_store.accounts.ran_s("7", 1) == 25
+        assert job_store.accounts.ran_s("7", 2) == job_store.accounts.ran_s("99", 0) == 0.0
 
 
 def test_a_job_that_completes_after_a_requeue_has_ended_its_run(

@@ -44,7 +44,9 @@ def job_store(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> JobStore:
 
 
 def doubtful(job_store: JobStore) -> list[str]:
-    return [key for key in KEYS if key in job_store.records() and job_store.is_doubtful(key)]
+    return [
+        key for key in KEYS if key in job_store.accounts.all and job_store.accounts.is_doubtful(key)
+    ]
 
 
 def test_the_answers_before_a_part_that_fails_are_kept(job_store: JobStore) -> None:
@@ -82,10 +84,10 @@ def test_a_run_whose_start_accounting_has_lost_stands_as_slurm_showed_it(ledger:
     ]
     reconciler = Reconciler(job_store, cast(Slurm, Answering(rows)))
     reconciler.reconcile(1040)
-    assert job_store.is_doubtful("7"), "the start may come a little later"
+    assert job_store.accounts.is_doubtful("7"), "the start may come a little later"
     for at_s in range(1041, 1060):
         reconciler.reconcile(at_s)
-    assert not job_store.is_doubtful("7")
+    assert not job_store.accounts.is_doubtful("7")
     assert {(run.start_s, run.elapsed_s) for run in job_store.runs.of("7")} == {
         (1000, 12),
         (1028, 2),

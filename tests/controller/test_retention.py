@@ -178,7 +178,7 @@ def test_the_controller_prunes_in_steps_some_time_after_its_start(
             keep_job(ledger, str(key), NOW_S - 31 * DAY_S + key)
         keep_job(ledger, "5000", NOW_S - 29 * DAY_S)
         ledger.events.put([EventRecord(NOW_S, "requeued", "5000", "", "")])
-    retention = Retention(ledger, CONFIG, JobStore(ledger, CONFIG, accounting=True).ended)
+    retention = Retention(ledger, CONFIG, JobStore(ledger, CONFIG, accounting=True).accounts.ended)
 
     def left() -> int:
         retention.prune_some(NOW_S)
@@ -200,7 +200,7 @@ def test_a_job_that_slurm_still_shows_stays(ledger: Ledger, clock: Clock) -> Non
     job_store = JobStore(ledger, config, accounting=False)
     see(job_store, 1000, pending("7"))
     see(job_store, 1100, ended(1010, 50, key="7"))
-    retention = Retention(ledger, config, job_store.ended)
+    retention = Retention(ledger, config, job_store.accounts.ended)
     clock.now_s = FIRST_AFTER_S
     retention.prune_some(1200.0)
     assert keys(ledger, "jobs") == {"7"}
@@ -212,7 +212,7 @@ def test_a_job_that_slurm_still_shows_stays(ledger: Ledger, clock: Clock) -> Non
 
 
 def test_nothing_is_pruned_for_a_day_after_the_clock_was_set(aged: Ledger, clock: Clock) -> None:
-    retention = Retention(aged, CONFIG, JobStore(aged, CONFIG, accounting=True).ended)
+    retention = Retention(aged, CONFIG, JobStore(aged, CONFIG, accounting=True).accounts.ended)
     clock.now_s = FIRST_AFTER_S
     retention.put_off(NOW_S - DAY_S)
     retention.prune_some(NOW_S - 1)
@@ -242,7 +242,7 @@ def test_a_start_with_a_clock_years_ahead_prunes_nothing_for_a_day(
 def test_a_failure_to_prune_the_ledger_is_logged_at_intervals(
     aged: Ledger, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    retention = Retention(aged, CONFIG, JobStore(aged, CONFIG, accounting=True).ended)
+    retention = Retention(aged, CONFIG, JobStore(aged, CONFIG, accounting=True).accounts.ended)
     clock.now_s = FIRST_AFTER_S
     aged._database.execute("PRAGMA query_only = 1")
     for _ in range(3):
@@ -261,7 +261,9 @@ def test_records_that_count_for_budgets_and_later_jobs_are_kept(aged: Ledger, ch
 def test_with_0_days_all_jobs_are_kept_for_good(aged: Ledger, clock: Clock) -> None:
     config = parse({"controller": {"keep_ended_jobs_days": 0}})
     clock.now_s = FIRST_AFTER_S
-    Retention(aged, config, JobStore(aged, config, accounting=True).ended).prune_some(NOW_S)
+    Retention(aged, config, JobStore(aged, config, accounting=True).accounts.ended).prune_some(
+        NOW_S
+    )
     assert len(keys(aged, "jobs")) == 7
 
 

@@ -40,7 +40,7 @@ def ask(job_store: JobStore, at_s: float, *rows: AccountedRun) -> None:
 
 def known(job_store: JobStore) -> tuple[float, float | None, float]:
     """Return the attained service of job 7, its first start and its submission."""
-    record = job_store.records()["7"]
+    record = job_store.accounts.all["7"]
     return job_store.runs.attained_gpu_s("7"), record.first_started_s, record.submitted_s
 
 
@@ -63,7 +63,7 @@ def test_a_job_first_seen_after_requeues_gets_only_as_many_rows_as_it_has_run(
     see(job_store, 1065, running(1060, 5, restarts=2, submit_s=1051))
     ask(job_store, 1066, earlier, FIRST, SECOND, NOW)
     assert known(job_store) == (40 + 80 + 20, 1005, 1000)
-    assert not job_store.is_doubtful("7")
+    assert not job_store.accounts.is_doubtful("7")
 
 
 def test_a_run_that_accounting_lacks_yet_is_not_replaced_by_one_of_an_earlier_job(
@@ -73,9 +73,9 @@ def test_a_run_that_accounting_lacks_yet_is_not_replaced_by_one_of_an_earlier_jo
     see(job_store, 1020, pending(restarts=1, submit_s=1016))
     ask(job_store, 1021, OLD)
     assert known(job_store)[0] == 60, "the estimate"
-    assert job_store.is_doubtful("7")
+    assert job_store.accounts.is_doubtful("7")
     ask(job_store, 1030, OLD, FIRST)
-    assert not job_store.is_doubtful("7")
+    assert not job_store.accounts.is_doubtful("7")
 
 
 def test_runs_that_accounting_learns_of_later_do_not_bring_in_an_earlier_job(
@@ -116,11 +116,11 @@ def test_a_preemption_under_way_is_not_carried_over_to_the_next_job_with_the_id(
     job_store: JobStore,
 ) -> None:
     see(job_store, 1010, running(1001, 9), pending("8"))
-    job_store.preemption_event("7", Planned("8"))
-    job_store.preemption_event("7", PreemptorTried(1010.0))
+    job_store.lifecycles.preemption_event("7", Planned("8"))
+    job_store.lifecycles.preemption_event("7", PreemptorTried(1010.0))
     see(job_store, 1014, pending("8"), running(1013, 1, submit_s=1012, partitions=("other",)))
-    assert "7" not in job_store.preemptions
-    assert job_store.record("7") is None
+    assert "7" not in job_store.lifecycles.preemptions
+    assert job_store.accounts.of("7") is None
 
 
 def test_an_unmanaged_job_with_the_id_of_a_managed_run_stays_unmanaged(job_store: JobStore) -> None:
@@ -174,6 +174,6 @@ def test_an_ended_job_that_a_killed_slurmctld_brings_back_and_requeues_is_the_sa
     see(job_store, 1024, ended(1005, 13, restarts=1, submit_s=1018))
     # It was running in the last saved state; its node has failed since.
     see(job_store, 1030, pending(restarts=1, submit_s=1028))
-    record = job_store.records()["7"]
+    record = job_store.accounts.all["7"]
     assert (record.submitted_s, record.ended_s) == (1000, None)
     assert job_store.runs.attained_gpu_s("7") > 0

@@ -53,7 +53,7 @@ def test_only_the_nodes_of_its_partitions_count() -> None:
 def test_a_node_list_of_the_controller_does_not_change_the_situation(ledger: Ledger) -> None:
     job_store = JobStore(ledger, parse({}), accounting=False)
     see(job_store, 1000, JOB)
-    account = replace(job_store.records()["8"], written_nodes="n1")
+    account = replace(job_store.accounts.all["8"], written_nodes="n1")
     ours = changed(JOB, required_node_list="n1")
     assert Situations(NODES, {"8": ours}, {"8": account}).of("8") == of()
     assert of(ours) != of()
@@ -65,9 +65,9 @@ def test_after_a_preemption_in_vain_no_victim_is_preempted_in_an_unchanged_situa
     job_store = JobStore(ledger, parse({}), accounting=False)
     actor = Actor(cast(Slurm, None), job_store, parse({}), requeue_delay_s=120.0)
     see(job_store, 1000, JOB)
-    job_store.nomination_event("8", Nominated(1000.0, "{}", needs_victims=True))
-    job_store.nomination_event("8", VictimLeft())
-    job_store.nomination_event("8", Expired(1060.0, of(), "Resources"))
+    job_store.lifecycles.nomination_event("8", Nominated(1000.0, "{}", needs_victims=True))
+    job_store.lifecycles.nomination_event("8", VictimLeft())
+    job_store.lifecycles.nomination_event("8", Expired(1060.0, of(), "Resources"))
     job_store.commit()
     after = Actor(
         cast(Slurm, None),

@@ -163,8 +163,10 @@ def test_the_reason_why_reports_do_not_count_is_published(
     job_store = JobStore(ledger, CONFIG, accounting=False)
     seen = Observation(NOW_S, (running(1100.0, 900.0, key="1", raw_id=1),), (NODE,), (PARTITION,))
     job_store.observe(seen)
-    account = job_store.records()["1"]
-    job_store.put(replace(account, claimed_gpu_s=claimed_gpu_s, promised_gpu_s=promised_gpu_s))
+    account = job_store.accounts.all["1"]
+    job_store.accounts.put(
+        replace(account, claimed_gpu_s=claimed_gpu_s, promised_gpu_s=promised_gpu_s)
+    )
     snapshot = fed(Feed(job_store, CONFIG), seen)
     policy = make_policy(CONFIG.policy)
     plan = decide(snapshot, policy, CONFIG)

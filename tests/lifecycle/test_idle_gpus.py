@@ -67,7 +67,7 @@ class Idle:
         self.cycle()
         assert self.requeues() == 1
         assert [run[0] for run in self.world.idle_requeues] == [self.idle]
-        record = self.world.cycles.job_store.record(self.idle)
+        record = self.world.cycles.job_store.accounts.of(self.idle)
         assert record is not None
         assert (record.idle_requeues, record.idle_signalled_run, record.preemptions) == (1, 0, 0)
         assert self.events("idle-requeued") == ["restart 1"]

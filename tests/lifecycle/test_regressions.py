@@ -402,4 +402,4 @@ def test_a_nomination_ends_when_its_job_starts_in_a_partition_that_is_not_manage
     world.move(preemption.preemptor, OTHER)
     preemption.until(lambda: preemption.runs(preemption.preemptor))
     preemption.cycle()
-    assert preemption.preemptor not in world.cycles.job_store.nominations
+    assert preemption.preemptor not in world.cycles.job_store.lifecycles.nominations

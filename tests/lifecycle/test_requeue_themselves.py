@@ -23,7 +23,7 @@ SAVES_IN_S = 4.0
 
 
 def account(world: World, key: str) -> JobAccount:
-    found = world.cycles.job_store.record(key)
+    found = world.cycles.job_store.accounts.of(key)
     assert found is not None
     return found
 
@@ -47,7 +47,7 @@ def test_it_is_a_preemption_like_any_other(in_s: float) -> None:
         assert (victim.preemptions, victim.preempted_by) == (1, one.preemptor)
         ((run, cause),) = memory.preempted_runs(one.world.cycles)
         assert (run[0], cause) == (one.victim, Cause.FOR_JOB)
-        (cost,) = one.world.cycles.job_store.awaited_costs
+        (cost,) = one.world.cycles.job_store.lifecycles.costs.awaited
         assert (cost.key, cost.source) == (one.victim, CostSource.AWAITED)
         one.ends_well()
 
@@ -90,7 +90,7 @@ def test_a_requeue_by_its_user_long_after_the_grace_of_a_cancelled_preemptor_is_
         one.world.advance(GRACE_S + 2 * LEAVES_WITHIN_S)
         if looks_before:
             one.cycle()
-            assert one.victim not in one.world.cycles.job_store.preemptions
+            assert one.victim not in one.world.cycles.job_store.lifecycles.preemptions
         one.world.requeue(one.victim)
         one.cycle()
         assert account(one.world, one.victim).preemptions == 0
@@ -108,7 +108,10 @@ def test_it_counts_if_slurms_answer_to_the_signal_was_lost(
     with monkeypatch.context() as patch:
         patch.setattr(one.world.slurm, "signal", sent_without_answer)
         one.until(one.asked)
-    assert one.world.cycles.job_store.preemptions[one.victim].state is PreemptionState.PLANNED
+    assert (
+        one.world.cycles.job_store.lifecycles.preemptions[one.victim].state
+        is PreemptionState.PLANNED
+    )
     one.cycle()
     assert account(one.world, one.victim).preemptions == 1
     one.ends_well()
@@ -125,14 +128,14 @@ def test_a_victim_that_ends_on_its_signal_is_not_charged_to_the_preemptor(cancel
         one.world.finish(one.victim)
         one.cycle()
         one.cycle()
-        assert one.victim not in one.world.cycles.job_store.preemptions
+        assert one.victim not in one.world.cycles.job_store.lifecycles.preemptions
         assert memory.preempted_runs(one.world.cycles) == []
         assert not one.world.cycles.job_store.users_over_budget
 
 
 def test_its_preemptor_keeps_its_nomination_and_costs_no_further_victim(one: Course) -> None:
     one.until(lambda: account(one.world, one.victim).preemptions == 1)
-    nomination = one.world.cycles.job_store.nominations.get(one.preemptor)
+    nomination = one.world.cycles.job_store.lifecycles.nominations.get(one.preemptor)
     assert nomination is None or nomination.victims_left
 
 
@@ -150,7 +153,7 @@ def test_it_makes_the_minimum_run_time_of_the_next_run_longer(one: Course) -> No
     one.until(lambda: one.runs(one.victim))
     one.world.submit(Ask(GPUS, user="ben"))
     one.until(lambda: account(one.world, one.victim).preemptions == 2)
-    runs = one.world.cycles.job_store.runs_of(one.victim)
+    runs = one.world.cycles.job_store.runs.in_order(one.victim)
     assert runs[1].elapsed_s >= 2 * MIN_RUN_S
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from scripts.testbed.real_controller import RealController
 from slurm_tiresias.controller.gpu_use import GPUS_IDLE
-from slurm_tiresias.controller.job_store import IDLE_REQUEUED, IDLE_SIGNALLED, IDLE_SPARED
+from slurm_tiresias.controller.lifecycles import IDLE_REQUEUED, IDLE_SIGNALLED, IDLE_SPARED
 from slurm_tiresias.core.features.idle_gpus import LATE_AFTER_S
 from slurm_tiresias.model import NodeUse, PublishedGpuUse
 from slurm_tiresias.profiler.gpu_activity import SUFFIX, text_of

@@ -12,20 +12,20 @@ from slurm_tiresias.slurm.in_memory.driver import InMemorySlurm
 
 def preemptor_of(cycles: Cycles, victim: str) -> str:
     """The preemptor of a job; "" if it is not being preempted."""
-    preemption = cycles.job_store.preemptions.get(victim)
+    preemption = cycles.job_store.lifecycles.preemptions.get(victim)
     return preemption.preemptor if preemption and preemption.makes_room else ""
 
 
 def leaves_idle_gpus(cycles: Cycles, victim: str) -> bool:
     """Whether a job is being preempted for its idle GPUs, and for no other job."""
-    preemption = cycles.job_store.preemptions.get(victim)
+    preemption = cycles.job_store.lifecycles.preemptions.get(victim)
     return preemption is not None and preemption.cause is Cause.IDLE_GPUS and preemption.makes_room
 
 
 def is_asked(cycles: Cycles, victim: str) -> bool:
     """Whether a victim was asked to save without a signal of Slurm, because it would have got
     none."""
-    preemption = cycles.job_store.preemptions.get(victim)
+    preemption = cycles.job_store.lifecycles.preemptions.get(victim)
     return preemption is not None and preemption.asked
 
 
@@ -36,13 +36,13 @@ def is_redoing(cycles: Cycles, key: str) -> bool:
 
 def is_leaving(cycles: Cycles, victim: str) -> bool:
     """Whether a job has been signalled for a preemption that is under way."""
-    preemption = cycles.job_store.preemptions.get(victim)
+    preemption = cycles.job_store.lifecycles.preemptions.get(victim)
     return preemption is not None and preemption.is_leaving
 
 
 def has_signal(cycles: Cycles, victim: str) -> bool:
     """Whether a job may have got a signal on which it requeues itself; called off or not."""
-    preemption = cycles.job_store.preemptions.get(victim)
+    preemption = cycles.job_store.lifecycles.preemptions.get(victim)
     return preemption is not None and preemption.signalled_s is not None
 
 
@@ -61,19 +61,21 @@ def late_s(cycles: Cycles, victim: str) -> Sequence[float]:
 
 def nominations(cycles: Cycles) -> Mapping[str, Collection[str]]:
     """The nodes of each nomination, by job."""
-    allocated = {key: one.allocated() for key, one in cycles.job_store.nominations.items()}
+    allocated = {
+        key: one.allocated() for key, one in cycles.job_store.lifecycles.nominations.items()
+    }
     return {key: allocation for key, allocation in allocated.items() if allocation}
 
 
 def lists_noted(cycles: Cycles, key: str) -> Collection[str]:
     """The node lists that the ledger records as written to a job, or about to be."""
-    record = cycles.job_store.record(key)
+    record = cycles.job_store.accounts.of(key)
     return record.written_nodes.split() if record else ()
 
 
 def attained_gpu_s(cycles: Cycles, key: str) -> float:
     """The attained service of a job that the controller knows or knew, in GPU-seconds."""
-    if key in cycles.job_store.records():
+    if key in cycles.job_store.accounts.all:
         return cycles.job_store.runs.attained_gpu_s(key)
     ledger = cycles.job_store._ledger
     return sum(run.attained_gpu_s for run in ledger.runs.of(key))
@@ -81,7 +83,7 @@ def attained_gpu_s(cycles: Cycles, key: str) -> float:
 
 def submitted_s(cycles: Cycles, key: str) -> float:
     """When a job that the controller knows or knew was first submitted."""
-    record = cycles.job_store.record(key) or cycles.job_store._ledger.jobs.one(key)
+    record = cycles.job_store.accounts.of(key) or cycles.job_store._ledger.jobs.one(key)
     assert record is not None
     return record.submitted_s
 
@@ -89,14 +91,14 @@ def submitted_s(cycles: Cycles, key: str) -> float:
 def is_known(cycles: Cycles, key: str) -> bool:
     """Whether the controller has the job in its ledger."""
     return (
-        cycles.job_store.record(key) is not None
+        cycles.job_store.accounts.of(key) is not None
         or cycles.job_store._ledger.jobs.one(key) is not None
     )
 
 
 def awaits_accounting(cycles: Cycles, key: str) -> bool:
     """Whether a job's service is an estimate that accounting may still correct."""
-    return key in cycles.job_store.records() and cycles.job_store.is_doubtful(key)
+    return key in cycles.job_store.accounts.all and cycles.job_store.accounts.is_doubtful(key)
 
 
 def backed_off_since(cycles: Cycles, key: str, since_s: float) -> bool:
@@ -107,7 +109,7 @@ def backed_off_since(cycles: Cycles, key: str, since_s: float) -> bool:
 
 def grace_is_over(cycles: Cycles, victim: str, at_s: float) -> bool:
     """Whether the site's grace of a signalled victim is over at that time."""
-    preemption = cycles.job_store.preemptions.get(victim)
+    preemption = cycles.job_store.lifecycles.preemptions.get(victim)
     signalled_s = preemption.signalled_s if preemption else None
     grace_s = cycles.job_store._config.preemption.grace_s
     return signalled_s is not None and at_s - signalled_s >= grace_s

@@ -858,7 +858,7 @@ class World:
         if self.stepped:
             return
         longest_s = MAX_GRACE_S + IN_USE_BOUNDS * START_BOUND_S
-        for key, one in self.cycles.job_store.nominations.items():
+        for key, one in self.cycles.job_store.lifecycles.nominations.items():
             since_s = one.nominated_s if one.free_s is None else one.free_s
             if since_s is not None and self.now_s - since_s > longest_s + 1.0:
                 self.violated(f"{key} has been nominated since {since_s:.0f}")

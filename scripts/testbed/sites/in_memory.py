@@ -132,7 +132,7 @@ class Round:
             self.counts["requeues by themselves"] += 1
             if run not in dict(memory.preempted_runs(self.cycles)):
                 self.find(f"{run} requeued itself on its signal, which does not count")
-        for key, one in self.cycles.job_store.nominations.items():
+        for key, one in self.cycles.job_store.lifecycles.nominations.items():
             since_s = one.nominated_s if one.free_s is None else one.free_s
             if since_s is not None and self.now_s - since_s > LONGEST_NOMINATION_S:
                 self.find(f"job {key} has been nominated since {since_s:.0f}")
@@ -358,7 +358,7 @@ class Round:
     def look_at_ids(self) -> None:
         """Report jobs that the ledger takes for earlier ones with the same id."""
         for job in self.sim.observe().jobs:
-            record = self.cycles.job_store.record(job.key)
+            record = self.cycles.job_store.accounts.of(job.key)
             submitted_s = self.submitted_s[job.key.partition("_")[0]]
             if record is not None and record.submitted_s != submitted_s:
                 self.find(

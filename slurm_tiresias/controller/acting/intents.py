@@ -33,7 +33,7 @@ class Intents:
         self._promote(plan, now_s)
         self._nominate(plan, jobs, now_s)
         for decision in plan.preemptions:
-            if self._job_store.record(decision.job_id) is not None:
+            if self._job_store.accounts.of(decision.job_id) is not None:
                 idle = decision.reason is Reason.IDLE_GPUS
                 event = GpusIdle() if idle else Planned(decision.preempted_for)
                 self._under_way.tell(decision.job_id, event)
@@ -43,7 +43,7 @@ class Intents:
     def _promote(self, plan: Plan, now_s: float) -> None:
         runs = self._job_store.runs
         for key in self._job_store.in_hand.each(plan.promotions):
-            record = self._job_store.record(key)
+            record = self._job_store.accounts.of(key)
             if record is not None:
                 promoted = replace(
                     record,
@@ -52,25 +52,27 @@ class Intents:
                     promoted_at_executed_s=runs.executed_s(key),
                     queued_s=now_s,
                 )
-                self._job_store.put(promoted)
-                self._job_store.note(now_s, "promoted", key, "waited long enough to start afresh")
+                self._job_store.accounts.put(promoted)
+                self._job_store.events.note(
+                    now_s, "promoted", key, "waited long enough to start afresh"
+                )
 
     def _nominate(self, plan: Plan, jobs: Mapping[str, JobStatus], now_s: float) -> None:
         """Nominate the jobs that the plan starts, and withdraw nominations it no longer has."""
         vacated = self._nodes_being_vacated(plan, jobs)
         for key, decision in plan.decisions.items():
             if decision.action is not Action.START:
-                nomination = self._job_store.nominations.get(key)
+                nomination = self._job_store.lifecycles.nominations.get(key)
                 if nomination is not None and nomination.is_active and is_pending(jobs.get(key)):
                     self._drop_nomination(key, decision, jobs[key], now_s)
-            elif self._job_store.record(key) is not None:
+            elif self._job_store.accounts.of(key) is not None:
                 named = bool(decision.victims) or (
                     self._names_its_nodes(jobs[key]) and vacated.isdisjoint(decision.start_on)
                 )
                 if decision.victims or decision.reason is Reason.STARTS:
                     allocation = allocation_text(decision.start_on) if named else ""
                     event = Nominated(now_s, allocation, bool(decision.victims))
-                    self._job_store.nomination_event(key, event)
+                    self._job_store.lifecycles.nomination_event(key, event)
 
     def _names_its_nodes(self, job: JobStatus) -> bool:
         """Whether a start on idle GPUs names its nodes.
@@ -79,8 +81,8 @@ class Intents:
         we would. A job of several chunks does, since Slurm assigns nodes in order of their names. A
         job that did not start on the nodes named for it is left to Slurm from then on.
         """
-        nomination = self._job_store.nominations.get(job.key)
-        record = self._job_store.record(job.key)
+        nomination = self._job_store.lifecycles.nominations.get(job.key)
+        record = self._job_store.accounts.of(job.key)
         left_to_slurm = record is None or why_left_to_slurm(job, record)
         if left_to_slurm or job.spec.request.chunks == 1:
             return False
@@ -104,7 +106,7 @@ class Intents:
         """Withdraw a nomination that the plan dropped, or expire it if a victim has left or Slurm
         has its own reason to let the job wait."""
         slurm_waits = decision.reason is Reason.SLURM_WAITS
-        if slurm_waits or self._job_store.nominations[key].victims_left:
+        if slurm_waits or self._job_store.lifecycles.nominations[key].victims_left:
             of_nodes = job.reason.strip("()").startswith("ReqNodeNotAvail")
             may_pass = slurm_waits and not of_nodes
             self._under_way.expire(key, now_s, why_it_did_not_start(job), may_pass=may_pass)
@@ -114,7 +116,10 @@ class Intents:
     def _spare_victims_elsewhere(self, jobs: Mapping[str, JobStatus]) -> None:
         """Drop victims on nodes where their preemptor is no longer placed (one was drained)."""
         for one in self._under_way.preemptions(cause=Cause.FOR_JOB):
-            nomination, job = self._job_store.nominations.get(one.preemptor), jobs.get(one.key)
+            nomination, job = (
+                self._job_store.lifecycles.nominations.get(one.preemptor),
+                jobs.get(one.key),
+            )
             allocation = nomination.allocated() if nomination and one.makes_room else None
             if allocation is None or job is None or not is_running(job):
                 continue

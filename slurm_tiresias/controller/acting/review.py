@@ -42,8 +42,8 @@ class Reviewer:
         self._withdraw_where_others_run(seen)
         self._expire_where_victims_stay(jobs, seen)
         self._look_at_nominations(jobs, seen)
-        for key in list(self._job_store.preemptions):
-            self._job_store.expire_signal(key, seen.at_s)
+        for key in list(self._job_store.lifecycles.preemptions):
+            self._job_store.lifecycles.expire_signal(key, seen.at_s)
         for victim in self._under_way.preemptions(cause=Cause.FOR_JOB):
             # A job that no longer waits on its nomination no longer needs its victims.
             if not self._under_way.is_awaited(victim.preemptor, jobs):
@@ -51,7 +51,7 @@ class Reviewer:
 
     def backoffs(self, now_s: float, awaited_limits: Mapping[str, str]) -> Backoffs:
         """Return which jobs back off now; ``awaited_limits`` is passed on."""
-        nominations = self._job_store.nominations.values()
+        nominations = self._job_store.lifecycles.nominations.values()
         situation = self._under_way.situation
         # Jobs were preempted for these in their present situation, but they did not start.
         in_vain = frozenset(
@@ -87,7 +87,7 @@ class Reviewer:
         for preemption in self._under_way.preemptions(cause=Cause.FOR_JOB):
             if preemption.makes_room and preemption.key in running:
                 victims.setdefault(preemption.preemptor, []).append(preemption.key)
-        for one in list(self._job_store.nominations.values()):
+        for one in list(self._job_store.lifecycles.nominations.values()):
             leave = victims.get(one.key, [])
             allocation = one.allocated() if leave or one.needs_no_victims else None
             if allocation is None or _has_room(allocation, free, map(running.__getitem__, leave)):
@@ -135,11 +135,11 @@ class Reviewer:
             if job.state is JobState.COMPLETING
             for node in job.allocation
         }
-        for one in list(self._job_store.nominations.values()):
+        for one in list(self._job_store.lifecycles.nominations.values()):
             job = jobs.get(one.key)
             if is_running(job):
                 # It has started in a partition that is not managed.
-                self._job_store.nomination_event(one.key, Started())
+                self._job_store.lifecycles.nomination_event(one.key, Started())
             if job is None or not one.is_active or not is_pending(job):
                 continue
             blocker, why = Blocker.NOTHING, why_it_did_not_start(job)
@@ -155,7 +155,7 @@ class Reviewer:
                 why=why,
                 longest_grace_s=max(config.grace_s, config.max_grace_s),
             )
-            self._job_store.nomination_event(one.key, waits)
+            self._job_store.lifecycles.nomination_event(one.key, waits)
 
 
 def _has_room(wanted: Allocation, free: Mapping[str, int], leaving: Iterable[Allocation]) -> bool:

@@ -63,23 +63,23 @@ class Sender:
 
     def _written(self, write: Write) -> None:
         for key in task_keys(write.key):
-            record = self._job_store.record(key)
+            record = self._job_store.accounts.of(key)
             if record is None:
                 continue
             if isinstance(write, Unpin):
-                self._job_store.put(replace(record, written_priority=None))
+                self._job_store.accounts.put(replace(record, written_priority=None))
             elif isinstance(write, Update) and write.priority is not None:
-                self._job_store.put(replace(record, written_priority=write.priority))
+                self._job_store.accounts.put(replace(record, written_priority=write.priority))
             elif isinstance(write, Update) and write.site_factor is not None:
-                self._job_store.put(replace(record, written_site_factor=write.site_factor))
+                self._job_store.accounts.put(replace(record, written_site_factor=write.site_factor))
 
     def _refused(self, failure: WriteFailure, now_s: float) -> None:
         write = failure.write
         if not failure.has_ended:
             for key in task_keys(write.key)[:MOST_FAILURES_NOTED]:
-                self._job_store.note(now_s, "failed", key, failure.message)
+                self._job_store.events.note(now_s, "failed", key, failure.message)
         if isinstance(write, Requeue):
-            self._job_store.preemption_event(write.key, RequeueRefused())
+            self._job_store.lifecycles.preemption_event(write.key, RequeueRefused())
 
 
 def keys_of(failures: Sequence[WriteFailure]) -> set[str]:

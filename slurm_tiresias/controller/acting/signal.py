@@ -111,7 +111,7 @@ class Signaller:
             return Turns()
         starting = {
             key
-            for key in self._job_store.nominations
+            for key in self._job_store.lifecycles.nominations
             if self._under_way.is_about_to_start(key, jobs)
         }
         under_way = self._under_way.preemptions(cause=Cause.FOR_JOB)
@@ -129,7 +129,7 @@ class Signaller:
         """Send victims their checkpoint signals, and apply the answers."""
         by_signal: dict[str, list[str]] = {}
         for key in victims:
-            asks = self._job_store.preemptions[key].asked
+            asks = self._job_store.lifecycles.preemptions[key].asked
             signal = self._checkpoint(jobs[key], asks=asks).signal
             by_signal.setdefault(signal, []).append(key)
         unsent = list(victims)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from slurm_tiresias.controller.difference import is_pending
-from slurm_tiresias.controller.job_store import EffectToCarryOut, JobStore
+from slurm_tiresias.controller.job_store import JobStore
+from slurm_tiresias.controller.lifecycles import EffectToCarryOut
 from slurm_tiresias.controller.manage import is_protected
 from slurm_tiresias.controller.situation import Situations
 from slurm_tiresias.core.lifecycle.nomination import Expired, NominationState, Withdrawn
@@ -36,10 +37,10 @@ class UnderWay:
 
     def follow(self, seen: Observation, jobs: Mapping[str, JobStatus]) -> None:
         """Take in the situations of an observation."""
-        self._situations = Situations(seen.nodes, jobs, self._job_store.records())
+        self._situations = Situations(seen.nodes, jobs, self._job_store.accounts.all)
         self._tried_in = {
             one.key: (one.victims_left and self._tried_in.get(one.key)) or self.situation(one.key)
-            for one in self._job_store.nominations.values()
+            for one in self._job_store.lifecycles.nominations.values()
             if one.is_active
         }
 
@@ -61,19 +62,19 @@ class UnderWay:
         """Return the preemptions in these states, or in any, and of a cause if one is given."""
         return [
             one
-            for one in self._job_store.preemptions.values()
+            for one in self._job_store.lifecycles.preemptions.values()
             if (not states or one.state in states) and cause in (None, one.cause)
         ]
 
     def is_awaited(self, preemptor: str, jobs: Mapping[str, JobStatus]) -> bool:
         """Whether a job is pending and nominated on named nodes."""
-        nomination = self._job_store.nominations.get(preemptor)
+        nomination = self._job_store.lifecycles.nominations.get(preemptor)
         on_nodes = nomination is not None and bool(nomination.allocation)
         return on_nodes and is_pending(jobs.get(preemptor))
 
     def is_about_to_start(self, key: str, jobs: Mapping[str, JobStatus]) -> bool:
         """Whether a job waits only for victims that are leaving, or for nothing at all."""
-        nomination = self._job_store.nominations.get(key)
+        nomination = self._job_store.lifecycles.nominations.get(key)
         if nomination is None or not is_pending(jobs.get(key)):
             return False
         return nomination.state in (NominationState.ASKED, NominationState.FREE)
@@ -93,7 +94,7 @@ class UnderWay:
 
     def tell(self, victim: str, event: PreemptionEvent) -> Sequence[EffectToCarryOut]:
         """Apply an event to a preemption, carry out its back-off, and return all its effects."""
-        effects = self._job_store.preemption_event(victim, event)
+        effects = self._job_store.lifecycles.preemption_event(victim, event)
         for effect in effects:
             if isinstance(effect, BackOff):
                 self.expire(effect.preemptor, effect.at_s, effect.why)
@@ -106,11 +107,11 @@ class UnderWay:
     def expire(self, key: str, at_s: float, why: str, *, may_pass: bool = False) -> None:
         """Let a job's nomination expire; ``may_pass``: for a reason that may go away."""
         event = Expired(at_s, self.situation_tried(key), why, may_pass)
-        self._job_store.nomination_event(key, event)
+        self._job_store.lifecycles.nomination_event(key, event)
 
     def withdraw(self, key: str) -> None:
         """Withdraw a job's nomination."""
-        self._job_store.nomination_event(key, Withdrawn())
+        self._job_store.lifecycles.nomination_event(key, Withdrawn())
 
 
 def is_running(job: JobStatus | None) -> bool:

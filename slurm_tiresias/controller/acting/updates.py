@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from slurm_tiresias.config import Config
+from slurm_tiresias.controller.accounts import STATE_SAVED_WITHIN_S
 from slurm_tiresias.controller.acting.under_way import UnderWay
 from slurm_tiresias.controller.bands import ShownFactors
 from slurm_tiresias.controller.difference import (
@@ -20,7 +21,7 @@ from slurm_tiresias.controller.difference import (
     without_band,
     without_lists,
 )
-from slurm_tiresias.controller.job_store import STATE_SAVED_WITHIN_S, JobStore
+from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.model import Action, Decision, JobStatus, Plan
 from slurm_tiresias.slurm.hostlist import array_tasks
 from slurm_tiresias.slurm.protocol import Observation, Update, Write
@@ -66,7 +67,7 @@ class Updates:
 
     def to_own_lists(self, jobs: Mapping[str, JobStatus], seen: Observation) -> Sequence[Write]:
         """Restore the users' own node lists of waiting jobs."""
-        known = ((job, self._job_store.record(key)) for key, job in jobs.items())
+        known = ((job, self._job_store.accounts.of(key)) for key, job in jobs.items())
         differences = [node_list(job, record, None) for job, record in known if record is not None]
         return [write for _, write in self._remembered(differences, jobs, seen)]
 
@@ -74,7 +75,7 @@ class Updates:
         """Return the updates that give every job's priority back to Slurm."""
         given: list[JobWrite] = []
         for job in seen.jobs:
-            record = self._job_store.record(job.key)
+            record = self._job_store.accounts.of(job.key)
             if job.state is None or job.priority == 0:
                 continue  # held or suspended: unpinning would release it
             # The ledger of a killed controller may lack a write.
@@ -100,19 +101,19 @@ class Updates:
             if is_pending(job)
             and plan.decisions[job.key].action is Action.LEAVE
             and has_unwritten_band(
-                job, self._job_store.record(job.key), seen.partitions, self._config
+                job, self._job_store.accounts.of(job.key), seen.partitions, self._config
             )
         ]
         found = [job for job in in_a_band if job.key not in self._unpinned]
         self._unpinned = frozenset(job.key for job in in_a_band)
         for job in found:
             text = f"priority {job.priority} is not its own"
-            self._job_store.note(seen.at_s, "unpinned", job.key, text)
+            self._job_store.events.note(seen.at_s, "unpinned", job.key, text)
         return [(job, without_band(job, self._config)) for job in found]
 
     def _difference(self, job: JobStatus, decision: Decision, now_s: float) -> Difference | None:
         """Return in what Slurm differs from a decision; None for a job without an account."""
-        record = self._job_store.record(job.key)
+        record = self._job_store.accounts.of(job.key)
         if record is None:
             return None
         if job.priority == 0:
@@ -120,7 +121,7 @@ class Updates:
             return let_go(job, record)
         if decision.action is Action.LEAVE:
             return given_back(job, record)
-        nomination = self._job_store.nominations.get(job.key)
+        nomination = self._job_store.lifecycles.nominations.get(job.key)
         written = record.written_site_factor
         return from_decision(
             *(job, record, nomination, decision, now_s, self._config),
@@ -149,15 +150,15 @@ class Updates:
                 # Even a restarted slurmctld now knows the user's own list.
                 del self._own_list_since_s[key]
                 record = without_lists(record)
-        if record is not self._job_store.record(key):
-            self._job_store.put(record)
+        if record is not self._job_store.accounts.of(key):
+            self._job_store.accounts.put(record)
         if difference.user_changed_nodes:
             self._under_way.withdraw(key)
         if difference.list_refused:
             text = "Slurm held it for the nodes named here; they are left to Slurm from now on"
-            self._job_store.note(seen.at_s, "list-refused", key, text)
+            self._job_store.events.note(seen.at_s, "list-refused", key, text)
         if difference.repaired:
-            self._job_store.note(seen.at_s, "repaired", key, difference.repaired)
+            self._job_store.events.note(seen.at_s, "repaired", key, difference.repaired)
 
 
 def with_arrays_whole(writes: Iterable[JobWrite]) -> Sequence[Write]:

@@ -1,0 +1,59 @@
+"""The events of jobs: what users read in ``tiresias-slurm history``, and what metrics count."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+
+from slurm_tiresias.controller.accounts import Accounts
+from slurm_tiresias.store.event_folding import EventFolder
+from slurm_tiresias.store.ledger import Ledger
+from slurm_tiresias.store.records import EventRecord
+
+log = logging.getLogger("tiresias-slurm")
+
+
+class EventLog:
+    """Collects events until they are committed, and counts them by kind."""
+
+    def __init__(
+        self, ledger: Ledger, accounts: Accounts, user_shown: Callable[[str], str]
+    ) -> None:
+        """``user_shown`` returns the user of a job without an account, "" if it is unknown."""
+        self._ledger = ledger
+        self._accounts = accounts
+        self._user_shown = user_shown
+        self._folder = EventFolder()
+        self.uncommitted: list[EventRecord] = []
+        self._counts: Counter[str] = Counter()
+
+    def note(self, at_s: float, kind: str, job_id: str, text: str, other: str = "") -> None:
+        """Record an event; it is committed with the other changes of the job store."""
+        self._counts[kind] += 1
+        account = self._accounts.of(job_id)
+        user = account.user if account else self._user_shown(job_id)
+        if not self._folder.takes(at_s, kind, user, job_id):
+            self._remember(EventRecord(at_s, kind, job_id, other, text))
+
+    def was_noted(self, kind: str, key: str, text: str) -> bool:
+        """Whether the ledger has this event of a job, as after a restart of the controller."""
+        account = self._accounts.of(key)
+        events = self._ledger.events.of_job(key, account.born_after_s if account else 0.0)
+        return any((one.kind, one.job_id, one.text) == (kind, key, text) for one in events)
+
+    def fold(self, now_s: float) -> None:
+        """Record the folded events of those users whose limits allow it again."""
+        for event in self._folder.folded(now_s):
+            self._remember(event)
+
+    def take_counts(self) -> Counter[str]:
+        """Return how many events of each kind there were since the last call."""
+        counts, self._counts = self._counts, Counter()
+        return counts
+
+    def _remember(self, event: EventRecord) -> None:
+        self.uncommitted.append(event)
+        kind, job_id, other, text = event.kind, event.job_id, event.other, event.text
+        whom = f" for job {other}" if other else ""
+        log.info("%s%s%s: %s", f"job {job_id} " if job_id else "", kind, whom, text)

@@ -1,0 +1,298 @@
+"""The starts and preemptions under way, and the books of preemptions: who was preempted for whom,
+and at what cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+
+from slurm_tiresias.config import Config
+from slurm_tiresias.controller.accounts import Accounts
+from slurm_tiresias.controller.event_log import EventLog
+from slurm_tiresias.controller.runs import Runs
+from slurm_tiresias.core.features.losses import LEAVES_WITHIN_S, RecentLosses, late_s, losses_of
+from slurm_tiresias.core.lifecycle.nomination import (
+    Nomination,
+    NominationEvent,
+    NoteExpired,
+    VictimLeft,
+)
+from slurm_tiresias.core.lifecycle.preemption import (
+    BackOff,
+    CountIdleRequeue,
+    CountPreemption,
+    MarkSignalled,
+    NoteSignalRefused,
+    NoteSpared,
+    Preemption,
+    PreemptionEvent,
+    SendRequeue,
+    SendSignal,
+    SetStartTime,
+    SignalExpired,
+)
+from slurm_tiresias.core.lifecycle.tracker import LifecycleTracker
+from slurm_tiresias.model import JobAccount
+from slurm_tiresias.progress.saving import asked
+from slurm_tiresias.store.ledger import Ledger
+from slurm_tiresias.store.records import CostSource, PreemptionCost, PreemptionRecord
+
+IDLE_SIGNALLED, IDLE_REQUEUED, IDLE_SPARED = "idle-signalled", "idle-requeued", "idle-spared"
+"""The events of a job that is signalled for its idle GPUs, is requeued for them, or is spared."""
+
+EffectToCarryOut = SendSignal | SendRequeue | SetStartTime | BackOff
+"""The effects of a preemption that are left to the caller once the rest is in the books."""
+
+
+class Lifecycles:
+    """Applies events to nominations and preemptions, and keeps the books of preemptions."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        config: Config,
+        accounts: Accounts,
+        runs: Runs,
+        events: EventLog,
+        restarts_before: Callable[[str], int | None],
+    ) -> None:
+        """``restarts_before`` returns how often a job had been restarted when it was last
+        observed; None if it was not."""
+        self._ledger = ledger
+        self._config = config
+        self._accounts = accounts
+        self._runs = runs
+        self._events = events
+        self._restarts_before = restarts_before
+        self._tracker = LifecycleTracker(
+            ledger.nominations.all(), ledger.preemptions_under_way.all()
+        )
+        self._counted: list[PreemptionRecord] = []
+        self.costs = Costs(ledger, config)
+
+    @property
+    def nominations(self) -> Mapping[str, Nomination]:
+        """All nominations by job, including those that back off."""
+        return self._tracker.nominations
+
+    @property
+    def preemptions(self) -> Mapping[str, Preemption]:
+        """The preemptions under way or called off, by victim."""
+        return self._tracker.preemptions
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no start and no preemption is under way."""
+        return self._tracker.is_settled
+
+    def nomination_event(self, key: str, event: NominationEvent) -> None:
+        """Apply an event to a nomination; it is committed with the other changes."""
+        for effect in self._tracker.apply_to_nomination(key, event):
+            match effect:
+                case NoteExpired(at_s, why):
+                    self._events.note(at_s, "backed-off", key, why)
+
+    def preemption_event(self, key: str, event: PreemptionEvent) -> Sequence[EffectToCarryOut]:
+        """Apply an event to a preemption; it is committed with the other changes.
+
+        What belongs into the books is noted; the other effects are returned.
+        """
+        others: list[EffectToCarryOut] = []
+        for effect in self._tracker.apply_to_preemption(key, event):
+            match effect:
+                case NoteSignalRefused(at_s, text, preemptor):
+                    self._events.note(at_s, "signal-refused", key, text, preemptor)
+                case CountPreemption(at_s, of):
+                    self._count_preemption(of, at_s)
+                    self.nomination_event(of.preemptor, VictimLeft())
+                case CountIdleRequeue(at_s, of):
+                    self._count_idle_requeue(of, at_s)
+                case MarkSignalled(at_s, heard):
+                    self._mark_signalled(key, at_s, heard=heard)
+                case NoteSpared(at_s, why):
+                    self._events.note(at_s, IDLE_SPARED, key, why)
+                case _:
+                    others.append(effect)
+        return others
+
+    def expire_signal(self, key: str, at_s: float) -> None:
+        """Forget the signal of a victim that is not leaving, if its own grace ended long before."""
+        one = self.preemptions.get(key)
+        if one is not None and (one.grace_until_s or 0.0) + LEAVES_WITHIN_S < at_s:
+            self.preemption_event(key, SignalExpired())
+
+    def shift(self, by_s: float) -> None:
+        """Shift all times after a step of Slurm's clock."""
+        self._tracker.shift(by_s)
+
+    def forget(self, key: str) -> None:
+        """Drop everything of a job whose id was given to another job."""
+        self._tracker.forget(key)
+        self._counted = [one for one in self._counted if one.key != key]
+        self.costs.forget(key)
+
+    # What the ledger lacks
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether the ledger has all changes."""
+        tracker = self._tracker
+        changes = tracker.changed_nominations, tracker.changed_preemptions, self.costs.changed
+        return not any(changes)
+
+    def save(self) -> None:
+        """Write all changes to the ledger, in a transaction of the caller's."""
+        self._ledger.nominations.save(self._tracker.changed_nominations)
+        self._ledger.preemptions_under_way.save(self._tracker.changed_preemptions)
+        self._ledger.preemptions.put(self._counted)
+        self._ledger.costs.put(self.costs.changed.values())
+
+    def committed(self) -> None:
+        """Note that the ledger has all changes."""
+        self._tracker.saved()
+        self._counted.clear()
+        self.costs.changed.clear()
+
+    # The books
+
+    def _account(self, key: str) -> JobAccount:
+        account = self._accounts.of(key)
+        assert account is not None, f"job {key} is preempted without an account"
+        return account
+
+    def _count_preemption(self, of: Preemption, now_s: float) -> None:
+        account = self._account(of.key)
+        self._record_preemption(account, of, now_s)
+        self._await_cost(account, of, now_s)
+        self._note_loss(account, of, now_s)
+        self._accounts.put(
+            replace(
+                account,
+                preemptions=account.preemptions + 1,
+                preempted_by=of.preemptor,
+                preempted_at_s=account.queued_s,
+            )
+        )
+
+    def _count_idle_requeue(self, of: Preemption, now_s: float) -> None:
+        """Record a requeue for idle GPUs. It is charged to no preemptor and does not protect the
+        job from preemption."""
+        account = self._account(of.key)
+        self._record_preemption(account, of, now_s)
+        self._accounts.put(replace(account, idle_requeues=account.idle_requeues + 1))
+        if run := self._runs.last_ended(of.key):
+            self._runs.keep(replace(run, idle_s=0.0))
+
+    def _record_preemption(self, account: JobAccount, of: Preemption, now_s: float) -> None:
+        run = self._runs.last_ended(of.key)
+        preemptor = self._accounts.of(of.preemptor)
+        self._counted.append(
+            PreemptionRecord(
+                key=of.key,
+                for_job=of.preemptor,
+                at_s=now_s,
+                run_start_s=run.start_s if run else None,
+                signalled_s=of.signalled_s,
+                tier=account.tier,
+                for_tier=preemptor.tier if preemptor else None,
+                cause=of.cause,
+                late_s=self._late_s(of, (run and run.end_s) or now_s),
+            )
+        )
+
+    def _mark_signalled(self, key: str, now_s: float, *, heard: bool) -> None:
+        """Record that a job's present run was signalled for its idle GPUs."""
+        account = self._accounts.of(key)
+        if account is None or account.idle_signalled_run == account.restarts:
+            return
+        self._accounts.put(replace(account, idle_signalled_run=account.restarts))
+        if heard:
+            gpus_s = f"{self._config.idle_gpus.leave_after_s:g} s"
+            text = f"no GPU used for {gpus_s}, restart {account.restarts}"
+            self._events.note(now_s, IDLE_SIGNALLED, key, text)
+
+    def _await_cost(self, account: JobAccount, of: Preemption, now_s: float) -> None:
+        last = self._runs.last_ended(of.key)
+        asked_s = of.signalled_s or of.requeue_sent_s
+        if last is None or asked_s is None:
+            return
+        # It may have been requeued twice since it was last observed.
+        before = self._restarts_before(of.key)
+        restarts = account.restarts - 1 if before is None else before
+        self.costs.put(PreemptionCost(of.key, last.start_s, restarts, now_s, asked_s, last.gpus))
+
+    def _note_loss(self, account: JobAccount, of: Preemption, now_s: float) -> None:
+        """Charge the cost of a preemption to the users whose jobs caused it."""
+        owner = self._accounts.owner_of(of.preemptor)
+        last = self._runs.last_ended(account.key)
+        if owner is None or last is None:
+            return
+        for loss in losses_of(
+            now_s,
+            owner[0],
+            account.user,
+            last.gpus,
+            last.elapsed_s,
+            self._late_s(of, last.end_s or now_s),
+        ):
+            self.costs.recent_losses(now_s).add(loss)
+
+    def _late_s(self, of: Preemption, end_s: float) -> float:
+        """Return by how much longer than the site gives a victim has kept its GPUs."""
+        if of.signalled_s is None or of.grace_until_s is None:
+            return 0.0
+        config = self._config.preemption
+        grace_s = asked(config).grace_s if of.asked else config.grace_s
+        return late_s(of.signalled_s, of.grace_until_s, end_s, grace_s)
+
+
+class Costs:
+    """What preemptions have cost, as far as it is known."""
+
+    def __init__(self, ledger: Ledger, config: Config) -> None:
+        self._ledger = ledger
+        self._config = config
+        self._losses: RecentLosses | None = None
+        self._awaited = {(one.key, one.run_start_s): one for one in ledger.costs.awaited()}
+        self.changed: dict[tuple[str, float], PreemptionCost] = {}
+        """What the ledger lacks, by job and start of its run."""
+        self._became_known: list[PreemptionCost] = []
+
+    @property
+    def awaited(self) -> Collection[PreemptionCost]:
+        """The preemptions whose cost is not known yet."""
+        return self._awaited.values()
+
+    def last(self, most: int) -> Sequence[tuple[str, str, PreemptionCost]]:
+        """Return the latest known costs of preemptions, with users and names, oldest first."""
+        return self._ledger.costs.last(most)
+
+    def put(self, cost: PreemptionCost) -> None:
+        """Replace what is known of the cost of a preemption; committed with the other changes."""
+        of = cost.key, cost.run_start_s
+        self.changed[of] = cost
+        if cost.source == CostSource.AWAITED:
+            self._awaited[of] = cost
+        elif self._awaited.pop(of, None):
+            self._became_known.append(cost)
+
+    def forget(self, key: str) -> None:
+        """Drop the costs of a job whose id was given to another job."""
+        for costs in (self._awaited, self.changed):
+            for of in [of for of in costs if of[0] == key]:
+                del costs[of]
+
+    def take_known(self) -> list[PreemptionCost]:
+        """Return the costs that have become known, or are known to be unavailable, since the last
+        call."""
+        known, self._became_known = self._became_known, []
+        return known
+
+    def recent_losses(self, now_s: float) -> RecentLosses:
+        """Return what each user's jobs have cost others in the window that ends now."""
+        if self._losses is None:
+            config = self._config.preemption
+            since_s = now_s - config.budget_window_s
+            losses = self._ledger.preemptions.losses_since(since_s)
+            self._losses = RecentLosses(config, losses)
+        return self._losses
