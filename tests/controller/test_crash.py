@@ -240,7 +240,7 @@ def when_called_with_a_job(kind: type, name: str) -> Fails:
     "let_fail",
     [
         when_called_with_a_job(JobStore, "_recognise"),
-        when_called_with_a_job(JobStore, "_follow_tier"),
+        when_called_with_a_job(JobStore, "_follow_state"),
         when_called_with_a_job(Feed, "_follow_service"),
         when_called_with_a_job(Engine, "update"),
         when_called_with_a_job(ShownFactors, "shows"),
