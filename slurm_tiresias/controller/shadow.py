@@ -18,8 +18,8 @@ class ShadowRecord:
         """Record what would have been done, once for each change of the plan."""
         planned = {d.job_id: (f"start on {folded(d.start_on)}", "") for d in plan.starts}
         for decision in plan.preemptions:
-            for_idle_gpus = decision.reason is Reason.IDLE_GPUS
-            what = "be requeued for its idle GPUs" if for_idle_gpus else "be preempted"
+            idle = decision.reason is Reason.IDLE_GPUS
+            what = "be requeued for its idle GPUs" if idle else "be preempted"
             planned[decision.job_id] = (what, decision.preempted_for)
         for key, (what, other) in planned.items():
             if self._planned.get(key) != (what, other):
