@@ -261,7 +261,6 @@ HAVE_MORE = {
     "Engine",
     "FreeResources",
     "InMemorySlurm",
-    "JobStore",
     "PyslurmSlurm",
     "Rehearsal",
     "RunJournal",

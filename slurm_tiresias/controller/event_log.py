@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from slurm_tiresias.controller.accounts import Accounts
+from slurm_tiresias.model import JobStatus
 from slurm_tiresias.store.event_folding import EventFolder
 from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.records import EventRecord
@@ -18,12 +19,12 @@ class EventLog:
     """Collects events until they are committed, and counts them by kind."""
 
     def __init__(
-        self, ledger: Ledger, accounts: Accounts, user_shown: Callable[[str], str]
+        self, ledger: Ledger, accounts: Accounts, shown: Callable[[str], JobStatus | None]
     ) -> None:
-        """``user_shown`` returns the user of a job without an account, "" if it is unknown."""
+        """``shown`` returns a job as it was last observed; None if it was not."""
         self._ledger = ledger
         self._accounts = accounts
-        self._user_shown = user_shown
+        self._shown = shown
         self._folder = EventFolder()
         self.uncommitted: list[EventRecord] = []
         self._counts: Counter[str] = Counter()
@@ -32,7 +33,8 @@ class EventLog:
         """Record an event; it is committed with the other changes of the job store."""
         self._counts[kind] += 1
         account = self._accounts.of(job_id)
-        user = account.user if account else self._user_shown(job_id)
+        job = None if account else self._shown(job_id)
+        user = account.user if account else job.spec.user if job else ""
         if not self._folder.takes(at_s, kind, user, job_id):
             self._remember(EventRecord(at_s, kind, job_id, other, text))
 

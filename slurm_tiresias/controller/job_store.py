@@ -81,9 +81,9 @@ class JobStore:
         self.in_hand = InHand()
         self.runs = Runs(ledger, config.controller.interval_s, accounting)
         self.accounts = Accounts(ledger, config, self.runs, self.in_hand)
-        self.events = EventLog(ledger, self.accounts, self._user_shown)
+        self.events = EventLog(ledger, self.accounts, self._shown)
         self.lifecycles = Lifecycles(
-            ledger, config, self.accounts, self.runs, self.events, self._restarts_shown
+            ledger, config, self.accounts, self.runs, self.events, self._shown
         )
         self.progress = RunProgress(ledger)
         self.ends = Ends(self.accounts, self.runs, self.in_hand)
@@ -103,13 +103,10 @@ class JobStore:
         self._node_failures: set[tuple[str, int]] = set()
         """Runs known to have ended with their nodes, by job and number of restarts."""
 
-    def _user_shown(self, key: str) -> str:
+    def _shown(self, key: str) -> JobStatus | None:
+        """Return a job as it was last observed; None if it was not."""
         before = self._as_before.get(key)
-        return before.job.spec.user if before else ""
-
-    def _restarts_shown(self, key: str) -> int | None:
-        before = self._as_before.get(key)
-        return before.job.restarts if before else None
+        return before.job if before else None
 
     def why_unmanaged(self, key: str) -> str:
         """Return why a job of the last observation is not managed; "" for a managed job."""

@@ -32,7 +32,7 @@ from slurm_tiresias.core.lifecycle.preemption import (
     SignalExpired,
 )
 from slurm_tiresias.core.lifecycle.tracker import LifecycleTracker
-from slurm_tiresias.model import JobAccount
+from slurm_tiresias.model import JobAccount, JobStatus
 from slurm_tiresias.progress.saving import asked
 from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.records import CostSource, PreemptionCost, PreemptionRecord
@@ -54,16 +54,15 @@ class Lifecycles:
         accounts: Accounts,
         runs: Runs,
         events: EventLog,
-        restarts_before: Callable[[str], int | None],
+        shown: Callable[[str], JobStatus | None],
     ) -> None:
-        """``restarts_before`` returns how often a job had been restarted when it was last
-        observed; None if it was not."""
+        """``shown`` returns a job as it was last observed; None if it was not."""
         self._ledger = ledger
         self._config = config
         self._accounts = accounts
         self._runs = runs
         self._events = events
-        self._restarts_before = restarts_before
+        self._shown = shown
         self._tracker = LifecycleTracker(
             ledger.nominations.all(), ledger.preemptions_under_way.all()
         )
@@ -217,8 +216,8 @@ class Lifecycles:
         if last is None or asked_s is None:
             return
         # It may have been requeued twice since it was last observed.
-        before = self._restarts_before(of.key)
-        restarts = account.restarts - 1 if before is None else before
+        before = self._shown(of.key)
+        restarts = before.restarts if before else account.restarts - 1
         self.costs.put(PreemptionCost(of.key, last.start_s, restarts, now_s, asked_s, last.gpus))
 
     def _note_loss(self, account: JobAccount, of: Preemption, now_s: float) -> None:
