@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -25,12 +25,10 @@ from slurm_tiresias.controller.progress import ProgressTracker
 from slurm_tiresias.controller.reconcile import Reconciler
 from slurm_tiresias.controller.shadow import ShadowRecord
 from slurm_tiresias.core.engine import Engine, decide
-from slurm_tiresias.core.features.charge import BY_JOB, Charging
-from slurm_tiresias.core.features.feature import Feature
+from slurm_tiresias.core.features.charge import BY_JOB
 from slurm_tiresias.core.features.idle_gpus import IdleGpus
-from slurm_tiresias.core.features.losses import PreemptionBudget
+from slurm_tiresias.core.features.in_order import Features, make_features
 from slurm_tiresias.core.features.make import learned_policy
-from slurm_tiresias.core.features.max_slowdown import MaxSlowdown
 from slurm_tiresias.core.features.policy import Policy
 from slurm_tiresias.core.features.victim_rate import VictimRate
 from slurm_tiresias.core.job import Snapshot
@@ -175,8 +173,7 @@ class Cycles:
             lambda job: min_run_until_s(job, config.preemption),
         )
         self._gpu_uses = GpuUses(self.idle_gpus, self.job_store, self._gpu_use)
-        self.features: tuple[Feature, ...] = (self.idle_gpus,)
-        """Those that show something of jobs."""
+        self.features = Features(idle_gpus=self.idle_gpus)
         self._actor = Actor(
             self._slurm,
             self.job_store,
@@ -190,10 +187,6 @@ class Cycles:
         self._told: frozenset[str] = frozenset()
         """The jobs that the engine knows."""
         self._planned_at_s = -math.inf
-        self._budget: PreemptionBudget
-        self._charging: Charging | None = None
-        self.slowdown: MaxSlowdown | None = None
-        """Outlives engines: across a step of the clock, the ledger cannot tell what it knows."""
         self._engine: Engine | None = None
         self._history_s = -HISTORY_EVERY_S
 
@@ -252,38 +245,51 @@ class Cycles:
         # An engine that failed halfway is dropped: its state may match no observation.
         engine, self._engine = self._engine, None
         if engine is None or snapshot.now_s < self._planned_at_s:
-            features = self._features(snapshot)
-            engine = Engine(policy, self._config, snapshot.nodes, features=features)
+            self.features = self._made_features(snapshot)
+            in_order = self.features.in_order
+            engine = Engine(policy, self._config, snapshot.nodes, features=in_order)
             self._told = frozenset()
         self._planned_at_s = snapshot.now_s
         self._tell(engine, snapshot, policy)
         plan = engine.plan(snapshot.now_s, snapshot.recent_victims)
-        self.job_store.users_over_budget = self._budget.users_over
+        budget = self.features.budget
+        self.job_store.users_over_budget = budget.users_over if budget else frozenset()
         self._feed.changed.clear()
         self._engine = engine
         return plan
 
-    def _features(self, snapshot: Snapshot) -> Sequence[Feature]:
+    def _made_features(self, snapshot: Snapshot) -> Features:
         """Make the features of a new engine, with what the ledger has for them."""
-        config, now_s = self._config, snapshot.now_s
-        losses = self.job_store.lifecycles.costs.recent_losses(now_s)
-        self._budget = PreemptionBudget(losses, config.manage.partitions)
-        if config.policy.charge != BY_JOB:
-            first_s = min(now_s, self._ledger.jobs.first_start_of_live_s() or now_s)
-            since_s = first_s - config.policy.charge_window_s
-            runs = self._ledger.runs.ended_since(since_s, config.policy.charge)
-            self._charging = Charging(config.policy, runs, now_s)
-        if self.slowdown:
-            # The engine that is told of ends knew others.
-            self.slowdown.forget_all_but(self._feed.jobs)
-        elif config.policy.max_slowdown > 0:
-            earlier = earlier_jobs(snapshot.jobs, self.job_store.runs, self._ledger, now_s)
-            self.slowdown = MaxSlowdown(config, snapshot.nodes, earlier)
-        features = (self._charging, self._budget, self.slowdown, *self.features)
-        return [feature for feature in features if feature]
+        config, now_s, slowdown = self._config, snapshot.now_s, self.features.slowdown
+        first_s = min(now_s, self._ledger.jobs.first_start_of_live_s() or now_s)
+        since_s = first_s - config.policy.charge_window_s
+        charges, bounds = config.policy.charge != BY_JOB, config.policy.max_slowdown > 0
+        made = make_features(
+            config,
+            snapshot.nodes,
+            self.job_store.lifecycles.costs.recent_losses(now_s),
+            partitions=config.manage.partitions,
+            idle_gpus=self.idle_gpus,
+            now_s=now_s,
+            ended_runs=self._ledger.runs.ended_since(since_s, config.policy.charge)
+            if charges
+            else (),
+            earlier_jobs=earlier_jobs(snapshot.jobs, self.job_store.runs, self._ledger, now_s)
+            if bounds and slowdown is None
+            else (),
+        )
+        if slowdown is None:
+            return made
+        # It outlives engines: across a step of the clock, the ledger cannot tell what it knows. The
+        # engine that is told of ends knew others.
+        slowdown.forget_all_but(self._feed.jobs)
+        return made._replace(slowdown=slowdown)
 
-    def _charge_ended_runs(self, charging: Charging) -> None:
+    def _charge_ended_runs(self) -> None:
         """Count the runs that have ended since the last commit, or whose figures were corrected."""
+        charging = self.features.charging
+        if charging is None:
+            return
         for run in self.job_store.runs.changed:
             record = self.job_store.accounts.of(run.key)
             if record is not None and run.end_s is not None:
@@ -362,7 +368,7 @@ class Cycles:
             lambda: self._drilled.follow(now_s) if self._drilled else None,
             lambda: self._guards.take(seen),
             # Before the commit, after which it is forgotten which runs have changed.
-            lambda: self._charge_ended_runs(self._charging) if self._charging else None,
+            self._charge_ended_runs,
             # The ledger is written before anything is decided on.
             self.job_store.commit,
             # These two read what the ledger now has of the runs, and write nothing to it.
@@ -374,8 +380,8 @@ class Cycles:
 
     def _follow_clock(self, seen: Observation) -> None:
         if set_by_s := self.job_store.follow_clock(seen.at_s, seen.steady_s):
-            if self.slowdown:
-                self.slowdown.follow_clock(set_by_s)
+            for feature in self.features.in_order:
+                feature.follow_clock(set_by_s)
             self._reconciler.begin_anew()
             self.retention.put_off(seen.at_s)
 

@@ -441,6 +441,7 @@ class Controller:
             *(self._health.cycle, cycle.took.read_s, cycle.took.decide_s),
             *(cycle.outcome.writes, cycle.took.act_s),
         )
+        slowdown = self._cycles.features.slowdown
         self._put(
             report(
                 self._cluster,
@@ -452,8 +453,8 @@ class Controller:
                 self._cycles.progress.of,
                 cycle.policy,
                 self._ledger.events.last(EVENTS_PUBLISHED),
-                self._cycles.slowdown.of if self._cycles.slowdown else lambda _key: None,
-                self._cycles.features,
+                slowdown.of if slowdown else lambda _key: None,
+                self._cycles.features.in_order,
             )
         )
         self._profiles_copy.keep_up()
@@ -468,7 +469,8 @@ class Controller:
         left = (
             f"left alone after an error of the controller: job {', '.join(alone)}" if alone else ""
         )
-        harm = self._cycles.slowdown.warning if self._cycles.slowdown else ""
+        slowdown = self._cycles.features.slowdown
+        harm = slowdown.warning if slowdown else ""
         return "; ".join(said for said in (wrong, unknown, left, harm) if said)
 
     def _standbys(self) -> tuple[PublishedStandby, ...]:

@@ -8,11 +8,10 @@ from collections.abc import Iterable, Sequence
 from slurm_tiresias.config import Config
 from slurm_tiresias.core.cluster import Start
 from slurm_tiresias.core.engine import Engine
-from slurm_tiresias.core.features.charge import BY_JOB, Charging
 from slurm_tiresias.core.features.gittins import ServiceHistory
-from slurm_tiresias.core.features.losses import PreemptionBudget, RecentLosses, losses_of
+from slurm_tiresias.core.features.in_order import make_features
+from slurm_tiresias.core.features.losses import RecentLosses, losses_of
 from slurm_tiresias.core.features.make import make_policy
-from slurm_tiresias.core.features.max_slowdown import MaxSlowdown
 from slurm_tiresias.core.features.policy import Policy
 from slurm_tiresias.model import JobState, Node
 from slurm_tiresias.simulator.engine import SimJob
@@ -33,12 +32,10 @@ class TiresiasScheduler:
         reports: Reports | None = None,
     ) -> None:
         self.policy = policy
-        self._charging = Charging(config.policy) if config.policy.charge != BY_JOB else None
         self._losses = RecentLosses(config.preemption)
-        budget = PreemptionBudget(self._losses) if config.preemption.budget_share > 0 else None
-        slowdown = MaxSlowdown(config, nodes) if config.policy.max_slowdown > 0 else None
-        features = [feature for feature in (self._charging, budget, slowdown) if feature]
-        self._engine = Engine(policy, config, nodes, features=features, explains=False)
+        features = make_features(config, nodes, self._losses)
+        self._charging = features.charging
+        self._engine = Engine(policy, config, nodes, features=features.in_order, explains=False)
         self._reports = reports
         self._jobs: dict[str, SimJob] = {}
 

@@ -66,8 +66,8 @@ class Starved(Managed):
             self.cycle()
 
     def bound(self, key: str) -> BoundNow:
-        assert self.cycles.slowdown is not None
-        found = self.cycles.slowdown.of(key)
+        assert self.cycles.features.slowdown is not None
+        found = self.cycles.features.slowdown.of(key)
         assert found is not None
         return found
 
@@ -141,8 +141,8 @@ def test_a_bound_that_cannot_be_kept_for_all_is_said(ledger: Ledger) -> None:
     said = set()
     for _ in range(150):
         managed.cycle()
-        assert managed.cycles.slowdown is not None
-        said.add(managed.cycles.slowdown.warning)
+        assert managed.cycles.features.slowdown is not None
+        said.add(managed.cycles.features.slowdown.warning)
     assert any("policy.max_slowdown = 2 cannot be kept for all jobs now" in one for one in said)
 
 
