@@ -38,7 +38,7 @@ class Feature:
     """What a feature does when something happens. It sets facts of jobs, by which these are ranked
     and protected; each of its methods is optional.
 
-    ``core/features/__init__.py`` lists the features in the order in which they are called.
+    ``core/features/in_order.py`` lists the features in the order in which they are called.
     """
 
     def follow_nodes(self, nodes: Sequence[Node]) -> None:
