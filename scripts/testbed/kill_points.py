@@ -67,10 +67,10 @@ def names_of(write: Write) -> frozenset[str]:
 
 @lru_cache
 def commits() -> Mapping[tuple[str, int], str]:
-    """Return every commit to the ledger by file and line, named like ``commit-carry_out-2``."""
+    """Return every commit to the ledger by file and line, named like ``commit-send-1``."""
     return {
         (str(file), line): name
-        for file in sorted(CONTROLLER.glob("*.py"))
+        for file in sorted(CONTROLLER.rglob("*.py"))
         for line, name in _commits_in(file)
     }
 

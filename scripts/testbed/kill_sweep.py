@@ -14,7 +14,7 @@ from scripts.testbed.busy_load import (
     not_remembered,
     run_until_it_dies,
 )
-from scripts.testbed.kill_points import CLEARED, REFUSED, KillPoint, everywhere
+from scripts.testbed.kill_points import KillPoint, everywhere
 from scripts.testbed.real_cluster import RealCluster
 from scripts.testbed.real_controller import RealController
 
@@ -39,20 +39,13 @@ ELSEWHERE: Mapping[str, Setting] = {
     "update-site_factor": BY_SITE_FACTOR,
     "unpin": RELEASED,
     "commit-release-1": RELEASED,
-    "commit-stand_down-1": PAUSED,
-    "commit-stand_down-2": PAUSED,
-    "commit-only_record-1": IN_SHADOW,
+    "commit-pause-1": PAUSED,
+    "commit-record-1": IN_SHADOW,
 }
 """The settings for points that are not reached in ``AT_WORK``."""
 
-FAILS_FIRST: Mapping[str, KillPoint] = {
-    "commit-carry_out-3": KillPoint("requeue", REFUSED),
-    "commit-stand_down-2": KillPoint(CLEARED, REFUSED),
-}
-"""Commits that only record a failure, and the fault that must be injected to reach them."""
-
-OF_A_COMMAND = frozenset({"commit-rebuild-1"})
-"""Points in a command, not in the controller; the command has its own test."""
+NOT_REACHED = frozenset({"commit-rebuild-1", "commit-begin_anew_if_ids_were_reused-1"})
+"""Points in a command, and where job ids come again. They have their own tests."""
 
 
 def points_of(setting: Setting) -> Sequence[KillPoint]:
@@ -60,7 +53,7 @@ def points_of(setting: Setting) -> Sequence[KillPoint]:
     return [
         point
         for point in everywhere()
-        if ELSEWHERE.get(point.name, AT_WORK) == setting and point.name not in OF_A_COMMAND
+        if ELSEWHERE.get(point.name, AT_WORK) == setting and point.name not in NOT_REACHED
     ]
 
 
@@ -82,8 +75,7 @@ def kill_at(
     wrong: list[str] = []
     for point in points:
         say(point)
-        first = [FAILS_FIRST[point.name]] if point.name in FAILS_FIRST else []
-        program = faulty(*first, point)
+        program = faulty(point)
         run_until_it_dies(controller, program, busy, *setting.options, commands=setting.commands)
         wrong += (f"{point}: {what}" for what in not_remembered(controller, busy))
         if setting.commands:

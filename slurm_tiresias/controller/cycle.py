@@ -370,7 +370,7 @@ class Cycles:
             # Before the commit, after which it is forgotten which runs have changed.
             self._charge_ended_runs,
             # The ledger is written before anything is decided on.
-            self.job_store.commit,
+            lambda: self.job_store.commit(),
             # These two read what the ledger now has of the runs, and write nothing to it.
             lambda: self._feed.lane_book.follow(now_s),
             lambda: self._profiler.learn(seen, self.job_store.accounts.ran_s),
