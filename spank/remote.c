@@ -116,6 +116,16 @@ static unsigned missing_kinds(spank_t spank, const struct arguments *arguments,
 	return missing;
 }
 
+static slurm_step_id_t all_steps_of(uint32_t job)
+{
+	return (slurm_step_id_t){.job_id = job, .step_id = NO_VAL, .step_het_comp = NO_VAL};
+}
+
+/* The job as slurm_load_job takes it: by its id, or since Slurm 26.05 by a step id. */
+#define JOB_TO_LOAD(job)                                                                           \
+	_Generic(&slurm_load_job, int (*)(job_info_msg_t **, uint32_t, uint16_t): (job),           \
+		default: all_steps_of(job))
+
 /*
  * slurmctld's count of the job's restarts: 22.05 tells it to a batch step only once that is the
  * user's. Without slurmctld this takes Slurm's MessageTimeout.
@@ -125,7 +135,7 @@ static bool ask_for_restarts(struct job_run *job_run)
 	job_info_msg_t *answer = NULL;
 	bool found = false;
 	if (!slurm_load_job || !slurm_free_job_info_msg ||
-	    slurm_load_job(&answer, job_run->job, SHOW_ALL) != SLURM_SUCCESS || !answer)
+	    slurm_load_job(&answer, JOB_TO_LOAD(job_run->job), SHOW_ALL) != SLURM_SUCCESS || !answer)
 		return false;
 	for (uint32_t i = 0; i < answer->record_count && !found; i++) {
 		/* All tasks of an array are in the answer for its first one. */

@@ -194,9 +194,8 @@ spank_err_t spank_job_control_setenv(spank_t spank, const char *name, const char
 }
 
 /* As in Slurm, with other jobs in the answer, such as tasks of the same array. */
-int slurm_load_job(job_info_msg_t **answer, uint32_t job, uint16_t flags)
+static int answer_for(job_info_msg_t **answer, uint32_t job)
 {
-	(void)flags;
 	fake.questions++;
 	if (fails_now())
 		return SLURM_ERROR;
@@ -209,6 +208,20 @@ int slurm_load_job(job_info_msg_t **answer, uint32_t job, uint16_t flags)
 	(*answer)->job_array[1].restart_cnt = (uint16_t)fake.restarts;
 	return SLURM_SUCCESS;
 }
+
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(26, 5, 0)
+int slurm_load_job(job_info_msg_t **answer, slurm_step_id_t step, uint16_t flags)
+{
+	(void)flags;
+	return answer_for(answer, step.job_id);
+}
+#else
+int slurm_load_job(job_info_msg_t **answer, uint32_t job, uint16_t flags)
+{
+	(void)flags;
+	return answer_for(answer, job);
+}
+#endif
 
 void slurm_free_job_info_msg(job_info_msg_t *answer)
 {
