@@ -38,11 +38,13 @@ class EventLog:
         if not self._folder.takes(at_s, kind, user, job_id):
             self._remember(EventRecord(at_s, kind, job_id, other, text))
 
-    def was_noted(self, kind: str, key: str, text: str) -> bool:
-        """Whether the ledger has this event of a job, as after a restart of the controller."""
+    def note_once(self, at_s: float, kind: str, key: str, text: str) -> None:
+        """Record an event of a job unless the ledger has it, as after a restart of the
+        controller."""
         account = self._accounts.of(key)
         events = self._ledger.events.of_job(key, account.born_after_s if account else 0.0)
-        return any((one.kind, one.job_id, one.text) == (kind, key, text) for one in events)
+        if all((one.kind, one.job_id, one.text) != (kind, key, text) for one in events):
+            self.note(at_s, kind, key, text)
 
     def fold(self, now_s: float) -> None:
         """Record the folded events of those users whose limits allow it again."""

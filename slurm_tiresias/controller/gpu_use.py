@@ -78,5 +78,4 @@ class GpuUses:
         if self._noted.get(job.job_id) == restarts:
             return
         self._noted[job.job_id] = restarts
-        if not self._job_store.events.was_noted(GPUS_IDLE, job.job_id, text):
-            self._job_store.events.note(now_s, GPUS_IDLE, job.job_id, text)
+        self._job_store.events.note_once(now_s, GPUS_IDLE, job.job_id, text)

@@ -122,8 +122,7 @@ class Guards:
             return
         self._told[job.key] = job.restarts
         text = f"its last {stuck} runs saved nothing, restart {job.restarts}"
-        if not self._job_store.events.was_noted(NO_NET_PROGRESS, job.key, text):
-            self._job_store.events.note(now_s, NO_NET_PROGRESS, job.key, text)
+        self._job_store.events.note_once(now_s, NO_NET_PROGRESS, job.key, text)
 
 
 def began_at(progress: JobProgress) -> int:
