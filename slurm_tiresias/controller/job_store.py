@@ -24,22 +24,12 @@ from slurm_tiresias.controller.lifecycles import IDLE_REQUEUED, Lifecycles
 from slurm_tiresias.controller.manage import why_cannot_be_requeued, why_unmanaged
 from slurm_tiresias.controller.run_progress import RunProgress
 from slurm_tiresias.controller.runs import Runs
-from slurm_tiresias.core.lifecycle.nomination import (
-    Started,
-)
-from slurm_tiresias.core.lifecycle.preemption import (
-    Cause,
-    Ended,
-    NotRunning,
-    Requeued,
-    Running,
-)
+from slurm_tiresias.core.lifecycle.nomination import Started
+from slurm_tiresias.core.lifecycle.preemption import Cause, Ended, NotRunning, Requeued, Running
 from slurm_tiresias.model import JobAccount, JobState, JobStatus, Lane, Plan
 from slurm_tiresias.slurm.protocol import Observation
 from slurm_tiresias.store.ledger import Ledger, changed
-from slurm_tiresias.store.records import (
-    PreemptionCost,
-)
+from slurm_tiresias.store.records import PreemptionCost
 
 log = logging.getLogger("tiresias-slurm")
 
@@ -311,8 +301,8 @@ class JobStore:
 
         Programs may requeue themselves when they get the signal.
         """
-        before = self._as_before.get(job.key)
-        held_before = before.job.allocation.keys() if before else frozenset[str]()
+        before = self._shown(job.key)
+        held_before = before.allocation.keys() if before else frozenset[str]()
         failed = min(held_before & down.keys(), default="")
         # Slurm shows the time of a requeue as the submission time of a pending job.
         self.lifecycles.expire_signal(job.key, job.spec.submit_s)

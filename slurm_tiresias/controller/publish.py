@@ -269,8 +269,9 @@ def _jobs(
                 job.signal, job.grace_s = asked(site).signal, asked(site).grace_s
         if bound := bound_of(key):
             job.bound = _bound(bound, views[key], snapshot.now_s)
+        account = job_store.accounts.of(key)
         for feature in features:
-            if shown := feature.explain(views[key], job_store.accounts.of(key), snapshot.now_s):
+            if shown := feature.explain(views[key], account, snapshot.now_s):
                 job.says, job.alarm = (*job.says, *shown.says), job.alarm or shown.alarm
                 for name, fact in shown.facts.items():
                     setattr(job, name, fact)

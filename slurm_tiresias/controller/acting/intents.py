@@ -116,10 +116,8 @@ class Intents:
     def _spare_victims_elsewhere(self, jobs: Mapping[str, JobStatus]) -> None:
         """Drop victims on nodes where their preemptor is no longer placed (one was drained)."""
         for one in self._under_way.preemptions(cause=Cause.FOR_JOB):
-            nomination, job = (
-                self._job_store.lifecycles.nominations.get(one.preemptor),
-                jobs.get(one.key),
-            )
+            nomination = self._job_store.lifecycles.nominations.get(one.preemptor)
+            job = jobs.get(one.key)
             allocation = nomination.allocated() if nomination and one.makes_room else None
             if allocation is None or job is None or not is_running(job):
                 continue
