@@ -25,7 +25,6 @@ from slurm_tiresias.controller.progress import ProgressTracker
 from slurm_tiresias.controller.reconcile import Reconciler
 from slurm_tiresias.controller.shadow import ShadowRecord
 from slurm_tiresias.core.engine import Engine, decide
-from slurm_tiresias.core.features.charge import BY_JOB
 from slurm_tiresias.core.features.idle_gpus import IdleGpus
 from slurm_tiresias.core.features.in_order import Features, make_features
 from slurm_tiresias.core.features.make import learned_policy
@@ -43,7 +42,7 @@ from slurm_tiresias.status.published import ENFORCE as ENFORCE
 from slurm_tiresias.status.shadow_comparison import SHADOW as SHADOW
 from slurm_tiresias.status.shadow_comparison import remember_mode
 from slurm_tiresias.store.ledger import Ledger
-from slurm_tiresias.store.retention import Retention
+from slurm_tiresias.store.retention import Retention, charged_since_s
 from slurm_tiresias.store.samples import Samples
 
 PAUSED = "paused"
@@ -167,21 +166,21 @@ class Cycles:
             self._guards.of,
             self.costs.costs_of,
         )
-        self.idle_gpus = IdleGpus(
+        idle_gpus = IdleGpus(
             config,
             lambda job, now_s: protection_of(job, now_s, config, IDLE_LEVEL) is not None,
             lambda job: min_run_until_s(job, config.preemption),
         )
-        self._gpu_uses = GpuUses(self.idle_gpus, self.job_store, self._gpu_use)
-        self.features = Features(idle_gpus=self.idle_gpus)
+        self._gpu_uses = GpuUses(idle_gpus, self.job_store, self._gpu_use)
+        self.features = Features(idle_gpus=idle_gpus)
         self._actor = Actor(
             self._slurm,
             self.job_store,
             config,
             self._requeue_delay_s,
             self.progress.of,
-            self.idle_gpus.why_spared,
-            self.idle_gpus.ranks_last_anew,
+            idle_gpus.why_spared,
+            idle_gpus.ranks_last_anew,
         )
         self._policy: Policy | None = None
         self._told: frozenset[str] = frozenset()
@@ -260,30 +259,22 @@ class Cycles:
 
     def _made_features(self, snapshot: Snapshot) -> Features:
         """Make the features of a new engine, with what the ledger has for them."""
-        config, now_s, slowdown = self._config, snapshot.now_s, self.features.slowdown
-        first_s = min(now_s, self._ledger.jobs.first_start_of_live_s() or now_s)
-        since_s = first_s - config.policy.charge_window_s
-        charges, bounds = config.policy.charge != BY_JOB, config.policy.max_slowdown > 0
-        made = make_features(
+        config, ledger, now_s = self._config, self._ledger, snapshot.now_s
+        if self.features.slowdown:
+            # The engine that is told of ends knew others.
+            self.features.slowdown.forget_all_but(self._feed.jobs)
+        return make_features(
             config,
             snapshot.nodes,
             self.job_store.lifecycles.costs.recent_losses(now_s),
             partitions=config.manage.partitions,
-            idle_gpus=self.idle_gpus,
+            before=self.features,
             now_s=now_s,
-            ended_runs=self._ledger.runs.ended_since(since_s, config.policy.charge)
-            if charges
-            else (),
-            earlier_jobs=earlier_jobs(snapshot.jobs, self.job_store.runs, self._ledger, now_s)
-            if bounds and slowdown is None
-            else (),
+            ended_runs=lambda: ledger.runs.ended_since(
+                charged_since_s(config, ledger, now_s), config.policy.charge
+            ),
+            earlier_jobs=lambda: earlier_jobs(snapshot.jobs, self.job_store.runs, ledger, now_s),
         )
-        if slowdown is None:
-            return made
-        # It outlives engines: across a step of the clock, the ledger cannot tell what it knows. The
-        # engine that is told of ends knew others.
-        slowdown.forget_all_but(self._feed.jobs)
-        return made._replace(slowdown=slowdown)
 
     def _charge_ended_runs(self) -> None:
         """Count the runs that have ended since the last commit, or whose figures were corrected."""

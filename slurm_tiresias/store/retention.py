@@ -102,9 +102,14 @@ def latest_cutoff_s(config: Config, ledger: Ledger, now_s: float) -> float:
     cutoff_s = now_s - config.preemption.budget_window_s
     if config.policy.charge == BY_JOB:
         return cutoff_s
-    # After a restart, what live jobs inherited is computed again.
+    return min(cutoff_s, charged_since_s(config, ledger, now_s))
+
+
+def charged_since_s(config: Config, ledger: Ledger, now_s: float) -> float:
+    """Return the time since when ended runs are charged to live jobs: after a restart, what these
+    inherited is computed again."""
     first_s = min(now_s, ledger.jobs.first_start_of_live_s() or now_s)
-    return min(cutoff_s, first_s - config.policy.charge_window_s)
+    return first_s - config.policy.charge_window_s
 
 
 def configured_cutoff_s(config: Config, now_s: float) -> float | None:

@@ -96,7 +96,8 @@ class Site(Managed):
         )
 
     def idleness(self, key: str) -> GpuIdleness | None:
-        return self.cycles.idle_gpus.of(key)
+        assert self.cycles.features.idle_gpus is not None
+        return self.cycles.features.idle_gpus.of(key)
 
     def last_ones(self) -> list[str]:
         """The jobs that are preempted before all others."""

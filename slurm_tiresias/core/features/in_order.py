@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple
 
 from slurm_tiresias.config import Config
 from slurm_tiresias.core.features.charge import BY_JOB, Charging, EndedRun
@@ -18,8 +18,8 @@ from slurm_tiresias.model import Node
 class Features(NamedTuple):
     """The features of a site; None for one that its configuration switches off.
 
-    Charging comes first, because the bound needs the tier of a job. Idle GPUs come last, because
-    they rank a job behind all others whatever else is so.
+    Each sets facts of its own, so that none waits for another. ``explain`` shows them in this
+    order.
     """
 
     charging: Charging | None = None
@@ -33,28 +33,34 @@ class Features(NamedTuple):
         return [feature for feature in self if feature]
 
 
+NO_FEATURES: Final = Features()
+
+
 def make_features(
     config: Config,
     nodes: Sequence[Node],
     losses: RecentLosses,
     *,
     partitions: Iterable[str] = (),
-    idle_gpus: IdleGpus | None = None,
+    before: Features = NO_FEATURES,
     now_s: float = math.inf,
-    ended_runs: Iterable[EndedRun] = (),
-    earlier_jobs: Iterable[EarlierJob] = (),
+    ended_runs: Callable[[], Iterable[EndedRun]] = tuple,
+    earlier_jobs: Callable[[], Iterable[EarlierJob]] = tuple,
 ) -> Features:
     """Return the features of a configuration.
 
     ``losses``, ``ended_runs`` and ``earlier_jobs`` are what a ledger has of the time before
-    ``now_s``: the losses count for the budget, the runs for charging, the jobs for the bound. Only
-    the GPUs of ``partitions`` count for the budget; all do if it is empty. ``idle_gpus``: made by
-    the caller, who hears the nodes.
+    ``now_s``: the losses count for the budget, the runs for charging, the jobs for the bound. They
+    are only asked for where they count. Only the GPUs of ``partitions`` count for the budget; all
+    do if it is empty. The bound and the idle GPUs go on as they were ``before``: across a step of
+    the clock the ledger cannot tell what the bound knows, and the nodes are heard by the caller.
     """
-    policy = config.policy
+    policy, slowdown = config.policy, before.slowdown
+    if slowdown is None and policy.max_slowdown > 0:
+        slowdown = MaxSlowdown(config, nodes, earlier_jobs())
     return Features(
-        charging=Charging(policy, ended_runs, now_s) if policy.charge != BY_JOB else None,
+        charging=Charging(policy, ended_runs(), now_s) if policy.charge != BY_JOB else None,
         budget=PreemptionBudget(losses, partitions) if config.preemption.budget_share else None,
-        slowdown=MaxSlowdown(config, nodes, earlier_jobs) if policy.max_slowdown > 0 else None,
-        idle_gpus=idle_gpus,
+        slowdown=slowdown,
+        idle_gpus=before.idle_gpus,
     )
