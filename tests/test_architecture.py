@@ -260,12 +260,10 @@ HAVE_MORE = {
     "CommandSlurm",
     "Engine",
     "FreeResources",
-    "InMemorySlurm",
     "PyslurmSlurm",
     "Rehearsal",
     "RunJournal",
     "Session",
-    "Slurmctld",
     "_Machine",
 }
 """Classes that are still to be split, or have a method for each word of a protocol."""

@@ -25,6 +25,10 @@ from random import Random
 from typing import NamedTuple
 from unittest import mock
 
+from scripts.testbed.in_memory import InMemorySlurm, scheduling
+from scripts.testbed.in_memory.clock import Clock
+from scripts.testbed.in_memory.records import JobRecord, Submission
+from scripts.testbed.in_memory.slurmctld import Settings, Slurmctld
 from scripts.testbed.user_text import IN_MEMORY
 from slurm_tiresias.config import Config, parse
 from slurm_tiresias.controller.cycle import ENFORCE, Cycles
@@ -39,10 +43,6 @@ from slurm_tiresias.simulator.engine import Scheduler, Simulation, Timing
 from slurm_tiresias.simulator.run import Setup, asking
 from slurm_tiresias.simulator.sim_cluster import PARTITION, Costs, SimCluster
 from slurm_tiresias.simulator.workload import TraceJob, Workload, paper480
-from slurm_tiresias.slurm.in_memory import InMemorySlurm, scheduling
-from slurm_tiresias.slurm.in_memory.clock import Clock
-from slurm_tiresias.slurm.in_memory.records import JobRecord, Submission
-from slurm_tiresias.slurm.in_memory.slurmctld import Settings, Slurmctld
 from slurm_tiresias.store.ledger import Ledger
 
 EPOCH_S = 1_700_000_000.0

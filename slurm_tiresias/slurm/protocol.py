@@ -1,7 +1,7 @@
 """The interface between the rest of the program and Slurm, independent of the driver.
 
 Two drivers for a real Slurm implement it: one uses Slurm's commands (``commands.py``), the other
-uses pyslurm as well (``pyslurm_driver.py``). A third simulates Slurm in memory (``in_memory``).
+uses pyslurm as well (``pyslurm_driver.py``). Tests have a third, which simulates Slurm in memory.
 All return the same frozen observations and take the same writes. They report jobs as
 ``model.JobStatus``.
 """

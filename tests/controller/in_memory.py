@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from scripts.testbed.in_memory.records import Submission
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller.cycle import ENFORCE, Cycle, Cycles
 from slurm_tiresias.model import Amount, Decision, JobState, JobStatus, Reason, Request
 from slurm_tiresias.profiler.service import Profiler
 from slurm_tiresias.profiler.store import ProfileStore
-from slurm_tiresias.slurm.in_memory.records import Submission
 from slurm_tiresias.store.ledger import Ledger
 from tests.slurm.contract import Asked, InMemorySite, job
 

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeVar
 
+from scripts.testbed.in_memory import InMemorySlurm, Settings, Submission
 from scripts.testbed.real_cluster import PATIENCE_S, RealCluster
 from slurm_tiresias.model import Amount, JobState, JobStatus, Request
-from slurm_tiresias.slurm.in_memory import InMemorySlurm, Settings, Submission
 from slurm_tiresias.slurm.protocol import Slurm
 
 Value = TypeVar("Value")

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scripts.testbed.in_memory import InMemorySlurm, Settings, Submission
 from slurm_tiresias.errors import LeaseLostError, SlurmUnreachableError
 from slurm_tiresias.model import Amount, JobState, Request
-from slurm_tiresias.slurm.in_memory import InMemorySlurm, Settings, Submission
 from slurm_tiresias.slurm.protocol import (
     Observation,
     Requeue,

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from scripts.testbed.in_memory.clock import Clock
 from slurm_tiresias.model import JobState, JobStatus, NodeUse
 from slurm_tiresias.profiler.gpu_activity import SUFFIX, text_of
 from slurm_tiresias.profiler.gpu_use_folder import FOLDER, GpuUseFolder
 from slurm_tiresias.profiler.run_id import RunId
-from slurm_tiresias.slurm.in_memory.clock import Clock
 
 Run = tuple[str, float]
 """A job and the start of its run."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from scripts.testbed.in_memory.driver import InMemorySlurm
 from slurm_tiresias.controller.cycle import Cycles
 from slurm_tiresias.core.lifecycle.preemption import Cause
-from slurm_tiresias.slurm.in_memory.driver import InMemorySlurm
 
 
 def preemptor_of(cycles: Cycles, victim: str) -> str:

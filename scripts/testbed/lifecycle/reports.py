@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from scripts.testbed.in_memory.clock import Clock
 from slurm_tiresias.job.record import Record, encode
 from slurm_tiresias.model import JobStatus, ProgressSource
 from slurm_tiresias.profiler.run_id import RunId
 from slurm_tiresias.progress.folder import ProgressFolder
 from slurm_tiresias.progress.live_file import Told, text_of
 from slurm_tiresias.progress.node import FOLDER
-from slurm_tiresias.slurm.in_memory.clock import Clock
 
 NODE = "n1"
 

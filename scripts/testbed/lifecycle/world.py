@@ -17,6 +17,9 @@ from pathlib import Path
 from typing import NoReturn
 from unittest import mock
 
+from scripts.testbed.in_memory import InMemorySlurm, Submission
+from scripts.testbed.in_memory.records import BAD_CONSTRAINTS
+from scripts.testbed.in_memory.slurmctld import Settings
 from scripts.testbed.lifecycle import memory
 from scripts.testbed.lifecycle.faulty import Fault, FaultyLedger, FaultySlurm, Killed, told
 from scripts.testbed.lifecycle.gpu_use import GpuUses
@@ -38,9 +41,6 @@ from slurm_tiresias.profiler.store import ProfileStore
 from slurm_tiresias.progress.saving import CLOCKS_DIFFER_S
 from slurm_tiresias.settings.idle_gpus import LEAVE
 from slurm_tiresias.slurm.hostlist import refolded
-from slurm_tiresias.slurm.in_memory import InMemorySlurm, Submission
-from slurm_tiresias.slurm.in_memory.records import BAD_CONSTRAINTS
-from slurm_tiresias.slurm.in_memory.slurmctld import Settings
 from slurm_tiresias.slurm.protocol import Partition, Requeue, Update
 from slurm_tiresias.store.terms import inherited_ledger, newest_ledger, stamps
 

@@ -14,6 +14,8 @@ from pathlib import Path
 from random import Random
 from unittest import mock
 
+from scripts.testbed.in_memory import InMemorySlurm
+from scripts.testbed.in_memory.extras import NONE
 from scripts.testbed.lifecycle import memory
 from scripts.testbed.lifecycle.gpu_use import GpuUses
 from scripts.testbed.sites.drawn import (
@@ -32,8 +34,6 @@ from slurm_tiresias.core.lifecycle.nomination import IN_USE_BOUNDS
 from slurm_tiresias.model import JobState, JobStatus
 from slurm_tiresias.profiler.service import Profiler
 from slurm_tiresias.profiler.store import ProfileStore
-from slurm_tiresias.slurm.in_memory import InMemorySlurm
-from slurm_tiresias.slurm.in_memory.extras import NONE
 from slurm_tiresias.store.ledger import Ledger
 
 ANSWER_IN_TIME_S = "slurm_tiresias.controller.reconcile.ANSWER_IN_TIME_S"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
+from scripts.testbed.in_memory import InMemorySlurm, Submission
 from scripts.tools.document import markdown, write_section
 from slurm_tiresias.model import Amount, Request
-from slurm_tiresias.slurm.in_memory import InMemorySlurm, Submission
 from slurm_tiresias.slurm.protocol import Requeue, Update
 
 CYCLES, ROUNDS = 3_000, 5

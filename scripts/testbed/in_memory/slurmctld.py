@@ -12,14 +12,12 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from slurm_tiresias.model import Allocation, JobSpec, Node, Request
-from slurm_tiresias.slurm.hostlist import refolded
-from slurm_tiresias.slurm.in_memory import scheduling
-from slurm_tiresias.slurm.in_memory.accounting import Accounting
-from slurm_tiresias.slurm.in_memory.clock import Clock
-from slurm_tiresias.slurm.in_memory.extras import NONE
-from slurm_tiresias.slurm.in_memory.placing import NodeRecord, fits_when_empty, place
-from slurm_tiresias.slurm.in_memory.records import (
+from scripts.testbed.in_memory import scheduling
+from scripts.testbed.in_memory.accounting import Accounting
+from scripts.testbed.in_memory.clock import Clock
+from scripts.testbed.in_memory.extras import NONE
+from scripts.testbed.in_memory.placing import NodeRecord, fits_when_empty, place
+from scripts.testbed.in_memory.records import (
     HELD_BY_ADMIN,
     HELD_BY_USER,
     HOLDS,
@@ -31,6 +29,8 @@ from slurm_tiresias.slurm.in_memory.records import (
     JobRecord,
     Submission,
 )
+from slurm_tiresias.model import Allocation, JobSpec, Node, Request
+from slurm_tiresias.slurm.hostlist import refolded
 from slurm_tiresias.slurm.notation import node_names
 from slurm_tiresias.slurm.parse_limits import licenses_of
 from slurm_tiresias.slurm.protocol import Limit, Partition, Reservation

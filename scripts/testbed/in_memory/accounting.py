@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from slurm_tiresias.slurm.in_memory.clock import Clock
-from slurm_tiresias.slurm.in_memory.records import JobRecord
+from scripts.testbed.in_memory.clock import Clock
+from scripts.testbed.in_memory.records import JobRecord
 from slurm_tiresias.slurm.protocol import AccountedRun
 
 

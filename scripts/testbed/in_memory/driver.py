@@ -7,15 +7,15 @@ from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 
+from scripts.testbed.in_memory import updates
+from scripts.testbed.in_memory.accounting import Accounting
+from scripts.testbed.in_memory.clock import Clock
+from scripts.testbed.in_memory.faults import Faults, unreachable
+from scripts.testbed.in_memory.placing import NodeRecord
+from scripts.testbed.in_memory.records import SUSPENDED, JobRecord, Submission
+from scripts.testbed.in_memory.slurmctld import ROOT_ID, Settings, Slurmctld
 from slurm_tiresias.model import Amount, JobSpec, JobStatus, Node
 from slurm_tiresias.slurm import write_lines
-from slurm_tiresias.slurm.in_memory import updates
-from slurm_tiresias.slurm.in_memory.accounting import Accounting
-from slurm_tiresias.slurm.in_memory.clock import Clock
-from slurm_tiresias.slurm.in_memory.faults import Faults, unreachable
-from slurm_tiresias.slurm.in_memory.placing import NodeRecord
-from slurm_tiresias.slurm.in_memory.records import SUSPENDED, JobRecord, Submission
-from slurm_tiresias.slurm.in_memory.slurmctld import ROOT_ID, Settings, Slurmctld
 from slurm_tiresias.slurm.notation import node_names
 from slurm_tiresias.slurm.protocol import (
     AccountedRun,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from scripts.testbed.in_memory.extras import NONE, Extras
 from slurm_tiresias.model import Allocation, Amount, JobSpec, JobState, JobStatus, Request
-from slurm_tiresias.slurm.in_memory.extras import NONE, Extras
 
 NO_REASON = "None"
 PENDING, RUNNING, SUSPENDED = "PENDING", "RUNNING", "SUSPENDED"

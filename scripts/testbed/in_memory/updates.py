@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from slurm_tiresias.slurm.hostlist import array_tasks, folded
-from slurm_tiresias.slurm.in_memory.records import (
+from scripts.testbed.in_memory.records import (
     BAD_CONSTRAINTS,
     HELD_BY_ADMIN,
     NO_REASON,
     JobRecord,
 )
-from slurm_tiresias.slurm.in_memory.slurmctld import Slurmctld
+from scripts.testbed.in_memory.slurmctld import Slurmctld
+from slurm_tiresias.slurm.hostlist import array_tasks, folded
 from slurm_tiresias.slurm.notation import node_names
 from slurm_tiresias.slurm.protocol import Requeue, Unpin, Update, Write
 

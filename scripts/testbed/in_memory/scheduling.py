@@ -10,9 +10,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from slurm_tiresias.slurm.hostlist import folded
-from slurm_tiresias.slurm.in_memory.placing import place
-from slurm_tiresias.slurm.in_memory.records import (
+from scripts.testbed.in_memory.placing import place
+from scripts.testbed.in_memory.records import (
     BAD_CONSTRAINTS,
     HELD_BY_ADMIN,
     HOLDS,
@@ -20,9 +19,10 @@ from slurm_tiresias.slurm.in_memory.records import (
     Condition,
     JobRecord,
 )
+from slurm_tiresias.slurm.hostlist import folded
 
 if TYPE_CHECKING:
-    from slurm_tiresias.slurm.in_memory.slurmctld import Slurmctld
+    from scripts.testbed.in_memory.slurmctld import Slurmctld
 
 NODES_ELSEWHERE = (
     "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
