@@ -14,9 +14,9 @@ PROGRAM = "slurm_tiresias.cli"
 FILES: Mapping[str, tuple[str, ...]] = {
     "etc/tiresias.toml": (PROGRAM, "config", "example"),
     "docs/reference/config.md": (PROGRAM, "config", "reference"),
-    "docs/reference/doctor.md": (PROGRAM, "doctor", "--reference"),
-    "docs/reference/metrics.md": (PROGRAM, "metrics", "--reference"),
-    "docs/reference/json.md": ("slurm_tiresias.cli.json_reference",),
+    "docs/reference/doctor.md": ("scripts.tools.reference_pages", "doctor"),
+    "docs/reference/metrics.md": ("scripts.tools.reference_pages", "metrics"),
+    "docs/reference/json.md": ("scripts.tools.json_reference",),
     "docs/reference/cli.md": ("scripts.tools.packages.reference",),
 }
 """Each generated file, and the module with its arguments that prints it."""

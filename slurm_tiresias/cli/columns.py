@@ -184,8 +184,6 @@ _ON_REQUEST: tuple[Column[PublishedJob], ...] = (
     Column("LANE", _text("lane"), "interactive or idle-only, if it cannot be preempted"),
     Column("STYLE", _text("style"), "placement: consolidate or spread"),
     Column("STARTON", _text("start_on"), "nodes chosen for its start", least=8),
-    Column("ACTION", _text("action"), "code of the decision, carried out or not"),
-    Column("CODE", _text("reason"), "code of the reason for the decision"),
     Column("DETAIL", _text("detail"), "detail of the reason", least=LEAST_REASON),
     Column("SLURMREASON", _text("slurm_reason"), "Slurm's own reason", least=8),
 )

@@ -11,7 +11,6 @@ import click
 from slurm_tiresias.cli.options import config_option, config_path, json_option
 from slurm_tiresias.cli.screen import Screen, show_or_json
 from slurm_tiresias.cli.text import cells, count, pad, printable
-from slurm_tiresias.doctor.checks import CHECKS
 from slurm_tiresias.doctor.diagnosis import Diagnosis, diagnose
 from slurm_tiresias.doctor.finding import Finding, Severity
 from slurm_tiresias.doctor.look import look
@@ -39,14 +38,6 @@ IN_SHADOW_MODE = "Shadow mode needs none of these changes. Make them before the 
 @click.command()
 @click.option("-q", "--quiet", is_flag=True, help="Show only warnings and errors.")
 @json_option
-@click.option(
-    "--reference",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=lambda context, _, given: _show_reference(context) if given else None,
-    help="Print the list of all checks, in Markdown.",
-)
 @config_option
 def doctor(quiet: bool, as_json: bool) -> None:
     """Check this Slurm: what is right, what is wrong, why it matters, and what to change.
@@ -67,23 +58,6 @@ def doctor(quiet: bool, as_json: bool) -> None:
     )
     code = {Severity.ERROR: ERRORS, Severity.WARNING: WARNINGS}.get(diagnosis.worst, 0)
     click.get_current_context().exit(code)
-
-
-def _show_reference(context: click.Context) -> None:
-    click.echo("\n".join(reference_lines()))
-    context.exit()
-
-
-def reference_lines() -> Iterator[str]:
-    """Yield the list of all checks."""
-    yield "# What the doctor looks at"
-    yield ""
-    yield "All checks of `tiresias-slurm doctor`, and why each matters. This page is the output of"
-    yield "`tiresias-slurm doctor --reference`; [roll-out.md](../how-to/roll-out.md) uses it."
-    yield ""
-    yield "| check | why it matters |"
-    yield "|---|---|"
-    yield from (f"| `{check.name}` | {check.why} |" for check in CHECKS)
 
 
 def as_object(seen: Seen, diagnosis: Diagnosis) -> dict[str, Any]:

@@ -1,9 +1,10 @@
-"""Times on the command line, in all formats that sacct accepts for -S and -E."""
+"""Times on the command line, in the formats that the table of ``sacct -S`` has."""
 
 from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 import click
@@ -15,17 +16,13 @@ LONGEST_SHOWN = 40
 """The longest text accepted as a time, in characters."""
 
 UNITS = {"seconds": 1, "minutes": 60, "hours": 3600, "days": 86400, "weeks": 604800}
-HOURS = {"midnight": 0, "noon": 12, "elevenses": 11, "fika": 15, "teatime": 16}
-DAYS = {"today": 0, "tomorrow": 1}
+WITH_YEAR = ("%Y-%m-%d", "%m/%d/%y", "%m/%d/%Y", "%m.%d.%y", "%m%d%y")
+THIS_YEAR = ("%m/%d", "%m.%d", "%m%d")
+CLOCK = ("%H:%M", "%H:%M:%S", "%I:%M%p", "%I:%M:%S%p")
+NAMED_HOURS = {"MIDNIGHT": "00:00", "NOON": "12:00"}
 
-_NOW = re.compile(r"now(?:([+-])(\d{1,9})([a-z]*))?", re.ASCII | re.IGNORECASE)
-_OF_DAY = re.compile(r"(\d{1,2}):(\d\d)(?::(\d\d))?\s*([ap]m)?", re.ASCII | re.IGNORECASE)
-_DATES = (
-    re.compile(r"(?P<year>\d{4})-(?P<month>\d\d?)-(?P<day>\d\d?)", re.ASCII),
-    re.compile(r"(?P<month>\d\d?)/(?P<day>\d\d?)(?:/(?P<year>\d\d(?:\d\d)?))?", re.ASCII),
-    re.compile(r"(?P<month>\d\d)\.(?P<day>\d\d)(?:\.(?P<year>\d\d(?:\d\d)?))?", re.ASCII),
-    re.compile(r"(?P<month>\d\d)(?P<day>\d\d)(?P<year>\d\d)?", re.ASCII),
-)
+_NOW = re.compile(r"NOW(?:([+-])(\d{1,9})([A-Z]*))?", re.ASCII)
+_DAY_AND_CLOCK = re.compile(r"(.*?)(?:(?:^|[T -])(MIDNIGHT|NOON|\d\d?:.*))?", re.ASCII)
 
 
 def slurm_time(
@@ -35,11 +32,10 @@ def slurm_time(
     machine's time zone. Raises ``UsageError``."""
     if value is None:
         return None
-    text, now = value.strip(), datetime.fromtimestamp(time.time())
+    text, now = value.strip().upper(), datetime.fromtimestamp(time.time())
     try:
-        moment = _relative(text, now) or _absolute(text, now)
-        if moment is not None:
-            return moment.timestamp()
+        if text.isascii() and len(text) <= LONGEST_SHOWN:
+            return (_relative(text, now) or _absolute(text, now)).timestamp()
     except (ValueError, OverflowError, OSError):
         pass
     raise UsageError(
@@ -63,46 +59,33 @@ def _relative(text: str, now: datetime) -> datetime | None:
     return now + span if sign == "+" else now - span
 
 
-def _absolute(text: str, now: datetime) -> datetime | None:
+def _absolute(text: str, now: datetime) -> datetime:
     """Parse a day, a time of day, or both, separated by a T, a blank or a dash."""
-    if (day := _day(text, now)) is not None:
-        return day
-    if (of_day := _of_day(text)) is not None:
+    found = _DAY_AND_CLOCK.fullmatch(re.sub(r"\s+([AP]M)$", r"\1", text))
+    day, clock = found.groups() if found else (text, None)
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    of_day = timedelta()
+    if clock is not None:
+        of_day = _parsed(NAMED_HOURS.get(clock, clock), CLOCK) - datetime(1900, 1, 1)
+    if clock is not None and not day:
         # A time of day later than now means yesterday, because a report is about the past.
-        today = _midnight(now) + of_day
+        today = midnight + of_day
         return today if today <= now else today - timedelta(days=1)
-    for between in re.finditer(r"[Tt\s-]", text):
-        of_day = _of_day(text[between.end() :])
-        if of_day is not None and (day := _day(text[: between.start()], now)) is not None:
-            return day + of_day
-    return None
+    if day == "TODAY":
+        return midnight + of_day
+    if day.isdigit() and len(day) not in (4, 6):
+        raise ValueError("strptime would guess where the month ends")
+    try:
+        return _parsed(day, WITH_YEAR) + of_day
+    except ValueError:
+        return _parsed(f"{now.year} {day}", [f"%Y {form}" for form in THIS_YEAR]) + of_day
 
 
-def _day(text: str, now: datetime) -> datetime | None:
-    if text.lower() in DAYS:
-        return _midnight(now) + timedelta(days=DAYS[text.lower()])
-    found = next(filter(None, (pattern.fullmatch(text) for pattern in _DATES)), None)
-    if found is None:
-        return None
-    year = int(found["year"] or now.year)
-    century = now.year // 100 * 100 if year < 100 else 0
-    return _midnight(now).replace(year + century, int(found["month"]), int(found["day"]))
-
-
-def _midnight(now: datetime) -> datetime:
-    return now.replace(hour=0, minute=0, second=0, microsecond=0)
-
-
-def _of_day(text: str) -> timedelta | None:
-    if text.lower() in HOURS:
-        return timedelta(hours=HOURS[text.lower()])
-    found = _OF_DAY.fullmatch(text)
-    if found is None:
-        return None
-    hours, minutes, seconds = (int(found[number] or 0) for number in (1, 2, 3))
-    half = (found[4] or "").lower()
-    if hours > (12 if half else 23) or minutes > 59 or seconds > 59 or (half and not hours):
-        return None
-    return timedelta(
-        hours=hours % 12 + 12 * (half == "pm") if half else hours, minutes=minutes, seconds=seconds
-    )
+def _parsed(text: str, forms: Iterable[str]) -> datetime:
+    """Parse the text by the first of these formats that fits; raises ``ValueError``."""
+    for form in forms:
+        try:
+            return datetime.strptime(text, form)
+        except ValueError:
+            continue
+    raise ValueError(text)

@@ -8,7 +8,7 @@ neither jobs nor users nor accounts.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from slurm_tiresias.controller.cycle import ENFORCE, PAUSED, SHADOW
@@ -272,22 +272,3 @@ METRICS: tuple[Metric, ...] = (
     *(REFUSED_WRITES, ACCOUNTING_FAILURES, UNPUBLISHED, REQUESTS, COMMAND_FAILURES),
     *(COMMAND_SECONDS, CYCLE_SECONDS, PHASE_SECONDS, COMPLETION_SECONDS, QUEUEING_SECONDS),
 )
-
-
-def reference_lines() -> Iterator[str]:
-    """Generate the page docs/reference/metrics.md."""
-    yield "# Metrics"
-    yield ""
-    yield "The metrics that the controller serves at `/metrics` if `http.listen` is set"
-    yield "([monitor.md](../how-to/monitor.md)). This page is the output of"
-    yield "`tiresias-slurm metrics --reference`; without the option it prints the values."
-    yield ""
-    yield "No label contains text from users, and none names a job, user or account, so the number"
-    yield "of series is bounded. Counters and histograms begin at zero when the controller starts."
-    yield "A standby controller shows no gauges of jobs and cycles."
-    yield ""
-    yield "| metric | type | labels | meaning |"
-    yield "|---|---|---|---|"
-    for metric in METRICS:
-        labels = "; ".join(f"`{label}`: {values}" for label, values in metric.labels.items())
-        yield f"| `{metric.name}` | {metric.kind.value} | {labels} | {metric.doc} |"

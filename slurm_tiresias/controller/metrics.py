@@ -184,14 +184,6 @@ class Metrics:
                 self._written_s = time.monotonic()
             return self._page
 
-    def samples(self) -> list[dict[str, object]]:
-        """Return each value separately."""
-        return [
-            {"name": sample.name, "labels": sample.labels, "value": sample.value}
-            for family in self._registry.collect()
-            for sample in family.samples
-        ]
-
     def families(self) -> Iterator[Family]:
         """Yield the metrics that are not counted here: of the last state, and of the driver."""
         state = self._state

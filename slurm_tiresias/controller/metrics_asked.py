@@ -5,8 +5,6 @@ They identify neither jobs nor users, so every user of the host may read them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,29 +20,18 @@ if TYPE_CHECKING:
 SCHEMA = 1
 SOCKET_NAME = "metrics.sock"
 NEEDED = "prometheus_client"
-TEXT, SAMPLES = "text", "samples"
-"""The questions: all metrics in Prometheus' text format, or each value by itself."""
+TEXT = "text"
+"""The question, and the answer's field: all metrics in Prometheus' text format."""
 
 ANSWER_S = 15.0
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One value. The samples of a histogram have names with suffixes such as ``_bucket``."""
-
-    name: str
-    labels: Mapping[str, str]
-    value: float
 
 
 def metrics_service(state_dir: Path, metrics: Metrics | None) -> Service:
     """Make the service that returns the metrics, or names the library that it lacks."""
 
-    def answer(question: Question) -> bytes:
+    def answer(_question: Question) -> bytes:
         if metrics is None:
             return json_codec.dumps({"schema": SCHEMA, "lacks": NEEDED})
-        if question.text == SAMPLES:
-            return json_codec.dumps({"schema": SCHEMA, SAMPLES: metrics.samples()})
         return json_codec.dumps({"schema": SCHEMA, TEXT: metrics.page().body.decode()})
 
     return Service(state_dir / SOCKET_NAME, answer)
@@ -56,19 +43,8 @@ def metrics_text(state_dir: Path) -> str:
     Raises ``NotRunningError`` if no controller acts here, ``TiresiasError`` if it lacks the
     library, and ``RefusedError`` if it refuses.
     """
-    return str(_asked(state_dir, TEXT))
-
-
-def metrics_samples(state_dir: Path) -> list[Sample]:
-    """Return each value of the metrics; raises the same errors as ``metrics_text``."""
-    samples = _asked(state_dir, SAMPLES)
-    assert isinstance(samples, list)
-    return [Sample(**sample) for sample in samples]
-
-
-def _asked(state_dir: Path, question: str) -> object:
     try:
-        answer = answer_of(state_dir / SOCKET_NAME, f"{question}\n".encode(), ANSWER_S)
+        answer = answer_of(state_dir / SOCKET_NAME, f"{TEXT}\n".encode(), ANSWER_S)
     except OSError as error:
         raise NotRunningError(
             f"No controller answers in {state_dir} on this host ({error.strerror or error})",
@@ -77,7 +53,7 @@ def _asked(state_dir: Path, question: str) -> object:
     try:
         told = checked_answer(answer, SCHEMA)
         if "lacks" not in told:
-            return told[question]
+            return str(told[TEXT])
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise NotRunningError(
             f"What answers at {state_dir / SOCKET_NAME} is not a controller of this version",

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from slurm_tiresias.cli.json_reference import COMMANDS, fields_of, reference_lines
+from scripts.tools.json_reference import COMMANDS, fields_of, reference_lines
 from slurm_tiresias.model import PublishedGpuUse
 from slurm_tiresias.status.published import (
     PublishedBound,

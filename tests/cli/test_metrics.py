@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 
 import pytest
 
+from scripts.tools.reference_pages import metrics
 from slurm_tiresias.config import Config
-from slurm_tiresias.controller.metric_definitions import GPUS, METRICS, Kind
+from slurm_tiresias.controller.metric_definitions import METRICS, Kind
 from slurm_tiresias.controller.metrics import Metrics
 from slurm_tiresias.controller.metrics_asked import SOCKET_NAME, metrics_service
 from slurm_tiresias.slurm.tally import Tally
@@ -20,23 +20,17 @@ from tests.controller.test_metrics import CLUSTER
 from tests.slurm.scrape import Scrape
 
 
-def test_the_page_of_the_metrics_is_up_to_date(site: Site) -> None:
+def test_the_page_of_the_metrics_is_up_to_date() -> None:
     written = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
-    assert site.run("metrics", "--reference").stdout == written, "run scripts/dev generate"
-
-
-def test_the_metrics_reference_is_available_as_json(site: Site) -> None:
-    site.config.unlink()
-    told = json.loads(site.run("metrics", "--reference", "--json").stdout)
-    assert [metric["name"] for metric in told] == [metric.name for metric in METRICS]
+    assert "\n".join(metrics()) + "\n" == written, "run scripts/dev generate"
 
 
 @pytest.fixture
 def measuring(site: Site) -> Iterator[Site]:
     """A controller that has completed a cycle and answers."""
-    metrics = Metrics(CLUSTER, Config(), Tally())
-    metrics.acts(busy_state())
-    with serving(metrics_service(site.folder, metrics)):
+    counted = Metrics(CLUSTER, Config(), Tally())
+    counted.acts(busy_state())
+    with serving(metrics_service(site.folder, counted)):
         yield site
 
 
@@ -48,23 +42,6 @@ def test_values_are_printed_in_prometheus_format(measuring: Site) -> None:
     assert scrape.value("tiresias_jobs", tier="0", state="running") == 12
 
 
-def test_values_are_printed_as_json_with_their_descriptions(measuring: Site) -> None:
-    told = {
-        metric["name"]: metric for metric in json.loads(measuring.run("metrics", "--json").stdout)
-    }
-    assert list(told) == [metric.name for metric in METRICS]
-    assert told["tiresias_gpus"]["samples"][0] == {
-        "name": "tiresias_gpus",
-        "labels": {"use": "managed"},
-        "value": 180.0,
-    }
-    assert told["tiresias_gpus"]["doc"] == GPUS.doc and told["tiresias_gpus"]["kind"] == "gauge"
-    names = {sample["name"] for sample in told["tiresias_cycle_seconds"]["samples"]}
-    assert names == {f"tiresias_cycle_seconds_{ending}" for ending in ("bucket", "count", "sum")}
-    unasked = {name for name, metric in told.items() if not metric["samples"]}
-    assert unasked <= {"tiresias_decided_jobs", "tiresias_decisions_total"}, "nothing was decided"
-
-
 def test_without_a_controller_there_are_no_values(site: Site) -> None:
     site.publish(busy_state())
     result = site.run("metrics")
@@ -72,12 +49,9 @@ def test_without_a_controller_there_are_no_values(site: Site) -> None:
     assert error_of(result).startswith(f"No controller answers in {site.folder} on this host (")
 
 
-@pytest.mark.parametrize("option", [(), ("--json",)])
-def test_a_controller_without_the_library_says_how_to_get_it(
-    site: Site, option: tuple[str, ...]
-) -> None:
+def test_a_controller_without_the_library_says_how_to_get_it(site: Site) -> None:
     with serving(metrics_service(site.folder, None)):
-        result = site.run("metrics", *option)
+        result = site.run("metrics")
     assert result.exit_code == 1 and result.stdout == ""
     assert "prometheus_client was not installed when it started" in error_of(result)
     assert "pip install 'slurm-tiresias[metrics]'" in error_of(result)
