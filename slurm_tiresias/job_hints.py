@@ -11,8 +11,8 @@ import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from slurm_tiresias.config import PreemptionConfig
 from slurm_tiresias.model import PlacementStyle
+from slurm_tiresias.settings.preemption import PreemptionConfig
 
 MARK = "tiresias:"
 MOST_CHARACTERS = 512

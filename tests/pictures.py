@@ -12,11 +12,12 @@ from dataclasses import replace
 from typing import Any
 
 from scripts.testbed.job_views import changed, view
-from slurm_tiresias.config import Config, parse
+from slurm_tiresias.config import parse
 from slurm_tiresias.core.engine import decide
 from slurm_tiresias.core.features.make import make_policy
 from slurm_tiresias.core.job import Job, Snapshot
 from slurm_tiresias.model import Action, Amount, JobState, Node, Plan, Request
+from slurm_tiresias.settings import Config
 
 NOW_S = 1_000_000.0
 THRESHOLDS_GPU_S = (100.0, 200.0)

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from scripts.testbed.job_views import changed, view
-from slurm_tiresias.config import Config
 from slurm_tiresias.core.job import Job, Snapshot
 from slurm_tiresias.model import (
     Action,
@@ -21,6 +20,7 @@ from slurm_tiresias.model import (
     Reason,
     Request,
 )
+from slurm_tiresias.settings import Config
 from tests.pictures import NOW_S, PARTITION, after, cluster, configured, drawn, gpus, job, plan_for
 
 

@@ -19,7 +19,8 @@ from scripts.tools.packages.commands import commands
 from scripts.tools.packages.completion import FILES, VARIABLE, at_once, scripts
 from scripts.tools.packages.manual import escaped, pages
 from slurm_tiresias.cli.config import tables
-from slurm_tiresias.config import Config, parse
+from slurm_tiresias.config import parse
+from slurm_tiresias.settings import Config
 
 ROOT = Path(__file__).parents[1]
 ORDERS = {".TH", ".SH", ".PP", ".TP", ".nf", ".fi", ".br"}

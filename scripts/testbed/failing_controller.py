@@ -21,11 +21,11 @@ from typing import NoReturn
 from scripts.testbed import kill_points
 from scripts.testbed.kill_points import KillPoint
 from slurm_tiresias.cli.main import main
-from slurm_tiresias.config import Config
 from slurm_tiresias.controller import run
 from slurm_tiresias.controller.driver import driver as chosen_driver
 from slurm_tiresias.errors import SlurmUnreachableError
 from slurm_tiresias.model import JobSpec
+from slurm_tiresias.settings import Config
 from slurm_tiresias.slurm.protocol import (
     AccountedRun,
     Cluster,

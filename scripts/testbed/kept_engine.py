@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
-from slurm_tiresias.config import Config
 from slurm_tiresias.core.engine import Engine
 from slurm_tiresias.core.features.policy import Policy
 from slurm_tiresias.core.job import Job, Snapshot
 from slurm_tiresias.model import Plan
+from slurm_tiresias.settings import Config
 
 
 class KeptEngine:

@@ -30,7 +30,7 @@ from scripts.testbed.in_memory.clock import Clock
 from scripts.testbed.in_memory.records import JobRecord, Submission
 from scripts.testbed.in_memory.slurmctld import Settings, Slurmctld
 from scripts.testbed.user_text import IN_MEMORY
-from slurm_tiresias.config import Config, parse
+from slurm_tiresias.config import parse
 from slurm_tiresias.controller.cycle import ENFORCE, Cycles
 from slurm_tiresias.core.cluster import Start
 from slurm_tiresias.core.features import make
@@ -38,6 +38,7 @@ from slurm_tiresias.core.features.gittins import ServiceHistory
 from slurm_tiresias.model import NOWHERE, Allocation, JobState
 from slurm_tiresias.profiler.service import Profiler
 from slurm_tiresias.profiler.store import ProfileStore
+from slurm_tiresias.settings import Config
 from slurm_tiresias.simulator import schedulers
 from slurm_tiresias.simulator.engine import Scheduler, Simulation, Timing
 from slurm_tiresias.simulator.run import Setup, asking

@@ -17,9 +17,10 @@ import click
 from slurm_tiresias.cli.options import config_option, config_path, json_option, takes_config
 from slurm_tiresias.cli.screen import show_or_json, stdout
 from slurm_tiresias.cli.text import count, printable
-from slurm_tiresias.config import Config, load
+from slurm_tiresias.config import load
 from slurm_tiresias.gpu_hours import exact_gpu_hours
-from slurm_tiresias.settings import Setting
+from slurm_tiresias.settings import Config
+from slurm_tiresias.settings.declare import Setting
 
 COMMENT_WIDTH = 88
 
@@ -68,7 +69,7 @@ def _summary(config: Config) -> str:
     policy, controller = config.policy, config.controller
     return (
         f"Manages {partitions} by {policy.name}, order {policy.order}, "
-        f"{count(config.tier_count, 'tier')} (split at {limits}), "
+        f"{count(config.policy.tier_count, 'tier')} (split at {limits}), "
         f"every {controller.interval_s:g} s, in {controller.mode} mode."
     )
 

@@ -14,9 +14,9 @@ import click
 
 from slurm_tiresias.cli.options import takes_config
 from slurm_tiresias.cli.text import count, printable
-from slurm_tiresias.config import Config
 from slurm_tiresias.daemon import control
 from slurm_tiresias.errors import NotRunningError, TiresiasError
+from slurm_tiresias.settings import Config
 
 NO_CONTROLLER = "No controller runs; "
 SHADOW = "shadow"

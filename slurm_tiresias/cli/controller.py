@@ -8,7 +8,8 @@ import click
 
 from slurm_tiresias.cli.log import log_to_stderr
 from slurm_tiresias.cli.options import takes_config
-from slurm_tiresias.config import Config, ControllerConfig
+from slurm_tiresias.settings import Config
+from slurm_tiresias.settings.controller import ControllerConfig
 
 _INTERVAL = {field.name: field for field in dataclasses.fields(ControllerConfig)}["interval_s"]
 

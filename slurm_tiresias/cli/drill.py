@@ -16,7 +16,7 @@ from rich.console import Console
 from slurm_tiresias.cli.options import config_option, config_path, json_option
 from slurm_tiresias.cli.screen import Screen, show_or_json
 from slurm_tiresias.cli.text import count, listed, printable, shorten
-from slurm_tiresias.config import Config, load
+from slurm_tiresias.config import load
 from slurm_tiresias.controller.drilled import say_how_it_ended
 from slurm_tiresias.drill.counters import REPORTS
 from slurm_tiresias.drill.judge import Outcome, Verdict, judge_all, signal_name
@@ -30,6 +30,7 @@ from slurm_tiresias.drill.rehearsal import (
 )
 from slurm_tiresias.errors import ConfigError, RefusedError, UsageError
 from slurm_tiresias.model import ASK_SIGNAL
+from slurm_tiresias.settings import Config
 
 SCHEMA = 1
 FAILED, UNKNOWN = 16, CannotRehearseError.exit_code

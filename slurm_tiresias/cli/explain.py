@@ -22,7 +22,6 @@ from slurm_tiresias.cli.options import (
 )
 from slurm_tiresias.cli.screen import Screen, show_or_json, stdout
 from slurm_tiresias.cli.text import NOTHING, count, duration, filled, listed, moment, printable
-from slurm_tiresias.config import HISTORY, LIMITS, REPORTS, Config
 from slurm_tiresias.core.features.max_slowdown import explained
 from slurm_tiresias.errors import TiresiasError, UsageError
 from slurm_tiresias.gpu_hours import exact_gpu_hours, gpu_hours
@@ -36,6 +35,8 @@ from slurm_tiresias.reasons import (
     what_to_do,
     would_text,
 )
+from slurm_tiresias.settings import Config
+from slurm_tiresias.settings.policy import HISTORY, LIMITS, REPORTS
 from slurm_tiresias.status import published
 from slurm_tiresias.status.eta import (
     estimated_room,

@@ -17,10 +17,10 @@ from slurm_tiresias.cli.events import event_text
 from slurm_tiresias.cli.options import job_id_argument, json_option, takes_config
 from slurm_tiresias.cli.screen import Column, Screen, show_or_json
 from slurm_tiresias.cli.text import NOTHING, count, duration, listed, moment, printable
-from slurm_tiresias.config import Config
 from slurm_tiresias.controller.driver import driver
 from slurm_tiresias.errors import TiresiasError, UsageError
 from slurm_tiresias.gpu_hours import gpu_hours
+from slurm_tiresias.settings import Config
 from slurm_tiresias.status.job_history import (
     AccountedEnd,
     JobHistory,

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from slurm_tiresias.cli.options import takes_config
-from slurm_tiresias.config import Config
 from slurm_tiresias.controller.metrics_asked import metrics_text
+from slurm_tiresias.settings import Config
 
 
 @click.command()

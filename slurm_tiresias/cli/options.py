@@ -12,8 +12,9 @@ import click
 from click.core import ParameterSource
 
 from slurm_tiresias.cli.text import duration, printable, shorten
-from slurm_tiresias.config import Config, load
+from slurm_tiresias.config import load
 from slurm_tiresias.errors import NotRunningError, UsageError
+from slurm_tiresias.settings import Config
 from slurm_tiresias.status.published import STOPPED, PublishedState
 
 PROGRAM = "tiresias-slurm"

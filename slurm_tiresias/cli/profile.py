@@ -25,7 +25,7 @@ from slurm_tiresias.cli.options import (
 from slurm_tiresias.cli.profile_sample import sample
 from slurm_tiresias.cli.screen import Column, Screen, show_or_json
 from slurm_tiresias.cli.text import count, moment, or_dash, printable
-from slurm_tiresias.config import Config, load
+from slurm_tiresias.config import load
 from slurm_tiresias.errors import TiresiasError, UsageError
 from slurm_tiresias.job_hints import is_model_name
 from slurm_tiresias.profiler import public_copy
@@ -47,6 +47,7 @@ from slurm_tiresias.profiler.profile import (
 from slurm_tiresias.profiler.service import known
 from slurm_tiresias.profiler.skew import BUCKET_BYTES, MB, Skew, in_buckets, skew_of
 from slurm_tiresias.profiler.store import ProfileStore
+from slurm_tiresias.settings import Config
 from slurm_tiresias.store.terms import newest_profiles
 
 LARGEST_SHOWN = 5

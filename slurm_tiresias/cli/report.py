@@ -15,9 +15,9 @@ from slurm_tiresias.cli.options import json_option, takes_config, words
 from slurm_tiresias.cli.screen import stdout
 from slurm_tiresias.cli.text import moment, printable
 from slurm_tiresias.cli.times import slurm_time
-from slurm_tiresias.config import Config
 from slurm_tiresias.errors import NotRunningError, RefusedError, TiresiasError, UsageError
 from slurm_tiresias.extras import check_installed
+from slurm_tiresias.settings import Config
 from slurm_tiresias.simulator import files
 from slurm_tiresias.status import published
 from slurm_tiresias.status.report_query import Period, query_report

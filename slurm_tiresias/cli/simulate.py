@@ -36,9 +36,10 @@ from slurm_tiresias.cli.simulation_options import (
     source_options,
     world_options,
 )
-from slurm_tiresias.config import LIMITS, MAX_TIERS, Config
 from slurm_tiresias.errors import UsageError
 from slurm_tiresias.extras import check_installed
+from slurm_tiresias.settings import Config
+from slurm_tiresias.settings.policy import LIMITS, MAX_TIERS
 from slurm_tiresias.simulator import files, page, run
 from slurm_tiresias.simulator.bound import best_speed, lower_bound_jct_s, unit_speed
 from slurm_tiresias.simulator.engine import Timing

@@ -11,8 +11,10 @@ import click
 
 from slurm_tiresias.cli.simulation_options import Source
 from slurm_tiresias.cli.text import printable
-from slurm_tiresias.config import MAX_TIERS, Config, parse
+from slurm_tiresias.config import parse
 from slurm_tiresias.errors import ConfigError, UsageError
+from slurm_tiresias.settings import Config
+from slurm_tiresias.settings.policy import MAX_TIERS
 from slurm_tiresias.simulator.run import POLICIES
 from slurm_tiresias.simulator.traces import AUTO
 

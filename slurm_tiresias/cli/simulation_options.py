@@ -14,8 +14,10 @@ import click
 
 from slurm_tiresias.cli.options import named_config_path, remember_config
 from slurm_tiresias.cli.text import printable
-from slurm_tiresias.config import GITTINS, HISTORY, LAS, ORDERS, Config, load, parse
+from slurm_tiresias.config import load, parse
 from slurm_tiresias.errors import UsageError
+from slurm_tiresias.settings import Config
+from slurm_tiresias.settings.policy import GITTINS, HISTORY, LAS, ORDERS
 from slurm_tiresias.simulator import run
 from slurm_tiresias.simulator.engine import Timing
 from slurm_tiresias.simulator.report import STOCK, UNBOUNDED

@@ -35,10 +35,10 @@ from slurm_tiresias.cli.options import (
 )
 from slurm_tiresias.cli.screen import WIDE_GAP, Column, Screen, shares, show_or_json, stdout
 from slurm_tiresias.cli.text import cells, count, duration, listed, moment, pad, printable, shorten
-from slurm_tiresias.config import Config
 from slurm_tiresias.errors import NotRunningError, RefusedError, TiresiasError, UsageError
 from slurm_tiresias.gpu_hours import exact_gpu_hours
 from slurm_tiresias.reasons import MODE_TEXTS
+from slurm_tiresias.settings import Config
 from slurm_tiresias.status import published
 from slurm_tiresias.status.published import STOPPED, PublishedJob, PublishedState, PublishedTier
 

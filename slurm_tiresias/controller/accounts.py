@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from slurm_tiresias.config import Config
 from slurm_tiresias.controller import bands
 from slurm_tiresias.controller.in_hand import InHand
 from slurm_tiresias.controller.manage import why_cannot_be_requeued
 from slurm_tiresias.controller.runs import Runs
 from slurm_tiresias.core.lifecycle.tracker import shifted
 from slurm_tiresias.model import JobAccount, JobSpec, JobStatus, Lane
+from slurm_tiresias.settings import Config
 from slurm_tiresias.store.ledger import Ledger, changed
 
 STATE_SAVED_WITHIN_S = 60.0

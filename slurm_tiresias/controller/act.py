@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from slurm_tiresias.config import Config
 from slurm_tiresias.controller.acting.intents import Intents
 from slurm_tiresias.controller.acting.requeue import Requeues
 from slurm_tiresias.controller.acting.review import Reviewer
@@ -27,6 +26,7 @@ from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.core.lifecycle.preemption import Cause, StoodDown
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.model import JobProgress, Plan
+from slurm_tiresias.settings import Config
 from slurm_tiresias.slurm.hostlist import task_keys
 from slurm_tiresias.slurm.protocol import Observation, Slurm, Write, WriteFailure
 

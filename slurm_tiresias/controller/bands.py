@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Container
 
-from slurm_tiresias.config import MAX_TIERS
 from slurm_tiresias.core.lifecycle.nomination import Nomination
 from slurm_tiresias.model import JobAccount, Lane
+from slurm_tiresias.settings.policy import MAX_TIERS
 
 NOMINATED_ON_FREE_NODES = 4_250_000_000
 """Nominated on named nodes that are idle. Above jobs that wait for victims: if Slurm tries one of

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from slurm_tiresias.config import REPORTS, Config
 from slurm_tiresias.controller.act import Actor, WriteSummary
 from slurm_tiresias.controller.claims import Claims
 from slurm_tiresias.controller.crash import culprits
@@ -37,6 +36,8 @@ from slurm_tiresias.model import JobState, Plan, RecentVictims
 from slurm_tiresias.profiler.gpu_use_folder import GpuUseFolder
 from slurm_tiresias.profiler.service import Profiler
 from slurm_tiresias.progress.folder import ProgressFolder
+from slurm_tiresias.settings import Config
+from slurm_tiresias.settings.policy import REPORTS
 from slurm_tiresias.slurm.protocol import Cluster, Observation, Slurm
 from slurm_tiresias.status.published import ENFORCE as ENFORCE
 from slurm_tiresias.status.shadow_comparison import SHADOW as SHADOW

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from slurm_tiresias.config import Config
 from slurm_tiresias.controller import bands
 from slurm_tiresias.controller.manage import is_put_off_for_us, shares_managed_nodes
 from slurm_tiresias.core.features.lanes import most_service_gpu_s
 from slurm_tiresias.core.lifecycle.nomination import Nomination
 from slurm_tiresias.model import Action, Decision, JobAccount, JobState, JobStatus, Lane, Reason
+from slurm_tiresias.settings import Config
 from slurm_tiresias.slurm.hostlist import folded, refolded
 from slurm_tiresias.slurm.protocol import Partition, Unpin, Update, Write
 
@@ -73,7 +73,7 @@ def from_decision(
     # A job over budget gets a place after all others, which would otherwise wait for it if they
     # need the same node.
     over_budget = decision.reason is Reason.OVER_BUDGET
-    tier = config.tier_count - 1 if over_budget else decision.tier or 0
+    tier = config.policy.tier_count - 1 if over_budget else decision.tier or 0
     if config.priority.write == "pinned":
         most_gpu_s = most_service_gpu_s(job.spec.request.gpu_count, job.spec.time_limit_s)
         wanted = bands.tier_priority(nodes.record, tier, config.policy.order, most_gpu_s)

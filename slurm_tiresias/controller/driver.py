@@ -5,7 +5,7 @@ Commands that only read import nothing else of the controller.
 
 from __future__ import annotations
 
-from slurm_tiresias.config import Config
+from slurm_tiresias.settings import Config
 from slurm_tiresias.slurm.choose import slurm_by
 from slurm_tiresias.slurm.protocol import Commands, Lease, Slurm
 from slurm_tiresias.slurm.tally import Tally

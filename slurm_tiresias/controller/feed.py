@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from slurm_tiresias.config import Config
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.lane import LaneBook
 from slurm_tiresias.controller.manage import (
@@ -39,6 +38,7 @@ from slurm_tiresias.model import (
     WorkAtStake,
 )
 from slurm_tiresias.profiler.placing import Placing
+from slurm_tiresias.settings import Config
 from slurm_tiresias.slurm.notation import node_names
 from slurm_tiresias.slurm.protocol import Observation, Partition
 

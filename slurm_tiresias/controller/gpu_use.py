@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from slurm_tiresias.config import Config
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.core.features.idle_gpus import GpuIdleness, IdleGpus, Past
 from slurm_tiresias.core.job import Job
 from slurm_tiresias.core.lifecycle.preemption import Cause
 from slurm_tiresias.model import RecentVictims
 from slurm_tiresias.profiler.gpu_use_folder import GpuUseFolder
+from slurm_tiresias.settings import Config
 
 GPUS_IDLE: Final = "gpus-idle"
 """The event of a run whose GPUs have all been idle for long."""

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slurm_tiresias.config import Config
 from slurm_tiresias.controller.cycle import Cycle
 from slurm_tiresias.controller.metrics_asked import NEEDED
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.extras import how_to_install
+from slurm_tiresias.settings import Config
 from slurm_tiresias.slurm.protocol import Cluster
 from slurm_tiresias.slurm.tally import Tally
 from slurm_tiresias.status.published import PublishedState

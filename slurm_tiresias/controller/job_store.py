@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from slurm_tiresias.config import Config
 from slurm_tiresias.controller import bands
 from slurm_tiresias.controller.accounts import Accounts
 from slurm_tiresias.controller.ends import EndedJob, Ends
@@ -27,6 +26,7 @@ from slurm_tiresias.controller.runs import Runs
 from slurm_tiresias.core.lifecycle.nomination import Started
 from slurm_tiresias.core.lifecycle.preemption import Cause, Ended, NotRunning, Requeued, Running
 from slurm_tiresias.model import JobAccount, JobState, JobStatus, Lane, Plan
+from slurm_tiresias.settings import Config
 from slurm_tiresias.slurm.protocol import Observation
 from slurm_tiresias.store.ledger import Ledger, changed
 from slurm_tiresias.store.records import PreemptionCost

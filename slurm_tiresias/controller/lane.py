@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Iterable, Mapping
 
-from slurm_tiresias.config import Config
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.manage import why_cannot_be_requeued
 from slurm_tiresias.core.features.lanes import (
@@ -19,6 +18,7 @@ from slurm_tiresias.core.features.lanes import (
 from slurm_tiresias.core.features.window import is_recent
 from slurm_tiresias.core.rank import job_id_key
 from slurm_tiresias.model import JobState, JobStatus, Lane
+from slurm_tiresias.settings import Config
 from slurm_tiresias.store.records import RunRecord
 
 BLOCKED = "Slurm itself keeps it waiting, and until it may start it has no place in the lane"

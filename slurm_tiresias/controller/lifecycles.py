@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
-from slurm_tiresias.config import Config
 from slurm_tiresias.controller.accounts import Accounts
 from slurm_tiresias.controller.event_log import EventLog
 from slurm_tiresias.controller.runs import Runs
@@ -34,6 +33,7 @@ from slurm_tiresias.core.lifecycle.preemption import (
 from slurm_tiresias.core.lifecycle.tracker import LifecycleTracker
 from slurm_tiresias.model import JobAccount, JobStatus
 from slurm_tiresias.progress.saving import asked
+from slurm_tiresias.settings import Config
 from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.records import CostSource, PreemptionCost, PreemptionRecord
 

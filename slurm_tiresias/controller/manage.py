@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
-from slurm_tiresias.config import ManageConfig
 from slurm_tiresias.errors import ConfigError
 from slurm_tiresias.job_hints import first_look_until_s
 from slurm_tiresias.model import JobSpec, JobState, JobStatus
+from slurm_tiresias.settings.manage import ManageConfig
 from slurm_tiresias.slurm.protocol import Observation, Partition
 
 _MERELY_WAITING = (

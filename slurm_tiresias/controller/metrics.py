@@ -28,12 +28,12 @@ from prometheus_client.core import (
 from prometheus_client.metrics_core import Metric as Family
 
 from slurm_tiresias import __version__
-from slurm_tiresias.config import Config
 from slurm_tiresias.controller import metric_definitions
 from slurm_tiresias.controller.cycle import Cycle
 from slurm_tiresias.core.features.gauges import GAUGES
 from slurm_tiresias.errors import TiresiasError, kinds
 from slurm_tiresias.model import STUCK_RUNS, JobState, ProgressSource
+from slurm_tiresias.settings import Config
 from slurm_tiresias.slurm.protocol import Cluster
 from slurm_tiresias.slurm.tally import COMMANDS, Tally
 from slurm_tiresias.status.published import PublishedState
@@ -75,7 +75,7 @@ class Metrics:
 
     def _count_up_from_zero(self) -> None:
         """Create series at zero: Prometheus misses the first increment of a new series."""
-        tiers = [str(tier) for tier in range(self._config.tier_count)]
+        tiers = [str(tier) for tier in range(self._config.policy.tier_count)]
         self._cycles = self._counter(metric_definitions.CYCLES)
         self._failed = self._counter(metric_definitions.FAILED_CYCLES, kinds())
         self._decisions = self._counter(metric_definitions.DECISIONS)

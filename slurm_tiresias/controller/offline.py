@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from slurm_tiresias.config import Config
 from slurm_tiresias.controller.cycle import Cycles
 from slurm_tiresias.controller.driver import driver
 from slurm_tiresias.controller.rebuild import Rebuilt, rebuild
 from slurm_tiresias.controller.state import ledger_and_profiler, note_paused, state_dir_locked
 from slurm_tiresias.errors import AlreadyRunningError, LedgerError
+from slurm_tiresias.settings import Config
 from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.retention import Pruning, prune_all
 from slurm_tiresias.store.terms import newest_ledger

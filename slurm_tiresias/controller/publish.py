@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 
 from slurm_tiresias import __version__
-from slurm_tiresias.config import REPORTS, Config, PreemptionConfig
 from slurm_tiresias.controller.difference import why_left_to_slurm
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.manage import is_put_off_for_us
@@ -35,6 +34,9 @@ from slurm_tiresias.model import (
 )
 from slurm_tiresias.progress.saving import asked, is_asked
 from slurm_tiresias.reasons import would_do
+from slurm_tiresias.settings import Config
+from slurm_tiresias.settings.policy import REPORTS
+from slurm_tiresias.settings.preemption import PreemptionConfig
 from slurm_tiresias.slurm import release
 from slurm_tiresias.slurm.hostlist import folded
 from slurm_tiresias.slurm.protocol import Cluster
@@ -210,7 +212,7 @@ def _nodes(nodes: Iterable[Node], jobs: Iterable[Job], plan: Plan) -> Iterable[P
 
 def _tiers(config: Config, snapshot: Snapshot, plan: Plan) -> Iterable[PublishedTier]:
     limits = (0.0, *config.policy.thresholds_gpu_s, math.inf)
-    by_tier: dict[int, list[Job]] = {tier: [] for tier in range(config.tier_count)}
+    by_tier: dict[int, list[Job]] = {tier: [] for tier in range(config.policy.tier_count)}
     for job in snapshot.jobs:
         tier = plan.decisions[job.job_id].tier
         if tier is not None:

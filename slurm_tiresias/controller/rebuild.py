@@ -11,11 +11,11 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from slurm_tiresias.config import Config
 from slurm_tiresias.controller import bands
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.reconcile import Reconciler
 from slurm_tiresias.model import JobState
+from slurm_tiresias.settings import Config
 from slurm_tiresias.slurm.hostlist import refolded
 from slurm_tiresias.slurm.protocol import Observation, Slurm
 from slurm_tiresias.store.ledger import FIRST_LOOK, Ledger, check_cluster, put_in_place, value_in

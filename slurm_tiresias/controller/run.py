@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from slurm_tiresias.background import running
-from slurm_tiresias.config import Config
 from slurm_tiresias.controller.control_socket import control_socket, serve
 from slurm_tiresias.controller.crash import (
     MOST_LEFT_ALONE,
@@ -60,6 +59,7 @@ from slurm_tiresias.ha.standby import Standby, acting_host
 from slurm_tiresias.profiler.public_copy import ProfilesCopy
 from slurm_tiresias.profiler.service import Profiler
 from slurm_tiresias.progress.folder import ProgressFolder
+from slurm_tiresias.settings import Config
 from slurm_tiresias.slurm.protocol import Cluster, Observation, Slurm
 from slurm_tiresias.slurm.release import warning_about
 from slurm_tiresias.slurm.tally import Tally

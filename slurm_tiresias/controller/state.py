@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from slurm_tiresias.config import Config
 from slurm_tiresias.controller.cycle import PAUSED
 from slurm_tiresias.daemon.state_dir import is_anybodys
 from slurm_tiresias.errors import AlreadyRunningError, ConfigError
@@ -19,6 +18,7 @@ from slurm_tiresias.ha.lease import FileLease
 from slurm_tiresias.owned_file import make_if_missing
 from slurm_tiresias.profiler.service import Profiler
 from slurm_tiresias.profiler.store import ProfileStore, ProfileStoreError
+from slurm_tiresias.settings import Config
 from slurm_tiresias.status.answers import Peer
 from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.records import EventRecord

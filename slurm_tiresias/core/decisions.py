@@ -9,7 +9,6 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 
-from slurm_tiresias.config import Config
 from slurm_tiresias.core.cluster import ClusterState, Start
 from slurm_tiresias.core.entry import Entry, Role
 from slurm_tiresias.core.job import Job
@@ -27,6 +26,7 @@ from slurm_tiresias.model import (
     Protection,
     Reason,
 )
+from slurm_tiresias.settings import Config
 
 IN_VAIN = (
     "jobs were preempted for it, and none is again until one of its nodes or its request changes"

@@ -17,7 +17,6 @@ from collections.abc import Hashable, Iterable, Sequence
 from copy import copy
 from dataclasses import replace
 
-from slurm_tiresias.config import LEAST_LOSS, Config
 from slurm_tiresias.core.cluster import ClusterState, EquivalenceClass, Start
 from slurm_tiresias.core.decisions import Decisions
 from slurm_tiresias.core.entry import Entry, Role, protected_because
@@ -38,6 +37,8 @@ from slurm_tiresias.model import (
     RecentVictims,
     Request,
 )
+from slurm_tiresias.settings import Config
+from slurm_tiresias.settings.preemption import LEAST_LOSS
 
 MOST_LEFT_OVER = 1000
 """Outdated requests that may accumulate before the engine takes in all jobs anew."""

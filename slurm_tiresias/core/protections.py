@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 
-from slurm_tiresias.config import Config, PreemptionConfig
 from slurm_tiresias.core.features.protection import Protected, before_save, protected_for_s
 from slurm_tiresias.core.job import Job
 from slurm_tiresias.core.placement.candidate_matrix import least_shield
 from slurm_tiresias.core.rank import Key
 from slurm_tiresias.model import Protection
+from slurm_tiresias.settings import Config
+from slurm_tiresias.settings.preemption import PreemptionConfig
 
 
 def protected_until_s(job: Job, config: PreemptionConfig) -> float:

@@ -8,7 +8,6 @@ from functools import cache
 from itertools import islice
 from typing import NamedTuple
 
-from slurm_tiresias.config import Config
 from slurm_tiresias.core.cluster import ClusterState, EquivalenceClass
 from slurm_tiresias.core.job import Job
 from slurm_tiresias.core.placement.free_resources import NO_SHORTAGE, NodeSet, Shortage
@@ -23,6 +22,7 @@ from slurm_tiresias.model import (
     Reason,
     Request,
 )
+from slurm_tiresias.settings import Config
 
 
 class Why(NamedTuple):

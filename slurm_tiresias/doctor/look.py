@@ -7,10 +7,11 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from slurm_tiresias.config import Config, load
+from slurm_tiresias.config import load
 from slurm_tiresias.doctor.run_folder import run_folder
 from slurm_tiresias.doctor.seen import Controller, Place, Seen, Settings, SpankPlugin
 from slurm_tiresias.errors import ConfigError, NotRunningError, RefusedError
+from slurm_tiresias.settings import Config
 from slurm_tiresias.slurm import spank_build
 from slurm_tiresias.slurm.conf_file import PlugstackLine, Written
 from slurm_tiresias.slurm.protocol import Commands

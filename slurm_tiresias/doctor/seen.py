@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from slurm_tiresias.config import Config
 from slurm_tiresias.doctor.run_folder import RunFolder
 from slurm_tiresias.model import Node
+from slurm_tiresias.settings import Config
 from slurm_tiresias.slurm import release as releases
 from slurm_tiresias.slurm.conf_file import PlugstackLine
 from slurm_tiresias.slurm.pinned import PinnedJob

@@ -12,7 +12,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurm_tiresias.config import PreemptionConfig
 from slurm_tiresias.drill.journal import MOST_LAST_LINES, RunJournal
 from slurm_tiresias.drill.observed import Drill, Kind, Run, Survivor, Trial
 from slurm_tiresias.errors import TiresiasError
@@ -20,6 +19,7 @@ from slurm_tiresias.job.channel import FILE_VARIABLE
 from slurm_tiresias.job.record import RECORD_BYTES
 from slurm_tiresias.job_hints import Checkpoint, checkpoint_of
 from slurm_tiresias.progress.saving import asked, is_asked
+from slurm_tiresias.settings.preemption import PreemptionConfig
 from slurm_tiresias.slurm.user_jobs import Step, UserCommands, UserJob, UserSettings, UserSlurm
 
 ELSEWHERE_S = 20.0

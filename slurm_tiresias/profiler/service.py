@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from slurm_tiresias.config import Config
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.job_hints import Hints, hints_of
 from slurm_tiresias.model import JobSpec, JobState, JobStatus, PlacementStyle
@@ -29,6 +28,7 @@ from slurm_tiresias.profiler.skew import MB, Limits
 from slurm_tiresias.profiler.speeds import Run
 from slurm_tiresias.profiler.store import NodeRun, ProfileStore
 from slurm_tiresias.profiler.traffic import Traffic, sent_in
+from slurm_tiresias.settings import Config
 from slurm_tiresias.slurm.protocol import Observation
 from slurm_tiresias.warn_once import WarnOnce
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from slurm_tiresias.config import PreemptionConfig
 from slurm_tiresias.job.record import DONE, RUNNING, SAVING
 from slurm_tiresias.job_hints import Checkpoint
 from slurm_tiresias.model import ASK_SIGNAL, JobProgress
+from slurm_tiresias.settings.preemption import PreemptionConfig
 
 CLOCKS_DIFFER_S: Final = 2.0
 """A save answers the signal if the request that it answered came at most this long before, by the

@@ -1,17 +1,20 @@
-"""The settings of ``core/features/idle_gpus.py``."""
+"""The table ``[idle_gpus]``."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from slurm_tiresias.errors import ConfigError
-from slurm_tiresias.settings import setting
+from slurm_tiresias.settings.declare import SettingError, Table, setting
+
+if TYPE_CHECKING:
+    from slurm_tiresias.settings import Config
 
 FLAG, RANK_LAST, LEAVE = "flag", "rank-last", "leave"
 
 
 @dataclass(frozen=True)
-class IdleGpusConfig:
+class IdleGpusConfig(Table):
     """What is done about jobs that do not use their GPUs (docs/how-to/limits.md#idle-gpus)."""
 
     after_s: float = setting(
@@ -42,27 +45,29 @@ class IdleGpusConfig:
         maximum=7 * 86400,
     )
 
-    def check(self, collect_dir: str) -> None:
-        """Raise ``ConfigError`` if the settings contradict each other, or no samples arrive in
-        ``profiler.collect_dir``."""
+    def check(self, config: Config) -> None:
         if self.action != FLAG and not self.after_s:
-            raise ConfigError(
-                f'idle_gpus.action = "{self.action}" is set, but idle_gpus.after_s = 0 disables it',
+            raise SettingError(
+                "idle_gpus.action",
+                f'= "{self.action}" is set, but idle_gpus.after_s = 0 disables it',
                 "Say after how many seconds in idle_gpus.after_s, or leave action out",
             )
         if self.action == LEAVE and not self.leave_after_s > self.after_s:
-            raise ConfigError(
-                f'idle_gpus.action = "{LEAVE}" needs leave_after_s above after_s = '
-                f"{self.after_s:g}, and it is {self.leave_after_s:g}",
+            raise SettingError(
+                "idle_gpus.action",
+                f'= "{LEAVE}" needs leave_after_s above after_s = {self.after_s:g}, and it is '
+                f"{self.leave_after_s:g}",
                 "Write a longer time in idle_gpus.leave_after_s: jobs are flagged before that",
             )
         if self.leave_after_s and self.action != LEAVE:
-            raise ConfigError(
-                f'idle_gpus.leave_after_s is set, but action = "{self.action}" lets jobs stay',
+            raise SettingError(
+                "idle_gpus.leave_after_s",
+                f'is set, but action = "{self.action}" lets jobs stay',
                 f'Write action = "{LEAVE}", or leave leave_after_s out',
             )
-        if self.after_s and not collect_dir:
-            raise ConfigError(
-                "idle_gpus.after_s is set without profiler.collect_dir, so no sample arrives",
+        if self.after_s and not config.profiler.collect_dir:
+            raise SettingError(
+                "idle_gpus.after_s",
+                "is set without profiler.collect_dir, so no sample arrives",
                 "Name the folder that the nodes write to, or set idle_gpus.after_s = 0",
             )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Final
 
-from slurm_tiresias.config import Config
+from slurm_tiresias.settings import Config
 
 ALL: Final = ("*",)
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from slurm_tiresias import __version__
-from slurm_tiresias.config import PreemptionConfig
 from slurm_tiresias.core.features.fair_finish import SharedJob, fair_ends_s
+from slurm_tiresias.settings.preemption import PreemptionConfig
 from slurm_tiresias.simulator.engine import Outcome
 from slurm_tiresias.simulator.not_simulated import not_simulated
 from slurm_tiresias.simulator.run import Setup

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
 
-from slurm_tiresias.config import GITTINS, HISTORY, LAS, Config
-from slurm_tiresias.config import POLICIES as CONFIGURED
 from slurm_tiresias.core.features.gittins import ServiceHistory
 from slurm_tiresias.core.placement.choose import style_of_skew
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.model import PlacementStyle
+from slurm_tiresias.settings import Config
+from slurm_tiresias.settings.policy import GITTINS, HISTORY, LAS
+from slurm_tiresias.settings.policy import POLICIES as CONFIGURED
 from slurm_tiresias.simulator import physics, schedulers
 from slurm_tiresias.simulator.baselines import (
     BASELINES,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from slurm_tiresias.config import Config
 from slurm_tiresias.core.cluster import Start
 from slurm_tiresias.core.engine import Engine
 from slurm_tiresias.core.features.gittins import ServiceHistory
@@ -14,6 +13,7 @@ from slurm_tiresias.core.features.losses import RecentLosses, losses_of
 from slurm_tiresias.core.features.make import make_policy
 from slurm_tiresias.core.features.policy import Policy
 from slurm_tiresias.model import JobState, Node
+from slurm_tiresias.settings import Config
 from slurm_tiresias.simulator.engine import SimJob
 from slurm_tiresias.simulator.reports import Reports
 

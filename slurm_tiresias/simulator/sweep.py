@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from multiprocessing import active_children, get_context, parent_process
 from threading import Thread
 
-from slurm_tiresias.config import ORDERS
+from slurm_tiresias.settings.policy import ORDERS
 from slurm_tiresias.simulator import run
 from slurm_tiresias.simulator.reports import ReportModel
 from slurm_tiresias.simulator.workload import Workload

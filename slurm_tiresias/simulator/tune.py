@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from slurm_tiresias.config import HISTORY, LIMITS, PolicyConfig
 from slurm_tiresias.errors import TiresiasError, UsageError
+from slurm_tiresias.settings.policy import HISTORY, LIMITS, PolicyConfig
 from slurm_tiresias.simulator import sensitivity
 from slurm_tiresias.simulator.report import mean, median, percentile
 from slurm_tiresias.simulator.reports import ReportModel

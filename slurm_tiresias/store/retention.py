@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from slurm_tiresias.config import Config
 from slurm_tiresias.core.features.charge import BY_JOB
 from slurm_tiresias.errors import LedgerError, TiresiasError, UsageError
+from slurm_tiresias.settings import Config
 from slurm_tiresias.store.ledger import PRUNED_BEFORE, Ledger
 from slurm_tiresias.store.records import Pruned
 from slurm_tiresias.store.tables import EVENTS, JOBS, TABLES

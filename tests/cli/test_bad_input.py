@@ -574,16 +574,16 @@ def test_the_error_says_what_is_wrong_where_and_what_to_do(
         ("[http]\nlisten = 'x'", "http.listen = 'x' is not"),
         ("[idle_gpus]\nafter_s = 600", "idle_gpus.after_s is set without profiler.collect_dir"),
         ("[manage]\npartitions = []", "manage.partitions is empty"),
-        ("[controller]\ninterval_s = true", "[controller] interval_s = true is not a number"),
+        ("[controller]\ninterval_s = true", "controller.interval_s = true is not a number"),
     ],
 )
-def test_an_error_of_the_configuration_names_the_file(
+def test_an_error_of_the_configuration_names_the_file_and_the_line(
     place: Place, program: Warm, settings: str, said: str
 ) -> None:
     place.config.write_text(settings + "\n")
     ended = at(place, program)(("status",))
     assert ended.code == 4 and not list(flaws(("status",), ended))
-    assert ended.stderr.startswith(f"tiresias-slurm: error: {place.config}: {said}")
+    assert ended.stderr.startswith(f"tiresias-slurm: error: {place.config}:2: {said}")
 
 
 JOBS_ASKED = {

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from slurm_tiresias.config import Config, PolicyConfig, load, parse
+from slurm_tiresias.config import load, parse
+from slurm_tiresias.settings import Config
+from slurm_tiresias.settings.policy import PolicyConfig
 from tests.cli.running import ROOT, Site, error_of
 
 
@@ -46,6 +48,24 @@ def test_a_bad_file_is_one_line_and_exit_code_four(site: Site, text: str) -> Non
     result = site.run("config", "check")
     assert result.exit_code == 4
     assert error_of(result)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('[policy]\n# charge = 1\ncharge = "x"\n', 3),
+        ('[policy]\n\n  charge="x"', 3),
+        ('policy.charge = "x"\n', 1),
+        ("[manage]\npartitions = [\n]\n", 2),
+        ("[manage]\n[polic]\n", 2),
+        ("manage = 3\n", 1),
+        ('policy = {charge = "x"}\n', None),
+    ],
+)
+def test_an_error_names_the_line(site: Site, text: str, line: int | None) -> None:
+    site.config.write_text(text)
+    where = f"{site.config}:{line}: " if line else f"{site.config}: "
+    assert error_of(site.run("config", "check")).startswith(where)
 
 
 def test_a_binary_configuration_is_one_line_and_exit_code_four(site: Site) -> None:

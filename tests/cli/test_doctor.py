@@ -11,7 +11,8 @@ import pytest
 
 from scripts.tools.reference_pages import checks
 from slurm_tiresias.cli.text import cells
-from slurm_tiresias.config import Config, load
+from slurm_tiresias.config import load
+from slurm_tiresias.settings import Config
 from slurm_tiresias.simulator.sweep import Cell, Measured
 from slurm_tiresias.simulator.tune import DEFAULT_GPU_S
 from slurm_tiresias.simulator.workload import Workload
@@ -73,7 +74,7 @@ def test_an_invalid_configuration_is_a_finding_and_the_other_checks_run(bare: Si
     result = bare.run("doctor", "--json")
     assert result.exit_code == 13
     config = found(result.stdout)["config"]
-    assert config["severity"] == "error" and "'partitons'" in config["seen"]
+    assert config["severity"] == "error" and "manage.partitons is not a setting" in config["seen"]
     assert "kill-wait" in found(result.stdout)
 
 

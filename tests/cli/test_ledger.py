@@ -7,9 +7,9 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from slurm_tiresias.config import Config
 from slurm_tiresias.controller.rebuild import Rebuilt
 from slurm_tiresias.errors import AlreadyRunningError
+from slurm_tiresias.settings import Config
 from tests.cli.running import Site, error_of
 from tests.cli.test_main import FakeRun, fake_run
 

@@ -13,13 +13,13 @@ from collections.abc import Iterator
 import pytest
 
 from slurm_tiresias import __version__
-from slurm_tiresias.config import Config
 from slurm_tiresias.errors import (
     AlreadyRunningError,
     SlurmPermissionError,
     SlurmUnreachableError,
     TiresiasError,
 )
+from slurm_tiresias.settings import Config
 from tests.cli.running import COMMAND, ROOT, Site, error_of, watched_until_interrupted
 from tests.cli.states import busy_state
 

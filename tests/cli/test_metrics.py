@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from scripts.tools.reference_pages import metrics
-from slurm_tiresias.config import Config
 from slurm_tiresias.controller.metric_definitions import METRICS, Kind
 from slurm_tiresias.controller.metrics import Metrics
 from slurm_tiresias.controller.metrics_asked import SOCKET_NAME, metrics_service
+from slurm_tiresias.settings import Config
 from slurm_tiresias.slurm.tally import Tally
 from slurm_tiresias.status.answers import Service, serving
 from tests.cli.running import ROOT, Site, error_of

@@ -387,7 +387,7 @@ def test_protections_of_the_configuration_keep_a_job_running(live_site: Site) ->
 
 @pytest.mark.parametrize(
     ("content", "what"),
-    [("[policy", "not valid TOML"), ("[police]\n", "no setting 'police'")],
+    [("[policy", "not valid TOML"), ("[police]\n", ":1: police is not a table")],
 )
 def test_a_wrong_configuration_is_one_clear_line(
     live_site: Site, trace: Path, content: str, what: str

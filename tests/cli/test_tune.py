@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_tiresias.config import PolicyConfig, parse
+from slurm_tiresias.config import parse
+from slurm_tiresias.settings.policy import PolicyConfig
 from tests.cli.running import Site, error_of, typed
 
 SMALL = ("tune", "--workload", "philly-like:60", "--cluster", "2x4", "--workers", "2")

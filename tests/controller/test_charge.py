@@ -11,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scripts.testbed.job_views import changed
-from slurm_tiresias.config import CHARGES, parse
+from slurm_tiresias.config import parse
 from slurm_tiresias.controller.cycle import SHADOW, Cycles
 from slurm_tiresias.core.features.charge import Charging, EndedRun, RecentService, payer_of
 from slurm_tiresias.core.job import Job
 from slurm_tiresias.model import Amount, JobStatus, Node
 from slurm_tiresias.profiler.service import Profiler
 from slurm_tiresias.profiler.store import ProfileStore
+from slurm_tiresias.settings.policy import CHARGES
 from slurm_tiresias.slurm.protocol import Cluster, Observation, Partition, Slurm
 from slurm_tiresias.store.ledger import Ledger
 from tests.controller.test_job_store import ended, pending, running

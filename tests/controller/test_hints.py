@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_tiresias.config import PreemptionConfig
 from slurm_tiresias.job_hints import (
     Checkpoint,
     Hints,
@@ -15,6 +14,7 @@ from slurm_tiresias.job_hints import (
     hints_of,
 )
 from slurm_tiresias.model import PlacementStyle
+from slurm_tiresias.settings.preemption import PreemptionConfig
 
 CONSOLIDATE, SPREAD = PlacementStyle.CONSOLIDATE, PlacementStyle.SPREAD
 

@@ -8,13 +8,14 @@ import sys
 import pytest
 
 from scripts.testbed.ports import free_port
-from slurm_tiresias.config import Config, parse
+from slurm_tiresias.config import parse
 from slurm_tiresias.controller import metrics as told
 from slurm_tiresias.controller.instruments import instruments
 from slurm_tiresias.controller.metric_definitions import MODES
 from slurm_tiresias.controller.metrics import Metrics
 from slurm_tiresias.controller.publish import Health, nothing_yet
 from slurm_tiresias.errors import DamagedLedgerError
+from slurm_tiresias.settings import Config
 from slurm_tiresias.slurm.protocol import Cluster
 from slurm_tiresias.slurm.tally import PING, SHOW, Tally
 from tests.slurm.scrape import Scrape

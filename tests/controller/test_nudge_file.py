@@ -16,7 +16,7 @@ from typing import cast
 
 import pytest
 
-from slurm_tiresias.config import Config, parse
+from slurm_tiresias.config import parse
 from slurm_tiresias.controller import run
 from slurm_tiresias.controller.cycle import Cycles
 from slurm_tiresias.controller.pace import Pace
@@ -26,6 +26,7 @@ from slurm_tiresias.daemon.control import take_nudge
 from slurm_tiresias.daemon.signals import signalled_when_made, wakeups_by_signal
 from slurm_tiresias.daemon.systemd import Systemd
 from slurm_tiresias.errors import ConfigError
+from slurm_tiresias.settings import Config
 
 ETC = Path(__file__).parents[2] / "etc"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from slurm_tiresias.atomic_write import write_atomically
-from slurm_tiresias.config import Config, parse
+from slurm_tiresias.config import parse
 from slurm_tiresias.controller.offline import set_paused
 from slurm_tiresias.errors import ConfigError
 from slurm_tiresias.profiler import public_copy
@@ -18,6 +18,7 @@ from slurm_tiresias.profiler.profile import MODEL, TRAFFIC, Profile, key_of
 from slurm_tiresias.profiler.public_copy import ProfilesCopy
 from slurm_tiresias.profiler.skew import Skew
 from slurm_tiresias.profiler.store import ProfileStore
+from slurm_tiresias.settings import Config
 from slurm_tiresias.status import published
 from slurm_tiresias.store.ledger import FILE_NAME, Ledger
 from slurm_tiresias.store.terms import inherited_ledger, take_from_others

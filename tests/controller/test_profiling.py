@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from scripts.testbed.traffic_files import rounds_of, traffic_file
-from slurm_tiresias.config import Config, parse
+from slurm_tiresias.config import parse
 from slurm_tiresias.controller.feed import Feed
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.model import JobState, JobStatus, PlacementStyle
@@ -27,6 +27,7 @@ from slurm_tiresias.profiler.run_id import RunId
 from slurm_tiresias.profiler.service import Profiler
 from slurm_tiresias.profiler.skew import Skew
 from slurm_tiresias.profiler.store import FILE_NAME, ProfileStore
+from slurm_tiresias.settings import Config
 from slurm_tiresias.slurm.protocol import Observation
 from slurm_tiresias.store.ledger import FILE_NAME as LEDGER_NAME
 from slurm_tiresias.store.ledger import Ledger

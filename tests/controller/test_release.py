@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_tiresias.config import Config, parse
+from slurm_tiresias.config import parse
 from slurm_tiresias.controller import bands, offline
 from slurm_tiresias.controller.acting import send
 from slurm_tiresias.controller.control_socket import answer_to
@@ -19,6 +19,7 @@ from slurm_tiresias.controller.run import Controller
 from slurm_tiresias.errors import SlurmUnreachableError
 from slurm_tiresias.profiler.service import Profiler
 from slurm_tiresias.profiler.store import ProfileStore
+from slurm_tiresias.settings import Config
 from slurm_tiresias.slurm.protocol import Write, WriteFailure
 from slurm_tiresias.status.answers import Peer
 from slurm_tiresias.store.ledger import FILE_NAME, Ledger

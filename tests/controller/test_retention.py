@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from slurm_tiresias.config import Config, parse
+from slurm_tiresias.config import parse
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.state import state_dir_locked
 from slurm_tiresias.errors import LeaseLostError
 from slurm_tiresias.model import JobAccount
+from slurm_tiresias.settings import Config
 from slurm_tiresias.status.job_history import find
 from slurm_tiresias.store import queries, terms
 from slurm_tiresias.store import retention as retention_module

@@ -10,7 +10,6 @@ import pytest
 
 from scripts.tools.pictures.diagrams import files
 from scripts.tools.pictures.main import IMAGES
-from slurm_tiresias.config import Config
 from slurm_tiresias.core.lifecycle import nomination, preemption
 from slurm_tiresias.core.lifecycle.nomination import (
     IN_USE_BOUNDS,
@@ -20,6 +19,7 @@ from slurm_tiresias.core.lifecycle.nomination import (
     NominationState,
 )
 from slurm_tiresias.core.lifecycle.preemption import Preemption, PreemptionState
+from slurm_tiresias.settings import Config
 
 DRAWN = files()
 BOUND_S = 60.0

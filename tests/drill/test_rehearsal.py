@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from slurm_tiresias.config import PreemptionConfig
 from slurm_tiresias.drill.observed import Kind
 from slurm_tiresias.drill.rehearsal import Plan, Rehearsal
+from slurm_tiresias.settings.preemption import PreemptionConfig
 from slurm_tiresias.slurm.user_jobs import Step, UserJob, UserSettings
 
 FIRST_RUN = (

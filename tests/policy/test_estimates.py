@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_tiresias.config import Config
 from slurm_tiresias.core.engine import decide
 from slurm_tiresias.core.features.claims import (
     MOST_TIMES_ATTAINED,
@@ -25,6 +24,7 @@ from slurm_tiresias.core.features.claims import (
 from slurm_tiresias.core.features.make import make_policy
 from slurm_tiresias.core.job import Job, Snapshot
 from slurm_tiresias.model import Claim
+from slurm_tiresias.settings import Config
 from tests.pictures import after, cluster, configured, drawn, gpus, job
 from tests.properties.test_decide_invariants import HISTORY, configs, snapshots
 

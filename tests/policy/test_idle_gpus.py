@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scripts.testbed.job_views import view
-from slurm_tiresias.config import Config, parse
+from slurm_tiresias.config import parse
 from slurm_tiresias.core.features.idle_gpus import (
     AHEAD_S,
     LATE_AFTER_S,
@@ -44,6 +44,7 @@ from slurm_tiresias.model import (
     Request,
 )
 from slurm_tiresias.profiler.gpu_use_folder import SIGN_OF_LIFE_S
+from slurm_tiresias.settings import Config
 from slurm_tiresias.settings.idle_gpus import FLAG, LEAVE, RANK_LAST, IdleGpusConfig
 from tests.pictures import cluster, gpus, job, plan_for
 

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_tiresias.config import InteractiveConfig, parse
+from slurm_tiresias.config import parse
 from slurm_tiresias.core.features.lanes import Applicant, LaneUse, used_gpu_s, why_refused
 from slurm_tiresias.core.job import Job
 from slurm_tiresias.errors import ConfigError
 from slurm_tiresias.model import Action, FairStanding, Lane, Protection, Reason
+from slurm_tiresias.settings.interactive import InteractiveConfig
 from tests.pictures import after, cluster, configured, gpus, job, plan_for
 
 HOUR_S = 3600.0

@@ -6,7 +6,6 @@ import math
 
 import pytest
 
-from slurm_tiresias.config import PreemptionConfig
 from slurm_tiresias.core.features.losses import (
     LEAVES_WITHIN_S,
     Loss,
@@ -15,6 +14,7 @@ from slurm_tiresias.core.features.losses import (
     losses_of,
     lost_gpu_s,
 )
+from slurm_tiresias.settings.preemption import PreemptionConfig
 
 SITE = PreemptionConfig(budget_share=0.1, budget_window_s=3600.0)
 GPUS = 10

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from slurm_tiresias.config import Config, parse
+from slurm_tiresias.config import parse
 from slurm_tiresias.core.engine import decide
 from slurm_tiresias.core.features.make import make_policy
 from slurm_tiresias.core.features.protection import LATE, before_save
 from slurm_tiresias.core.job import Job, Snapshot
 from slurm_tiresias.model import USUAL_STAKE, Protection, WorkAtStake
+from slurm_tiresias.settings import Config
 from tests.pictures import NOW_S, after, cluster, configured, drawn, gpus, job, plan_for
 from tests.properties.test_decide_invariants import configs, snapshots
 

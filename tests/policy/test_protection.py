@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from slurm_tiresias.config import PreemptionConfig
 from slurm_tiresias.core.features.lost_work import redoing_for_s, stuck_runs
 from slurm_tiresias.core.features.protection import protected_for_s
 from slurm_tiresias.model import Learned
+from slurm_tiresias.settings.preemption import PreemptionConfig
 
 SITE = PreemptionConfig(min_run_s=120.0, min_run_growth=2.0, max_min_run_s=3600.0)
 

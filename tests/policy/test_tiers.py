@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scripts.testbed.job_views import changed
-from slurm_tiresias.config import POLICIES
 from slurm_tiresias.core.features.gittins import ServiceHistory
 from slurm_tiresias.core.features.make import FACTORIES, make_policy
 from slurm_tiresias.core.features.tiers import (
@@ -20,6 +19,7 @@ from slurm_tiresias.core.features.tiers import (
 )
 from slurm_tiresias.core.job import Job
 from slurm_tiresias.model import JobState
+from slurm_tiresias.settings.policy import POLICIES
 from tests.pictures import NOW_S, configured, gpus, job
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from slurm_tiresias.config import Config
 from slurm_tiresias.model import PlacementStyle
 from slurm_tiresias.profiler.models import (
     NAMES,
@@ -13,6 +12,7 @@ from slurm_tiresias.profiler.models import (
     tensor_sizes,
 )
 from slurm_tiresias.profiler.skew import BUCKET_BYTES, MB, Limits, in_buckets, skew_of, style_for
+from slurm_tiresias.settings import Config
 from slurm_tiresias.simulator.physics import MODELS
 
 LIMITS = Limits(Config().placement.pack_limit, Config().profiler.least_message_mb * MB)

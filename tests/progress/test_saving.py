@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from slurm_tiresias.config import PreemptionConfig
 from slurm_tiresias.job.record import Record
 from slurm_tiresias.job.requests import SAVE_SIGNALS
 from slurm_tiresias.job_hints import checkpoint_of
 from slurm_tiresias.model import ASK_SIGNAL, Estimate, JobProgress, ProgressSource
 from slurm_tiresias.progress.heard import Run
 from slurm_tiresias.progress.saving import asked, has_saved_since, is_asked
+from slurm_tiresias.settings.preemption import PreemptionConfig
 
 NOW_S = 2000.0
 SITE = PreemptionConfig()

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scripts.testbed.job_views import changed, view
-from slurm_tiresias.config import ORDERS, Config
 from slurm_tiresias.core.engine import decide
 from slurm_tiresias.core.features.gittins import ServiceHistory
 from slurm_tiresias.core.features.limits import LimitHistory
@@ -47,6 +46,8 @@ from slurm_tiresias.model import (
     Request,
     WorkAtStake,
 )
+from slurm_tiresias.settings import Config
+from slurm_tiresias.settings.policy import ORDERS
 from tests.one_by_one import node_sets
 from tests.pictures import NOW_S, configured
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from scripts.testbed.job_views import changed
 from scripts.testbed.kept_engine import KeptEngine
-from slurm_tiresias.config import Config
 from slurm_tiresias.core.engine import decide
 from slurm_tiresias.core.features.make import make_policy
 from slurm_tiresias.core.features.recurring import RunHistory
@@ -32,6 +31,7 @@ from slurm_tiresias.model import (
     Protection,
     WorkAtStake,
 )
+from slurm_tiresias.settings import Config
 from tests.properties.test_decide_invariants import (
     HISTORY,
     LIMITS,

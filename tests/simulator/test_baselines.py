@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slurm_tiresias.config import Config, parse
+from slurm_tiresias.config import parse
 from slurm_tiresias.core.cluster import Start
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.model import Node
+from slurm_tiresias.settings import Config
 from slurm_tiresias.simulator import run
 from slurm_tiresias.simulator.baselines import BASELINES, BaselineSetup
 from slurm_tiresias.simulator.baselines.backfill import (

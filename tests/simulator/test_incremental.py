@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scripts.testbed.job_views import view
-from slurm_tiresias.config import ORDERS, Config, parse
+from slurm_tiresias.config import parse
 from slurm_tiresias.core.cluster import Start
 from slurm_tiresias.core.engine import decide
 from slurm_tiresias.core.features.gittins import ServiceHistory
@@ -18,6 +18,8 @@ from slurm_tiresias.core.features.policy import Policy
 from slurm_tiresias.core.features.victim_rate import VictimRate
 from slurm_tiresias.core.job import Job, Snapshot
 from slurm_tiresias.model import JobState, Node, RecentVictims
+from slurm_tiresias.settings import Config
+from slurm_tiresias.settings.policy import ORDERS
 from slurm_tiresias.simulator import schedulers
 from slurm_tiresias.simulator.engine import Scheduler, SimJob, Simulation, Timing
 from slurm_tiresias.simulator.reports import ReportModel, Reports

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from slurm_tiresias.config import Config, parse
+from slurm_tiresias.config import parse
+from slurm_tiresias.settings import Config
 from slurm_tiresias.simulator.not_simulated import (
     NOT_SIMULATED,
     SIMULATED,

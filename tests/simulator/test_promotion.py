@@ -7,7 +7,8 @@ from functools import cache
 
 import pytest
 
-from slurm_tiresias.config import Config, parse
+from slurm_tiresias.config import parse
+from slurm_tiresias.settings import Config
 from slurm_tiresias.simulator import run
 from slurm_tiresias.simulator.engine import Timing
 from slurm_tiresias.simulator.sim_cluster import Costs, parse_cluster

@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_tiresias.config import Config, PreemptionConfig
 from slurm_tiresias.errors import TiresiasError, UsageError
 from slurm_tiresias.plotting import curves, drawing, spans
+from slurm_tiresias.settings import Config
+from slurm_tiresias.settings.preemption import PreemptionConfig
 from slurm_tiresias.simulator import files, page, plots
 from slurm_tiresias.simulator.engine import Outcome, Timing
 from slurm_tiresias.simulator.report import (

@@ -8,7 +8,8 @@ from statistics import fmean
 
 import pytest
 
-from slurm_tiresias.config import LIMITS, parse
+from slurm_tiresias.config import parse
+from slurm_tiresias.settings.policy import LIMITS
 from slurm_tiresias.simulator import run
 from slurm_tiresias.simulator.engine import Outcome, Timing
 from slurm_tiresias.simulator.limits import LIMIT_MODELS, with_limits

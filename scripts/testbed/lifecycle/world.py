@@ -25,7 +25,7 @@ from scripts.testbed.lifecycle.faulty import Fault, FaultyLedger, FaultySlurm, K
 from scripts.testbed.lifecycle.gpu_use import GpuUses
 from scripts.testbed.lifecycle.reports import Reports
 from scripts.testbed.user_text import IN_MEMORY
-from slurm_tiresias.config import Config, parse
+from slurm_tiresias.config import parse
 from slurm_tiresias.controller import bands
 from slurm_tiresias.controller.act import WriteSummary
 from slurm_tiresias.controller.cycle import ENFORCE, PAUSED, Cycles
@@ -39,6 +39,7 @@ from slurm_tiresias.model import ASK_SIGNAL, Amount, JobState, JobStatus, Node, 
 from slurm_tiresias.profiler.service import Profiler
 from slurm_tiresias.profiler.store import ProfileStore
 from slurm_tiresias.progress.saving import CLOCKS_DIFFER_S
+from slurm_tiresias.settings import Config
 from slurm_tiresias.settings.idle_gpus import LEAVE
 from slurm_tiresias.slurm.hostlist import refolded
 from slurm_tiresias.slurm.protocol import Partition, Requeue, Update

@@ -8,8 +8,9 @@ from random import Random
 
 from scripts.testbed.in_memory import Settings, Submission
 from scripts.testbed.in_memory.extras import NONE, Extras
-from slurm_tiresias.config import Config, parse
+from slurm_tiresias.config import parse
 from slurm_tiresias.model import ANY_TYPE, Amount, Node, Request
+from slurm_tiresias.settings import Config
 from slurm_tiresias.settings.idle_gpus import LEAVE, RANK_LAST
 from slurm_tiresias.slurm.hostlist import folded
 from slurm_tiresias.slurm.protocol import Partition

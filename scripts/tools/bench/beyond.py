@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from scripts.tools.document import markdown, write_section
-from slurm_tiresias.config import PolicyConfig, parse
+from slurm_tiresias.config import parse
+from slurm_tiresias.settings.policy import PolicyConfig
 from slurm_tiresias.simulator.engine import Timing
 from slurm_tiresias.simulator.report import Figures, figures
 from slurm_tiresias.simulator.run import Setup, simulate

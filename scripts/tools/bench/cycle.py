@@ -15,11 +15,12 @@ from scripts.testbed.jobs import slurm
 from scripts.testbed.place import DemoError, Place, bring_up, prepare, stop, wait_until
 from scripts.testbed.slurmctld import cpu_s, pid_of, submit_many
 from scripts.tools.document import markdown, write_section
-from slurm_tiresias.config import Config, load
+from slurm_tiresias.config import load
 from slurm_tiresias.controller.cycle import ENFORCE, Cycle, Cycles, collect_seldom
 from slurm_tiresias.controller.publish import Health, report
 from slurm_tiresias.profiler.service import Profiler
 from slurm_tiresias.profiler.store import ProfileStore
+from slurm_tiresias.settings import Config
 from slurm_tiresias.slurm.commands import CommandSlurm
 from slurm_tiresias.slurm.protocol import Commands, Update
 from slurm_tiresias.status import published

@@ -21,7 +21,8 @@ from scripts.tools.bench.beyond import (
     trace_options,
 )
 from scripts.tools.document import markdown, write_section
-from slurm_tiresias.config import HISTORY, LIMITS, REPORTS, parse
+from slurm_tiresias.config import parse
+from slurm_tiresias.settings.policy import HISTORY, LIMITS, REPORTS
 from slurm_tiresias.simulator.engine import Outcome, Timing
 from slurm_tiresias.simulator.limits import with_limits
 from slurm_tiresias.simulator.report import STOCK, figures

@@ -9,7 +9,8 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
 from scripts.tools.document import markdown, write_section
-from slurm_tiresias.config import ORDERS, parse
+from slurm_tiresias.config import parse
+from slurm_tiresias.settings.policy import ORDERS
 from slurm_tiresias.simulator.engine import Timing
 from slurm_tiresias.simulator.report import Figures, figures
 from slurm_tiresias.simulator.run import Setup, simulate

@@ -23,8 +23,8 @@ from scripts.tools.fidelity.calibrate import Calibration
 from scripts.tools.fidelity.compare import Ended
 from scripts.tools.fidelity.report import Result
 from scripts.tools.fidelity.setting import FEWEST_JOBS, MOST_JOBS, Setting
-from slurm_tiresias.config import ORDERS
 from slurm_tiresias.errors import TiresiasError
+from slurm_tiresias.settings.policy import ORDERS
 from slurm_tiresias.simulator import run as simulation
 
 POLICY = "tiresias-l"

@@ -9,7 +9,10 @@ from dataclasses import dataclass, replace
 from scripts.testbed.place import UsageError
 from scripts.tools.fidelity.calibrate import Calibration
 from scripts.tools.fidelity.limits import DAY, with_limits
-from slurm_tiresias.config import Config, PolicyConfig, PreemptionConfig, parse
+from slurm_tiresias.config import parse
+from slurm_tiresias.settings import Config
+from slurm_tiresias.settings.policy import PolicyConfig
+from slurm_tiresias.settings.preemption import PreemptionConfig
 from slurm_tiresias.simulator import run
 from slurm_tiresias.simulator.baselines.backfill import SlurmParameters
 from slurm_tiresias.simulator.engine import Timing

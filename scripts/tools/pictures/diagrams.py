@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 from scripts.tools.pictures.svg import PALETTES, Drawing, Palette, Point
-from slurm_tiresias.config import Config
 from slurm_tiresias.controller.bands import BAND, NOMINATED, TOP_TIER
 from slurm_tiresias.core.lifecycle.nomination import NominationState
 from slurm_tiresias.core.lifecycle.preemption import MAX_SIGNAL_REFUSALS, PreemptionState
+from slurm_tiresias.settings import Config
 
 WIDTH = 720
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from slurm_tiresias.config import PreemptionConfig
 from slurm_tiresias.controller.acting.under_way import (
     UnderWay,
     is_running,
@@ -21,6 +20,7 @@ from slurm_tiresias.controller.manage import is_past_deadline, is_protected, par
 from slurm_tiresias.core.lifecycle.nomination import Blocker, Started, StillWaiting
 from slurm_tiresias.core.lifecycle.preemption import Cause, PreemptorGone
 from slurm_tiresias.model import Allocation, JobState, JobStatus
+from slurm_tiresias.settings.preemption import PreemptionConfig
 from slurm_tiresias.slurm.protocol import Observation
 
 LOST_WITHIN_S = 10.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from slurm_tiresias.config import PreemptionConfig
 from slurm_tiresias.controller.acting.under_way import UnderWay
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.manage import lacks_only_resources, partitions_tried_later
@@ -23,6 +22,7 @@ from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.job_hints import Checkpoint, checkpoint_of
 from slurm_tiresias.model import JobProgress, JobStatus, Plan
 from slurm_tiresias.progress.saving import asked, is_asked
+from slurm_tiresias.settings.preemption import PreemptionConfig
 from slurm_tiresias.slurm.protocol import Observation, Slurm
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from slurm_tiresias.config import Config
 from slurm_tiresias.controller.accounts import STATE_SAVED_WITHIN_S
 from slurm_tiresias.controller.acting.under_way import UnderWay
 from slurm_tiresias.controller.bands import ShownFactors
@@ -23,6 +22,7 @@ from slurm_tiresias.controller.difference import (
 )
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.model import Action, Decision, JobStatus, Plan
+from slurm_tiresias.settings import Config
 from slurm_tiresias.slurm.hostlist import array_tasks
 from slurm_tiresias.slurm.protocol import Observation, Update, Write
 

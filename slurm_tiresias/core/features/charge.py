@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from itertools import accumulate
 from typing import Final, NamedTuple
 
-from slurm_tiresias.config import CHARGES, PolicyConfig
 from slurm_tiresias.core.features.feature import Feature
 from slurm_tiresias.core.features.window import CLOCKS_DIFFER_S, is_recent
 from slurm_tiresias.core.job import Job
+from slurm_tiresias.settings.policy import CHARGES, PolicyConfig
 
 BY_JOB, BY_USER, BY_ACCOUNT = CHARGES
 

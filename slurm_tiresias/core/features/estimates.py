@@ -10,7 +10,6 @@ import math
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, Protocol
 
-from slurm_tiresias.config import HISTORY, LIMITS, REPORTS
 from slurm_tiresias.core.features.claims import (
     MOST_TIMES_ATTAINED,
     claimed_gpu_s,
@@ -25,6 +24,7 @@ from slurm_tiresias.core.features.tiers import LEVELS, tier_of
 from slurm_tiresias.core.job import Job
 from slurm_tiresias.core.rank import JobRank
 from slurm_tiresias.model import JobState
+from slurm_tiresias.settings.policy import HISTORY, LIMITS, REPORTS
 
 
 class Estimator(Protocol):

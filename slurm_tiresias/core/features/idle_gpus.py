@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from slurm_tiresias.config import Config
 from slurm_tiresias.core.features.feature import Explained, Feature, Gauge
 from slurm_tiresias.core.features.victim_rate import VictimRate
 from slurm_tiresias.core.job import Job
@@ -20,6 +19,7 @@ from slurm_tiresias.model import (
     PublishedGpuUse,
     RecentVictims,
 )
+from slurm_tiresias.settings import Config
 from slurm_tiresias.settings.idle_gpus import FLAG, LEAVE, RANK_LAST, IdleGpusConfig
 
 TOLD_EVERY_S: Final = 60.0

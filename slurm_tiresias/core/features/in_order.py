@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
-from slurm_tiresias.config import Config
 from slurm_tiresias.core.features.charge import BY_JOB, Charging, EndedRun
 from slurm_tiresias.core.features.feature import Feature
 from slurm_tiresias.core.features.idle_gpus import IdleGpus
 from slurm_tiresias.core.features.losses import PreemptionBudget, RecentLosses
 from slurm_tiresias.core.features.max_slowdown import EarlierJob, MaxSlowdown
 from slurm_tiresias.model import Node
+from slurm_tiresias.settings import Config
 
 
 class Features(NamedTuple):

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from slurm_tiresias.config import InteractiveConfig
+from slurm_tiresias.settings.interactive import InteractiveConfig
 
 WINDOW_S: Final = 86_400.0
 """The window over which the GPU hours of a user are counted."""

@@ -12,11 +12,11 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from slurm_tiresias.config import PreemptionConfig
 from slurm_tiresias.core.features.feature import Feature
 from slurm_tiresias.core.features.window import is_recent
 from slurm_tiresias.core.job import Job
 from slurm_tiresias.model import JobState, Node
+from slurm_tiresias.settings.preemption import PreemptionConfig
 
 MOST_LOSS_S = 300.0
 """Upper bound on the assumed loss of a preempted run. Its last checkpoint time is unknown; saving

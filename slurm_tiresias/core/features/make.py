@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from slurm_tiresias.config import GITTINS, HISTORY, LAS, LIMITS, REPORTS, PolicyConfig
 from slurm_tiresias.core.features.estimates import (
     ByHistory,
     ByLimits,
@@ -18,6 +17,7 @@ from slurm_tiresias.core.features.policy import EndedJob, Policy
 from slurm_tiresias.core.features.promotion import Promotion
 from slurm_tiresias.core.features.recurring import RunHistory
 from slurm_tiresias.core.features.tiers import ORDERS, TieredGittins, TieredLas
+from slurm_tiresias.settings.policy import GITTINS, HISTORY, LAS, LIMITS, REPORTS, PolicyConfig
 
 Factory = Callable[[PolicyConfig, ServiceHistory | None], Policy]
 

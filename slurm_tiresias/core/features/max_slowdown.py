@@ -16,12 +16,12 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from slurm_tiresias.config import Config
 from slurm_tiresias.core.features.fair_finish import FairShares
 from slurm_tiresias.core.features.feature import Feature
 from slurm_tiresias.core.features.policy import Policy
 from slurm_tiresias.core.job import Job
 from slurm_tiresias.model import NOT_BOUND, USUAL_STAKE, FairStanding, JobState, Lane, Node
+from slurm_tiresias.settings import Config
 
 RUNS_ON_BY: Final = 0.25
 LEAST_RUN_S: Final = 300.0

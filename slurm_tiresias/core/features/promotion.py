@@ -6,9 +6,9 @@ import math
 from bisect import bisect_right
 from dataclasses import dataclass
 
-from slurm_tiresias.config import PolicyConfig
 from slurm_tiresias.core.job import Job
 from slurm_tiresias.model import JobState
+from slurm_tiresias.settings.policy import PolicyConfig
 
 MOST_DOUBLINGS = 30
 """Limit on how often the waiting time doubles; by then it is longer than any job waits."""

@@ -6,8 +6,9 @@ import math
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from slurm_tiresias.config import Config, PreemptionConfig
 from slurm_tiresias.model import NOTHING_LEARNED, STUCK_RUNS, Learned, WorkAtStake
+from slurm_tiresias.settings import Config
+from slurm_tiresias.settings.preemption import PreemptionConfig
 
 MOST_DOUBLINGS: Final = 64
 """Keeps a float from overflowing."""

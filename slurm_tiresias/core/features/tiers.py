@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from slurm_tiresias.config import MAX_TIERS
 from slurm_tiresias.core.features.gittins import ServiceHistory
 from slurm_tiresias.core.features.policy import Policy
 from slurm_tiresias.core.features.promotion import NEVER, Promotion
 from slurm_tiresias.core.job import Job
 from slurm_tiresias.core.rank import JobRank, Key
 from slurm_tiresias.model import JobState
+from slurm_tiresias.settings.policy import MAX_TIERS
 
 LEVELS = tuple((float(tier),) for tier in range(MAX_TIERS))
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from slurm_tiresias.config import Config
 from slurm_tiresias.model import RecentVictims
+from slurm_tiresias.settings import Config
 
 
 @dataclass(frozen=True, slots=True)

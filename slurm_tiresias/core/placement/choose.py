@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
-from slurm_tiresias.config import PlacementConfig
 from slurm_tiresias.core.job import Job
 from slurm_tiresias.core.placement.free_resources import (
     FreeResources,
@@ -16,6 +15,7 @@ from slurm_tiresias.core.placement.free_resources import (
     numbers,
 )
 from slurm_tiresias.model import ANY_TYPE, Allocation, PlacementStyle, Request
+from slurm_tiresias.settings.placement import PlacementConfig
 
 
 def style_of(job: Job, config: PlacementConfig) -> PlacementStyle:

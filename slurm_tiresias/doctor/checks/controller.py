@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import PurePosixPath
 
-from slurm_tiresias.config import ControllerConfig
 from slurm_tiresias.daemon.state_dir import OTHERS_WRITE, is_anybodys
 from slurm_tiresias.doctor.checks.files import SLURM_CONF, TIRESIAS_TOML, UNIT, installing, known
 from slurm_tiresias.doctor.finding import Check, Mend, Verdict, error, note, ok, warning
 from slurm_tiresias.doctor.seen import Place, Seen
 from slurm_tiresias.profiler import public_copy
+from slurm_tiresias.settings.controller import ControllerConfig
 from slurm_tiresias.slurm.commands import ADMIN_LEVELS
 from slurm_tiresias.status.published import STOPPED
 

@@ -35,7 +35,11 @@ def _priority_weights(seen: Seen) -> Verdict | None:
     tres = "PriorityWeightTRES"
     most += sum(has.option_number(tres, name, 0) for name in has.options(tres))
     by_site_factor = seen.config.priority.write == "site-factor"
-    room = SITE_FACTOR_BAND if by_site_factor else TOP_TIER - (seen.config.tier_count - 1) * BAND
+    room = (
+        SITE_FACTOR_BAND
+        if by_site_factor
+        else TOP_TIER - (seen.config.policy.tier_count - 1) * BAND
+    )
     if most < room:
         return ok(f"PriorityWeight* sum to {most:,.0f}, of {room:,} that there is room for")
     return warning(

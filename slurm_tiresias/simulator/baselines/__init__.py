@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from slurm_tiresias.config import Config
 from slurm_tiresias.model import Node
+from slurm_tiresias.settings import Config
 from slurm_tiresias.simulator.baselines import repack
 from slurm_tiresias.simulator.baselines.backfill import DEFAULTS, Backfill, SlurmParameters
 from slurm_tiresias.simulator.baselines.best_effort import best_effort

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from slurm_tiresias.config import Config
 from slurm_tiresias.core.features.policy import Policy
 from slurm_tiresias.core.features.promotion import Promotion
 from slurm_tiresias.core.job import Job
 from slurm_tiresias.core.rank import JobRank
 from slurm_tiresias.model import Node
+from slurm_tiresias.settings import Config
 from slurm_tiresias.simulator.schedulers import TiresiasScheduler
 
 

@@ -12,7 +12,8 @@ from scripts.testbed.place import SCHEDULER, UsageError
 from scripts.tools.bench.saves import INTERVALS
 from scripts.tools.fidelity.jobs import Ask, on_any_nodes, time_limit
 from scripts.tools.fidelity.setting import Setting
-from slurm_tiresias.config import LAS, LEAST_LOSS, PolicyConfig, PreemptionConfig
+from slurm_tiresias.settings.policy import LAS, PolicyConfig
+from slurm_tiresias.settings.preemption import LEAST_LOSS, PreemptionConfig
 from slurm_tiresias.simulator.reports import ReportModel
 from slurm_tiresias.simulator.saves import SaveModel
 from slurm_tiresias.simulator.workload import TraceJob

@@ -1,0 +1,145 @@
+"""The table ``[policy]``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from slurm_tiresias.settings.declare import SettingError, Table, setting
+
+if TYPE_CHECKING:
+    from slurm_tiresias.settings import Config
+
+MAX_TIERS = 8
+"""More tiers than have been shown to help; bounds the number of priority bands."""
+
+LEAST_SLOWDOWN = 1.5
+"""The smallest bound on the slowdown that leaves the controller any choice."""
+
+LAS, GITTINS = "2d-las", "2d-gittins"
+POLICIES = (LAS, GITTINS)
+ESTIMATES = ("reports", "history", "limits")
+REPORTS, HISTORY, LIMITS = ESTIMATES
+CHARGES = ("job", "user", "account")
+ORDERS = ("first-start", "entry", "running-first", "newest")
+
+
+@dataclass(frozen=True)
+class PolicyConfig(Table):
+    """How attained service becomes a tier, and the order inside a tier."""
+
+    name: str = setting(
+        "2d-las",
+        "2d-las uses only the attained service. 2d-gittins orders each tier but the last by the "
+        "Gittins index, learned from jobs that have ended.",
+        choices=POLICIES,
+    )
+    estimates: tuple[str, ...] = setting(
+        (REPORTS,),
+        "Sources for a job's remaining service; the first that has an estimate is used. A job with "
+        "an estimate gets the tier of its remaining service, any other that of its attained "
+        "service. reports: the job's own progress reports, while they prove true. history: earlier "
+        "jobs of the same user and name. limits: the share of their time limits that the user's "
+        "jobs used (docs/explanation/algorithm.md).",
+        choices=ESTIMATES,
+    )
+    thresholds_gpu_s: tuple[float, ...] = setting(
+        (3600.0, 18_000.0, 90_000.0, 450_000.0, 2_250_000.0),
+        "Attained service at which a job moves down a tier, in ascending order; one threshold "
+        "makes two tiers. The paper has one, 3200 or 3600. Several, far apart, suit jobs that "
+        "differ by orders of magnitude (docs/how-to/simulate.md).",
+        unit="GPU-seconds",
+        minimum=1e-3,
+    )
+    order: str = setting(
+        "first-start",
+        "Order inside a tier. first-start (the paper's): by first start; jobs that never ran come "
+        "last. entry: by the time of entering the tier. running-first: by the start of the current "
+        "wait. newest: by the time of entering the tier, the latest first.",
+        choices=ORDERS,
+    )
+    promote_knob: float = setting(
+        0.0,
+        "A waiting job is promoted to the top tier when its waiting time is this multiple of its "
+        "running time since its last promotion (paper page 491, PROMOTEKNOB). Each promotion "
+        "doubles the factor. 0: no promotion.",
+        minimum=0,
+    )
+    promote_floor_s: float = setting(
+        3600.0,
+        "A job is not promoted before it has waited this long. Without a floor, wide jobs cycle "
+        "between the tiers.",
+        unit="seconds",
+        minimum=0,
+    )
+    max_slowdown: float = setting(
+        0.0,
+        "Bound on a job's completion time, as a multiple of the time that it would take if all "
+        "jobs shared the GPUs evenly. A waiting job at its bound goes before all others; a running "
+        "job near its bound is not preempted (docs/explanation/algorithm.md). 0: no bound; "
+        "otherwise at least 1.5.",
+        minimum=0,
+        maximum=1000,
+    )
+    charge: str = setting(
+        "job",
+        "Whose service selects a job's tier. job: its own. user: also that of the user's other "
+        "runs that ended within charge_window_s before its first start, so that work split into "
+        "many jobs stays in its tier. account: the same for the job's account, or for its user if "
+        "it has none (docs/explanation/algorithm.md).",
+        choices=CHARGES,
+    )
+    charge_window_s: float = setting(
+        86_400.0,
+        "How long a finished run counts for later jobs of its user or account if charge is user "
+        "or account.",
+        unit="seconds",
+        minimum=1,
+    )
+    gittins_samples: int = setting(
+        100,
+        "Jobs that must have ended before the Gittins index is used; until then 2d-gittins orders "
+        "like 2d-las.",
+        unit="jobs",
+        minimum=2,
+    )
+    report_every_s: float = setting(
+        60.0,
+        "Time that a job must have run before its reports are used, and the shortest time between "
+        "two reports.",
+        unit="seconds",
+        minimum=0.1,
+    )
+    history_samples: int = setting(
+        1,
+        "Number of ended jobs of the same user and name, or else of the same user, that an "
+        "estimate by history needs.",
+        unit="jobs",
+        minimum=1,
+    )
+
+    @property
+    def tier_count(self) -> int:
+        return len(self.thresholds_gpu_s) + 1
+
+    def check(self, config: Config) -> None:
+        cuts = self.thresholds_gpu_s
+        if any(b <= a for a, b in pairwise(cuts)):
+            raise SettingError(
+                "policy.thresholds_gpu_s",
+                f"= [{', '.join(f'{cut:g}' for cut in cuts)}] is not ascending",
+                "Write each threshold larger than the one before",
+            )
+        if not 1 <= len(cuts) < MAX_TIERS:
+            raise SettingError(
+                "policy.thresholds_gpu_s",
+                f"has {len(cuts)} thresholds",
+                f"Write 1 to {MAX_TIERS - 1}",
+            )
+        if 0 < self.max_slowdown < LEAST_SLOWDOWN:
+            raise SettingError(
+                "policy.max_slowdown",
+                f"= {self.max_slowdown:g} leaves no room: a job could hardly ever wait",
+                f"Write at least {LEAST_SLOWDOWN:g}, or 0 for no bound",
+            )

@@ -1,0 +1,167 @@
+"""The table ``[preemption]``."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from slurm_tiresias.settings.declare import SettingError, Table, setting
+
+if TYPE_CHECKING:
+    from slurm_tiresias.settings import Config
+
+LEAST_LOSS = "least-loss"
+VICTIMS = (LEAST_LOSS, "fewest-gpus")
+
+
+@dataclass(frozen=True)
+class PreemptionConfig(Table):
+    """What protects a running job from preemption, and what warning it gets."""
+
+    min_run_s: float = setting(
+        120.0,
+        "A job is not preempted before it has run this long since its last start.",
+        unit="seconds",
+        minimum=0,
+    )
+    drilled_min_run_s: float = setting(
+        0.0,
+        "min_run_s for programs (jobs of one user and name) that passed tiresias-slurm drill in "
+        "the last 90 days. It does not apply after a failed drill, or while the program's last "
+        "preemption lost all its work. 0: as for all others.",
+        unit="seconds",
+        minimum=0,
+    )
+    min_run_growth: float = setting(
+        2.0,
+        "Each preemption multiplies a job's minimum run time by this, up to max_min_run_s, so "
+        "that its runs become long enough to save in. 1: no growth.",
+        minimum=1,
+        maximum=16,
+    )
+    max_min_run_s: float = setting(
+        3600.0,
+        "The longest minimum run time that a job gets by being preempted.",
+        unit="seconds",
+        minimum=0,
+    )
+    max_per_job: int = setting(
+        0,
+        "A job that was preempted this often is not preempted again. 0: no limit.",
+        unit="preemptions",
+        minimum=0,
+    )
+    budget_share: float = setting(
+        0.1,
+        "Share of the managed GPU time in budget_window_s that the jobs of one user may cost "
+        "others by preemption. A preempted run counts with its length, up to 5 minutes, times its "
+        "GPUs; a late exit (max_grace_s) counts with that time. Beyond its budget a user preempts "
+        "no job, and starts on idle GPUs only. 0: no limit.",
+        minimum=0,
+        maximum=1,
+    )
+    budget_window_s: float = setting(
+        3600.0,
+        "The time window of budget_share.",
+        unit="seconds",
+        minimum=1,
+    )
+    victims: str = setting(
+        LEAST_LOSS,
+        "How victims are chosen inside a tier. least-loss: the least GPU time wasted, by the work "
+        "since the last save and the cost of a restart; if nothing is known, the fewest GPUs. "
+        "fewest-gpus: the fewest GPUs, whatever is lost.",
+        choices=VICTIMS,
+    )
+    wait_for_save_s: float = setting(
+        7200.0,
+        "For a job below the first tier, no victim is preempted whose next save is due within this "
+        "time; after each save there is a tenth of its save interval in which it may be preempted. "
+        "0: do not wait for saves.",
+        unit="seconds",
+        minimum=0,
+        maximum=86_400,
+    )
+    first_tier_wait_s: float = setting(
+        600.0,
+        "wait_for_save_s for a job of the first tier, which waits less: after each save there is "
+        "half of the victim's save interval in which it may be preempted.",
+        unit="seconds",
+        minimum=0,
+        maximum=86_400,
+    )
+    max_victims_per_interval: int = setting(
+        100,
+        "Most jobs preempted in one controller.interval_s. A job that needs more takes those of "
+        "later intervals in advance.",
+        unit="jobs",
+        minimum=0,
+    )
+    signal: str = setting(
+        "",
+        "Signal sent to every process of a job before its requeue, so that it can save, e.g. "
+        "USR1. A program that does not handle the signal may die of it. Empty: none; the requeue "
+        "itself sends SIGTERM and, KillWait later, SIGKILL.",
+    )
+    grace_s: float = setting(
+        0.0,
+        "Time between that signal and the requeue. All victims of one preemptor are requeued "
+        "together, once the last has saved or its time is over.",
+        unit="seconds",
+        minimum=0,
+        maximum=3600,
+    )
+    max_grace_s: float = setting(
+        120.0,
+        "The longest grace period for a job that names its own signal and time "
+        "(--tiresias-checkpoint). The time beyond grace_s counts for budget_share; beyond that "
+        "budget a user gets grace_s.",
+        unit="seconds",
+        minimum=0,
+        maximum=3600,
+    )
+    save_grace_s: float = setting(
+        60.0,
+        "A job without a signal that uses the job library is asked to save before its requeue, by "
+        "SIGURG, which other programs ignore. It is requeued once it has saved, after this time "
+        "at the latest, or after max_grace_s if that is shorter. 0: jobs are not asked.",
+        unit="seconds",
+        minimum=0,
+        maximum=3600,
+    )
+    start_bound_s: float = setting(
+        60.0,
+        "A nomination expires if its GPUs have been idle this long and its job has not started, or "
+        "after max_grace_s and five times this if its nodes stay in use, as when an epilog hangs.",
+        unit="seconds",
+        minimum=1,
+    )
+    retry_after_s: float = setting(
+        600.0,
+        "After its nomination expired, a job preempts nothing until its request or one of its "
+        "nodes changes, or this time has passed. Each further expiration doubles the time, up to "
+        "eightfold.",
+        unit="seconds",
+        minimum=1,
+    )
+
+    def check(self, config: Config) -> None:
+        if self.drilled_min_run_s > self.min_run_s:
+            raise SettingError(
+                "preemption.drilled_min_run_s",
+                f"= {self.drilled_min_run_s:g} is longer than "
+                f"preemption.min_run_s = {self.min_run_s:g}",
+                "Write less than that: it is for programs that may be preempted sooner",
+            )
+        name = self.signal
+        if name and f"SIG{name.removeprefix('SIG')}" not in signal.Signals.__members__:
+            raise SettingError(
+                "preemption.signal", f"= {name!r} is not a signal", "Write a name like USR1"
+            )
+        if self.grace_s > 0 and not name:
+            raise SettingError(
+                "preemption.grace_s",
+                "is set without preemption.signal",
+                "Name the signal that asks a job to save its state, or set grace_s = 0",
+            )
