@@ -14,6 +14,7 @@ from scripts.testbed.real_cluster import RealCluster, short_folder, started_clus
 from scripts.testbed.real_controller import RealController
 from scripts.testbed.sites.drawn import USERS, Ask, Site, ask, site, told
 from slurm_tiresias.slurm.hostlist import folded
+from slurm_tiresias.slurm.notation import span
 from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.terms import newest_ledger
 
@@ -26,6 +27,8 @@ FULL = 0.8
 LONGEST_S = 10.0
 FILL_S = 25.0
 """Run time of the jobs that fill the nodes first; longer, so that there are candidates."""
+LOST_AFTER_S = 2 * FILL_S
+"""No script runs that long: slurmctld shows a job that it has restored, and whose end it lost."""
 DEMOTED_AFTER_S = 5.0
 START_BOUND_S = 4.0
 QUIET_S = 10 * START_BOUND_S
@@ -282,6 +285,7 @@ class Round:
         give_up_s = quiet_s = time.monotonic()
         before: object = None
         while (queue := self.queue()) and time.monotonic() - quiet_s < QUIET_S:
+            self.cancel_what_slurmctld_lost()
             now = sorted((key, job[0]) for key, job in queue.items())
             if now != before or any(job[0] != "PENDING" for job in queue.values()):
                 before, quiet_s = now, time.monotonic()
@@ -289,6 +293,20 @@ class Round:
                 self.find("the cluster does not come to rest")
                 return
             time.sleep(0.5)
+
+    def cancel_what_slurmctld_lost(self) -> None:
+        """Cancel jobs that ended before slurmctld was killed, and that it takes for running since.
+
+        It only finds them when the node registers for the second time, minutes later.
+        """
+        if not self.counts["forget"]:
+            return
+        columns = "JobArrayID:|,TimeUsed:|"
+        for row in self.cluster.run("squeue", "-har", "-t", "R", "-O", columns).splitlines():
+            key, used = row.split("|")[:2]
+            if (span(used.strip()) or 0.0) > LOST_AFTER_S:
+                self.note(f"lost {key.strip()}")
+                self.cluster.run("scancel", key.strip())
 
     def look_at_the_end(self) -> None:
         """Stop the controller; report node lists that it left, and jobs that start only now."""

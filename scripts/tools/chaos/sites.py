@@ -30,6 +30,7 @@ TOLD = (
     ("fail", "nodes failed"),
     ("hold", "jobs held by their users"),
     ("forget", "kills of slurmctld, which forgot what it had not saved"),
+    ("lost", "jobs that it showed as running after their end, cancelled"),
     ("lose-state", "losses of all of its state"),
     ("reused ids", "ids given to other jobs"),
     ("clock", "steps of Slurm's clock"),
