@@ -337,7 +337,7 @@ class ClusterState:
             if start:
                 return [start]
         # Classes restricted to idle GPUs are tried in every pass, because a preemption may leave
-        # GPUs over: classes of later rank get them in rank order, those of earlier rank at the end.
+        # GPUs over.
         to_try = [
             job_class
             for job_class in self._classes.values()
@@ -383,8 +383,6 @@ class ClusterState:
     ) -> SchedulingPass:
         this_pass = SchedulingPass(self, refused, before_preempting)
         this_pass.offer_to(classes)
-        if this_pass.victims:
-            this_pass.offer_what_is_left()
         return this_pass
 
     def _start_at_once(self) -> Start | None:
@@ -531,6 +529,7 @@ class SchedulingPass:
         self.short_of_victims: list[EquivalenceClass] = []
         """Classes refused because as many jobs as allowed have been preempted recently."""
         self._patient: list[EquivalenceClass] = []
+        """Classes that may not preempt, and did not fit on idle GPUs."""
 
     def offer_to(self, classes: Iterable[EquivalenceClass]) -> None:
         """Try the first job of each class, in rank order, until no more jobs fit."""
@@ -543,17 +542,9 @@ class SchedulingPass:
             self._note(start, job_class)
             if start.victims:
                 # Victims may have freed more than was needed, so skipped classes may fit now.
-                self._join(
-                    job_class for job_class in self._state.classes if job_class not in self._seen
-                )
-
-    def offer_what_is_left(self) -> None:
-        """Offer leftover GPUs to classes that may not preempt and to those short of victims."""
-        self._join([*self.short_of_victims, *self._patient])
-        while self._heads:
-            rank, _, job_class = heapq.heappop(self._heads)
-            if start := self._try_idle(job_class, rank):
-                self._note(start, job_class)
+                skipped = [one for one in self._state.classes if one not in self._seen]
+                patient, self._patient = self._patient, []
+                self._join([*skipped, *patient])
 
     def _join(self, classes: Iterable[EquivalenceClass]) -> None:
         for job_class in classes:
