@@ -2,9 +2,9 @@
 
 Both get the same jobs and decide at the same ticks. Slurm has no latency here: at each tick the
 clock stands still while the controller's cycles and Slurm's scheduling passes alternate until
-nothing changes. It takes the nodes that the controller has chosen, also where the controller leaves
-the choice to Slurm: of two jobs that start on idle GPUs, Slurm might give each the node of the
-other. A job ends when its work is done, over all its runs.
+nothing changes. What the controller plans to start it starts, on the nodes that the controller has
+chosen, also where the controller leaves the choice to Slurm: of two jobs that start on idle GPUs,
+Slurm might give each the node of the other. A job ends when its work is done, over all its runs.
 
     python -m scripts.testbed.start_for_start --seeds 1-20 [--settings NAME] [--paper480]
 
@@ -269,11 +269,7 @@ class Controlled:
     def _place(self, record: JobRecord, ready: frozenset[str]) -> Allocation | None:
         """Return where a job starts: where the controller has placed it, if it fits there."""
         chosen = self._chosen.get(record.spec.key, NOWHERE)
-        nodes = self.slurm._ctld.nodes
-        if chosen and all(
-            name in ready and nodes[name].free_gpus >= amount.gpu_count
-            for name, amount in chosen.items()
-        ):
+        if chosen and chosen.keys() <= ready and self._is_idle(chosen):
             return chosen
         return self._slurms_choice(record, ready)
 
@@ -316,6 +312,7 @@ class Controlled:
             if turn == 0:
                 self._tell(cycle.plan.decisions.values())
             changed = self._follow()
+            self._start_as_planned()
             with mock.patch.object(Slurmctld, "place", lambda _, *asked: self._place(*asked)):
                 self.slurm.schedule()
                 self.slurm.advance(0.0)
@@ -323,6 +320,19 @@ class Controlled:
             if not changed and not cycle.outcome.writes:
                 return
         raise AssertionError(f"{self.workload.name}: cycles at {self.now_s:g} s do not settle")
+
+    def _start_as_planned(self) -> None:
+        """Start the planned jobs whose GPUs are idle already, in the order of the plan."""
+        ctld = self.slurm._ctld
+        pending = {record.spec.key: record for record in ctld.pending()}
+        for key, chosen in self._chosen.items():
+            record = pending.get(key)
+            if record and not (record.begin_s or 0.0) > ctld.now_s and self._is_idle(chosen):
+                ctld.start(record, chosen)
+
+    def _is_idle(self, chosen: Allocation) -> bool:
+        nodes = self.slurm._ctld.nodes
+        return all(nodes[name].free_gpus >= one.gpu_count for name, one in chosen.items())
 
     def _follow(self) -> bool:
         """Record what has started or been preempted; return whether anything has."""

@@ -143,6 +143,8 @@ class Cycles:
         self._shadow = ShadowRecord(self.job_store)
         self._victim_rate = VictimRate.of(config)
         self._recent_victims = RecentVictims()
+        self._victims: dict[str, int] = {}
+        """The victims that count as recent and still run, with their restarts."""
         self._mode = ""
         self._begin()
 
@@ -210,15 +212,12 @@ class Cycles:
             self._history_s = seen.at_s
         self._feed.follow(seen, backoffs)
         snapshot = self._snapshot = self._made_snapshot(seen.at_s)
-        plan = self._plan(snapshot, self._policy)
+        plan = self._plan(snapshot, self._policy, promotes=mode == ENFORCE)
         self._snapshot = None
-        self.job_store.follow(plan, seen.at_s)
+        self.job_store.follow(plan, seen.at_s, promotes=mode == ENFORCE)
         decided_s = time.monotonic()
         if mode == ENFORCE:
-            victims = sum(len(start.victims) for start in plan.starts)
-            self._recent_victims = self._victim_rate.after(
-                snapshot.recent_victims, victims, snapshot.now_s
-            )
+            self._count_victims(plan, snapshot)
             outcome = self._actor.carry_out(plan, seen)
             if self._actor.awaits_saves:
                 self.progress.look_soon()
@@ -236,12 +235,31 @@ class Cycles:
         return Cycle(seen, snapshot, plan, self._policy, outcome, took, self.job_store.take_stats())
 
     def _made_snapshot(self, now_s: float) -> Snapshot:
-        feed, recent = self._feed, self._recent_victims
+        feed, recent = self._feed, self._without_spared()
         if self._config.idle_gpus.after_s > 0:
             recent = self._gpu_uses.tell(feed.jobs.values(), now_s, recent)
         return Snapshot(now_s, feed.nodes, tuple(feed.jobs.values()), recent)
 
-    def _plan(self, snapshot: Snapshot, policy: Policy) -> Plan:
+    def _count_victims(self, plan: Plan, snapshot: Snapshot) -> None:
+        victims = [job_id for start in plan.starts for job_id in start.victims]
+        restarts = {job.job_id: job.status.restarts for job in snapshot.jobs}
+        self._victims.update({job_id: restarts[job_id] for job_id in victims})
+        self._recent_victims = self._victim_rate.after(
+            snapshot.recent_victims, len(victims), snapshot.now_s
+        )
+
+    def _without_spared(self) -> RecentVictims:
+        """Return the recent victims without those whose preemptors have started elsewhere, say."""
+        recent, spared = self._recent_victims, 0
+        for key, restarts in list(self._victims.items()):
+            job = self._feed.jobs.get(key)
+            runs_on = job and job.state is JobState.RUNNING and job.status.restarts == restarts
+            if not job or not runs_on or not job.preemptor:
+                del self._victims[key]
+                spared += bool(runs_on)
+        return recent._replace(jobs=max(0, recent.jobs - spared))
+
+    def _plan(self, snapshot: Snapshot, policy: Policy, *, promotes: bool) -> Plan:
         # An engine that failed halfway is dropped: its state may match no observation.
         engine, self._engine = self._engine, None
         if engine is None or snapshot.now_s < self._planned_at_s:
@@ -250,6 +268,7 @@ class Cycles:
             engine = Engine(policy, self._config, snapshot.nodes, features=in_order)
             self._told = frozenset()
         self._planned_at_s = snapshot.now_s
+        engine.promotes = promotes
         self._tell(engine, snapshot, policy)
         plan = engine.plan(snapshot.now_s, snapshot.recent_victims)
         budget = self.features.budget

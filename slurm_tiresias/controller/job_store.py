@@ -344,11 +344,13 @@ class JobStore:
         self.lifecycles.preemption_event(job.key, Running())
         return record
 
-    def follow(self, plan: Plan, now_s: float) -> None:
+    def follow(self, plan: Plan, now_s: float, *, promotes: bool = True) -> None:
         """Record the decided tiers. A job to be promoted enters the top tier when it is."""
         for key, decision in self.in_hand.each(plan.decisions.items()):
             record, tier = self.accounts.of(key), decision.tier
-            if record is None or tier in (None, record.tier) or decision.promoted:
+            if record is None or tier in (None, record.tier):
+                continue
+            if decision.promoted and not promotes:
                 continue
             # The first tier of a job is not a demotion.
             known = key in self._planned and record.lane is Lane.PREEMPTIBLE

@@ -69,6 +69,9 @@ class Engine:
         self.config = config
         self._features = features
         self._explains = explains
+        self.promotes = not explains
+        """Whether a promotion takes place when it is due. Otherwise the job is ranked as if it had
+        been promoted, and its owner only watches."""
         self._entries: dict[str, Entry] = {}
         self._unmanaged: dict[str, tuple[Job, Allocation]] = {}
         """The unmanaged jobs, and what they hold."""
@@ -301,11 +304,11 @@ class Engine:
         """
         if self._promotion_due_s(job) > now_s:
             return self._ranked(job, now_s), False
-        if self._explains:
-            # Its owner may be unable to promote it, or only watch: it enters the tier when it is.
+        if not self.promotes:
+            # It enters the tier when it is promoted.
             job = copy(job)
             job.tier = None
-        job.promote()
+        job.promote(now_s)
         return self._ranked(job, now_s), self._explains
 
     def _promotion_due_s(self, job: Job) -> float:
@@ -426,7 +429,8 @@ class Engine:
     def plan(self, now_s: float, recent_victims: RecentVictims = RecentVictims()) -> Plan:  # noqa: B008
         """Decide for each job whether it keeps running, starts, is preempted or waits, and why.
 
-        Nothing changes by that: starts and preemptions count once the engine is told of them.
+        Starts and preemptions count once the engine is told of them; promotions do at once, if it
+        ``promotes``.
         """
         assert self._decisions is not None
         if len(self._class_of) - len(self._entries) > MOST_LEFT_OVER:
@@ -439,7 +443,14 @@ class Engine:
         self.state.last_resort = self.state.free.nodes(later)
         self.state.recent_victims = recent_victims
         unmanaged = [job for job, _ in self._unmanaged.values()]
-        return self._decisions.plan(self._entries, unmanaged, now_s)
+        plan = self._decisions.plan(self._entries, unmanaged, now_s)
+        if self.promotes:
+            for job_id in plan.promotions:
+                entry = self._entries[job_id]
+                entry.promoted = False
+                self._decisions.undecided.add(job_id)
+                self._look_ahead(entry, now_s)
+        return plan
 
     @property
     def next_wake_s(self) -> float:

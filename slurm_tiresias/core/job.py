@@ -199,9 +199,11 @@ class Job:
             self.attained_since_promotion_gpu_s += ran_s * self.width
             self.executed_since_promotion_s += ran_s
 
-    def promote(self) -> None:
-        """Return to the top tier (paper page 491)."""
+    def promote(self, now_s: float) -> None:
+        """Return to the top tier; its running and waiting times count from zero (paper page
+        491)."""
         self.promotions += 1
+        self.queued_s = now_s
         self.attained_since_promotion_gpu_s = 0.0
         self.executed_since_promotion_s = 0.0
         self.inherited_gpu_s = 0.0

@@ -60,7 +60,6 @@ class SimJob(Job):
         "trace",
         "unsaved_s",
         "version",
-        "waited_before_s",
         "work_s",
     )
 
@@ -94,7 +93,6 @@ class SimJob(Job):
         """Restart overhead left in this run, in seconds, before the job makes progress."""
         self.speed = 1.0
         self.spread = False
-        self.waited_before_s = 0.0
         self.lost_s = 0.0
         self.unsaved_s = 0.0
         """Running time since its last save or, if later, since this run began to make progress."""
@@ -132,8 +130,6 @@ class SimJob(Job):
             self.at_stake = self._at_stake()
 
     def start(self, start_s: float, allocation: Allocation) -> None:
-        assert self.queued_s is not None
-        self.waited_before_s += start_s - self.queued_s
         self.state = JobState.RUNNING
         self.running_since_s = self.settled_s = start_s
         if self.first_started_s is None:
@@ -329,13 +325,22 @@ class Simulation:
                 self._happen(now_s)
                 while self._next_arrival_s <= now_s:
                     self._admit(now_s)
-                for start in self._scheduler.choose(now_s):
-                    self._carry_out(start, now_s)
+                self._decide(now_s)
                 if len(self._outcomes) >= told + ENDS_BETWEEN_PROGRESS:
                     told = len(self._outcomes)
                     self._progress(told)
         self._progress(len(self._outcomes))
         return tuple(outcome for _, outcome in sorted(self._outcomes, key=itemgetter(0)))
+
+    def _decide(self, now_s: float) -> None:
+        """Choose, and carry it out, until that has changed nothing that needs another choice."""
+        changed = True
+        while changed:
+            changed = False
+            for start in self._scheduler.choose(now_s):
+                self._carry_out(start, now_s)
+                changed = True
+            changed = changed and self._scheduler.next_wake_s(now_s) <= now_s
 
     def _next_s(self, now_s: float) -> float:
         events = self._events
@@ -388,7 +393,7 @@ class Simulation:
             job.trace,
             job.first_started_s,
             job.end_s,
-            job.waited_before_s,
+            job.end_s - job.trace.submitted_s - job.run_s,
             job.preemptions,
             job.lost_s,
             job.promotions,

@@ -59,3 +59,15 @@ def test_a_job_that_needs_more_victims_than_the_limit_starts_and_others_wait_for
     site.wait_for_state(short, JobState.RUNNING)
     assert victims(site) == 9
     assert site.last.seen.at_s - began_s == pytest.approx(8 / MOST * SPAN_S, abs=SPAN_S)
+
+
+def test_victims_that_are_spared_do_not_count(site: Managed) -> None:
+    began_s = site.last.seen.at_s
+    gone = [site.submit(ONE_GPU) for _ in range(MOST)]
+    site.wait_until(lambda: len(site.last.plan.preemptions) == MOST, "victims are chosen")
+    for key in gone:
+        site.cancel(key)
+    for key in [site.submit(ONE_GPU) for _ in range(MOST)]:
+        site.wait_for_state(key, JobState.RUNNING)
+    assert victims(site) == MOST
+    assert site.last.seen.at_s - began_s < SPAN_S
