@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from slurm_tiresias.cli.explain import Section
-from slurm_tiresias.cli.explain_array import ReasonSummary, TierSummary
 from slurm_tiresias.cli.history import JobEnd, RunSummary
+from slurm_tiresias.explanation.array import ReasonSummary, TierSummary
+from slurm_tiresias.explanation.section import Section
 from slurm_tiresias.status.job_history import JobHistory
 from slurm_tiresias.status.published import (
     PublishedEvent,

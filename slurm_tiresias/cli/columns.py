@@ -6,14 +6,15 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from slurm_tiresias.cli import progress_text
 from slurm_tiresias.cli.screen import Column
-from slurm_tiresias.cli.text import NOTHING, duration, moment, or_dash, printable
 from slurm_tiresias.errors import UsageError
+from slurm_tiresias.explanation import progress
+from slurm_tiresias.explanation.folded import in_order, numbers_in
+from slurm_tiresias.explanation.reasons import protection_text, reason_text, slurm_does
 from slurm_tiresias.gpu_hours import gpu_hours
 from slurm_tiresias.model import JobState, Reason
-from slurm_tiresias.reasons import protection_text, reason_text, slurm_does
 from slurm_tiresias.status.published import PublishedJob
+from slurm_tiresias.text import NOTHING, duration, moment, or_dash, printable
 
 LEAST_REASON = 24
 """Terminal cells that the reason keeps when columns have to shrink."""
@@ -52,7 +53,7 @@ def reason(job: PublishedJob) -> str:
     if job.would:
         does = slurm_does(job.state == JobState.PENDING.value, job.slurm_state, job.slurm_reason)
         return printable(f"{does}; {job.would}")
-    if alarm := progress_text.alarm(job):
+    if alarm := progress.alarm(job):
         return alarm
     short = printable(reason_text(job.reason).short)
     if job.preempted_for and job.reason in _PREEMPTED:
@@ -77,7 +78,7 @@ def _added_to_reason(job: PublishedJob) -> str:
 def _nodes_or_reason(job: PublishedJob) -> str:
     """Return the last column as in squeue: the nodes, or the reason if that says more."""
     stays = job.reason in (Reason.RUNS_ON.value, Reason.UNMANAGED.value)
-    if alarm := progress_text.alarm(job):
+    if alarm := progress.alarm(job):
         return f"{alarm}; {printable(job.nodes)}" if job.nodes else alarm
     if job.would and job.nodes:
         return printable(f"{job.nodes}; {job.would}")
@@ -115,7 +116,7 @@ def _look_of_state(job: PublishedJob) -> str:
 
 
 def _look_of_reason(job: PublishedJob) -> str:
-    if job.reason in _TROUBLE or progress_text.alarm(job):
+    if job.reason in _TROUBLE or progress.alarm(job):
         return "bad"
     if job.reason in _PREEMPTED:
         return "note"
@@ -146,7 +147,7 @@ _BY_DEFAULT: tuple[Column[PublishedJob], ...] = (
     ),
     Column(
         "PROGRESS",
-        progress_text.cell,
+        progress.cell,
         "share of its steps done, as it reports",
         right=True,
         goes=9,
@@ -154,7 +155,7 @@ _BY_DEFAULT: tuple[Column[PublishedJob], ...] = (
     ),
     Column(
         "ETA",
-        progress_text.time_left,
+        progress.time_left,
         "remaining running time, without waiting",
         right=True,
         goes=6,
@@ -253,20 +254,14 @@ def _share_done(job: PublishedJob) -> float | None:
     return progress.step / progress.total if progress and progress.total else None
 
 
-def numbers_in(job_id: str) -> list[int]:
-    """Return a job id's sort key: ``12_3`` comes after ``12_1`` and before ``100``."""
-    words = job_id.replace("_", " ").replace("+", " ").split()
-    return [int(word) for word in words if word.isdecimal()]
-
-
 def _or_last(value: float | None) -> float:
     return math.inf if value is None else value
 
 
-def in_order(jobs: Iterable[PublishedJob], names: Sequence[str] = ()) -> list[PublishedJob]:
+def sorted_by(names: Sequence[str], jobs: Iterable[PublishedJob]) -> list[PublishedJob]:
     """Sort jobs by these columns, in descending order if the name begins with ``-``. Ties stay in
     the order in which the controller considers the jobs."""
-    found = sorted(jobs, key=lambda job: (_or_last(job.rank), numbers_in(job.job_id)))
+    found = in_order(jobs)
     for name in reversed(names):
         column = name.lstrip("+-").upper()
         found.sort(key=_SORTED_BY[column], reverse=name.startswith("-"))

@@ -16,11 +16,11 @@ from click.shell_completion import CompletionItem
 
 from slurm_tiresias.cli.columns import COLUMNS, STATE_CODES, state_code
 from slurm_tiresias.cli.options import CONFIG_VARIABLE, DEFAULT_CONFIG, last_config
-from slurm_tiresias.cli.text import printable
 from slurm_tiresias.config import load
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.status import published
 from slurm_tiresias.status.published import PublishedState
+from slurm_tiresias.text import printable
 
 PATIENCE_S = 1.0
 """Longest wait for a controller's answer, in seconds: the user may hold down the key."""

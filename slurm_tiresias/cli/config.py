@@ -16,11 +16,11 @@ import click
 
 from slurm_tiresias.cli.options import config_option, config_path, json_option, takes_config
 from slurm_tiresias.cli.screen import show_or_json, stdout
-from slurm_tiresias.cli.text import count, printable
 from slurm_tiresias.config import load
 from slurm_tiresias.gpu_hours import exact_gpu_hours
 from slurm_tiresias.settings import Config
 from slurm_tiresias.settings.declare import Setting
+from slurm_tiresias.text import count, printable
 
 COMMENT_WIDTH = 88
 

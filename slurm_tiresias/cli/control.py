@@ -13,10 +13,10 @@ from typing import Any
 import click
 
 from slurm_tiresias.cli.options import takes_config
-from slurm_tiresias.cli.text import count, printable
 from slurm_tiresias.daemon import control
 from slurm_tiresias.errors import NotRunningError, TiresiasError
 from slurm_tiresias.settings import Config
+from slurm_tiresias.text import count, printable
 
 NO_CONTROLLER = "No controller runs; "
 SHADOW = "shadow"

@@ -10,12 +10,12 @@ import click
 
 from slurm_tiresias.cli.options import config_option, config_path, json_option
 from slurm_tiresias.cli.screen import Screen, show_or_json
-from slurm_tiresias.cli.text import cells, count, pad, printable
 from slurm_tiresias.doctor.diagnosis import Diagnosis, diagnose
 from slurm_tiresias.doctor.finding import Finding, Severity
 from slurm_tiresias.doctor.look import look
 from slurm_tiresias.doctor.seen import Seen
 from slurm_tiresias.status.shadow_comparison import SHADOW
+from slurm_tiresias.text import cells, count, pad, printable
 
 SCHEMA = 1
 WARNINGS, ERRORS = 12, 13

@@ -15,7 +15,6 @@ from rich.console import Console
 
 from slurm_tiresias.cli.options import config_option, config_path, json_option
 from slurm_tiresias.cli.screen import Screen, show_or_json
-from slurm_tiresias.cli.text import count, listed, printable, shorten
 from slurm_tiresias.config import load
 from slurm_tiresias.controller.drilled import say_how_it_ended
 from slurm_tiresias.drill.counters import REPORTS
@@ -31,6 +30,7 @@ from slurm_tiresias.drill.rehearsal import (
 from slurm_tiresias.errors import ConfigError, RefusedError, UsageError
 from slurm_tiresias.model import ASK_SIGNAL
 from slurm_tiresias.settings import Config
+from slurm_tiresias.text import count, listed, printable, shorten
 
 SCHEMA = 1
 FAILED, UNKNOWN = 16, CannotRehearseError.exit_code

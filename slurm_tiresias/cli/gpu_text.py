@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from slurm_tiresias.cli.text import count
 from slurm_tiresias.profiler.gpu_runs import GpuSummary
 from slurm_tiresias.profiler.skew import MB
+from slurm_tiresias.text import count
 
 GIB = 1 << 30
 

@@ -12,13 +12,12 @@ from pathlib import Path
 import click
 
 from slurm_tiresias.cli import complete
-from slurm_tiresias.cli.cost_text import cost_text
-from slurm_tiresias.cli.events import event_text
 from slurm_tiresias.cli.options import job_id_argument, json_option, takes_config
 from slurm_tiresias.cli.screen import Column, Screen, show_or_json
-from slurm_tiresias.cli.text import NOTHING, count, duration, listed, moment, printable
 from slurm_tiresias.controller.driver import driver
 from slurm_tiresias.errors import TiresiasError, UsageError
+from slurm_tiresias.explanation.costs import cost_section
+from slurm_tiresias.explanation.events import event_section
 from slurm_tiresias.gpu_hours import gpu_hours
 from slurm_tiresias.settings import Config
 from slurm_tiresias.status.job_history import (
@@ -28,6 +27,7 @@ from slurm_tiresias.status.job_history import (
     query_history,
 )
 from slurm_tiresias.store.records import PreemptionCost, RunProgressRecord, RunRecord
+from slurm_tiresias.text import NOTHING, count, duration, listed, moment, printable, times
 
 HISTORY_SCHEMA = 1
 SAME_START_S = 1.5
@@ -259,17 +259,10 @@ def lines(
         yield ""
         columns = [column for column in COLUMNS if job.progress or not column.optional]
         yield from screen.table(columns, runs)
-    if any(run.cost for run in runs):
-        yield ""
-        yield screen.style("What its preemptions cost", "title")
-        for run in runs:
-            if run.cost is not None:
-                yield from screen.item(f"Run {run.number}: {cost_text(run.cost)}")
-    if job.events:
-        yield ""
-        yield screen.style("What happened", "title")
-        for event in job.events:
-            yield from screen.item(f"{moment(event.at_s)}: {event_text(job.job_id, event)}")
+    for section in (cost_section(job), event_section(job)):
+        if section.items:
+            yield ""
+            yield from screen.section(section.local)
 
 
 def _sums(job: JobHistory, runs: Sequence[RunSummary], now_s: float) -> Iterator[str]:
@@ -290,9 +283,9 @@ def _sums(job: JobHistory, runs: Sequence[RunSummary], now_s: float) -> Iterator
     else:
         yield f"It never ran, and waited {duration(_waited_s(job, runs, now_s))}."
     if job.preemptions:
-        yield f"It was preempted {_times(job.preemptions)}."
+        yield f"It was preempted {times(job.preemptions)}."
     if job.promotions:
-        yield f"It was promoted to tier 0 {_times(job.promotions)} for having waited long."
+        yield f"It was promoted to tier 0 {times(job.promotions)} for having waited long."
 
 
 def _waited_s(job: JobHistory, runs: Sequence[RunSummary], now_s: float) -> float:
@@ -301,10 +294,6 @@ def _waited_s(job: JobHistory, runs: Sequence[RunSummary], now_s: float) -> floa
     until_s = now_s if job.ended_s is None else job.ended_s
     last_s = 0.0 if waits_since_s is None else max(0.0, until_s - waits_since_s)
     return sum(run.waited_s for run in runs) + last_s
-
-
-def _times(number: int) -> str:
-    return {1: "once", 2: "twice"}.get(number, f"{number} times")
 
 
 def _steps(run: RunSummary) -> str:

@@ -22,7 +22,6 @@ from slurm_tiresias.cli.options import PROGRAM, config_path, json_option, words
 from slurm_tiresias.cli.progress import progress
 from slurm_tiresias.cli.screen import Screen, show_or_json
 from slurm_tiresias.cli.simulation_options import unprotected
-from slurm_tiresias.cli.text import count, listed, printable
 from slurm_tiresias.config import parse
 from slurm_tiresias.doctor.look import look
 from slurm_tiresias.doctor.seen import Seen
@@ -35,6 +34,7 @@ from slurm_tiresias.simulator.history import from_sacct
 from slurm_tiresias.simulator.sim_cluster import Costs, SimCluster
 from slurm_tiresias.simulator.sweep import Cell, Task
 from slurm_tiresias.simulator.workload import Workload
+from slurm_tiresias.text import count, listed, printable
 
 SCHEMA = 1
 DEFAULT_FOLDER = "slurm-tiresias"

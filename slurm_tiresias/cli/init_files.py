@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 from importlib.resources import files
 
 from slurm_tiresias.cli.config import commented, example_lines, toml
-from slurm_tiresias.cli.text import printable
 from slurm_tiresias.doctor.checks.controller import DEFAULT_USER
 from slurm_tiresias.doctor.diagnosis import Diagnosis, Line, diagnose
 from slurm_tiresias.doctor.finding import Finding, Severity
 from slurm_tiresias.doctor.seen import Seen
 from slurm_tiresias.settings import Config
 from slurm_tiresias.settings.controller import ControllerConfig
+from slurm_tiresias.text import printable
 
 CONFIG = "tiresias.toml"
 CLUSTER = "cluster.toml"

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import click
 
 from slurm_tiresias.cli.options import config_option, json_option, takes_config
-from slurm_tiresias.cli.text import count, date_and_time, listed, printable
 from slurm_tiresias.cli.times import slurm_time
 from slurm_tiresias.gpu_hours import gpu_hours
 from slurm_tiresias.settings import Config
+from slurm_tiresias.text import count, date_and_time, listed, printable
 
 if TYPE_CHECKING:
     from slurm_tiresias.controller.rebuild import Rebuilt

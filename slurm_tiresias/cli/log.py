@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 
-from slurm_tiresias.cli.text import printable
+from slurm_tiresias.text import printable
 
 PLAIN = "%(levelname)s: %(message)s"
 TIMED = "%(asctime)s.%(msecs)03d %(levelname)s: %(message)s"

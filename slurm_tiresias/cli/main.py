@@ -19,8 +19,8 @@ from click.shell_completion import CompletionItem
 
 from slurm_tiresias import __version__
 from slurm_tiresias.cli.options import PROGRAM, root_config_option
-from slurm_tiresias.cli.text import printable
 from slurm_tiresias.errors import INTERRUPTED, TiresiasError, UsageError
+from slurm_tiresias.text import printable
 
 OUTPUT_CLOSED = 141
 """Exit code if the reader of the output has closed it, as shells report it: 128 + SIGPIPE."""

@@ -11,11 +11,11 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import click
 from click.core import ParameterSource
 
-from slurm_tiresias.cli.text import duration, printable, shorten
 from slurm_tiresias.config import load
 from slurm_tiresias.errors import NotRunningError, UsageError
 from slurm_tiresias.settings import Config
 from slurm_tiresias.status.published import STOPPED, PublishedState
+from slurm_tiresias.text import duration, printable, shorten
 
 PROGRAM = "tiresias-slurm"
 DEFAULT_CONFIG = "/etc/slurm-tiresias/tiresias.toml"

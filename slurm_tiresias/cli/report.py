@@ -13,7 +13,6 @@ import click
 
 from slurm_tiresias.cli.options import json_option, takes_config, words
 from slurm_tiresias.cli.screen import stdout
-from slurm_tiresias.cli.text import moment, printable
 from slurm_tiresias.cli.times import slurm_time
 from slurm_tiresias.errors import NotRunningError, RefusedError, TiresiasError, UsageError
 from slurm_tiresias.extras import check_installed
@@ -21,6 +20,7 @@ from slurm_tiresias.settings import Config
 from slurm_tiresias.simulator import files
 from slurm_tiresias.status import published
 from slurm_tiresias.status.report_query import Period, query_report
+from slurm_tiresias.text import moment, printable
 
 if TYPE_CHECKING:
     from slurm_tiresias.report.comparisons import AtBound

@@ -7,16 +7,6 @@ from dataclasses import dataclass, replace
 from statistics import mean
 
 from slurm_tiresias.cli.screen import Column, Row, Screen
-from slurm_tiresias.cli.text import (
-    NOTHING,
-    count,
-    date_and_time,
-    duration,
-    listed,
-    moment,
-    or_dash,
-    printable,
-)
 from slurm_tiresias.gpu_hours import gpu_hours, hours
 from slurm_tiresias.report.comparisons import Compared, Comparison
 from slurm_tiresias.report.figures import (
@@ -31,6 +21,16 @@ from slurm_tiresias.report.figures import (
     TierFigures,
 )
 from slurm_tiresias.simulator.report import PAYS_ABOVE
+from slurm_tiresias.text import (
+    NOTHING,
+    count,
+    date_and_time,
+    duration,
+    listed,
+    moment,
+    or_dash,
+    printable,
+)
 
 MOST_SHOWN = 10
 SPANS = 10

@@ -17,7 +17,8 @@ from typing import Any, Generic, TypeVar
 
 import click
 
-from slurm_tiresias.cli.text import NOTHING, as_ascii, cells, pad, shorten
+from slurm_tiresias.explanation.section import Section
+from slurm_tiresias.text import NOTHING, as_ascii, cells, pad, shorten
 
 NARROWEST = 20
 WIDEST_PROSE = 100
@@ -96,6 +97,14 @@ class Screen:
         """Return a paragraph as a list item."""
         first, *rest = self.prose(sentences, indent="    ")
         return ["  - " + first.lstrip(), *rest]
+
+    def section(self, section: Section) -> Iterator[str]:
+        """Yield a heading, and its sentences and list below it."""
+        yield self.style(section.title, "title")
+        for sentence in section.sentences:
+            yield from self.prose(sentence)
+        for item in section.items:
+            yield from self.item(item)
 
     def flow(self, pieces: Sequence[str], gap: str = "  ") -> list[str]:
         """Put the pieces side by side, as many per line as fit; none that fits is broken."""

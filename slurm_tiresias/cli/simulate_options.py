@@ -10,13 +10,13 @@ from itertools import pairwise
 import click
 
 from slurm_tiresias.cli.simulation_options import Source
-from slurm_tiresias.cli.text import printable
 from slurm_tiresias.config import parse
 from slurm_tiresias.errors import ConfigError, UsageError
 from slurm_tiresias.settings import Config
 from slurm_tiresias.settings.policy import MAX_TIERS
 from slurm_tiresias.simulator.run import POLICIES
 from slurm_tiresias.simulator.traces import AUTO
+from slurm_tiresias.text import printable
 
 ALL = "all"
 DEFAULT_WORKLOAD = "paper480"

@@ -13,7 +13,6 @@ from typing import Any
 import click
 
 from slurm_tiresias.cli.options import named_config_path, remember_config
-from slurm_tiresias.cli.text import printable
 from slurm_tiresias.config import load, parse
 from slurm_tiresias.errors import UsageError
 from slurm_tiresias.settings import Config
@@ -26,6 +25,7 @@ from slurm_tiresias.simulator.saves import NEVER_S, ON_REQUEST_S, SaveModel
 from slurm_tiresias.simulator.sim_cluster import PLACEMENTS, Costs, SimCluster, parse_cluster
 from slurm_tiresias.simulator.traces import AUTO, FORMATS, load_trace
 from slurm_tiresias.simulator.workload import PUBLISHED_SEED, Workload, paper480, philly_like
+from slurm_tiresias.text import printable
 
 Command = Callable[..., Any]
 

@@ -15,8 +15,7 @@ from pathlib import Path
 import click
 
 from slurm_tiresias.cli import columns as job_columns
-from slurm_tiresias.cli import complete, progress_text
-from slurm_tiresias.cli.arrays import folded
+from slurm_tiresias.cli import complete
 from slurm_tiresias.cli.columns import (
     COLUMNS,
     LEAST_REASON,
@@ -34,13 +33,15 @@ from slurm_tiresias.cli.options import (
     words,
 )
 from slurm_tiresias.cli.screen import WIDE_GAP, Column, Screen, shares, show_or_json, stdout
-from slurm_tiresias.cli.text import cells, count, duration, listed, moment, pad, printable, shorten
 from slurm_tiresias.errors import NotRunningError, RefusedError, TiresiasError, UsageError
+from slurm_tiresias.explanation import progress
+from slurm_tiresias.explanation.folded import folded
+from slurm_tiresias.explanation.reasons import MODE_TEXTS
 from slurm_tiresias.gpu_hours import exact_gpu_hours
-from slurm_tiresias.reasons import MODE_TEXTS
 from slurm_tiresias.settings import Config
 from slurm_tiresias.status import published
 from slurm_tiresias.status.published import STOPPED, PublishedJob, PublishedState, PublishedTier
+from slurm_tiresias.text import cells, count, duration, listed, moment, pad, printable, shorten
 
 Columns = Sequence[Column[PublishedJob]]
 
@@ -295,7 +296,7 @@ class View:
         yield from self._job_lines(state, screen)
 
     def _job_lines(self, state: PublishedState, screen: Screen) -> Iterator[str]:
-        found = job_columns.in_order(self.selection.of(state.jobs), self.sort)
+        found = job_columns.sorted_by(self.sort, self.selection.of(state.jobs))
         rows = [(job, 1) for job in found] if self.every_task else folded(found)
         limit = self.limit
         if limit is None and screen.width is not None:
@@ -345,7 +346,7 @@ def _why_longer(jobs: Sequence[PublishedJob], screen: Screen) -> Iterator[str]:
         return
     named = {job.name: job for job in reversed(jobs) if job.stuck_runs or job.program_lost}
     for job in sorted(named.values(), key=lambda job: job.job_id)[:MOST_NAMES_EXPLAINED]:
-        for sentence in progress_text.longer_runs(job):
+        for sentence in progress.longer_runs(job):
             said = f"Job {printable(job.job_id)}: {sentence}"
             yield from screen.prose(said, indent="", look="note")
 

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 
 import click
 
-from slurm_tiresias.cli.text import printable
 from slurm_tiresias.errors import UsageError
+from slurm_tiresias.text import printable
 
 LONGEST_SHOWN = 40
 """The longest text accepted as a time, in characters."""

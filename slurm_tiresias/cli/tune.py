@@ -28,7 +28,6 @@ from slurm_tiresias.cli.simulation_options import (
     together,
     world_options,
 )
-from slurm_tiresias.cli.text import count, duration, or_dash, printable
 from slurm_tiresias.errors import UsageError
 from slurm_tiresias.simulator import sensitivity, sweep, sweep_on_slurm
 from slurm_tiresias.simulator import tune as tuning
@@ -38,6 +37,7 @@ from slurm_tiresias.simulator.sweep import Cell, Failed, Result, Task
 from slurm_tiresias.simulator.sweep_on_slurm import DEFAULT_MINUTES, Jobs
 from slurm_tiresias.simulator.tune import Advice, Evidence
 from slurm_tiresias.simulator.workload import Workload
+from slurm_tiresias.text import count, duration, or_dash, printable
 
 WIDTH = 80
 """Width of the output, in a pipe too, since it is meant to be pasted into a mail."""

@@ -21,6 +21,7 @@ from slurm_tiresias.core.features.protection import before_save, protected_for_s
 from slurm_tiresias.core.job import Job, Snapshot
 from slurm_tiresias.core.protections import min_run_until_s
 from slurm_tiresias.errors import TiresiasError
+from slurm_tiresias.explanation.reasons import would_do
 from slurm_tiresias.job_hints import Checkpoint, checkpoint_of
 from slurm_tiresias.model import (
     Action,
@@ -33,7 +34,6 @@ from slurm_tiresias.model import (
     Protection,
 )
 from slurm_tiresias.progress.saving import asked, is_asked
-from slurm_tiresias.reasons import would_do
 from slurm_tiresias.settings import Config
 from slurm_tiresias.settings.policy import REPORTS
 from slurm_tiresias.settings.preemption import PreemptionConfig

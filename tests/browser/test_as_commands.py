@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scripts.testbed.ports import free_port
-from slurm_tiresias.cli.arrays import folded
+from slurm_tiresias.explanation.folded import folded
 from slurm_tiresias.gpu_hours import exact_gpu_hours, gpu_hours
 from slurm_tiresias.web.http import Listener
 from slurm_tiresias.web.page.page import Page

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from slurm_tiresias.explanation.reasons import would_do
 from slurm_tiresias.model import Protection
-from slurm_tiresias.reasons import would_do
 from slurm_tiresias.status.published import (
     Blocker,
     PublishedEvent,

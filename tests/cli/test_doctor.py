@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from scripts.tools.reference_pages import checks
-from slurm_tiresias.cli.text import cells
 from slurm_tiresias.config import load
 from slurm_tiresias.settings import Config
 from slurm_tiresias.simulator.sweep import Cell, Measured
 from slurm_tiresias.simulator.tune import DEFAULT_GPU_S
 from slurm_tiresias.simulator.workload import Workload
+from slurm_tiresias.text import cells
 from tests.cli.running import ROOT, Site, error_of
 from tests.doctor.pictures import RELEASES, partition, sound, with_settings
 from tests.simulator.test_tune import as_the_default, history, measured

@@ -10,7 +10,6 @@ from dataclasses import replace
 
 import pytest
 
-from slurm_tiresias.cli.text import moment
 from slurm_tiresias.controller import driver
 from slurm_tiresias.errors import SlurmUnreachableError
 from slurm_tiresias.model import Protection, Reason
@@ -23,6 +22,7 @@ from slurm_tiresias.status.published import (
 )
 from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.records import RunRecord
+from slurm_tiresias.text import moment
 from tests.cli.running import Site, error_of
 from tests.cli.states import (
     NOW_S,
@@ -74,7 +74,7 @@ def test_after_a_promotion_the_distance_is_counted_from_there(site: Site) -> Non
         attained_since_promotion_gpu_s=1200.0,
     )
     output = explained(site, job)
-    assert "It was promoted to tier 0 2 times" in output
+    assert "It was promoted to tier 0 twice" in output
     assert "at 1 GPU-h it moves down to tier 1, after 10m00s more on 4 GPUs." in output
 
 
@@ -344,7 +344,7 @@ def test_it_says_who_preempted_the_job_and_when(site: Site) -> None:
         waiting("1", preemptions=2, preempted_by="9", preempted_at_s=NOW_S - 7200),
         running("9", user="bob"),
     )
-    assert "It was preempted 2 times, last by job 9 of bob, 2h00m ago (" in output
+    assert "It was preempted twice, last by job 9 of bob, 2h00m ago (" in output
     output = explained(site, waiting("1", preemptions=1, preempted_by="9"))
     assert "It was preempted once, by job 9.\n" in output
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from slurm_tiresias.cli import history
-from slurm_tiresias.cli.cost_text import cost_text
+from slurm_tiresias.explanation.costs import cost_text
 from slurm_tiresias.model import JobAccount
 from slurm_tiresias.slurm.protocol import AccountedRun
 from slurm_tiresias.store.ledger import Ledger

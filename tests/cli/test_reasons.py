@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from slurm_tiresias.explanation.reasons import (
+    PROTECTION_TEXTS,
+    REASON_TEXTS,
+    protection_text,
+    reason_text,
+)
 from slurm_tiresias.model import Protection, Reason
-from slurm_tiresias.reasons import PROTECTION_TEXTS, REASON_TEXTS, protection_text, reason_text
 
 
 @pytest.mark.parametrize("reason", Reason)

@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from slurm_tiresias.cli.report import NEEDED_FOR_A_PAGE
-from slurm_tiresias.cli.text import cells
 from slurm_tiresias.status import answers, report_query
 from slurm_tiresias.status.answers import serving
 from slurm_tiresias.status.report_query import report_service
 from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.records import PreemptionRecord
+from slurm_tiresias.text import cells
 from tests.cli.running import Site, error_of
 from tests.cli.states import NOW_S, state
 from tests.report.pictures import STEP_S, cost, job, preempted, remember

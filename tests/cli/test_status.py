@@ -12,10 +12,9 @@ from dataclasses import replace
 
 import pytest
 
-from slurm_tiresias.cli.columns import COLUMNS, chosen, in_order
+from slurm_tiresias.cli.columns import COLUMNS, chosen, sorted_by
 from slurm_tiresias.cli.screen import Screen
 from slurm_tiresias.cli.status import Selection, View, cut, header_lines, tier_lines
-from slurm_tiresias.cli.text import as_ascii, cells
 from slurm_tiresias.status import published
 from slurm_tiresias.status.published import (
     PublishedEvent,
@@ -24,6 +23,7 @@ from slurm_tiresias.status.published import (
     PublishedState,
     PublishedTier,
 )
+from slurm_tiresias.text import as_ascii, cells
 from tests.cli.running import COMMAND, ROOT, Site, error_of
 from tests.cli.states import (
     NOW_S,
@@ -724,9 +724,9 @@ def test_progress_columns_are_left_out_on_a_terminal_if_no_job_reports() -> None
 
 def test_jobs_can_be_sorted_by_progress_and_eta() -> None:
     jobs = telling_state().jobs
-    by_progress = [job.job_id for job in in_order(jobs, ("-PROGRESS",))]
+    by_progress = [job.job_id for job in sorted_by(("-PROGRESS",), jobs)]
     assert by_progress[-3:] == ["3", "1", "2"]
-    assert [job.job_id for job in in_order(jobs, ("ETA",))][:2] == ["2", "3"]
+    assert [job.job_id for job in sorted_by(("ETA",), jobs)][:2] == ["2", "3"]
 
 
 def test_status_shows_which_jobs_save_nothing_and_why_runs_get_longer() -> None:

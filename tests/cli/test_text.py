@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from slurm_tiresias.cli.config import toml
 from slurm_tiresias.cli.screen import shares
-from slurm_tiresias.cli.text import (
+from slurm_tiresias.text import (
     as_ascii,
     cells,
     duration,

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from slurm_tiresias.explanation.job import LATELY, Case, sections
 from slurm_tiresias.model import JobAccount, Protection, Reason
 from slurm_tiresias.status.published import (
     Blocker,
@@ -99,6 +100,12 @@ def test_the_page_creates_no_markup_from_text_and_has_no_inline_script_or_style(
     assert re.findall(r"<script(?![^>]*src=)|<style|\sstyle=|\son[a-z]+=", html) == []
 
 
+def said_of(page: Page, job_id: str) -> dict[str, str]:
+    """Return what is said of a job, by the title of the section."""
+    found = told(page, f"/jobs/{job_id}")["sections"]
+    return {each["title"]: " ".join((*each["sentences"], *each["items"])) for each in found}
+
+
 def test_every_answer_forbids_foreign_scripts_frames_and_readers(page: Page) -> None:
     for path in ("/", "/page.js", "/state", "/words", "/jobs/7", "/nothing"):
         headers = ask(page, path).headers
@@ -171,27 +178,33 @@ def test_a_waiting_jobs_data_has_the_jobs_ahead_and_the_expected_start(
     second = waiting("2", rank=1, gpus=3, blockers=(blocker,))
     page = Page(private=False)
     page.show(state(first, second, holds, output_appended=False), ledger)
-    said = told(page, "/jobs/2")
-    assert said["before"] == {"jobs": 1, "gpus": 1}
-    assert said["room_expected_at_s"] == NOW_S - 4 + (3600 - 2400) / 4
-    assert said["room_made_by"] == ["3"] and said["others"]["3"]["user"] == "alice"
-    assert said["output_appended"] is False
-    assert told(page, "/jobs/1")["room_expected_at_s"] is None
-    assert told(page, "/jobs/3")["before"] == {"jobs": 0, "gpus": 0}
+    said = said_of(page, "2")
+    assert "1 waiting job comes before it, and asks for 1 GPU." in said["What happens next"]
+    at_s = NOW_S - 4 + (3600 - 2400) / 4
+    estimate = f"in about 5m00s (\ue000{at_s!r}\ue001) job 3 of alice can be preempted for it."
+    assert estimate in said["What happens next"]
+    assert "its output files are truncated" in said["Preemptions"]
+    assert "An estimate" not in said_of(page, "1")["What happens next"]
+    assert "comes before it" not in said_of(page, "3")["What happens next"]
+
+
+def test_a_jobs_data_says_what_the_command_says(page: Page) -> None:
+    job = next(job for job in STATE.jobs if job.job_id == "7")
+    jobs = {job.job_id: job for job in STATE.jobs}
+    said = [section.title for section in sections(Case(job, STATE, jobs, STATE.at_s))]
+    assert list(said_of(page, "7")) == [title for title in said if title != LATELY]
 
 
 def test_a_held_jobs_data_says_who_held_it_and_what_its_user_can_do(ledger: Path) -> None:
     page = Page(private=False)
     page.show(state(waiting("1", reason="held", slurm_reason="JobHeldAdmin")), ledger)
-    said = told(page, "/jobs/1")
-    assert said["slurm_reason"] == "JobHeldAdmin (an administrator has held it)"
-    assert said["do"].startswith("Ask the administrators")
+    said = said_of(page, "1")
+    assert "JobHeldAdmin (an administrator has held it)" in said["Why it waits"]
+    assert said["What its user can do"].startswith("Ask the administrators")
 
 
-def test_every_reason_and_every_protection_has_a_text(page: Page) -> None:
-    words = told(page, "/words")
-    assert set(words["reasons"]) == {reason.value for reason in Reason}
-    assert set(words["protections"]) == {each.value for each in Protection}
+def test_every_reason_has_a_text(page: Page) -> None:
+    assert set(told(page, "/words")["reasons"]) == {reason.value for reason in Reason}
 
 
 def test_with_private_data_the_page_shows_sums_and_tiers_but_no_jobs(ledger: Path) -> None:

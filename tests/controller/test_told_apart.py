@@ -15,8 +15,8 @@ from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.publish import Health, report
 from slurm_tiresias.core.engine import decide
 from slurm_tiresias.core.features.make import make_policy
+from slurm_tiresias.explanation.reasons import would_do, would_have
 from slurm_tiresias.model import Amount, JobStatus, Node
-from slurm_tiresias.reasons import would_do, would_have
 from slurm_tiresias.slurm.protocol import Cluster, Observation, Partition
 from slurm_tiresias.status.published import PublishedState
 from slurm_tiresias.store.ledger import Ledger
@@ -140,12 +140,13 @@ def test_the_page_gets_slurms_action_and_the_controllers_would_be_action(
     assert state["jobs"]["would"][row] == "would start now; would preempt 40655"
     assert [(e["kind"], e["text"]) for e in state["events"]] == [("would have", "been preempted")]
     job = asked(page, "/jobs/40729")
-    assert (job["acts"], job["room_expected_at_s"]) == (False, None)
-    assert job["slurm_reason"] == "Priority (Slurm tries others before it)"
+    said = {section["title"]: section["sentences"] for section in job["sections"]}
+    assert said["What Slurm does"][0] == "It waits: Priority (Slurm tries others before it)."
+    would = said["What the controller would do"]
+    assert would[0].startswith("The controller runs in shadow mode")
     words = asked(page, "/words")
     assert words["reasons"]["starts"]["would"] == "It would start now."
     assert words["reasons"]["no-room"]["would_do"] == "would wait: no room"
-    assert words["modes"]["shadow"].startswith("The controller runs in shadow mode")
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become ano
 
 AS_NOBODY = """
 import os, sys
-import slurm_tiresias.cli.control, slurm_tiresias.cli.explain, slurm_tiresias.cli.explain_array
+import slurm_tiresias.cli.control, slurm_tiresias.cli.explain, slurm_tiresias.explanation.array
 import slurm_tiresias.cli.history, slurm_tiresias.cli.status
 from slurm_tiresias.cli.main import main
 os.setgroups([]), os.setgid(65534), os.setuid(65534)

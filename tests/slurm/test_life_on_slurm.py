@@ -14,7 +14,7 @@ import pytest
 
 from scripts.testbed.real_cluster import RealCluster
 from scripts.testbed.real_controller import QUICK, RealController
-from slurm_tiresias.cli.text import duration
+from slurm_tiresias.text import duration
 
 pytestmark = pytest.mark.slurm
 

@@ -12,25 +12,16 @@ from operator import attrgetter
 from typing import Any
 
 from slurm_tiresias import json_codec
-from slurm_tiresias.model import Protection, Reason
-from slurm_tiresias.reasons import (
-    MODE_TEXTS,
-    PROTECTION_TEXTS,
+from slurm_tiresias.explanation.costs import cost_section
+from slurm_tiresias.explanation.job import LATELY, Case, sections
+from slurm_tiresias.explanation.reasons import (
     REASON_TEXTS,
     SLURM_WORDS,
     done_in_words,
-    ends_text,
-    slurm_reason_text,
-    what_to_do,
     would_do,
     would_text,
 )
-from slurm_tiresias.status.eta import (
-    estimated_room,
-    goes_by_estimate,
-    waits_before,
-    waits_for_room,
-)
+from slurm_tiresias.status.eta import goes_by_estimate
 from slurm_tiresias.status.job_history import JobHistory
 from slurm_tiresias.status.published import PublishedEvent, PublishedJob, PublishedState
 from slurm_tiresias.status.shadow_comparison import WOULD
@@ -65,7 +56,6 @@ OF_JOB = (
     "slurm_reason",
     "stuck_runs",
 )
-OF_OTHER_JOB = ("user", "tier", "gpus", "nodes")
 OF_ENDED = ("key", "ended_s", "jct_s", "queued_s", "gpus", "tier", "preemptions")
 OF_STATE = (
     "cluster",
@@ -169,53 +159,27 @@ def of_job(state: PublishedState, job_id: str, history: JobHistory | None) -> by
     job = jobs.get(job_id)
     if job is None and history is None:
         return None
-    blockers = job.blockers[:MOST_BLOCKERS] if job else ()
-    named = {blocker.job_id for blocker in blockers}
-    if job:
-        named |= {*job.victims, job.preempted_for, job.preempted_by}
-    waits = job is not None and job.managed and waits_for_room(job)
-    room = estimated_room(job, state, jobs) if job and blockers else None
-    makers = (*room.ending, *room.preemptible) if room else ()
-    named |= set(makers)
-    before = waits_before(job, state) if job and waits else ()
-    in_last_tier = job is not None and bool(state.tiers) and job.tier == state.tiers[-1].tier
+    said = [] if job is None else sections(Case(job, state, jobs, state.at_s, "", MOST_BLOCKERS))
+    costs = [cost_section(history)] if history and history.costs else []
     data = {
-        "job": job and {**asdict(job), "blockers": blockers},
-        "room_expected_at_s": room.at_s if room else None,
-        "room_made_by": makers,
-        "room_ending": room.ending if room else (),
-        "before": {"jobs": len(before), "gpus": sum(other.gpus for other in before)},
-        "slurm_reason": slurm_reason_text(job.slurm_reason or "None") if job else "",
-        "ends": ends_text(job.reason, in_last_tier=in_last_tier) if job else "",
-        "do": what_to_do(job.reason, job.slurm_reason, saves=job.saves) if job else "",
-        "output_appended": state.output_appended,
-        "more_blockers": len(job.blockers) - len(blockers) if job else 0,
-        "others": {
-            name: {field: getattr(jobs[name], field) for field in OF_OTHER_JOB}
-            for name in named
-            if name in jobs
-        },
+        "job": job and {**asdict(job), "blockers": ()},
+        # The whole history is shown below, not only the last events.
+        "sections": [section for section in said if section.title != LATELY],
+        "costs": costs,
         "life": history and replace(history, events=tuple(map(_past, history.events))),
-        "acts": state.acts,
-        "mode": state.mode,
     }
     return json_codec.dumps(data)
 
 
 def words() -> bytes:
-    """Return the meaning of reasons, protections, modes without action, and Slurm's reasons."""
+    """Return the meaning of the controller's and of Slurm's reasons."""
     reasons = {
-        code: {
-            **asdict(text),
-            "would": would_text(code),
-            "would_do": would_do(code, (), ""),
+        reason.value: {
+            "short": text.short,
+            "means": text.means,
+            "would": would_text(reason.value),
+            "would_do": would_do(reason.value, (), ""),
         }
-        for code, text in ((reason.value, REASON_TEXTS[reason]) for reason in Reason)
+        for reason, text in REASON_TEXTS.items()
     }
-    data = {
-        "reasons": reasons,
-        "protections": {each.value: asdict(PROTECTION_TEXTS[each]) for each in Protection},
-        "modes": MODE_TEXTS,
-        "slurm": SLURM_WORDS,
-    }
-    return json_codec.dumps(data)
+    return json_codec.dumps({"reasons": reasons, "slurm": SLURM_WORDS})

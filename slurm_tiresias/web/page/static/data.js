@@ -42,10 +42,10 @@ export async function job(jobId) {
   return answer.json();
 }
 
-/** What the codes of reasons and protections mean. */
+/** What the codes of reasons mean. */
 export async function words() {
   const answer = await get("words");
-  return answer.ok ? answer.json() : { reasons: {}, protections: {} };
+  return answer.ok ? answer.json() : { reasons: {} };
 }
 
 const get = (path, options = {}) =>

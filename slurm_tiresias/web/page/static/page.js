@@ -20,9 +20,9 @@ let jobView = null;
 let timer = 0;
 
 async function start() {
-  const words = await fetchWords().catch(() => ({ reasons: {}, protections: {} }));
+  const words = await fetchWords().catch(() => ({ reasons: {} }));
   parts = [new Nodes(), new Lanes(), new Charts(), new Decisions(words), new Jobs(words)];
-  jobView = new JobView(words);
+  jobView = new JobView();
   window.addEventListener("hashchange", () => follow(true));
   document.addEventListener("visibilitychange", () => {
     if (!document.hidden) look();

@@ -1,27 +1,24 @@
-"""``explain`` for a whole array: how many tasks wait or run, why, and what would change that."""
+"""Explain an array: how many tasks wait or run, why, and what would change that."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
-from slurm_tiresias.cli.arrays import numbered, why_alike
-from slurm_tiresias.cli.columns import in_order
-from slurm_tiresias.cli.explain import Section, section_lines
-from slurm_tiresias.cli.screen import Screen
-from slurm_tiresias.cli.text import count, printable
-from slurm_tiresias.gpu_hours import gpu_hours
-from slurm_tiresias.model import JobState
-from slurm_tiresias.reasons import (
+from slurm_tiresias.explanation.folded import in_order, numbered, why_alike
+from slurm_tiresias.explanation.reasons import (
     MODE_TEXTS,
     reason_text,
     slurm_does,
     slurm_reason_text,
     what_to_do,
 )
+from slurm_tiresias.explanation.section import SCHEMA, Explanation, Section
+from slurm_tiresias.gpu_hours import gpu_hours
+from slurm_tiresias.model import JobState
 from slurm_tiresias.status.published import PublishedJob, PublishedState
+from slurm_tiresias.text import count, printable
 
-SCHEMA = 1
 MOST_REASONS = 8
 
 
@@ -48,25 +45,8 @@ class ReasonSummary:
     tasks: tuple[str, ...]
 
 
-def summary(
-    array: str, tasks: Sequence[PublishedJob], state: PublishedState
-) -> Mapping[str, object]:
-    """Return the explanation for ``--json``; fields are added, never changed."""
-    return {
-        "schema": SCHEMA,
-        "cluster": state.cluster,
-        "mode": state.mode,
-        "at_s": state.at_s,
-        "array": array,
-        "tiers": [asdict(tier) for tier in tiers(tasks)],
-        "reasons": [asdict(reason) for reason in reasons(tasks)],
-    }
-
-
-def lines(
-    array: str, tasks: Sequence[PublishedJob], state: PublishedState, screen: Screen
-) -> Iterator[str]:
-    """Yield the explanation for people."""
+def explain_array(array: str, tasks: Sequence[PublishedJob], state: PublishedState) -> Explanation:
+    """Return the explanation of an array with these tasks."""
     tasks = in_order(tasks)
     first, waiting = tasks[0], [task for task in tasks if _waits(task)]
     headline = (
@@ -74,22 +54,29 @@ def lines(
         f"partition {printable(first.partition)}: {count(len(tasks), 'task')} that run or wait; "
         f"{len(tasks) - len(waiting):,} run, {len(waiting):,} wait."
     )
-    yield from screen.prose(headline, indent="")
     attained = f"They have attained {gpu_hours(sum(task.attained_gpu_s for task in tasks))} in all."
-    if not state.acts:
-        yield from screen.prose(MODE_TEXTS.get(state.mode, ""), indent="")
-    summaries = reasons(tasks)
-    because = tuple(_because(each) for each in summaries[:MOST_REASONS])
-    if len(summaries) > MOST_REASONS:
-        because = (*because, f"And {count(len(summaries) - MOST_REASONS, 'reason')} more.")
-    candidates = [
-        Section("Its tasks by tier", (attained,), tuple(map(_standing, tiers(tasks)))),
-        Section("Reasons, the most frequent first", (), because),
+    by_tier, by_reason = tiers(tasks), reasons(tasks)
+    because = [_because(each) for each in by_reason[:MOST_REASONS]]
+    if len(by_reason) > MOST_REASONS:
+        because.append(f"And {count(len(by_reason) - MOST_REASONS, 'reason')} more.")
+    found = (
+        Section("Its tasks by tier", (attained,), tuple(map(_standing, by_tier))),
+        Section("Reasons, the most frequent first", (), tuple(because)),
         Section("What changes it", tuple(_next(waiting, acts=state.acts))),
-    ]
-    for section in candidates:
-        if section.sentences or section.items:
-            yield from section_lines(section, screen)
+    )
+    return Explanation(
+        headline=(headline,) if state.acts else (headline, MODE_TEXTS.get(state.mode, "")),
+        sections=tuple(section for section in found if section.sentences or section.items),
+        data={
+            "schema": SCHEMA,
+            "cluster": state.cluster,
+            "mode": state.mode,
+            "at_s": state.at_s,
+            "array": array,
+            "tiers": [asdict(tier) for tier in by_tier],
+            "reasons": [asdict(reason) for reason in by_reason],
+        },
+    )
 
 
 def tiers(tasks: Sequence[PublishedJob]) -> tuple[TierSummary, ...]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from slurm_tiresias.model import JobState, Reason
@@ -13,6 +14,20 @@ MOST_DIGITS = 10
 
 LONGEST_LIST = 24
 """Length of a list of task numbers, in characters, after which ``...`` stands for the rest."""
+
+
+def in_order(jobs: Iterable[PublishedJob]) -> list[PublishedJob]:
+    """Sort jobs as the controller considers them, the others last and by id."""
+    last = math.inf
+    return sorted(
+        jobs, key=lambda job: (last if job.rank is None else job.rank, numbers_in(job.job_id))
+    )
+
+
+def numbers_in(job_id: str) -> list[int]:
+    """Return a job id's sort key: ``12_3`` comes after ``12_1`` and before ``100``."""
+    words = job_id.replace("_", " ").replace("+", " ").split()
+    return [int(word) for word in words if word.isdecimal()]
 
 
 def array_of(job_id: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime
 from itertools import pairwise
 from typing import TypeVar
@@ -76,11 +76,29 @@ def duration(seconds: float) -> str:
     return f"{whole}s"
 
 
-def filled(text: str) -> str:
+def filled(text: str, moment_text: Callable[[float], str] | None = None) -> str:
     """Return a text of the controller with its numbers as people read them, made printable:
     ``{1.5 moment}`` is a time, ``{1.5 duration}`` are seconds, ``{1.5 gpu_hours}`` GPU-seconds."""
-    shown = _NUMBER.sub(lambda found: _WRITTEN[found[2]](float(found[1])), text)
-    return printable(shown)
+    written = {"moment": moment_text or moment, "duration": duration, "gpu_hours": gpu_hours}
+    return _NUMBER.sub(lambda found: written[found[2]](float(found[1])), printable(text))
+
+
+def at(at_s: float) -> str:
+    """Mark a time in a sentence, to be written as ``with_times`` or a browser does.
+
+    The marks are characters that ``printable`` leaves in no text of a user.
+    """
+    return f"\ue000{at_s!r}\ue001"
+
+
+def with_times(sentence: str) -> str:
+    """Write the marked times of a sentence in this machine's time zone."""
+    return _MARKED.sub(lambda found: moment(float(found[1])), sentence)
+
+
+def times(number: int) -> str:
+    """Return ``once``, ``twice``, ``3 times``."""
+    return {1: "once", 2: "twice"}.get(number, f"{number} times")
 
 
 def or_dash(value: Value | None, written: Callable[[Value], str]) -> str:
@@ -117,9 +135,5 @@ def listed(names: tuple[str, ...], at_most: int = 8) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
-_WRITTEN: Mapping[str, Callable[[float], str]] = {
-    "moment": moment,
-    "duration": duration,
-    "gpu_hours": gpu_hours,
-}
-_NUMBER = re.compile(rf"\{{([-+.e0-9]+) ({'|'.join(_WRITTEN)})\}}")
+_NUMBER = re.compile(r"\{([-+.e0-9]+) (moment|duration|gpu_hours)\}")
+_MARKED = re.compile("\ue000([^\ue001]*)\ue001")

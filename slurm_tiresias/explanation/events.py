@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from slurm_tiresias.cli.text import printable
-from slurm_tiresias.reasons import IN_SHADOW, would_have
+from slurm_tiresias.explanation.reasons import IN_SHADOW, would_have
+from slurm_tiresias.explanation.section import Section
+from slurm_tiresias.status.job_history import JobHistory
 from slurm_tiresias.status.published import PublishedEvent
+from slurm_tiresias.text import at, printable
 
 _OF_IDLE_GPUS: Mapping[str, str] = {
     "idle-signalled": "to be preempted for its idle GPUs",
     "idle-requeued": "requeued for its idle GPUs",
     "idle-spared": "not preempted for its idle GPUs after all",
 }
+
+
+def event_section(job: JobHistory) -> Section:
+    """Return what the controller noted of a job, oldest first."""
+    return Section(
+        "What happened",
+        items=tuple(f"{at(event.at_s)}: {event_text(job.job_id, event)}" for event in job.events),
+    )
 
 
 def event_text(job_id: str, event: PublishedEvent) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from slurm_tiresias.cli.text import NOTHING, duration, filled, moment, printable
 from slurm_tiresias.model import STUCK_RUNS, JobState, ProgressSource
 from slurm_tiresias.status.published import PublishedJob, PublishedProgress
+from slurm_tiresias.text import NOTHING, at, duration, filled, moment, printable
 
 ACCORDING_TO = {
     ProgressSource.REPORTS.value: "by its own reports",
@@ -87,18 +87,19 @@ def sentences(job: PublishedJob, now_s: float) -> Iterator[str]:
         return
     runs = job.state == JobState.RUNNING.value
     source = ACCORDING_TO.get(progress.source, progress.source)
-    at = "It is at" if runs else "Its last run reached"
+    reached = "It is at" if runs else "Its last run reached"
     ago = f", {duration(now_s - progress.reported_s)} ago" if runs else ""
     if progress.total is None:
-        yield f"{at} step {progress.step:,}, {source}{ago}; of how many, it does not say."
+        yield f"{reached} step {progress.step:,}, {source}{ago}; of how many, it does not say."
     else:
         percent = 100 * progress.step // progress.total
-        yield f"{at} step {progress.step:,} of {progress.total:,} ({percent} %), {source}{ago}."
+        steps = f"{progress.step:,} of {progress.total:,} ({percent} %)"
+        yield f"{reached} step {steps}, {source}{ago}."
     yield from _saves(progress, runs, now_s)
     if progress.quiet_since_s is not None:
         since = duration(now_s - progress.quiet_since_s)
         yield (
-            f"It has made no step since {moment(progress.quiet_since_s)}, for {since}, which is "
+            f"It has made no step since {at(progress.quiet_since_s)}, for {since}, which is "
             "unusually long for it: look at its output, or log in to its node."
         )
     elif progress.lost:
@@ -111,7 +112,7 @@ def _until_the_end(progress: PublishedProgress, needs: str, runs: bool) -> Itera
     if not runs:
         yield f"Once it runs again it needs {needs} more; how long it waits before is not in this."
         return
-    ends = "" if progress.eta_s is None else f", and ends about {moment(progress.eta_s)}"
+    ends = "" if progress.eta_s is None else f", and ends about {at(progress.eta_s)}"
     yield f"It needs {needs} more{ends}, if it is not preempted."
 
 

@@ -4,15 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from slurm_tiresias.cli.text import count, duration
+from slurm_tiresias.explanation.section import Section
 from slurm_tiresias.gpu_hours import gpu_hours
+from slurm_tiresias.status.job_history import JobHistory
 from slurm_tiresias.store.records import CostSource, PreemptionCost
+from slurm_tiresias.text import count, duration
 
 WHY_UNKNOWN = {
     CostSource.AWAITED: "What it cost is not known yet: the job has made no new step since.",
     CostSource.SILENT: "What it cost is not known: the job does not report its steps.",
     CostSource.ENDED: "What it cost is not known: the job ended before it told where it went on.",
 }
+
+
+def cost_section(job: JobHistory) -> Section:
+    """Return the cost of each of a job's preemptions, by the number of the run that it ended."""
+    runs = {run.start_s: number for number, run in enumerate(job.runs, start=1)}
+    known = ((runs[cost.run_start_s], cost) for cost in job.costs if cost.run_start_s in runs)
+    costs = sorted(known, key=lambda numbered: numbered[0])
+    return Section(
+        "What its preemptions cost",
+        items=tuple(f"Run {number}: {cost_text(cost)}" for number, cost in costs),
+    )
 
 
 def cost_text(cost: PreemptionCost) -> str:

@@ -1,0 +1,1 @@
+"""Why a job waits or runs, in sentences: made once for the terminal, the page and ``--json``."""
