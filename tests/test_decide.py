@@ -605,8 +605,8 @@ def test_of_two_equal_requests_only_the_job_within_its_budget_preempts() -> None
 
 
 def test_a_job_that_waited_long_enough_returns_to_the_top_tier() -> None:
-    config = configured(policy={"promote_knob": 2, "promote_floor_s": 10})
-    starved = job("2", gpus(2), tier=2, queued_s=NOW_S - 100, executed_since_promotion_s=50)
+    config = configured(policy={"promote_knob": 2})
+    starved = job("2", gpus(2), tier=2, queued_s=NOW_S - 3600, executed_since_promotion_s=50)
     before = cluster("n1  1 1", [job("1", gpus(2), tier=1), starved])
     plan = expect(before, "n1  2 2", config)
     assert plan.promotions == ("2",)

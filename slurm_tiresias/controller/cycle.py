@@ -291,7 +291,7 @@ class Cycles:
             before=self.features,
             now_s=now_s,
             ended_runs=lambda: ledger.runs.ended_since(
-                charged_since_s(config, ledger, now_s), config.policy.charge
+                charged_since_s(ledger, now_s), config.policy.charge
             ),
             earlier_jobs=lambda: earlier_jobs(snapshot.jobs, self.job_store.runs, ledger, now_s),
         )

@@ -62,15 +62,8 @@ class PolicyConfig(Table):
     promote_knob: float = setting(
         0.0,
         "A waiting job is promoted to the top tier when its waiting time is this multiple of its "
-        "running time since its last promotion (paper page 491, PROMOTEKNOB). Each promotion "
-        "doubles the factor. 0: no promotion.",
-        minimum=0,
-    )
-    promote_floor_s: float = setting(
-        3600.0,
-        "A job is not promoted before it has waited this long. Without a floor, wide jobs cycle "
-        "between the tiers.",
-        unit="seconds",
+        "running time since its last promotion (paper page 491, PROMOTEKNOB), and an hour at "
+        "least. Each promotion doubles that. 0: no promotion.",
         minimum=0,
     )
     max_slowdown: float = setting(
@@ -85,24 +78,10 @@ class PolicyConfig(Table):
     charge: str = setting(
         "job",
         "Whose service selects a job's tier. job: its own. user: also that of the user's other "
-        "runs that ended within charge_window_s before its first start, so that work split into "
+        "runs that ended within a day before its first start, so that work split into "
         "many jobs stays in its tier. account: the same for the job's account, or for its user if "
         "it has none (docs/explanation/algorithm.md).",
         choices=CHARGES,
-    )
-    charge_window_s: float = setting(
-        86_400.0,
-        "How long a finished run counts for later jobs of its user or account if charge is user "
-        "or account.",
-        unit="seconds",
-        minimum=1,
-    )
-    gittins_samples: int = setting(
-        100,
-        "Jobs that must have ended before the Gittins index is used; until then 2d-gittins orders "
-        "like 2d-las.",
-        unit="jobs",
-        minimum=2,
     )
     report_every_s: float = setting(
         60.0,
@@ -110,13 +89,6 @@ class PolicyConfig(Table):
         "two reports.",
         unit="seconds",
         minimum=0.1,
-    )
-    history_samples: int = setting(
-        1,
-        "Number of ended jobs of the same user and name, or else of the same user, that an "
-        "estimate by history needs.",
-        unit="jobs",
-        minimum=1,
     )
 
     @property

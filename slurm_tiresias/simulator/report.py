@@ -335,10 +335,9 @@ def _settings(setup: Setup) -> tuple[tuple[str, str], ...]:
     restart = "what was measured by model" if costs.flat_s is None else f"{costs.flat_s:g} s"
     speeds = "speeds by model" if costs.speeds else "speeds the same everywhere"
     when = f"every {timing.interval_s:g} s" if timing.interval_s else "at every event"
-    promotion = f"knob {policy.promote_knob:g}, floor {policy.promote_floor_s:g} s"
     return (
         ("tiers", f"cut at {cuts} GPU-s, order {policy.order}"),
-        ("promotion", promotion if policy.promote_knob else "off"),
+        ("promotion", f"knob {policy.promote_knob:g}" if policy.promote_knob else "off"),
         ("protection", protection(setup.config.preemption)),
         (
             "placement",

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from slurm_tiresias.core.features.charge import BY_JOB
+from slurm_tiresias.core.features import charge
 from slurm_tiresias.errors import LedgerError, TiresiasError, UsageError
 from slurm_tiresias.settings import Config
 from slurm_tiresias.store.ledger import PRUNED_BEFORE, Ledger
@@ -100,16 +100,16 @@ def prune(ledger: Ledger, before_s: float, at_most: int, kept: Collection[str] =
 def latest_cutoff_s(config: Config, ledger: Ledger, now_s: float) -> float:
     """Return the time since when ended jobs may still count in decisions."""
     cutoff_s = now_s - config.preemption.budget_window_s
-    if config.policy.charge == BY_JOB:
+    if config.policy.charge == charge.BY_JOB:
         return cutoff_s
-    return min(cutoff_s, charged_since_s(config, ledger, now_s))
+    return min(cutoff_s, charged_since_s(ledger, now_s))
 
 
-def charged_since_s(config: Config, ledger: Ledger, now_s: float) -> float:
+def charged_since_s(ledger: Ledger, now_s: float) -> float:
     """Return the time since when ended runs are charged to live jobs: after a restart, what these
     inherited is computed again."""
     first_s = min(now_s, ledger.jobs.first_start_of_live_s() or now_s)
-    return first_s - config.policy.charge_window_s
+    return first_s - charge.CHARGE_WINDOW_S
 
 
 def configured_cutoff_s(config: Config, now_s: float) -> float | None:

@@ -243,7 +243,6 @@ interval_s = 7
 thresholds_gpu_s = [900, 5000]
 order = "running-first"
 promote_knob = 3
-promote_floor_s = 50
 [preemption]
 min_run_s = 250
 max_per_job = 2
@@ -264,7 +263,7 @@ def test_a_site_simulates_with_its_own_settings_next_to_stock_slurm(
     config = own["config"]
     assert config["policy"]["thresholds_gpu_s"] == [900, 5000]
     assert config["policy"]["order"] == "running-first"
-    assert (config["policy"]["promote_knob"], config["policy"]["promote_floor_s"]) == (3, 50)
+    assert config["policy"]["promote_knob"] == 3
     assert config["preemption"] == {
         "min_run_s": 250,
         "min_run_growth": 2.0,

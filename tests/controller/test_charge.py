@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import cast
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scripts.testbed.constants import replaced
 from scripts.testbed.job_views import changed
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller.cycle import SHADOW, Cycles
@@ -28,11 +30,17 @@ PARTITION = Partition("gpu", frozenset({"n1"}), up=True)
 NODES = (Node("n1", Amount({"": 4}, 4), frozenset({"gpu"})),)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def quick() -> Iterator[None]:
+    with replaced({"CHARGE_WINDOW_S": 1000.0}):
+        yield
+
+
 class Site:
     """A controller that sees two jobs of one user as they are given, and only watches."""
 
     def __init__(self, ledger: Ledger, charge: str) -> None:
-        policy = {"thresholds_gpu_s": [100], "charge": charge, "charge_window_s": 1000}
+        policy = {"thresholds_gpu_s": [100], "charge": charge}
         self._config = parse({"policy": policy, "manage": {"partitions": ["gpu"]}})
         self._ledger = ledger
         self.restart()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 import pytest
 
+from scripts.testbed.constants import replaced
 from slurm_tiresias.controller.cycle import ENFORCE, PAUSED, SHADOW
 from slurm_tiresias.core.lifecycle.preemption import PreemptionState
 from slurm_tiresias.model import JobState, Protection, Reason
@@ -20,6 +21,12 @@ QUICK: Mapping[str, Mapping[str, object]] = {
 """Two tiers, the second after two seconds on four GPUs."""
 
 Manage = Callable[..., Managed]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick() -> Iterator[None]:
+    with replaced({"PROMOTE_FLOOR_S": 4.0}):
+        yield
 
 
 @pytest.fixture
@@ -125,9 +132,7 @@ def test_jobs_that_share_a_licence_preempt_one_at_a_time(managed: Manage) -> Non
 
 
 def test_a_job_that_has_waited_long_enough_is_promoted_to_the_top_tier(managed: Manage) -> None:
-    cluster = managed(
-        policy={"promote_knob": 0.5, "promote_floor_s": 4}, preemption={"max_per_job": 1}
-    )
+    cluster = managed(policy={"promote_knob": 0.5}, preemption={"max_per_job": 1})
     wall = cluster.fill()
     urgent = cluster.submit(WHOLE_NODE)
     cluster.wait_until(lambda: cluster.events("preempted"), "a preemption")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from scripts.testbed.constants import replaced
 from slurm_tiresias.controller.rebuild import Rebuilt, rebuild
 from slurm_tiresias.model import JobAccount, Lane
 from slurm_tiresias.store.ledger import FILE_NAME, FIRST_LOOK, Ledger
@@ -20,11 +21,17 @@ from slurm_tiresias.store.tables import JOBS, RUNS, TABLES
 from tests.controller.in_memory import ONE_GPU, WHOLE_NODE, Managed
 
 SETTINGS: dict[str, dict[str, object]] = {
-    "policy": {"thresholds_gpu_s": [8], "promote_knob": 0.5, "promote_floor_s": 4},
+    "policy": {"thresholds_gpu_s": [8], "promote_knob": 0.5},
     "preemption": {"min_run_s": 1, "start_bound_s": 8, "budget_share": 0.5},
 }
 PAGE_BYTES = 4096
 EVERYTHING = tuple(table.holds for table in TABLES if table.holds)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick() -> Iterator[None]:
+    with replaced({"PROMOTE_FLOOR_S": 4.0}):
+        yield
 
 
 class Site(Managed):

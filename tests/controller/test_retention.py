@@ -15,6 +15,7 @@ import pytest
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.state import state_dir_locked
+from slurm_tiresias.core.features.charge import CHARGE_WINDOW_S
 from slurm_tiresias.errors import LeaseLostError
 from slurm_tiresias.model import JobAccount
 from slurm_tiresias.settings import Config
@@ -254,8 +255,8 @@ def test_a_failure_to_prune_the_ledger_is_logged_at_intervals(
 @pytest.mark.parametrize("charge", ["job", "user"])
 def test_records_that_count_for_budgets_and_later_jobs_are_kept(aged: Ledger, charge: str) -> None:
     """Job 7 started at 100; after a restart its inherited service is computed again."""
-    config = parse({"policy": {"charge": charge, "charge_window_s": 60.0}})
-    latest_s = {"job": NOW_S - config.preemption.budget_window_s, "user": 100.0 - 60.0}
+    config = parse({"policy": {"charge": charge}})
+    latest_s = {"job": NOW_S - config.preemption.budget_window_s, "user": 100.0 - CHARGE_WINDOW_S}
     assert latest_cutoff_s(config, aged, NOW_S) == latest_s[charge]
 
 

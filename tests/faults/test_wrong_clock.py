@@ -71,7 +71,7 @@ def test_a_clock_step_of_an_hour_counts_neither_as_service_nor_as_waiting(
 ) -> None:
     controller.settings = {
         # Any job credited with the hour would drop into the third tier.
-        "policy": {"thresholds_gpu_s": [8, 2000], "promote_knob": 0.1, "promote_floor_s": 600},
+        "policy": {"thresholds_gpu_s": [8, 2000], "promote_knob": 0.1},
         "preemption": {"min_run_s": 1},
     }
     controller.extra_environment = clock.environment

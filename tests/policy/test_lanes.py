@@ -85,7 +85,7 @@ def test_a_job_that_never_fits_is_reported_so_in_each_lane() -> None:
 
 
 def test_waiting_long_promotes_no_job_that_cannot_be_preempted() -> None:
-    config = configured(policy={"promote_knob": 1, "promote_floor_s": 10})
+    config = configured(policy={"promote_knob": 1})
     waited = no_requeue("1", time_limit_s=1000.0, queued_s=0.0)
     decision = plan_for(cluster("n1 #", [waited]), config).decisions["1"]
     assert decision.tier == 2 and not decision.promoted

@@ -22,7 +22,7 @@ BEN_IS_QUICK = [("ben", "debug", 2.0)] * 3
 
 
 def decided(snapshot: Snapshot, *ended: tuple[str, str, float]) -> Plan:
-    runs = RunHistory(CONFIG.policy.history_samples, ended)
+    runs = RunHistory(ended)
     return decide(snapshot, make_policy(CONFIG.policy, runs=runs), CONFIG)
 
 
@@ -50,27 +50,20 @@ def test_in_a_tier_the_job_with_the_shortest_expected_run_starts_first() -> None
 
 
 def test_a_new_job_name_is_ranked_by_its_users_history_and_a_new_user_by_service() -> None:
-    runs = RunHistory(1, [("ann", "train", 50.0)])
+    runs = RunHistory([("ann", "train", 50.0)])
     assert runs.remaining_s("ann", "train", 0.0) == 50.0
     assert runs.remaining_s("ann", "other", 10.0) == 40.0
     assert runs.remaining_s("eve", "train", 10.0) is None
     assert runs.remaining_s("", "", 10.0) is None
 
 
-def test_too_few_jobs_give_no_estimate() -> None:
-    runs = RunHistory(2, [("ann", "train", 50.0)])
-    assert runs.remaining_s("ann", "train", 0.0) is None
-    runs.add("ann", "train", 70.0)
-    assert runs.remaining_s("ann", "train", 0.0) == 60.0
-
-
 def test_old_runs_are_forgotten() -> None:
-    runs = RunHistory(1, [("ann", "train", 5000.0)] + [("ann", "train", 10.0)] * KEPT)
+    runs = RunHistory([("ann", "train", 5000.0)] + [("ann", "train", 10.0)] * KEPT)
     assert runs.remaining_s("ann", "train", 10.0) == 10.0
 
 
 def test_a_promoted_job_returns_to_the_top_whatever_its_history() -> None:
-    policy = make_policy(CONFIG.policy, runs=RunHistory(1, ANN_TRAINS_LONG))
+    policy = make_policy(CONFIG.policy, runs=RunHistory(ANN_TRAINS_LONG))
     starved = job("1", gpus(4), tier=2, user="ann", name="train")
     promoted = replace(starved, attained_since_promotion_gpu_s=0.0)
     assert policy.rank(starved).tier == 2
@@ -83,7 +76,7 @@ def test_a_promoted_job_returns_to_the_top_whatever_its_history() -> None:
 def test_a_job_that_has_outlived_all_others_is_expected_to_run_as_long_again(
     executed_s: float, remaining_s: float
 ) -> None:
-    runs = RunHistory(1, [("ann", "train", 100.0)])
+    runs = RunHistory([("ann", "train", 100.0)])
     assert runs.remaining_s("ann", "train", executed_s) == remaining_s
 
 
@@ -94,7 +87,7 @@ seconds = st.integers(0, 10**6).map(float)
 def test_no_estimate_by_history_is_less_than_the_service_attained(
     run_s: list[float], ran_s: float
 ) -> None:
-    runs = RunHistory(1, [("ann", "train", each) for each in run_s])
+    runs = RunHistory([("ann", "train", each) for each in run_s])
     one = job("1", gpus(4), user="ann", name="train", attained_gpu_s=4 * ran_s)
     one = replace(one, attained_since_promotion_gpu_s=4 * ran_s, executed_since_promotion_s=ran_s)
     remaining_gpu_s = ByHistory(runs).remaining_gpu_s(one)

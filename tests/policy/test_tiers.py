@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scripts.testbed.job_views import changed
-from slurm_tiresias.core.features.gittins import ServiceHistory
+from slurm_tiresias.core.features.gittins import GITTINS_SAMPLES, ServiceHistory
 from slurm_tiresias.core.features.make import FACTORIES, make_policy
+from slurm_tiresias.core.features.promotion import Promotion
 from slurm_tiresias.core.features.tiers import (
     ORDERS,
     TieredGittins,
@@ -77,29 +78,33 @@ def test_promotion_is_off_by_default() -> None:
 def test_a_job_is_promoted_when_it_waited_knob_times_its_run_but_never_before_the_floor(
     waited_s: float, executed_s: float, promoted: bool
 ) -> None:
-    policy = configured(policy={"promote_knob": 8, "promote_floor_s": 100}).policy
+    promotion = Promotion(
+        knob=8, floor_s=100, thresholds_gpu_s=configured().policy.thresholds_gpu_s
+    )
     queued_s = NOW_S - waited_s
     starved = job("1", gpus(1), tier=1, queued_s=queued_s, executed_since_promotion_s=executed_s)
-    assert make_policy(policy).promotion.is_due(starved, NOW_S) is promoted
+    assert promotion.is_due(starved, NOW_S) is promoted
 
 
 def test_gittins_waits_for_enough_history() -> None:
-    config = configured(policy={"name": "2d-gittins", "gittins_samples": 3, "estimates": []}).policy
-    assert not isinstance(make_policy(config, ServiceHistory([1, 2])), TieredGittins)
-    assert isinstance(make_policy(config, ServiceHistory([1, 2, 3])), TieredGittins)
+    config = configured(policy={"name": "2d-gittins", "estimates": []}).policy
+    assert not isinstance(
+        make_policy(config, ServiceHistory(range(GITTINS_SAMPLES - 1))), TieredGittins
+    )
+    assert isinstance(make_policy(config, ServiceHistory(range(GITTINS_SAMPLES))), TieredGittins)
 
 
 def test_gittins_prefers_the_job_that_is_more_likely_to_end_soon() -> None:
-    config = configured(policy={"name": "2d-gittins", "gittins_samples": 3, "estimates": []}).policy
-    policy = make_policy(config, ServiceHistory([50, 60, 5000, 6000]))
+    config = configured(policy={"name": "2d-gittins", "estimates": []}).policy
+    policy = make_policy(config, ServiceHistory([50, 60, 5000, 6000] * GITTINS_SAMPLES))
     nearly = job("1", gpus(1), attained_gpu_s=45, attained_since_promotion_gpu_s=45)
     past_it = job("2", gpus(1), attained_gpu_s=70, attained_since_promotion_gpu_s=70)
     assert policy.rank(nearly).order_key < policy.rank(past_it).order_key
 
 
 def test_gittins_orders_the_last_tier_as_las_does() -> None:
-    config = configured(policy={"name": "2d-gittins", "gittins_samples": 2, "estimates": []}).policy
-    policy = make_policy(config, ServiceHistory([50, 60, 5000]))
+    config = configured(policy={"name": "2d-gittins", "estimates": []}).policy
+    policy = make_policy(config, ServiceHistory([50, 60, 5000] * GITTINS_SAMPLES))
     late = job("1", gpus(1), tier=2, first_started_s=9.0)
     assert policy.rank(late).order_key == (0.0, 9.0)
 

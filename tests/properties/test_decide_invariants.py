@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scripts.testbed.constants import replaced
 from scripts.testbed.job_views import changed, view
 from slurm_tiresias.core.engine import decide
 from slurm_tiresias.core.features.gittins import ServiceHistory
@@ -198,8 +201,6 @@ configs = st.builds(
             "order": order,
             "thresholds_gpu_s": thresholds,
             "promote_knob": knob,
-            "promote_floor_s": 100,
-            "gittins_samples": 2,
         },
         preemption={
             "min_run_s": min_run_s,
@@ -219,6 +220,12 @@ configs = st.builds(
 
 
 RECENT_VICTIMS = (RecentVictims(), RecentVictims(1, NOW_S + 5), RecentVictims(250, NOW_S + 5))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick() -> Iterator[None]:
+    with replaced({"PROMOTE_FLOOR_S": 100.0, "GITTINS_SAMPLES": 2}):
+        yield
 
 
 @st.composite
@@ -243,7 +250,7 @@ def _anywhere(one: Job, nodes: list[Node], free: FreeResources) -> Allocation | 
 
 
 def _decided(snapshot: Snapshot, config: Config) -> tuple[Plan, Policy]:
-    policy = make_policy(config.policy, HISTORY, RunHistory(1, RUNS), LIMITS)
+    policy = make_policy(config.policy, HISTORY, RunHistory(RUNS), LIMITS)
     return decide(snapshot, policy, config), policy
 
 

@@ -229,7 +229,7 @@ def test_a_kept_planner_plans_what_a_new_one_would(
     first: Snapshot, config: Config, others: list[Job], nodes: list[Node], steps: list[int]
 ) -> None:
     cluster = Cluster(first, others, nodes)
-    policy = make_policy(config.policy, HISTORY, RunHistory(1, RUNS), LIMITS)
+    policy = make_policy(config.policy, HISTORY, RunHistory(RUNS), LIMITS)
     engine = KeptEngine(policy, config)
     plan_before = expected_before = Plan({})
     for step in [0, *steps]:
@@ -242,7 +242,7 @@ def test_a_kept_planner_plans_what_a_new_one_would(
         assert engine.plan(cluster.snapshot) == expected
         if step % 7 == 0:
             # A policy that has learned more may rank all jobs differently.
-            runs = RunHistory(1, [*RUNS, ("ann", "train", float(step % 1000))])
+            runs = RunHistory([*RUNS, ("ann", "train", float(step % 1000))])
             policy = make_policy(config.policy, HISTORY, runs, LIMITS)
             plan = engine.plan(cluster.snapshot, policy)
             assert plan == decide(cluster.snapshot, policy, config)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from scripts.testbed.constants import replaced
 from slurm_tiresias.config import parse
 from slurm_tiresias.simulator import run
 from slurm_tiresias.simulator.engine import Outcome, Timing
@@ -93,14 +94,15 @@ LONG = TraceJob("long", 1, 4, 20_000, user="ben")
 @pytest.mark.parametrize(("window_s", "started_s"), [(3000, 4600), (7200, 500 + 7200)])
 def test_usage_no_longer_counts_after_its_window(window_s: float, started_s: float) -> None:
     later = TraceJob("later", 4600, 4, 100, user="eve")
-    *_, outcome = simulated(*USED, LONG, later, charge="user", charge_window_s=window_s)
+    with replaced({"CHARGE_WINDOW_S": window_s}):
+        *_, outcome = simulated(*USED, LONG, later, charge="user")
     assert outcome.first_start_s == started_s
 
 
 def test_inherited_service_does_not_prevent_promotion() -> None:
     later = TraceJob("later", 1900, 4, 100, user="eve")
-    promoting: dict[str, Any] = {"promote_knob": 1, "promote_floor_s": 500}
-    *_, outcome = simulated(*USED, LONG, later, charge="user", **promoting)
+    with replaced({"PROMOTE_FLOOR_S": 500}):
+        *_, outcome = simulated(*USED, LONG, later, charge="user", promote_knob=1)
     assert (outcome.first_start_s, outcome.promotions) == (2400, 1)
 
 
@@ -111,7 +113,6 @@ def test_jobs_without_a_user_inherit_no_service() -> None:
 
 @pytest.mark.parametrize("policy", ["tiresias-l", "tiresias-g", "tiresias-h"])
 def test_every_job_ends_under_every_policy(policy: str) -> None:
-    outcomes = simulated(
-        *submitted(*CHOPPED, *SHORT), policy=policy, charge="user", charge_window_s=50
-    )
+    with replaced({"CHARGE_WINDOW_S": 50}):
+        outcomes = simulated(*submitted(*CHOPPED, *SHORT), policy=policy, charge="user")
     assert len(outcomes) == len(CHOPPED) + len(SHORT)

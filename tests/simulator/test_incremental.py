@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scripts.testbed.constants import replaced
 from scripts.testbed.job_views import view
 from slurm_tiresias.config import parse
 from slurm_tiresias.core.cluster import Start
@@ -27,6 +29,12 @@ from slurm_tiresias.simulator.run import Setup, asking
 from slurm_tiresias.simulator.saves import SaveModel
 from slurm_tiresias.simulator.sim_cluster import Costs, parse_cluster
 from slurm_tiresias.simulator.workload import TraceJob, Workload
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick() -> Iterator[None]:
+    with replaced({"CHARGE_WINDOW_S": 200.0, "PROMOTE_FLOOR_S": 50.0, "GITTINS_SAMPLES": 2}):
+        yield
 
 
 class Checked:
@@ -172,12 +180,9 @@ configs = st.builds(
                 "estimates": estimates,
                 "order": order,
                 "charge": charge,
-                "charge_window_s": 200,
                 "max_slowdown": slowdown,
                 "thresholds_gpu_s": list(THRESHOLDS_GPU_S),
                 "promote_knob": knob,
-                "promote_floor_s": 50,
-                "gittins_samples": 2,
             },
             "preemption": {
                 "min_run_s": min_run_s,

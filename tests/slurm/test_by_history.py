@@ -20,12 +20,9 @@ LONG = "sleep 4"
 
 
 @pytest.fixture
-def controller(
-    clean_cluster: RealCluster, tmp_path: Path, request: pytest.FixtureRequest
-) -> Iterator[RealController]:
-    policy = {"estimates": ["history"], "thresholds_gpu_s": [THRESHOLD_GPU_S]}
+def controller(clean_cluster: RealCluster, tmp_path: Path) -> Iterator[RealController]:
     settings: dict[str, dict[str, object]] = {
-        "policy": {**policy, **getattr(request, "param", {})},
+        "policy": {"estimates": ["history"], "thresholds_gpu_s": [THRESHOLD_GPU_S]},
         "preemption": {"min_run_s": 0.5},
     }
     started = RealController(clean_cluster, tmp_path, settings)
@@ -62,19 +59,3 @@ def test_a_job_expected_to_run_long_is_in_a_lower_tier_from_its_first_second(
     )
     cluster.wait_for_state(train, "RUNNING")
     assert (train, "") not in controller.events("demoted"), "it began there"
-
-
-# Slurm may still show the user's earlier jobs, which would be history enough.
-@pytest.mark.parametrize("controller", [{"history_samples": 1_000_000}], indirect=True, ids=[""])
-def test_a_job_with_too_little_history_is_ranked_by_attained_service(
-    controller: RealController,
-) -> None:
-    # The job is held, or a slow machine first sees it after it was demoted.
-    job = controller.cluster.sbatch(*ALL_GPUS, "-J", "train", "--hold")
-    controller.wait_for_tier(job, 0)
-    controller.cluster.run("scontrol", "release", job)
-    controller.cluster.wait_for_state(job, "RUNNING")
-    controller.wait_for_tier(job, 1)
-    controller.wait_until(
-        lambda: (job, "") in controller.events("demoted"), "its demotion is recorded"
-    )

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NoReturn
 from unittest import mock
 
+from scripts.testbed.constants import replaced
 from scripts.testbed.in_memory import InMemorySlurm, Submission
 from scripts.testbed.in_memory.records import BAD_CONSTRAINTS
 from scripts.testbed.in_memory.slurmctld import Settings
@@ -52,7 +53,7 @@ MIN_RUN_S = 20.0
 MAX_GRACE_S = 40.0
 SAVE_GRACE_S = 25.0
 IDLE_AFTER_S, LEAVE_AFTER_S = 20.0, 45.0
-GITTINS_SAMPLES = 2
+CONSTANTS: Mapping[str, float] = {"GITTINS_SAMPLES": 2}
 """All times are short, so that everything happens within a few steps."""
 
 ANSWER_IN_TIME_S = "slurm_tiresias.controller.reconcile.ANSWER_IN_TIME_S"
@@ -133,7 +134,6 @@ class Setup:
             "name": self.policy,
             "estimates": list(self.estimates),
             "thresholds_gpu_s": [100, 400],
-            "gittins_samples": GITTINS_SAMPLES,
         }
         idle_gpus: dict[str, object] = {}
         if self.idle:
@@ -226,6 +226,7 @@ class World:
         self.setup = setup
         self.folder = Path(tempfile.mkdtemp(prefix="lifecycle-", dir=IN_MEMORY))
         self._patched = ExitStack()
+        self._patched.enter_context(replaced(CONSTANTS))
         self._patched.enter_context(mock.patch(ANSWER_IN_TIME_S, 60.0))
         self._patched.enter_context(mock.patch(HISTORY_EVERY_S, 30.0))
         self.sim = InMemorySlurm(map(_node, NODES), PARTITIONS, SLURM)

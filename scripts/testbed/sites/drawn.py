@@ -81,7 +81,6 @@ class Site:
                     "name": self.policy,
                     "estimates": list(self.estimates),
                     "thresholds_gpu_s": [40, 200],
-                    "gittins_samples": 2,
                 },
                 "manage": {"partitions": list(self.managed)},
                 "priority": {"write": self.write},

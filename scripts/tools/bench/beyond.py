@@ -44,13 +44,11 @@ class Candidate:
     policy: str
     thresholds_gpu_s: tuple[float, ...]
     order: str = "first-start"
-    history_samples: int = 1
 
     def table(self) -> dict[str, Any]:
         return {
             "thresholds_gpu_s": list(self.thresholds_gpu_s),
             "order": self.order,
-            "history_samples": self.history_samples,
         }
 
 
@@ -62,12 +60,6 @@ CANDIDATES = (
     Candidate("5 tiers, newest first", "tiresias-l", tuple(LADDER_5), "newest"),
     Candidate("8 tiers from 900, each 4 times the last", "tiresias-l", tuple(LADDER_8)),
     Candidate("5 tiers by user and name, from 1 job on", "tiresias-h", tuple(LADDER_5)),
-    Candidate(
-        "5 tiers by user and name, from 3 jobs on",
-        "tiresias-h",
-        tuple(LADDER_5),
-        history_samples=3,
-    ),
     Candidate("5 tiers, Gittins knowing the distribution", "tiresias-g", tuple(LADDER_5)),
 )
 

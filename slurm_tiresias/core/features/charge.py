@@ -15,6 +15,9 @@ from slurm_tiresias.settings.policy import CHARGES, PolicyConfig
 
 BY_JOB, BY_USER, BY_ACCOUNT = CHARGES
 
+CHARGE_WINDOW_S = 86_400.0
+"""How long a finished run counts: a day, so that a user who is away overnight begins afresh."""
+
 
 def payer_of(charge: str, user: str, account: str) -> str:
     """Billing key under ``policy.charge``: ``user X`` or ``account Y``; "" if charging is per job.
@@ -106,7 +109,7 @@ class Charging(Feature):
         """``runs`` have ended before; those after ``now_s`` are of a clock that was ahead."""
         runs = [run for run in runs if run.end_s <= now_s + CLOCKS_DIFFER_S]
         self._charge_by = config.charge
-        self._recent = RecentService(config.charge_window_s, runs)
+        self._recent = RecentService(CHARGE_WINDOW_S, runs)
         self._payers: dict[str, str] = {}
         """The payers of jobs. The account of a job may be changed."""
         self._new: dict[str, dict[str, Job]] = {}

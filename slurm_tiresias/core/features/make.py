@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from slurm_tiresias.core.features import gittins
 from slurm_tiresias.core.features.estimates import (
     ByHistory,
     ByLimits,
@@ -27,7 +28,7 @@ def _las(config: PolicyConfig, _history: ServiceHistory | None = None) -> Policy
 
 
 def _gittins(config: PolicyConfig, history: ServiceHistory | None) -> Policy:
-    if history is None or len(history) < max(1, config.gittins_samples):
+    if history is None or len(history) < gittins.GITTINS_SAMPLES:
         return _las(config)
     order, promotion = ORDERS[config.order], Promotion.of(config)
     return TieredGittins(config.thresholds_gpu_s, order, history, promotion)
@@ -48,7 +49,7 @@ def make_policy(
 ) -> Policy:
     """Return the policy that a configuration specifies; ``ValueError`` for an unknown name.
 
-    2D-Gittins falls back to 2D-LAS until ``history`` holds ``gittins_samples`` ended jobs. ``runs``
+    2D-Gittins falls back to 2D-LAS until ``history`` holds ``GITTINS_SAMPLES`` ended jobs. ``runs``
     and ``limits`` are the initial data of the estimates by history and by limits.
     """
     if config.name not in FACTORIES:
@@ -58,7 +59,7 @@ def make_policy(
         return base
     estimators: dict[str, Callable[[], Estimator]] = {
         REPORTS: lambda: ByReports(config.report_every_s),
-        HISTORY: lambda: ByHistory(runs or RunHistory(config.history_samples)),
+        HISTORY: lambda: ByHistory(runs or RunHistory()),
         LIMITS: lambda: ByLimits(limits or LimitHistory()),
     }
     made = tuple(estimators[name]() for name in config.estimates)
@@ -74,9 +75,7 @@ def learned_policy(config: PolicyConfig, ended: Callable[[], Iterable[EndedJob]]
     if config.name == GITTINS:
         history = ServiceHistory(job.service_gpu_s for job in ended())
     if HISTORY in config.estimates:
-        runs = RunHistory(
-            config.history_samples, ((job.user, job.name, job.run_s) for job in ended())
-        )
+        runs = RunHistory((job.user, job.name, job.run_s) for job in ended())
     if LIMITS in config.estimates:
         limits = LimitHistory((job.user, job.time_limit_s, job.run_s) for job in ended())
     return make_policy(config, history, runs, limits)

@@ -13,15 +13,18 @@ from slurm_tiresias.settings.policy import PolicyConfig
 MOST_DOUBLINGS = 30
 """Limit on how often the waiting time doubles; by then it is longer than any job waits."""
 
+PROMOTE_FLOOR_S = 3600.0
+"""The least wait for a promotion. Without one, wide jobs, which cross a threshold within seconds,
+cycle between the tiers."""
+
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
     """The rule by which waiting jobs are promoted; with the default arguments, none ever is.
 
     A job must wait ``knob`` times its running time since the last promotion, and at least
-    ``floor_s`` seconds. The floor keeps wide jobs, which cross a threshold within seconds, from
-    cycling between tiers. It does not stop long jobs, because in the paper a promotion resets the
-    running time; so each promotion doubles the wait for the next one.
+    ``floor_s`` seconds. Long jobs would cycle between tiers even so, because in the paper a
+    promotion resets the running time; so each promotion doubles the wait for the next one.
     """
 
     knob: float = 0.0
@@ -31,7 +34,7 @@ class Promotion:
     @staticmethod
     def of(config: PolicyConfig) -> Promotion:
         """Return the rule that a configuration specifies."""
-        return Promotion(config.promote_knob, config.promote_floor_s, config.thresholds_gpu_s)
+        return Promotion(config.promote_knob, PROMOTE_FLOOR_S, config.thresholds_gpu_s)
 
     def due_s(self, job: Job) -> float:
         """When a waiting job will be promoted; infinite if never or if it is not waiting."""

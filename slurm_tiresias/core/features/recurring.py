@@ -21,13 +21,11 @@ class RunHistory:
     """Running times of ended jobs, in seconds, by user and by (user, name).
 
     In seconds, not GPU-seconds, so that a job can be judged by earlier jobs of other widths. The
-    expectation for a job may change with each ``add``.
+    expectation for a job may change with each ``add``; one ended job is enough for it.
     """
 
-    def __init__(self, least: int, ended: Iterable[tuple[str, str, float]] = ()) -> None:
-        """``least`` is the number of ended jobs needed for an estimate; ``ended`` yields (user,
-        name, seconds), the latest last."""
-        self._least: Final = least
+    def __init__(self, ended: Iterable[tuple[str, str, float]] = ()) -> None:
+        """``ended`` yields (user, name, seconds), the latest last."""
         self._run_s: Final[dict[Origin, deque[float]]] = {}
         self._known: Final[dict[Origin, ServiceHistory]] = {}
         for user, name, run_s in ended:
@@ -67,14 +65,11 @@ class RunHistory:
     def _alike(self, user: str, name: str) -> ServiceHistory | None:
         for origin in _origins(user, name):
             known = self._known.get(origin)
-            if known is None and self._knows(origin):
+            if known is None and origin in self._run_s:
                 known = self._known[origin] = ServiceHistory(self._run_s[origin])
             if known is not None:
                 return known
         return None
-
-    def _knows(self, origin: Origin) -> bool:
-        return len(self._run_s.get(origin, ())) >= self._least
 
 
 def _origins(user: str, name: str) -> tuple[Origin, ...]:
