@@ -1,11 +1,12 @@
 """The program with some of its constants replaced, for tests that cannot wait as long as sites.
 
-TIRESIAS_TEST_CONSTANTS="START_BOUND_S=8" python -m scripts.testbed.constants controller
+TIRESIAS_TEST_CONSTANTS="COMMAND_TIMEOUT_S=2 HOST=one" python -m scripts.testbed.constants ...
 """
 
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
@@ -13,8 +14,12 @@ from importlib import import_module
 from slurm_tiresias.cli.begin import main
 
 VARIABLE = "TIRESIAS_TEST_CONSTANTS"
+HOST = "HOST"
+"""The name of the host, for two controllers on one machine."""
+
 FEATURES = "slurm_tiresias.core.features"
 MODULES: Mapping[str, str] = {
+    "COMMAND_TIMEOUT_S": "slurm_tiresias.controller.driver",
     "CHARGE_WINDOW_S": f"{FEATURES}.charge",
     "GITTINS_SAMPLES": f"{FEATURES}.gittins",
     "PROMOTE_FLOOR_S": f"{FEATURES}.promotion",
@@ -33,14 +38,16 @@ def replaced(values: Mapping[str, float]) -> Iterator[None]:
         _set(before)
 
 
-def in_environment(values: Mapping[str, float]) -> dict[str, str]:
+def in_environment(values: Mapping[str, object]) -> dict[str, str]:
     """Return the environment in which ``replace_from_environment`` sets these values."""
     return {VARIABLE: " ".join(f"{name}={value}" for name, value in values.items())}
 
 
 def replace_from_environment() -> None:
-    said = (pair.partition("=") for pair in os.environ.get(VARIABLE, "").split())
-    _set({name: float(value) for name, _, value in said})
+    said = dict(pair.split("=") for pair in os.environ.get(VARIABLE, "").split())
+    if host := said.pop(HOST, ""):
+        socket.gethostname = lambda: host
+    _set({name: float(value) for name, value in said.items()})
 
 
 def _set(values: Mapping[str, float]) -> None:

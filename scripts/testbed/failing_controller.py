@@ -19,6 +19,7 @@ from types import FrameType
 from typing import NoReturn
 
 from scripts.testbed import kill_points
+from scripts.testbed.constants import replace_from_environment
 from scripts.testbed.kill_points import KillPoint
 from slurm_tiresias.cli.main import main
 from slurm_tiresias.controller import run
@@ -161,6 +162,7 @@ def _wanted(word: str) -> tuple[KillPoint, int]:
 
 
 if __name__ == "__main__":
+    replace_from_environment()
     end = sys.argv.index("--")
     install(Faults(map(_wanted, sys.argv[1:end])))
     sys.argv[1:] = sys.argv[end + 1 :]

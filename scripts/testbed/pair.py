@@ -34,7 +34,8 @@ class Pair:
     def _made(self, host: str, folder: Path) -> RealController:
         (folder / host).mkdir()
         settings: dict[str, dict[str, object]] = {
-            "controller": {"interval_s": INTERVAL_S, "standby": True, "host": host},
+            "controller": {"interval_s": INTERVAL_S, "standby": True},
+            "constants": {"HOST": host},
             "policy": {"thresholds_gpu_s": [8]},
             "preemption": {"min_run_s": 1},
         }

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from scripts import ROOT
+from scripts.testbed.constants import in_environment as constants_environment
 from scripts.testbed.real_cluster import PATIENCE_S, RealCluster
 from slurm_tiresias.daemon import control
 from slurm_tiresias.errors import NotRunningError
@@ -27,6 +28,9 @@ from slurm_tiresias.store.records import RunRecord
 from slurm_tiresias.store.terms import newest_ledger
 
 COMMAND = (sys.executable, "-m", "slurm_tiresias.cli")
+CONTROLLER = (sys.executable, "-m", "scripts.testbed.constants")
+CONSTANTS = "constants"
+"""A table of settings for what is a constant of the program (``testbed/constants.py``)."""
 
 DRIVER_VARIABLE = "TIRESIAS_TEST_DRIVER"
 """Selects the driver of all controllers; the tests run with each one (scripts/dev matrix)."""
@@ -81,14 +85,14 @@ class RealController:
     def state_dir(self) -> Path:
         return self.shared_dir or self.folder / "state"
 
-    def start(self, *options: str, program: Sequence[str] = COMMAND) -> RealController:
+    def start(self, *options: str, program: Sequence[str] = CONTROLLER) -> RealController:
         """Start the controller and wait for its first cycle."""
         self.write_config()
         self.process = self.spawn(*options, program=program)
         self.cluster.wait_until(self._has_cycled, "the controller's first cycle")
         return self
 
-    def spawn(self, *options: str, program: Sequence[str] = COMMAND) -> subprocess.Popen[str]:
+    def spawn(self, *options: str, program: Sequence[str] = CONTROLLER) -> subprocess.Popen[str]:
         command = [*program, "controller", "--config", str(self.config_file), *options]
         return subprocess.Popen(
             command,
@@ -101,13 +105,12 @@ class RealController:
 
     @property
     def environment(self) -> dict[str, str]:
-        return {**os.environ, **self.cluster.env, **self.extra_environment}
+        constants = constants_environment(self._merged().get(CONSTANTS, {}))
+        return {**os.environ, **self.cluster.env, **constants, **self.extra_environment}
 
     def write_config(self) -> None:
-        merged = {
-            table: {**QUICK.get(table, {}), **self.settings.get(table, {})}
-            for table in {**QUICK, **self.settings}
-        }
+        merged = self._merged()
+        merged.pop(CONSTANTS, None)
         merged["controller"]["state_dir"] = str(self.state_dir)
         merged["controller"].setdefault("nudge_file", str(self.folder / "nudge"))
         if driver := os.environ.get(DRIVER_VARIABLE):
@@ -118,6 +121,12 @@ class RealController:
         )
         tomllib.loads(text)
         self.config_file.write_text(text)
+
+    def _merged(self) -> dict[str, dict[str, object]]:
+        return {
+            table: {**QUICK.get(table, {}), **self.settings.get(table, {})}
+            for table in {**QUICK, **self.settings}
+        }
 
     def stop(self) -> str:
         """Stop the controller cleanly; return its log."""

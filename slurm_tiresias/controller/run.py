@@ -125,7 +125,7 @@ def _run_in_turns(config: Config) -> None:
     """Stand by, act for as long as the lease lasts, stand by again; until a signal stops it."""
     stop, asked = Stop(), Tally()
     with state_dir_locked(config, shared=True) as state_dir:
-        lease = FileLease(state_dir, host_name(config), config.controller.interval_s)
+        lease = FileLease(state_dir, host_name(), config.controller.interval_s)
         slurm = driver(config, lease, asked)
         cluster = _first_contact(slurm, config)
         check_cluster(newest_ledger(state_dir), cluster.name)
@@ -213,7 +213,7 @@ class Controller:
         self._pace = Pace(config.controller.interval_s, self._acted_here_s)
         self._health = Health(
             *(self._mode(), time.time(), 0, time.time(), 0.0),
-            host=host_name(config),
+            host=host_name(),
             term=lease.term if lease else 0,
             driver=slurm.driver.name,
             driver_because=slurm.driver.because,
@@ -520,6 +520,6 @@ class Controller:
         self._ledger.set_value("paused", "yes" if paused else "no")
 
 
-def host_name(config: Config) -> str:
-    """Return the name of this host in slurm.conf."""
-    return (config.controller.host or socket.gethostname()).partition(".")[0]
+def host_name() -> str:
+    """Return the name of this host in slurm.conf: slurmctld starts under its short name only."""
+    return socket.gethostname().partition(".")[0]

@@ -27,14 +27,18 @@ class Pair:
         return self.gain >= WORTH_CONSOLIDATING
 
 
-def fitted_pack_limit(pairs: Sequence[Pair], prior: float, least_pairs: int) -> float:
+LEAST_PAIRS = 10
+"""As many models as the paper fits its limit to."""
+
+
+def fitted_pack_limit(pairs: Sequence[Pair], prior: float, least_pairs: int = LEAST_PAIRS) -> float:
     """Return the limit that misclassifies the fewest models; ``prior`` if no other limit is better.
 
     The prior is also kept if there are fewer than ``least_pairs`` or if all models gain, or none:
     then the data does not show where to separate them.
     """
     labels = {pair.gains for pair in pairs}
-    if not least_pairs or len(pairs) < least_pairs or len(labels) < 2:
+    if len(pairs) < least_pairs or len(labels) < 2:
         return prior
     skews = sorted({pair.skew for pair in pairs})
     between = [(low + high) / 2 for low, high in pairwise(skews)]

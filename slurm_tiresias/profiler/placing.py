@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from slurm_tiresias.model import PlacementStyle
 from slurm_tiresias.profiler.fit import WORTH_CONSOLIDATING
 from slurm_tiresias.profiler.profile import BUILT_IN, FILE, JOB, OPERATOR, Profile
-from slurm_tiresias.profiler.skew import MB, Limits, style_for
+from slurm_tiresias.profiler.skew import LEAST_SKEWED_BYTES, MB, style_for
 from slurm_tiresias.profiler.speeds import Spreading
 
 _LEARNED_FROM = {BUILT_IN: "built in", FILE: "from its file", OPERATOR: "noted by an operator"}
@@ -46,17 +46,17 @@ def by_experience(profile: Profile, spreading: Spreading) -> Placing:
     return Placing(style, profile.skew.ratio, because)
 
 
-def by_skew(profile: Profile, limits: Limits) -> Placing:
+def by_skew(profile: Profile, pack_limit: float) -> Placing:
     """Place the job by the share and the size of the largest tensor."""
     skew = profile.skew
     piece = "message" if profile.measured else "tensor"
-    share, limit = _percent(skew.ratio), _percent(limits.pack_limit)
+    share, limit = _percent(skew.ratio), _percent(pack_limit)
     source = _LEARNED_FROM.get(profile.source, f"{profile.source} of {profile.key.user}'s jobs")
     number = f"largest {piece} {share} of {_named(profile)} ({source})"
     bound = f"limit {limit}"
-    if skew.ratio > limits.pack_limit and skew.largest_bytes < limits.least_bytes:
-        bound = f"but of {_mb(skew.largest_bytes)} MB only, limit {_mb(limits.least_bytes)} MB"
-    return Placing(style_for(skew, limits), skew.ratio, f"{number}, {bound}")
+    if skew.ratio > pack_limit and skew.largest_bytes < LEAST_SKEWED_BYTES:
+        bound = f"but of {_mb(skew.largest_bytes)} MB only, limit {_mb(LEAST_SKEWED_BYTES)} MB"
+    return Placing(style_for(skew, pack_limit), skew.ratio, f"{number}, {bound}")
 
 
 def by_setting(model: str, style: PlacementStyle) -> Placing:

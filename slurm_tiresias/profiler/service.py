@@ -24,7 +24,6 @@ from slurm_tiresias.profiler.profile import (
     find,
     key_of,
 )
-from slurm_tiresias.profiler.skew import MB, Limits
 from slurm_tiresias.profiler.speeds import Run
 from slurm_tiresias.profiler.store import NodeRun, ProfileStore
 from slurm_tiresias.profiler.traffic import Traffic, sent_in
@@ -130,8 +129,7 @@ class Profiler:
 
 def known(config: Config, stored: Sequence[Profile], runs: Sequence[Run]) -> Knowledge:
     """Evaluate the content of a store under this configuration."""
-    prior = Limits(config.placement.pack_limit, config.profiler.least_message_mb * MB)
-    return knowledge_of(stored, runs, prior, config.profiler.fit_models)
+    return knowledge_of(stored, runs, config.placement.pack_limit)
 
 
 def _program_of(job: JobSpec, hints: Hints) -> Key:

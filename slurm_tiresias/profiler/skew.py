@@ -42,22 +42,16 @@ def skew_of(sizes_bytes: Iterable[int]) -> Skew | None:
     return Skew(max(sizes), sum(sizes), len(sizes)) if sizes else None
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The thresholds of a skewed model: ``pack_limit`` is a share, ``least_bytes`` a size."""
-
-    pack_limit: float
-    least_bytes: float
+LEAST_SKEWED_BYTES = 2 * BUCKET_BYTES
+"""The least size of the largest piece of a skewed model. Messages may be coalesced: a small model
+whose gradients all fit one bucket has the highest skew, but is not skewed. A bucket is closed once
+it is full, so one of small tensors is smaller than this."""
 
 
-def style_for(skew: Skew, limits: Limits) -> PlacementStyle:
-    """Return the style: consolidate if the largest piece is both a large share and large in itself.
-
-    The size counts because messages may be coalesced: a small model whose gradients all fit one
-    bucket has the highest skew, but is not skewed. A bucket is closed once it is full, so one of
-    small tensors stays below twice its nominal size; anything larger contains a large tensor.
-    """
-    skewed = skew.ratio > limits.pack_limit and skew.largest_bytes >= limits.least_bytes
+def style_for(skew: Skew, pack_limit: float) -> PlacementStyle:
+    """Return the style: consolidate if the largest piece is both a large share, above
+    ``pack_limit``, and large in itself."""
+    skewed = skew.ratio > pack_limit and skew.largest_bytes >= LEAST_SKEWED_BYTES
     return PlacementStyle.CONSOLIDATE if skewed else PlacementStyle.SPREAD
 
 

@@ -52,19 +52,8 @@ class ControllerConfig(Table):
     standby: bool = setting(
         False,
         "Whether two controllers on two hosts share this state_dir, one of them standing by "
-        "(docs/how-to/operate.md). Both hosts must see its file system.",
-    )
-    host: str = setting(
-        "",
-        "Name of this host in SlurmctldHost of slurm.conf. Of two controllers, the one on the "
-        "host of the active slurmctld acts. Empty: the host's short name.",
-    )
-    command_timeout_s: float = setting(
-        30.0,
-        "Time after which a Slurm command without an answer counts as failed.",
-        unit="seconds",
-        minimum=1,
-        maximum=600,
+        "(docs/how-to/operate.md). Both hosts must see its file system. The one on the host of "
+        "the active slurmctld acts.",
     )
 
     def check(self, config: Config) -> None:

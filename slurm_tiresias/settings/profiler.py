@@ -21,21 +21,6 @@ class ProfilerConfig(Table):
         "plugstack.conf names with collect=. The nodes also read there which models are known. "
         "Empty: nothing is learned from running jobs.",
     )
-    least_message_mb: float = setting(
-        50.0,
-        "A model is skewed only if its largest tensor or message has at least this size. "
-        "Gradients in buckets of 25 MB are larger only if a single tensor is.",
-        unit="megabytes of 1048576 bytes",
-        minimum=0,
-        maximum=1e6,
-    )
-    fit_models: int = setting(
-        10,
-        "Programs that must have been observed in both placements before placement.pack_limit is "
-        "fitted to the measured cost of spreading (paper page 491). 0: never.",
-        unit="programs",
-        minimum=0,
-    )
 
     def check(self, config: Config) -> None:
         if self.collect_dir:

@@ -15,7 +15,7 @@ from scripts.testbed.slurm_commands import Commands
 pytestmark = pytest.mark.slurm
 
 SOON_S = 15.0
-"""Half of ``controller.command_timeout_s``, which is the default here."""
+"""Less than ``COMMAND_TIMEOUT_S``."""
 
 
 @pytest.fixture

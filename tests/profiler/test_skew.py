@@ -11,11 +11,18 @@ from slurm_tiresias.profiler.models import (
     known_name,
     tensor_sizes,
 )
-from slurm_tiresias.profiler.skew import BUCKET_BYTES, MB, Limits, in_buckets, skew_of, style_for
+from slurm_tiresias.profiler.skew import (
+    BUCKET_BYTES,
+    LEAST_SKEWED_BYTES,
+    MB,
+    in_buckets,
+    skew_of,
+    style_for,
+)
 from slurm_tiresias.settings import Config
 from slurm_tiresias.simulator.physics import MODELS
 
-LIMITS = Limits(Config().placement.pack_limit, Config().profiler.least_message_mb * MB)
+PACK_LIMIT = Config().placement.pack_limit
 SKEWED = {"vgg19", "vgg16", "vgg11", "alexnet"}
 
 TABLE_6 = {
@@ -67,32 +74,32 @@ def test_the_paper_counts_tensors_above_1_mb_not_those_of_exactly_1_mb(name: str
 def test_every_model_is_placed_as_the_paper_does_per_tensor(name: str) -> None:
     skew = skew_of(tensor_sizes(name))
     assert skew is not None
-    assert style_for(skew, LIMITS) is wanted(name)
+    assert style_for(skew, PACK_LIMIT) is wanted(name)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_model_is_placed_as_the_paper_does_in_buckets_of_25_mb(name: str) -> None:
     skew = skew_of(in_buckets(gradient_sizes(name)))
     assert skew is not None
-    assert style_for(skew, LIMITS) is wanted(name)
+    assert style_for(skew, PACK_LIMIT) is wanted(name)
 
 
 def test_by_share_alone_a_model_of_one_bucket_would_count_as_skewed() -> None:
     skew = skew_of(in_buckets(gradient_sizes("googlenet")))
     assert skew is not None
-    assert skew.ratio > LIMITS.pack_limit
-    assert skew.largest_bytes < LIMITS.least_bytes
+    assert skew.ratio > PACK_LIMIT
+    assert skew.largest_bytes < LEAST_SKEWED_BYTES
 
 
 def test_by_size_alone_a_large_tensor_of_a_larger_model_would_count_as_skewed() -> None:
     skew = skew_of([60 * MB] * 40)
     assert skew is not None
-    assert style_for(skew, LIMITS) is PlacementStyle.SPREAD
+    assert style_for(skew, PACK_LIMIT) is PlacementStyle.SPREAD
 
 
 def test_a_bucket_of_small_tensors_stays_below_twice_its_nominal_size() -> None:
     sizes = [BUCKET_BYTES - 1] * 7
-    assert max(in_buckets(sizes)) < 2 * BUCKET_BYTES <= LIMITS.least_bytes
+    assert max(in_buckets(sizes)) < 2 * BUCKET_BYTES <= LEAST_SKEWED_BYTES
 
 
 def test_no_tensor_is_split_over_buckets_and_none_is_lost() -> None:

@@ -145,7 +145,7 @@ def test_a_job_that_was_counted_is_not_counted_again_after_a_restart(
 def test_metrics_show_back_off_with_its_reason_and_duration(
     clean_cluster: RealCluster, start: Start
 ) -> None:
-    controller, port = start(controller={"interval_s": 0.5, "command_timeout_s": 2})
+    controller, port = start(controller={"interval_s": 0.5}, constants={"COMMAND_TIMEOUT_S": 2})
     fault = controller.folder / "bin" / "fault.scontrol"
     fault.write_text('[ "$2" = ping ] && exec "$@"; echo garbage; exit 0\n')
     wait_for(
@@ -195,12 +195,15 @@ def test_a_port_in_use_does_not_stop_scheduling(clean_cluster: RealCluster, tmp_
 def test_metrics_show_a_standby_without_jobs_until_it_acts(
     clean_cluster: RealCluster, start: Start
 ) -> None:
-    def settings(host: str) -> dict[str, object]:
-        return {"interval_s": 2.0, "standby": True, "host": host}
+    def settings(host: str) -> dict[str, dict[str, object]]:
+        return {
+            "controller": {"interval_s": 2.0, "standby": True},
+            "constants": {"HOST": host},
+        }
 
-    first, acts = start("first", controller=settings("first"))
+    first, acts = start("first", **settings("first"))
     assert Scrape.of(acts).value("tiresias_mode", mode="enforce") == 1
-    second, waits = start("second", wait=False, controller=settings("second"))
+    second, waits = start("second", wait=False, **settings("second"))
     wait_for(clean_cluster, waits, "a standby", is_("tiresias_mode", 1, mode="standby"))
     wait_for(clean_cluster, acts, "that a standby is shown", is_("tiresias_standbys", 1))
     scrape = Scrape.of(waits)

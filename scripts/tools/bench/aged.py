@@ -14,8 +14,11 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from scripts import ROOT
+from scripts.testbed.constants import HOST, in_environment
 from scripts.testbed.jobs import slurm
 from scripts.testbed.place import MARK, PROGRAMS, Place, bring_up, end, prepare, say, stop
+from scripts.testbed.real_controller import CONTROLLER
 from scripts.testbed.slurmctld import submit_many
 from scripts.tools.document import markdown, write_section
 from slurm_tiresias.errors import NotRunningError
@@ -47,7 +50,7 @@ interval_s = {INTERVAL_S}
 state_dir = "{{state_dir}}"
 nudge_file = ""
 """
-STANDBY = '\nstandby = true\nhost = "{host}"\n'
+STANDBY = "\nstandby = true\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,14 +209,15 @@ def _controller(place: Place, config: Path) -> Iterator[float]:
         end([process.pid])
 
 
-def _spawned(place: Place, config: Path) -> subprocess.Popen[bytes]:
+def _spawned(place: Place, config: Path, host: str = "") -> subprocess.Popen[bytes]:
     with place.controller_log.open("a") as log:
         return subprocess.Popen(
-            [PROGRAMS / "tiresias-slurm", "controller", "--config", config],
+            [*CONTROLLER, "controller", "--config", str(config)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env=place.environment() | {MARK: str(place.folder)},
+            env=place.environment() | {MARK: str(place.folder)} | in_environment({HOST: host}),
+            cwd=ROOT,
             start_new_session=True,
         )
 
@@ -269,15 +273,12 @@ def _command_s(place: Place, *arguments: str) -> float:
 def _fail_over_s(place: Place) -> float:
     """Return the seconds from the kill of the active controller until the standby acts."""
     (place.state / published.FILE_NAME).unlink(missing_ok=True)
-    configs = []
-    for host in HOSTS:
-        config = place.folder / f"{host}.toml"
-        config.write_text(place.config.read_text() + STANDBY.format(host=host))
-        configs.append(config)
-    acting, standing_by = _spawned(place, configs[0]), None
+    config = place.folder / "standby.toml"
+    config.write_text(place.config.read_text() + STANDBY)
+    acting, standing_by = _spawned(place, config, HOSTS[0]), None
     try:
         _first_published_s(place, lambda state: state.term > 0)
-        standing_by = _spawned(place, configs[1])
+        standing_by = _spawned(place, config, HOSTS[1])
         _first_published_s(place, lambda state: len(state.standbys) == 1)
         term = published.read(place.state).term
         os.kill(acting.pid, signal.SIGKILL)
