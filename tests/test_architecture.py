@@ -33,6 +33,7 @@ MAY_IMPORT = {
     "extras": {"errors"},
     "gpu_hours": set(),
     "model": set(),
+    "table": set(),
     "text": {"gpu_hours"},
     "explanation": {"core", "gpu_hours", "model", "settings", "status", "store", "text"},
     "settings": {"errors"},
@@ -114,7 +115,16 @@ MAY_IMPORT = {
     "drill": {"errors", "job", "job_hints", "model", "progress", "settings", "slurm"},
     "plotting": {"gpu_hours"},
     "simulator": {"core", "errors", "extras", "model", "plotting", "settings", "slurm"},
-    "report": {"core", "plotting", "simulator", "status", "store"},
+    "report": {
+        "core",
+        "gpu_hours",
+        "plotting",
+        "simulator",
+        "status",
+        "store",
+        "table",
+        "text",
+    },
     "cli": {
         "atomic_write",
         "config",
@@ -136,6 +146,7 @@ MAY_IMPORT = {
         "simulator",
         "status",
         "store",
+        "table",
         "text",
     },
 }

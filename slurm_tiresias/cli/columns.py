@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from slurm_tiresias.cli.screen import Column
 from slurm_tiresias.errors import UsageError
 from slurm_tiresias.explanation import progress
 from slurm_tiresias.explanation.folded import in_order, numbers_in
@@ -14,6 +13,7 @@ from slurm_tiresias.explanation.reasons import protection_text, reason_text, slu
 from slurm_tiresias.gpu_hours import gpu_hours
 from slurm_tiresias.model import JobState, Reason
 from slurm_tiresias.status.published import PublishedJob
+from slurm_tiresias.table import Column
 from slurm_tiresias.text import NOTHING, duration, moment, or_dash, printable
 
 LEAST_REASON = 24

@@ -13,7 +13,7 @@ import click
 
 from slurm_tiresias.cli import complete
 from slurm_tiresias.cli.options import job_id_argument, json_option, takes_config
-from slurm_tiresias.cli.screen import Column, Screen, show_or_json
+from slurm_tiresias.cli.screen import Screen, show_or_json
 from slurm_tiresias.controller.driver import driver
 from slurm_tiresias.errors import TiresiasError, UsageError
 from slurm_tiresias.explanation.costs import cost_section
@@ -27,6 +27,7 @@ from slurm_tiresias.status.job_history import (
     query_history,
 )
 from slurm_tiresias.store.records import PreemptionCost, RunProgressRecord, RunRecord
+from slurm_tiresias.table import Column
 from slurm_tiresias.text import NOTHING, count, duration, listed, moment, printable, times
 
 HISTORY_SCHEMA = 1

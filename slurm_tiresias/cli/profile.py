@@ -23,7 +23,7 @@ from slurm_tiresias.cli.options import (
     takes_config,
 )
 from slurm_tiresias.cli.profile_sample import sample
-from slurm_tiresias.cli.screen import Column, Screen, show_or_json
+from slurm_tiresias.cli.screen import Screen, show_or_json
 from slurm_tiresias.config import load
 from slurm_tiresias.errors import TiresiasError, UsageError
 from slurm_tiresias.job_hints import is_model_name
@@ -48,6 +48,7 @@ from slurm_tiresias.profiler.skew import BUCKET_BYTES, MB, Skew, in_buckets, ske
 from slurm_tiresias.profiler.store import ProfileStore
 from slurm_tiresias.settings import Config
 from slurm_tiresias.store.terms import newest_profiles
+from slurm_tiresias.table import Column
 from slurm_tiresias.text import count, moment, or_dash, printable
 
 LARGEST_SHOWN = 5

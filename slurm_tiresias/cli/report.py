@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from slurm_tiresias.cli.options import json_option, takes_config, words
-from slurm_tiresias.cli.screen import stdout
+from slurm_tiresias.cli.screen import Screen, stdout
 from slurm_tiresias.cli.times import slurm_time
 from slurm_tiresias.errors import NotRunningError, RefusedError, TiresiasError, UsageError
 from slurm_tiresias.extras import check_installed
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from slurm_tiresias.simulator.sim_cluster import SimCluster
 
 SINCE = "now-7days"
+MOST_SHOWN = 10
 NEEDED = ("pandas",)
 NEEDED_FOR_A_PAGE = (*NEEDED, "matplotlib", "jinja2")
 
@@ -207,7 +208,30 @@ def _show(report: Report, as_json: bool, header: bool) -> None:
     if as_json:
         click.echo(json.dumps(as_data(report), allow_nan=False))
         return
-    from slurm_tiresias.cli import report_text
-
     screen = stdout()
-    screen.show(report_text.lines(report, screen, header))
+    screen.show(lines(report, screen, header))
+
+
+def lines(report: Report, screen: Screen, header: bool = True) -> Iterator[str]:
+    """Yield the report for people."""
+    from slurm_tiresias.report.content import parts, summary
+
+    for sentence in summary(report):
+        yield from screen.prose(sentence, indent="")
+    for part in parts(report, MOST_SHOWN):
+        yield ""
+        yield from screen.prose(part.title, indent="", look="title")
+        for sentence in part.sentences:
+            yield from screen.prose(sentence, indent="")
+        for number, table in enumerate(part.tables):
+            if number or part.sentences:
+                yield ""
+            yield from screen.table(table.columns, table.rows, header)
+            if table.below:
+                yield from screen.prose(table.below, indent="")
+        if part.course:
+            yield from screen.table(part.course.columns, part.course.rows, header)
+    yield ""
+    yield from screen.prose(
+        "The meaning and limits of each figure: docs/how-to/monitor.md", indent=""
+    )

@@ -13,11 +13,12 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import click
 
 from slurm_tiresias.explanation.section import Section
+from slurm_tiresias.table import Column, Row
 from slurm_tiresias.text import NOTHING, as_ascii, cells, pad, shorten
 
 NARROWEST = 20
@@ -36,29 +37,6 @@ STUMP = 4
 GAP = " "
 WIDE_GAP = "  "
 """Gap between columns if there is room for it; easier to read."""
-
-Row = TypeVar("Row")
-
-
-@dataclass(frozen=True, slots=True)
-class Column(Generic[Row]):
-    """One column of a table.
-
-    ``least`` is the width in cells down to which it may be cut (None: never cut); while columns
-    shrink it may stay ``worth`` cells wider than the others. Columns with the lowest ``goes`` are
-    dropped first if the least widths do not fit (None: never dropped). An ``optional`` column is
-    dropped if no row has a value.
-    """
-
-    title: str
-    value: Callable[[Row], str]
-    doc: str = ""
-    right: bool = False
-    least: int | None = None
-    worth: int = 0
-    goes: int | None = None
-    optional: bool = False
-    look: Callable[[Row], str] = lambda _row: ""
 
 
 @dataclass(frozen=True, slots=True)

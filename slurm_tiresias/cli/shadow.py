@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 
 from slurm_tiresias.cli.options import config_option, config_path, json_option, takes_config
-from slurm_tiresias.cli.screen import Column, Screen, show_or_json
+from slurm_tiresias.cli.screen import Screen, show_or_json
 from slurm_tiresias.cli.times import slurm_time
 from slurm_tiresias.errors import NotRunningError, TiresiasError
 from slurm_tiresias.settings import Config
@@ -23,6 +23,7 @@ from slurm_tiresias.simulator.sizes import WIDTHS, width_title
 from slurm_tiresias.status.shadow_comparison import SHADOW, Disturbed, Shadowed, Sooner, shadowed
 from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.terms import newest_ledger
+from slurm_tiresias.table import Column
 from slurm_tiresias.text import NOTHING, count, duration, moment, or_dash, printable
 
 SHADOW_SCHEMA = 1

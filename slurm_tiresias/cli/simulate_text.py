@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from slurm_tiresias.cli.screen import Column, Screen
+from slurm_tiresias.cli.screen import Screen
 from slurm_tiresias.gpu_hours import hours
 from slurm_tiresias.simulator.report import (
     PAYS_ABOVE,
@@ -20,6 +20,7 @@ from slurm_tiresias.simulator.report import (
     ratio,
 )
 from slurm_tiresias.simulator.who_pays import Group, who_pays
+from slurm_tiresias.table import Column
 from slurm_tiresias.text import NOTHING, duration, or_dash, printable
 
 LABEL_CELLS = 11

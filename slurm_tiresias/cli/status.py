@@ -32,7 +32,7 @@ from slurm_tiresias.cli.options import (
     takes_config,
     words,
 )
-from slurm_tiresias.cli.screen import WIDE_GAP, Column, Screen, shares, show_or_json, stdout
+from slurm_tiresias.cli.screen import WIDE_GAP, Screen, shares, show_or_json, stdout
 from slurm_tiresias.errors import NotRunningError, RefusedError, TiresiasError, UsageError
 from slurm_tiresias.explanation import progress
 from slurm_tiresias.explanation.folded import folded
@@ -41,6 +41,7 @@ from slurm_tiresias.gpu_hours import exact_gpu_hours
 from slurm_tiresias.settings import Config
 from slurm_tiresias.status import published
 from slurm_tiresias.status.published import STOPPED, PublishedJob, PublishedState, PublishedTier
+from slurm_tiresias.table import Column
 from slurm_tiresias.text import cells, count, duration, listed, moment, pad, printable, shorten
 
 Columns = Sequence[Column[PublishedJob]]

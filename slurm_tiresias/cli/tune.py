@@ -15,7 +15,7 @@ import click
 from slurm_tiresias import __version__
 from slurm_tiresias.cli.options import json_option
 from slurm_tiresias.cli.progress import progress
-from slurm_tiresias.cli.screen import Column, Screen, stdout
+from slurm_tiresias.cli.screen import Screen, stdout
 from slurm_tiresias.cli.simulation_options import (
     Base,
     Command,
@@ -37,6 +37,7 @@ from slurm_tiresias.simulator.sweep import Cell, Failed, Result, Task
 from slurm_tiresias.simulator.sweep_on_slurm import DEFAULT_MINUTES, Jobs
 from slurm_tiresias.simulator.tune import Advice, Evidence
 from slurm_tiresias.simulator.workload import Workload
+from slurm_tiresias.table import Column
 from slurm_tiresias.text import count, duration, or_dash, printable
 
 WIDTH = 80

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from slurm_tiresias.plotting.pages import templates
+from slurm_tiresias.report.content import parts, summary
 from slurm_tiresias.report.figures import Drawn, Report
 from slurm_tiresias.report.pictures import pictures
 
@@ -18,7 +19,10 @@ def html(report: Report, drawn: Drawn) -> bytes:
     found = templates("slurm_tiresias.report")
     found.filters |= {"moment": _moment}
     page = found.get_template(TEMPLATE).render(
-        report=report, pictures=pictures(report, drawn), most=MOST_LISTED
+        report=report,
+        summary=summary(report),
+        parts=parts(report, MOST_LISTED),
+        pictures=pictures(report, drawn),
     )
     return page.encode("utf-8", "replace")
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slurm_tiresias.cli import report_text
+from slurm_tiresias.cli.report import lines as report_lines
 from slurm_tiresias.cli.screen import Screen
 from slurm_tiresias.core.lifecycle.preemption import Cause
 from slurm_tiresias.model import JobAccount
@@ -75,7 +75,7 @@ def test_a_user_limited_to_own_jobs_sees_only_their_side_of_a_preemption(
         assert found.requeue_wait.mean_s == 700 and found.grace.mean_s == 50
     else:
         assert found.requeue_wait.mean_s is None and found.grace.mean_s is None
-    text = "\n".join(report_text.lines(report, Screen(200, False, True)))
+    text = "\n".join(report_lines(report, Screen(200, False, True)))
     assert "In 1 preemption the other job is another user's" in text
 
 
@@ -414,9 +414,7 @@ def test_ends_before_the_controllers_first_cycle_are_not_counted(path: Path) -> 
     assert report.gpu_use == report.gpu_s / (2 * 10 * STEP_S)
     assert party(report.users, "bob").jobs == 0 and party(report.users, "bob").gpu_s > 0
     assert "alice" not in {user.name for user in report.users}
-    assert "1 more ended that had started before" in "\n".join(
-        report_text.lines(report, Screen(), True)
-    )
+    assert "1 more ended that had started before" in "\n".join(report_lines(report, Screen(), True))
 
 
 def test_a_job_started_in_the_second_of_the_first_observation_counts(path: Path) -> None:
@@ -451,7 +449,7 @@ def test_completion_times_are_compared_with_a_fair_share_by_size_user_and_accoun
     assert [(one.name, one.jobs) for one in found.by_gpus] == [("1", 1), ("2 to 4", 2)]
     assert [one.most for one in found.by_gpus] == pytest.approx([1.0, 1.0])
     assert {one.name: one.jobs for one in found.accounts} == {"lab": 2, "class": 1}
-    text = "\n".join(report_text.lines(report, Screen(80, False, True)))
+    text = "\n".join(report_lines(report, Screen(80, False, True)))
     assert "Against a fair share" in text
 
 
@@ -489,7 +487,7 @@ def test_requeues_for_idle_gpus_count_apart_from_preemptions(path: Path) -> None
     assert (ann.preempted, ann.idle_requeues) == (0, 2)
     assert (bob.preempted, bob.idle_requeues) == (1, 0)
     assert party(report.accounts, "lab").idle_requeues == 2
-    text = "\n".join(report_text.lines(report, Screen(100, False, True)))
+    text = "\n".join(report_lines(report, Screen(100, False, True)))
     assert "For that, jobs were requeued 2 times" in text
     assert re.search(r"^ann +.* 2$", text, re.MULTILINE)
 
@@ -518,7 +516,7 @@ def test_completion_times_are_compared_with_stock_slurm_simulated_on_the_same_jo
     )
     assert found.all.mean_jct_s == pytest.approx(3 * STEP_S)
     assert found.all.other_mean_jct_s == pytest.approx(4 * STEP_S)
-    text = "\n".join(report_text.lines(report, Screen(80, False, True)))
+    text = "\n".join(report_lines(report, Screen(80, False, True)))
     assert "Against stock Slurm, simulated" in text
     page = html(*reported(path, 0, 20, stock_cluster=SimCluster(1, 4)))
     assert b"Against stock Slurm, simulated" in page
@@ -553,10 +551,10 @@ def test_gpu_time_held_idle_is_summed_by_user_and_account_as_far_as_it_lies_in_t
     assert party(report.users, "ann").idle_gpu_s == pytest.approx(500.0)
     assert party(report.users, "bob").idle_gpu_s == 0
     assert report.idle_gpu_s == party(report.accounts, "lab").idle_gpu_s == pytest.approx(500.0)
-    text = "\n".join(report_text.lines(report, Screen(100, False, True)))
+    text = "\n".join(report_lines(report, Screen(100, False, True)))
     assert "GPU-hours held idle" in text
     assert re.search(r"^ann +.* 25%$", text, re.MULTILINE)
     assert not re.search(r"^bob +[\d.]+ +[\d.]+ +0%$", text, re.MULTILINE)
     assert "idle" not in "\n".join(
-        report_text.lines(replace(report, idle_gpu_s=0.0), Screen(100, False, True))
+        report_lines(replace(report, idle_gpu_s=0.0), Screen(100, False, True))
     )

@@ -1,12 +1,12 @@
-"""The text of a report on a terminal."""
+"""What a report says, part by part, for the terminal and for the page."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
+from typing import Any
 
-from slurm_tiresias.cli.screen import Column, Row, Screen
 from slurm_tiresias.gpu_hours import gpu_hours, hours
 from slurm_tiresias.report.comparisons import Compared, Comparison
 from slurm_tiresias.report.figures import (
@@ -21,6 +21,7 @@ from slurm_tiresias.report.figures import (
     TierFigures,
 )
 from slurm_tiresias.simulator.report import PAYS_ABOVE
+from slurm_tiresias.table import Column
 from slurm_tiresias.text import (
     NOTHING,
     count,
@@ -32,9 +33,29 @@ from slurm_tiresias.text import (
     printable,
 )
 
-MOST_SHOWN = 10
 SPANS = 10
 BAR_CELLS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table, with columns for which only a page has room (``more``), and a sentence below it."""
+
+    columns: Sequence[Column[Any]]
+    rows: Sequence[Any]
+    more: Sequence[Column[Any]] = ()
+    below: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A heading, sentences and tables. On a page, ``pictures`` take the place of ``course``."""
+
+    title: str
+    sentences: tuple[str, ...]
+    tables: tuple[Table, ...] = ()
+    pictures: tuple[str, ...] = ()
+    course: Table | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,161 +68,147 @@ class _Span:
     most: float
 
 
-def lines(report: Report, screen: Screen, header: bool = True) -> Iterator[str]:
-    """The whole report."""
-    text = _ReportText(report, screen, header)
-    for part in (
-        text.head,
-        text.sizes,
-        text.preemptions,
-        text.fair_share,
-        text.stock_slurm,
-        text.parties,
-        text.held_idle,
-        text.over_time,
-    ):
-        if part_lines := list(part()):
-            yield from part_lines
-            yield ""
-    yield from text.prose("The meaning and limits of each figure: docs/how-to/monitor.md")
+def summary(report: Report) -> tuple[str, ...]:
+    """Return what the report covers."""
+    where = f", cluster {printable(report.cluster)}" if report.cluster else ""
+    span = duration(report.until_s - report.since_s)
+    return (
+        f"From {moment(report.since_s)} to {moment(report.until_s)}, {span}{where}.",
+        *_limits(report),
+        _jobs(report),
+        _service(report),
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class _ReportText:
-    report: Report
-    screen: Screen
-    header: bool
-
-    def head(self) -> Iterator[str]:
-        report = self.report
-        where = f", cluster {printable(report.cluster)}" if report.cluster else ""
-        span = duration(report.until_s - report.since_s)
-        yield from self.prose(
-            f"From {moment(report.since_s)} to {moment(report.until_s)}, {span}{where}."
+def parts(report: Report, most: int) -> tuple[Part, ...]:
+    """Return the parts of the report that have content; long tables show ``most`` rows."""
+    return tuple(
+        part
+        for part in (
+            _sizes(report),
+            _preemptions(report.preemptions, most),
+            _fair_share(report, most),
+            _stock_slurm(report, most),
+            _parties(report, most),
+            _held_idle(report, most),
+            _over_time(report),
         )
-        for sentence in (*_limits(report), _jobs(report), _service(report)):
-            yield from self.prose(sentence)
+        if part is not None
+    )
 
-    def sizes(self) -> Iterator[str]:
-        report = self.report
-        yield from self.title("Completed jobs: completion time (JCT), queueing (Q) and slowdown")
-        rows = [report.all_sizes, *report.by_kind]
-        yield from self.table(_size_columns("KIND"), rows)
-        yield ""
-        yield from self.table(_size_columns("GPUS"), report.by_gpus)
 
-    def preemptions(self) -> Iterator[str]:
-        found = self.report.preemptions
-        yield from self.title("Preemptions")
-        for sentence in _preempted(found):
-            yield from self.prose(sentence)
-        if not found.preemptions:
-            return
-        for sentence in _costs(found.cost):
-            yield from self.prose(sentence)
-        yield ""
-        yield from self.table(PROGRAM_COLUMNS, found.by_program[:MOST_SHOWN])
-        yield ""
-        yield from self.table(TIER_COLUMNS, found.by_tier)
-        yield ""
-        yield from self.table(PAIR_COLUMNS, found.by_user[:MOST_SHOWN])
-        yield ""
-        yield from self.table(JOB_COLUMNS, found.most_preempted[:MOST_SHOWN])
+def _sizes(report: Report) -> Part:
+    return Part(
+        "Completed jobs: completion time (JCT), queueing (Q) and slowdown",
+        (),
+        (
+            Table(_size_columns("KIND"), [report.all_sizes, *report.by_kind]),
+            Table(_size_columns("GPUS"), report.by_gpus),
+        ),
+        ("jct", "queueing"),
+    )
 
-    def fair_share(self) -> Iterator[str]:
-        found = self.report.fair_share
-        if found is None or not found.all.jobs:
-            return
-        yield from self.title("Against a fair share")
-        yield from self.prose(
-            f"Completion times in multiples of those if all jobs had shared {found.gpus:,} GPUs "
-            f"evenly at all times, and how many jobs took more than {PAYS_ABOVE:g} times as long."
-        )
-        yield from self.compared(found)
-        if bound := self.report.at_bound:
-            jobs = (f"{printable(one.job_id)} of {_whose(one.user)}" for one in bound)
-            yield ""
-            yield from self.prose(f"At or near policy.max_slowdown now: {listed(tuple(jobs))}.")
 
-    def stock_slurm(self) -> Iterator[str]:
-        found = self.report.stock_slurm
-        if found is None or not found.all.jobs:
-            return
-        yield from self.title("Against stock Slurm, simulated")
-        mean_s, stock_mean_s = found.all.mean_jct_s or 0.0, found.all.other_mean_jct_s or 0.0
-        yield from self.prose(
-            f"The same jobs under stock Slurm with backfill on {found.gpus:,} GPUs, simulated: "
-            f"average JCT {duration(stock_mean_s)}, measured {duration(mean_s)}. Completion times "
-            "in multiples of the simulated ones. Only jobs that came and ended in this time are "
-            "compared; jobs that Tiresias does not manage are not simulated."
-        )
-        yield from self.compared(found)
+def _preemptions(found: PreemptionFigures, most: int) -> Part:
+    if not found.preemptions:
+        return Part("Preemptions", ("No job was preempted.",))
+    return Part(
+        "Preemptions",
+        (*_preempted(found), *_costs(found.cost)),
+        (
+            Table(PROGRAM_COLUMNS, found.by_program[:most], (KEPT_NOTHING,)),
+            Table(TIER_COLUMNS, found.by_tier),
+            Table(PAIR_COLUMNS, found.by_user[:most]),
+            Table(JOB_COLUMNS, found.most_preempted[:most], (JOB_ACCOUNT,)),
+        ),
+    )
 
-    def compared(self, found: Comparison) -> Iterator[str]:
+
+def _fair_share(report: Report, most: int) -> Part | None:
+    found = report.fair_share
+    if found is None or not found.all.jobs:
+        return None
+    sentences = [
+        f"Completion times in multiples of those if all jobs had shared {found.gpus:,} GPUs "
+        f"evenly at all times, and how many jobs took more than {PAYS_ABOVE:g} times as long."
+    ]
+    tables = _compared(found, most)
+    if bound := report.at_bound:
+        jobs = tuple(f"{printable(one.job_id)} of {_whose(one.user)}" for one in bound)
+        below = f"At or near policy.max_slowdown now: {listed(jobs)}."
+        tables = (*tables[:-1], replace(tables[-1], below=below))
+    return Part("Against a fair share", tuple(sentences), tables)
+
+
+def _stock_slurm(report: Report, most: int) -> Part | None:
+    found = report.stock_slurm
+    if found is None or not found.all.jobs:
+        return None
+    mean_s, stock_mean_s = found.all.mean_jct_s or 0.0, found.all.other_mean_jct_s or 0.0
+    said = (
+        f"The same jobs under stock Slurm with backfill on {found.gpus:,} GPUs, simulated: "
+        f"average JCT {duration(stock_mean_s)}, measured {duration(mean_s)}. Completion times "
+        "in multiples of the simulated ones. Only jobs that came and ended in this time are "
+        "compared; jobs that Tiresias does not manage are not simulated."
+    )
+    return Part("Against stock Slurm, simulated", (said,), _compared(found, most))
+
+
+def _compared(found: Comparison, most: int) -> tuple[Table, ...]:
+    return tuple(
+        Table((Column(name, _named, least=8), *COMPARED_COLUMNS), rows)
         for name, rows in (
             ("GPUS", (found.all, *found.by_gpus)),
-            ("USER", found.users[:MOST_SHOWN]),
-            ("ACCOUNT", found.accounts[:MOST_SHOWN]),
-        ):
-            name_column: Column[Compared] = Column(name, lambda row: _whose(row.name), least=8)
-            yield ""
-            yield from self.table((name_column, *COMPARED_COLUMNS), rows)
-
-    def parties(self) -> Iterator[str]:
-        report = self.report
-        yield from self.title("Who gained and who paid")
-        yield from self.prose(_fairness(report))
-        for name, parties in (("USER", report.users), ("ACCOUNT", report.accounts)):
-            name_column: Column[PartyFigures] = Column(name, lambda row: _whose(row.name), least=6)
-            left_out = max(0, len(parties) - 2 * MOST_SHOWN)
-            # The parties that gained most, and those that paid most.
-            shown = (*parties[:MOST_SHOWN], *parties[-MOST_SHOWN:]) if left_out else parties
-            yield ""
-            yield from self.table((name_column, *PARTY_COLUMNS), shown)
-            if left_out:
-                yield from self.prose(f"{left_out:,} between them are left out; --json has them.")
-
-    def held_idle(self) -> Iterator[str]:
-        report = self.report
-        if not report.idle_gpu_s:
-            return
-        yield from self.title("GPU-hours held idle")
-        yield from self.prose(
-            f"Jobs held GPUs that they did not use for {gpu_hours(report.idle_gpu_s)}, as far as "
-            "their nodes told."
+            ("USER", found.users[:most]),
+            ("ACCOUNT", found.accounts[:most]),
         )
-        if report.idle_requeues:
-            yield from self.prose(
-                f"For that, jobs were requeued {count(report.idle_requeues, 'time')}; these do not "
-                "count as preemptions."
-            )
-        for name, parties in (("USER", report.users), ("ACCOUNT", report.accounts)):
-            name_column: Column[PartyFigures] = Column(name, lambda row: _whose(row.name), least=6)
-            idle = [one for one in parties if one.idle_gpu_s]
-            idle.sort(key=lambda one: -one.idle_gpu_s)
-            yield ""
-            columns = [name_column, *IDLE_COLUMNS]
-            if report.idle_requeues:
-                columns.append(IDLE_REQUEUES)
-            yield from self.table(columns, idle[:MOST_SHOWN])
+    )
 
-    def over_time(self) -> Iterator[str]:
-        course = self.report.over_time
-        yield from self.title("GPUs in use and waiting jobs over time")
-        yield from self.prose(
+
+def _parties(report: Report, most: int) -> Part:
+    tables = []
+    for name, parties in (("USER", report.users), ("ACCOUNT", report.accounts)):
+        left_out = max(0, len(parties) - 2 * most)
+        # The parties that gained most, and those that paid most.
+        shown = (*parties[:most], *parties[-most:]) if left_out else parties
+        below = f"{left_out:,} between them are left out; --json has them." if left_out else ""
+        by_name: Column[PartyFigures] = Column(name, _named, least=6)
+        columns = (by_name, *PARTY_COLUMNS)
+        tables.append(Table(columns, shown, PARTY_COLUMNS_OF_A_PAGE, below))
+    return Part("Who gained and who paid", (_fairness(report),), tuple(tables), ("balance",))
+
+
+def _held_idle(report: Report, most: int) -> Part | None:
+    if not report.idle_gpu_s:
+        return None
+    sentences = [
+        f"Jobs held GPUs that they did not use for {gpu_hours(report.idle_gpu_s)}, as far as "
+        "their nodes told."
+    ]
+    if report.idle_requeues:
+        sentences.append(
+            f"For that, jobs were requeued {count(report.idle_requeues, 'time')}; these do not "
+            "count as preemptions."
+        )
+    columns = [*IDLE_COLUMNS, *((IDLE_REQUEUES,) if report.idle_requeues else ())]
+    tables = []
+    for name, parties in (("USER", report.users), ("ACCOUNT", report.accounts)):
+        idle = sorted((one for one in parties if one.idle_gpu_s), key=lambda one: -one.idle_gpu_s)
+        tables.append(Table((Column(name, _named, least=6), *columns), idle[:most]))
+    return Part("GPU-hours held idle", tuple(sentences), tuple(tables))
+
+
+def _over_time(report: Report) -> Part:
+    course = report.over_time
+    return Part(
+        "GPUs in use and waiting jobs over time",
+        (
             f"{course.peak_gpus:,.0f} GPUs at most, {course.peak_waiting:,.0f} waiting jobs at "
-            "most."
-        )
-        yield from self.table(SPAN_COLUMNS, _spans(self.report))
-
-    def title(self, text: str) -> list[str]:
-        return self.screen.prose(text, indent="", look="title")
-
-    def prose(self, text: str) -> list[str]:
-        return self.screen.prose(text, indent="")
-
-    def table(self, columns: Sequence[Column[Row]], rows: Sequence[Row]) -> Iterator[str]:
-        return self.screen.table(columns, rows, self.header)
+            "most.",
+        ),
+        pictures=("course",),
+        course=Table(SPAN_COLUMNS, _spans(report)),
+    )
 
 
 # Sentences
@@ -265,9 +272,6 @@ def _service(report: Report) -> str:
 
 
 def _preempted(found: PreemptionFigures) -> Iterator[str]:
-    if not found.preemptions:
-        yield "No job was preempted."
-        return
     times, jobs = count(found.preemptions, "preemption"), count(found.jobs, "job")
     yield (
         f"{times} of {jobs}, for {count(found.for_jobs, 'other')}. {gpu_hours(found.moved_gpu_s)} "
@@ -372,6 +376,10 @@ def _whose(name: str) -> str:
     return printable(name) or NOTHING
 
 
+def _named(row: Compared | PartyFigures) -> str:
+    return _whose(row.name)
+
+
 def _median(times: Spread, row: CostFigures) -> str:
     return or_dash(times.median_s, duration) if row.measured else "?"
 
@@ -414,6 +422,9 @@ PROGRAM_COLUMNS: tuple[Column[CostFigures], ...] = (
     Column("RESTART", lambda row: _median(row.restart, row), right=True, goes=5),
     Column("GPU-H LOST", _unless_unmeasured(lambda row: hours(row.lost_gpu_s)), right=True),
 )
+KEPT_NOTHING: Column[CostFigures] = Column(
+    "KEPT NOTHING", _unless_unmeasured(lambda row: f"{row.lost_all:,}"), right=True
+)
 TIER_COLUMNS: tuple[Column[TierFigures], ...] = (
     Column("FOR TIER", lambda row: or_dash(row.for_tier, str), right=True),
     Column("OF TIER", lambda row: or_dash(row.tier, str), right=True, goes=2),
@@ -436,6 +447,7 @@ JOB_COLUMNS: tuple[Column[PreemptedJob], ...] = (
     Column("WAITED", lambda row: duration(row.waited_s), right=True, goes=4),
     Column("GPU-H GIVEN", lambda row: hours(row.moved_gpu_s), right=True, goes=1),
 )
+JOB_ACCOUNT: Column[PreemptedJob] = Column("ACCOUNT", lambda row: _whose(row.account))
 
 
 PARTY_COLUMNS: tuple[Column[PartyFigures], ...] = (
@@ -450,6 +462,12 @@ PARTY_COLUMNS: tuple[Column[PartyFigures], ...] = (
     Column("MOVED", lambda row: _moved(row.balance_gpu_s), right=True, look=_balance_look),
 )
 
+
+PARTY_COLUMNS_OF_A_PAGE: tuple[Column[PartyFigures], ...] = (
+    Column("WAITED AFTER IT", lambda row: duration(row.requeue_wait_s), right=True),
+    Column("GIVEN", lambda row: hours(row.given_gpu_s), right=True),
+    Column("RECEIVED", lambda row: hours(row.received_gpu_s), right=True),
+)
 
 IDLE_COLUMNS: tuple[Column[PartyFigures], ...] = (
     Column("GPU-H HELD", lambda row: hours(row.gpu_s), right=True),
