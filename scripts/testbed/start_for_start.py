@@ -8,15 +8,18 @@ Slurm might give each the node of the other. A job ends when its work is done, o
 
     python -m scripts.testbed.start_for_start --seeds 1-20 [--settings NAME] [--paper480]
 
-Settings are those of one feature by name, or ``random``: any of them together, by the seed.
+Settings are those of one feature by name, ``all`` of them together, or ``random``: any of them
+together, by the seed. Lanes and idle GPUs are not simulated, so they are not compared.
 """
 
 from __future__ import annotations
 
 import argparse
 import heapq
+import math
 import shutil
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -33,16 +36,30 @@ from scripts.testbed.in_memory.slurmctld import Settings, Slurmctld
 from scripts.testbed.user_text import IN_MEMORY
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller.cycle import ENFORCE, Cycles
+from slurm_tiresias.controller.preemption_costs import PreemptionCosts
 from slurm_tiresias.core.cluster import Start
 from slurm_tiresias.core.features import make
 from slurm_tiresias.core.features.gittins import ServiceHistory
-from slurm_tiresias.model import NOWHERE, Allocation, JobState
+from slurm_tiresias.model import (
+    NOWHERE,
+    Allocation,
+    Estimate,
+    JobProgress,
+    JobState,
+    ProgramCosts,
+    ProgressSource,
+)
 from slurm_tiresias.profiler.service import Profiler
 from slurm_tiresias.profiler.store import ProfileStore
+from slurm_tiresias.progress.folder import Latest, ProgressFolder
 from slurm_tiresias.settings import Config
+from slurm_tiresias.settings.policy import REPORTS
+from slurm_tiresias.simulator import reports as sim_reports
 from slurm_tiresias.simulator import schedulers
 from slurm_tiresias.simulator.engine import Scheduler, Simulation, Timing
+from slurm_tiresias.simulator.reports import Reporter, ReportModel, Reports
 from slurm_tiresias.simulator.run import Setup, asking
+from slurm_tiresias.simulator.saves import SaveModel, program_costs
 from slurm_tiresias.simulator.sim_cluster import PARTITION, Costs, SimCluster
 from slurm_tiresias.simulator.workload import TraceJob, Workload, paper480
 from slurm_tiresias.store.ledger import Ledger
@@ -71,6 +88,9 @@ PLAIN: Tables = {
         "wait_for_save_s": 0.0,
     },
 }
+MODELS = ("vgg16", "resnet50", "")
+"""One of high skew, one of low skew, and one that is unknown."""
+
 FEATURES: Mapping[str, Tables] = {
     "plain": {},
     "min-run": {"preemption": {"min_run_s": 60.0}},
@@ -90,6 +110,8 @@ FEATURES: Mapping[str, Tables] = {
     "max-slowdown": {"policy": {"max_slowdown": 3.0}},
     "history": {"policy": {"estimates": ["history"]}},
     "limits": {"policy": {"estimates": ["limits"]}},
+    "reports": {"policy": {"estimates": ["reports"]}},
+    "saves": {"preemption": {"wait_for_save_s": 100.0}},
 }
 """Settings by name, on top of ``PLAIN``."""
 
@@ -100,7 +122,11 @@ CONSTANTS: Mapping[str, float] = {
 }
 """So that what they bound happens in workloads this short."""
 
-RANDOM = "random"
+REPORTING = ReportModel(0.5)
+SAVING = SaveModel(((0.0, 0.2), (60.0, 0.3), (150.0, 0.3), (math.inf, 0.2)), told=0.6)
+"""How jobs report and save under the settings of these names; else they do not."""
+
+RANDOM, ALL = "random", "all"
 
 SOMETIMES = 20
 """The controller also looks at every 20th tick at which the simulator has nothing to do: a change
@@ -119,6 +145,9 @@ class Event(NamedTuple):
 def configured(name: str, seed: int = 0) -> Config:
     """Return the configuration with this name in ``FEATURES``, or several of them together."""
     chosen = [name]
+    if name == ALL:
+        # All features that can be on together; the later of two that differ in a value counts.
+        chosen = [one for one in FEATURES if one not in ("gittins", "max-per-job")]
     if name == RANDOM:
         random = Random(f"settings {seed}")
         chosen = random.sample(list(FEATURES), random.randint(2, 6))
@@ -149,6 +178,7 @@ def random_case(seed: int) -> tuple[SimCluster, Workload]:
             name=random.choice(("train", "debug")),
             limit_s=random.choice((None, 1200.0, 3600.0)),
             account=random.choice(("lab", "hall")),
+            model=Random(f"model {seed} {number}").choice(MODELS),
         )
         for number, at_s in enumerate(arrivals)
     )
@@ -156,9 +186,9 @@ def random_case(seed: int) -> tuple[SimCluster, Workload]:
 
 
 def paper_case(seed: int) -> tuple[SimCluster, Workload]:
-    """Return the paper's cluster and its 480 jobs, without their models."""
+    """Return the paper's cluster and its 480 jobs."""
     workload = paper480(seed)
-    jobs = tuple(replace(job, model="", user="ann", name="train") for job in workload.jobs)
+    jobs = tuple(replace(job, user="ann", name=f"train-{job.model}") for job in workload.jobs)
     return SimCluster(15, 4), replace(workload, jobs=jobs)
 
 
@@ -191,17 +221,27 @@ class Recorded:
         return starts
 
 
-def simulated(
-    cluster: SimCluster, workload: Workload, config: Config
-) -> tuple[list[Event], Sequence[float]]:
-    """Return the events of a simulation without any cost of preemption or placement, and the times
-    at which the scheduler chose."""
-    costs, timing = Costs(cluster, False, 0.0), Timing(config.controller.interval_s)
-    setup = Setup(cluster, config, costs, timing)
-    known = _known_service(workload)
-    scheduler = Recorded(schedulers.tiresias(config, cluster.as_nodes(), known))
+def setup_of(cluster: SimCluster, config: Config) -> Setup:
+    """Return the setup of a simulation without any cost of placement, or of preemption beyond the
+    work that is not saved."""
+    saves = SAVING if config.preemption.wait_for_save_s else None
+    return Setup(
+        cluster,
+        config,
+        Costs(cluster, False, 0.0, saves),
+        Timing(config.controller.interval_s),
+        reports=REPORTING if REPORTS in config.policy.estimates else None,
+    )
+
+
+def simulated(workload: Workload, setup: Setup) -> tuple[list[Event], Sequence[float]]:
+    """Return the events of a simulation, and the times at which the scheduler chose."""
+    config, known, reports = setup.config, _known_service(workload), None
+    if setup.reports:
+        reports = Reports(setup.reports, workload, config.policy.report_every_s)
+    scheduler = Recorded(schedulers.tiresias(config, setup.cluster.as_nodes(), known, reports))
     ask = asking(setup, only_consolidated=False)
-    Simulation(workload.jobs, scheduler, costs, timing, ask).run()
+    Simulation(workload.jobs, scheduler, setup.costs, setup.timing, ask).run()
     return sorted(scheduler.events), scheduler.ticks_s
 
 
@@ -212,9 +252,8 @@ def simulated(
 class Controlled:
     """A controller on the in-memory Slurm; times count from the workload's first second."""
 
-    cluster: SimCluster
     workload: Workload
-    config: Config
+    setup: Setup
     ledger: Ledger
     ticks_s: Sequence[float]
     events: list[Event] = field(default_factory=list)
@@ -229,20 +268,27 @@ class Controlled:
             schedule_delay_s=0.0,
             save_every_s=FOREVER_S,
         )
-        self.slurm = InMemorySlurm(self.cluster.as_nodes(), (PARTITION,), settings, Clock(EPOCH_S))
+        nodes, self.config = self.setup.cluster.as_nodes(), self.setup.config
+        self.slurm = InMemorySlurm(nodes, (PARTITION,), settings, Clock(EPOCH_S))
         self._slurms_choice = self.slurm._ctld.place
         self._chosen: Mapping[str, Allocation] = {}
         """Where the last plan starts jobs."""
-        self.cycles = Cycles(
-            self.slurm,
-            self.slurm.cluster(),
-            self.ledger,
-            self.config,
-            Profiler(ProfileStore(None), self.config),
-        )
+        self._progress = ProgressFolder("")
+        with mock.patch.object(PreemptionCosts, "costs_of", self._costs_of):
+            self.cycles = Cycles(
+                self.slurm,
+                self.slurm.cluster(),
+                self.ledger,
+                self.config,
+                Profiler(ProfileStore(None), self.config),
+                progress=self._progress,
+            )
+        self._ask = asking(self.setup, only_consolidated=False)
         self._trace_of: dict[str, TraceJob] = {}
         self._work_s: dict[str, float] = {}
         """Remaining work by job, as of its last start."""
+        self._ran_s: dict[str, float] = defaultdict(float)
+        """Running time by job, over all runs that have ended."""
         self._running: dict[str, float] = {}
         """Start of each running job."""
         self._ends: list[tuple[float, int, float]] = []
@@ -275,11 +321,11 @@ class Controlled:
             yield last_s + tick * interval_s
 
     def _place(self, record: JobRecord, ready: frozenset[str]) -> Allocation | None:
-        """Return where a job starts: where the controller has placed it, if it fits there."""
+        """Return where a job starts: where the controller has placed it, once its GPUs are idle."""
         chosen = self._chosen.get(record.spec.key, NOWHERE)
-        if chosen and chosen.keys() <= ready and self._is_idle(chosen):
-            return chosen
-        return self._slurms_choice(record, ready)
+        if not chosen:
+            return self._slurms_choice(record, ready)
+        return chosen if chosen.keys() <= ready and self._is_idle(chosen) else None
 
     def _pass_time(self, until_s: float) -> None:
         """Let jobs end and arrive until a tick, while Slurm starts none."""
@@ -302,12 +348,13 @@ class Controlled:
     def _submit(self, trace: TraceJob) -> None:
         key = self.slurm.submit(
             Submission(
-                self.cluster.request(trace.gpus, trace.gpu_type),
+                self._ask(trace).request,
                 user=trace.user,
                 account=trace.account,
                 partitions=(PARTITION,),
                 name=trace.name,
                 time_limit_s=trace.limit_s,
+                comment=f"tiresias:placement={self._ask(trace).style.value}",
             )
         )
         self._trace_of[key], self._work_s[key] = trace, trace.duration_s
@@ -315,6 +362,7 @@ class Controlled:
     def _decide(self) -> None:
         """Let cycles and scheduling passes alternate at this instant until nothing changes."""
         for turn in range(MOST_TURNS):
+            self._report()
             cycle = self.cycles.run(ENFORCE)
             self._chosen = {one.job_id: one.start_on for one in cycle.plan.starts}
             if turn == 0:
@@ -328,6 +376,53 @@ class Controlled:
             if not changed and not cycle.outcome.writes:
                 return
         raise AssertionError(f"{self.workload.name}: cycles at {self.now_s:g} s do not settle")
+
+    def _report(self) -> None:
+        """Let the nodes report what the jobs do, as they do in the simulation."""
+        found: dict[int, JobProgress] = {}
+        for job in self.slurm.observe().jobs:
+            start_s, trace = self._running.get(job.key), self._trace_of[job.key]
+            if start_s is None:
+                continue
+            saves = self.setup.costs.tells_saves(trace)
+            tells = self.setup.reports and (
+                self.setup.reports.reporter(self.workload.name, trace.job_id) is Reporter.HONEST
+            )
+            if not saves and not tells:
+                continue
+            left_s = self._work_s[job.key] - (self.now_s - start_s)
+            ran_s = self._ran_s[job.key] + self.now_s - start_s
+            saved_s = self._saved_s(job.key)
+            found[job.raw_id] = JobProgress(
+                restarts=job.restarts,
+                source=ProgressSource.REPORTS,
+                state="running",
+                # Steps count on over all runs: protections of work that is done again are not
+                # simulated.
+                first_step=int(self._ran_s[job.key]),
+                step=int(ran_s),
+                total=int(ran_s + left_s) if tells else None,
+                reported_s=self.slurm.clock.now_s,
+                advanced_s=self.slurm.clock.now_s,
+                quiet_after_s=FOREVER_S,
+                per_step=Estimate(1.0, 1.0, 1.0),
+                first_s=EPOCH_S + start_s,
+                saved_s=EPOCH_S + saved_s if saves and saved_s else None,
+                save_every_s=_regular(self.setup.costs.save_every_s(trace)) if saves else None,
+            )
+        self._progress.latest = Latest(found, {})
+
+    def _saved_s(self, key: str) -> float | None:
+        """When a running job last saved, in this run; None if it has not."""
+        every_s = _regular(self.setup.costs.save_every_s(self._trace_of[key]))
+        saves = every_s and math.floor((self.now_s - self._running[key]) / every_s)
+        return self._running[key] + saves * every_s if every_s and saves else None
+
+    def _costs_of(self, user: str, name: str) -> ProgramCosts | None:
+        """What preemptions of a program cost, if its jobs report their saves."""
+        trace = TraceJob("", 0.0, 1, 0.0, user=user, name=name)
+        costs = self.setup.costs
+        return program_costs(costs.save_every_s(trace), 0.0) if costs.tells_saves(trace) else None
 
     def _start_as_planned(self) -> None:
         """Start the planned jobs whose GPUs are idle already, in the order of the plan."""
@@ -348,7 +443,12 @@ class Controlled:
         now = {job.key: job for job in seen if job.state is JobState.RUNNING}
         left, came = self._running.keys() - now.keys(), now.keys() - self._running.keys()
         for key in left:
-            self._work_s[key] -= self.now_s - self._running.pop(key)
+            start_s, end_s = self._running[key], self.now_s
+            self._ran_s[key] += end_s - start_s
+            if self.setup.costs.save_every_s(self._trace_of[key]) > 0.0:
+                end_s = self._saved_s(key) or start_s
+            self._work_s[key] -= end_s - start_s
+            del self._running[key]
             self._add("preempted", key)
         for key in came:
             self._running[key] = self.now_s
@@ -374,6 +474,10 @@ class Controlled:
         self.told[self.now_s] = "\n".join(lines)
 
 
+def _regular(every_s: float) -> float | None:
+    return every_s if 0.0 < every_s < math.inf else None
+
+
 def _gpus(allocation: Allocation) -> tuple[tuple[str, int], ...]:
     return tuple(sorted((node, amount.gpu_count) for node, amount in allocation.items()))
 
@@ -383,16 +487,17 @@ def _gpus(allocation: Allocation) -> tuple[tuple[str, int], ...]:
 
 def differences(cluster: SimCluster, workload: Workload, config: Config) -> str:
     """Return "" if both do the same, or else the first difference with what surrounds it."""
-    with replaced(CONSTANTS):
-        return _differences(cluster, workload, config)
+    # A job's later reports say the same, which the simulation need not know.
+    with replaced(CONSTANTS), mock.patch.object(sim_reports, "SETTLED", -1.0):
+        return _differences(workload, setup_of(cluster, config))
 
 
-def _differences(cluster: SimCluster, workload: Workload, config: Config) -> str:
-    wanted, ticks_s = simulated(cluster, workload, config)
+def _differences(workload: Workload, setup: Setup) -> str:
+    wanted, ticks_s = simulated(workload, setup)
     folder = Path(tempfile.mkdtemp(prefix="start-for-start-", dir=IN_MEMORY))
     try:
         with closing(Ledger(folder / "ledger")) as ledger:
-            controlled = Controlled(cluster, workload, config, ledger, ticks_s)
+            controlled = Controlled(workload, setup, ledger, ticks_s)
             found = controlled.run()
     finally:
         shutil.rmtree(folder)
@@ -402,7 +507,7 @@ def _differences(cluster: SimCluster, workload: Workload, config: Config) -> str
     both = set(found) & set(wanted)
     return "\n".join(
         [
-            f"{workload.name}, {cluster.gpus} GPUs: at {at_s:g} s, of {len(wanted)} events, "
+            f"{workload.name}, {setup.cluster.gpus} GPUs: at {at_s:g} s, of {len(wanted)} events, "
             f"{len(set(wanted) - both)} are the simulator's alone and "
             f"{len(set(found) - both)} the controller's",
             *(f"  simulator:  {event}" for event in wanted if event.at_s == at_s),
@@ -422,7 +527,7 @@ def main() -> None:
     """Compare and print, for each of the settings, the first difference."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=_seeds, default=range(1, 21))
-    parser.add_argument("--settings", choices=(*FEATURES, RANDOM), action="append")
+    parser.add_argument("--settings", choices=(*FEATURES, ALL, RANDOM), action="append")
     parser.add_argument("--paper480", action="store_true")
     args = parser.parse_args()
     for name in args.settings or FEATURES:

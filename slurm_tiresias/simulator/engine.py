@@ -17,6 +17,7 @@ from operator import itemgetter
 from typing import NamedTuple, Protocol
 
 from slurm_tiresias.core.cluster import Start
+from slurm_tiresias.core.features.at_stake import work_at_stake
 from slurm_tiresias.core.job import Job
 from slurm_tiresias.model import (
     NOWHERE,
@@ -24,8 +25,8 @@ from slurm_tiresias.model import (
     JobState,
     PlacementStyle,
     Request,
-    WorkAtStake,
 )
+from slurm_tiresias.simulator.saves import program_costs, reported
 from slurm_tiresias.simulator.workload import TraceJob
 
 ENDS_BETWEEN_PROGRESS = 100
@@ -48,11 +49,13 @@ class SimJob(Job):
         "again_s",
         "ask",
         "end_s",
+        "first_s",
         "lost_s",
         "number",
         "overhead_s",
         "runs",
         "save_every_s",
+        "saved_s",
         "speed",
         "spread",
         "spread_s",
@@ -96,13 +99,15 @@ class SimJob(Job):
         self.lost_s = 0.0
         self.unsaved_s = 0.0
         """Running time since its last save or, if later, since this run began to make progress."""
+        self.first_s = 0.0
+        """When this run begins to make progress."""
+        self.saved_s: float | None = None
+        """When this run last saved; None if it has not, or saves when it is asked to."""
         self.again_s = 0.0
         """Running time whose work was lost in preemptions and repeated."""
         self.spread_s = 0.0
         self.version = 0
         """Incremented at each start and stop; queued events with an older version are void."""
-        if self.tells_saves:
-            self.at_stake = self._at_stake()
 
     @property
     def service_gpu_s(self) -> float:
@@ -125,9 +130,12 @@ class SimJob(Job):
         self.work_s -= ran_s * self.speed
         self.remaining_s = self.work_s
         if self.save_every_s > 0.0:
-            self.unsaved_s = math.fmod(self.unsaved_s + ran_s, self.save_every_s)
+            before_s = self.unsaved_s
+            self.unsaved_s = math.fmod(before_s + ran_s, self.save_every_s)
+            if before_s + ran_s >= self.save_every_s:
+                self.saved_s = now_s - self.unsaved_s
         if self.tells_saves:
-            self.at_stake = self._at_stake()
+            self._follow_stake()
 
     def start(self, start_s: float, allocation: Allocation) -> None:
         self.state = JobState.RUNNING
@@ -139,11 +147,12 @@ class SimJob(Job):
         self.speed = physics.speed(self.trace, allocation)
         self.spread = physics.is_spread(self.trace, allocation)
         self.overhead_s = physics.restart_s(self.trace) if self.preemptions else 0.0
-        self.unsaved_s = 0.0
+        self.first_s = start_s + self.overhead_s
+        self.unsaved_s, self.saved_s = 0.0, None
         self.end_s = start_s + self.overhead_s + self.work_s / self.speed
         self.version += 1
         if self.tells_saves:
-            self.at_stake = self._at_stake()
+            self._follow_stake()
 
     def stop(self, now_s: float) -> None:
         """End a run, because the job is preempted or done."""
@@ -156,6 +165,7 @@ class SimJob(Job):
         self.state = JobState.PENDING
         self.running_since_s = None
         self.allocation = NOWHERE
+        self.at_stake = None
         self.queued_s = now_s
         self.version += 1
 
@@ -174,14 +184,15 @@ class SimJob(Job):
             return math.inf
         return self.settled_s + self.overhead_s + self.save_every_s - self.unsaved_s
 
-    def _at_stake(self) -> WorkAtStake:
-        """What a preemption would lose, as of ``settled_s``, if the job reports its saves."""
+    def _follow_stake(self) -> None:
+        """Follow what a preemption would lose, by what the job reports of its saves."""
+        assert self.running_since_s is not None
         restart_s = self._physics.restart_s(self.trace)
-        if self.save_every_s <= 0.0:
-            return WorkAtStake(math.inf, 0.0, restart_s)
-        since_s = self.settled_s + self.overhead_s - self.unsaved_s
-        next_s = self.next_save_s
-        return WorkAtStake(since_s, math.inf, restart_s, next_s if next_s < math.inf else None)
+        costs = program_costs(self.save_every_s, restart_s)
+        progress = reported(
+            self.preemptions, self.settled_s, self.first_s, self.saved_s, self.save_every_s
+        )
+        self.at_stake = work_at_stake(self.running_since_s, progress, costs)
 
 
 class Scheduler(Protocol):

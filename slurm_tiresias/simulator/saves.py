@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
+from slurm_tiresias.model import JobProgress, ProgramCosts, ProgressSource
 from slurm_tiresias.simulator.workload import TraceJob
 
 ON_REQUEST_S = 0.0
@@ -56,6 +57,38 @@ class SaveModel:
     def tells(self, job: TraceJob) -> bool:
         """Whether a job reports its saves."""
         return _drawn("tells", job) < self.told
+
+
+def reported(
+    restarts: int, now_s: float, first_s: float, saved_s: float | None, save_every_s: float
+) -> JobProgress | None:
+    """Return what a running job reports of its saves; None before its first report."""
+    if now_s < first_s:
+        return None
+    return JobProgress(
+        restarts=restarts,
+        source=ProgressSource.REPORTS,
+        state="running",
+        first_step=0,
+        step=0,
+        total=None,
+        reported_s=now_s,
+        advanced_s=now_s,
+        quiet_after_s=math.inf,
+        first_s=first_s,
+        saved_s=saved_s,
+        save_every_s=save_every_s if 0.0 < save_every_s < math.inf else None,
+    )
+
+
+def program_costs(save_every_s: float, restart_s: float) -> ProgramCosts:
+    """Return what preemptions of a program cost on average, as if many had been measured."""
+    return ProgramCosts(
+        restart_s=restart_s,
+        unsaved_s=save_every_s / 2.0,
+        measured=1,
+        saved_when_asked=float(save_every_s == ON_REQUEST_S),
+    )
 
 
 def _drawn(what: str, job: TraceJob) -> float:

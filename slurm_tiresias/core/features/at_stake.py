@@ -53,10 +53,11 @@ def work_at_stake(
     if progress is None or saves_when_asked:
         return WorkAtStake(-math.inf, usual_s, restart_s)
     every_s = progress.save_every_s or saved_every_s or (costs.save_every_s if costs else None)
-    since_s, most_s = running_since_s, usual_s
+    # Before its first report it has loaded its state, which does not count as work.
+    since_s, most_s = max(running_since_s, progress.first_s or running_since_s), usual_s
     if progress.saved_s is not None:
-        since_s = max(running_since_s, progress.saved_s)
+        began_s, since_s = since_s, max(since_s, progress.saved_s)
         # After its first save it is expected to save again after as long.
-        every_s = every_s or max(0.0, since_s - running_since_s)
+        every_s = every_s or since_s - began_s
         most_s = max(usual_s, MOST_INTERVALS * every_s)
     return WorkAtStake(since_s, most_s, restart_s, since_s + every_s if every_s else None)
