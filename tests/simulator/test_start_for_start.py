@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from scripts.testbed.start_for_start import (
+    ALL,
     FEATURES,
     RANDOM,
     configured,
@@ -24,3 +25,7 @@ def test_starts_and_preemptions_are_the_same(name: str) -> None:
 @pytest.mark.parametrize("seed", range(1, 7))
 def test_they_are_the_same_with_several_features_at_once(seed: int) -> None:
     assert differences(*random_case(seed), configured(RANDOM, seed)) == ""
+
+
+def test_they_are_the_same_with_all_features_at_once() -> None:
+    assert differences(*random_case(8), configured(ALL)) == ""
