@@ -8,8 +8,10 @@ from slurm_tiresias.core.cluster import ClusterState, EquivalenceClass
 from slurm_tiresias.core.features.protection import Protected
 from slurm_tiresias.core.features.victim_rate import VictimRate
 from slurm_tiresias.core.rank import UniqueRank
-from slurm_tiresias.model import Amount, Node, PlacementStyle
+from slurm_tiresias.model import Amount, Node, PlacementStyle, Protection
 from tests.pictures import gpus
+
+MIN_RUN = Protected(Protection.MIN_RUN, -math.inf, 20.0)
 
 
 def rank(job_id: str, tier: int, place: int) -> UniqueRank:
@@ -121,10 +123,10 @@ def test_two_protections_of_one_job_may_end_at_the_same_moment() -> None:
     held = {"n1": Amount({"": 4}, cpus=4)}
     for _ in range(2):
         state.book(held)
-        state.run(rank("protected", 1, 0), held, 4, 0.0, [Protected(-math.inf, 20.0)])
+        state.run(rank("protected", 1, 0), held, 4, 0.0, [MIN_RUN])
         state.leave("protected")
     state.book(held)
-    state.run(rank("protected", 1, 0), held, 4, 0.0, [Protected(-math.inf, 20.0)])
+    state.run(rank("protected", 1, 0), held, 4, 0.0, [MIN_RUN])
     state.wait(rank("first", 0, 1), job_class(state, 4))
     assert state.choose(19.0) == []
     assert state.next_try_s == 20.0

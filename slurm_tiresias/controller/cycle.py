@@ -27,10 +27,11 @@ from slurm_tiresias.core.engine import Engine, decide
 from slurm_tiresias.core.features.idle_gpus import IdleGpus
 from slurm_tiresias.core.features.in_order import Features, make_features
 from slurm_tiresias.core.features.make import learned_policy
+from slurm_tiresias.core.features.min_run import min_run_until_s
 from slurm_tiresias.core.features.policy import Policy
 from slurm_tiresias.core.features.victim_rate import VictimRate
 from slurm_tiresias.core.job import Snapshot
-from slurm_tiresias.core.protections import min_run_until_s, protection_of
+from slurm_tiresias.core.protections import protection_of
 from slurm_tiresias.core.rank import IDLE_LEVEL
 from slurm_tiresias.model import JobState, Plan, RecentVictims
 from slurm_tiresias.profiler.gpu_use_folder import GpuUseFolder

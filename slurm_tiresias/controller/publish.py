@@ -16,10 +16,10 @@ from slurm_tiresias.core.features.claims import is_broken
 from slurm_tiresias.core.features.estimates import WithEstimates, is_promoted
 from slurm_tiresias.core.features.feature import Feature
 from slurm_tiresias.core.features.max_slowdown import BoundNow
+from slurm_tiresias.core.features.min_run import protected_for_s
 from slurm_tiresias.core.features.policy import Policy
-from slurm_tiresias.core.features.protection import before_save, protected_for_s
 from slurm_tiresias.core.job import Job, Snapshot
-from slurm_tiresias.core.protections import min_run_until_s
+from slurm_tiresias.core.protections import protections
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.explanation.reasons import would_do
 from slurm_tiresias.job_hints import Checkpoint, checkpoint_of
@@ -298,18 +298,9 @@ def _slurm_places(jobs: Iterable[Job]) -> Mapping[str, int]:
 
 
 def _blocker(job: Job, protection: Protection, config: Config) -> Blocker:
-    until_s = None
-    if protection is Protection.MIN_RUN and job.running_since_s is not None:
-        until_s = min_run_until_s(job, config.preemption)
-    elif protection is Protection.AT_BOUND:
-        kept_s = job.fair.kept_until_s
-        until_s = kept_s if kept_s < math.inf else None
-    elif protection is Protection.REDOING_WORK:
-        until_s = job.learned.redoing_until_s
-    elif protection is Protection.SAVE_DUE:
-        saves = before_save(job.at_stake, config)
-        until_s = max((save.until_s for save in saves), default=None)
-    return Blocker(job.job_id, protection.value, until_s)
+    ends_s = (one.until_s for one in protections(job, config) if one.why is protection)
+    until_s = max(ends_s, default=math.inf)
+    return Blocker(job.job_id, protection.value, until_s if until_s < math.inf else None)
 
 
 def _is_of_former_run(told: JobProgress, job: Job) -> bool:

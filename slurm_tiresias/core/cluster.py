@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple
 
-from slurm_tiresias.core.features.protection import Protected, Shield
+from slurm_tiresias.core.features.protection import Protected, Shield, strongest
 from slurm_tiresias.core.features.victim_rate import VictimRate
 from slurm_tiresias.core.placement.candidate_index import CandidateIndex
 from slurm_tiresias.core.placement.candidate_matrix import Candidate, Preemptor
@@ -222,11 +222,14 @@ class ClusterState:
             self._protections.pop(job_id, None)
             return Shield.NONE
         self._protections[job_id] = protections
-        change_s = min(each.until_s if each.from_s <= now_s else each.from_s for each in ahead)
-        self._next_change_s[job_id] = change_s
+        shield = strongest(ahead, now_s)
+        times_s = sorted({at_s for each in ahead for at_s in (each.from_s, each.until_s)})
+        later_s = (at_s for at_s in times_s if now_s < at_s < math.inf)
+        changes_s = (at_s for at_s in later_s if strongest(ahead, at_s) is not shield)
+        self._next_change_s[job_id] = change_s = next(changes_s, math.inf)
         if change_s < math.inf:
             heapq.heappush(self._protection_changes, (change_s, next(self._change_numbers), job_id))
-        return max((each.shield for each in ahead if each.holds(now_s)), default=Shield.NONE)
+        return shield
 
     def _set_shield(self, candidate: Candidate, shield: Shield) -> None:
         if shield < candidate.shield:

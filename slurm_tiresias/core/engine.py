@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from slurm_tiresias.core.cluster import ClusterState, EquivalenceClass, Start
 from slurm_tiresias.core.decisions import Decisions
-from slurm_tiresias.core.entry import Entry, Role, protected_because
+from slurm_tiresias.core.entry import Entry, Role
 from slurm_tiresias.core.features.feature import Feature
 from slurm_tiresias.core.features.policy import EndedJob, Policy, rank_of
 from slurm_tiresias.core.features.victim_rate import VictimRate
@@ -222,7 +222,6 @@ class Engine:
                 if not booked:
                     self.state.book(entry.holds)
                 entry.protections = protections(job, self.config)
-                entry.protected_because = protected_because(job)
                 entry.at_stake = job.at_stake
                 entry.leaves_idle = job.leaves_idle
                 self.state.run(
@@ -254,8 +253,6 @@ class Engine:
         if entry.holds is not holds and entry.holds != holds:
             return False
         runs = entry.role is Role.RUNS
-        if runs and self._decisions and entry.protected_because != protected_because(job):
-            return False
         moves = rank != entry.rank
         if moves and self._decisions:
             self._decisions.move(entry, rank)

@@ -39,22 +39,7 @@ class Entry:
     holds: Allocation = field(default_factory=lambda: NOWHERE)
     job_class: EquivalenceClass | None = None
     protections: tuple[Protected, ...] = ()
-    protected_because: tuple[object, ...] = ()
-    """What the reasons of its protections follow from."""
     at_stake: WorkAtStake | None = None
     leaves_idle: bool = False
     steady_until_s: float = math.inf
     """Its running time since its promotion beyond which its rank may be another."""
-
-
-def protected_because(job: Job) -> tuple[object, ...]:
-    """Return the facts from which the reasons of a running job's protections follow: one may
-    replace another while the job is protected all the time."""
-    return (
-        job.protected_by,
-        job.running_since_s,
-        job.preemptions,
-        job.learned,
-        job.fair,
-        job.ranks_last,
-    )

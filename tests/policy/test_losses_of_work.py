@@ -13,7 +13,7 @@ from hypothesis import given
 from slurm_tiresias.config import parse
 from slurm_tiresias.core.engine import decide
 from slurm_tiresias.core.features.make import make_policy
-from slurm_tiresias.core.features.protection import LATE, before_save
+from slurm_tiresias.core.features.save_due import LATE, protect
 from slurm_tiresias.core.job import Job, Snapshot
 from slurm_tiresias.model import USUAL_STAKE, Protection, WorkAtStake
 from slurm_tiresias.settings import Config
@@ -141,7 +141,7 @@ def test_a_job_that_always_announces_a_save_can_still_be_preempted() -> None:
     config = parse({"controller": {"interval_s": 10}})
     for every_s in (1.0, 61.0, 600.0, 1e4, 1e6):
         at_stake = WorkAtStake(NOW_S, math.inf, 0.0, NOW_S + every_s)
-        for each in before_save(at_stake, config):
+        for each in protect(job("1", gpus(1), at_stake=at_stake), config):
             assert each.from_s >= NOW_S + max(60.0, every_s / 10)
             assert each.until_s <= NOW_S + every_s * (1 + LATE)
             assert each.until_s - each.from_s <= config.preemption.wait_for_save_s + LATE * every_s

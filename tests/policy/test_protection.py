@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from slurm_tiresias.core.features.lost_work import redoing_for_s, stuck_runs
-from slurm_tiresias.core.features.protection import protected_for_s
+from slurm_tiresias.core.features.min_run import protected_for_s
 from slurm_tiresias.model import Learned
 from slurm_tiresias.settings.preemption import PreemptionConfig
 

@@ -6,9 +6,15 @@ This comes from reports of users' programs, so it is bounded by what Slurm itsel
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Final
+
+from slurm_tiresias.config import Config
+from slurm_tiresias.core.features.protection import Protected
+from slurm_tiresias.core.job import Job
+from slurm_tiresias.model import Protection
 
 REDO_TIMES: Final = 2.0
 """A run is protected while it redoes lost work, for at most this many times the time in which that
@@ -40,3 +46,9 @@ def stuck_runs(starts: Sequence[int]) -> int:
     while count + 1 < len(starts) and starts[-1 - count] <= furthest[-2 - count]:
         count += 1
     return count
+
+
+def protect(job: Job, _config: Config) -> Iterable[Protected]:
+    """Yield until when a run is protected because it redoes lost work."""
+    if job.learned.redoing_until_s is not None:
+        yield Protected(Protection.REDOING_WORK, -math.inf, job.learned.redoing_until_s)

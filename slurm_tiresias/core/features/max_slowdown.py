@@ -19,9 +19,17 @@ from typing import Final, NamedTuple
 from slurm_tiresias.core.features.fair_finish import FairShares
 from slurm_tiresias.core.features.feature import Feature
 from slurm_tiresias.core.features.policy import Policy
+from slurm_tiresias.core.features.protection import Protected
 from slurm_tiresias.core.job import Job
-from slurm_tiresias.model import NOT_BOUND, USUAL_STAKE, FairStanding, JobState, Lane, Node
-from slurm_tiresias.settings import Config
+from slurm_tiresias.model import (
+    NOT_BOUND,
+    USUAL_STAKE,
+    FairStanding,
+    JobState,
+    Lane,
+    Node,
+    Protection,
+)
 
 RUNS_ON_BY: Final = 0.25
 LEAST_RUN_S: Final = 300.0
@@ -256,6 +264,13 @@ class MaxSlowdown(Feature):
         due_s, one.due_s = one.due_s, min(at_s, one.blocked_since_s + COUNTS_ANEW_AFTER_S)
         if due_s != one.due_s < math.inf:
             heapq.heappush(self._due, (one.due_s, one.job.job_id))
+
+
+def protect(job: Job, _config: Config) -> Iterable[Protected]:
+    """Yield until when a run is kept because the job is near its bound; one that leaves its GPUs
+    idle is not."""
+    if job.fair.kept_until_s > -math.inf and not job.ranks_last:
+        yield Protected(Protection.AT_BOUND, -math.inf, job.fair.kept_until_s)
 
 
 def counts(job: Job) -> bool:

@@ -1,0 +1,51 @@
+"""The minimum run time, and the most preemptions of a job."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Final
+
+from slurm_tiresias.config import Config, PreemptionConfig
+from slurm_tiresias.core.features.protection import Protected
+from slurm_tiresias.core.job import Job
+from slurm_tiresias.model import NOTHING_LEARNED, STUCK_RUNS, Learned, Protection
+
+MOST_DOUBLINGS: Final = 64
+"""Keeps a float from overflowing."""
+
+
+def protected_for_s(
+    preemptions: int, config: PreemptionConfig, learned: Learned = NOTHING_LEARNED
+) -> float:
+    """Return the minimum run time of a job's current run, in seconds since it (re)started.
+
+    ``preemptions`` counts the earlier preemptions of the job, plus the latest consecutive ones in
+    which its program lost all its work. The time grows so that a job that is preempted repeatedly,
+    by chance or on purpose, gets runs long enough to save a checkpoint. For a job that saved
+    nothing in its last runs it grows without bound, so that the job can end. It may start lower for
+    a program that has passed a drill (``preemption.drilled_min_run_s``).
+    """
+    first_s = config.min_run_s
+    if learned.drilled and config.drilled_min_run_s > 0:
+        first_s = config.drilled_min_run_s
+    times = min(max(preemptions, learned.program_lost), MOST_DOUBLINGS)
+    most_s = math.inf if learned.stuck_runs >= STUCK_RUNS else config.max_min_run_s
+    return max(first_s, min(first_s * config.min_run_growth**times, most_s))
+
+
+def min_run_until_s(job: Job, config: PreemptionConfig) -> float:
+    """Return when a running job's minimum run time is over; ``-inf`` if it has none."""
+    least_s = protected_for_s(job.preemptions, config, job.learned)
+    if least_s <= 0 or job.running_since_s is None:
+        return -math.inf
+    return job.running_since_s + least_s
+
+
+def protect(job: Job, config: Config) -> Iterable[Protected]:
+    """Yield when these two rules protect a run."""
+    if 0 < config.preemption.max_per_job <= job.preemptions:
+        yield Protected(Protection.MAX_PREEMPTIONS, -math.inf, math.inf)
+    until_s = min_run_until_s(job, config.preemption)
+    if until_s > -math.inf:
+        yield Protected(Protection.MIN_RUN, -math.inf, until_s)
