@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import ClassVar, Final, NamedTuple
@@ -183,7 +183,7 @@ class Protection(enum.Enum):
 
 
 class Lane(enum.StrEnum):
-    """By which rules a job waits and runs (``core/features/lanes.py``)."""
+    """By which rules a job waits and runs (``core/features/interactive.py``)."""
 
     PREEMPTIBLE = ""
     """Ranked by its service, preempts and is preempted: all jobs that Slurm can requeue."""
@@ -423,8 +423,6 @@ class Learned(NamedTuple):
     before."""
     redoing_until_s: float | None = None
     """The latest time until which its run counts as redoing lost work; None if it does not."""
-    drilled: bool = False
-    """Whether its program has passed a drill, and has not lost all its work since."""
 
 
 NOTHING_LEARNED = Learned()
@@ -556,6 +554,45 @@ class JobAccount:
         if self.claimed_gpu_s is None or self.promised_gpu_s is None:
             return None
         return Claim(self.claimed_gpu_s, self.promised_gpu_s)
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """One run of a job; ``end_s`` is None while it runs or until its end is known."""
+
+    key: str
+    start_s: float
+    end_s: float | None
+    elapsed_s: float
+    gpus: int
+    confirmed: bool
+    """Whether Slurm has given the final elapsed time."""
+    redone_s: float = 0.0
+    """How long it was protected because it redid lost work."""
+    idle_gpu_s: float = 0.0
+    """Idle time summed over its GPUs, as far as the nodes reported it."""
+    clock_set_by_s: float = 0.0
+    """How far Slurm's clock was set during the run; ``elapsed_s`` is without that."""
+    idle_s: float = 0.0
+    """For how long the job had used none of its GPUs when this run was last seen, in this run and
+    those before. 0 once that time has ended a run, or the next run has used a GPU."""
+    clock_set_since_s: float = 0.0
+    """How far Slurm's clock was set after the run."""
+
+    @property
+    def began_s(self) -> float:
+        """When it started, by the clock as it is set now: a later run may have an earlier start."""
+        return self.start_s + self.clock_set_by_s + self.clock_set_since_s
+
+    @property
+    def attained_gpu_s(self) -> float:
+        return self.elapsed_s * self.gpus
+
+
+def last_ended(runs: Iterable[RunRecord]) -> RunRecord | None:
+    """Return the last of a job's runs that has ended; None if none has."""
+    ended = (run for run in runs if run.end_s is not None)
+    return max(ended, key=lambda run: run.began_s, default=None)
 
 
 class RecentVictims(NamedTuple):

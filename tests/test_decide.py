@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scripts.testbed.job_views import changed, view
-from slurm_tiresias.core.job import Job, Snapshot
+from slurm_tiresias.core.job import Job, KeptBySlurm, Snapshot
 from slurm_tiresias.model import (
     Action,
     Amount,
@@ -351,7 +351,7 @@ def test_a_small_job_is_placed_where_it_leaves_the_fewest_idle_gpus() -> None:
         ),
         ({"preemptions": 3}, configured(preemption={"max_per_job": 3}), Protection.MAX_PREEMPTIONS),
         ({}, configured(preemption={"max_victims_per_interval": 0}), Protection.MAX_VICTIMS),
-        ({"protected_by": Protection.HELD}, configured(), Protection.HELD),
+        ({"in_slurm": KeptBySlurm(held=True)}, configured(), Protection.HELD),
     ],
 )
 def test_a_protected_job_keeps_its_gpus_and_blocks_the_waiting_one(

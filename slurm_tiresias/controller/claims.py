@@ -6,13 +6,9 @@ from dataclasses import replace
 
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.progress import ProgressTracker
-from slurm_tiresias.core.features.claims import AcceptedReports
+from slurm_tiresias.core.features.claims import SPEAKS_AGAIN_WITHIN_S, AcceptedReports
 from slurm_tiresias.model import JobProgress, JobState, JobStatus
 from slurm_tiresias.slurm.protocol import Observation
-
-SPEAKS_AGAIN_WITHIN_S = 300.0
-"""How long the claim of a restarted job holds until it reports again: it loads data and its
-checkpoint first."""
 
 
 class Claims:

@@ -15,8 +15,6 @@ from slurm_tiresias.controller.crash import culprits
 from slurm_tiresias.controller.drilled import DrilledPrograms
 from slurm_tiresias.controller.earlier_jobs import earlier_jobs
 from slurm_tiresias.controller.feed import Backoffs, Feed
-from slurm_tiresias.controller.gpu_use import GpuUses, folder_of
-from slurm_tiresias.controller.guards import Guards
 from slurm_tiresias.controller.job_store import CycleStats, JobStore
 from slurm_tiresias.controller.manage import check_partitions
 from slurm_tiresias.controller.preemption_costs import PreemptionCosts
@@ -24,16 +22,15 @@ from slurm_tiresias.controller.progress import ProgressTracker
 from slurm_tiresias.controller.reconcile import Reconciler
 from slurm_tiresias.controller.shadow import ShadowRecord
 from slurm_tiresias.core.engine import Engine, decide
+from slurm_tiresias.core.features import promotion
 from slurm_tiresias.core.features.idle_gpus import IdleGpus
-from slurm_tiresias.core.features.in_order import Features, make_features
+from slurm_tiresias.core.features.in_order import NONE_DRILLED, Features, make_features
+from slurm_tiresias.core.features.interactive import WINDOW_S
 from slurm_tiresias.core.features.make import learned_policy
-from slurm_tiresias.core.features.min_run import min_run_until_s
 from slurm_tiresias.core.features.policy import Policy
 from slurm_tiresias.core.features.victim_rate import VictimRate
 from slurm_tiresias.core.job import Snapshot
-from slurm_tiresias.core.protections import protection_of
-from slurm_tiresias.core.rank import IDLE_LEVEL
-from slurm_tiresias.model import JobState, Plan, RecentVictims
+from slurm_tiresias.model import JobState, Lane, Plan, RecentVictims
 from slurm_tiresias.profiler.gpu_use_folder import GpuUseFolder
 from slurm_tiresias.profiler.service import Profiler
 from slurm_tiresias.progress.folder import ProgressFolder
@@ -86,6 +83,11 @@ class Cycle:
     outcome: WriteSummary
     took: Took
     stats: CycleStats
+
+
+def folder_of(config: Config) -> GpuUseFolder:
+    """Return the folder in which nodes report the GPU use of jobs, if that is wanted."""
+    return GpuUseFolder(config.profiler.collect_dir if config.idle_gpus.after_s > 0 else "")
 
 
 def collect_seldom() -> None:
@@ -157,25 +159,16 @@ class Cycles:
         self._claims = None
         if REPORTS in config.policy.estimates:
             self._claims = Claims(self.job_store, self.progress, config.policy.report_every_s)
-        self._guards = Guards(
-            self.job_store, self.progress, self.costs.costs_of, self._drilled or ()
-        )
         self._reconciler = Reconciler(self.job_store, self._slurm)
         self._feed = Feed(
             self.job_store,
             config,
             self._profiler.placing,
             self._claims.why_stopped if self._claims else None,
-            self.progress.of,
-            self._guards.of,
+            self.progress,
             self.costs.costs_of,
         )
-        idle_gpus = IdleGpus(
-            config,
-            lambda job, now_s: protection_of(job, now_s, config, IDLE_LEVEL) is not None,
-            lambda job: min_run_until_s(job, config.preemption),
-        )
-        self._gpu_uses = GpuUses(idle_gpus, self.job_store, self._gpu_use)
+        idle_gpus = IdleGpus(config)
         self.features = Features(idle_gpus=idle_gpus)
         self._actor = Actor(
             self._slurm,
@@ -184,7 +177,7 @@ class Cycles:
             self._requeue_delay_s,
             self.progress.of,
             idle_gpus.why_spared,
-            idle_gpus.ranks_last_anew,
+            lambda key: idle_gpus.ranks_last_anew(self._feed.jobs[key]),
         )
         self._policy: Policy | None = None
         self._told: frozenset[str] = frozenset()
@@ -215,7 +208,7 @@ class Cycles:
         snapshot = self._snapshot = self._made_snapshot(seen.at_s)
         plan = self._plan(snapshot, self._policy, promotes=mode == ENFORCE)
         self._snapshot = None
-        self.job_store.follow(plan, seen.at_s, promotes=mode == ENFORCE)
+        self._record(plan, snapshot, acts=mode == ENFORCE)
         decided_s = time.monotonic()
         if mode == ENFORCE:
             self._count_victims(plan, snapshot)
@@ -236,9 +229,10 @@ class Cycles:
         return Cycle(seen, snapshot, plan, self._policy, outcome, took, self.job_store.take_stats())
 
     def _made_snapshot(self, now_s: float) -> Snapshot:
-        feed, recent = self._feed, self._without_spared()
-        if self._config.idle_gpus.after_s > 0:
-            recent = self._gpu_uses.tell(feed.jobs.values(), now_s, recent)
+        feed, recent, idle_gpus = self._feed, self._without_spared(), self.features.idle_gpus
+        if self._config.idle_gpus.after_s > 0 and idle_gpus:
+            self._gpu_use.background.step_unless_started()
+            recent = idle_gpus.hear(self._gpu_use.latest, feed.running, now_s, recent)
         return Snapshot(now_s, feed.nodes, tuple(feed.jobs.values()), recent)
 
     def _count_victims(self, plan: Plan, snapshot: Snapshot) -> None:
@@ -278,6 +272,15 @@ class Cycles:
         self._engine = engine
         return plan
 
+    def _record(self, plan: Plan, snapshot: Snapshot, *, acts: bool) -> None:
+        """Record what the core says is to be, and the tiers that it has decided."""
+        now_s = snapshot.now_s
+        for feature in self.features.in_order:
+            self.job_store.record(feature.take_news(), now_s)
+        for key in plan.promotions if acts else ():
+            self.job_store.record(promotion.news_of(self._feed.jobs[key]), now_s)
+        self.job_store.follow(plan, now_s, promotes=acts)
+
     def _made_features(self, snapshot: Snapshot) -> Features:
         """Make the features of a new engine, with what the ledger has for them."""
         config, ledger, now_s = self._config, self._ledger, snapshot.now_s
@@ -295,16 +298,20 @@ class Cycles:
                 charged_since_s(ledger, now_s), config.policy.charge
             ),
             earlier_jobs=lambda: earlier_jobs(snapshot.jobs, self.job_store.runs, ledger, now_s),
+            runs_in_lane=lambda: ledger.runs.in_lane(Lane.INTERACTIVE, now_s - WINDOW_S),
+            drilled=lambda: self._drilled.programs if self._drilled else NONE_DRILLED,
         )
 
-    def _charge_ended_runs(self) -> None:
+    def _count_ended_runs(self) -> None:
         """Count the runs that have ended since the last commit, or whose figures were corrected."""
-        charging = self.features.charging
-        if charging is None:
-            return
+        charging, lane = self.features.charging, self.features.lane
         for run in self.job_store.runs.changed:
             record = self.job_store.accounts.of(run.key)
-            if record is not None and run.end_s is not None:
+            if record is None or run.end_s is None:
+                continue
+            if lane and record.lane is Lane.INTERACTIVE:
+                lane.run_ended(record.user, run)
+            if charging:
                 payers = record.user, record.account
                 charging.run_ended(run.key, *payers, run.start_s, run.end_s, run.attained_gpu_s)
 
@@ -371,20 +378,16 @@ class Cycles:
             self._begin_anew_if_ids_were_reused,
             # Accounting corrects runs, by which progress, costs and claims are measured.
             lambda: self._reconciler.reconcile(now_s),
-            # What the jobs have reported, for the three that judge by it: costs, claims, guards.
+            # What the jobs have reported, for the two that judge by it: costs and claims.
             lambda: self.progress.follow(seen),
-            # Before the guards, which ask what a preemption of a program has cost.
             lambda: self.costs.follow(seen),
             lambda: self._claims.take(seen) if self._claims else None,
-            # Before the guards, which ask whether a program has passed a drill.
             lambda: self._drilled.follow(now_s) if self._drilled else None,
-            lambda: self._guards.take(seen),
             # Before the commit, after which it is forgotten which runs have changed.
-            self._charge_ended_runs,
+            self._count_ended_runs,
             # The ledger is written before anything is decided on.
             lambda: self.job_store.commit(),
-            # These two read what the ledger now has of the runs, and write nothing to it.
-            lambda: self._feed.lane_book.follow(now_s),
+            # It reads what the ledger now has of the runs, and writes nothing to it.
             lambda: self._profiler.learn(seen, self.job_store.accounts.ran_s),
         )
         for step in steps:

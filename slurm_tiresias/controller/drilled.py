@@ -1,4 +1,4 @@
-"""Programs that have passed a drill: the site may allow their preemption after a shorter run.
+"""The results of drills, which users report, and the programs that have passed in the ledger.
 
 A user's ``tiresias-slurm drill`` reports the result over a socket, with the id of the drilled job.
 The controller looks up whose job that was. It does not check whether the drill really passed, and
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from slurm_tiresias import json_codec
+from slurm_tiresias.core.features.drilled import Program, remembered
 from slurm_tiresias.errors import RefusedError
 from slurm_tiresias.status.answers import Question, Service
 from slurm_tiresias.status.published import answer_of, checked_answer
@@ -26,21 +27,12 @@ SCHEMA = 1
 SOCKET_NAME = "drill.sock"
 PASSED, FAILED = "passed", "failed"
 
-DRILLED_FOR_S: Final = 90 * 86_400.0
-"""After this time a program must pass another drill, since it will have changed."""
-
-MOST_OF_A_USER: Final = 100
-"""How many programs are remembered for each user: the latest."""
-
 MOST_WAITING: Final = 1024
 MOST_WAITING_OF_A_USER: Final = 16
 """How many results are accepted between two cycles."""
 
 LONGEST_S = 2.0
 ANSWER_S = 15.0
-
-Program = tuple[str, str]
-"""A user and a job name."""
 
 _SAID = re.compile(rf"({PASSED}|{FAILED}) ([0-9]{{1,10}}(?:_[0-9]{{1,10}})?)", re.ASCII)
 
@@ -51,15 +43,14 @@ class DrilledPrograms:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         programs = ledger.drilled.select("ORDER BY at_s")
-        self._drilled = {(one.user, one.name): one.at_s for one in programs}
+        self.programs: Mapping[Program, float] = {
+            (one.user, one.name): one.at_s for one in programs
+        }
         """When each passed, the latest last."""
         self._lock = threading.Lock()
         self._said: dict[Program, bool] = {}
         """The results that users have sent since the last cycle. They are put here by the thread
         that answers the socket, since only cycles may write the ledger."""
-
-    def __contains__(self, program: object) -> bool:
-        return program in self._drilled
 
     def service(self, state_dir: Path) -> Service:
         """Make the service to which drills report their results."""
@@ -94,47 +85,26 @@ class DrilledPrograms:
         """Take in the results since the last cycle, and forget those that are too old."""
         with self._lock:
             said = dict(self._said)
-        first_s = next(iter(self._drilled.values()), now_s)
-        if not said and now_s - first_s <= DRILLED_FOR_S:
-            return
-        known = {
-            program: at_s
-            for program, at_s in self._drilled.items()
-            if now_s - at_s <= DRILLED_FOR_S and program not in said
-        }
-        # The latest are the last.
-        known |= dict.fromkeys((program for program, passed in said.items() if passed), now_s)
-        self._save(_latest(known))
+        known = remembered(self.programs, said, now_s)
+        if known is not self.programs:
+            self._save(known)
         with self._lock:
             for program, passed in said.items():
                 if self._said[program] == passed:
                     del self._said[program]
 
     def _save(self, known: Mapping[Program, float]) -> None:
-        gone = self._drilled.keys() - known.keys()
+        gone = self.programs.keys() - known.keys()
         changed = [
             DrilledProgram(*program, at_s)
             for program, at_s in known.items()
-            if self._drilled.get(program) != at_s
+            if self.programs.get(program) != at_s
         ]
         if gone or changed:
             with self._ledger.transaction():
                 self._ledger.drilled.put(changed)
                 self._ledger.drilled.remove(gone)
-        self._drilled = dict(known)
-
-
-def _latest(known: Mapping[Program, float]) -> Mapping[Program, float]:
-    """Return the latest programs of each user, in the same order."""
-    too_many = Counter(user for user, _ in known)
-    too_many.subtract(dict.fromkeys(too_many, MOST_OF_A_USER))
-    kept = {}
-    for (user, name), at_s in known.items():
-        if too_many[user] > 0:
-            too_many[user] -= 1
-        else:
-            kept[user, name] = at_s
-    return kept
+        self.programs = known
 
 
 def say_how_it_ended(state_dir: Path, job_id: str, *, passed: bool) -> None:

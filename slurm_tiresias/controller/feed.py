@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from slurm_tiresias.controller.job_store import JobStore
-from slurm_tiresias.controller.lane import LaneBook
 from slurm_tiresias.controller.manage import (
     has_no_word,
     is_a_word_of_slurm,
@@ -16,24 +15,21 @@ from slurm_tiresias.controller.manage import (
     is_protected,
     partitions_that_take,
     partitions_tried_later,
+    why_cannot_be_requeued,
     why_not_eligible,
 )
+from slurm_tiresias.controller.progress import ProgressTracker
 from slurm_tiresias.core.features.at_stake import work_at_stake
-from slurm_tiresias.core.job import Job
+from slurm_tiresias.core.job import NOT_KEPT, Job, KeptBySlurm
 from slurm_tiresias.core.rank import job_id_key
 from slurm_tiresias.core.tried_first import Contender, Holder, TriedFirst
 from slurm_tiresias.model import (
-    NOTHING_LEARNED,
     JobAccount,
-    JobProgress,
     JobSpec,
     JobState,
     JobStatus,
-    Lane,
-    Learned,
     Node,
     ProgramCosts,
-    Protection,
     Request,
     WorkAtStake,
 )
@@ -79,32 +75,30 @@ class Feed:
         config: Config,
         placing: Callable[[JobSpec], Placing] | None = None,
         why_reports_stopped: Callable[[JobStatus, float], str] | None = None,
-        progress_of: Callable[[str], JobProgress | None] | None = None,
-        learned: Callable[[str], Learned] = lambda _key: NOTHING_LEARNED,
+        progress: ProgressTracker | None = None,
         costs_of: Callable[[str, str], ProgramCosts | None] = lambda _user, _name: None,
     ) -> None:
         """Prepare to follow jobs.
 
         ``placing`` gives the best placement of a job; None leaves placement open.
         ``why_reports_stopped`` says why a job's last report does not count at a given time; "" if
-        it does. ``progress_of`` gives the last progress that a job reported, ``learned`` what its
-        earlier runs show, and ``costs_of`` the cost of a preemption, by user and job name; None
-        until one was measured.
+        it does. ``progress`` has the progress that jobs reported, and ``costs_of`` gives the cost
+        of a preemption, by user and job name; None until one was measured.
         """
-        self.lane_book = LaneBook(job_store, config)
         self.jobs: dict[str, Job] = {}
         """The jobs of the last observation."""
+        self._by_raw_id: dict[int, Job] = {}
+        """The running jobs, and some that have run, by the numbers of their records."""
         self.nodes: tuple[Node, ...] = ()
         """The nodes of the last observation, as the core sees them."""
         self.changed: set[str] = set()
         """The jobs of which more than the service has changed since the core was last told."""
-        self._learned = learned
         self._job_store = job_store
         self._costs_of = costs_of
         self._config = config
         self._placing = placing
         self._why_reports_stopped = why_reports_stopped
-        self._progress_of = progress_of
+        self._progress = progress
         self._save_every_s: dict[str, float] = {}
         """The time between two saves of each job that has saved."""
         self._counted: dict[str, tuple[int, int]] = {}
@@ -126,7 +120,6 @@ class Feed:
         over = self._beyond_array_limits(alive)
         waits = self._why_not_eligible(alive, seen)
         limits = dict.fromkeys(over, ARRAY_LIMIT) | waits
-        why_idle_only = self.lane_book.admit(alive, limits, seen.at_s)
         before, self.jobs = self.jobs, {}
         for status in alive:
             job = before.get(status.key)
@@ -134,13 +127,19 @@ class Feed:
                 job = Job(status.key, status.spec.request)
                 self.changed.add(status.key)
             self.jobs[status.key] = job
-        self._follow_jobs(alive, seen, backoffs, limits, why_idle_only)
+        self._follow_jobs(alive, seen, backoffs, limits)
         for key in before.keys() - self.jobs.keys():
+            self._by_raw_id.pop(before[key].status.raw_id, None)
             before[key].run_s = max(before[key].run_s, self._job_store.runs.executed_s(key))
         for known in (self._taken_by, self._save_every_s, self._counted, self._asked):
             for key in known.keys() - self.jobs.keys():
                 del known[key]
         self.nodes = self._nodes_with_cpus_for_us(seen, alive)
+
+    def running(self, raw_id: int) -> Job | None:
+        """Return the running job with this number; None if there is none."""
+        job = self._by_raw_id.get(raw_id)
+        return job if job is not None and job.state is JobState.RUNNING else None
 
     def _nodes_with_cpus_for_us(
         self, seen: Observation, alive: Iterable[JobStatus]
@@ -186,7 +185,6 @@ class Feed:
         seen: Observation,
         backoffs: Backoffs,
         limits: Mapping[str, str],
-        why_idle_only: Mapping[str, str],
     ) -> None:
         job_store, placing = self._job_store, self._placing
         why_stopped = self._why_reports_stopped
@@ -222,13 +220,18 @@ class Feed:
                 if not choosy.keys().isdisjoint(status.spec.partitions):
                     taken_by = self._partitions_for(status, by_name)
                 tried_first = running and self._priority_tier(status, by_name) > highest_waiting
-                protected_by = _protected_by(
-                    status,
-                    account,
-                    taken_by,
+                kept = KeptBySlurm(
+                    held=is_protected(status),
+                    could_not_come_back=taken_by == (),
                     past_deadline=is_past_deadline(status.spec, requeued_s),
                     tried_first=tried_first,
                 )
+                costs = self._costs_of(account.user, account.name)
+                job.run_records, job.preemption = runs.of(key), under_way
+                if self._progress:
+                    job.progress = self._progress.of(key)
+                    if account.preemptions:
+                        changed |= job.set(past_progress=self._progress.past_runs(key))
                 placed = placing(status.spec) if placing else None
                 stopped = why_stopped(status, seen.at_s) if why_stopped and account.claim else ""
                 reserved = self._reserved_from(status, seen, kept_from)
@@ -236,9 +239,9 @@ class Feed:
                 changed |= job.set(
                     managed=True,
                     unmanaged_because="",
-                    lane_because=why_idle_only.get(key, ""),
                     running_since_s=runs.running_since_s(status),
-                    protected_by=protected_by,
+                    in_slurm=kept if any(kept) else NOT_KEPT,
+                    program_costs=costs,
                     not_eligible=limits.get(key, ""),
                     nominated_to=nomination.allocated() if nomination else None,
                     preemptor=under_way.preemptor if under_way and under_way.makes_room else "",
@@ -248,8 +251,7 @@ class Feed:
                     awaited_limit=backoffs.awaited_limits.get(key, ""),
                     claim=None if stopped else account.claim,
                     reports_stopped=stopped,
-                    learned=self._learned(key),
-                    at_stake=self._at_stake(status) if running else None,
+                    at_stake=self._at_stake(job, status) if running else None,
                     skew=placed.skew if placed else None,
                     style=placed.style if placed else None,
                     style_because=placed.because if placed else "",
@@ -263,6 +265,8 @@ class Feed:
         if job.status_in_slurm is status:
             return False
         job.status_in_slurm = status
+        if status.state is JobState.RUNNING:
+            self._by_raw_id[status.raw_id] = job
         assert status.state is not None
         changed = job.set(
             user=status.spec.user,
@@ -270,6 +274,8 @@ class Feed:
             state=status.state,
             held=status.held,
             allocation=status.allocation,
+            cannot_be_requeued=why_cannot_be_requeued(status.spec),
+            at_a_prompt=not status.spec.batch,
         )
         if changed:
             job.count_gpus()
@@ -279,7 +285,7 @@ class Feed:
         if job.account_in_ledger is account:
             return False
         job.account_in_ledger = account
-        return job.set(
+        job.set(
             name=account.name,
             bank_account=account.account,
             submitted_s=account.submitted_s,
@@ -291,6 +297,7 @@ class Feed:
             preemptions=account.preemptions,
             promotions=account.promotions,
         )
+        return True
 
     def _follow_service(self, job: Job, account: JobAccount, now_s: float) -> bool:
         """Return whether the core must be told; it follows the service of running jobs itself."""
@@ -334,14 +341,13 @@ class Feed:
         job.count_gpus()
         return changed
 
-    def _at_stake(self, job: JobStatus) -> WorkAtStake | None:
-        progress = self._progress_of(job.key) if self._progress_of else None
+    def _at_stake(self, view: Job, job: JobStatus) -> WorkAtStake | None:
+        progress, costs = view.progress, self._costs_of(job.spec.user, job.spec.name)
         if progress is not None and progress.restarts != job.restarts:
             progress = None
         since_s = self._job_store.runs.running_since_s(job)
         if since_s is None:
             return None
-        costs = self._costs_of(job.spec.user, job.spec.name)
         stake = work_at_stake(since_s, progress, costs, self._save_every_s.get(job.key))
         saved = progress is not None and progress.saved_s is not None
         if saved and stake is not None and stake.save_due_s is not None:
@@ -475,30 +481,6 @@ class Feed:
             waiting.sort(key=lambda key: (key not in nominated, job_id_key(key)))
             over.update(waiting[max(0, limit - running) :])
         return over
-
-
-def _protected_by(
-    status: JobStatus,
-    account: JobAccount,
-    taken_by: tuple[Partition, ...] | None,
-    *,
-    past_deadline: bool,
-    tried_first: bool,
-) -> Protection | None:
-    """Return why a job may not be preempted, whatever the time.
-
-    ``past_deadline``: Slurm would end it for good (DEADLINE) if it were preempted. ``tried_first``:
-    after a requeue, Slurm would start it before any job that waits now.
-    """
-    protections = (
-        (account.lane is Lane.INTERACTIVE, Protection.INTERACTIVE),
-        (account.lane is Lane.IDLE_ONLY, Protection.NO_REQUEUE),
-        (is_protected(status), Protection.HELD),
-        (taken_by == (), Protection.PARTITION),
-        (past_deadline, Protection.DEADLINE),
-        (tried_first, Protection.TRIED_FIRST),
-    )
-    return next((protection for applies, protection in protections if applies), None)
 
 
 def _within(request: Request, partitions: tuple[Partition, ...]) -> Request:

@@ -20,9 +20,10 @@ from slurm_tiresias.controller.ends import EndedJob, Ends
 from slurm_tiresias.controller.event_log import EventLog
 from slurm_tiresias.controller.in_hand import InHand
 from slurm_tiresias.controller.lifecycles import IDLE_REQUEUED, Lifecycles
-from slurm_tiresias.controller.manage import why_cannot_be_requeued, why_unmanaged
+from slurm_tiresias.controller.manage import why_unmanaged
 from slurm_tiresias.controller.run_progress import RunProgress
 from slurm_tiresias.controller.runs import Runs
+from slurm_tiresias.core.features.news import Happened, Remember
 from slurm_tiresias.core.lifecycle.nomination import Started
 from slurm_tiresias.core.lifecycle.preemption import Cause, Ended, NotRunning, Requeued, Running
 from slurm_tiresias.model import JobAccount, JobState, JobStatus, Lane, Plan
@@ -167,7 +168,6 @@ class JobStore:
             under_way = self.lifecycles.preemptions.get(job.key)
             self.runs.measure(job, under_way.requeue_sent_s if under_way else None, seen.at_s)
             record = self.accounts.all[job.key]
-            record = changed(record, lane=self._lane_of(job, record.lane))
             self.accounts.put(self._follow_state(job, record, seen.at_s, down))
         for job in managed:
             # Not earlier: if the ledger fails, the job must be processed again in the next cycle.
@@ -227,27 +227,6 @@ class JobStore:
             return False
         waited_managed = before is not None and not before.unmanaged
         return waited_managed or bands.starts_managed(job.priority, self._config.priority.write)
-
-    def _lane_of(self, job: JobStatus, before: Lane) -> Lane:
-        """Return the lane of a job, unless it waits at a prompt and is admitted (``lane.py``).
-
-        A run stays in the lane in which it started, even if its owner forbids its requeue later.
-        (Slurm itself does that to a waiting job that it ends because its node is gone.)
-        """
-        if not why_cannot_be_requeued(job.spec):
-            return Lane.PREEMPTIBLE
-        waits = job.state is JobState.PENDING
-        if before is Lane.PREEMPTIBLE:
-            return Lane.IDLE_ONLY if waits or not job.spec.batch else before
-        return Lane.IDLE_ONLY if waits and job.spec.batch else before
-
-    def put_in_lane(self, key: str, lane: Lane, now_s: float) -> None:
-        """Change the lane of a job at a prompt that waits; committed with the other changes."""
-        record = self.accounts.all[key]
-        acts = self._config.controller.mode != "shadow"
-        if acts and lane is Lane.INTERACTIVE and record.lane is not lane:
-            self.events.note(now_s, "admitted", key, "goes first, as a job at a prompt")
-        self.accounts.put(changed(record, lane=lane))
 
     def _recognise(self, job: JobStatus) -> None:
         """Find the job's account, or open one."""
@@ -343,6 +322,21 @@ class JobStore:
         self.lifecycles.nomination_event(job.key, Started())
         self.lifecycles.preemption_event(job.key, Running())
         return record
+
+    def record(self, news: Iterable[Happened | Remember], now_s: float) -> None:
+        """Record what the core says is to be; committed with the other changes."""
+        for one in news:
+            account = self.accounts.of(one.job_id)
+            match one:
+                case Happened(job_id, kind, text, once):
+                    note = self.events.note_once if once else self.events.note
+                    note(now_s, kind, job_id, text)
+                case Remember(_, fields, None):
+                    if account is not None:
+                        self.accounts.put(replace(account, **fields))
+                case Remember(job_id, fields, float(start_s)):
+                    if run := self.runs.run(job_id, start_s):
+                        self.runs.keep(replace(run, **fields))
 
     def follow(self, plan: Plan, now_s: float, *, promotes: bool = True) -> None:
         """Record the decided tiers. A job to be promoted enters the top tier when it is."""

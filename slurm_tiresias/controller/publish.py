@@ -16,7 +16,7 @@ from slurm_tiresias.core.features.claims import is_broken
 from slurm_tiresias.core.features.estimates import WithEstimates, is_promoted
 from slurm_tiresias.core.features.feature import Feature
 from slurm_tiresias.core.features.max_slowdown import BoundNow
-from slurm_tiresias.core.features.min_run import protected_for_s
+from slurm_tiresias.core.features.min_run import min_run_s
 from slurm_tiresias.core.features.policy import Policy
 from slurm_tiresias.core.job import Job, Snapshot
 from slurm_tiresias.core.protections import protections
@@ -426,9 +426,5 @@ def _job(
         inherited_gpu_s=job.inherited_gpu_s,
         left_to_slurm=why_left_to_slurm(status, account) if job.managed else "",
         begins_s=status.eligible_s if slurm_waits and not is_put_off_for_us(status) else None,
-        min_run_s=protected_for_s(job.preemptions, site, job.learned) if job.managed else 0.0,
-        stuck_runs=job.learned.stuck_runs,
-        program_lost=job.learned.program_lost,
-        drilled=job.learned.drilled and site.drilled_min_run_s > 0,
-        lane=account.lane.value if job.managed else "",
+        min_run_s=min_run_s(job, site) if job.managed else 0.0,
     )

@@ -25,10 +25,10 @@ from slurm_tiresias.controller.cycle import (
     Cycle,
     Cycles,
     collect_seldom,
+    folder_of,
 )
 from slurm_tiresias.controller.drilled import DrilledPrograms
 from slurm_tiresias.controller.driver import driver
-from slurm_tiresias.controller.gpu_use import folder_of
 from slurm_tiresias.controller.instruments import Instruments, instruments
 from slurm_tiresias.controller.manage import missing_partitions, no_such_partitions
 from slurm_tiresias.controller.metrics_asked import metrics_service

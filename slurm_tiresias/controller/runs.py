@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
-from slurm_tiresias.model import JobState, JobStatus, Lane
+from slurm_tiresias.model import JobState, JobStatus, last_ended
 from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.records import RunRecord
 
@@ -56,16 +56,10 @@ class Runs:
         """Return the runs of a job, in memory or not, the first one first."""
         return sorted(self.of(key) or self._ledger.runs.of(key), key=lambda run: run.began_s)
 
-    def in_lane(self, lane: Lane, since_s: float) -> Sequence[tuple[str, RunRecord]]:
-        """Return the lane's runs that according to the ledger ended after ``since_s``, with their
-        users."""
-        return self._ledger.runs.in_lane(lane, since_s)
-
     def left_s(self, job: JobStatus, now_s: float) -> float:
         """Return when a requeued job left its nodes; it may run again by now, or have ended."""
         runs = (run for run in self.of(job.key) if run.start_s != job.start_s)
-        ended = (run for run in runs if run.end_s is not None)
-        last = max(ended, key=lambda run: run.began_s, default=None)
+        last = last_ended(runs)
         left_s = last.end_s if last else None
         if left_s is None:
             left_s = now_s if job.start_s is None else job.spec.submit_s
@@ -77,8 +71,7 @@ class Runs:
 
     def last_ended(self, key: str) -> RunRecord | None:
         """Return the last run of a job that has ended; None if none has."""
-        ended = (run for run in self.of(key) if run.end_s is not None)
-        return max(ended, key=lambda run: run.began_s, default=None)
+        return last_ended(self.of(key))
 
     def learned(self, key: str) -> int:
         """Return how often a job's runs have changed: a version number for caches."""

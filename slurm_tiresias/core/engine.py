@@ -358,7 +358,8 @@ class Engine:
             if self._due_s.get(job_id) == due_s:
                 due.add(job_id)
         for feature in self._features:
-            due.update(job.job_id for job in feature.tick(now_s))
+            changed = (job.job_id for job in feature.tick(now_s))
+            due.update(job_id for job_id in changed if job_id in self._entries)
         for job_id in due:
             job = self._entries[job_id].job
             if job.state is JobState.RUNNING:

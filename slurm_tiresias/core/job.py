@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
+from slurm_tiresias.core.lifecycle.preemption import Preemption
 from slurm_tiresias.core.rank import Key, job_id_key
 from slurm_tiresias.model import (
     NOT_BOUND,
@@ -15,6 +17,7 @@ from slurm_tiresias.model import (
     Claim,
     FairStanding,
     JobAccount,
+    JobProgress,
     JobSpec,
     JobState,
     JobStatus,
@@ -22,12 +25,38 @@ from slurm_tiresias.model import (
     Learned,
     Node,
     PlacementStyle,
+    ProgramCosts,
     Protection,
     Reason,
     RecentVictims,
     Request,
+    RunRecord,
     WorkAtStake,
 )
+
+
+class KeptBySlurm(NamedTuple):
+    """What would become of a running job in Slurm if it were requeued."""
+
+    held: bool = False
+    """It is suspended, or held by an administrator."""
+    could_not_come_back: bool = False
+    """None of its partitions would start it."""
+    past_deadline: bool = False
+    """Slurm would end it for good (DEADLINE)."""
+    tried_first: bool = False
+    """Slurm would start it before any job that waits now."""
+
+    @property
+    def protection(self) -> Protection | None:
+        """Why it is therefore not preempted; None if nothing of that holds."""
+        if self is NOT_KEPT:
+            return None
+        named = (Protection.HELD, Protection.PARTITION, Protection.DEADLINE, Protection.TRIED_FIRST)
+        return next((why for why, holds in zip(named, self, strict=True) if holds), None)
+
+
+NOT_KEPT = KeptBySlurm()
 
 
 @dataclass(slots=True, eq=False)
@@ -77,7 +106,11 @@ class Job:
     """Start of this run, by the clock as it is set now."""
     preemptions: int = 0
     promotions: int = 0
-    protected_by: Protection | None = None
+    cannot_be_requeued: str = ""
+    """Why Slurm cannot requeue it, in a few words; "" if it can."""
+    at_a_prompt: bool = False
+    """Whether it is no batch job (salloc, srun)."""
+    in_slurm: KeptBySlurm = NOT_KEPT
     not_eligible: str = ""
     """Slurm's own reason for keeping it waiting (held, dependency, a limit)."""
     nominated_to: Allocation | None = None
@@ -104,7 +137,15 @@ class Job:
     """What its reports say, unless they do not count now."""
     reports_stopped: str = ""
     """Why the job's last report does not count now; "" if it does."""
+    program_costs: ProgramCosts | None = None
+    """What preemptions of its program cost; None if none was measured on this site."""
+    progress: JobProgress | None = None
+    """Its last report; the core is not told of each."""
+    past_progress: Sequence[JobProgress] = ()
+    """The last report of each ended run that has reported, the earliest first."""
     learned: Learned = NOTHING_LEARNED
+    drilled: bool = False
+    """Whether its program has passed a drill."""
     fair: FairStanding = NOT_BOUND
     ranks_last: bool = False
     """Whether its run is preempted before all others, or it waits behind all others,
@@ -117,6 +158,10 @@ class Job:
     """Set only in simulations, and read only by the clairvoyant baselines."""
     id_key: Key = ()
     """Breaks ties between ranks: by default the numbers in its id."""
+    run_records: Collection[RunRecord] = field(default=(), repr=False)
+    """All of its runs, in no particular order, where there is a ledger."""
+    preemption: Preemption | None = field(default=None, repr=False)
+    """Its own preemption, as far as it is under way or was called off."""
     status_in_slurm: JobStatus | None = field(default=None, repr=False)
     account_in_ledger: JobAccount | None = field(default=None, repr=False)
     gpus_asked: int = field(init=False)
@@ -157,6 +202,20 @@ class Job:
     @property
     def spec(self) -> JobSpec:
         return self.status.spec
+
+    @property
+    def present_run(self) -> RunRecord | None:
+        """Its run that is under way; None if it does not run, or there is no ledger."""
+        start_s = self.status.start_s if self.state is JobState.RUNNING else None
+        return next((run for run in self.run_records if run.start_s == start_s), None)
+
+    @property
+    def protected_by(self) -> Protection | None:
+        """What protects it from preemption at all times; None if nothing does."""
+        if self.lane is not Lane.PREEMPTIBLE:
+            interactive = self.lane is Lane.INTERACTIVE
+            return Protection.INTERACTIVE if interactive else Protection.NO_REQUEUE
+        return self.in_slurm.protection
 
     @property
     def only_idle(self) -> bool:
@@ -207,6 +266,11 @@ class Job:
         self.attained_since_promotion_gpu_s = 0.0
         self.executed_since_promotion_s = 0.0
         self.inherited_gpu_s = 0.0
+
+
+def most_service_gpu_s(gpus: int, time_limit_s: float | None) -> float:
+    """Return the service that a job may attain in one run."""
+    return gpus * (math.inf if time_limit_s is None else time_limit_s)
 
 
 @dataclass(frozen=True, slots=True)

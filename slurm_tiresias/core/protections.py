@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from slurm_tiresias.config import Config
 from slurm_tiresias.core.features import lost_work, max_slowdown, min_run, save_due
 from slurm_tiresias.core.features.protection import Protected
 from slurm_tiresias.core.job import Job
@@ -14,7 +13,6 @@ from slurm_tiresias.core.placement.candidate_matrix import least_shield
 from slurm_tiresias.core.rank import Key
 from slurm_tiresias.model import Protection
 from slurm_tiresias.settings import Config
-from slurm_tiresias.settings.preemption import PreemptionConfig
 
 IN_ORDER: Final[Sequence[Callable[[Job, Config], Iterable[Protected]]]] = (
     min_run.protect,

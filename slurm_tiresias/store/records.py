@@ -7,42 +7,10 @@ import operator
 from dataclasses import astuple, dataclass
 
 from slurm_tiresias.core.lifecycle.preemption import Cause
+from slurm_tiresias.model import RunRecord as RunRecord
 
 LOST_PARTS = ("save", "leave", "again", "restart")
 """The parts of what a preemption loses."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunRecord:
-    """One run of a job; ``end_s`` is None while it runs or until its end is known."""
-
-    key: str
-    start_s: float
-    end_s: float | None
-    elapsed_s: float
-    gpus: int
-    confirmed: bool
-    """Whether Slurm has given the final elapsed time."""
-    redone_s: float = 0.0
-    """How long it was protected because it redid lost work."""
-    idle_gpu_s: float = 0.0
-    """Idle time summed over its GPUs, as far as the nodes reported it."""
-    clock_set_by_s: float = 0.0
-    """How far Slurm's clock was set during the run; ``elapsed_s`` is without that."""
-    idle_s: float = 0.0
-    """For how long the job had used none of its GPUs when this run was last seen, in this run and
-    those before. 0 once that time has ended a run, or the next run has used a GPU."""
-    clock_set_since_s: float = 0.0
-    """How far Slurm's clock was set after the run."""
-
-    @property
-    def began_s(self) -> float:
-        """When it started, by the clock as it is set now: a later run may have an earlier start."""
-        return self.start_s + self.clock_set_by_s + self.clock_set_since_s
-
-    @property
-    def attained_gpu_s(self) -> float:
-        return self.elapsed_s * self.gpus
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from slurm_tiresias.controller.claims import SPEAKS_AGAIN_WITHIN_S, Claims
+from slurm_tiresias.controller.claims import Claims
 from slurm_tiresias.controller.job_store import JobStore
+from slurm_tiresias.core.features.claims import SPEAKS_AGAIN_WITHIN_S
 from slurm_tiresias.model import Claim, JobStatus, ProgressSource
 from slurm_tiresias.progress.node import FOLDER
 from slurm_tiresias.store.ledger import Ledger

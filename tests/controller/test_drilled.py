@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from unittest.mock import Mock, patch
@@ -20,22 +20,22 @@ from slurm_tiresias import json_codec
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller import drilled as module
 from slurm_tiresias.controller.drilled import (
-    DRILLED_FOR_S,
-    MOST_OF_A_USER,
     MOST_WAITING_OF_A_USER,
     SOCKET_NAME,
     DrilledPrograms,
     say_how_it_ended,
 )
-from slurm_tiresias.controller.guards import Guards
+from slurm_tiresias.core.features import drilled as feature_module
+from slurm_tiresias.core.features.drilled import DRILLED_FOR_S, MOST_OF_A_USER, Drilled
+from slurm_tiresias.core.features.lost_work import LostWork
+from slurm_tiresias.core.features.min_run import min_run_s
 from slurm_tiresias.errors import ConfigError, LedgerError, RefusedError
-from slurm_tiresias.model import JobAccount, Learned, ProgramCosts
-from slurm_tiresias.progress.node import FOLDER
+from slurm_tiresias.model import JobAccount, ProgramCosts
+from slurm_tiresias.settings.preemption import PreemptionConfig
 from slurm_tiresias.status.answers import Peer, Question, serving
 from slurm_tiresias.store.ledger import FILE_NAME, Ledger
 from slurm_tiresias.store.rows import Rows
-from tests.controller.test_job_store import pending
-from tests.controller.test_progress import Site
+from tests.pictures import gpus, job
 
 NOW_S = 2e9
 
@@ -90,12 +90,12 @@ def test_a_passed_drill_is_stored_by_user_and_name(
 ) -> None:
     drilled = DrilledPrograms(ledger)
     assert json_codec.loads(say(drilled, ANN, "passed 7"))["noted"] is True
-    assert ("ann", "train") not in drilled, "the thread that answers writes no ledger"
+    assert ("ann", "train") not in drilled.programs, "the thread that answers writes no ledger"
     drilled.follow(NOW_S)
-    assert ("ann", "train") in drilled and ("bob", "train") not in drilled
+    assert ("ann", "train") in drilled.programs and ("bob", "train") not in drilled.programs
     say(drilled, ANN, "passed 9_1")
     drilled.follow(NOW_S + 1)
-    assert ("ann", "sweep") in DrilledPrograms(ledger)
+    assert ("ann", "sweep") in DrilledPrograms(ledger).programs
 
 
 def test_a_failed_drill_revokes_a_passed_one(ledger: Ledger) -> None:
@@ -104,8 +104,8 @@ def test_a_failed_drill_revokes_a_passed_one(ledger: Ledger) -> None:
     drilled.follow(NOW_S)
     say(drilled, ANN, "failed 7")
     drilled.follow(NOW_S + 1)
-    assert ("ann", "train") not in drilled
-    assert ("ann", "train") not in DrilledPrograms(ledger)
+    assert ("ann", "train") not in drilled.programs
+    assert ("ann", "train") not in DrilledPrograms(ledger).programs
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_an_array_is_found_by_its_own_id(ledger: Ledger) -> None:
     drilled = DrilledPrograms(ledger)
     say(drilled, ANN, "passed 9")
     drilled.follow(NOW_S)
-    assert ("ann", "sweep") in drilled
+    assert ("ann", "sweep") in drilled.programs
 
 
 def test_too_many_results_of_one_user_are_refused_and_others_accepted(ledger: Ledger) -> None:
@@ -169,7 +169,7 @@ def test_too_many_results_of_one_user_are_refused_and_others_accepted(ledger: Le
     say(drilled, BOB, "passed 8")
     drilled.follow(NOW_S)
     assert len(ledger.drilled.all()) == MOST_WAITING_OF_A_USER
-    assert ("bob", "train") in drilled and ("ann", "try0") not in drilled
+    assert ("bob", "train") in drilled.programs and ("ann", "try0") not in drilled.programs
     say(drilled, ANN, "passed 7")
 
 
@@ -193,9 +193,10 @@ def test_results_that_the_ledger_could_not_store_are_stored_by_the_next_cycle(
         patch.setattr(Rows, "put", Mock(side_effect=LedgerError("full", "Make room")))
         with pytest.raises(LedgerError):
             drilled.follow(NOW_S)
-    assert ("ann", "train") not in drilled
+    assert ("ann", "train") not in drilled.programs
     drilled.follow(NOW_S + 1)
-    assert ("ann", "train") in drilled and ("ann", "train") in DrilledPrograms(ledger)
+    for known in (drilled, DrilledPrograms(ledger)):
+        assert ("ann", "train") in known.programs
 
 
 def test_a_cycle_without_results_writes_nothing(
@@ -217,8 +218,8 @@ def test_only_a_users_own_oldest_programs_are_dropped(ledger: Ledger) -> None:
         drilled.follow(NOW_S + number)
     kept = ledger.drilled.all()
     assert len(kept) == MOST_OF_A_USER + 1
-    assert ("ann", "try2") not in drilled and ("ann", "try3") in drilled
-    assert ("bob", "train") in drilled
+    assert ("ann", "try2") not in drilled.programs and ("ann", "try3") in drilled.programs
+    assert ("bob", "train") in drilled.programs
 
 
 def test_a_passed_drill_expires_after_ninety_days(ledger: Ledger) -> None:
@@ -226,9 +227,9 @@ def test_a_passed_drill_expires_after_ninety_days(ledger: Ledger) -> None:
     say(drilled, ANN, "passed 7")
     drilled.follow(NOW_S)
     drilled.follow(NOW_S + DRILLED_FOR_S)
-    assert ("ann", "train") in drilled
+    assert ("ann", "train") in drilled.programs
     drilled.follow(NOW_S + DRILLED_FOR_S + 1)
-    assert ("ann", "train") not in drilled and ledger.drilled.all() == []
+    assert ("ann", "train") not in drilled.programs and ledger.drilled.all() == []
 
 
 def test_a_drill_reaches_the_controller_by_its_socket(
@@ -243,7 +244,7 @@ def test_a_drill_reaches_the_controller_by_its_socket(
         with pytest.raises(RefusedError, match="no job 8 of this user"):
             say_how_it_ended(tmp_path, "8", passed=True)
     drilled.follow(NOW_S)
-    assert ("ann", "train") in drilled
+    assert ("ann", "train") in drilled.programs
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -282,7 +283,7 @@ def test_the_latest_unexpired_result_of_each_program_counts(
     with (
         tempfile.TemporaryDirectory() as name,
         closing(Ledger(Path(name) / FILE_NAME)) as ledger,
-        patch.object(module, "MOST_OF_A_USER", most),
+        patch.object(feature_module, "MOST_OF_A_USER", most),
     ):
         keys: dict[tuple[str, str], str] = {}
         for user in uids:
@@ -303,34 +304,43 @@ def test_the_latest_unexpired_result_of_each_program_counts(
             known = {p: s for p, s in known.items() if p not in last and now_s - s <= DRILLED_FOR_S}
             known |= {p: now_s for p, passed in last.items() if passed}
             for program in known:
-                if program in drilled:
+                if program in drilled.programs:
                     continue
                 later = [p for p in known if p[0] == program[0] and known[p] >= known[program]]
                 assert len(later) > most, "only the latest of many are kept"
-            known = {program: at_s for program, at_s in known.items() if program in drilled}
+            known = {
+                program: at_s for program, at_s in known.items() if program in drilled.programs
+            }
             assert max(Counter(user for user, _ in known).values(), default=0) <= most
             kept = {(one.user, one.name): one.at_s for one in ledger.drilled.all()}
             assert kept == known
             drilled = DrilledPrograms(ledger)
 
 
-def test_a_program_that_lost_all_work_since_its_drill_is_protected_like_others(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / FOLDER).mkdir()
-    site = Site(tmp_path, Ledger(tmp_path / FILE_NAME))
-    lost = {"all": 0}
+def test_a_program_that_lost_all_work_since_its_drill_is_protected_like_others() -> None:
+    config = PreemptionConfig(min_run_s=120.0, drilled_min_run_s=10.0)
+    drilled = Drilled(lambda: {("ann", "train"): NOW_S})
+    one = job("7", gpus(1), user="ann", name="train")
+    for feature in (drilled, LostWork()):
+        feature.follow(one, NOW_S)
+    assert min_run_s(one, config) == 10.0
+    one.program_costs = ProgramCosts(10.0, 10.0, lost_all_in_a_row=1)
+    LostWork().follow(one, NOW_S)
+    assert min_run_s(one, config) == 240.0
 
-    def costs_of(_user: str, _name: str) -> ProgramCosts:
-        return ProgramCosts(10.0, 10.0, lost_all_in_a_row=lost["all"])
 
-    guards = Guards(site.job_store, site.tracker, costs_of, {("ann", "train")})
-    site.cycle(pending())
-    guards.take(site.seen(pending()))
-    assert guards.of("7") == Learned(drilled=True)
-    lost["all"] = 1
-    guards.take(site.seen(pending()))
-    assert guards.of("7") == Learned(program_lost=1)
+def test_jobs_of_a_program_are_judged_anew_when_it_passes_a_drill() -> None:
+    passed: list[Mapping[tuple[str, str], float]] = [{}, {("ann", "train"): NOW_S}]
+    drilled = Drilled(lambda: passed[0])
+    one = job("7", gpus(1), user="ann", name="train")
+    other = job("8", gpus(1), user="bob", name="train")
+    for each in (one, other):
+        drilled.follow(each, NOW_S)
+    assert list(drilled.tick(NOW_S)) == []
+    del passed[0]
+    assert list(drilled.tick(NOW_S)) == [one]
+    drilled.follow(one, NOW_S)
+    assert (one.drilled, other.drilled) == (True, False)
 
 
 def test_a_minimum_run_time_above_that_of_others_is_refused() -> None:

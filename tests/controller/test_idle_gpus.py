@@ -10,8 +10,7 @@ from types import MappingProxyType
 import pytest
 
 from slurm_tiresias.controller.cycle import SHADOW, Cycles
-from slurm_tiresias.controller.gpu_use import GPUS_IDLE
-from slurm_tiresias.core.features.idle_gpus import LATE_AFTER_S, GpuIdleness, is_flagged
+from slurm_tiresias.core.features.idle_gpus import GPUS_IDLE, LATE_AFTER_S, GpuIdleness, is_flagged
 from slurm_tiresias.model import JobState, NodeUse, Protection, Reason
 from slurm_tiresias.profiler.gpu_activity import SUFFIX, text_of
 from slurm_tiresias.profiler.gpu_use_folder import FOLDER

@@ -14,6 +14,7 @@ from slurm_tiresias.controller.difference import from_decision
 from slurm_tiresias.controller.feed import Feed
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.core.engine import decide
+from slurm_tiresias.core.features.interactive import WINDOW_S, InteractiveLane
 from slurm_tiresias.core.features.make import make_policy
 from slurm_tiresias.core.job import Job
 from slurm_tiresias.model import Action, Amount, JobState, JobStatus, Lane, Protection
@@ -40,15 +41,32 @@ class Controller:
 
     def __init__(self, ledger: Ledger) -> None:
         self.job_store = JobStore(ledger, CONFIG, accounting=False)
+        self._ledger = ledger
         self._feed = Feed(self.job_store, CONFIG)
+        self._lane: InteractiveLane | None = None
 
     def sees(self, at_s: float, *jobs: JobStatus) -> Mapping[str, Job]:
         seen = Observation(at_s, jobs, (), ())
         self.job_store.observe(seen)
+        for run in self.job_store.runs.changed if self._lane else ():
+            account = self.job_store.accounts.of(run.key)
+            if self._lane and account and account.lane is Lane.INTERACTIVE and run.end_s:
+                self._lane.run_ended(account.user, run)
         self.job_store.commit()
-        self._feed.lane_book.follow(at_s)
+        if self._lane is None:
+            runs = self._ledger.runs.in_lane(Lane.INTERACTIVE, at_s - WINDOW_S)
+            self._lane = InteractiveLane(CONFIG, runs)
+        before = set(self._feed.jobs.values())
         snapshot = fed(self._feed, seen)
+        for gone in before.difference(snapshot.jobs):
+            self._lane.forget(gone)
+        for job in snapshot.jobs:
+            self._lane.follow(job, at_s)
+        list(self._lane.tick(at_s))
+        self.job_store.record(self._lane.take_news(), at_s)
         self.job_store.commit()
+        for job in snapshot.jobs:
+            job.account_in_ledger = self.job_store.accounts.of(job.job_id)
         return {job.job_id: job for job in snapshot.jobs}
 
 

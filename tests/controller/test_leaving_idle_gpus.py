@@ -11,9 +11,8 @@ import pytest
 
 from slurm_tiresias.controller import bands
 from slurm_tiresias.controller.cycle import PAUSED, SHADOW
-from slurm_tiresias.controller.gpu_use import GPUS_IDLE
 from slurm_tiresias.controller.lifecycles import IDLE_REQUEUED, IDLE_SIGNALLED, IDLE_SPARED
-from slurm_tiresias.core.features.idle_gpus import LATE_AFTER_S, MOST_IN_A_ROW
+from slurm_tiresias.core.features.idle_gpus import GPUS_IDLE, LATE_AFTER_S, MOST_IN_A_ROW
 from slurm_tiresias.core.lifecycle.preemption import Cause, PreemptionState
 from slurm_tiresias.model import Action, JobState, Reason
 from slurm_tiresias.store.ledger import FILE_NAME, Ledger

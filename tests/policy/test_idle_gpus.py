@@ -20,7 +20,6 @@ from slurm_tiresias.core.features.idle_gpus import (
     GpuIdleness,
     IdleGpus,
     NotPreempted,
-    Past,
     idleness,
     is_flagged,
     is_to_leave,
@@ -275,11 +274,22 @@ def test_an_idle_run_near_its_bound_is_preempted_first() -> None:
 
 
 def told_of(
-    idle_s: float, requeues: int = 0, *, action: str = LEAVE, signalled: bool = False
+    idle_s: float,
+    requeues: int = 0,
+    *,
+    action: str = LEAVE,
+    signalled: bool = False,
+    least_s: float = NOW_S + 300 - BEGAN_S,
 ) -> tuple[IdleGpus, Job, JobAccount]:
     """A running job of four GPUs that has used none for so long, as the feature knows it."""
     tables = {"after_s": 600.0, "action": action, "leave_after_s": 1800.0 * (action == LEAVE)}
-    config = parse({"idle_gpus": tables, "profiler": {"collect_dir": "/x"}})
+    config = parse(
+        {
+            "idle_gpus": tables,
+            "profiler": {"collect_dir": "/x"},
+            "preemption": {"min_run_s": least_s, "drilled_min_run_s": 0.0},
+        }
+    )
     on = {"n1": Amount({"": 4})}
     one = view("7", JobState.RUNNING, gpus(4), allocation=on, running_since_s=BEGAN_S)
     signalled_run = one.status.restarts if signalled else None
@@ -288,9 +298,10 @@ def told_of(
         idle_requeues=requeues,
         idle_signalled_run=signalled_run,
     )
-    feature = IdleGpus(config, lambda _job, _now_s: False, lambda _job: NOW_S + 300)
+    one.account_in_ledger = account
+    feature = IdleGpus(config)
     told = {(one.status.raw_id, one.status.restarts): {"n1": use(NOW_S - idle_s)}}
-    feature.hear([one], told, lambda _key: Past(account), NOW_S, RecentVictims())
+    feature.hear(told, {one.status.raw_id: one}.get, NOW_S, RecentVictims())
     return feature, one, account
 
 
@@ -316,8 +327,14 @@ def test_it_says_whether_a_job_that_uses_no_gpu_is_to_leave(
     others = ("even if no other job waits", "signalled before", "as often in a row as")
     assert sum(other in text for other in others) == 1
     assert ("requeued for its idle GPUs 3 times in a row" in text) is (requeues == 3)
-    leaves = ", being preempted" if idle_s > 1800.0 else ""
-    assert shown.alarm == f"idle 4 GPUs since {{{NOW_S - idle_s} moment}}{leaves}"
+    assert shown.alarm == f"idle 4 GPUs since {{{NOW_S - idle_s} moment}}"
+
+
+def test_the_alarm_says_that_a_job_is_being_preempted_for_its_idle_gpus() -> None:
+    feature, one, account = told_of(1900.0, least_s=60.0)
+    shown = feature.explain(one, account, NOW_S)
+    assert shown is not None
+    assert shown.alarm == f"idle 4 GPUs since {{{NOW_S - 1900.0} moment}}, being preempted"
 
 
 def test_it_says_nothing_of_a_job_that_has_not_been_idle_for_long_or_of_an_unknown_one() -> None:

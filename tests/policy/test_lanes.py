@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_tiresias.config import parse
-from slurm_tiresias.core.features.lanes import Applicant, LaneUse, used_gpu_s, why_refused
+from slurm_tiresias.core.features.interactive import Applicant, LaneUse, used_gpu_s, why_refused
 from slurm_tiresias.core.job import Job
 from slurm_tiresias.errors import ConfigError
 from slurm_tiresias.model import Action, FairStanding, Lane, Protection, Reason
@@ -24,13 +24,11 @@ BOUND = InteractiveConfig(gpus_per_user=2, gpu_hours_per_user=4.0)
 
 
 def at_a_prompt(job_id: str, count: int = 1, **more: Any) -> Job:
-    protected = Protection.INTERACTIVE
-    return job(job_id, gpus(count), lane=Lane.INTERACTIVE, protected_by=protected, **more)
+    return job(job_id, gpus(count), lane=Lane.INTERACTIVE, **more)
 
 
 def no_requeue(job_id: str, count: int = 1, **more: Any) -> Job:
-    protected = Protection.NO_REQUEUE
-    return job(job_id, gpus(count), lane=Lane.IDLE_ONLY, protected_by=protected, **more)
+    return job(job_id, gpus(count), lane=Lane.IDLE_ONLY, **more)
 
 
 def applicant(key: str, gpus: int = 1, limit_s: float | None = HOUR_S, **more: Any) -> Applicant:

@@ -38,10 +38,9 @@ def test_preemptions_that_lost_all_work_of_a_program_count_like_the_jobs_own() -
 
 def test_a_drilled_program_starts_with_a_shorter_minimum_and_grows_alike() -> None:
     site = PreemptionConfig(min_run_s=120.0, drilled_min_run_s=10.0)
-    drilled = Learned(drilled=True)
-    assert [protected_for_s(n, site, drilled) for n in (0, 1, 2)] == [10, 20, 40]
+    assert [protected_for_s(n, site, drilled=True) for n in (0, 1, 2)] == [10, 20, 40]
     assert protected_for_s(0, site) == 120
-    assert protected_for_s(0, SITE, drilled) == 120, "where the site has no such minimum"
+    assert protected_for_s(0, SITE, drilled=True) == 120, "where the site has no such minimum"
 
 
 def test_the_minimum_exceeds_its_maximum_only_for_jobs_that_save_nothing() -> None:

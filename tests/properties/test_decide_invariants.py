@@ -43,7 +43,6 @@ from slurm_tiresias.model import (
     Node,
     PlacementStyle,
     Plan,
-    Protection,
     Reason,
     RecentVictims,
     Request,
@@ -134,12 +133,6 @@ STAKES = (
 """A job that saves on request, one that saves soon, one that has just saved, and one that does not
 report."""
 
-PROTECTION_OF_LANE = {
-    Lane.PREEMPTIBLE: None,
-    Lane.INTERACTIVE: Protection.INTERACTIVE,
-    Lane.IDLE_ONLY: Protection.NO_REQUEUE,
-}
-
 jobs_lists = st.lists(
     st.builds(
         view,
@@ -186,12 +179,7 @@ jobs_lists = st.lists(
         lane=st.sampled_from([*[Lane.PREEMPTIBLE] * 5, Lane.INTERACTIVE, Lane.IDLE_ONLY]),
     ),
     max_size=14,
-).map(
-    lambda jobs: [
-        changed(one, job_id=str(i + 1), protected_by=PROTECTION_OF_LANE[one.lane])
-        for i, one in enumerate(jobs)
-    ]
-)
+).map(lambda jobs: [changed(one, job_id=str(i + 1)) for i, one in enumerate(jobs)])
 
 configs = st.builds(
     lambda name, estimates, order, thresholds, knob, min_run_s, per_job, per_cycle: configured(

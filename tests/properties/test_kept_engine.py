@@ -14,7 +14,7 @@ from scripts.testbed.kept_engine import KeptEngine
 from slurm_tiresias.core.engine import decide
 from slurm_tiresias.core.features.make import make_policy
 from slurm_tiresias.core.features.recurring import RunHistory
-from slurm_tiresias.core.job import Job, Snapshot
+from slurm_tiresias.core.job import NOT_KEPT, Job, KeptBySlurm, Snapshot
 from slurm_tiresias.core.placement.free_resources import FreeResources
 from slurm_tiresias.model import (
     NOT_BOUND,
@@ -28,7 +28,6 @@ from slurm_tiresias.model import (
     Learned,
     Node,
     Plan,
-    Protection,
     WorkAtStake,
 )
 from slurm_tiresias.settings import Config
@@ -112,7 +111,7 @@ class Cluster:
             if happens < 0.4 or job.preemptor:
                 return _requeued(job, now_s)
             if happens < 0.5:
-                return changed(job, protected_by=chance.choice((None, Protection.HELD)))
+                return changed(job, in_slurm=chance.choice((NOT_KEPT, KeptBySlurm(held=True))))
             if happens < 0.6:
                 return changed(job, at_stake=_other_stake(now_s, chance))
             if happens < 0.65:

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from scripts.testbed.real_controller import RealController
-from slurm_tiresias.controller.gpu_use import GPUS_IDLE
 from slurm_tiresias.controller.lifecycles import IDLE_REQUEUED, IDLE_SIGNALLED, IDLE_SPARED
-from slurm_tiresias.core.features.idle_gpus import LATE_AFTER_S
+from slurm_tiresias.core.features.idle_gpus import GPUS_IDLE, LATE_AFTER_S
 from slurm_tiresias.model import NodeUse, PublishedGpuUse
 from slurm_tiresias.profiler.gpu_activity import SUFFIX, text_of
 from slurm_tiresias.profiler.gpu_use_folder import FOLDER

@@ -1,9 +1,8 @@
-"""What a plan makes of the nominations, the preemptions and the ledger, before anything is sent."""
+"""What a plan makes of the nominations and preemptions, before anything is sent."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from slurm_tiresias.controller.acting.under_way import (
     UnderWay,
@@ -28,9 +27,8 @@ class Intents:
         self._why_spared = why_spared
 
     def record(self, plan: Plan, jobs: Mapping[str, JobStatus], now_s: float) -> None:
-        """Record the promotions, nominations and preemptions of a plan, and end those that it does
-        not have any more."""
-        self._promote(plan, now_s)
+        """Record the nominations and preemptions of a plan, and end those that it does not have any
+        more."""
         self._nominate(plan, jobs, now_s)
         for decision in plan.preemptions:
             if self._job_store.accounts.of(decision.job_id) is not None:
@@ -39,23 +37,6 @@ class Intents:
                 self._under_way.tell(decision.job_id, event)
         self._spare_victims_elsewhere(jobs)
         self._spare_busy_jobs(plan, jobs, now_s)
-
-    def _promote(self, plan: Plan, now_s: float) -> None:
-        runs = self._job_store.runs
-        for key in self._job_store.in_hand.each(plan.promotions):
-            record = self._job_store.accounts.of(key)
-            if record is not None:
-                promoted = replace(
-                    record,
-                    promotions=record.promotions + 1,
-                    promoted_at_gpu_s=runs.attained_gpu_s(key),
-                    promoted_at_executed_s=runs.executed_s(key),
-                    queued_s=now_s,
-                )
-                self._job_store.accounts.put(promoted)
-                self._job_store.events.note(
-                    now_s, "promoted", key, "waited long enough to start afresh"
-                )
 
     def _nominate(self, plan: Plan, jobs: Mapping[str, JobStatus], now_s: float) -> None:
         """Nominate the jobs that the plan starts, and withdraw nominations it no longer has."""

@@ -35,6 +35,11 @@ REPORT_EVERY_SHARE: Final = 0.02
 of its total running time, so that long jobs are not queried all the time."""
 
 
+SPEAKS_AGAIN_WITHIN_S: Final = 300.0
+"""How long the claim of a restarted job holds until it reports again: it loads data and its
+checkpoint first."""
+
+
 def next_report_in_s(executed_s: float, every_s: float) -> float:
     """Return the running time in seconds until the next report of a job is accepted: at least
     ``every_s`` (``policy.report_every_s``)."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from slurm_tiresias.core.features.news import Happened, Remember
 from slurm_tiresias.core.features.policy import Policy
 from slurm_tiresias.core.job import Job
 from slurm_tiresias.model import JobAccount, Node
@@ -41,6 +42,8 @@ class Feature:
     ``core/features/in_order.py`` lists the features in the order in which they are called.
     """
 
+    _news: Sequence[Happened | Remember] = ()
+
     def follow_nodes(self, nodes: Sequence[Node]) -> None:
         """Follow the nodes of the cluster."""
         return
@@ -70,6 +73,20 @@ class Feature:
         """Return what it shows of a job, by the job's account as it is after the last plan; None if
         nothing."""
         return None
+
+    def report(self, *news: Happened | Remember) -> None:
+        """Say what is to be recorded; a ledger keeps it, where there is one."""
+        self._news = [*self._news, *news]
+
+    def take_news(self) -> Sequence[Happened | Remember]:
+        """Return what has been reported since the last call."""
+        news, self._news = self._news, ()
+        return news
+
+    @property
+    def warning(self) -> str:
+        """Why it cannot do now what its settings promise; "" if it can."""
+        return ""
 
     @property
     def next_change_s(self) -> float:

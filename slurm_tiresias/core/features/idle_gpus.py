@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from slurm_tiresias.core.features.feature import Explained, Feature, Gauge
+from slurm_tiresias.core.features.min_run import min_run_until_s
+from slurm_tiresias.core.features.news import Happened, Remember
 from slurm_tiresias.core.features.victim_rate import VictimRate
 from slurm_tiresias.core.job import Job
+from slurm_tiresias.core.lifecycle.preemption import Cause
+from slurm_tiresias.core.protections import protection_of
+from slurm_tiresias.core.rank import IDLE_LEVEL
 from slurm_tiresias.model import (
     JobAccount,
     JobState,
@@ -18,6 +23,7 @@ from slurm_tiresias.model import (
     NodeUse,
     PublishedGpuUse,
     RecentVictims,
+    last_ended,
 )
 from slurm_tiresias.settings import Config
 from slurm_tiresias.settings.idle_gpus import FLAG, LEAVE, RANK_LAST, IdleGpusConfig
@@ -32,6 +38,9 @@ stopped."""
 
 AHEAD_S: Final = 30.0
 """A node's clock may be so far ahead of Slurm's."""
+
+GPUS_IDLE: Final = "gpus-idle"
+"""The event of a run whose GPUs have all been idle for long."""
 
 MOST_IN_A_ROW: Final = 3
 """How often a job is requeued for its idle GPUs without having used one in between. Whatever keeps
@@ -158,40 +167,8 @@ def why_spared(found: GpuIdleness | None, config: IdleGpusConfig, now_s: float) 
     return "it may not be preempted any more"
 
 
-Told = Mapping[tuple[int, int], Mapping[str, NodeUse]]
+Samples = Mapping[tuple[int, int], Mapping[str, NodeUse]]
 """What each node tells of each run, by raw job id and restarts."""
-
-
-class Past(NamedTuple):
-    """What is known of a job from earlier cycles and runs."""
-
-    account: JobAccount | None = None
-    idle_before_s: float = 0.0
-    """For how long it had used none of its GPUs at the end of its last run."""
-    is_leaving: bool = False
-    """Whether it runs, and its preemption for idle GPUs is under way."""
-    signalled_s: float | None = None
-    """When it was signalled for that."""
-
-    @property
-    def counts(self) -> bool:
-        """Whether anything changes once the job uses a GPU."""
-        return bool(self.idle_before_s or (self.account and self.account.idle_requeues))
-
-
-@dataclass(slots=True)
-class News:
-    """What the samples say that has to be remembered."""
-
-    victims: RecentVictims
-    """The recent victims, with the jobs that leave now."""
-    running: dict[str, GpuIdleness] = field(default_factory=dict)
-    """What each running job does with its GPUs, as far as that is known."""
-    used_again: list[str] = field(default_factory=list)
-    """Jobs that have used a GPU, so that their ``Past`` counts for nothing any more."""
-    flagged: dict[str, str] = field(default_factory=dict)
-    """Managed jobs that have been idle for long, with that in words, which are the same for each
-    sample of a run."""
 
 
 class IdleGpus(Feature):
@@ -200,30 +177,29 @@ class IdleGpus(Feature):
     A restart loses nothing: the nodes tell since when a run has been idle, and for how long in all.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        is_protected: Callable[[Job, float], bool],
-        min_run_until_s: Callable[[Job], float],
-    ) -> None:
-        """``is_protected``: whether a run that ranks last may not be preempted at a time.
-        ``min_run_until_s``: when the least time of a run is over."""
-        self._min_run_until_s = min_run_until_s
+    def __init__(self, config: Config) -> None:
+        self._site = config
         self._config = config.idle_gpus
         self._rate = VictimRate.of(config)
-        self._is_protected = is_protected
-        self._now: dict[str, GpuIdleness] = {}
+        self._now: dict[str, tuple[Job, GpuIdleness]] = {}
+        """The running jobs, with what they do with their GPUs, as far as that is known."""
         self._now_s = 0.0
-        self._anew: set[str] = set()
-        self._changed: list[Job] = []
+        self._changed: dict[str, Job] = {}
+        self._flagged: dict[str, int] = {}
+        """The run, by its restarts, in which each job was flagged last."""
 
     def of(self, job_id: str) -> GpuIdleness | None:
         """Return what a job does with its GPUs now; None if it does not run, or that is unknown."""
-        return self._now.get(job_id)
+        return self._now[job_id][1] if job_id in self._now else None
 
-    def ranks_last_anew(self, job_id: str) -> bool:
+    def ranks_last_anew(self, job: Job) -> bool:
         """Whether a job has ranked last since its last requeue."""
-        return job_id in self._anew
+        account, found = job.account_in_ledger, self.of(job.job_id)
+        if account is None or job.lane is not Lane.PREEMPTIBLE:
+            return False
+        if found is not None and found.has_been_busy:
+            return False
+        return ranks_last_anew(account, _idle_before_s(job), self._config)
 
     def why_spared(self, job_id: str) -> str:
         """Return why a job is not preempted for its idle GPUs any more, in words."""
@@ -233,41 +209,42 @@ class IdleGpus(Feature):
 
     def hear(
         self,
-        jobs: Iterable[Job],
-        told: Told,
-        past_of: Callable[[str], Past],
+        samples: Samples,
+        job_of: Callable[[int], Job | None],
         now_s: float,
         recent: RecentVictims,
-    ) -> News:
-        """Take in what the nodes tell."""
-        news = News(self._rate.at(recent, now_s))
-        self._now, self._now_s, self._anew, self._changed = news.running, now_s, set(), []
-        for job in jobs:
-            past, found = past_of(job.job_id), self._look_at(job, told)
-            if found is not None:
-                if found.has_been_busy and past.counts:
-                    news.used_again.append(job.job_id)
-                    past = Past(past.account and replace(past.account, idle_requeues=0))
-                if found.idle_since_s is not None:
-                    # Otherwise the time would begin anew whenever the job is preempted.
-                    since_s = found.idle_since_s - past.idle_before_s
-                    found = found._replace(idle_since_s=since_s)
-                news.running[job.job_id] = found
-                if job.managed and is_flagged(found, self._config, now_s):
-                    news.flagged[job.job_id] = self._in_words(job, found)
-            last = job.managed and job.lane is Lane.PREEMPTIBLE
-            last = last and self._ranks_last(job, found, past)
-            leaves = last and found is not None and self._leaves(job, found, past)
-            if leaves and not past.is_leaving:
-                leaves = news.victims.jobs < self._rate.most
-                news.victims = self._rate.after(news.victims, int(leaves), now_s)
-            if job.set(ranks_last=last, leaves_idle=leaves) and job.managed:
-                self._changed.append(job)
-        return news
+    ) -> RecentVictims:
+        """Take in what the nodes tell; return the recent victims, with the jobs that leave now.
+
+        ``job_of`` finds a running job, managed or not, by its raw id.
+        """
+        before, self._now, self._now_s = self._now, {}, now_s
+        recent = self._rate.at(recent, now_s)
+        news: list[Happened | Remember] = []
+        for (raw_id, restarts), nodes in sorted(samples.items()):
+            job = job_of(raw_id)
+            if job is not None and job.status.restarts == restarts:
+                found = self._look_at(job, nodes)
+                if found is not None:
+                    found = self._joined(job, found, news)
+                    recent = self._judge(job, found, recent)
+        for job_id in before.keys() - self._now.keys():
+            job, _ = before[job_id]
+            self._set(job, last=self._waits_last(job), leaves=False)
+        self._flagged = {job: run for job, run in self._flagged.items() if job in self._now}
+        self.report(*news)
+        return recent
+
+    def follow(self, job: Job, now_s: float) -> None:
+        if job.job_id not in self._now:
+            job.ranks_last, job.leaves_idle = self._waits_last(job), False
+
+    def forget(self, job: Job) -> None:
+        self._changed.pop(job.job_id, None)
 
     def tick(self, now_s: float) -> Iterable[Job]:
-        changed, self._changed = self._changed, []
-        return changed
+        changed, self._changed = self._changed, {}
+        return changed.values()
 
     def explain(self, job: Job, account: JobAccount | None, now_s: float) -> Explained | None:
         found = self.of(job.job_id)
@@ -308,40 +285,81 @@ class IdleGpus(Feature):
         why_not = None if job.leaves_idle else why_not_preempted(account, job.status.restarts)
         if why_not:
             return replace(shown, kept_because=why_not.value)
-        leaves_at_s = max(since_s + self._config.leave_after_s, self._min_run_until_s(job))
+        leaves_at_s = max(
+            since_s + self._config.leave_after_s, min_run_until_s(job, self._site.preemption)
+        )
         return replace(shown, leaves_at_s=leaves_at_s)
 
-    def _look_at(self, job: Job, told: Told) -> GpuIdleness | None:
-        nodes = told.get((job.status.raw_id, job.status.restarts))
-        # That of jobs which are left to Slurm is not followed.
+    def _look_at(self, job: Job, nodes: Mapping[str, NodeUse]) -> GpuIdleness | None:
+        # The start of jobs which are left to Slurm is not followed.
         began_s = job.status.start_s if job.running_since_s is None else job.running_since_s
-        if nodes is None or began_s is None or job.state is not JobState.RUNNING:
+        if began_s is None or job.state is not JobState.RUNNING:
             return None
         gpus_on = {node: amount.gpu_count for node, amount in job.allocation.items()}
         return idleness(nodes, gpus_on, began_s, self._now_s)
 
-    def _ranks_last(self, job: Job, found: GpuIdleness | None, past: Past) -> bool:
-        if past.account and ranks_last_anew(past.account, past.idle_before_s, self._config):
-            self._anew.add(job.job_id)
-        if job.state is JobState.RUNNING and found is None:
-            return False  # it may be computing
-        if job.job_id in self._anew:
-            return True
-        return found is not None and ranks_last(found, self._config, self._now_s)
+    def _joined(self, job: Job, found: GpuIdleness, news: list[Happened | Remember]) -> GpuIdleness:
+        """Return what a run does with its GPUs, with the idle time of the runs before it, and add
+        what has to be remembered."""
+        idle_before_s, run = _idle_before_s(job), job.present_run
+        if found.has_been_busy and job.account_in_ledger and (idle_before_s or _requeues(job)):
+            # From now on it is as if it had never been idle.
+            last = last_ended(job.run_records)
+            if last is not None:
+                news.append(Remember(job.job_id, {"idle_s": 0.0}, last.start_s))
+            news.append(Remember(job.job_id, {"idle_requeues": 0}))
+            idle_before_s = 0.0
+        idle_s = 0.0
+        if found.idle_since_s is not None:
+            # Otherwise the time would begin anew whenever the job is preempted.
+            found = found._replace(idle_since_s=found.idle_since_s - idle_before_s)
+            idle_s = self._now_s - (found.idle_since_s or 0.0)
+        if run is not None:
+            held_gpu_s = min(found.held_idle_gpu_s, run.elapsed_s * run.gpus)
+            fields = {"idle_gpu_s": max(run.idle_gpu_s, held_gpu_s), "idle_s": idle_s}
+            news.append(Remember(job.job_id, fields, run.start_s))
+        restarts = job.status.restarts
+        flagged = job.managed and is_flagged(found, self._config, self._now_s)
+        if flagged and self._flagged.get(job.job_id) != restarts:
+            self._flagged[job.job_id] = restarts
+            news.append(Happened(job.job_id, GPUS_IDLE, self._in_words(job, found), once=True))
+        self._now[job.job_id] = job, found
+        return found
 
-    def _leaves(self, job: Job, found: GpuIdleness, past: Past) -> bool:
+    def _judge(self, job: Job, found: GpuIdleness, recent: RecentVictims) -> RecentVictims:
+        """Judge a running job; return the recent victims, with it if it leaves now."""
+        last = job.managed and job.lane is Lane.PREEMPTIBLE
+        last = last and (self.ranks_last_anew(job) or ranks_last(found, self._config, self._now_s))
+        leaves = last and self._leaves(job, found)
+        if leaves and not _is_leaving(job):
+            leaves = recent.jobs < self._rate.most
+            recent = self._rate.after(recent, int(leaves), self._now_s)
+        self._set(job, last=last, leaves=leaves)
+        return recent
+
+    def _waits_last(self, job: Job) -> bool:
+        """Whether a job ranks last without samples: while it runs it may be computing."""
+        return job.state is not JobState.RUNNING and self.ranks_last_anew(job)
+
+    def _set(self, job: Job, *, last: bool, leaves: bool) -> None:
+        if job.set(ranks_last=last, leaves_idle=leaves) and job.managed:
+            self._changed[job.job_id] = job
+
+    def _leaves(self, job: Job, found: GpuIdleness) -> bool:
         """Whether a job that ranks last is to be preempted even if no other job needs its GPUs."""
-        if past.account is None or job.preemptor:
+        account = job.account_in_ledger
+        if account is None or job.preemptor or not is_to_leave(found, self._config, self._now_s):
             return False
-        if not is_to_leave(found, self._config, self._now_s):
+        if found.has_been_busy:
+            account = replace(account, idle_requeues=0)
+        if not _is_leaving(job) and why_not_preempted(account, job.status.restarts):
             return False
-        if not past.is_leaving and why_not_preempted(past.account, job.status.restarts):
-            return False
-        if past.signalled_s is not None and (found.idle_since_s or 0.0) > past.signalled_s:
+        signalled_s = job.preemption.signalled_s if job.preemption and _is_leaving(job) else None
+        if signalled_s is not None and (found.idle_since_s or 0.0) > signalled_s:
             return False  # it has used a GPU since then, which no cycle saw
         as_last = copy(job)
         as_last.ranks_last = True
-        return not self._is_protected(as_last, self._now_s)
+        return protection_of(as_last, self._now_s, self._site, IDLE_LEVEL) is None
 
     def _in_words(self, job: Job, found: GpuIdleness) -> str:
         goes_first = self._config.action != FLAG and job.protected_by is None
@@ -350,6 +368,22 @@ class IdleGpus(Feature):
         what = f"none of its {found.gpus} GPUs has" if found.gpus > 1 else "its GPU has not"
         idle_s, restarts = f"{self._config.after_s:g} s", job.status.restarts
         return f"{what} been used for {idle_s}{then}, restart {restarts}"
+
+
+def _idle_before_s(job: Job) -> float:
+    """Return for how long a job had used none of its GPUs at the end of its last run."""
+    last = last_ended(job.run_records)
+    return last.idle_s if last else 0.0
+
+
+def _requeues(job: Job) -> int:
+    return job.account_in_ledger.idle_requeues if job.account_in_ledger else 0
+
+
+def _is_leaving(job: Job) -> bool:
+    """Whether the preemption of a job for its idle GPUs is under way."""
+    one = job.preemption
+    return one is not None and one.cause is Cause.IDLE_GPUS and one.makes_room
 
 
 def _gpus(use: PublishedGpuUse) -> str:

@@ -1,4 +1,4 @@
-"""How much work the runs of a job have lost, and how long that protects its present run.
+"""How much work the runs of a job and its program have lost, and how long that protects its run.
 
 This comes from reports of users' programs, so it is bounded by what Slurm itself has measured
 (docs/explanation/algorithm.md).
@@ -11,10 +11,24 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Final
 
-from slurm_tiresias.config import Config
+from slurm_tiresias.core.features.claims import SPEAKS_AGAIN_WITHIN_S
+from slurm_tiresias.core.features.feature import Explained, Feature
+from slurm_tiresias.core.features.news import Happened, Remember
 from slurm_tiresias.core.features.protection import Protected
 from slurm_tiresias.core.job import Job
-from slurm_tiresias.model import Protection
+from slurm_tiresias.model import (
+    NOTHING_LEARNED,
+    STUCK_RUNS,
+    JobAccount,
+    JobProgress,
+    JobState,
+    Learned,
+    Protection,
+)
+from slurm_tiresias.settings import Config
+
+NO_NET_PROGRESS: Final = "no-net-progress"
+"""The event of a job whose last runs saved nothing."""
 
 REDO_TIMES: Final = 2.0
 """A run is protected while it redoes lost work, for at most this many times the time in which that
@@ -46,6 +60,92 @@ def stuck_runs(starts: Sequence[int]) -> int:
     while count + 1 < len(starts) and starts[-1 - count] <= furthest[-2 - count]:
         count += 1
     return count
+
+
+class LostWork(Feature):
+    """Sets ``learned``, by the reports of a job's runs and the costs of its program."""
+
+    def __init__(self) -> None:
+        self._preempted: dict[str, Job] = {}
+        """Jobs with reports of earlier runs."""
+        self._noted: dict[str, int] = {}
+        """By job, the restarts of the run for which it was noted that it makes no net progress."""
+
+    def follow(self, job: Job, now_s: float) -> None:
+        if job.preemptions and job.past_progress:
+            self._preempted[job.job_id] = job
+        else:
+            self._preempted.pop(job.job_id, None)
+        job.learned = self._learned(job, now_s)
+
+    def forget(self, job: Job) -> None:
+        self._preempted.pop(job.job_id, None)
+        self._noted.pop(job.job_id, None)
+
+    def tick(self, now_s: float) -> Iterable[Job]:
+        for job in list(self._preempted.values()):
+            learned = self._learned(job, now_s)
+            run = job.present_run
+            if run is not None and learned.redoing_until_s is not None:
+                # This bounds how long later runs are protected.
+                fields = {"redone_s": run.elapsed_s}
+                self.report(Remember(job.job_id, fields, run.start_s))
+            if learned != job.learned:
+                yield job
+
+    def explain(self, job: Job, account: JobAccount | None, now_s: float) -> Explained | None:
+        lost, stuck, _ = job.learned
+        return Explained({"program_lost": lost, "stuck_runs": stuck}) if lost or stuck else None
+
+    def _learned(self, job: Job, now_s: float) -> Learned:
+        lost = job.program_costs.lost_all_in_a_row if job.program_costs else 0
+        if job.job_id not in self._preempted:
+            return Learned(lost) if lost else NOTHING_LEARNED
+        stuck = self._stuck_runs(job)
+        if stuck >= STUCK_RUNS and job.state is JobState.RUNNING:
+            restarts = job.status.restarts
+            if self._noted.get(job.job_id) != restarts:
+                self._noted[job.job_id] = restarts
+                text = f"its last {stuck} runs saved nothing, restart {restarts}"
+                self.report(Happened(job.job_id, NO_NET_PROGRESS, text, once=True))
+        return Learned(lost, stuck, self._redoing_until_s(job, now_s))
+
+    def _stuck_runs(self, job: Job) -> int:
+        """Return how many runs in a row have kept nothing; 0 before the second preemption."""
+        if job.preemptions < STUCK_RUNS:
+            return 0
+        last, past = job.progress, job.past_progress
+        starts = [began_at(run) for run in past]
+        if last is not None and last.restarts > past[-1].restarts:
+            starts.append(began_at(last))
+        has_saved = last is not None and (last.saved_step or 0) > max(starts)
+        return 0 if has_saved else stuck_runs(starts)
+
+    def _redoing_until_s(self, job: Job, now_s: float) -> float | None:
+        """Return until when at most a job counts as redoing lost work; None if it is not."""
+        present, since_s = job.present_run, job.running_since_s
+        earlier = [run for run in job.run_records if run is not present]
+        if since_s is None or not earlier or not self._is_behind(job, now_s):
+            return None
+        until_s = since_s + redoing_for_s((run.elapsed_s, run.redone_s) for run in earlier)
+        return until_s if until_s > now_s else None
+
+    def _is_behind(self, job: Job, now_s: float) -> bool:
+        """Whether a running job is still redoing steps: it has not passed its furthest step."""
+        if job.state is not JobState.RUNNING:
+            return False
+        progress, run = job.progress, job.present_run
+        if progress is None or progress.restarts != job.status.restarts:
+            return run is None or run.elapsed_s <= SPEAKS_AGAIN_WITHIN_S
+        furthest = max(past.step for past in job.past_progress)
+        stands = progress.lost or progress.quiet_since_s(now_s) is not None
+        return not stands and not progress.finished and progress.step <= furthest
+
+
+def began_at(progress: JobProgress) -> int:
+    """Return the step at which a run began."""
+    resumed = progress.resumed_step
+    return progress.first_step if resumed is None else resumed
 
 
 def protect(job: Job, _config: Config) -> Iterable[Protected]:

@@ -30,6 +30,7 @@ from slurm_tiresias.model import (
     Node,
     Protection,
 )
+from slurm_tiresias.settings import Config
 
 RUNS_ON_BY: Final = 0.25
 LEAST_RUN_S: Final = 300.0

@@ -6,17 +6,23 @@ import math
 from collections.abc import Iterable
 from typing import Final
 
-from slurm_tiresias.config import Config, PreemptionConfig
+from slurm_tiresias.core.features.drilled import counts_as_drilled
 from slurm_tiresias.core.features.protection import Protected
 from slurm_tiresias.core.job import Job
 from slurm_tiresias.model import NOTHING_LEARNED, STUCK_RUNS, Learned, Protection
+from slurm_tiresias.settings import Config
+from slurm_tiresias.settings.preemption import PreemptionConfig
 
 MOST_DOUBLINGS: Final = 64
 """Keeps a float from overflowing."""
 
 
 def protected_for_s(
-    preemptions: int, config: PreemptionConfig, learned: Learned = NOTHING_LEARNED
+    preemptions: int,
+    config: PreemptionConfig,
+    learned: Learned = NOTHING_LEARNED,
+    *,
+    drilled: bool = False,
 ) -> float:
     """Return the minimum run time of a job's current run, in seconds since it (re)started.
 
@@ -27,16 +33,22 @@ def protected_for_s(
     a program that has passed a drill (``preemption.drilled_min_run_s``).
     """
     first_s = config.min_run_s
-    if learned.drilled and config.drilled_min_run_s > 0:
+    if drilled and config.drilled_min_run_s > 0:
         first_s = config.drilled_min_run_s
     times = min(max(preemptions, learned.program_lost), MOST_DOUBLINGS)
     most_s = math.inf if learned.stuck_runs >= STUCK_RUNS else config.max_min_run_s
     return max(first_s, min(first_s * config.min_run_growth**times, most_s))
 
 
+def min_run_s(job: Job, config: PreemptionConfig) -> float:
+    """Return the minimum run time of a job's current run."""
+    drilled = counts_as_drilled(job)
+    return protected_for_s(job.preemptions, config, job.learned, drilled=drilled)
+
+
 def min_run_until_s(job: Job, config: PreemptionConfig) -> float:
     """Return when a running job's minimum run time is over; ``-inf`` if it has none."""
-    least_s = protected_for_s(job.preemptions, config, job.learned)
+    least_s = min_run_s(job, config)
     if least_s <= 0 or job.running_since_s is None:
         return -math.inf
     return job.running_since_s + least_s

@@ -6,9 +6,8 @@ import math
 from abc import ABC, abstractmethod
 from typing import ClassVar, Protocol
 
-from slurm_tiresias.core.features.lanes import most_service_gpu_s
 from slurm_tiresias.core.features.promotion import NEVER, Promotion
-from slurm_tiresias.core.job import Job
+from slurm_tiresias.core.job import Job, most_service_gpu_s
 from slurm_tiresias.core.rank import BOUND_LEVEL, FIRST_LEVEL, IDLE_LEVEL, JobRank
 from slurm_tiresias.model import JobState, Lane
 
@@ -76,9 +75,9 @@ class Policy(ABC):
 
 
 def rank_of(job: Job, policy: Policy) -> JobRank:
-    """Return the rank of a job: by its lane (``lanes``), after all others while it leaves its GPUs
-    idle, before all others if it is at its bound (``max_slowdown``), or else that
-    of the policy."""
+    """Return the rank of a job: by its lane (``interactive``), after all others while it leaves
+    its GPUs idle, before all others if it is at its bound (``max_slowdown``), or else that of the
+    policy."""
     if job.lane is Lane.INTERACTIVE:
         # Ahead of jobs at their bounds, which are late because others went ahead of them.
         return JobRank(FIRST_LEVEL, (-math.inf, -math.inf, job.submitted_s), 0)

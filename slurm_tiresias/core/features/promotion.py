@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from slurm_tiresias.core.features.news import Happened, Remember
 from slurm_tiresias.core.job import Job
 from slurm_tiresias.model import JobState
 from slurm_tiresias.settings.policy import PolicyConfig
@@ -49,6 +51,18 @@ class Promotion:
     def is_due(self, job: Job, now_s: float) -> bool:
         """Whether a job has waited long enough to return to the top tier."""
         return self.due_s(job) <= now_s
+
+
+def news_of(job: Job) -> Sequence[Happened | Remember]:
+    """Return what is to be recorded of a job that has just been promoted."""
+    promoted = {
+        "promotions": job.promotions,
+        "promoted_at_gpu_s": job.attained_gpu_s,
+        "promoted_at_executed_s": job.run_s,
+        "queued_s": job.queued_s,
+    }
+    happened = Happened(job.job_id, "promoted", "waited long enough to start afresh")
+    return (Remember(job.job_id, promoted), happened)
 
 
 NEVER = Promotion()

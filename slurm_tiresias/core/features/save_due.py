@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterable
 from typing import Final
 
-from slurm_tiresias.config import Config
 from slurm_tiresias.core.features.protection import Protected, Shield
 from slurm_tiresias.core.job import Job
 from slurm_tiresias.model import Protection
+from slurm_tiresias.settings import Config
 
 LATE: Final = 0.1
 """How long after its expected time a save is still waited for, as a share of the time between

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,18 +11,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slurm_tiresias.controller.claims import SPEAKS_AGAIN_WITHIN_S
-from slurm_tiresias.controller.guards import NO_NET_PROGRESS, CostsOf, Guards
+from slurm_tiresias.config import parse
+from slurm_tiresias.controller.feed import Feed
+from slurm_tiresias.core.features.claims import SPEAKS_AGAIN_WITHIN_S
+from slurm_tiresias.core.features.drilled import counts_as_drilled
+from slurm_tiresias.core.features.lost_work import NO_NET_PROGRESS, LostWork
+from slurm_tiresias.core.job import Job
 from slurm_tiresias.core.lifecycle.preemption import GraceOver, Planned, PreemptorTried
 from slurm_tiresias.job.record import Record
-from slurm_tiresias.model import NOTHING_LEARNED, ProgramCosts
+from slurm_tiresias.model import NOTHING_LEARNED, JobStatus, ProgramCosts
 from slurm_tiresias.profiler.run_id import RunId
 from slurm_tiresias.progress.node import FOLDER
 from slurm_tiresias.store.ledger import FILE_NAME, Ledger
+from tests.controller.fed import fed
 from tests.controller.test_job_store import pending, running
 from tests.controller.test_progress import START_S, Site
 
+CONFIG = parse({})
 WAITS_S = 10.0
+
+
+CostsOf = Callable[[str, str], ProgramCosts | None]
 
 
 def unmeasured(_user: str, _name: str) -> ProgramCosts | None:
@@ -37,10 +46,29 @@ class Life:
         (folder / FOLDER).mkdir()
         self.ledger = Ledger(folder / FILE_NAME)
         self.site = Site(folder, self.ledger)
-        self.guards = Guards(self.site.job_store, self.site.tracker, costs_of)
+        self._costs_of = costs_of
+        self.begin()
         self.restarts = 0
         self.began_s = START_S
         self.redone_s = 0.0
+
+    def begin(self) -> None:
+        """Begin with what the ledger knows."""
+        self._feed = Feed(
+            self.site.job_store, CONFIG, progress=self.site.tracker, costs_of=self._costs_of
+        )
+        self._lost_work = LostWork()
+
+    @property
+    def job(self) -> Job:
+        return self._feed.jobs["7"]
+
+    def look_at(self, status: JobStatus) -> None:
+        """Let the feature follow the job, and record what it says."""
+        fed(self._feed, self.site.seen(status))
+        self._lost_work.follow(self.job, self.site.now_s)
+        assert list(self._lost_work.tick(self.site.now_s)) == []
+        self.site.job_store.record(self._lost_work.take_news(), self.site.now_s)
 
     def cycle(self, step: int | None = None, first_step: int = 0, **changes: object) -> bool:
         """Run a cycle ten seconds later, with a report if ``step`` is given. Return whether the run
@@ -54,9 +82,9 @@ class Life:
             self.began_s, self.site.now_s - self.began_s, raw_id=7, restarts=self.restarts
         )
         self.site.cycle(job)
-        self.guards.take(self.site.seen(job))
+        self.look_at(job)
         self.site.job_store.commit()
-        until_s = self.guards.of("7").redoing_until_s
+        until_s = self.job.learned.redoing_until_s
         is_protected = until_s is not None and until_s > self.site.now_s
         self.redone_s += 10.0 if is_protected else 0.0
         return is_protected
@@ -70,7 +98,7 @@ class Life:
         waiting = pending(raw_id=7, restarts=self.restarts, submit_s=now_s)
         self.site.told = {}
         self.site.cycle(waiting)
-        self.guards.take(self.site.seen(waiting))
+        self.look_at(waiting)
         self.began_s = self.site.now_s
 
     def events(self) -> Sequence[str]:
@@ -128,7 +156,7 @@ def test_two_runs_that_saved_nothing_are_recorded_once(life: Life) -> None:
     for run in range(4):
         for step in (10, 20, 30):
             life.cycle(step)
-        assert life.guards.of("7").stuck_runs == (run if run > 1 else 0)
+        assert life.job.learned.stuck_runs == (run if run > 1 else 0)
         life.preempt()
     assert [text.partition(",")[0] for text in life.events()] == [
         "its last 2 runs saved nothing",
@@ -143,9 +171,9 @@ def test_a_restarted_controller_does_not_record_it_again(life: Life) -> None:
         if life.restarts < 2:
             life.preempt()
     life.site.begin()
-    life.guards = Guards(life.site.job_store, life.site.tracker, unmeasured)
+    life.begin()
     life.cycle(30)
-    assert life.guards.of("7").stuck_runs == 2
+    assert life.job.learned.stuck_runs == 2
     assert len(life.events()) == 1
 
 
@@ -156,19 +184,16 @@ def test_a_save_beyond_all_starting_steps_ends_the_alarm(life: Life) -> None:
         if life.restarts < 2:
             life.preempt()
     life.cycle(40, saved_step=40, saved_s=life.site.now_s)
-    assert life.guards.of("7") == NOTHING_LEARNED
+    assert life.job.learned == NOTHING_LEARNED
 
 
 def test_a_job_that_saves_nothing_is_protected_as_if_it_had_not_passed_a_drill(life: Life) -> None:
     life.cycle(10)
-    account = life.site.job_store.accounts.of("7")
-    assert account is not None
-    drilled = {(account.user, account.name)}
-    life.guards = Guards(life.site.job_store, life.site.tracker, unmeasured, drilled)
     for run in range(3):
         for step in (10, 20, 30):
             life.cycle(step)
-        assert life.guards.of("7").drilled == (run < 2)
+        life.job.drilled = True
+        assert counts_as_drilled(life.job) == (run < 2)
         life.preempt()
 
 
@@ -176,7 +201,7 @@ def test_a_program_that_loses_all_its_work_counts_from_the_first_run_on(tmp_path
     costs = ProgramCosts(10.0, 300.0, measured=3, lost_all_in_a_row=3)
     life = Life(tmp_path, lambda _user, _name: costs)
     life.cycle()
-    assert life.guards.of("7").program_lost == 3
+    assert life.job.learned.program_lost == 3
 
 
 @settings(max_examples=50, deadline=None)
@@ -187,9 +212,9 @@ def test_nothing_is_learned_about_a_job_without_reports(runs: list[int]) -> None
         for cycles in runs:
             for _ in range(cycles):
                 life.cycle()
-                assert life.guards.of("7") == NOTHING_LEARNED
+                assert life.job.learned == NOTHING_LEARNED
             life.preempt()
-            assert life.guards.of("7") == NOTHING_LEARNED
+            assert life.job.learned == NOTHING_LEARNED
 
 
 reports = st.none() | st.tuples(st.integers(0, 50), st.integers(0, 50)).map(
