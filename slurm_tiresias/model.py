@@ -669,6 +669,23 @@ class Plan:
 
 
 @dataclass(frozen=True)
+class PublishedBound:
+    """A job's position relative to the bound on its slowdown (``policy.max_slowdown``)."""
+
+    at_bound: bool
+    """Whether it waits and must run now, ahead of all others."""
+    must_run_by_s: float | None
+    """When a waiting job must run at the latest, and then to its end; None while it runs."""
+    kept: bool
+    """Whether its run is not preempted because the job is near its bound."""
+    kept_until_s: float | None
+    """The end of this protection; None if it lasts to the job's end, or the job is not
+    protected."""
+    length_known: bool
+    """Whether the length of the job is known by an estimate."""
+
+
+@dataclass(frozen=True)
 class PublishedGpuUse:
     """A running job's GPU use as it is published, from the samples of all of its nodes."""
 

@@ -157,7 +157,7 @@ ADAPTERS = ("accelerate", "keras", "lightning", "mlflow", "mpi", "torch", "trans
 it."""
 
 IN_THE_CORE = {
-    "features": {"job", "rank"},
+    "features": {"job", "lifecycle", "rank"},
     "lifecycle": set(),
     "placement": {"features", "job", "rank"},
 }

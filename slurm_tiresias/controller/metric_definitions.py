@@ -160,17 +160,7 @@ QUIET = _gauge(
     "tiresias_quiet_jobs",
     "Running managed jobs whose last step was unusually long ago.",
 )
-STUCK = _gauge(
-    "tiresias_stuck_jobs",
-    "Managed jobs that saved nothing in their last two runs, according to their reports.",
-)
-BOUND = _gauge(
-    "tiresias_bound_jobs",
-    "at-bound: waiting jobs at their bound (policy.max_slowdown), which go before all others; "
-    "kept: running jobs near theirs, which are not preempted.",
-    {"standing": "at-bound or kept"},
-)
-OF_FEATURES = tuple(_gauge(gauge.name, gauge.doc) for gauge in GAUGES)
+OF_FEATURES = tuple(_gauge(gauge.name, gauge.doc, gauge.labels) for gauge in GAUGES)
 UNMANAGED = _gauge("tiresias_unmanaged_jobs", "Running and waiting jobs that are not managed.")
 DECIDED = _gauge("tiresias_decided_jobs", "Jobs by the last cycle's decision.", DECISION)
 
@@ -266,7 +256,7 @@ QUEUEING_SECONDS = Metric(
 METRICS: tuple[Metric, ...] = (
     *(INFO, STARTED, MODE, INTERVAL, LAST_CYCLE, FAILED_IN_A_ROW, TROUBLE, NEXT_TRY, WARNING),
     *(TERM, STANDBYS, GPUS, JOBS, JOB_GPUS, ATTAINED, LONGEST_WAIT, PROGRESS, QUIET),
-    *(STUCK, BOUND, *OF_FEATURES, UNMANAGED, DECIDED),
+    *(*OF_FEATURES, UNMANAGED, DECIDED),
     *(CYCLES, FAILED_CYCLES, DECISIONS, PREEMPTIONS, MEASURED, LOST, PROMOTIONS),
     *(JOB_EVENTS, WRITES),
     *(REFUSED_WRITES, ACCOUNTING_FAILURES, UNPUBLISHED, REQUESTS, COMMAND_FAILURES),

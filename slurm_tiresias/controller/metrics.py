@@ -32,7 +32,7 @@ from slurm_tiresias.controller import metric_definitions
 from slurm_tiresias.controller.cycle import Cycle
 from slurm_tiresias.core.features.gauges import GAUGES
 from slurm_tiresias.errors import TiresiasError, kinds
-from slurm_tiresias.model import STUCK_RUNS, JobState, ProgressSource
+from slurm_tiresias.model import JobState, ProgressSource
 from slurm_tiresias.settings import Config
 from slurm_tiresias.slurm.protocol import Cluster
 from slurm_tiresias.slurm.tally import COMMANDS, Tally
@@ -271,14 +271,10 @@ def _of_progress(state: PublishedState) -> Iterator[Family]:
     )
     yield _gauge(metric_definitions.PROGRESS, [((name,), n) for name, n in sources.items()])
     yield _gauge(metric_definitions.QUIET, [((), quiet)])
-    stuck = sum(job.stuck_runs >= STUCK_RUNS for job in state.jobs)
-    yield _gauge(metric_definitions.STUCK, [((), stuck)])
-    bounds = [job.bound for job in state.jobs if job.bound is not None]
-    at_bound, kept = sum(one.at_bound for one in bounds), sum(one.kept for one in bounds)
-    yield _gauge(metric_definitions.BOUND, [(("at-bound",), at_bound), (("kept",), kept)])
     for metric, gauge in zip(metric_definitions.OF_FEATURES, GAUGES, strict=True):
-        facts = (getattr(job, gauge.fact) for job in state.jobs)
-        yield _gauge(metric, [((), sum(gauge.of(fact) for fact in facts if fact is not None))])
+        facts = [fact for job in state.jobs if (fact := getattr(job, gauge.fact)) is not None]
+        sums = {value: sum(map(of, facts)) for value, of in gauge.of.items()}
+        yield _gauge(metric, [((value,) if value else (), one) for value, one in sums.items()])
 
 
 def _gauge(metric: metric_definitions.Metric, values: Values) -> Family:

@@ -15,11 +15,10 @@ from slurm_tiresias.controller.manage import is_put_off_for_us
 from slurm_tiresias.core.features.claims import is_broken
 from slurm_tiresias.core.features.estimates import WithEstimates, is_promoted
 from slurm_tiresias.core.features.feature import Feature
-from slurm_tiresias.core.features.max_slowdown import BoundNow
 from slurm_tiresias.core.features.min_run import min_run_s
 from slurm_tiresias.core.features.policy import Policy
+from slurm_tiresias.core.features.protections import protections
 from slurm_tiresias.core.job import Job, Snapshot
-from slurm_tiresias.core.protections import protections
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.explanation.reasons import would_do
 from slurm_tiresias.job_hints import Checkpoint, checkpoint_of
@@ -44,7 +43,6 @@ from slurm_tiresias.status.published import (
     ENFORCE,
     SCHEMA,
     Blocker,
-    PublishedBound,
     PublishedEstimate,
     PublishedEvent,
     PublishedGpus,
@@ -60,9 +58,6 @@ from slurm_tiresias.store.records import EventRecord
 
 ProgressOf = Callable[[str], JobProgress | None]
 """Maps a job to its progress."""
-
-BoundOf = Callable[[str], BoundNow | None]
-"""Maps a job to its position relative to the bound on its slowdown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +146,6 @@ def report(
     progress_of: ProgressOf,
     policy: Policy,
     events: Sequence[EventRecord],
-    bound_of: BoundOf = lambda _key: None,
     features: Sequence[Feature] = (),
 ) -> PublishedState:
     """Collect everything that ``status`` and ``explain`` may show of a cycle."""
@@ -167,7 +161,6 @@ def report(
                 plan,
                 job_store,
                 progress_of,
-                bound_of,
                 features,
                 policy,
                 acts=health.mode == ENFORCE,
@@ -238,7 +231,6 @@ def _jobs(
     plan: Plan,
     job_store: JobStore,
     progress_of: ProgressOf,
-    bound_of: BoundOf,
     features: Sequence[Feature],
     policy: Policy,
     *,
@@ -269,8 +261,6 @@ def _jobs(
                 own, restarts, told, site, snapshot.now_s, over_budget=over_budget
             ):
                 job.signal, job.grace_s = asked(site).signal, asked(site).grace_s
-        if bound := bound_of(key):
-            job.bound = _bound(bound, views[key], snapshot.now_s)
         account = job_store.accounts.of(key)
         for feature in features:
             if shown := feature.explain(views[key], account, snapshot.now_s):
@@ -340,17 +330,6 @@ def _progress(told: JobProgress, job: Job, now_s: float) -> PublishedProgress:
         told.resumed_step,
         quiet_since_s,
         runs and told.lost,
-    )
-
-
-def _bound(bound: BoundNow, job: Job, now_s: float) -> PublishedBound:
-    until_s = bound.standing.kept_until_s
-    return PublishedBound(
-        bound.standing.at_bound,
-        None if job.state is JobState.RUNNING else bound.must_run_by_s,
-        until_s > now_s,
-        until_s if now_s < until_s < math.inf else None,
-        bound.length_known,
     )
 
 

@@ -441,7 +441,6 @@ class Controller:
             *(self._health.cycle, cycle.took.read_s, cycle.took.decide_s),
             *(cycle.outcome.writes, cycle.took.act_s),
         )
-        slowdown = self._cycles.features.slowdown
         self._put(
             report(
                 self._cluster,
@@ -453,7 +452,6 @@ class Controller:
                 self._cycles.progress.of,
                 cycle.policy,
                 self._ledger.events.last(EVENTS_PUBLISHED),
-                slowdown.of if slowdown else lambda _key: None,
                 self._cycles.features.in_order,
             )
         )
@@ -469,9 +467,8 @@ class Controller:
         left = (
             f"left alone after an error of the controller: job {', '.join(alone)}" if alone else ""
         )
-        slowdown = self._cycles.features.slowdown
-        harm = slowdown.warning if slowdown else ""
-        return "; ".join(said for said in (wrong, unknown, left, harm) if said)
+        features = (feature.warning for feature in self._cycles.features.in_order)
+        return "; ".join(said for said in (wrong, unknown, left, *features) if said)
 
     def _standbys(self) -> tuple[PublishedStandby, ...]:
         waiting = self._lease.standbys() if self._lease else []

@@ -22,10 +22,10 @@ from slurm_tiresias.core.decisions import Decisions
 from slurm_tiresias.core.entry import Entry, Role
 from slurm_tiresias.core.features.feature import Feature
 from slurm_tiresias.core.features.policy import EndedJob, Policy, rank_of
+from slurm_tiresias.core.features.protections import protections
 from slurm_tiresias.core.features.victim_rate import VictimRate
 from slurm_tiresias.core.job import Job, Snapshot
 from slurm_tiresias.core.placement.choose import style_of
-from slurm_tiresias.core.protections import protections
 from slurm_tiresias.core.rank import JobRank, Key, UniqueRank
 from slurm_tiresias.model import (
     NOWHERE,

@@ -9,10 +9,10 @@ from itertools import islice
 from typing import NamedTuple
 
 from slurm_tiresias.core.cluster import ClusterState, EquivalenceClass
+from slurm_tiresias.core.features.protections import protection_of
 from slurm_tiresias.core.job import Job
 from slurm_tiresias.core.placement.free_resources import NO_SHORTAGE, NodeSet, Shortage
 from slurm_tiresias.core.placement.victims import PreemptionPlan
-from slurm_tiresias.core.protections import protection_of
 from slurm_tiresias.core.rank import Key, UniqueRank
 from slurm_tiresias.model import (
     MAX_BLOCKERS,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 
-from slurm_tiresias.core.features.max_slowdown import explained
 from slurm_tiresias.explanation import progress
 from slurm_tiresias.explanation.events import event_text
 from slurm_tiresias.explanation.reasons import (
@@ -191,8 +190,6 @@ def _standing(case: Case) -> Iterator[str]:
             f"{gpu_hours(job.inherited_gpu_s)} more count for its tier: the service of runs of "
             f"other jobs of its {payer} that ended not long before {until} (policy.charge)."
         )
-    if job.bound is not None:
-        yield from explained(at, **asdict(job.bound))
     yield from (filled(said, at) for said in job.says)
     if job.promotions:
         yield (

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from slurm_tiresias import json_codec
 from slurm_tiresias.atomic_write import write_atomically
 from slurm_tiresias.errors import NotRunningError, RefusedError
-from slurm_tiresias.model import ASK_SIGNAL, PublishedGpuUse
+from slurm_tiresias.model import ASK_SIGNAL, PublishedBound, PublishedGpuUse
 
 SCHEMA = 1
 FILE_NAME = "state.json"
@@ -112,23 +112,6 @@ class PublishedEstimate:
     """The service by which the job is ranked; None if the source does not count."""
     why_not: str = ""
     """Why the source does not count, in words; "" if it does."""
-
-
-@dataclass
-class PublishedBound:
-    """A job's position relative to the bound on its slowdown (``policy.max_slowdown``)."""
-
-    at_bound: bool
-    """Whether it waits and must run now, ahead of all others."""
-    must_run_by_s: float | None
-    """When a waiting job must run at the latest, and then to its end; None while it runs."""
-    kept: bool
-    """Whether its run is not preempted because the job is near its bound."""
-    kept_until_s: float | None
-    """The end of this protection; None if it lasts to the job's end, or the job is not
-    protected."""
-    length_known: bool
-    """Whether the length of the job is known by an estimate."""
 
 
 @dataclass

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from scripts.tools.json_reference import COMMANDS, fields_of, reference_lines
-from slurm_tiresias.model import PublishedGpuUse
+from slurm_tiresias.model import PublishedBound, PublishedGpuUse
 from slurm_tiresias.status.published import (
-    PublishedBound,
     PublishedEstimate,
     PublishedHold,
     PublishedNode,

@@ -71,6 +71,13 @@ class Starved(Managed):
         assert found is not None
         return found
 
+    def says(self) -> Iterator[str]:
+        """Yield what the feature says of all jobs."""
+        assert self.cycles.features.slowdown is not None
+        for job in self.last.snapshot.jobs:
+            shown = self.cycles.features.slowdown.explain(job, None, self.last.seen.at_s)
+            yield from shown.says if shown else ()
+
     def attained_gpu_s(self) -> float:
         wall = set(self.wall)
         return sum(job.attained_gpu_s for job in self.last.snapshot.jobs if job.job_id in wall)
@@ -82,15 +89,17 @@ def test_jobs_that_others_pass_without_end_run_once_they_are_at_their_bound(
     managed = Starved(ledger, bound=2.0)
     managed.go_on(40)
     began_gpu_s = managed.attained_gpu_s()
-    at_bound = set()
+    at_bound, said = set(), set()
     for _ in range(200):
         managed.go_on(1)
+        said |= {sentence.partition(":")[0] for sentence in managed.says()}
         at_bound |= {
             key
             for key in managed.wall
             if managed.seen(key).state is JobState.PENDING and managed.bound(key).standing.at_bound
         }
     assert at_bound == set(managed.wall)
+    assert {"It is at its bound", "It is near its bound"} <= said
     assert managed.attained_gpu_s() > began_gpu_s + 40.0
 
 

@@ -15,6 +15,7 @@ from slurm_tiresias.controller.bands import NOMINATED, TOP_TIER
 from slurm_tiresias.controller.feed import Feed
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.reconcile import Reconciler
+from slurm_tiresias.core.features.interactive import InteractiveLane
 from slurm_tiresias.core.job import Job
 from slurm_tiresias.core.lifecycle.preemption import (
     GraceOver,
@@ -113,7 +114,7 @@ def see(job_store: JobStore, at_s: float, *jobs: JobStatus) -> None:
 def decide(job_store: JobStore, at_s: float, tier: int, *, promoted: bool = False) -> None:
     """Job 7 is in this tier by the plan of the cycle."""
     decision = Decision("7", Action.WAIT, Reason.NO_ROOM, tier=tier, promoted=promoted)
-    job_store.follow(Plan({"7": decision}), at_s)
+    job_store.follow(Plan({"7": decision}), at_s, promotes=not promoted)
     job_store.commit()
 
 
@@ -333,8 +334,13 @@ FORBIDDEN: dict[str, Any] = {"requeue": False}
 
 
 def can_be_preempted(job_store: JobStore, job: JobStatus) -> bool:
-    record = job_store.accounts.of(job.key)
-    return record is not None and record.lane is Lane.PREEMPTIBLE
+    """Let the core judge the job as it is seen now."""
+    (view,) = fed(Feed(job_store, CONFIG), Observation(0.0, (job,), (), ())).jobs
+    lane = InteractiveLane(CONFIG)
+    lane.follow(view, 0.0)
+    job_store.record(lane.take_news(), 0.0)
+    job_store.commit()
+    return view.lane is Lane.PREEMPTIBLE
 
 
 def test_a_job_whose_owner_forbids_its_requeue_while_it_runs_can_be_preempted(

@@ -20,6 +20,7 @@ from slurm_tiresias.core.features.gittins import ServiceHistory
 from slurm_tiresias.core.features.limits import LimitHistory
 from slurm_tiresias.core.features.make import make_policy
 from slurm_tiresias.core.features.policy import Policy, rank_of
+from slurm_tiresias.core.features.protections import protection_of
 from slurm_tiresias.core.features.recurring import RunHistory
 from slurm_tiresias.core.job import Job, Snapshot
 from slurm_tiresias.core.placement.candidate_index import CandidateIndex
@@ -27,7 +28,6 @@ from slurm_tiresias.core.placement.candidate_matrix import Candidate, Preemptor
 from slurm_tiresias.core.placement.choose import fits, place, place_on_any
 from slurm_tiresias.core.placement.free_resources import FreeResources
 from slurm_tiresias.core.placement.victims import find_victims
-from slurm_tiresias.core.protections import protection_of
 from slurm_tiresias.core.rank import UniqueRank
 from slurm_tiresias.model import (
     NOT_BOUND,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from slurm_tiresias.core.features.news import Happened, Remember
@@ -27,12 +28,15 @@ class Explained:
 
 
 class Gauge(NamedTuple):
-    """A metric: the sum over all jobs of a number that follows from a fact of a feature."""
+    """A metric: the sums over all jobs of numbers that follow from a fact of a feature, by the
+    value of its label, "" if it has none."""
 
     name: str
     doc: str
     fact: str
-    of: Callable[[Any], float]
+    of: Mapping[str, Callable[[Any], float]]
+    labels: Mapping[str, str] = MappingProxyType({})
+    """The meaning of the label's values."""
 
 
 class Feature:

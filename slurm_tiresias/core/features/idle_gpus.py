@@ -11,10 +11,10 @@ from typing import Any, Final, NamedTuple
 from slurm_tiresias.core.features.feature import Explained, Feature, Gauge
 from slurm_tiresias.core.features.min_run import min_run_until_s
 from slurm_tiresias.core.features.news import Happened, Remember
+from slurm_tiresias.core.features.protections import protection_of
 from slurm_tiresias.core.features.victim_rate import VictimRate
 from slurm_tiresias.core.job import Job
 from slurm_tiresias.core.lifecycle.preemption import Cause
-from slurm_tiresias.core.protections import protection_of
 from slurm_tiresias.core.rank import IDLE_LEVEL
 from slurm_tiresias.model import (
     JobAccount,
@@ -418,12 +418,12 @@ GAUGES: Final = (
         "tiresias_idle_gpu_jobs",
         "Running jobs, managed or not, that have used none of their GPUs for idle_gpus.after_s.",
         "gpu_use",
-        lambda use: use.idle_long,
+        {"": lambda use: use.idle_long},
     ),
     Gauge(
         "tiresias_idle_gpus_held",
         "GPUs that jobs hold but do not use, as far as the nodes report.",
         "gpu_use",
-        lambda use: use.gpus - use.busy,
+        {"": lambda use: use.gpus - use.busy},
     ),
 )

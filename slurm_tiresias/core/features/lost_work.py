@@ -12,7 +12,7 @@ from itertools import accumulate
 from typing import Final
 
 from slurm_tiresias.core.features.claims import SPEAKS_AGAIN_WITHIN_S
-from slurm_tiresias.core.features.feature import Explained, Feature
+from slurm_tiresias.core.features.feature import Explained, Feature, Gauge
 from slurm_tiresias.core.features.news import Happened, Remember
 from slurm_tiresias.core.features.protection import Protected
 from slurm_tiresias.core.job import Job
@@ -152,3 +152,13 @@ def protect(job: Job, _config: Config) -> Iterable[Protected]:
     """Yield until when a run is protected because it redoes lost work."""
     if job.learned.redoing_until_s is not None:
         yield Protected(Protection.REDOING_WORK, -math.inf, job.learned.redoing_until_s)
+
+
+GAUGES: Final = (
+    Gauge(
+        "tiresias_stuck_jobs",
+        "Managed jobs that saved nothing in their last two runs, according to their reports.",
+        "stuck_runs",
+        {"": lambda runs: runs >= STUCK_RUNS},
+    ),
+)

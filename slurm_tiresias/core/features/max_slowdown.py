@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from slurm_tiresias.core.features.fair_finish import FairShares
-from slurm_tiresias.core.features.feature import Feature
+from slurm_tiresias.core.features.feature import Explained, Feature, Gauge
 from slurm_tiresias.core.features.policy import Policy
 from slurm_tiresias.core.features.protection import Protected
 from slurm_tiresias.core.job import Job
@@ -25,10 +25,12 @@ from slurm_tiresias.model import (
     NOT_BOUND,
     USUAL_STAKE,
     FairStanding,
+    JobAccount,
     JobState,
     Lane,
     Node,
     Protection,
+    PublishedBound,
 )
 from slurm_tiresias.settings import Config
 
@@ -208,6 +210,21 @@ class MaxSlowdown(Feature):
             heapq.heappop(self._due)
         return math.inf
 
+    def explain(self, job: Job, account: JobAccount | None, now_s: float) -> Explained | None:
+        one = self.of(job.job_id)
+        if one is None:
+            return None
+        until_s = one.standing.kept_until_s
+        bound = PublishedBound(
+            one.standing.at_bound,
+            None if job.state is JobState.RUNNING else one.must_run_by_s,
+            until_s > now_s,
+            until_s if now_s < until_s < math.inf else None,
+            one.length_known,
+        )
+        sentence = _sentence(bound)
+        return Explained({"bound": bound}, (sentence,) if sentence else ())
+
     def _advance(self, now_s: float) -> None:
         self._shares.advance(now_s)
         self._shares.gpus = self._gpus
@@ -280,33 +297,23 @@ def counts(job: Job) -> bool:
     return _may_count(job) and not blocked
 
 
-def explained(
-    moment: Callable[[float], str],
-    *,
-    at_bound: bool,
-    must_run_by_s: float | None,
-    kept: bool,
-    kept_until_s: float | None,
-    length_known: bool,
-) -> Iterable[str]:
-    """Yield what a user should know of a job's bound; ``moment`` puts a time in words."""
-    known = "" if length_known else " (its length is a guess, because it does not report)"
-    if at_bound:
-        yield (
+def _sentence(bound: PublishedBound) -> str:
+    known = "" if bound.length_known else " (its length is a guess, because it does not report)"
+    if bound.at_bound:
+        return (
             "It is at its bound: to stay within policy.max_slowdown it must run now, so it goes "
             f"ahead of all others{known}."
         )
-    elif must_run_by_s is not None:
-        yield (
-            f"To stay within policy.max_slowdown it must run from {moment(must_run_by_s)} "
-            f"on{known}."
-        )
-    elif kept:
-        until = "" if kept_until_s is None else f" before {moment(kept_until_s)}"
-        yield (
-            "It is near its bound: if it had to wait again, it could exceed policy.max_slowdown, "
-            f"so it is not preempted{until}{known}."
-        )
+    if bound.must_run_by_s is not None:
+        by = f"{{{bound.must_run_by_s} moment}}"
+        return f"To stay within policy.max_slowdown it must run from {by} on{known}."
+    if not bound.kept:
+        return ""
+    until = "" if bound.kept_until_s is None else f" before {{{bound.kept_until_s} moment}}"
+    return (
+        "It is near its bound: if it had to wait again, it could exceed policy.max_slowdown, so it "
+        f"is not preempted{until}{known}."
+    )
 
 
 def _may_count(job: Job) -> bool:
@@ -324,3 +331,15 @@ def _restart_s(job: Job) -> float:
 def _done_s(run_s: float, preemptions: int, restart_s: float) -> float:
     """Return the running time that was no restart."""
     return max(0.0, run_s - preemptions * restart_s)
+
+
+GAUGES: Final = (
+    Gauge(
+        "tiresias_bound_jobs",
+        "at-bound: waiting jobs at their bound (policy.max_slowdown), which go before all others; "
+        "kept: running jobs near theirs, which are not preempted.",
+        "bound",
+        {"at-bound": lambda bound: bound.at_bound, "kept": lambda bound: bound.kept},
+        {"standing": "at-bound or kept"},
+    ),
+)

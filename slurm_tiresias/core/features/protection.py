@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from enum import IntEnum
 from typing import NamedTuple
 
+from slurm_tiresias.core.rank import FIRST_LEVEL, Key
 from slurm_tiresias.model import Protection
 
 
@@ -33,3 +34,11 @@ class Protected(NamedTuple):
 def strongest(protections: Iterable[Protected], now_s: float) -> Shield:
     """Return the strongest of those protections that hold at a time."""
     return max((one.shield for one in protections if one.holds(now_s)), default=Shield.NONE)
+
+
+def least_shield(level: Key, *, even_protected: bool) -> int:
+    """Return the least shield that protects from preemptors of a level: one more than there is, if
+    protected candidates count as preemptible."""
+    if even_protected:
+        return Shield.FROM_ALL + 1
+    return Shield.FROM_ALL if level <= FIRST_LEVEL else Shield.FROM_LOWER_TIERS

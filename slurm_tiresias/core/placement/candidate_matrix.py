@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from slurm_tiresias.core.features.protection import Shield
+from slurm_tiresias.core.features.protection import Shield, least_shield
 from slurm_tiresias.core.placement.choose import goes_by_count
 from slurm_tiresias.core.placement.free_resources import (
     CPUS,
@@ -27,7 +27,7 @@ from slurm_tiresias.core.placement.free_resources import (
     columns,
     numbers,
 )
-from slurm_tiresias.core.rank import FIRST_LEVEL, Key, UniqueRank
+from slurm_tiresias.core.rank import Key, UniqueRank
 from slurm_tiresias.model import (
     USUAL_STAKE,
     Allocation,
@@ -123,14 +123,6 @@ class Preemptor:
         """Return the sort key by which candidates that are not needed as victims are spared."""
         now_s = self.weighs_at_s
         return rank_of if now_s is None else lambda candidate: dearest_stay(candidate, now_s)
-
-
-def least_shield(level: Key, *, even_protected: bool) -> int:
-    """Return the least shield that protects from preemptors of a level: one more than there is, if
-    protected candidates count as preemptible."""
-    if even_protected:
-        return Shield.FROM_ALL + 1
-    return Shield.FROM_ALL if level <= FIRST_LEVEL else Shield.FROM_LOWER_TIERS
 
 
 class CandidateMatrix:

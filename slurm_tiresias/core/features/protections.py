@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from slurm_tiresias.core.features import lost_work, max_slowdown, min_run, save_due
-from slurm_tiresias.core.features.protection import Protected
+from slurm_tiresias.core.features.protection import Protected, least_shield
 from slurm_tiresias.core.job import Job
-from slurm_tiresias.core.placement.candidate_matrix import least_shield
 from slurm_tiresias.core.rank import Key
 from slurm_tiresias.model import Protection
 from slurm_tiresias.settings import Config
