@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
-from itertools import chain
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from slurm_tiresias.config import load
 from slurm_tiresias.controller.drilled import say_how_it_ended
 from slurm_tiresias.drill.counters import REPORTS
 from slurm_tiresias.drill.judge import Outcome, Verdict, judge_all, signal_name
-from slurm_tiresias.drill.observed import Drill, Kind, Process, Run, Trial
+from slurm_tiresias.drill.observed import MOMENTS, Drill, Kind, Run, Trial
 from slurm_tiresias.drill.rehearsal import (
     CannotRehearseError,
     Plan,
@@ -30,6 +30,7 @@ from slurm_tiresias.drill.rehearsal import (
 from slurm_tiresias.errors import ConfigError, RefusedError, UsageError
 from slurm_tiresias.model import ASK_SIGNAL
 from slurm_tiresias.settings import Config
+from slurm_tiresias.settings.preemption import PreemptionConfig
 from slurm_tiresias.text import count, listed, printable, shorten
 
 SCHEMA = 1
@@ -38,17 +39,10 @@ FAILED, UNKNOWN = 16, CannotRehearseError.exit_code
 
 TRAP = re.compile(r"""^\s*trap\s+(?:'([^']*)'|"([^"]*)"|(\w+))\s.*\b(?:SIG)?TERM\b""", re.MULTILINE)
 LOOKS = {
-    Outcome.PASSED: "good",
     Outcome.FAILED: "bad",
     Outcome.UNKNOWN: "note",
     Outcome.NOT_TESTED: "note",
-}
-
-MOMENTS = {
-    Kind.START_UP: "during start-up",
-    Kind.STEP: "in a step",
-    Kind.SAVE: "during a save",
-    Kind.TWICE: "twice in a row",
+    Outcome.PASSED: "good",
 }
 
 
@@ -128,63 +122,46 @@ def drill(
         except StoppedError as stopped:
             say("stopped; the job is cancelled and nothing is left behind")
             context.exit(128 + stopped.number)
-    seen = replace(seen, notes=notes)
     verdicts = judge_all(seen)
-    noted = _note(seen, verdicts, config)
+    noted, not_noted_because = _note(seen, verdicts, config.preemption, config.controller.state_dir)
+    if noted:
+        notes += (
+            "The controller has noted it: your jobs of this name may be preempted "
+            f"{config.preemption.drilled_min_run_s:g} s after each start "
+            "(preemption.drilled_min_run_s).",
+        )
+    elif not_noted_because:
+        notes += (f"This is not noted for your later jobs. {not_noted_because}.",)
+    told = {"noted": noted, "not_noted_because": not_noted_because, "notes": notes}
     show_or_json(
         as_json,
-        lambda: {**as_object(seen, verdicts), **asdict(noted)},
-        lambda screen: chain(report(seen, verdicts, screen), _in_words(noted, config, screen)),
+        lambda: {**as_object(seen, verdicts), **told},
+        lambda screen: report(seen, verdicts, screen, notes),
     )
     context.exit(exit_code(verdicts))
 
 
-@dataclass(frozen=True, slots=True)
-class Noted:
-    """Whether the controller has recorded that the program passed all trials; if not, why not.
-
-    The reason is "" if the record would have no effect.
-    """
-
-    noted: bool
-    not_noted_because: str = ""
-
-
-def _note(seen: Drill, verdicts: Sequence[Verdict], config: Config) -> Noted:
+def _note(
+    seen: Drill, verdicts: Sequence[Verdict], site: PreemptionConfig, state_dir: str
+) -> tuple[bool, str]:
     """Tell the controller whether the program passed all trials, if that affects later jobs.
 
     A drill in which a trial was left out, or that hit no step, proves nothing; one failed trial is
-    enough.
+    enough. Returns whether the controller has noted that it passed, and otherwise why not.
     """
     code = exit_code(verdicts)
     hit = {verdict.kind for verdict in verdicts if verdict.outcome is Outcome.PASSED}
-    all_kinds = {verdict.kind for verdict in verdicts} == set(Kind)
-    passed = code == 0 and all_kinds and {Kind.STEP, Kind.TWICE} <= hit
-    if config.preemption.drilled_min_run_s <= 0 or not (passed or code == FAILED):
-        return Noted(noted=False)
+    passed = code == 0 and {Kind.STEP, Kind.TWICE} <= hit and len(verdicts) == len(Kind)
+    if site.drilled_min_run_s <= 0 or not (passed or code == FAILED):
+        return False, ""
     try:
-        say_how_it_ended(Path(config.controller.state_dir), seen.job_id, passed=passed)
+        say_how_it_ended(Path(state_dir), seen.job_id, passed=passed)
     except RefusedError as refused:
-        return Noted(noted=False, not_noted_because=refused.what)
+        return False, refused.what
     except (OSError, ValueError) as error:
         why = printable(str(getattr(error, "strerror", None) or error))
-        text = f"No controller answers in {config.controller.state_dir} ({why})"
-        return Noted(noted=False, not_noted_because=text)
-    return Noted(noted=passed)
-
-
-def _in_words(noted: Noted, config: Config, screen: Screen) -> Iterator[str]:
-    if noted.noted:
-        yield from screen.prose(
-            "The controller has noted it: your jobs of this name may be preempted "
-            f"{config.preemption.drilled_min_run_s:g} s after each start "
-            "(preemption.drilled_min_run_s).",
-            indent="",
-        )
-    elif noted.not_noted_because:
-        yield from screen.prose(
-            f"This is not noted for your later jobs. {noted.not_noted_because}.", indent=""
-        )
+        return False, f"No controller answers in {state_dir} ({why})"
+    return passed, ""
 
 
 def exit_code(verdicts: Sequence[Verdict]) -> int:
@@ -233,28 +210,23 @@ def notes_on(options: Sequence[str], script: str) -> tuple[str, ...]:
             "A drill tests a single job, and this is an array",
             "Leave --array out, also in a copy of the script",
         )
-    notes = []
+    notes: tuple[str, ...] = ()
     if "--no-requeue" in options:
-        notes.append(
+        notes += (
             "The job has --no-requeue, which the drill has overridden: it is never preempted. "
-            "Remove that if it may be."
+            "Remove that if it may be.",
         )
-    if _exits_with_0(Path(script).read_text(encoding="utf-8", errors="replace")):
-        notes.append(
+    text = Path(script).read_text(encoding="utf-8", errors="replace")
+    bodies = ["".join(found).strip() for found in TRAP.findall(text)]
+    for name in tuple(bodies):
+        function = rf"(?ms)^\s*(?:function\s+)?{re.escape(name)}\b[^\n]*\{{(.*?)\}}"
+        bodies += re.findall(function, text)
+    if any(re.search(r"\bexit 0\b", body) for body in bodies):
+        notes += (
             "A trap of the script ends with exit 0, so that a cancelled job looks finished. End "
-            "with another code."
+            "with another code.",
         )
-    return tuple(notes)
-
-
-def _exits_with_0(text: str) -> bool:
-    """Whether a trap of SIGTERM in a script, or the function that it names, has an ``exit 0``."""
-    bodies = [" ".join(found) for found in TRAP.findall(text)]
-    for name in [body.strip() for body in bodies]:
-        bodies += re.findall(
-            rf"(?ms)^\s*(?:function\s+)?{re.escape(name)}\b[^\n]*\{{(.*?)\}}", text
-        )
-    return any(re.search(r"\bexit 0\b", body) for body in bodies)
+    return notes
 
 
 def _config() -> Config:
@@ -278,7 +250,7 @@ def _progress() -> Iterator[Callable[[str], None]]:
         yield lambda text: click.echo(f"drill: {printable(text)}", err=True)
 
 
-# JSON
+# Results
 
 
 def as_object(seen: Drill, verdicts: Sequence[Verdict]) -> dict[str, Any]:
@@ -294,60 +266,39 @@ def as_object(seen: Drill, verdicts: Sequence[Verdict]) -> dict[str, Any]:
             {**asdict(verdict), "runs": [_run(run) for run in trial.runs]}
             for trial, verdict in zip(seen.trials, verdicts, strict=True)
         ],
-        "unwatched_nodes": list(seen.unwatched_nodes),
-        "only_nodes": list(seen.only_nodes),
-        "left": list(seen.left),
-        "notes": list(seen.notes),
-        "last_lines": list(seen.last_lines),
+        "unwatched_nodes": seen.unwatched_nodes,
+        "only_nodes": seen.only_nodes,
+        "left": seen.left,
+        "last_lines": seen.last_lines,
     }
 
 
 def _run(run: Run) -> dict[str, Any]:
+    told_s = run.told_by_s
+    plain = ("number", "nodes", "told_s", "asked", "signal_s", "answered_s", "requeued_s", "term_s")
     return {
-        "number": run.number,
-        "nodes": list(run.nodes),
+        **{name: getattr(run, name) for name in (*plain, "ended")},
         "told_by": signal_name(run.told_by),
-        "told_s": run.told_s,
-        "asked": run.asked,
-        "signal_s": run.signal_s,
-        "answered_s": run.answered_s,
-        "requeued_s": run.requeued_s,
-        "term_s": run.term_s,
         "signalled_again_s": run.again_s,
-        "ended": run.ended,
         "processes": [
             {
                 "node": one.node,
                 "pid": one.pid,
                 "command": one.command,
                 "got_signal": run.reaches(one),
-                "disposition": one.on(run.told_by).value,
-                "gone_after_s": _after(run, one),
+                "disposition": one.on(run.told_by),
+                "gone_after_s": None if one.gone_s is None else round(one.gone_s - told_s, 3),
             }
             for one in run.processes
-            if _was_told(run, one)
+            if told_s is not None and (one.gone_s is None or one.gone_s >= told_s)
         ],
     }
 
 
-def _was_told(run: Run, process: Process) -> bool:
-    """Whether the process existed when the signal was sent."""
-    told_s = run.told_by_s
-    return told_s is not None and (process.gone_s is None or process.gone_s >= told_s)
-
-
-def _after(run: Run, process: Process) -> float | None:
-    told_s = run.told_by_s
-    if told_s is None or process.gone_s is None:
-        return None
-    return round(process.gone_s - told_s, 3)
-
-
-# Text
-
-
-def report(seen: Drill, verdicts: Sequence[Verdict], screen: Screen) -> Iterator[str]:
-    """Yield the drill for people: each trial with its findings, then the summary."""
+def report(
+    seen: Drill, verdicts: Sequence[Verdict], screen: Screen, notes: Sequence[str] = ()
+) -> Iterator[str]:
+    """Yield the drill for people: each trial with its cause, then the summary."""
     first = (
         f"SIG{seen.signal}, at most {seen.grace_s:g} s later "
         if seen.signal
@@ -368,39 +319,36 @@ def report(seen: Drill, verdicts: Sequence[Verdict], screen: Screen) -> Iterator
     )
     for trial, verdict in zip(seen.trials, verdicts, strict=True):
         yield ""
-        yield from _trial(trial, verdict, screen)
+        word = screen.style(verdict.outcome.value, LOOKS[verdict.outcome])
+        yield f"{word}  {screen.style(f'preempted {MOMENTS[verdict.kind]}', 'title')}"
+        if facts := "; ".join(_facts(verdict, trial)):
+            yield from screen.prose(f"{facts[:1].upper()}{facts[1:]}.")
+        if verdict.why_unknown:
+            word = "Not tested" if verdict.outcome is Outcome.NOT_TESTED else "Not known"
+            yield from screen.prose(printable(f"{word}: {verdict.why_unknown}."))
+        if cause := verdict.cause:
+            yield from screen.item(printable(f"{cause.code}: {cause.what}"))
+            yield from screen.prose(f"Change: {cause.change} See {cause.page}.", indent="    ")
     if seen.last_lines and any(verdict.why_unknown for verdict in verdicts):
         yield ""
         yield "The last lines of its output:"
         for line in seen.last_lines:
             yield shorten(f"  {printable(line)}", screen.width or 240)
     yield ""
-    for text in (*seen.notes, _sum(seen, verdicts)):
+    for text in (_sum(seen, verdicts), *notes):
         yield from screen.prose(text, indent="")
 
 
-def _trial(trial: Trial, verdict: Verdict, screen: Screen) -> Iterator[str]:
-    word = screen.style(verdict.outcome.value, LOOKS[verdict.outcome])
-    yield f"{word}  {screen.style(f'preempted {MOMENTS[verdict.kind]}', 'title')}"
-    if facts := "; ".join(_facts(verdict, trial)):
-        yield from screen.prose(f"{facts[:1].upper()}{facts[1:]}.")
-    if verdict.why_unknown:
-        word = "Not tested" if verdict.outcome is Outcome.NOT_TESTED else "Not known"
-        yield from screen.prose(printable(f"{word}: {verdict.why_unknown}."))
-    for finding in verdict.findings:
-        yield from screen.item(printable(f"{finding.code.value}: {finding.what}"))
-        yield from screen.prose(f"Change: {finding.change} See {finding.page}.", indent="    ")
-
-
 def _facts(verdict: Verdict, trial: Trial) -> Iterator[str]:
+    unit = verdict.unit
     if verdict.told_step is not None:
-        yield f"it was at {verdict.unit} {verdict.told_step}"
+        yield f"it was at {unit} {verdict.told_step}"
     elif verdict.kind is not Kind.START_UP and verdict.saved_step is None:
         yield "no step of it was seen"
     if verdict.asked:
         yield f"it was asked to save by SIG{ASK_SIGNAL}"
     if verdict.saved and verdict.save_s is not None:
-        step = f" {verdict.unit} {verdict.saved_step}" if verdict.saved_step is not None else ""
+        step = f" {unit} {verdict.saved_step}" if verdict.saved_step is not None else ""
         yield f"it saved{step} within {verdict.save_s:.1f} s"
     elif verdict.saved is False:
         yield "it did not save"
@@ -412,34 +360,28 @@ def _facts(verdict: Verdict, trial: Trial) -> Iterator[str]:
     if verdict.left_s is not None:
         yield f"it was gone {verdict.left_s:.1f} s after SIGTERM"
     if verdict.resumed_step is not None:
-        behind = (
-            f", its first step {verdict.first_step_s:.1f} s later"
-            if verdict.first_step_s is not None
-            else ""
-        )
+        first_s = verdict.first_step_s
+        behind = "" if first_s is None else f", its first step {first_s:.1f} s later"
         before = trial.runs[-1].nodes if trial.runs else ()
         nodes = trial.after.nodes if trial.after else ()
         where = f" on {listed(nodes)}" if nodes and set(nodes) != set(before) else ""
-        yield f"it went on from {verdict.unit} {verdict.resumed_step}{where}{behind}"
+        yield f"it went on from {unit} {verdict.resumed_step}{where}{behind}"
     if verdict.steps_redone:
-        yield f"{count(verdict.steps_redone, verdict.unit)} done again"
+        yield f"{count(verdict.steps_redone, unit)} done again"
 
 
 def _sum(seen: Drill, verdicts: Sequence[Verdict]) -> str:
-    numbers = [
-        (sum(verdict.outcome is outcome for verdict in verdicts), outcome.value)
-        for outcome in (Outcome.FAILED, Outcome.UNKNOWN, Outcome.NOT_TESTED, Outcome.PASSED)
-    ]
-    said = ", ".join(f"{number} {word}" for number, word in numbers if number)
-    behind = ""
+    by_outcome = Counter(verdict.outcome for verdict in verdicts)
+    said = ", ".join(f"{by_outcome[one]} {one}" for one in LOOKS if by_outcome[one])
+    text = f"{count(len(verdicts), 'trial')}: {said or 'none'}."
     if seen.unwatched_nodes:
         nodes = listed(seen.unwatched_nodes)
-        behind = f" Whether anything stayed behind on {nodes} could not be seen."
+        text += f" Whether anything stayed behind on {nodes} could not be seen."
     if seen.only_nodes and verdicts:
-        behind += (
+        text += (
             f" All starts were on {listed(seen.only_nodes)}: whether the job finds its checkpoint "
             "on another node was not tested."
         )
     if seen.left:
-        behind += f" In its folder are new files with its id: {listed(seen.left)}."
-    return f"{count(len(verdicts), 'trial')}: {said or 'none'}.{behind}"
+        text += f" In its folder are new files with its id: {listed(seen.left)}."
+    return text

@@ -57,7 +57,6 @@ class RunJournal:
         self._processes: dict[tuple[str, int, int], Process] = {}
         self._current: dict[tuple[str, int], tuple[str, int, int]] = {}
         self._former: dict[tuple[str, int, int], tuple[float, Mapping[int, Disposition]]] = {}
-        self._changed_s: dict[tuple[str, int, int], float] = {}
         self._ended: set[str] = set()
         """The nodes whose watchers have announced their ends."""
         self._below = False
@@ -125,6 +124,11 @@ class RunJournal:
         return bool(self._progress_file) and not self._progress_file.startswith(self._folder)
 
     @property
+    def has_ended(self) -> bool:
+        """Whether a watcher has announced its end."""
+        return bool(self._ended)
+
+    @property
     def has_answered(self) -> bool:
         """Whether its record has shown a save that answers the signal."""
         return self._run.answered_s is not None
@@ -163,7 +167,7 @@ class RunJournal:
         at_s = self.node_s(received_s)
         for at, key in list(self._current.items()):
             if at[0] not in self._ended:
-                self._processes[key] = replace(self._processes[key], gone_s=at_s)
+                self._change(key, gone_s=at_s)
                 del self._current[at]
 
     def ended_itself(self, state: str, exit_code: str) -> None:
@@ -185,7 +189,9 @@ class RunJournal:
                 self._gone(node, at_s, said)
             case "signal" if said["signal"] == signal.SIGTERM and self._run.term_s is None:
                 self._run = replace(self._run, term_s=float(said["got_s"]))
-                self._count_ticks(node, said["ticks"])
+                for pid, ticks in said["ticks"].items():
+                    key = self._current.get((node, int(pid)))
+                    self._change(key, cpu_s=float(ticks) / self._hertz)
                 self._as_they_were(node, float(said["got_s"]))
             case "signal-below" if said["signal"] == signal.SIGTERM:
                 self._below = True
@@ -201,8 +207,10 @@ class RunJournal:
                 self.own_logs.add(str(said["path"]))
             case "progress-file":
                 self._progress_file = str(said["path"])
+            case "opened" if said["progress"]:
+                self._change(self._current.get((node, int(said["pid"]))), reports=True)
             case "opened":
-                self._opened(node, at_s, said)
+                self._open[str(said["path"])] = at_s
             case "closed":
                 self._open.pop(str(said["path"]), None)
             case "file":
@@ -217,74 +225,56 @@ class RunJournal:
 
     def _process(self, node: str, at_s: float, said: Mapping[str, Any]) -> None:
         key = node, int(said["pid"]), int(said["start"])
-        if _OF_THE_LIBRARY.match(str(said["command"])):
+        command = str(said["command"])
+        if _OF_THE_LIBRARY.match(command):
             # It was seen as its parent's copy if it was seen before its exec.
             self._processes.pop(key, None)
             self._current.pop((node, key[1]), None)
             return
-        if key not in self._processes and len(self._processes) >= MOST_PROCESSES:
+        known = self._processes.get(key)
+        if known is None and len(self._processes) >= MOST_PROCESSES:
             return
         masks = [int(str(said.get(name, "0")), 16) for name in ("SigCgt", "SigIgn", "SigBlk")]
-        known = self._processes.get(key)
-        process = Process(
-            node=node,
-            pid=key[1],
-            start=key[2],
-            parent=int(said["parent"]),
-            command=str(said["command"]),
-            direct=bool(said["direct"]),
-            orphaned_s=at_s if said["orphaned"] else None,
-            dispositions={int(number): _disposition(number, *masks) for number in SIGNALS},
-        )
-        if known is not None:
-            # Only what it did with signals when they came counts, not what it did while exiting.
-            keep = self._run.term_s is not None
-            if not keep:
-                self._former[key] = (self._changed_s.get(key, 0.0), known.dispositions)
-            if process.command == known.command and not keep:
-                # While it waits for a blocked signal (sigwait) the kernel shows it as not blocked.
-                waits = {
-                    number: Disposition.BLOCKED
-                    for number, does in known.dispositions.items()
-                    if does is Disposition.BLOCKED
-                }
-                process = replace(process, dispositions={**process.dispositions, **waits})
+        does = {int(number): _disposition(number, *masks) for number in SIGNALS}
+        orphaned_s = at_s if said["orphaned"] else None
+        if known is None:
+            parent, direct = int(said["parent"]), bool(said["direct"])
+            process = Process(*key, parent, command, direct, does, orphaned_s=orphaned_s)
+        else:
+            if self._run.term_s is not None:
+                # Only what it did when signals came counts, not what it did while exiting.
+                does = dict(known.dispositions)
+            else:
+                self._former[key] = at_s, known.dispositions
+                if command == known.command:
+                    # During sigwait the kernel shows a blocked signal as not blocked.
+                    blocked = Disposition.BLOCKED
+                    does |= {n: blocked for n, was in known.dispositions.items() if was is blocked}
             process = replace(
-                process,
-                cpu_s=known.cpu_s,
-                reports=known.reports,
-                direct=known.direct,
-                parent=known.parent,
-                orphaned_s=process.orphaned_s if known.orphaned_s is None else known.orphaned_s,
-                dispositions=known.dispositions if keep else process.dispositions,
+                known,
+                command=command,
+                orphaned_s=orphaned_s if known.orphaned_s is None else known.orphaned_s,
+                dispositions=does,
             )
         self._processes[key] = process
         self._current[node, key[1]] = key
-        if self._run.term_s is None:
-            self._changed_s[key] = at_s
 
     def _as_they_were(self, node: str, at_s: float) -> None:
         """Restore what processes looked like just before a signal, since a handler may change it.
 
         Slurm signals the job's steps one after the other, the watcher's perhaps last.
         """
-        for key, changed_s in self._changed_s.items():
-            if key[0] == node and changed_s > at_s - JUST_BEFORE_S and key in self._former:
-                dispositions = self._former[key][1]
-                self._processes[key] = replace(self._processes[key], dispositions=dispositions)
+        for key, (changed_s, dispositions) in self._former.items():
+            if key[0] == node and changed_s > at_s - JUST_BEFORE_S and key in self._processes:
+                self._change(key, dispositions=dispositions)
+
+    def _change(self, key: tuple[str, int, int] | None, **facts: Any) -> None:
+        if key is not None:
+            self._processes[key] = replace(self._processes[key], **facts)
 
     def _gone(self, node: str, at_s: float, said: Mapping[str, Any]) -> None:
         key = self._current.pop((node, int(said["pid"])), None)
-        if key is not None:
-            cpu_s = float(said["ticks"]) / self._hertz
-            self._processes[key] = replace(self._processes[key], gone_s=at_s, cpu_s=cpu_s)
-
-    def _count_ticks(self, node: str, ticks: Mapping[str, float]) -> None:
-        for pid, count in ticks.items():
-            key = self._current.get((node, int(pid)))
-            if key is not None:
-                cpu_s = float(count) / self._hertz
-                self._processes[key] = replace(self._processes[key], cpu_s=cpu_s)
+        self._change(key, gone_s=at_s, cpu_s=float(said["ticks"]) / self._hertz)
 
     def _report(self, at_s: float, text: str) -> None:
         try:
@@ -293,7 +283,12 @@ class RunJournal:
             return
         last, self._record = self._record, record
         self._reports.take(ProgressSource.REPORTS, record, at_s, at_s)
-        self._note_answer(at_s)
+        run = self._run
+        waits = run.signal_s is not None and run.answered_s is None and run.requeued_s is None
+        # Without the plugin the controller would not see the answer.
+        answers = waits and has_saved_since(self.progress, run.number, run.signal_s or 0.0)
+        if answers and self.by_plugin:
+            self._run = replace(run, answered_s=at_s)
         begins = Point(REPORTS, record.first_step)
         self._counters.add((begins,) if last is None else (), record.first_s)
         self._counters.add((Point(REPORTS, record.step),), at_s)
@@ -311,17 +306,6 @@ class RunJournal:
             saves.append(Save(None, began_s, record.saved_s, saved))
             self._moves_saved = self.moves
         del saves[:-MOST_SAVES]
-
-    def _note_answer(self, at_s: float) -> None:
-        run = self._run
-        waits = run.signal_s is not None and run.answered_s is None and run.requeued_s is None
-        # Without the plugin the controller would not see the answer.
-        if (
-            waits
-            and self.by_plugin
-            and has_saved_since(self.progress, run.number, run.signal_s or 0.0)
-        ):
-            self._run = replace(run, answered_s=at_s)
 
     def _line(self, at_s: float, text: str) -> None:
         self.last_lines.append(text)
@@ -347,15 +331,6 @@ class RunJournal:
         former, self._form = self._form, re.sub(r"\d+", "#", text)
         return bool(_BEGINS.search(text)) and not self.lines_counted and self._form != former
 
-    def _opened(self, node: str, at_s: float, said: Mapping[str, Any]) -> None:
-        pid = int(said["pid"])
-        if said["progress"]:
-            key = self._current.get((node, pid))
-            if key is not None:
-                self._processes[key] = replace(self._processes[key], reports=True)
-            return
-        self._open[str(said["path"])] = at_s
-
     def _file(self, path: str, *, grows: bool) -> None:
         if path == self._run.deleted:
             self._run = replace(self._run, deleted="")
@@ -373,6 +348,13 @@ class RunJournal:
         """Return the run as far as it is known."""
         gone = [one.gone_s for one in self._processes.values() if one.gone_s is not None]
         whole = bool(gone) and not self._current
+        since_s = self._run.since_s
+        # The files that it was writing at its end.
+        under_way = [
+            Save(None, began_s, None)
+            for began_s in self._open.values()
+            if since_s is not None and began_s >= since_s
+        ]
         return replace(
             self._run,
             processes=tuple(self._processes.values()),
@@ -382,21 +364,11 @@ class RunJournal:
             claimed=tuple(self._counters.claimed),
             has_progress_file=bool(self._progress_file),
             by_plugin=self.by_plugin,
-            saves=self._known_saves(),
+            saves=(*(self._saves["record"] or self._saves["line"]), *under_way),
             logs=frozenset(self._logs),
             trackers=frozenset(self._trackers),
             finished=self._record is not None and self._record.state == DONE,
         )
-
-    def _known_saves(self) -> tuple[Save, ...]:
-        """Return the saves that were announced, and the files that it was writing at its end."""
-        since_s = self._run.since_s
-        under_way = [
-            Save(None, began_s, None)
-            for began_s in self._open.values()
-            if since_s is not None and began_s >= since_s
-        ]
-        return (*(self._saves["record"] or self._saves["line"]), *under_way)
 
 
 def _disposition(number: int, caught: int, ignored: int, blocked: int) -> Disposition:

@@ -174,6 +174,14 @@ class Kind(enum.StrEnum):
     TWICE = "twice"
 
 
+MOMENTS = {
+    Kind.START_UP: "during start-up",
+    Kind.STEP: "in a step",
+    Kind.SAVE: "during a save",
+    Kind.TWICE: "twice in a row",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Trial:
     """One preemption, or two in a row: the runs that were preempted, and the run that followed."""
@@ -207,8 +215,6 @@ class Drill:
     them."""
     unit: str = "step"
     """What the steps of the trials are: steps, or epochs if nothing else was seen."""
-    notes: tuple[str, ...] = ()
-    """What the script says that the trials cannot show."""
 
     @property
     def runs(self) -> tuple[Run, ...]:

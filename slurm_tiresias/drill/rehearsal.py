@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slurm_tiresias.drill.journal import MOST_LAST_LINES, RunJournal
-from slurm_tiresias.drill.observed import Drill, Kind, Run, Survivor, Trial
+from slurm_tiresias.drill.observed import MOMENTS, Drill, Kind, Run, Survivor, Trial
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.job.channel import FILE_VARIABLE
 from slurm_tiresias.job.record import RECORD_BYTES
 from slurm_tiresias.job_hints import Checkpoint, checkpoint_of
 from slurm_tiresias.progress.saving import asked, is_asked
 from slurm_tiresias.settings.preemption import PreemptionConfig
-from slurm_tiresias.slurm.user_jobs import Step, UserCommands, UserJob, UserSettings, UserSlurm
+from slurm_tiresias.slurm.user_jobs import Step, UserCommands, UserJob
 
 ELSEWHERE_S = 20.0
 """How long the job may wait for a start on other nodes."""
@@ -29,13 +29,14 @@ RESTART_IN_S = 2
 """Like the controller: the node can refuse an immediate start (controller/acting/requeue.py)."""
 
 LOOK_S = 0.3
+"""How often Slurm is asked about the job."""
 LISTEN_S = 0.1
 LEAST_S = 1.0
 SETTLE_S = 3.0
-SILENT_S = 20.0
-"""The wait for the first steps of a run if the previous run reported none."""
 """How long a run continues after it has shown where it began: at least, and until it makes
 steps."""
+SILENT_S = 20.0
+"""The wait for the first steps of a run if the previous run reported none."""
 STEPS_BEFORE = 3
 """How many steps a run makes before it is preempted in the middle of one."""
 WATCHER_S = 20.0
@@ -94,7 +95,7 @@ class _Stopping:
             yield
         finally:
             self._waits -= 1
-        if self._number and not stopped_before and not self._waits:
+        if self._number and not stopped_before:
             raise StoppedError(self._number)
 
 
@@ -139,81 +140,49 @@ def rehearse(plan: Plan, site: PreemptionConfig, say: Say) -> Drill:
     return Rehearsal(UserCommands(), plan, site, say).run()
 
 
-@dataclass(frozen=True)
-class _Watched:
-    """A run under way, with the job step that watches it."""
-
-    journal: RunJournal
-    step: Step
-
-
-@dataclass
-class _Begun:
-    """A trial under way: the numbers of the runs that it has preempted."""
-
-    kind: Kind
-    first_run: int
-    runs: int = 0
-    trouble: str = ""
-
-
 class Rehearsal:
     """One drill. ``run`` cleans up however it ends."""
 
-    def __init__(self, slurm: UserSlurm, plan: Plan, site: PreemptionConfig, say: Say) -> None:
+    def __init__(self, slurm: UserCommands, plan: Plan, site: PreemptionConfig, say: Say) -> None:
         self._slurm = slurm
         self._plan = plan
         self._site = site
         self._say = say
-        self._settings = UserSettings("", 0.0)
+        self._cluster, self._kill_wait_s = slurm.settings()
         self._checkpoint = Checkpoint("", 0.0)
         self._folder = Path()
         self._job_id = ""
-        self._job: UserJob | None = None
-        self._runs: list[Run] = []
-        self._survivors: list[Survivor] = []
-        self._looked: set[tuple[int, str]] = set()
-        self._there_before: frozenset[str] = frozenset()
-        self._left: tuple[str, ...] = ()
+        self._work_dir = Path.cwd()
+        self._seen: tuple[float, UserJob] | None = None
+        """The job as Slurm has last shown it, and when."""
         self._dismiss_guard: Callable[[], None] = lambda: None
+        self._there_before: frozenset[str] = frozenset()
         self._excluded = ""
         """The nodes that the user has excluded."""
+        self._journal = RunJournal(0)
+        """The present run."""
+        self._step: Step | None = None
+        """Its watchers; None if it ended before it could be watched."""
+        self._steps: list[Step] = []
+        self._runs: list[Run] = []
+        """The runs before it."""
+        self._trials: list[tuple[Kind, int, int, str]] = []
+        """Each trial, with its first run, its number of preemptions, and what went wrong."""
+        self._survivors: dict[tuple[str, int], Survivor] = {}
+        self._looked: set[tuple[int, str]] = set()
+        """The runs, with their nodes, whose processes were looked for afterwards."""
         self._moving: set[str] = set()
         """The counters that have moved in any run."""
+        self._shows = True
+        """Whether the last run has shown steps."""
+        self._marked = 0
+        """The position of the end of the mark in the output; 0 for no mark."""
         self._logs: dict[str, tuple[int, str]] = {}
         self._lines: tuple[str, ...] = ()
-        self._steps: list[Step] = []
-        self._watched: _Watched | None = None
-        self._last_run = Run(0)
-        self._tells = True
 
     def run(self) -> Drill:
         """Carry out all trials; raise ``CannotRehearseError`` if the job cannot be tested."""
-        self._settings = self._slurm.settings()
-        self._make_folder()
-        begun: list[_Begun] = []
-        try:
-            self._submit()
-            self._carry_out(begun)
-            unwatched = self._look_for_survivors()
-        finally:
-            self._clean_up()
-        return Drill(
-            self._job_id,
-            self._settings.kill_wait_s,
-            self._checkpoint.signal,
-            self._checkpoint.grace_s,
-            tuple(map(self._trial, begun)),
-            unwatched,
-            self._lines,
-            self._left,
-        )
-
-    # Before and after
-
-    def _make_folder(self) -> None:
-        """Make the drill's folder where the job is submitted, since the nodes see that folder
-        too."""
+        unwatched: list[str] = []
         try:
             self._folder = Path(tempfile.mkdtemp(prefix=FOLDER, dir=Path.cwd()))
         except OSError as error:
@@ -221,171 +190,212 @@ class Rehearsal:
                 f"No folder can be made in {Path.cwd()}: {error.strerror}",
                 "Start the drill in your own folder that the nodes see too",
             ) from None
-        (self._folder / "progress").write_bytes(bytes(RECORD_BYTES))
+        try:
+            self._submit()
+            self._carry_out()
+            preempted = {(run.number, node) for run in self._runs for node in run.nodes}
+            self._say("looks for what stayed behind")
+            self._cancel()
+            unwatched = self._look_for_survivors(preempted)
+        finally:
+            left = self._clean_up()
+        runs = tuple(self._runs)
+        return Drill(
+            self._job_id,
+            self._kill_wait_s,
+            self._checkpoint.signal,
+            self._checkpoint.grace_s,
+            tuple(
+                Trial(
+                    kind,
+                    runs[first : first + preempted],
+                    runs[first + preempted] if preempted else None,
+                    runs[:first],
+                    tuple(
+                        one
+                        for one in self._survivors.values()
+                        if first <= one.run < first + preempted
+                    ),
+                    trouble,
+                )
+                for kind, first, preempted, trouble in self._trials
+            ),
+            tuple(unwatched),
+            self._lines,
+            left,
+        )
+
+    # Before and after
 
     def _submit(self) -> None:
-        output = self._folder / "output"
-        options = [
-            *self._plan.options,
-            *(f"--output={output}", f"--error={output}", "--requeue"),
-            f"--time={self._plan.minutes}",
-        ]
-        environment = {FILE_VARIABLE: str(self._folder / "progress")}
+        progress, output = self._folder / "progress", self._folder / "output"
+        progress.write_bytes(bytes(RECORD_BYTES))
+        options = [*self._plan.options, f"--output={output}", f"--error={output}", "--requeue"]
         # A signal before its id is known would leave the job behind.
         with _stopping.later():
             self._there_before = _names_in(Path.cwd())
-            self._job_id = self._slurm.submit(options, self._plan.script, environment)
+            self._job_id = self._slurm.submit(
+                [*options, f"--time={self._plan.minutes}"],
+                self._plan.script,
+                {FILE_VARIABLE: str(progress)},
+            )
             self._dismiss_guard = self._slurm.guard(self._job_id, str(self._folder))
-            self._job = self._slurm.job(self._job_id)
-            if Path(self._job.work_dir) != Path.cwd():
-                self._there_before = _names_in(Path(self._job.work_dir))
-            comments = self._job.admin_comment, self._job.comment
-            self._checkpoint = checkpoint_of(*comments, self._site)
+            job = self._now()
+            if Path(job.work_dir) != self._work_dir:
+                self._work_dir = Path(job.work_dir)
+                self._there_before = _names_in(self._work_dir)
+            self._checkpoint = checkpoint_of(job.admin_comment, job.comment, self._site)
             self._excluded = self._slurm.excluded(self._job_id)
         self._say(f"job {self._job_id} submitted")
 
-    def _clean_up(self) -> None:
+    def _clean_up(self) -> tuple[str, ...]:
         """Cancel the job and wait until it has left; remove the folder, and nothing else.
 
-        A file with the job's id in its name may be of another job.
+        Returns the new files with the job's id in their names, which may be of another job.
         """
         with _stopping.later():
             try:
                 if self._job_id:
                     self._cancel()
-                    self._end_orphans()
+                    # Slurm may have left processes behind that no later run has looked for.
+                    processes = [(run.number, one) for run in self._runs for one in run.processes]
+                    orphaned = {(n, one.node) for n, one in processes if one.orphaned_s is not None}
+                    self._look_for_survivors(orphaned)
             finally:
                 for step in self._steps:
                     step.close()
                 self._dismiss_guard()
                 self._lines = self._lines or _last_lines(self._folder / "output")
                 shutil.rmtree(self._folder, ignore_errors=True)
-            if self._job is not None:
-                new = _names_in(Path(self._job.work_dir)) - self._there_before
-                self._left = tuple(sorted(name for name in new if _has_id(name, self._job_id)))
+        new = _names_in(self._work_dir) - self._there_before
+        return tuple(sorted(name for name in new if self._job_id and _has_id(name, self._job_id)))
 
     def _cancel(self) -> None:
-        """Cancel the job, and wait until it has left its nodes."""
-        if self._steps:
+        """Cancel the job, and wait until it has left its nodes. Its last run ends before that."""
+        self._runs.append(self._journal.run())
+        self._journal = RunJournal(len(self._runs))
+        if self._step is not None:
             # Including processes that Slurm would leave behind.
-            self._steps[-1].order("finish")
-            give_up_s = time.monotonic() + FINISHES_S
-            while not self._steps[-1].is_over and time.monotonic() < give_up_s:
-                self._steps[-1].line(LISTEN_S)
+            self._step.order("finish")
+            self._wait(lambda: self._is_over, FINISHES_S)
         self._slurm.cancel(self._job_id)
-        self._wait_until_gone()
+        with suppress(TiresiasError):
+            self._wait(lambda: self._now().has_ended, self._kill_wait_s + LEAVES_S)
 
-    def _end_orphans(self) -> None:
-        """End the processes that Slurm may have left behind from the last runs, which no later run
-        checked."""
-        if self._watched is not None:
-            self._last_run = self._watched.journal.run()
-        orphans = {
-            one.node
-            for run in (*self._runs, self._last_run)
-            for one in run.processes
-            if one.orphaned_s is not None and (run.number, one.node) not in self._looked
-        }
-        for node in sorted(orphans):
-            self._look_at(node)
+    def _look_for_survivors(self, ran_on: set[tuple[int, str]]) -> list[str]:
+        """Look for processes of runs on their nodes, unless a later run has done so.
 
-    def _wait_until_gone(self) -> None:
-        give_up_s = time.monotonic() + self._settings.kill_wait_s + LEAVES_S
-        while time.monotonic() < give_up_s:
-            try:
-                job = self._slurm.job(self._job_id)
-            except TiresiasError:
-                return
-            if job.has_ended:
-                return
-            self._drain()
-            time.sleep(LOOK_S)
+        Returns the nodes that could not be looked at.
+        """
+        nodes = {node for _, node in ran_on - self._looked}
+        return [node for node in sorted(nodes) if not self._look_at(node)]
 
-    def _drain(self) -> None:
-        """Read the output of the last watchers, so that their srun does not block."""
-        for step in self._steps:
-            while step.line(0.0) is not None:
-                pass
+    def _look_at(self, node: str) -> bool:
+        assert self._seen is not None
+        job = self._seen[1]
+        step = self._slurm.look_at(node, job, {**self._told(job), "only_survivors": True})
+        self._steps.append(step)
+        journal = RunJournal(len(self._runs))
+        give_up_s = time.monotonic() + 2 * WATCHER_S
+        while not step.is_over and time.monotonic() < give_up_s:
+            if (line := step.line(LISTEN_S)) is not None:
+                journal.add(line, time.time())
+        self._note_survivors(journal)
+        if journal.has_ended:
+            self._looked |= {(run.number, node) for run in self._runs}
+        return journal.has_ended
+
+    def _note_survivors(self, journal: RunJournal) -> None:
+        for one in journal.survivors:
+            self._survivors.setdefault((one.node, one.pid), one)
 
     # The trials
 
-    def _carry_out(self, begun: list[_Begun]) -> None:
+    def _carry_out(self) -> None:
         """Carry out the trials in turn; the run that follows one trial is preempted by the next."""
-        watched = self._start()
-        for kind in self._plan.kinds:
-            trial = _Begun(kind, first_run=len(self._runs))
-            begun.append(trial)
+        kinds = self._plan.kinds
+        moves_after = Kind.STEP if Kind.STEP in kinds else kinds[0]
+        self._start()
+        for kind in kinds:
+            first = len(self._runs)
+            self._say(f"preempts it {MOMENTS[kind]}")
+            trouble = ""
             for number in range(2 if kind is Kind.TWICE else 1):
-                self._say(_doing(kind, number))
-                trial.trouble = self._wait_for_the_moment(
-                    watched, in_start_up=kind is Kind.START_UP or number > 0
-                )
-                if trial.trouble:
+                if kind is Kind.START_UP or number > 0:
+                    self._listen(lambda: self._journal.has_processes, WATCHER_S)
+                else:
+                    self._wait_for_steps()
+                run = self._journal.run()
+                if run.ended:
+                    code = f"{run.ended} (exit code {run.exit_code})"
+                    trouble = f"the job ended by itself as {code} before it"
                     break
-                self._runs.append(self._preempt(watched, again=kind is Kind.SAVE))
-                self._prepare_next(watched.journal)
-                elsewhere = kind is self._moves_after and number == 0
-                trial.runs += 1
-                watched = self._restart(elsewhere=elsewhere)
-            if not trial.trouble:
-                self._wait_for_steps(watched)
-            self._lines = tuple(watched.journal.last_lines)
-            if trial.trouble or watched.journal.run().ended:
+                self._preempt(again=kind is Kind.SAVE)
+                self._restart(elsewhere=kind is moves_after and number == 0)
+            else:
+                self._wait_for_steps()
+            self._trials.append((kind, first, len(self._runs) - first, trouble))
+            self._lines = tuple(self._journal.last_lines)
+            if self._journal.run().ended:
                 break
-        self._last_run = watched.journal.run()
 
-    @property
-    def _moves_after(self) -> Kind:
-        """The trial after which the job starts on other nodes, if any others fit."""
-        return Kind.STEP if Kind.STEP in self._plan.kinds else self._plan.kinds[0]
-
-    def _restart(self, *, elsewhere: bool) -> _Watched:
+    def _restart(self, *, elsewhere: bool) -> None:
         """Start the job again, elsewhere if other nodes take it soon."""
         nodes = self._runs[-1].nodes if elsewhere else ()
         excluded = ",".join([self._excluded, *nodes]).strip(",")
         options = (*self._plan.options, f"--time={self._plan.minutes}")
         if nodes and self._slurm.fits_without(options, self._plan.script, excluded):
             self._slurm.start_soon(self._job_id, RESTART_IN_S, excluded)
-            give_up_s = time.monotonic() + ELSEWHERE_S
-            while time.monotonic() < give_up_s:
-                if self._slurm.job(self._job_id).state != "PENDING":
-                    return self._start()
-                time.sleep(LOOK_S)
+            if self._wait(lambda: self._now().state != "PENDING", ELSEWHERE_S):
+                self._start()
+                return
         self._slurm.start_soon(self._job_id, RESTART_IN_S, self._excluded)
-        return self._start()
+        self._start()
 
-    def _start(self) -> _Watched:
+    def _start(self) -> None:
         """Wait until the job runs, and watch it."""
         number = len(self._runs)
-        job = self._wait_for_state("RUNNING", self._plan.start_wait_s)
-        journal = RunJournal(number, self._job_id, str(self._folder))
-        if job.has_ended:
-            journal.ended_itself(job.state, job.exit_code)
-            self._watched = _Watched(journal, _NoStep())
-            return self._watched
+        self._journal = journal = RunJournal(number, self._job_id, str(self._folder))
+        self._step = None
+        wait_s, notice_s = self._plan.start_wait_s, 5.0
+        until_s = time.monotonic() + wait_s
+        while not self._wait(self._has_begun, min(notice_s, until_s - time.monotonic())):
+            reason = self._now().reason
+            if time.monotonic() > until_s:
+                raise CannotRehearseError(
+                    f"Job {self._job_id} did not start within {wait_s / 60:g} minutes ({reason})",
+                    "Ask for less, or for another partition; --wait-min waits longer",
+                )
+            self._say(f"waits to start ({reason})")
+            notice_s = 60.0
+        job = self._now()
+        if self._note_end():
+            return
         if job.restarts != number:
             raise CannotRehearseError(
                 f"Job {self._job_id} was requeued by another user meanwhile", "Try again"
             )
-        self._job = job
-        step = self._slurm.step(self._job_id, len(job.nodes), self._told(job))
+        self._step = step = self._slurm.step(self._job_id, len(job.nodes), self._told(job))
         self._steps.append(step)
-        self._watched = watched = _Watched(journal, step)
-        self._listen(watched, lambda: len(journal.nodes_up) >= len(job.nodes), WATCHER_S)
+        self._listen(lambda: len(journal.nodes_up) >= len(job.nodes), WATCHER_S)
         if not journal.nodes_up and not journal.run().ended:
             raise CannotRehearseError(
                 f"No step to watch the job could be started: {step.complaints()[:200]}",
                 "See whether srun works on its nodes: srun --overlap --jobid=ID python3 -V",
             )
         self._looked |= {(run.number, node) for run in self._runs for node in journal.nodes_up}
-        self._survivors += journal.survivors
-        return watched
+        self._note_survivors(journal)
 
     def _told(self, job: UserJob) -> Mapping[str, object]:
         """Return the arguments of the watchers."""
+        earlier = [
+            {"run": run.number, "node": one.node, "pid": one.pid, "start": one.start}
+            for run in self._runs
+            for one in run.processes
+        ]
         return {
             "job": self._job_id,
-            "cluster": self._settings.cluster,
+            "cluster": self._cluster,
             "output": str(self._folder / "output"),
             "offset": self._marked,
             "mark": self._mark if self._marked else "",
@@ -393,24 +403,76 @@ class Rehearsal:
             "root": job.work_dir,
             "since_s": time.time() - 2.0,
             "folder": str(self._folder),
-            "earlier": self._earlier(),
+            "earlier": earlier[-MOST_EARLIER:],
             "only_survivors": False,
-            "kill": True,
         }
-
-    _marked = 0
-    """The position of the end of the mark in the output; 0 for no mark."""
 
     @property
     def _mark(self) -> str:
         return f"\n--- drill: start {len(self._runs) + 1} ---\n"
 
-    def _prepare_next(self, journal: RunJournal) -> None:
+    def _wait_for_steps(self) -> None:
+        """Wait until the run makes steps; if it reports none, wait for the time allowed."""
+        journal = self._journal
+
+        def shows() -> bool:
+            # One number suffices if it moved in an earlier run.
+            return bool(journal.moves or journal.lines_counted & self._moving)
+
+        wait_s = self._plan.step_wait_s if self._shows else min(SILENT_S, self._plan.step_wait_s)
+        # A job that has shown no steps may still say where it resumes.
+        self._listen(lambda: shows() or (journal.has_resumed and not self._shows), wait_s)
+        self._shows = shows()
+        settled_s = time.monotonic() + LEAST_S
+        self._listen(
+            lambda: journal.moves >= STEPS_BEFORE and time.monotonic() > settled_s, SETTLE_S
+        )
+        # Right after a save, a program that saves nothing on its signal would lose nothing.
+        self._listen(lambda: journal.would_lose_steps, SETTLE_S)
+
+    def _preempt(self, *, again: bool) -> None:
+        """Preempt the job as the controller does, and wait until it is pending again."""
+        journal = self._journal
+        now_s, progress = journal.node_s(time.time()), journal.progress
+        # Without the site's plugin the controller would not know that the run saves on request.
+        asks = journal.by_plugin and is_asked(
+            self._checkpoint, len(self._runs), progress, self._site, now_s
+        )
+        checkpoint = asked(self._site) if asks else self._checkpoint
+        name = checkpoint.signal
+        number = signal.Signals[f"SIG{name}"] if name else signal.SIGTERM
+        if name:
+            journal.signalled(number, time.time(), asked=asks)
+            self._slurm.signal(self._job_id, name)
+        if again and self._step is not None:
+            self._step.order(f"again {number:d}")
+        if name:
+            self._wait(lambda: self._is_over or journal.has_answered, checkpoint.grace_s)
+        journal.requeued(time.time())
+        self._slurm.requeue(self._job_id)
+        if not self._wait(self._is_requeued, self._kill_wait_s + LEAVES_S):
+            raise CannotRehearseError(
+                f"Job {self._job_id} has not left its nodes after its requeue",
+                "Check its nodes: an epilog may hang",
+            )
+        self._wait(lambda: self._is_over, self._kill_wait_s + LEAVES_S)
+        self._prepare_next()
+
+    def _is_requeued(self) -> bool:
+        """Whether the job is pending again; it is restarted if it exited before its requeue."""
+        if self._note_end():
+            self._slurm.requeue(self._job_id, ended=True)
+            self._seen = None
+        return self._now().state == "PENDING"
+
+    def _prepare_next(self) -> None:
         """Add a line to the job's output while the job waits; its next start may empty it.
 
         Also note the ends of its own logs, and remove what it has reported: each run reports anew,
         as with the plugin.
         """
+        journal = self._journal
+        self._runs.append(journal.run())
         self._moving |= journal.moving
         for path in [*self._logs, *journal.own_logs]:
             with suppress(OSError), Path(path).open("rb") as log:
@@ -424,213 +486,46 @@ class Rehearsal:
             file.write(self._mark.encode())
             self._marked = file.tell()
 
-    def _earlier(self) -> list[dict[str, object]]:
-        found = [
-            {"run": run.number, "node": one.node, "pid": one.pid, "start": one.start}
-            for run in (*self._runs, self._last_run)
-            for one in run.processes
-        ]
-        return found[-MOST_EARLIER:]
-
-    def _wait_for_the_moment(self, watched: _Watched, in_start_up: bool) -> str:
-        """Wait until the job has reached the point of its preemption; return what went wrong, if
-        anything."""
-        journal = watched.journal
-        if in_start_up:
-            self._listen(watched, lambda: journal.has_processes, WATCHER_S)
-        else:
-            self._wait_for_steps(watched)
-        run = journal.run()
-        if not run.ended:
-            return ""
-        self._lines = tuple(journal.last_lines)
-        return f"the job ended by itself as {run.ended} (exit code {run.exit_code}) before it"
-
-    def _wait_for_steps(self, watched: _Watched) -> None:
-        """Wait until the run makes steps; if it reports none, wait for the time allowed."""
-        journal = watched.journal
-        wait_s = self._plan.step_wait_s if self._tells else min(SILENT_S, self._plan.step_wait_s)
-        # A job that has shown no steps may still say where it resumes.
-        self._listen(
-            watched,
-            lambda: self._shows_steps(journal) or (journal.has_resumed and not self._tells),
-            wait_s,
-        )
-        self._tells = self._shows_steps(journal)
-        settled_s = time.monotonic() + LEAST_S
-        self._listen(
-            watched,
-            lambda: journal.moves >= STEPS_BEFORE and time.monotonic() > settled_s,
-            SETTLE_S,
-        )
-        # Right after a save, a program that saves nothing on its signal would lose nothing.
-        self._listen(watched, lambda: journal.would_lose_steps, SETTLE_S)
-
-    def _shows_steps(self, journal: RunJournal) -> bool:
-        """Whether a run has made steps; one number suffices if it moved in an earlier run."""
-        return bool(journal.moves or journal.lines_counted & self._moving)
-
-    def _preempt(self, watched: _Watched, *, again: bool) -> Run:
-        """Preempt the job as the controller does; return its run once it waits again."""
-        journal, step = watched.journal, watched.step
-        asks = self._asks(journal)
-        checkpoint = asked(self._site) if asks else self._checkpoint
-        first = checkpoint.signal
-        number = signal.Signals[f"SIG{first}"] if first else signal.SIGTERM
-        if first:
-            journal.signalled(number, time.time(), asked=asks)
-            self._slurm.signal(self._job_id, first)
-        if again:
-            step.order(f"again {number:d}")
-        if first:
-            give_up_s = time.monotonic() + checkpoint.grace_s
-            while not (step.is_over or journal.has_answered) and time.monotonic() < give_up_s:
-                self._hear(watched, LISTEN_S)
-        journal.requeued(time.time())
-        self._slurm.requeue(self._job_id)
-        return self._wait_for_requeue(watched)
-
-    def _asks(self, journal: RunJournal) -> bool:
-        """Whether the run is asked to save because it would get no signal otherwise.
-
-        Without the site's plugin the controller would not know that the run saves on request.
-        """
-        if not journal.by_plugin:
-            return False
-        now_s, restarts = journal.node_s(time.time()), len(self._runs)
-        return is_asked(self._checkpoint, restarts, journal.progress, self._site, now_s)
-
-    def _wait_for_requeue(self, watched: _Watched) -> Run:
-        """Wait until the job is pending again, and let it start; restart it if it has ended.
-
-        It has ended if it exited between the checkpoint signal and the requeue.
-        """
-        give_up_s = time.monotonic() + self._settings.kill_wait_s + LEAVES_S
-        while (job := self._slurm.job(self._job_id)).state != "PENDING":
-            if time.monotonic() > give_up_s:
-                raise CannotRehearseError(
-                    f"Job {self._job_id} has not left its nodes after its requeue",
-                    "Check its nodes: an epilog may hang",
-                )
-            if job.has_ended:
-                watched.journal.ended_itself(job.state, job.exit_code)
-                self._slurm.requeue(self._job_id, ended=True)
-            self._hear(watched, LOOK_S)
-        while not watched.step.is_over and time.monotonic() < give_up_s:
-            self._hear(watched, LISTEN_S)
-        return watched.journal.run()
-
     # Waiting
 
-    def _hear(self, watched: _Watched, timeout_s: float) -> None:
-        """Read one line of the watchers if there is one within this time."""
-        if watched.step.is_over:
-            time.sleep(timeout_s)
-        elif (line := watched.step.line(timeout_s)) is not None:
-            watched.journal.add(line, time.time())
-        elif watched.step.is_over:
-            watched.journal.over(time.time())
+    @property
+    def _is_over(self) -> bool:
+        return self._step is None or self._step.is_over
 
-    def _listen(self, watched: _Watched, until: Callable[[], bool], timeout_s: float) -> None:
-        """Read the watchers' lines until the condition holds, the run has ended, or the time is
-        over."""
-        give_up_s = time.monotonic() + timeout_s
-        while not until() and time.monotonic() < give_up_s:
-            if watched.step.is_over and self._note_end(watched):
-                return
-            self._hear(watched, LOOK_S if watched.step.is_over else LISTEN_S)
+    def _now(self) -> UserJob:
+        """Return the job as Slurm shows it, or has shown it a moment ago."""
+        if self._seen is None or time.monotonic() > self._seen[0] + LOOK_S:
+            self._seen = time.monotonic(), self._slurm.job(self._job_id)
+        return self._seen[1]
 
-    def _note_end(self, watched: _Watched) -> bool:
+    def _has_begun(self) -> bool:
+        job = self._now()
+        return job.state == "RUNNING" or job.has_ended
+
+    def _note_end(self) -> bool:
         """Whether the job has ended by itself; its end is recorded."""
-        if watched.journal.run().ended:
-            return True
-        job = self._slurm.job(self._job_id)
-        if job.has_ended:
-            watched.journal.ended_itself(job.state, job.exit_code)
+        job = self._now()
+        if job.has_ended and not self._journal.run().ended:
+            self._journal.ended_itself(job.state, job.exit_code)
         return job.has_ended
 
-    def _wait_for_state(self, state: str, timeout_s: float) -> UserJob:
+    def _listen(self, until: Callable[[], bool], timeout_s: float) -> None:
+        """Wait for the condition, or until the run has ended."""
+        self._wait(lambda: until() or (self._is_over and self._note_end()), timeout_s)
+
+    def _wait(self, until: Callable[[], bool], timeout_s: float) -> bool:
+        """Read the watchers' lines until the condition holds; return whether it did in time."""
         give_up_s = time.monotonic() + timeout_s
-        told_s = time.monotonic() + 5.0
-        while True:
-            job = self._slurm.job(self._job_id)
-            if job.state == state or job.has_ended:
-                return job
-            now_s = time.monotonic()
-            if now_s > give_up_s:
-                raise CannotRehearseError(
-                    f"Job {self._job_id} did not start within {timeout_s / 60:g} minutes "
-                    f"({job.reason})",
-                    "Ask for less, or for another partition; --wait-min waits longer",
-                )
-            if now_s > told_s:
-                told_s = now_s + 60.0
-                self._say(f"waits to start ({job.reason})")
-            time.sleep(LOOK_S)
-
-    # Leftover processes
-
-    def _look_for_survivors(self) -> tuple[str, ...]:
-        """Check the nodes that no later run of the job used; return those that cannot be
-        checked."""
-        ran_on = {(run.number, node) for run in self._runs for node in run.nodes}
-        nodes = {node for _, node in ran_on - self._looked}
-        if not nodes:
-            return ()
-        self._say("looks for what stayed behind")
-        self._cancel()
-        return tuple(node for node in sorted(nodes) if not self._look_at(node))
-
-    def _look_at(self, node: str) -> bool:
-        assert self._job is not None
-        told = {**self._told(self._job), "only_survivors": True}
-        step = self._slurm.look_at(node, self._job, told)
-        self._steps.append(step)
-        journal = RunJournal(len(self._runs))
-        seen_end = False
-        give_up_s = time.monotonic() + 2 * WATCHER_S
-        while not step.is_over and time.monotonic() < give_up_s:
-            line = step.line(LISTEN_S)
-            if line is not None:
-                journal.add(line, time.time())
-                seen_end |= '"kind": "end"' in line
-        if seen_end:
-            self._looked |= {(run.number, node) for run in self._runs}
-        known = {(one.node, one.pid) for one in self._survivors}
-        self._survivors += [one for one in journal.survivors if (one.node, one.pid) not in known]
-        return seen_end
-
-    def _trial(self, begun: _Begun) -> Trial:
-        """Return a trial with everything known so far about the runs before, in and after it."""
-        all_runs = [*self._runs, self._last_run]
-        ends = begun.first_run + begun.runs
-        numbers = range(begun.first_run, ends)
-        return Trial(
-            begun.kind,
-            tuple(all_runs[begun.first_run : ends]),
-            all_runs[ends] if begun.runs else None,
-            tuple(all_runs[: begun.first_run]),
-            tuple(one for one in self._survivors if one.run in numbers),
-            begun.trouble,
-        )
-
-
-class _NoStep:
-    """The step of a run that ended before it could be watched."""
-
-    is_over = True
-
-    def line(self, timeout_s: float) -> str | None:
-        return None
-
-    def order(self, words: str) -> None:
-        return None
-
-    def complaints(self) -> str:
-        return ""
-
-    def close(self) -> None:
-        return None
+        while not until():
+            if time.monotonic() > give_up_s:
+                return False
+            if self._step is None or self._step.is_over:
+                time.sleep(LISTEN_S)
+            elif (line := self._step.line(LISTEN_S)) is not None:
+                self._journal.add(line, time.time())
+            elif self._step.is_over:
+                self._journal.over(time.time())
+        return True
 
 
 def _last_lines(path: Path) -> tuple[str, ...]:
@@ -655,14 +550,3 @@ def _has_id(name: str, job_id: str) -> bool:
     """Whether a name contains the job's id as a complete number."""
     before, found, behind = name.partition(job_id)
     return bool(found) and not before[-1:].isdigit() and not behind[:1].isdigit()
-
-
-def _doing(kind: Kind, number: int) -> str:
-    return {
-        Kind.START_UP: "preempts it during start-up",
-        Kind.STEP: "preempts it in a step",
-        Kind.SAVE: "preempts it, and once more during the save",
-        Kind.TWICE: "preempts it again, as soon as it has started"
-        if number
-        else "preempts it in a step, to preempt it again at once",
-    }[kind]

@@ -64,13 +64,13 @@ def kill(pid: int, number: int) -> None:
         os.kill(pid, number)
 
 
-def stat_of(pid: int) -> tuple[int, int, int, int] | None:
-    """Its parent, process group, CPU time and start time, both in ticks; None if it is gone."""
+def stat_of(pid: int) -> tuple[int, int, int] | None:
+    """Its parent, CPU time and start time, both in ticks; None if it is gone."""
     text = content(f"/proc/{pid}/stat").decode("ascii", "replace")
     fields = text[text.rfind(")") + 2 :].split()
     if len(fields) < 20 or fields[0] in "ZX":
         return None
-    return int(fields[1]), int(fields[2]), int(fields[11]) + int(fields[12]), int(fields[19])
+    return int(fields[1]), int(fields[11]) + int(fields[12]), int(fields[19])
 
 
 def masks_of(pid: int) -> dict[str, str]:
@@ -96,8 +96,9 @@ class Processes:
     """The job's processes on this node, from one scan to the next."""
 
     def __init__(self, job: str, cluster: str) -> None:
-        self.mark = b"SLURM_JOB_ID=%s" % job.encode()
-        self.same = {b"SLURMD_NODENAME": NODE.encode(), b"SLURM_CLUSTER_NAME": cluster.encode()}
+        self.job = job
+        # Several nodes, or clusters, may share one host.
+        self.same = {"SLURMD_NODENAME": NODE, "SLURM_CLUSTER_NAME": cluster}
         self.others = {os.getpid()}
         self.known: dict[int, dict[str, Any]] = {}
         self.progress_files: set[str] = set()
@@ -111,52 +112,41 @@ class Processes:
             if facts is None:
                 continue
             if facts[0] in self.known or self._is_of_job(pid):
-                self.known[pid] = {"start": facts[3], "shown": None, "ticks": facts[2]}
+                self.known[pid] = {"start": facts[2], "shown": None, "ticks": facts[1]}
             else:
                 self.others.add(pid)
         for pid in list(self.known):
             self._follow(pid)
 
     def _is_of_job(self, pid: int) -> bool:
-        environment = content(f"/proc/{pid}/environ", 1 << 20).split(b"\0")
-        if self.mark not in environment or b"TIRESIAS_DRILL_WATCHER=1" in environment:
+        words = os.fsdecode(content(f"/proc/{pid}/environ", 1 << 20)).split("\0")
+        environment = dict(word.partition("=")[::2] for word in words)
+        if environment.get("SLURM_JOB_ID") != self.job or "TIRESIAS_DRILL_WATCHER" in environment:
             return False
-        for word in environment:
-            name, _, value = word.partition(b"=")
-            # Several nodes, or clusters, may share one host.
-            if value != self.same.get(name, value):
-                return False
-        for word in environment:
-            if word.startswith(b"TIRESIAS_PROGRESS_FILE="):
-                path = os.fsdecode(word.partition(b"=")[2])
-                if path and path not in self.progress_files:
-                    self.progress_files.add(path)
-                    emit("progress-file", path=path)
+        if any(environment.get(name, value) != value for name, value in self.same.items()):
+            return False
+        path = environment.get("TIRESIAS_PROGRESS_FILE")
+        if path and path not in self.progress_files:
+            self.progress_files.add(path)
+            emit("progress-file", path=path)
         return True
 
     def _follow(self, pid: int) -> None:
         known = self.known[pid]
         facts = stat_of(pid)
-        if facts is None or facts[3] != known["start"]:
+        if facts is None or facts[2] != known["start"]:
             emit("gone", pid=pid, ticks=known["ticks"])
             del self.known[pid]
             return
-        known["ticks"] = facts[2]
-        shown = (facts[0], facts[1], command_of(pid), tuple(sorted(masks_of(pid).items())))
+        known["ticks"] = facts[1]
+        shown = {"parent": facts[0], "command": command_of(pid), **masks_of(pid)}
         # A process that is just ending no longer has a command.
-        if shown != known["shown"] and shown[2]:
+        if shown != known["shown"] and shown["command"]:
             known["shown"] = shown
-            emit(
-                "process",
-                pid=pid,
-                start=known["start"],
-                parent=facts[0],
-                group=facts[1],
-                direct=is_slurmstepd(facts[0]),
-                orphaned=facts[0] not in self.known and not is_slurmstepd(facts[0]),
-                command=shown[2],
-                **dict(shown[3]),
-            )
+            direct = is_slurmstepd(facts[0])
+            orphaned = facts[0] not in self.known and not direct
+            start = known["start"]
+            emit("process", pid=pid, start=start, direct=direct, orphaned=orphaned, **shown)
 
     def ticks(self) -> dict[str, int]:
         return {str(pid): known["ticks"] for pid, known in self.known.items()}
@@ -484,16 +474,15 @@ class Watch:
         return bool(said)
 
     def survivors(self) -> None:
-        """Return the processes of earlier runs that still exist, recognized by pid and start
+        """Name and kill the processes of earlier runs that still exist, recognized by pid and start
         time."""
         for one in self.told["earlier"]:
             facts = stat_of(one["pid"])
-            if facts is None or facts[3] != one["start"] or one["node"] != NODE:
+            if facts is None or facts[2] != one["start"] or one["node"] != NODE:
                 continue
             self.processes.others.add(one["pid"])
             emit("survivor", run=one["run"], pid=one["pid"], command=command_of(one["pid"]))
-            if self.told["kill"]:
-                kill(one["pid"], signal.SIGKILL)
+            kill(one["pid"], signal.SIGKILL)
 
     def cancel(self) -> None:
         """The drill is gone: cancel its job, and remove its folder."""

@@ -10,23 +10,22 @@ import json
 import os
 import queue
 import re
-import signal as signals
 import subprocess
+import tempfile
 import threading
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol
 
-from slurm_tiresias.errors import SlurmAnswerError, TiresiasError, UsageError
+from slurm_tiresias.errors import SlurmAnswerError, UsageError
 from slurm_tiresias.slurm import job_rows, process
+from slurm_tiresias.slurm.commands import CommandSlurm
 from slurm_tiresias.slurm.notation import node_names
-from slurm_tiresias.slurm.protocol import NOT_PASSED_ON
+from slurm_tiresias.slurm.protocol import Requeue
 
 TIMEOUT_S = 60.0
-MOST_COMPLAINTS = 20
+MOST_COMPLAINTS = 200
 WATCHER = Path(__file__).with_name("job_watcher.py")
 WATCHER_VARIABLE = "TIRESIAS_DRILL_WATCHER"
 
@@ -51,8 +50,6 @@ _FIELDS = (
     "exit_code",
 )
 _JOB_ID = re.compile(r"[0-9]{1,10}", re.ASCII)
-_CLUSTER = re.compile(r"^ClusterName\s*=\s*(\S+)", re.MULTILINE)
-_KILL_WAIT = re.compile(r"^KillWait\s*=\s*(\d+)", re.MULTILINE)
 
 _READ_AND_RUN = (
     "import os\ntext = b''\n"
@@ -86,84 +83,21 @@ class UserJob:
         return self.state in ENDED
 
 
-@dataclass(frozen=True, slots=True)
-class UserSettings:
-    """``kill_wait_s`` is how long Slurm waits between SIGTERM and SIGKILL."""
-
-    cluster: str
-    kill_wait_s: float
-
-
-class Step(Protocol):
-    """A watcher that runs in a step of the job, with one task per node."""
-
-    @property
-    def is_over(self) -> bool:
-        """Whether it has ended and all of its lines were read."""
-
-    def line(self, timeout_s: float) -> str | None:
-        """Return its next line of output; None if there is none within this time."""
-
-    def order(self, words: str) -> None:
-        """Send a line to its standard input."""
-
-    def complaints(self) -> str:
-        """Return srun's error output."""
-
-    def close(self) -> None:
-        """Kill its srun."""
-
-
-class UserSlurm(Protocol):
-    """The operations on Slurm that the drill needs."""
-
-    def submit(
-        self, options: Sequence[str], script: Sequence[str], environment: Mapping[str, str]
-    ) -> str:
-        """Submit a batch script with its arguments; return the job's id."""
-
-    def guard(self, job_id: str, folder: str) -> Callable[[], None]:
-        """Have the job cancelled and the folder removed if this process is killed.
-
-        Returns a function that ends this.
-        """
-
-    def job(self, job_id: str) -> UserJob:
-        """Return the state of the job."""
-
-    def signal(self, job_id: str, signal: str) -> None:
-        """Send a signal the way the controller does."""
-
-    def requeue(self, job_id: str, *, ended: bool = False) -> None:
-        """Requeue a running job the way the controller does, or restart a job that has ended."""
-
-    def start_soon(self, job_id: str, in_s: int, excluded: str) -> None:
-        """Let a requeued job start again without Slurm's delay, on other nodes than these."""
-
-    def excluded(self, job_id: str) -> str:
-        """Return the nodes on which the job must not start, as Slurm writes them."""
-
-    def fits_without(self, options: Sequence[str], script: Sequence[str], excluded: str) -> bool:
-        """Whether other nodes than these could ever run such a job; submits nothing."""
-
-    def cancel(self, job_id: str) -> None:
-        """Cancel the job; no error if it has ended."""
-
-    def settings(self) -> UserSettings:
-        """Return the settings of slurm.conf that the drill needs."""
-
-    def step(self, job_id: str, nodes: int, told: Mapping[str, object]) -> Step:
-        """Watch the job (``job_watcher.py``), beside its own steps on each of its nodes."""
-
-    def look_at(self, node: str, like: UserJob, told: Mapping[str, object]) -> Step:
-        """Run a watcher on one node, in a separate job of at most one minute."""
-
-
 class UserCommands:
-    """Slurm through sbatch, squeue, scontrol, scancel and srun. Implements ``UserSlurm``."""
+    """Slurm as an ordinary user has it: sbatch, squeue, scontrol, scancel and srun.
+
+    A job is signalled and requeued by the controller's own driver.
+    """
 
     def __init__(self) -> None:
         self._environment = process.environment({}, own_cluster=False)
+        self._driver = CommandSlurm()
+
+    def settings(self) -> tuple[str, float]:
+        """Return the cluster's name, and how long it waits between SIGTERM and SIGKILL (s)."""
+        cluster = self._driver.cluster()
+        # slurmd never waits less.
+        return cluster.name, max(5.0, cluster.kill_wait_s)
 
     def submit(
         self, options: Sequence[str], script: Sequence[str], environment: Mapping[str, str]
@@ -224,15 +158,16 @@ class UserCommands:
 
     def signal(self, job_id: str, signal: str) -> None:
         """Send a signal the way the controller does."""
-        number = signals.Signals[f"SIG{signal}"]
-        options = f"--signal={number:d}", "--state=RUNNING"
-        self._run("scancel", "--full", *options, job_id)
-        if number in NOT_PASSED_ON:
-            self._run("scancel", *options, job_id)
+        if words := self._driver.signal([job_id], signal).get(job_id):
+            raise process.complaint("scancel", words)
 
     def requeue(self, job_id: str, *, ended: bool = False) -> None:
         """Requeue a running job the way the controller does, or restart a job that has ended."""
-        self._run("scontrol", "requeue", *([] if ended else ["incomplete"]), job_id)
+        if ended:
+            self._run("scontrol", "requeue", job_id)
+        for failure in self._driver.write([] if ended else [Requeue(job_id)]):
+            if not failure.has_ended:
+                raise process.complaint("scontrol requeue", failure.message)
 
     def start_soon(self, job_id: str, in_s: int, excluded: str) -> None:
         """Let a requeued job start again without Slurm's delay, on other nodes than these."""
@@ -257,26 +192,17 @@ class UserCommands:
         """Cancel the job; no error if it has ended."""
         self._run("scancel", "--quiet", job_id)
 
-    def settings(self) -> UserSettings:
-        """Return the settings of slurm.conf that the drill needs."""
-        told = self._run("scontrol", "show", "config")
-        kill_wait, cluster = _KILL_WAIT.search(told), _CLUSTER.search(told)
-        if kill_wait is None or cluster is None:
-            raise SlurmAnswerError("scontrol show config has no KillWait", "Run it by hand")
-        # slurmd never waits less.
-        return UserSettings(cluster[1], max(5.0, float(kill_wait[1])))
-
     def step(self, job_id: str, nodes: int, told: Mapping[str, object]) -> Step:
         """Watch the job (``job_watcher.py``), beside its own steps on each of its nodes."""
         place = [f"--jobid={job_id}", "--overlap", f"--nodes={nodes}", f"--ntasks={nodes}"]
-        return _Srun([*place, "--ntasks-per-node=1"], told)
+        return Step([*place, "--ntasks-per-node=1"], told)
 
     def look_at(self, node: str, like: UserJob, told: Mapping[str, object]) -> Step:
         """Run a watcher on one node, in a separate job of at most one minute."""
         place = [f"--nodelist={node}", "--nodes=1", "--ntasks=1", "--time=1", "--immediate=20"]
         named = (("partition", like.partition), ("account", like.account), ("qos", like.qos))
         place += [f"--{name}={value}" for name, value in named if value not in ("", "(null)")]
-        return _Srun([*place, "--job-name=tiresias-drill"], told)
+        return Step([*place, "--job-name=tiresias-drill"], told)
 
     def _run(self, *command: str, environment: Mapping[str, str] = MappingProxyType({})) -> str:
         answer = process.run(
@@ -286,7 +212,7 @@ class UserCommands:
             environment={**self._environment, **environment},
         )
         if answer.status != 0:
-            raise _refusal(command, answer.stderr)
+            raise process.complaint(" ".join(command[:2]), answer.stderr)
         return answer.stdout
 
 
@@ -298,12 +224,8 @@ def _exit_code(status: str) -> str:
     return f"{number >> 8}" if number >> 8 else f"128 + signal {number & 127}" if number else "0"
 
 
-def _refusal(command: Sequence[str], said: str) -> TiresiasError:
-    return process.complaint(" ".join(command[:2]), said)
-
-
-class _Srun:
-    """One srun, whose output is read by a separate thread so that no line is lost."""
+class Step:
+    """An srun with one watcher per node. A thread reads its output, so that it never blocks."""
 
     def __init__(self, options: Sequence[str], told: Mapping[str, object]) -> None:
         environment = {
@@ -315,35 +237,27 @@ class _Srun:
         start = _READ_AND_RUN.format(size=len(text))
         command = ["srun", *options, "--cpus-per-task=1", "--gres=none", "--unbuffered"]
         command += ["--kill-on-bad-exit=0", "--mpi=none", "python3", "-I", "-S", "-c", start]
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - close() closes it
         self._process = subprocess.Popen(
             [*command, json.dumps(told)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=self._errors,
             env={**environment, WATCHER_VARIABLE: "1"},
             start_new_session=True,
         )
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        self._complaints: deque[str] = deque(maxlen=MOST_COMPLAINTS)
-        self._over = False
-        self._threads = [
-            threading.Thread(target=self._take, daemon=True),
-            threading.Thread(target=self._take_complaints, daemon=True),
-        ]
-        for thread in self._threads:
-            thread.start()
+        self.is_over = False
+        """Whether it has ended and all of its lines were read."""
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
         self._write(text)
 
-    def _take(self) -> None:
+    def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             self._lines.put(line.decode("utf-8", "replace"))
         self._lines.put(None)
-
-    def _take_complaints(self) -> None:
-        assert self._process.stderr is not None
-        for line in self._process.stderr:
-            self._complaints.append(line.decode("utf-8", "replace").strip())
 
     def _write(self, text: bytes) -> None:
         assert self._process.stdin is not None
@@ -352,20 +266,15 @@ class _Srun:
             self._process.stdin.write(text)
             self._process.stdin.flush()
 
-    @property
-    def is_over(self) -> bool:
-        """Whether it has ended and all of its lines were read."""
-        return self._over
-
     def line(self, timeout_s: float) -> str | None:
         """Return its next line of output; None if there is none within this time."""
-        if self._over:
+        if self.is_over:
             return None
         try:
             line = self._lines.get(timeout=timeout_s)
         except queue.Empty:
             return None
-        self._over = line is None
+        self.is_over = line is None
         return line
 
     def order(self, words: str) -> None:
@@ -373,21 +282,20 @@ class _Srun:
         self._write(f"{words}\n".encode())
 
     def complaints(self) -> str:
-        """Return srun's error output."""
-        return "; ".join(self._complaints)
+        """Return the beginning of srun's error output."""
+        self._errors.seek(0)
+        return self._errors.read(MOST_COMPLAINTS).decode("utf-8", "replace").strip()
 
     def close(self) -> None:
         """Kill its srun."""
-        if self._process.poll() is None:
-            self._process.terminate()
-            try:
-                self._process.wait(timeout=5)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-        for thread in self._threads:
-            thread.join(timeout=5)
-        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
+        self._process.terminate()
+        try:
+            self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._reader.join(timeout=5)
+        for stream in (self._process.stdin, self._process.stdout, self._errors):
             if stream is not None:
                 with contextlib.suppress(OSError):
                     stream.close()

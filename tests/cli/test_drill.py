@@ -93,7 +93,7 @@ def test_no_line_is_wider_than_the_screen(width: int) -> None:
 def test_json_has_the_same_results() -> None:
     drill = Drill("17", KILL_WAIT_S, "", 0.0, tuple(BROKEN.values()))
     said = as_object(drill, judge_all(drill))
-    assert [one["findings"][0]["code"] for one in said["trials"] if one["findings"]]
+    assert [one["cause"]["code"] for one in said["trials"] if one["cause"]]
     assert said["exit_code"] == 16
 
 

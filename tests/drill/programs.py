@@ -66,7 +66,7 @@ STORES = """
 
 @dataclass(frozen=True)
 class Program:
-    """A Python program, the shell lines around it, and the findings of which it must get one."""
+    """A Python program, the shell lines around it, and the causes that it may get."""
 
     text: str
     finds: tuple[str, ...] = ()
@@ -419,7 +419,7 @@ while True:
     ),
     "pipe-to-tee": Program(
         HANDLES + "train()",
-        ("not-saved",),
+        ("output-pipe",),
         runs="{python} {program} 2>&1 | tee -a tee-$SLURM_JOB_ID.txt",
     ),
 }

@@ -12,14 +12,10 @@ from hypothesis import strategies as st
 
 from scripts.tools.docs.pages import page
 from slurm_tiresias.drill.judge import (
-    OUTPUT,
-    PYTORCH,
-    REHEARSAL,
-    SAVING,
-    SIGNALS,
-    TRACKERS,
-    Code,
+    REMEDIES,
+    Cause,
     Outcome,
+    Verdict,
     judge,
     judge_all,
     trainer,
@@ -48,16 +44,17 @@ from tests.drill.pictures import (
     trial,
 )
 
+ALL_CODES = {code for codes in REMEDIES.values() for code in codes}
 UNDER_WAY = (Save(10, TOLD_S + 0.1, None),)
 PARENT = process(1, command="python3 launch.py", cpu_s=0.2, gone_after_s=0.5)
 TASK = process(2, parent=1)
 
-BROKEN: dict[Code, Trial] = {
-    Code.NO_HANDLER: trial(run(process(1, DEFAULT, gone_after_s=0.0)), after(0)),
-    Code.HANDLER_IN_PARENT_ONLY: trial(
+BROKEN: dict[str, Trial] = {
+    "no-handler": trial(run(process(1, DEFAULT, gone_after_s=0.0)), after(0)),
+    "handler-in-parent-only": trial(
         run(PARENT, process(2, DEFAULT, parent=1, gone_after_s=0.0)), after(0)
     ),
-    Code.NOT_REACHED: trial(
+    "not-reached": trial(
         run(
             process(1, DEFAULT, command="bash job.sh", cpu_s=0.1, gone_after_s=0.0),
             process(2, parent=1, gone_after_s=30.0),
@@ -65,64 +62,76 @@ BROKEN: dict[Code, Trial] = {
         ),
         after(0),
     ),
-    Code.IGNORED: trial(run(process(1, IGNORED, gone_after_s=30.0)), after(0)),
-    Code.WORKERS_KILLED: trial(
+    "ignored": trial(run(process(1, IGNORED, gone_after_s=30.0)), after(0)),
+    "workers-killed": trial(
         run(process(1), process(2, DEFAULT, parent=1, gone_after_s=0.1)), after(0)
     ),
-    Code.LAUNCHER_KILLED: trial(
+    "launcher-killed": trial(
         run(
             process(1, command="torchrun train.py", cpu_s=3.0, gone_after_s=20.4),
             *(process(pid, parent=1, gone_after_s=20.0) for pid in (2, 3)),
         ),
         after(0),
     ),
-    Code.SAVE_TOO_LONG: trial(run(process(1, gone_after_s=30.0), saves=UNDER_WAY), after(0)),
-    Code.STAYED: trial(run(process(1, gone_after_s=30.0)), after(0)),
-    Code.SAVE_TORN: trial(run(saves=UNDER_WAY, again_s=TOLD_S + 0.2), after(0), Kind.SAVE),
-    Code.NOT_SAVED: trial(run(), after(0)),
-    Code.ENDED_BY_SIGNAL: trial(
+    "save-too-long": trial(run(process(1, gone_after_s=30.0), saves=UNDER_WAY), after(0)),
+    "stayed": trial(run(process(1, gone_after_s=30.0)), after(0)),
+    "save-torn": trial(run(saves=UNDER_WAY, again_s=TOLD_S + 0.2), after(0), Kind.SAVE),
+    "not-saved": trial(run(), after(0)),
+    "output-pipe": trial(
+        run(process(1), process(2, DEFAULT, command="tee -a log", gone_after_s=0.1)), after(0)
+    ),
+    "ended-by-signal": trial(
         run(process(1, DEFAULT), signal=signal.SIGUSR1, signal_s=TOLD_S, ended="FAILED"), after(0)
     ),
-    Code.ENDED_TOO_SOON: trial(
+    "ended-too-soon": trial(
         run(saved=10, signal=signal.SIGUSR1, signal_s=TOLD_S, ended="COMPLETED"), after()
     ),
-    Code.RESUMED_FROM_NOTHING: trial(run(saved=10), after(0)),
-    Code.RESUMED_EARLIER: trial(run(saved=10), after(4)),
-    Code.OTHER_NODE: trial(run(saved=10), after(0, nodes=("n2",))),
-    Code.OVERWRITTEN: trial(
+    "resumed-from-nothing": trial(run(saved=10), after(0)),
+    "resumed-earlier": trial(run(saved=10), after(4)),
+    "other-node": trial(run(saved=10), after(0, nodes=("n2",))),
+    "overwritten": trial(
         run(saves=(Save(10, None, TOLD_S + 0.1), Save(4, None, TOLD_S + 0.2))), after(4)
     ),
-    Code.DELETED_FIRST: trial(
+    "deleted-first": trial(
         run(process(1, gone_after_s=30.0), saves=UNDER_WAY, deleted="/w/model"), after(0)
     ),
-    Code.STEPS_SKIPPED: trial(run(saved=10), after(50)),
-    Code.DID_NOT_COME_BACK: trial(run(saved=10), after(None, ended="FAILED", first_step=None)),
-    Code.OUTPUT_EMPTIED: trial(run(saved=10), after(emptied="/w/output")),
-    Code.NEW_LOG: trial(
+    "steps-skipped": trial(run(saved=10), after(50)),
+    "did-not-come-back": trial(run(saved=10), after(None, ended="FAILED", first_step=None)),
+    "output-emptied": trial(run(saved=10), after(emptied="/w/output")),
+    "new-log": trial(
         run(saved=10, logs=frozenset({"/w/train-17.log"})),
         after(logs=frozenset({"/w/train-18.log"})),
     ),
-    Code.NEW_TRACKER_RUN: trial(
+    "new-tracker-run": trial(
         run(saved=10, trackers=frozenset({("wandb", "abc")})),
         after(trackers=frozenset({("wandb", "xyz")})),
     ),
-    Code.SURVIVOR: trial(run(saved=10), after(), survivors=(Survivor(0, "n1", 7, "sleep 600"),)),
+    "survivor": trial(run(saved=10), after(), survivors=(Survivor(0, "n1", 7, "sleep 600"),)),
 }
 """One observation for each kind of problem."""
 
 
+def cause_of(one: Trial) -> Cause:
+    cause = judge(one, KILL_WAIT_S).cause
+    assert cause is not None
+    return cause
+
+
+def code_of(verdict: Verdict) -> str:
+    return verdict.cause.code if verdict.cause else ""
+
+
 def test_every_kind_of_problem_has_a_test_case() -> None:
-    assert set(BROKEN) == set(Code)
+    assert set(BROKEN) == ALL_CODES
 
 
-@pytest.mark.parametrize("code", Code)
-def test_each_problem_is_the_only_finding_and_has_a_remedy(code: Code) -> None:
+@pytest.mark.parametrize("code", sorted(ALL_CODES))
+def test_each_problem_has_its_cause_and_a_remedy(code: str) -> None:
     verdict = judge(BROKEN[code], KILL_WAIT_S)
-    assert [finding.code for finding in verdict.findings] == [code]
+    cause = cause_of(BROKEN[code])
+    assert code_of(verdict) == code
     assert verdict.outcome is Outcome.FAILED
-    assert all(
-        text.endswith(".") for text in (verdict.findings[0].what, verdict.findings[0].change)
-    )
+    assert cause.what.endswith(".") and cause.change.endswith(".")
 
 
 def test_a_job_that_saves_and_resumes_passes() -> None:
@@ -142,7 +151,7 @@ def test_a_save_begun_before_the_signal_does_not_hide_that_there_is_no_handler(
 ) -> None:
     lucky = run(process(1, DEFAULT, gone_after_s=0.0), saves=(Save(10, TOLD_S - 0.2, ended_s),))
     verdict = judge(trial(lucky, after(10)), KILL_WAIT_S)
-    assert [finding.code for finding in verdict.findings] == [Code.NO_HANDLER]
+    assert code_of(verdict) == "no-handler"
 
 
 def test_a_program_that_waits_for_the_signal_saves_without_a_handler() -> None:
@@ -176,8 +185,8 @@ def test_a_save_without_a_handler_after_each_step_loses_nothing() -> None:
 
 def test_sigkill_fails_a_trial_in_which_no_step_was_lost() -> None:
     saved = run(process(1, gone_after_s=30.0), saved=10)
-    (finding,) = judge(trial(saved, after(10)), KILL_WAIT_S).findings
-    assert finding.code is Code.STAYED and "after its save" in finding.what
+    cause = cause_of(trial(saved, after(10)))
+    assert cause.code == "stayed" and "after its save" in cause.what
 
 
 def test_a_process_that_survived_sigkill_is_a_survivor_only() -> None:
@@ -187,13 +196,13 @@ def test_a_process_that_survived_sigkill_is_a_survivor_only() -> None:
         after(),
         survivors=(Survivor(0, "n1", 7, "sleep 600"),),
     )
-    assert [finding.code for finding in judge(one, KILL_WAIT_S).findings] == [Code.SURVIVOR]
+    assert cause_of(one).code == "survivor"
 
 
 def test_a_rank_that_dies_is_named_when_the_others_wait_for_it() -> None:
     waits, dies = process(1, gone_after_s=30.0), process(2, DEFAULT, gone_after_s=0.0)
-    (finding,) = judge(trial(run(waits, dies), after(0)), KILL_WAIT_S).findings
-    assert finding.code is Code.NO_HANDLER and "pid 2" in finding.what
+    cause = cause_of(trial(run(waits, dies), after(0)))
+    assert cause.code == "no-handler" and "pid 2" in cause.what
 
 
 def test_a_run_that_has_just_started_may_have_a_handler_that_was_not_seen() -> None:
@@ -203,8 +212,8 @@ def test_a_run_that_has_just_started_may_have_a_handler_that_was_not_seen() -> N
 
 
 def test_a_save_of_an_older_step_has_lost_the_others() -> None:
-    (finding,) = judge(trial(run(saved=5), after(5)), KILL_WAIT_S).findings
-    assert finding.code is Code.NOT_SAVED and "the last that it had saved" in finding.what
+    cause = cause_of(trial(run(saved=5), after(5)))
+    assert cause.code == "not-saved" and "the last that it had saved" in cause.what
 
 
 @given(
@@ -230,7 +239,7 @@ def test_no_trial_passes_in_which_steps_were_lost_or_skipped(
 
 def test_an_old_checkpoint_of_another_node_is_blamed_on_the_node() -> None:
     verdict = judge(trial(run(saved=10), after(50, nodes=("n2",))), KILL_WAIT_S)
-    assert [finding.code for finding in verdict.findings] == [Code.OTHER_NODE]
+    assert code_of(verdict) == "other-node"
 
 
 def test_steps_that_were_skipped_unseen_are_unknown() -> None:
@@ -262,19 +271,15 @@ def test_a_trial_that_missed_its_moment_has_not_tested_it() -> None:
         assert verdict.outcome is Outcome.NOT_TESTED and verdict.why_unknown
 
 
-@pytest.mark.parametrize("code", [Code.RESUMED_FROM_NOTHING, Code.STEPS_SKIPPED])
+@pytest.mark.parametrize("code", ["resumed-from-nothing", "steps-skipped"])
 def test_a_job_that_goes_wrong_on_the_same_node_too_does_not_do_so_because_of_the_node(
-    code: Code,
+    code: str,
 ) -> None:
     stayed = BROKEN[code]
     assert stayed.after is not None
     moved = replace(stayed, after=replace(stayed.after, nodes=("n2",)))
-    codes = [
-        finding.code
-        for verdict in judge_all(Drill("17", KILL_WAIT_S, "", 0.0, (moved, stayed)))
-        for finding in verdict.findings
-    ]
-    assert codes == [code] * 2
+    verdicts = judge_all(Drill("17", KILL_WAIT_S, "", 0.0, (moved, stayed)))
+    assert [code_of(verdict) for verdict in verdicts] == [code] * 2
 
 
 def test_a_job_that_has_gone_on_at_its_first_start_on_a_node_does_not_blame_nodes() -> None:
@@ -282,7 +287,7 @@ def test_a_job_that_has_gone_on_at_its_first_start_on_a_node_does_not_blame_node
     second = run(number=1, saved=20, resumed_step=10, first_step=11, last_step=20, nodes=("n2",))
     lost = trial(second, after(0, number=2, nodes=("n1",)), before=moved.runs)
     verdicts = judge_all(Drill("17", KILL_WAIT_S, "", 0.0, (moved, lost)))
-    assert [one.code for one in verdicts[1].findings] == [Code.RESUMED_FROM_NOTHING]
+    assert code_of(verdicts[1]) == "resumed-from-nothing"
 
 
 def test_an_old_checkpoint_of_a_node_that_is_used_again_does_not_clear_the_nodes() -> None:
@@ -290,7 +295,7 @@ def test_an_old_checkpoint_of_a_node_that_is_used_again_does_not_clear_the_nodes
     second = run(number=1, saved=10, nodes=("n2",))
     lucky = trial(second, after(10, number=2), before=lost.runs)
     verdicts = judge_all(Drill("17", KILL_WAIT_S, "", 0.0, (lost, lucky)))
-    assert [one.code for one in verdicts[0].findings] == [Code.OTHER_NODE]
+    assert code_of(verdicts[0]) == "other-node"
 
 
 @pytest.mark.parametrize(
@@ -300,26 +305,26 @@ def test_the_first_signal_can_tear_a_save_too(then: Run) -> None:
     begun = Save(20, TOLD_S - 0.5, None)
     torn = run(number=1, resumed_step=10, first_step=11, last_step=20, saves=(begun,))
     verdict = judge(trial(torn, then, before=(run(saved=10),)), KILL_WAIT_S)
-    assert [finding.code for finding in verdict.findings] == [Code.SAVE_TORN]
+    assert code_of(verdict) == "save-torn"
 
 
 def test_a_save_that_the_signal_cut_off_beside_the_old_checkpoint_is_not_torn() -> None:
     cut = run(number=1, last_step=20, saves=(Save(20, TOLD_S - 0.5, None),))
     verdict = judge(trial(cut, after(10, number=2), before=(run(saved=10),)), KILL_WAIT_S)
-    assert [finding.code for finding in verdict.findings] == [Code.NOT_SAVED]
+    assert code_of(verdict) == "not-saved"
 
 
 def test_of_two_losses_in_a_row_the_larger_counts() -> None:
     hurried = run(process(1, DEFAULT, gone_after_s=0.1), number=1, last_step=2)
     verdict = judge(Trial(Kind.TWICE, (run(), hurried), after(0, number=2)), KILL_WAIT_S)
-    assert [finding.code for finding in verdict.findings] == [Code.NOT_SAVED]
+    assert code_of(verdict) == "not-saved"
     assert verdict.steps_redone == 10
 
 
 def test_steps_skipped_at_the_first_of_two_starts_are_not_forgotten() -> None:
     second = run(number=1, saved=60, resumed_step=50, first_step=51, last_step=60)
     verdict = judge(Trial(Kind.TWICE, (run(saved=10), second), after(60, number=2)), KILL_WAIT_S)
-    assert [finding.code for finding in verdict.findings] == [Code.STEPS_SKIPPED]
+    assert code_of(verdict) == "steps-skipped"
 
 
 def test_a_run_that_saved_before_it_showed_a_step_is_matched_with_the_next() -> None:
@@ -334,23 +339,23 @@ def test_a_run_that_saved_has_not_died_of_the_signal() -> None:
     ended = run(
         process(1, DEFAULT), saved=10, signal=signal.SIGUSR1, signal_s=TOLD_S, ended="COMPLETED"
     )
-    (finding,) = judge(trial(ended, after()), KILL_WAIT_S).findings
-    assert finding.code is Code.ENDED_TOO_SOON
+    cause = cause_of(trial(ended, after()))
+    assert cause.code == "ended-too-soon"
 
 
 def test_a_blocked_signal_that_is_never_taken_is_named() -> None:
     blocks = run(process(1, Disposition.BLOCKED, gone_after_s=30.0))
-    (finding,) = judge(trial(blocks, after(0)), KILL_WAIT_S).findings
-    assert finding.code is Code.STAYED
-    assert "blocked" in finding.what and "tiresias-job run" in finding.change
+    cause = cause_of(trial(blocks, after(0)))
+    assert cause.code == "stayed"
+    assert "blocked" in cause.what and "tiresias-job run" in cause.change
 
 
 def test_the_task_that_stays_is_named_and_not_the_srun_that_waits_for_it() -> None:
     srun = process(1, command="srun python3 train.py", gone_after_s=30.0, cpu_s=9.0)
     stays = process(2, IGNORED, gone_after_s=30.0, cpu_s=0.1)
     done = run(srun, process(3), stays, saved=10)
-    (finding,) = judge(trial(done, after(10)), KILL_WAIT_S).findings
-    assert finding.code is Code.IGNORED and "pid 2" in finding.what
+    cause = cause_of(trial(done, after(10)))
+    assert cause.code == "ignored" and "pid 2" in cause.what
 
 
 @pytest.mark.parametrize("later", [0, 4])
@@ -361,9 +366,9 @@ def test_a_save_over_the_newer_checkpoint_is_named(later: int) -> None:
     in_start_up = starting(number=1, saves=(older,))
     by_start = Trial(Kind.TWICE, (run(saves=(newer,)), in_start_up), after(later, number=2))
     for one in (by_worker, by_start):
-        (finding,) = judge(one, KILL_WAIT_S).findings
-        assert finding.code is Code.OVERWRITTEN
-        assert f"saved step 10, and then step {later}" in finding.what
+        cause = cause_of(one)
+        assert cause.code == "overwritten"
+        assert f"saved step 10, and then step {later}" in cause.what
 
 
 def test_a_shell_that_counts_trains_and_not_the_sleep_below_it() -> None:
@@ -374,7 +379,7 @@ def test_a_shell_that_counts_trains_and_not_the_sleep_below_it() -> None:
 def test_reports_show_a_single_skipped_step() -> None:
     begun = after(11, first_step=11, claimed_step=11, counts_done=True)
     verdict = judge(trial(run(saved=10, counts_done=True), begun), KILL_WAIT_S)
-    assert [finding.code for finding in verdict.findings] == [Code.STEPS_SKIPPED]
+    assert code_of(verdict) == "steps-skipped"
 
 
 def test_a_trial_that_could_not_be_carried_out_is_unknown() -> None:
@@ -395,7 +400,7 @@ def test_a_start_up_that_is_killed_must_not_cost_the_checkpoint() -> None:
         after(0, number=2),
     )
     verdict = judge(twice, KILL_WAIT_S)
-    assert [finding.code for finding in verdict.findings] == [Code.RESUMED_FROM_NOTHING]
+    assert code_of(verdict) == "resumed-from-nothing"
     assert verdict.steps_redone == 10
 
 
@@ -407,10 +412,10 @@ def test_losses_of_one_trial_do_not_count_against_the_next() -> None:
 
 
 def test_torchrun_is_recognized_by_its_thirty_seconds() -> None:
-    one = BROKEN[Code.LAUNCHER_KILLED].runs[0]
+    one = BROKEN["launcher-killed"].runs[0]
     later = tuple(replace(each, gone_s=(each.gone_s or 0.0) + 10.0) for each in one.processes)
     verdict = judge(trial(replace(one, processes=later), after(0)), 60.0)
-    assert "torchrun waits 30 s" in verdict.findings[0].what
+    assert verdict.cause and "torchrun waits 30 s" in verdict.cause.what
 
 
 def test_the_process_that_reports_is_the_one_that_trains() -> None:
@@ -437,9 +442,9 @@ def test_a_continued_tracker_run_is_not_a_new_one() -> None:
 
 
 def test_problems_with_files_are_reported_once() -> None:
-    one = BROKEN[Code.NEW_LOG]
+    one = BROKEN["new-log"]
     verdicts = judge_all(Drill("17", KILL_WAIT_S, "", 0.0, (one, one)))
-    assert [len(verdict.findings) for verdict in verdicts] == [1, 0]
+    assert [code_of(verdict) for verdict in verdicts] == ["new-log", ""]
 
 
 def test_tasks_of_srun_get_a_different_remedy_for_ignoring_a_signal() -> None:
@@ -452,7 +457,7 @@ def test_tasks_of_srun_get_a_different_remedy_for_ignoring_a_signal() -> None:
         signal_s=TOLD_S,
         ended="FAILED",
     )
-    assert "srun bash -c" in judge(trial(ended, after(0)), KILL_WAIT_S).findings[0].change
+    assert "srun bash -c" in cause_of(trial(ended, after(0))).change
 
 
 def asked(*processes: Process, term_s: float | None, **more: Any) -> Run:
@@ -471,25 +476,24 @@ def test_the_verdict_shows_the_result_of_the_save_request() -> None:
 
 def test_a_program_dies_of_sigterm_and_not_of_the_request_to_save() -> None:
     dead = process(1, DEFAULT, gone_after_s=60.0)
-    verdict = judge(trial(asked(dead, term_s=TOLD_S + 60.0), after(0)), KILL_WAIT_S)
-    (finding,) = verdict.findings
-    assert finding.code is Code.NO_HANDLER and "SIGTERM" in finding.what
+    cause = cause_of(trial(asked(dead, term_s=TOLD_S + 60.0), after(0)))
+    assert cause.code == "no-handler" and "SIGTERM" in cause.what
 
 
 def test_a_job_that_ends_when_it_is_only_asked_to_save_ended_too_soon() -> None:
     ended = asked(term_s=None, saved=10, ended="COMPLETED")
-    (finding,) = judge(trial(ended, after()), KILL_WAIT_S).findings
-    assert finding.code is Code.ENDED_TOO_SOON and "SIGURG" in finding.what
+    cause = cause_of(trial(ended, after()))
+    assert cause.code == "ended-too-soon" and "SIGURG" in cause.what
 
 
 def test_a_job_that_did_all_of_its_steps_needs_a_longer_rehearsal() -> None:
     ended = asked(term_s=None, saved=10, ended="COMPLETED", finished=True)
     came_back = Run(1, started_s=START_S, ended="COMPLETED", exit_code="0:0")
-    (finding,) = judge(trial(ended, came_back), KILL_WAIT_S).findings
-    assert finding.code is Code.ENDED_TOO_SOON and "more steps" in finding.change
+    cause = cause_of(trial(ended, came_back))
+    assert cause.code == "ended-too-soon" and "more steps" in cause.change
 
 
-@pytest.mark.parametrize("target", [SIGNALS, SAVING, OUTPUT, TRACKERS, PYTORCH, REHEARSAL])
-def test_findings_name_headings_that_their_page_has(target: str) -> None:
+@pytest.mark.parametrize("target", REMEDIES)
+def test_causes_name_headings_that_their_page_has(target: str) -> None:
     name, _, heading = target.partition("#")
     assert heading in page(name).anchors()

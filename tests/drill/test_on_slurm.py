@@ -51,8 +51,8 @@ class Drilled:
     left: frozenset[str]
 
     @property
-    def findings(self) -> set[str]:
-        return {one["code"] for trial in self.said["trials"] for one in trial["findings"]}
+    def causes(self) -> set[str]:
+        return {trial["cause"]["code"] for trial in self.said["trials"] if trial["cause"]}
 
 
 def names_in(folder: Path) -> frozenset[str]:
@@ -124,8 +124,8 @@ def drilled(user: User) -> Mapping[str, Drilled]:
 
 
 @pytest.mark.parametrize("name", [name for name in PROGRAMS if name not in ("good", SLOW)])
-def test_each_flawed_job_gets_its_finding(drilled: Mapping[str, Drilled], name: str) -> None:
-    assert drilled[name].findings == {name}, drilled[name]
+def test_each_flawed_job_gets_its_cause(drilled: Mapping[str, Drilled], name: str) -> None:
+    assert drilled[name].causes == {name}, drilled[name]
     assert drilled[name].code == FAILED
 
 
@@ -297,7 +297,7 @@ def test_a_launcher_that_kills_after_thirty_seconds_is_named(readable: Path) -> 
         user = User(cluster, readable, above)
         folder = user.place("launcher")
         one = user.drill(folder, "--trial", "step", str(write(SLOW, folder)))
-    assert one.findings == {SLOW}
+    assert one.causes == {SLOW}
     assert "torchrun waits 30 s" in str(one.said)
 
 
@@ -307,7 +307,7 @@ def test_a_drill_uses_the_sites_checkpoint_signal(user: User) -> None:
     (folder / "tiresias.toml").write_text('[preemption]\nsignal = "USR1"\ngrace_s = 1.0\n')
     words = ("--config", "tiresias.toml", "--trial", "step", str(write("good", folder)))
     one = user.drill(folder, *words)
-    assert one.findings == {"ended-by-signal"}, one
+    assert one.causes == {"ended-by-signal"}, one
 
 
 def test_a_job_that_reports_its_save_is_requeued_before_the_grace_is_over(user: User) -> None:

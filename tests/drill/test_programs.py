@@ -45,7 +45,7 @@ def test_a_broken_program_fails_for_its_own_cause(
     nodes = [run["nodes"] for trial in one.said["trials"] for run in trial["runs"]]
     always_moved = all(before != after for before, after in itertools.pairwise(nodes))
     # Without a start on the same node the node may be the cause.
-    assert one.findings <= {*BROKEN[name].finds, *(["other-node"] if always_moved else [])}, one
+    assert one.causes <= {*BROKEN[name].finds, *(["other-node"] if always_moved else [])}, one
 
 
 @pytest.mark.parametrize("name", HEALTHY)

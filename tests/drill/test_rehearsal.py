@@ -11,7 +11,7 @@ import pytest
 from slurm_tiresias.drill.observed import Kind
 from slurm_tiresias.drill.rehearsal import Plan, Rehearsal
 from slurm_tiresias.settings.preemption import PreemptionConfig
-from slurm_tiresias.slurm.user_jobs import Step, UserJob, UserSettings
+from slurm_tiresias.slurm.user_jobs import Step, UserCommands, UserJob
 
 FIRST_RUN = (
     {"kind": "up", "job": "17", "hertz": 100},
@@ -28,30 +28,25 @@ FIRST_RUN = (
 )
 
 
-class Watchers:
+class Watchers(Step):
     """A step whose watchers have printed all of their lines before the first is read."""
 
     def __init__(self, *said: Mapping[str, object]) -> None:
-        self._lines = [json.dumps({"at_s": 100.0, "node": "n1", **one}) for one in said]
-
-    @property
-    def is_over(self) -> bool:
-        return not self._lines
+        self._said = [json.dumps({"at_s": 100.0, "node": "n1", **one}) for one in said]
+        self.is_over = False
 
     def line(self, timeout_s: float) -> str | None:
-        return self._lines.pop(0) if self._lines else None
+        self.is_over = len(self._said) <= 1
+        return self._said.pop(0) if self._said else None
 
     def order(self, words: str) -> None:
         return None
-
-    def complaints(self) -> str:
-        return ""
 
     def close(self) -> None:
         return None
 
 
-class EndsAtOnce:
+class EndsAtOnce(UserCommands):
     """A Slurm with a job whose second start fails before anything can watch it."""
 
     def __init__(self) -> None:
@@ -73,8 +68,8 @@ class EndsAtOnce:
     def requeue(self, job_id: str, *, ended: bool = False) -> None:
         self.states = ["PENDING", "FAILED"]
 
-    def settings(self) -> UserSettings:
-        return UserSettings("c", 0.0)
+    def settings(self) -> tuple[str, float]:
+        return "c", 0.0
 
     def step(self, job_id: str, nodes: int, told: Mapping[str, object]) -> Step:
         return Watchers(*FIRST_RUN)
