@@ -67,6 +67,8 @@ class RunJournal:
         self._reports = Reports(number)
         self._counters = Counters()
         self._saves: dict[str, list[Save]] = {"record": [], "line": []}
+        self._begun: tuple[tuple[Point, ...], float] = (), 0.0
+        """What its last line said of the start of the run, and when."""
         self._form = ""
         """Its last line without the numbers."""
         self._moves_saved: int | None = None
@@ -319,17 +321,28 @@ class RunJournal:
             self._moves_saved = self.moves
         elif _SAVING.search(text):
             saves.append(Save(None, at_s, None, point_of_save(text, self._job_id)))
-        elif _RESUMED.search(text) or self._begins(text):
-            if not self.moving:
-                self._counters.claimed += points
         else:
-            self._counters.add(points, at_s)
+            self._points(text, points, at_s)
         del saves[:-MOST_SAVES]
 
-    def _begins(self, text: str) -> bool:
-        """Whether a line may name the start of the run, not of a step, whose lines recur."""
+    def _points(self, text: str, points: tuple[Point, ...], at_s: float) -> None:
+        """Take in a line that names the start of the run, or a step."""
         former, self._form = self._form, re.sub(r"\d+", "#", text)
-        return bool(_BEGINS.search(text)) and not self.lines_counted and self._form != former
+        recurs = self._form == former
+        if _RESUMED.search(text):
+            self._counters.claimed += () if self.moving else points
+        elif _BEGINS.search(text) and not self.lines_counted and not recurs:
+            self._counters.claimed += points
+            self._begun = points, at_s
+        else:
+            if recurs:
+                # The line before was of a step too.
+                begun, begun_s = self._begun
+                claimed = self._counters.claimed
+                self._counters.claimed = claimed[: len(claimed) - len(begun)]
+                self._counters.add(begun, begun_s)
+            self._counters.add(points, at_s)
+            self._begun = (), at_s
 
     def _file(self, path: str, *, grows: bool) -> None:
         if path == self._run.deleted:

@@ -481,7 +481,9 @@ def _resumed_elsewhere(trial: Trial, handover: _Handover, began: Run, on_any_nod
     )
     if handover.skipped:
         text += f" Steps that are never done: {handover.skipped}."
-    if where and not on_any_node:
+    # A start that names the step of the checkpoint has read it.
+    has_read = step is not None and any(point.step == step for point in began.claimed)
+    if where and not (on_any_node or has_read):
         return "other-node", text
     if scratch:
         return "resumed-from-nothing", text

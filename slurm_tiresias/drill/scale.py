@@ -55,19 +55,19 @@ def _best_counter(runs: Mapping[int, Run]) -> str:
 
 def _as_said(run: Run) -> Run:
     """Return a run with the steps that it named when it resumed and when it saved."""
-    points = [*run.claimed[:1], *(save.point for save in run.saves if save.ended_s and save.point)]
+    saved = [save.point.step for save in run.saves if save.ended_s and save.point]
+    claims = [point.step for point in run.claimed[:1]]
+    # It has not resumed later than where it then saved.
+    true = claims if claims and claims[0] <= min(saved, default=claims[0]) else []
     said = Counters()
-    for point in points:
-        said.add((Point(SAID, point.step),), 0.0)
+    for step in [*true, *saved]:
+        said.add((Point(SAID, step),), 0.0)
     if counter := said.by_name.get(SAID):
-        # It has not resumed later than where it then saved.
-        counter.first = min(
-            (Point(SAID, point.step) for point in points), key=lambda one: one.order
-        )
-    claimed = tuple(Point(SAID, point.step) for point in run.claimed[:1])
+        counter.first = Point(SAID, min([*true, *saved]))
     saves = tuple(
         replace(save, point=save.point and Point(SAID, save.point.step)) for save in run.saves
     )
+    claimed = tuple(Point(SAID, step) for step in claims)
     return replace(run, counters=said.by_name, claimed=claimed, saves=saves)
 
 

@@ -167,10 +167,11 @@ if rank:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 while True:
     step += 1
+    time.sleep(0.1 * rank)
     Path(f"barrier-{PATH}-{rank}").write_text(str(step))
+    # Rank 0 waits here nearly all the time.
     while int(Path(f"barrier-{PATH}-{1 - rank}").read_text() or 0) < step:
         time.sleep(0.02)
-    time.sleep(0.1)
     if rank == 0:
         print("step", step, flush=True)
         if told:

@@ -199,7 +199,17 @@ def test_a_save_that_is_not_done_is_not_counted_as_done(line: str) -> None:
 
 def test_lines_that_recur_at_each_step_are_steps_and_no_claims() -> None:
     _, run = scaled(run_of("starting step 0"), run_of(*(f"starting step {n}" for n in range(4, 8))))
-    assert (run.claimed_step, run.first_step, run.last_step) == (4, 5, 7)
+    assert (run.claimed_step, run.first_step, run.last_step) == (None, 4, 7)
+
+
+def test_a_start_that_is_named_before_lines_of_steps_is_a_claim() -> None:
+    (run,) = scaled(run_of("resumed at step 4", *(f"starting step {n}" for n in range(4, 8))))
+    assert (run.claimed_step, run.first_step, run.last_step) == (4, 4, 7)
+
+
+def test_a_claim_that_a_save_disproves_is_no_step_of_the_run() -> None:
+    (run,) = scaled(run_of("resumed at step 659", "saved step 63"))
+    assert (run.claimed_step, run.first_step, run.last_step) == (None, 63, 63)
 
 
 def test_a_run_that_shows_no_step_may_announce_the_step_that_it_saves() -> None:

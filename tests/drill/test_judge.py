@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scripts.tools.docs.pages import page
+from slurm_tiresias.drill.counters import Point
 from slurm_tiresias.drill.judge import (
     REMEDIES,
     Cause,
@@ -240,6 +241,11 @@ def test_no_trial_passes_in_which_steps_were_lost_or_skipped(
 def test_an_old_checkpoint_of_another_node_is_blamed_on_the_node() -> None:
     verdict = judge(trial(run(saved=10), after(50, nodes=("n2",))), KILL_WAIT_S)
     assert code_of(verdict) == "other-node"
+
+
+def test_a_start_that_names_the_saved_step_does_not_blame_the_node() -> None:
+    said = after(4, nodes=("n2",), claimed=(Point("said", 10),))
+    assert cause_of(trial(run(saved=10), said)).code == "resumed-earlier"
 
 
 def test_steps_that_were_skipped_unseen_are_unknown() -> None:
