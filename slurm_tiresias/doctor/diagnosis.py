@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from slurm_tiresias.doctor.checks import CHECKS
 from slurm_tiresias.doctor.checks.files import PLUGSTACK_CONF, SLURM_CONF
@@ -52,17 +52,8 @@ def diagnose(seen: Seen, checks: Iterable[Check] = CHECKS) -> Diagnosis:
     for check in checks:
         if any(getattr(seen, needed) is None for needed in check.needs):
             unchecked.append(check.name)
-        elif verdict := check.judge(seen):
-            findings.append(
-                Finding(
-                    name=check.name,
-                    severity=verdict.severity,
-                    seen=verdict.seen,
-                    why=check.why,
-                    mends=verdict.mends,
-                    do=verdict.do,
-                )
-            )
+        elif found := check.judge(seen):
+            findings.append(replace(found, name=check.name, why=check.why))
     by_place: dict[tuple[str, str], list[Mend]] = {}
     for finding in findings:
         for mend in finding.mends:

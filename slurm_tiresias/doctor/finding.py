@@ -39,13 +39,16 @@ class Mend:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Finding:
     """A check's result. ``do`` holds commands to run where editing a file would not help."""
 
     severity: Severity
     seen: str
     mends: tuple[Mend, ...] = ()
     do: tuple[str, ...] = ()
+    name: str = ""
+    """The check's name, and why it matters: filled in by ``diagnose``."""
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,33 +59,31 @@ class Check:
 
     name: str
     why: str
-    judge: Callable[[Seen], Verdict | None]
-    needs: tuple[str, ...] = ("settings",)
+    judge: Callable[[Seen], Finding | None]
+    needs: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What a check found."""
+def check(*needs: str) -> Callable[[Callable[[Seen], Finding | None]], Check]:
+    """Make a function a check: its name is the check's, and its docstring says why it matters."""
 
-    name: str
-    severity: Severity
-    seen: str
-    why: str
-    mends: tuple[Mend, ...] = ()
-    do: tuple[str, ...] = ()
+    def made(judge: Callable[[Seen], Finding | None]) -> Check:
+        name = judge.__name__.strip("_").replace("_", "-")
+        return Check(name, " ".join((judge.__doc__ or "").split()), judge, needs)
+
+    return made
 
 
-def ok(seen: str) -> Verdict:
-    return Verdict(Severity.OK, seen)
+def ok(seen: str) -> Finding:
+    return Finding(Severity.OK, seen)
 
 
-def note(seen: str, *mends: Mend, do: tuple[str, ...] = ()) -> Verdict:
-    return Verdict(Severity.NOTE, seen, mends, do)
+def note(seen: str, *mends: Mend, do: tuple[str, ...] = ()) -> Finding:
+    return Finding(Severity.NOTE, seen, mends, do)
 
 
-def warning(seen: str, *mends: Mend, do: tuple[str, ...] = ()) -> Verdict:
-    return Verdict(Severity.WARNING, seen, mends, do)
+def warning(seen: str, *mends: Mend, do: tuple[str, ...] = ()) -> Finding:
+    return Finding(Severity.WARNING, seen, mends, do)
 
 
-def error(seen: str, *mends: Mend, do: tuple[str, ...] = ()) -> Verdict:
-    return Verdict(Severity.ERROR, seen, mends, do)
+def error(seen: str, *mends: Mend, do: tuple[str, ...] = ()) -> Finding:
+    return Finding(Severity.ERROR, seen, mends, do)

@@ -12,11 +12,9 @@ from slurm_tiresias.doctor.checks import (
 )
 from slurm_tiresias.doctor.finding import Check
 
-CHECKS: tuple[Check, ...] = (
-    *cluster.CHECKS,
-    *preemption.CHECKS,
-    *scheduling.CHECKS,
-    *accounting.CHECKS,
-    *plugins.CHECKS,
-    *controller.CHECKS,
+CHECKS: tuple[Check, ...] = tuple(
+    found
+    for area in (cluster, preemption, scheduling, accounting, plugins, controller)
+    for found in vars(area).values()
+    if isinstance(found, Check)
 )

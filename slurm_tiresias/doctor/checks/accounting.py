@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from slurm_tiresias.doctor.checks.files import known, slurm_conf
-from slurm_tiresias.doctor.finding import Check, Verdict, ok, warning
+from slurm_tiresias.doctor.finding import Finding, check, ok, warning
 from slurm_tiresias.doctor.seen import Seen
 
 SLURMDBD = "accounting_storage/slurmdbd"
@@ -11,7 +11,10 @@ ALWAYS_COUNTED = frozenset({"cpu", "mem", "energy", "node", "billing", "fs/disk"
 """TRES that Slurm always lists in AccountingStorageTRES, whether configured or not."""
 
 
-def _accounting(seen: Seen) -> Verdict:
+@check("settings")
+def _accounting(seen: Seen) -> Finding:
+    """Accounting has what jobs used while no controller ran, and the history for `simulate` and
+    `tune`; a damaged ledger is rebuilt from it."""
     kind = known(seen).word("AccountingStorageType")
     if kind == SLURMDBD:
         return ok(kind)
@@ -22,7 +25,9 @@ def _accounting(seen: Seen) -> Verdict:
     )
 
 
-def _accounting_tres(seen: Seen) -> Verdict | None:
+@check("settings")
+def _accounting_tres(seen: Seen) -> Finding | None:
+    """Accounting must record GPUs to know what a job has attained."""
     has = known(seen)
     if has.word("AccountingStorageType") != SLURMDBD:
         return None
@@ -34,18 +39,3 @@ def _accounting_tres(seen: Seen) -> Verdict | None:
         "gres/gpu is not counted",
         slurm_conf("AccountingStorageTRES", ",".join([*kept, "gres/gpu"])),
     )
-
-
-CHECKS = (
-    Check(
-        "accounting",
-        "Accounting has what jobs used while no controller ran, and the history for `simulate` "
-        "and `tune`; a damaged ledger is rebuilt from it.",
-        _accounting,
-    ),
-    Check(
-        "accounting-tres",
-        "Accounting must record GPUs to know what a job has attained.",
-        _accounting_tres,
-    ),
-)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from slurm_tiresias.doctor.checks.files import SLURM_CONF, TIRESIAS_TOML, known
-from slurm_tiresias.doctor.finding import Check, Mend, Verdict, error, note, ok, warning
+from slurm_tiresias.doctor.finding import Finding, Mend, check, error, note, ok, warning
 from slurm_tiresias.doctor.seen import Seen, Settings
 from slurm_tiresias.slurm import release
 
@@ -33,14 +33,18 @@ COMPARED = (
 )
 
 
-def _slurmctld(seen: Seen) -> Verdict:
+@check()
+def _slurmctld(seen: Seen) -> Finding:
+    """The controller does everything through slurmctld."""
     if seen.running:
         return ok("slurmctld answers")
     why = seen.not_seen[0] if seen.not_seen else "no answer"
     return error(f"slurmctld does not answer this user here ({why})", do=("scontrol ping",))
 
 
-def _release(seen: Seen) -> Verdict:
+@check()
+def _release(seen: Seen) -> Finding:
+    """Slurm's behaviour differs between releases."""
     if seen.release is None:
         return note("the release is not known", do=("scontrol --version",))
     this = f"Slurm {release.written(seen.release)}"
@@ -51,7 +55,9 @@ def _release(seen: Seen) -> Verdict:
     return note(f"{this}: tested were {', '.join(map(release.series, release.TESTED))}")
 
 
-def _running_as_written(seen: Seen) -> Verdict | None:
+@check("settings")
+def _running_as_written(seen: Seen) -> Finding | None:
+    """Lines in slurm.conf have no effect before slurmctld has read them."""
     if not seen.running or seen.written is None:
         return None
     here = known(seen)
@@ -73,7 +79,9 @@ def _differs(key: str, file: Settings, running: Settings) -> bool:
     return sorted(file.word(key).split(",")) != sorted(running.word(key).split(","))
 
 
-def _config(seen: Seen) -> Verdict:
+@check()
+def _config(seen: Seen) -> Finding:
+    """The configuration says which jobs are managed, and how."""
     if seen.config_error:
         return error(seen.config_error, do=(f"tiresias-slurm config check {seen.config_file}",))
     if seen.config_there:
@@ -83,7 +91,9 @@ def _config(seen: Seen) -> Verdict:
     )
 
 
-def _partitions(seen: Seen) -> Verdict:
+@check("partitions")
+def _partitions(seen: Seen) -> Finding:
+    """The controller does not start if a managed partition does not exist."""
     wanted, there = seen.config.manage.partitions, seen.partitions or ()
     missing = set(wanted) - {partition.name for partition in there}
     with_gpus = [partition.name for partition in there if seen.gpus_of(partition)]
@@ -96,7 +106,9 @@ def _partitions(seen: Seen) -> Verdict:
     return say(problem, Mend(TIRESIAS_TOML, "partitions", f"[{names}]", section="[manage]"))
 
 
-def _gpus(seen: Seen) -> Verdict | None:
+@check("partitions", "nodes")
+def _gpus(seen: Seen) -> Finding | None:
+    """Only jobs with GPUs are managed."""
     if not seen.managed:
         return None
     nodes = seen.managed_nodes
@@ -119,7 +131,10 @@ def _gpus(seen: Seen) -> Verdict | None:
     return note(f"{found}; {len(without)} nodes without ({_some(without)})")
 
 
-def _higher_partitions(seen: Seen) -> Verdict | None:
+@check("partitions")
+def _higher_partitions(seen: Seen) -> Finding | None:
+    """Slurm serves a partition with a higher PriorityTier first, whatever the priorities of the
+    tiers; and nothing is preempted on nodes that a job of such a partition waits for."""
     if not seen.managed:
         return None
     above = [
@@ -132,7 +147,10 @@ def _higher_partitions(seen: Seen) -> Verdict | None:
     return note(f"on the same nodes, and before other managed jobs: {_some(above)}")
 
 
-def _clock(seen: Seen) -> Verdict:
+@check("clock_ahead_s")
+def _clock(seen: Seen) -> Finding:
+    """Run times come from slurmctld's clock. The controller corrects for a difference, but a
+    preempted job may then wait for Slurm's own requeue delay."""
     ahead_s = seen.clock_ahead_s or 0.0
     if abs(ahead_s) <= CLOCKS_APART_S:
         return ok("this host's clock agrees with slurmctld's")
@@ -146,36 +164,3 @@ def _clock(seen: Seen) -> Verdict:
 def _some(names: list[str]) -> str:
     rest = len(names) - MOST_NAMED
     return ", ".join(names[:MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
-
-
-CHECKS = (
-    Check("slurmctld", "The controller does everything through slurmctld.", _slurmctld, ()),
-    Check("release", "Slurm's behaviour differs between releases.", _release, ()),
-    Check(
-        "running-as-written",
-        "Lines in slurm.conf have no effect before slurmctld has read them.",
-        _running_as_written,
-    ),
-    Check("config", "The configuration says which jobs are managed, and how.", _config, ()),
-    Check(
-        "partitions",
-        "The controller does not start if a managed partition does not exist.",
-        _partitions,
-        ("partitions",),
-    ),
-    Check("gpus", "Only jobs with GPUs are managed.", _gpus, ("partitions", "nodes")),
-    Check(
-        "higher-partitions",
-        "Slurm serves a partition with a higher PriorityTier first, whatever the priorities of "
-        "the tiers; and nothing is preempted on nodes that a job of such a partition waits for.",
-        _higher_partitions,
-        ("partitions",),
-    ),
-    Check(
-        "clock",
-        "Run times come from slurmctld's clock. The controller corrects for a difference, but a "
-        "preempted job may then wait for Slurm's own requeue delay.",
-        _clock,
-        ("clock_ahead_s",),
-    ),
-)

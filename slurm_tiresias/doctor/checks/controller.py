@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 
 from slurm_tiresias.daemon.state_dir import OTHERS_WRITE, is_anybodys
 from slurm_tiresias.doctor.checks.files import SLURM_CONF, TIRESIAS_TOML, UNIT, installing, known
-from slurm_tiresias.doctor.finding import Check, Mend, Verdict, error, note, ok, warning
+from slurm_tiresias.doctor.finding import Finding, Mend, check, error, note, ok, warning
 from slurm_tiresias.doctor.seen import Place, Seen
 from slurm_tiresias.profiler import public_copy
 from slurm_tiresias.settings.controller import ControllerConfig
@@ -39,7 +39,9 @@ def _is_privileged(seen: Seen) -> bool:
     return seen.controller_user == name or seen.controller_user_id in (0, number)
 
 
-def _rights(seen: Seen) -> Verdict:
+@check("settings")
+def _rights(seen: Seen) -> Finding:
+    """Only SlurmUser, root and operators may set priorities and requeue others' jobs."""
     name, _ = _slurm_user(seen)
     unit = Mend(UNIT, "User", name, section="[Service]")
     if not seen.controller_user:
@@ -60,7 +62,9 @@ def _rights(seen: Seen) -> Verdict:
     return error(problem, unit)
 
 
-def _rate_limit(seen: Seen) -> Verdict | None:
+@check("settings")
+def _rate_limit(seen: Seen) -> Finding | None:
+    """slurmctld delays frequent requests of users other than SlurmUser and root."""
     if not seen.differences.limits_requests:
         return None
     if "rl_enable" not in known(seen).options("SlurmctldParameters"):
@@ -74,7 +78,10 @@ def _rate_limit(seen: Seen) -> Verdict | None:
     )
 
 
-def _state_dir(seen: Seen) -> Verdict:
+@check()
+def _state_dir(seen: Seen) -> Finding:
+    """A user who can write there could replace the controller's files; one who can read the ledger
+    sees all users' jobs."""
     path = seen.config.controller.state_dir
     if seen.state_dir is None:
         return ok(f"{path} is not there yet; the service makes it")
@@ -99,8 +106,9 @@ def _too_open(place: Place, seen: Seen) -> bool:
     return bool(place.mode & (0o077 if private else OTHERS_WRITE))
 
 
-def _slurm_state(seen: Seen) -> Verdict | None:
-    """Check that the controller does not use Slurm's StateSaveLocation as its state directory."""
+@check("settings")
+def _slurm_state(seen: Seen) -> Finding | None:
+    """slurmctld deletes foreign files in its own state folder."""
     location = known(seen).text("StateSaveLocation").rstrip("/")
     mine = seen.config.controller.state_dir.rstrip("/")
     if not location:
@@ -113,7 +121,9 @@ def _slurm_state(seen: Seen) -> Verdict | None:
     return ok(f"apart from StateSaveLocation, {location}")
 
 
-def _controller(seen: Seen) -> Verdict:
+@check()
+def _controller(seen: Seen) -> Finding:
+    """Without a controller, Slurm schedules by the priorities last written."""
     found = seen.controller
     if found is None or found.mode == STOPPED:
         return note("no controller runs", do=("systemctl enable --now tiresias-slurm",))
@@ -125,7 +135,9 @@ def _controller(seen: Seen) -> Verdict:
     return ok(f"runs in {found.mode} mode" + (f" on {found.host}" if found.host else ""))
 
 
-def _nudge_file(seen: Seen) -> Verdict:
+@check()
+def _nudge_file(seen: Seen) -> Finding:
+    """slurmctld's hooks write this file, and would hang if a shared file system hangs."""
     controller = seen.config.controller
     if not controller.nudge_file:
         return ok("no nudges: the controller looks in its interval")
@@ -139,7 +151,9 @@ def _nudge_file(seen: Seen) -> Verdict:
     return ok(f"Slurm's hooks leave {controller.nudge_file}")
 
 
-def _epilog_nudge(seen: Seen) -> Verdict:
+@check("settings")
+def _epilog_nudge(seen: Seen) -> Finding:
+    """With it, idle GPUs are used at once instead of in the next cycle."""
     has = known(seen)
     if has.text("EpilogSlurmctld"):
         return ok(f"EpilogSlurmctld={has.text('EpilogSlurmctld')}")
@@ -148,42 +162,3 @@ def _epilog_nudge(seen: Seen) -> Verdict:
         Mend(SLURM_CONF, "EpilogSlurmctld", NUDGE),
         do=installing("nudge", NUDGE, mode="755"),
     )
-
-
-CHECKS = (
-    Check(
-        "rights",
-        "Only SlurmUser, root and operators may set priorities and requeue others' jobs.",
-        _rights,
-    ),
-    Check(
-        "rate-limit",
-        "slurmctld delays frequent requests of users other than SlurmUser and root.",
-        _rate_limit,
-    ),
-    Check(
-        "state-dir",
-        "A user who can write there could replace the controller's files; one who can read the "
-        "ledger sees all users' jobs.",
-        _state_dir,
-        (),
-    ),
-    Check("slurm-state", "slurmctld deletes foreign files in its own state folder.", _slurm_state),
-    Check(
-        "controller",
-        "Without a controller, Slurm schedules by the priorities last written.",
-        _controller,
-        (),
-    ),
-    Check(
-        "nudge-file",
-        "slurmctld's hooks write this file, and would hang if a shared file system hangs.",
-        _nudge_file,
-        (),
-    ),
-    Check(
-        "epilog-nudge",
-        "With it, idle GPUs are used at once instead of in the next cycle.",
-        _epilog_nudge,
-    ),
-)

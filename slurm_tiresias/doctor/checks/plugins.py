@@ -14,7 +14,7 @@ from slurm_tiresias.doctor.checks.files import (
     known,
     slurm_conf,
 )
-from slurm_tiresias.doctor.finding import Check, Mend, Verdict, error, note, ok, warning
+from slurm_tiresias.doctor.finding import Finding, Mend, check, error, note, ok, warning
 from slurm_tiresias.doctor.seen import Seen, Settings
 from slurm_tiresias.slurm import release
 
@@ -38,7 +38,9 @@ _WRITE = re.compile(r'local\s+write\s*=\s*"([^"]*)"')
 _WORD = re.compile(r'"([^"]*)"')
 
 
-def _job_submit(seen: Seen) -> Verdict:
+@check("settings")
+def _job_submit(seen: Seen) -> Finding:
+    """With job_submit.lua a new job starts in the top tier at once, and users' hints are read."""
     plugins = _submit_plugins(known(seen))
     if "lua" not in plugins:
         both = ",".join([*plugins, "lua"])
@@ -59,7 +61,7 @@ def _job_submit(seen: Seen) -> Verdict:
     return _own_script(seen, script)
 
 
-def _own_script(seen: Seen, script: str) -> Verdict:
+def _own_script(seen: Seen, script: str) -> Finding:
     """Check that partitions and write mode, which the script repeats, match the configuration."""
     mends = []
     partitions, write = _PARTITIONS.search(script), _WRITE.search(script)
@@ -80,7 +82,9 @@ def _write(seen: Seen) -> str:
     return "priority" if seen.config.priority.write == "pinned" else "site-factor"
 
 
-def _other_writers(seen: Seen) -> Verdict:
+@check("settings")
+def _other_writers(seen: Seen) -> Finding:
+    """Another program that writes priorities and the controller would overwrite each other."""
     has = known(seen)
     # all_partitions has a separate check.
     known_plugins = HARMLESS | {ALL_PARTITIONS}
@@ -127,7 +131,9 @@ def _submit_plugins(has: Settings) -> list[str]:
     return [name.removeprefix("job_submit/") for name in has.words("JobSubmitPlugins")]
 
 
-def _all_partitions(seen: Seen) -> Verdict:
+@check("settings")
+def _all_partitions(seen: Seen) -> Finding:
+    """A job that may also run in an unmanaged partition is not managed."""
     plugins = _submit_plugins(known(seen))
     if ALL_PARTITIONS not in plugins:
         return ok("jobs stay in the partitions that they name")
@@ -138,7 +144,10 @@ def _all_partitions(seen: Seen) -> Verdict:
     )
 
 
-def _plugstack(seen: Seen) -> Verdict:
+@check("plugstack")
+def _plugstack(seen: Seen) -> Finding:
+    """A required plugin that fails to load stops every job of the cluster; an optional one is
+    skipped."""
     if seen.spank is None:
         return note(
             "the SPANK plugin is not installed: users cannot hint, nothing is learned of models",
@@ -151,7 +160,9 @@ def _plugstack(seen: Seen) -> Verdict:
     return error(f"required in {where}", Mend(PLUGSTACK_CONF, "optional", line.path))
 
 
-def _spank_build(seen: Seen) -> Verdict | None:
+@check("plugstack")
+def _spank_build(seen: Seen) -> Finding | None:
+    """Slurm refuses a plugin that was built for another release."""
     if seen.spank is None:
         return None
     path = seen.spank.line.path
@@ -168,8 +179,10 @@ def _spank_build(seen: Seen) -> Verdict | None:
     )
 
 
-def _run_folder(seen: Seen) -> Verdict | None:
-    """Check the run folder on compute nodes; other hosts have none."""
+@check("plugstack")
+def _run_folder(seen: Seen) -> Finding | None:
+    """Users write into files there, and could fill the node's /run, which Slurm and other services
+    need."""
     folder = seen.run_folder
     if folder is None:
         return None
@@ -187,42 +200,3 @@ def _run_folder(seen: Seen) -> Verdict | None:
             do=(f"mount -o remount,{RUN_OPTIONS} {folder.path}    # and so in /etc/fstab",),
         )
     return ok(f"{folder.path} has room for {folder.limit_bytes >> 20} MiB and no more")
-
-
-CHECKS = (
-    Check(
-        "job-submit",
-        "With job_submit.lua a new job starts in the top tier at once, and users' hints are read.",
-        _job_submit,
-    ),
-    Check(
-        "other-writers",
-        "Another program that writes priorities and the controller would overwrite each other.",
-        _other_writers,
-    ),
-    Check(
-        "all-partitions",
-        "A job that may also run in an unmanaged partition is not managed.",
-        _all_partitions,
-    ),
-    Check(
-        "plugstack",
-        "A required plugin that fails to load stops every job of the cluster; an optional one is "
-        "skipped.",
-        _plugstack,
-        ("plugstack",),
-    ),
-    Check(
-        "spank-build",
-        "Slurm refuses a plugin that was built for another release.",
-        _spank_build,
-        ("plugstack",),
-    ),
-    Check(
-        "run-folder",
-        "Users write into files there, and could fill the node's /run, which Slurm and other "
-        "services need.",
-        _run_folder,
-        ("plugstack",),
-    ),
-)

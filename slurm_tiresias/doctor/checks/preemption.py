@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from slurm_tiresias.doctor.checks.files import CGROUP_CONF, known, scheduler, slurm_conf
-from slurm_tiresias.doctor.finding import Check, Mend, Verdict, note, ok, warning
+from slurm_tiresias.doctor.finding import Finding, Mend, check, note, ok, warning
 from slurm_tiresias.doctor.seen import Seen
 from slurm_tiresias.slurm.parse_config import DEFAULT_CRED_EXPIRE_S
 
@@ -12,7 +12,9 @@ LONG_TO_WAIT_S = 300
 SHORT_CREDENTIAL_S = 30
 
 
-def _preempt_mode(seen: Seen) -> Verdict:
+@check("settings")
+def _preempt_mode(seen: Seen) -> Finding:
+    """Slurm's own preemption and the controller's would undo each other."""
     has = known(seen)
     mode, kind = has.text("PreemptMode"), has.text("PreemptType")
     modes = f"PreemptMode={mode}, PreemptType={kind}"
@@ -24,7 +26,9 @@ def _preempt_mode(seen: Seen) -> Verdict:
     return ok("Slurm's own preemption is off")
 
 
-def _job_requeue(seen: Seen) -> Verdict:
+@check("settings")
+def _job_requeue(seen: Seen) -> Finding:
+    """Jobs that Slurm may not requeue cannot be preempted."""
     if known(seen).yes("JobRequeue"):
         return ok("jobs may be requeued unless they forbid it")
     return warning(
@@ -32,7 +36,9 @@ def _job_requeue(seen: Seen) -> Verdict:
     )
 
 
-def _requeue_delay(seen: Seen) -> Verdict:
+@check("settings")
+def _requeue_delay(seen: Seen) -> Finding:
+    """Slurm delays the next start of a requeued job."""
     has = known(seen)
     expire_s = has.option_number("AuthInfo", "cred_expire", DEFAULT_CRED_EXPIRE_S)
     if seen.differences.has_requeue_delay:
@@ -51,7 +57,9 @@ def _requeue_delay(seen: Seen) -> Verdict:
     return ok(f"the controller keeps it short; without one it is {expire_s:g} s (cred_expire)")
 
 
-def _kill_wait(seen: Seen) -> Verdict:
+@check("settings")
+def _kill_wait(seen: Seen) -> Finding:
+    """A preempted job saves its state between SIGTERM and SIGKILL, KillWait seconds later."""
     wait_s, preemption = known(seen).number("KillWait") or 0.0, seen.config.preemption
     line = slurm_conf("KillWait", str(ENOUGH_TO_SAVE_S))
     setting = f"KillWait={wait_s:g}"
@@ -65,7 +73,9 @@ def _kill_wait(seen: Seen) -> Verdict:
     return ok(f"{wait_s:g} s between SIGTERM and SIGKILL")
 
 
-def _sigterm_reach(seen: Seen) -> Verdict:
+@check("settings")
+def _sigterm_reach(seen: Seen) -> Finding:
+    """A program that does not receive SIGTERM cannot save."""
     kind = known(seen).word("ProctrackType")
     if kind != "proctrack/cgroup":
         return ok(f"{kind} signals every process of a job")
@@ -80,7 +90,9 @@ def _sigterm_reach(seen: Seen) -> Verdict:
     return note(f"{only}: scripts have to exec their program, or set preemption.signal")
 
 
-def _job_file_append(seen: Seen) -> Verdict:
+@check("settings")
+def _job_file_append(seen: Seen) -> Finding:
+    """A preempted job restarts under the same id and would truncate its output file."""
     if known(seen).yes("JobFileAppend"):
         return ok("a job that starts again adds to its output")
     return warning(
@@ -88,60 +100,20 @@ def _job_file_append(seen: Seen) -> Verdict:
     )
 
 
-def _job_shrink(seen: Seen) -> Verdict:
+@check("settings")
+def _job_shrink(seen: Seen) -> Finding:
+    """The controller writes node lists to waiting jobs. A list that arrives just as the job starts
+    would shrink the job and kill its steps."""
     if "disable_job_shrink" in known(seen).options("SchedulerParameters"):
         return ok("disable_job_shrink is set")
     return warning("disable_job_shrink is not set", scheduler(add="disable_job_shrink"))
 
 
-def _complete_wait(seen: Seen) -> Verdict:
+@check("settings")
+def _complete_wait(seen: Seen) -> Finding:
+    """While a job completes, Slurm starts nothing in its partition for up to CompleteWait, so each
+    preemption would stop the partition."""
     wait_s = known(seen).number("CompleteWait") or 0.0
     if wait_s == 0:
         return ok("CompleteWait=0")
     return note(f"CompleteWait={wait_s:g}", slurm_conf("CompleteWait", "0"))
-
-
-CHECKS = (
-    Check(
-        "preempt-mode",
-        "Slurm's own preemption and the controller's would undo each other.",
-        _preempt_mode,
-    ),
-    Check(
-        "job-requeue",
-        "Jobs that Slurm may not requeue cannot be preempted.",
-        _job_requeue,
-    ),
-    Check(
-        "requeue-delay",
-        "Slurm delays the next start of a requeued job.",
-        _requeue_delay,
-    ),
-    Check(
-        "kill-wait",
-        "A preempted job saves its state between SIGTERM and SIGKILL, KillWait seconds later.",
-        _kill_wait,
-    ),
-    Check(
-        "sigterm-reach",
-        "A program that does not receive SIGTERM cannot save.",
-        _sigterm_reach,
-    ),
-    Check(
-        "job-file-append",
-        "A preempted job restarts under the same id and would truncate its output file.",
-        _job_file_append,
-    ),
-    Check(
-        "job-shrink",
-        "The controller writes node lists to waiting jobs. A list that arrives just as the job "
-        "starts would shrink the job and kill its steps.",
-        _job_shrink,
-    ),
-    Check(
-        "complete-wait",
-        "While a job completes, Slurm starts nothing in its partition for up to CompleteWait, so "
-        "each preemption would stop the partition.",
-        _complete_wait,
-    ),
-)

@@ -6,7 +6,7 @@ import re
 
 from slurm_tiresias.controller.bands import BAND, SITE_FACTOR_BAND, TOP_TIER
 from slurm_tiresias.doctor.checks.files import known, scheduler, slurm_conf
-from slurm_tiresias.doctor.finding import Check, Verdict, error, note, ok, warning
+from slurm_tiresias.doctor.finding import Finding, check, error, note, ok, warning
 from slurm_tiresias.doctor.seen import Seen
 
 MULTIFACTOR = "priority/multifactor"
@@ -18,7 +18,10 @@ MIN_JOB_AGE_INTERVALS = 6
 LEAST_JOB_AGE_S = 60
 
 
-def _priority_type(seen: Seen) -> Verdict:
+@check("settings")
+def _priority_type(seen: Seen) -> Finding:
+    """Tiers are priorities. Under priority/basic unmanaged jobs rank far above them, and fairshare
+    and age have no effect."""
     default = seen.differences.priority_type
     kind = known(seen).word("PriorityType") or default
     if kind == MULTIFACTOR:
@@ -29,7 +32,10 @@ def _priority_type(seen: Seen) -> Verdict:
     return warning(f"{kind}: unmanaged jobs rank above all tiers", line)
 
 
-def _priority_weights(seen: Seen) -> Verdict | None:
+@check("settings")
+def _priority_weights(seen: Seen) -> Finding | None:
+    """Tiers are bands of priorities; Slurm's weighted sum must not reach from one band into the
+    next."""
     has = known(seen)
     most = sum(has.number(f"PriorityWeight{name}") or 0 for name in WEIGHTS)
     tres = "PriorityWeightTRES"
@@ -48,7 +54,9 @@ def _priority_weights(seen: Seen) -> Verdict | None:
     )
 
 
-def _select_type(seen: Seen) -> Verdict | None:
+@check("settings")
+def _select_type(seen: Seen) -> Finding | None:
+    """Slurm must allocate single GPUs, so that a job can start on those that a preemption frees."""
     kind = known(seen).word("SelectType")
     if kind == "select/cons_tres":
         return ok(kind)
@@ -61,7 +69,10 @@ def _select_type(seen: Seen) -> Verdict | None:
     return error(f"{kind} gives out no single GPUs", *lines)
 
 
-def _least_loaded(seen: Seen) -> Verdict | None:
+@check("settings", "partitions")
+def _least_loaded(seen: Seen) -> Finding | None:
+    """Jobs spread over all nodes leave no whole nodes for wide jobs, and slow skewed models
+    down."""
     words = known(seen).word("SelectTypeParameters").split(",")
     spread = [f"LLN=YES of partition {p.name}" for p in seen.managed if p.least_loaded]
     if "cr_lln" in words:
@@ -73,7 +84,9 @@ def _least_loaded(seen: Seen) -> Verdict | None:
     )
 
 
-def _prompt_limit(seen: Seen) -> Verdict | None:
+@check("partitions")
+def _prompt_limit(seen: Seen) -> Finding | None:
+    """A job at a prompt without a time limit does not start ahead of others ([interactive])."""
     if not seen.config.interactive.gpus_per_user:
         return None
     unlimited = [p.name for p in seen.managed if not p.limits_time]
@@ -90,7 +103,9 @@ def _prompt_limit(seen: Seen) -> Verdict | None:
     )
 
 
-def _scheduler_type(seen: Seen) -> Verdict:
+@check("settings")
+def _scheduler_type(seen: Seen) -> Finding:
+    """Without backfill, a job that waits for nodes or a licence blocks all jobs behind it."""
     kind = known(seen).word("SchedulerType")
     if kind == "sched/backfill":
         return ok(kind)
@@ -100,7 +115,10 @@ def _scheduler_type(seen: Seen) -> Verdict:
     )
 
 
-def _batch_sched_delay(seen: Seen) -> Verdict:
+@check("settings")
+def _batch_sched_delay(seen: Seen) -> Finding:
+    """Nothing is preempted for a job before Slurm has tried to start it, which batch_sched_delay
+    postpones."""
     parameters = "SchedulerParameters"
     delay_s = known(seen).option_number(parameters, "batch_sched_delay", TRIED_AFTER_S)
     if delay_s <= 1:
@@ -108,7 +126,9 @@ def _batch_sched_delay(seen: Seen) -> Verdict:
     return note(f"batch_sched_delay is {delay_s:g} s", scheduler(add="batch_sched_delay=1"))
 
 
-def _defer(seen: Seen) -> Verdict:
+@check("settings")
+def _defer(seen: Seen) -> Finding:
+    """With defer, GPUs that become idle stay idle until Slurm's next periodic pass."""
     options = known(seen).options("SchedulerParameters")
     found = [name for name in ("defer", "defer_batch") if name in options]
     if not found:
@@ -116,7 +136,9 @@ def _defer(seen: Seen) -> Verdict:
     return note(f"{found[0]} is set", scheduler(drop=found[0]))
 
 
-def _sched_min_interval(seen: Seen) -> Verdict:
+@check("settings")
+def _sched_min_interval(seen: Seen) -> Finding:
+    """A nominated job and the GPUs freed for it wait for Slurm's next pass."""
     micros = known(seen).option_number("SchedulerParameters", "sched_min_interval", 2)
     if micros < 1_000_000:
         return ok("Slurm may look for jobs to start at any time")
@@ -126,7 +148,10 @@ def _sched_min_interval(seen: Seen) -> Verdict:
     )
 
 
-def _bf_continue(seen: Seen) -> Verdict:
+@check("settings")
+def _bf_continue(seen: Seen) -> Finding:
+    """With bf_continue, backfill before 26.05.3 overwrites priorities that change while it runs,
+    and a job keeps its old tier until the controller repairs it."""
     if "bf_continue" not in known(seen).options("SchedulerParameters"):
         return ok("bf_continue is not set")
     if seen.differences.backfill_keeps_updates:
@@ -134,14 +159,18 @@ def _bf_continue(seen: Seen) -> Verdict:
     return warning("bf_continue is set, before Slurm 26.05.3", scheduler(drop="bf_continue"))
 
 
-def _bf_min_prio_reserve(seen: Seen) -> Verdict:
+@check("settings")
+def _bf_min_prio_reserve(seen: Seen) -> Finding:
+    """Jobs with a lower priority get no reservation and may starve, unmanaged jobs first."""
     least = known(seen).option_number("SchedulerParameters", "bf_min_prio_reserve", 0)
     if not least:
         return ok("every job may reserve nodes")
     return note(f"bf_min_prio_reserve={least:.0f}", scheduler(drop="bf_min_prio_reserve"))
 
 
-def _bf_min_age_reserve(seen: Seen) -> Verdict:
+@check("settings")
+def _bf_min_age_reserve(seen: Seen) -> Finding:
+    """Without a reservation, another job may take the GPUs that were freed for a preemptor."""
     least_s = known(seen).option_number("SchedulerParameters", "bf_min_age_reserve", 0)
     if not least_s:
         return ok("a job may reserve nodes as soon as it waits")
@@ -151,7 +180,9 @@ def _bf_min_age_reserve(seen: Seen) -> Verdict:
     )
 
 
-def _max_job_count(seen: Seen) -> Verdict | None:
+@check("settings", "known_jobs")
+def _max_job_count(seen: Seen) -> Finding | None:
+    """When slurmctld holds MaxJobCount jobs, it accepts no new or requeued ones."""
     most = known(seen).number("MaxJobCount")
     if not most or seen.known_jobs is None:
         return None
@@ -161,7 +192,10 @@ def _max_job_count(seen: Seen) -> Verdict | None:
     return warning(found, slurm_conf("MaxJobCount", f"{2 * most:.0f}"))
 
 
-def _min_job_age(seen: Seen) -> Verdict:
+@check("settings")
+def _min_job_age(seen: Seen) -> Finding:
+    """The controller sees a job's end while slurmctld still shows the job. If slurmctld forgets it
+    sooner, accounting must be asked, or the job's last minutes are not counted."""
     age_s = known(seen).number("MinJobAge")
     interval_s = seen.config.controller.interval_s
     least_s = max(LEAST_JOB_AGE_S, MIN_JOB_AGE_INTERVALS * interval_s)
@@ -171,7 +205,9 @@ def _min_job_age(seen: Seen) -> Verdict:
     return warning(found, slurm_conf("MinJobAge", f"{max(300, least_s):.0f}"))
 
 
-def _default_memory(seen: Seen) -> Verdict | None:
+@check("settings")
+def _default_memory(seen: Seen) -> Finding | None:
+    """A job that requests no memory gets all of its node's, and the other GPUs there stay idle."""
     has = known(seen)
     if "memory" not in has.word("SelectTypeParameters"):
         return None
@@ -183,92 +219,3 @@ def _default_memory(seen: Seen) -> Verdict | None:
     share_mb = min((int(node.total.memory_mb // node.total.cpus) for node in nodes), default=0)
     lines = (slurm_conf("DefMemPerCPU", str(share_mb)),) if share_mb else ()
     return warning("none is set (DefMemPerCPU): such a job gets all memory of its node", *lines)
-
-
-CHECKS = (
-    Check(
-        "priority-type",
-        "Tiers are priorities. Under priority/basic unmanaged jobs rank far above them, and "
-        "fairshare and age have no effect.",
-        _priority_type,
-    ),
-    Check(
-        "priority-weights",
-        "Tiers are bands of priorities; Slurm's weighted sum must not reach from one band into "
-        "the next.",
-        _priority_weights,
-    ),
-    Check(
-        "select-type",
-        "Slurm must allocate single GPUs, so that a job can start on those that a preemption "
-        "frees.",
-        _select_type,
-    ),
-    Check(
-        "least-loaded",
-        "Jobs spread over all nodes leave no whole nodes for wide jobs, and slow skewed models "
-        "down.",
-        _least_loaded,
-        ("settings", "partitions"),
-    ),
-    Check(
-        "prompt-limit",
-        "A job at a prompt without a time limit does not start ahead of others ([interactive]).",
-        _prompt_limit,
-        ("partitions",),
-    ),
-    Check(
-        "scheduler-type",
-        "Without backfill, a job that waits for nodes or a licence blocks all jobs behind it.",
-        _scheduler_type,
-    ),
-    Check(
-        "batch-sched-delay",
-        "Nothing is preempted for a job before Slurm has tried to start it, which "
-        "batch_sched_delay postpones.",
-        _batch_sched_delay,
-    ),
-    Check(
-        "defer",
-        "With defer, GPUs that become idle stay idle until Slurm's next periodic pass.",
-        _defer,
-    ),
-    Check(
-        "sched-min-interval",
-        "A nominated job and the GPUs freed for it wait for Slurm's next pass.",
-        _sched_min_interval,
-    ),
-    Check(
-        "bf-continue",
-        "With bf_continue, backfill before 26.05.3 overwrites priorities that change while it "
-        "runs, and a job keeps its old tier until the controller repairs it.",
-        _bf_continue,
-    ),
-    Check(
-        "bf-min-prio-reserve",
-        "Jobs with a lower priority get no reservation and may starve, unmanaged jobs first.",
-        _bf_min_prio_reserve,
-    ),
-    Check(
-        "bf-min-age-reserve",
-        "Without a reservation, another job may take the GPUs that were freed for a preemptor.",
-        _bf_min_age_reserve,
-    ),
-    Check(
-        "max-job-count",
-        "When slurmctld holds MaxJobCount jobs, it accepts no new or requeued ones.",
-        _max_job_count,
-        ("settings", "known_jobs"),
-    ),
-    Check(
-        "min-job-age",
-        "The controller sees a job's end while slurmctld still shows the job. If slurmctld "
-        "forgets it sooner, accounting must be asked, or the job's last minutes are not counted.",
-        _min_job_age,
-    ),
-    Check(
-        "default-memory",
-        "A job that requests no memory gets all of its node's, and the other GPUs there stay idle.",
-        _default_memory,
-    ),
-)
