@@ -23,7 +23,7 @@ import torch
 from accelerate import Accelerator
 
 import slurm_tiresias.job.torch  # noqa: F401 - protects the workers of data loaders
-from slurm_tiresias.job.files import sync
+from slurm_tiresias.job.files import by_step, sync
 
 _NAME = "step-"
 _DRAFT = ".draft"
@@ -69,11 +69,7 @@ class Checkpoints:
 
     def restore(self) -> int:
         """Load the newest checkpoint; return its number of steps, 0 if there is none."""
-        steps = {}
-        for path in self.folder.glob(f"{_NAME}*"):
-            number = path.name[len(_NAME) :]
-            if number.isdecimal():
-                steps[int(number)] = path
+        steps = by_step(self.folder, _NAME)
         if not steps:
             return 0
         self.accelerator.load_state(str(steps[max(steps)]))

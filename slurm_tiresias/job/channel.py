@@ -30,6 +30,9 @@ LOCK_TRIES, LOCK_TRY_S = 5, 0.002
 """A forked process holds the lock only while it writes its report."""
 
 
+TAKEN = "another process of this job already reports"
+
+
 class ChannelError(Exception):
     """Reports cannot be sent; the message says why."""
 
@@ -58,32 +61,10 @@ class FileChannel:
 
     def __init__(self, path: str, is_forked: bool = False) -> None:
         self._is_forked = is_forked
-        self._taken = f"{path}: another process of this job already reports"
-        flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        try:
-            self._descriptor = os.open(path, flags)
-        except OSError as error:
-            raise ChannelError(f"{path}: {error.strerror}") from error
-        try:
-            found = os.fstat(self._descriptor)
-            if not stat.S_ISREG(found.st_mode) or found.st_size != RECORD_BYTES:
-                raise ChannelError(f"{path}: not a file of {RECORD_BYTES} bytes")
-            self._lock()
-            self._unlock_if_forked()
-        except BlockingIOError as error:
-            self.close()
-            raise ChannelError(self._taken) from error
-        except (OSError, ChannelError):
-            self.close()
-            raise
-
-    def _lock(self) -> None:
-        """Raises ``BlockingIOError`` if another process reports."""
-        for _ in range(LOCK_TRIES - 1):
-            with contextlib.suppress(BlockingIOError):
-                return fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            time.sleep(LOCK_TRY_S)
-        return fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._taken = f"{path}: {TAKEN}"
+        what = f"a file of {RECORD_BYTES} bytes"
+        self._descriptor = open_locked(path, what, lambda found: found.st_size == RECORD_BYTES)
+        self._unlock_if_forked()
 
     def _unlock_if_forked(self) -> None:
         if self._is_forked:
@@ -101,7 +82,7 @@ class FileChannel:
         reports now."""
         if self._is_forked:
             try:
-                self._lock()
+                _lock(self._descriptor)
             except BlockingIOError as error:
                 raise OSError(self._taken) from error
         try:
@@ -113,6 +94,43 @@ class FileChannel:
         """Let another process of the job report."""
         with contextlib.suppress(OSError):
             os.close(self._descriptor)
+
+
+def open_locked(
+    path: str, what: str, is_such: Callable[[os.stat_result], bool], flags: int = 0
+) -> int:
+    """Open a file for this process alone, safely whatever was put in its place.
+
+    Raises ``ChannelError`` if it is not ``what`` it should be, or another process has locked it.
+    """
+    try:
+        flags |= os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        descriptor = os.open(path, flags, 0o600)
+    except OSError as error:
+        raise ChannelError(f"{path}: {error.strerror}") from error
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or not is_such(found):
+            raise ChannelError(f"{path}: not {what}")
+        _lock(descriptor)
+    except (OSError, ChannelError) as error:
+        os.close(descriptor)
+        if isinstance(error, BlockingIOError):
+            raise ChannelError(f"{path}: {TAKEN}") from error
+        raise
+    return descriptor
+
+
+def _lock(descriptor: int) -> None:
+    """Raises ``BlockingIOError`` if another process reports."""
+    for tries_left in reversed(range(LOCK_TRIES)):
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if not tries_left:
+                raise
+            time.sleep(LOCK_TRY_S)
+    return None
 
 
 def rank_in(environment: Mapping[str, str]) -> int:

@@ -21,7 +21,7 @@ from types import FrameType
 from slurm_tiresias.job import LEFT, session
 from slurm_tiresias.job.record import MOST_STEPS
 from slurm_tiresias.job.requests import FILE_VARIABLE, LEAVE_SIGNAL, SAVE_SIGNALS
-from slurm_tiresias.job.time_limit import JOB_VARIABLE, PATIENCE_S
+from slurm_tiresias.job.time_limit import JOB_VARIABLE, answer
 
 CANNOT_RUN, NOT_FOUND = 126, 127
 """As a shell reports it."""
@@ -103,17 +103,7 @@ def signals_reach_all_processes(environment: Mapping[str, str]) -> bool:
     """
     if not environment.get(JOB_VARIABLE):
         return False
-    try:
-        shown = subprocess.run(
-            ["scontrol", "show", "config"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=PATIENCE_S,
-            check=True,
-        ).stdout.decode("utf-8", "replace")
-    except (OSError, subprocess.SubprocessError):
-        return True
+    shown = answer(["scontrol", "show", "config"])
     settings = dict(re.findall(r"^(\w+)\s*=\s*(\S+)", shown, re.MULTILINE))
     by_cgroup = settings.get("ProctrackType") == "proctrack/cgroup"
     return not by_cgroup or settings.get("SignalChildrenProcesses", "no") != "no"

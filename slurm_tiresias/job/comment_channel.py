@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import fcntl
 import json
 import os
 import shutil
-import stat
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import IO
 
 from slurm_tiresias.job import comment
-from slurm_tiresias.job.background import BackgroundCommand
-from slurm_tiresias.job.channel import ChannelError
+from slurm_tiresias.job.channel import ChannelError, open_locked
 from slurm_tiresias.job.pace import Pace
 from slurm_tiresias.job.record import Record, checked
 
@@ -84,13 +81,19 @@ class CommentChannel:
         self._squeue = _path_of("squeue", environment)
         self._scontrol = _path_of("scontrol", environment)
         self._pid = os.getpid()
-        self._command: BackgroundCommand | None = None
+        self._command: subprocess.Popen[bytes] | None = None
         self._command_began_s = 0.0
         self._command_is_slow = False
         self._answer: IO[bytes] | None = None
         # Ends each of squeue's rows: random, so that no comment can contain it.
         self._row_end = f"|{os.urandom(16).hex()}\n"
-        self._descriptor = _open_state_file(job_id)
+        user = os.geteuid()
+        self._descriptor = open_locked(
+            f"{tempfile.gettempdir()}/tiresias-progress-{user}-{job_id}",
+            "a file of this user's",
+            lambda found: found.st_uid == user and found.st_nlink == 1,
+            os.O_CREAT,
+        )
         self._state = self._read_state(environment.get(RESTART_VARIABLE, "0"))
         atexit.register(self._finish)
 
@@ -141,7 +144,7 @@ class CommentChannel:
         else:
             self._update(state.last, now_s)
 
-    def _has_ended(self, command: BackgroundCommand, now_s: float) -> bool:
+    def _has_ended(self, command: subprocess.Popen[bytes], now_s: float) -> bool:
         code = command.poll()
         if code is None:
             ran_s = now_s - self._command_began_s
@@ -200,7 +203,15 @@ class CommentChannel:
         self._command_began_s = now_s
         self._command_is_slow = False
         try:
-            self._command = BackgroundCommand(command, self._environment, output)
+            # In a session of its own, signals to the program's group do not reach it.
+            self._command = subprocess.Popen(
+                command,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL if output is None else output,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
         except OSError:
             # The node may temporarily be unable to create processes.
             self._state.pace.answered(False)
@@ -234,24 +245,3 @@ def _path_of(program: str, environment: Mapping[str, str]) -> str:
     if found is None:
         raise ChannelError(f"there is no {program} in PATH")
     return found
-
-
-def _open_state_file(job_id: str) -> int:
-    """Open a file of this user's, safely even if other users have put something in its place."""
-    path = Path(tempfile.gettempdir(), f"tiresias-progress-{os.geteuid()}-{job_id}")
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    try:
-        descriptor = os.open(path, flags, 0o600)
-    except OSError as error:
-        raise ChannelError(f"{path}: {error.strerror}") from error
-    try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_nlink != 1:
-            raise ChannelError(f"{path}: not a file of this user's")
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (OSError, ChannelError) as error:
-        os.close(descriptor)
-        if isinstance(error, BlockingIOError):
-            raise ChannelError(f"{path}: another process of this job already reports") from error
-        raise
-    return descriptor

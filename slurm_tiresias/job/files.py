@@ -38,6 +38,15 @@ def writing(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[Any]]
     sync(path.parent)
 
 
+def by_step(folder: Path, prefix: str, suffix: str = "") -> dict[int, Path]:
+    """The checkpoints in a folder whose names are a prefix, their steps, and a suffix."""
+    names = {
+        path.name[len(prefix) : -len(suffix) or None]: path
+        for path in folder.glob(f"{prefix}*{suffix}")
+    }
+    return {int(number): path for number, path in names.items() if number.isdecimal()}
+
+
 def sync(path: Path) -> None:
     """Force a file, or the names in a folder, to the disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -20,7 +20,7 @@ import h5py
 import keras
 
 from slurm_tiresias.job import session
-from slurm_tiresias.job.files import sync
+from slurm_tiresias.job.files import by_step, sync
 
 _NAME, _SUFFIX = "step-", ".weights.h5"
 _SEEDS, _TORCH = "random_states/keras", "random_states/torch"
@@ -79,14 +79,7 @@ class Preemptible(keras.callbacks.Callback):  # type: ignore[misc]
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         step = self._step = self._before_epoch + batch + 1
         session.report(step, self.total)
-        due = session.save_due(self.every_min)
-        if not due and step != self.total:
-            return
-        session.saving()
-        self._save(step)
-        session.saved(step)
-        if due and step != self.total and session.leaving():
-            session.leave()
+        session.save_if_due(self._save, step, self.every_min, is_last=step == self.total)
 
     def on_train_end(self, logs: Any = None) -> None:
         if self._step == self.total:
@@ -132,12 +125,7 @@ class Preemptible(keras.callbacks.Callback):  # type: ignore[misc]
                 other.unlink()
 
     def _checkpoints(self) -> dict[int, Path]:
-        found = {}
-        for path in self.folder.glob(f"{_NAME}*{_SUFFIX}"):
-            number = path.name[len(_NAME) : -len(_SUFFIX)]
-            if number.isdecimal():
-                found[int(number)] = path
-        return found
+        return by_step(self.folder, _NAME, _SUFFIX)
 
 
 def fit(

@@ -45,17 +45,14 @@ class Preemptible(Callback):  # type: ignore[misc]
         def any_process(mine: bool) -> bool:
             return bool(trainer.strategy.reduce_boolean_decision(mine, all=False))
 
-        if not session.save_due(self.every_min, any_process):
-            return
-        session.saving()
-        draft = self.path.with_name(self.path.name + ".draft")
-        trainer.save_checkpoint(draft)
-        trainer.strategy.barrier()
-        if trainer.is_global_zero:
-            draft.replace(self.path)
-        session.saved(step)
-        if session.leaving(any_process):
-            session.leave()
+        def save(_step: int) -> None:
+            draft = self.path.with_name(self.path.name + ".draft")
+            trainer.save_checkpoint(draft)
+            trainer.strategy.barrier()
+            if trainer.is_global_zero:
+                draft.replace(self.path)
+
+        session.save_if_due(save, step, self.every_min, any_process)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         session.done()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import zlib
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any
 
 RECORD_BYTES = 512
 """The length of every record; the rest of the line is blanks."""
@@ -84,18 +84,6 @@ class Record:
     """Seconds between two saves that the program makes by itself; None if not reported."""
 
 
-LATER: Final = {
-    "listens": False,
-    "answered_s": None,
-    "new_step_s": None,
-    "asked_s": None,
-    "saving_s": None,
-    "saves": 0,
-    "save_every_s": None,
-}
-"""Fields that earlier versions of the library do not write, and their default values."""
-
-
 def encode(record: Record) -> bytes:
     """The record as ``RECORD_BYTES`` bytes."""
     text = json.dumps(asdict(record), separators=(",", ":"), allow_nan=False).encode()
@@ -114,27 +102,26 @@ def decode(content: bytes) -> Record:
         fields = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise RecordError("not JSON") from error
-    if not isinstance(fields, dict):
-        raise RecordError("not a progress record")
-    fields = {**LATER, **fields}
-    if fields.keys() != Record.__dataclass_fields__.keys():
+    if not isinstance(fields, dict) or fields.keys() != Record.__dataclass_fields__.keys():
         raise RecordError("the fields are not those of a record")
     return checked(fields)
 
 
 def checked(fields: dict[str, Any]) -> Record:
     """The record with these fields; ``RecordError`` if any is missing or invalid."""
-    fields = {**LATER, **fields}
+    try:
+        record = Record(**fields)
+    except TypeError as error:
+        raise RecordError("the fields are not those of a record") from error
     for name, types, most in _NUMBERS:
-        value = fields[name]
+        value = getattr(record, name)
         # True is an integer to Python, but not a step; NaN is in no range.
         if type(value) not in types or not (value is None or 0 <= value <= most):
             raise RecordError(f"{name} is out of range")
-    if fields["state"] not in STATES:
+    if record.state not in STATES:
         raise RecordError("an unknown state")
-    if type(fields["listens"]) is not bool:
+    if type(record.listens) is not bool:
         raise RecordError("listens is neither true nor false")
-    record = Record(**fields)
     if record.total is not None and not 0 < record.total >= record.step:
         raise RecordError("more steps than the total")
     if record.first_step > record.step:

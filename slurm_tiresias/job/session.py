@@ -295,14 +295,31 @@ class Session:
             is_last = done == total or self._stopped
             if done % agree_every and not is_last:
                 continue
-            due = self.save_due(every_min, agree)
-            if (due or is_last) and self._save(save, done, is_last):
+            if self.save_if_due(save, done, every_min, agree, is_last=is_last):
                 in_checkpoint = done
-            # Checked after the save: requests that came during it are also answered by it.
-            if due and not is_last and self.leaving(agree):
-                self.leave()
         self._stopped = False
         self.done()
+
+    def save_if_due(
+        self,
+        save: Callable[[int], object],
+        step: int,
+        every_min: float = NEVER,
+        agree: Agree = _alone,
+        *,
+        is_last: bool = False,
+    ) -> bool:
+        """Save after a step if that is due, and exit if the job was told to; return whether it has
+        saved. ``steps`` does this; it is for loops of other libraries.
+
+        The last step of the training is always saved. Other parameters are those of ``steps``.
+        """
+        due = self.save_due(every_min, agree)
+        saved = (due or is_last) and self._save(save, step, is_last)
+        # Checked after the save: requests that came during it are also answered by it.
+        if due and not is_last and self.leaving(agree):
+            self.leave()
+        return saved
 
     def _save(self, save: Callable[[int], object], step: int, is_last: bool) -> bool:
         """Save; return whether that worked. A failure is the program's, unless Slurm only asked."""

@@ -24,15 +24,20 @@ def ends_s(environment: Mapping[str, str]) -> float:
     job_id = environment.get(JOB_VARIABLE, "")
     if not end and job_id.isdecimal():
         command = ["squeue", "--noheader", f"--jobs={job_id}", "--format=%e"]
-        with contextlib.suppress(OSError, subprocess.SubprocessError):
-            asked = subprocess.run(
-                command,
-                env={**environment, "SLURM_TIME_FORMAT": "%s"},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                timeout=PATIENCE_S,
-                check=True,
-            )
-            end = asked.stdout.decode("ascii", "replace").strip()
+        end = answer(command, {**environment, "SLURM_TIME_FORMAT": "%s"}).strip()
     return float(end) if end.isascii() and end.isdecimal() else NEVER
+
+
+def answer(command: list[str], environment: Mapping[str, str] | None = None) -> str:
+    """What a command of Slurm's prints; "" if it fails."""
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        return subprocess.run(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=PATIENCE_S,
+            check=True,
+        ).stdout.decode("utf-8", "replace")
+    return ""

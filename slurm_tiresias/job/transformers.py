@@ -15,6 +15,7 @@ from typing import Any
 from transformers import TrainerCallback
 
 from slurm_tiresias.job import session
+from slurm_tiresias.job.files import by_step
 from slurm_tiresias.job.torch import any_rank
 
 WRITTEN_LAST = "trainer_state.json"
@@ -54,9 +55,6 @@ def last_checkpoint(folder: str | os.PathLike[str]) -> str | None:
 
     The trainer's own search also accepts a folder that was left incomplete by a kill.
     """
-    steps = {}
-    for path in Path(folder).glob("checkpoint-*"):
-        number = path.name.partition("-")[2]
-        if number.isdecimal() and (path / WRITTEN_LAST).exists():
-            steps[int(number)] = path
+    found = by_step(Path(folder), "checkpoint-").items()
+    steps = {step: path for step, path in found if (path / WRITTEN_LAST).exists()}
     return str(steps[max(steps)]) if steps else None

@@ -225,7 +225,7 @@ def test_a_comment_of_an_earlier_run_is_ignored(site: Site) -> None:
 FORGED: Mapping[str, str] = {
     "no record": "tiresias-progress:",
     "not the last word": "tiresias-progress: of nothing",
-    "no checksum": "tiresias-progress:37/90@1795464000;0.125;-@-;-;running;1@1795460000;00000000",
+    "no checksum": "tiresias-progress:37;90;1795464000;0.125;-;-;-;running;1;1795460000;-;-;-;0;0",
     "endless": "tiresias-progress:" + "9" * 10_000,
     "a hint": "tiresias:model=vgg16",
 }

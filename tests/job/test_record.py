@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_tiresias.job.record import (
-    LATER,
     MOST_STEPS,
     RECORD_BYTES,
     STATES,
@@ -147,10 +146,3 @@ def test_half_of_two_records_is_refused() -> None:
     for place in range(40, 200, 10):
         with pytest.raises(RecordError):
             decode(new[:place] + old[place:])
-
-
-def test_a_record_of_an_earlier_library_is_read() -> None:
-    fields = {k: v for k, v in dataclasses.asdict(RECORD).items() if k not in LATER}
-    text = json.dumps(fields).encode()
-    line = b"tiresias-progress 1 %08x %s" % (zlib.crc32(text), text)
-    assert decode(line.ljust(RECORD_BYTES - 1) + b"\n") == RECORD
