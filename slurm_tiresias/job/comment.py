@@ -1,11 +1,11 @@
 """A job's progress as the last word of its comment, for nodes without the SPANK plugin.
 
-    my words tiresias-progress:37;90;1795464000;0.125;36;1795463900;-;running;1;1795460000;\
+    my words tiresias-progress:37;90;1795464000;36;1795463900;-;running;1;1795460000;\
     1795460100;-;1795463880;4;1a2b3c4d
 
 The user's words come first and stay as they are; the progress word follows them after one blank. It
-has ``FIELDS`` in order, ``-`` for None, times in whole seconds and the rate with four significant
-digits, then the CRC-32 of all characters before the last semicolon.
+has ``FIELDS`` in order, ``-`` for None and times in whole seconds, then the CRC-32 of all
+characters before the last semicolon.
 
 With steps below 10**9 the word has at most 166 characters, all of them ASCII. Slurm keeps a comment
 when it requeues a job: a word whose ``at_s`` is before the start of the run is of an earlier run.
@@ -25,16 +25,15 @@ MARK = "tiresias-progress:"
 MOST_CHARACTERS = 256
 """No valid word is longer."""
 
-RATE = "steps_per_s"
 FIELDS = (
-    *("step", "total", "at_s", RATE, "saved_step", "saved_s", "resumed_step", "state"),
+    *("step", "total", "at_s", "saved_step", "saved_s", "resumed_step", "state"),
     *("first_step", "first_s", "new_step_s", "asked_s", "saving_s", "saves"),
 )
 
 
 def encode(record: Record) -> str:
-    """The word for a record, with its times and its rate rounded."""
-    word = MARK + ";".join(_text(name, getattr(record, name)) for name in FIELDS)
+    """The word for a record, with its times rounded."""
+    word = MARK + ";".join(_text(getattr(record, name)) for name in FIELDS)
     return f"{word};{_checksum(word)}"
 
 
@@ -72,10 +71,10 @@ def join(words: str, word: str) -> str:
     return f"{words} {word}" if words else word
 
 
-def _text(name: str, value: float | str | None) -> str:
+def _text(value: float | str | None) -> str:
     if isinstance(value, str):
         return value
-    return "-" if value is None else f"{value:.4g}" if name == RATE else f"{value:.0f}"
+    return "-" if value is None else f"{value:.0f}"
 
 
 def _value(name: str, text: str) -> float | str | None:

@@ -17,7 +17,6 @@ RECORD_BYTES = 512
 
 MOST_STEPS = 10**15
 MOST_TIME_S = 10.0**11
-MOST_STEPS_PER_S = 10.0**9
 MOST_SAVES = 10**9
 
 RUNNING, SAVING, LEAVING, DONE = "running", "saving", "leaving", "done"
@@ -31,7 +30,6 @@ _NUMBERS = (
     ("at_s", _ANY, MOST_TIME_S),
     ("first_step", _WHOLE, MOST_STEPS),
     ("first_s", _ANY, MOST_TIME_S),
-    ("steps_per_s", _ANY, MOST_STEPS_PER_S),
     ("saved_step", (*_WHOLE, type(None)), MOST_STEPS),
     ("saved_s", (*_ANY, type(None)), MOST_TIME_S),
     ("resumed_step", (*_WHOLE, type(None)), MOST_STEPS),
@@ -53,9 +51,9 @@ class RecordError(ValueError):
 class Record:
     """The progress of a run. Times are seconds since 1970 by the clock of the node.
 
-    ``first_step`` and ``first_s`` are of the first report of this run, ``steps_per_s`` is the
-    recent rate. ``total``, ``saved_step`` and ``resumed_step`` are None if unknown, as are the
-    times of events that have not happened yet. ``listens``: the program saves when it is asked to
+    ``first_step`` and ``first_s`` are of the first report of this run. ``total``, ``saved_step``
+    and ``resumed_step`` are None if unknown, as are the times of events that have not happened yet.
+    ``listens``: the program saves when it is asked to
     (``requests.SAVE_SIGNALS``). ``answered_s`` is the time of the last request that was answered,
     which is to say that a save began after it and has ended.
     """
@@ -65,7 +63,6 @@ class Record:
     at_s: float
     first_step: int
     first_s: float
-    steps_per_s: float
     saved_step: int | None = None
     saved_s: float | None = None
     resumed_step: int | None = None

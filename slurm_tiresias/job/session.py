@@ -17,7 +17,6 @@ from slurm_tiresias.job.record import (
     LEAVING,
     MOST_SAVES,
     MOST_STEPS,
-    MOST_STEPS_PER_S,
     MOST_TIME_S,
     RUNNING,
     SAVING,
@@ -28,9 +27,6 @@ from slurm_tiresias.job.time_limit import NEVER, ends_s
 
 SEND_EVERY_S = 1.0
 """A report that would be due sooner waits for a later one; the last one is sent at the end."""
-
-RATE_WINDOW_S = 60.0
-"""The recent rate is measured over the last one to two of these intervals."""
 
 LEAST_MARGIN_S = 60.0
 """How long before the time limit a save begins: at least this, or three times the duration of a
@@ -80,7 +76,6 @@ class Session:
         self._unsent = False
         self._total: int | None = None
         self._first: tuple[int, float] | None = None
-        self._window: list[tuple[int, float]] = []
         self._saved: tuple[int | None, float | None] = (None, None)
         self._saving_s: float | None = None
         self._saves = 0
@@ -387,7 +382,6 @@ class Session:
         report``."""
         behind_s = self._wall() - self._clock()
         self._first = last.first_step, last.first_s - behind_s
-        self._window = [(last.step, last.at_s - behind_s)]
         if self._saved[0] is None:
             self._saved = last.saved_step, last.saved_s
             self._saving_s = last.saving_s
@@ -438,14 +432,12 @@ class Session:
             total = None
         if self._first is None or step < self._first[0]:
             self._first = step, now_s
-            self._window = [self._first]
         return Record(
             step=step,
             total=total,
             at_s=self._wall(),
             first_step=self._first[0],
             first_s=self._at_wall(self._first[1], now_s),
-            steps_per_s=self._recent_rate(step, now_s),
             saved_step=self._saved[0],
             saved_s=self._saved[1],
             resumed_step=self._resumed_step,
@@ -464,17 +456,6 @@ class Session:
 
     def _wall_or_none(self, steady_s: float | None, now_s: float) -> float | None:
         return None if steady_s is None else self._at_wall(steady_s, now_s)
-
-    def _recent_rate(self, step: int, now_s: float) -> float:
-        window = self._window
-        if step < window[-1][0]:
-            window[:] = [(step, now_s)]
-        elif now_s - window[-1][1] >= RATE_WINDOW_S:
-            window[:] = [window[-1], (step, now_s)]
-        from_step, from_s = window[0]
-        if now_s <= from_s:
-            return 0.0
-        return min((step - from_step) / (now_s - from_s), MOST_STEPS_PER_S)
 
     def _is_possible(self, step: int) -> bool:
         if 0 <= step <= MOST_STEPS:

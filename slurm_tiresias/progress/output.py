@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from slurm_tiresias.job.record import MOST_STEPS, MOST_STEPS_PER_S, MOST_TIME_S, Record
+from slurm_tiresias.job.record import MOST_STEPS, MOST_TIME_S, Record
 from slurm_tiresias.progress.output_lines import Count, Level, counts_in
 
 FILE_BYTES = 4096
@@ -96,7 +96,7 @@ class _Course:
         from_step, from_s = self._window[0]
         if self.at_s <= from_s:
             return 0.0
-        return min((self.step - from_step) / (self.at_s - from_s), MOST_STEPS_PER_S)
+        return (self.step - from_step) / (self.at_s - from_s)
 
     @property
     def is_consistent(self) -> bool:
@@ -413,6 +413,5 @@ def _record(believed: _Track | _Nest) -> Record:
         at_s=round(at_s, 3),
         first_step=max(0, course.first_step - skipped),
         first_s=round(min(course.first_s, at_s), 3),
-        steps_per_s=round(course.steps_per_s, 6),
         new_step_s=round(min(course.first_s, at_s), 3),
     )

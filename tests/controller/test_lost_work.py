@@ -76,7 +76,7 @@ class Life:
         self.site.now_s += 10.0
         if step is not None:
             now_s = self.site.now_s
-            said = Record(step, None, now_s, first_step, self.began_s, 1.0)
+            said = Record(step, None, now_s, first_step, self.began_s)
             self.site.told = {RunId(7, self.restarts, "n1"): replace(said, **changes)}  # type: ignore[arg-type]
         job = running(
             self.began_s, self.site.now_s - self.began_s, raw_id=7, restarts=self.restarts

@@ -30,7 +30,7 @@ AHEAD_S = 1000.0
 
 def record(step: int, **changes: Any) -> Record:
     """One step per second since the start, of 1,000."""
-    return replace(Record(step, 1000, START_S + step, 0, START_S, 1.0), **changes)
+    return replace(Record(step, 1000, START_S + step, 0, START_S), **changes)
 
 
 @dataclass

@@ -97,9 +97,9 @@ def run_of(*texts: str) -> Run:
 
 def test_records_show_steps_saves_and_the_resumed_step() -> None:
     watcher = Watcher()
-    base = Record(12, 100, 101.0, 10, 100.5, 1.0, resumed_step=10)
-    saving = Record(13, 100, 102.0, 10, 100.5, 1.0, resumed_step=10, state=SAVING)
-    saved = Record(13, 100, 103.0, 10, 100.5, 1.0, 13, 102.5, 10)
+    base = Record(12, 100, 101.0, 10, 100.5, resumed_step=10)
+    saving = Record(13, 100, 102.0, 10, 100.5, resumed_step=10, state=SAVING)
+    saved = Record(13, 100, 103.0, 10, 100.5, 13, 102.5, 10)
     for record in (base, saving, saved):
         watcher.say(record.at_s - 100, "record", text=encode(record).decode())
     (run,) = scaled(watcher.journal.run())
@@ -264,7 +264,7 @@ def test_no_output_line_breaks_the_journal(line: str) -> None:
 
 
 def report(watcher: Watcher, at_s: float, **more: object) -> None:
-    record = Record(5, 10, 100.0 + at_s, 0, 100.0, 1.0, **more)  # type: ignore[arg-type]
+    record = Record(5, 10, 100.0 + at_s, 0, 100.0, **more)  # type: ignore[arg-type]
     watcher.say(at_s, "record", text=encode(record).decode().strip())
 
 

@@ -20,7 +20,6 @@ RECORD = Record(
     at_s=1795464000.0,
     first_step=1,
     first_s=1795460000.0,
-    steps_per_s=0.125,
     saved_step=36,
     saved_s=1795463900.0,
 )
@@ -39,7 +38,6 @@ def sealed(body: str) -> str:
     times=st.tuples(TIMES, TIMES),
     others=st.tuples(*[st.none() | TIMES] * 3),
     saves=st.integers(0, 10**9),
-    rate=st.floats(0, 1e9),
     saved=st.none() | STEPS,
     resumed=st.none() | STEPS,
     state=st.sampled_from(STATES),
@@ -49,7 +47,6 @@ def test_a_word_is_read_as_it_was_written_but_for_rounding(
     times: tuple[float, float],
     others: tuple[float | None, float | None, float | None],
     saves: int,
-    rate: float,
     saved: int | None,
     resumed: int | None,
     state: str,
@@ -61,7 +58,6 @@ def test_a_word_is_read_as_it_was_written_but_for_rounding(
         at_s=times[0],
         first_step=first,
         first_s=times[1],
-        steps_per_s=rate,
         saved_step=saved,
         saved_s=None if saved is None else times[0],
         resumed_step=resumed,
@@ -77,7 +73,6 @@ def test_a_word_is_read_as_it_was_written_but_for_rounding(
     assert len(word) <= MOST_CHARACTERS
     assert read.at_s == pytest.approx(record.at_s, abs=0.5)
     assert read.first_s == pytest.approx(record.first_s, abs=0.5)
-    assert read.steps_per_s == pytest.approx(record.steps_per_s, rel=1e-3)
     for name in ("new_step_s", "asked_s", "saving_s"):
         assert getattr(read, name) == (
             None if getattr(record, name) is None else round(getattr(record, name))
@@ -89,7 +84,7 @@ def test_a_word_is_read_as_it_was_written_but_for_rounding(
 
 def test_the_longest_usual_word_is_as_long_as_documented() -> None:
     steps = 10**9 - 1
-    record = Record(steps, steps, 2e9, steps, 2e9, 1.234e-5, steps, 2e9, steps)
+    record = Record(steps, steps, 2e9, steps, 2e9, steps, 2e9, steps)
     record = dataclasses.replace(record, new_step_s=2e9, asked_s=2e9, saving_s=2e9, saves=999)
     assert len(encode(record)) <= 166
 
@@ -110,11 +105,6 @@ def test_the_longest_usual_word_is_as_long_as_documented() -> None:
         (";1795464000", ";-"),
         (";1795464000", ";1795464000.0"),
         (";1795464000", f";{10**11 + 1}"),
-        ("0.125", "-0.125"),
-        ("0.125", "1e400"),
-        ("0.125", "nan"),
-        ("0.125", "..."),
-        ("0.125", "1250e-4"),
         (";1;", ";38;"),
         (";1;", ";-;"),
         ("running", "winning"),

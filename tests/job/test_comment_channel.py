@@ -139,7 +139,7 @@ def test_a_run_of_a_day_takes_about_25_updates_and_one_query(slurm: Slurm, clock
     assert 18 <= len(slurm.calls("scontrol")) <= 32
     assert len(slurm.calls("squeue")) == 1
     record = progress_of(slurm.comment)
-    assert record.total == 10**6 and record.steps_per_s == pytest.approx(0.05)
+    assert record.total == 10**6
 
 
 def test_a_month_with_many_saves_takes_at_most_the_maximum_of_updates(
@@ -318,7 +318,7 @@ def test_successive_programs_share_one_bound_and_continue_each_other(
     assert 10 <= len(slurm.calls("scontrol")) <= 30
     assert len(slurm.calls("squeue")) == 1
     record = progress_of(slurm.comment)
-    assert record.first_step == 1 and record.steps_per_s > 0
+    assert record.first_step == 1
 
 
 def test_the_next_run_of_a_requeued_job_starts_with_a_new_state(slurm: Slurm, clock: Clock) -> None:

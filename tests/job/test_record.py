@@ -21,9 +21,7 @@ from slurm_tiresias.job.record import (
     encode,
 )
 
-RECORD = Record(
-    step=120, total=5000, at_s=1.7e9, first_step=100, first_s=1.7e9 - 40, steps_per_s=0.5
-)
+RECORD = Record(step=120, total=5000, at_s=1.7e9, first_step=100, first_s=1.7e9 - 40)
 STEPS = st.integers(0, MOST_STEPS)
 TIMES = st.floats(0, 1e11)
 
@@ -40,7 +38,6 @@ def forged(**fields: object) -> bytes:
     times=st.tuples(TIMES, TIMES),
     others=st.tuples(*[st.none() | TIMES] * 3),
     saves=st.integers(0, 10**9),
-    rate=st.floats(0, 1e9),
     saved=st.none() | STEPS,
     resumed=st.none() | STEPS,
     state=st.sampled_from(STATES),
@@ -53,7 +50,6 @@ def test_a_record_is_read_as_it_was_written(
     times: tuple[float, float],
     others: tuple[float | None, float | None, float | None],
     saves: int,
-    rate: float,
     saved: int | None,
     resumed: int | None,
     state: str,
@@ -68,7 +64,6 @@ def test_a_record_is_read_as_it_was_written(
         at_s=times[0],
         first_step=first,
         first_s=times[1],
-        steps_per_s=rate,
         saved_step=saved,
         saved_s=None if saved is None else times[0],
         resumed_step=resumed,
@@ -103,8 +98,8 @@ def test_a_record_is_read_as_it_was_written(
         {"at_s": float("inf")},
         {"at_s": 1e300},
         {"at_s": None},
-        {"steps_per_s": -1.0},
-        {"steps_per_s": float("nan")},
+        {"first_s": -1.0},
+        {"first_s": float("nan")},
         {"saved_step": -1},
         {"saved_s": float("-inf")},
         {"new_step_s": -1.0},

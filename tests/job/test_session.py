@@ -128,17 +128,6 @@ def test_the_last_report_remains_when_the_program_ends(file: Path, clock: Clock)
     assert record_in(file).state == "done"
 
 
-def test_the_recent_rate_follows_a_change_within_two_minutes(file: Path, clock: Clock) -> None:
-    session = in_a_job(file, clock)
-    step = 0
-    for seconds in (1.0,) * 300 + (10.0,) * 12:
-        session.report(step, 1000)
-        clock.now_s += seconds
-        step += 1
-    session.report(step, 1000)
-    assert record_in(file).steps_per_s == pytest.approx(0.1)
-
-
 def test_outside_of_a_job_everything_works_and_nothing_is_sent(clock: Clock) -> None:
     session = Session({}, clock, clock)
     session.report(1, 10)
@@ -192,13 +181,12 @@ def test_a_total_that_changes_is_reported_as_it_is(file: Path, clock: Clock) -> 
     assert record_in(file).total == 20
 
 
-def test_a_restart_of_steps_restarts_the_rate(file: Path, clock: Clock) -> None:
+def test_a_restart_of_steps_is_a_first_report(file: Path, clock: Clock) -> None:
     session = in_a_job(file, clock)
     session.report(100, 1000)
     clock.now_s += 10.0
     session.report(3, 1000)
     assert (record_in(file).step, record_in(file).first_step) == (3, 3)
-    assert record_in(file).steps_per_s == 0.0
 
 
 def test_a_clock_set_back_does_not_stop_reports(file: Path, clock: Clock) -> None:
@@ -526,7 +514,7 @@ def test_a_later_program_of_the_same_run_continues_from_the_last_report(
         session._channel.close()
         clock.now_s += 5.0
     record = record_in(file)
-    assert (record.first_step, record.first_s, record.steps_per_s) == (10, 1000.0, 2.0)
+    assert (record.first_step, record.first_s) == (10, 1000.0)
     saver = in_a_job(file, clock)
     saver.saved(25)
     assert (record_in(file).step, record_in(file).total, record_in(file).saved_step) == (

@@ -52,7 +52,7 @@ class Site:
         os.utime(path, ns=(self._writes, self._writes))
 
     def record(self, step: int) -> Record:
-        return Record(step, 100, EPOCH_S + self.now_s, 0, EPOCH_S, 1.0)
+        return Record(step, 100, EPOCH_S + self.now_s, 0, EPOCH_S)
 
     def look(self, after_s: float = 0.0) -> None:
         self.now_s += after_s

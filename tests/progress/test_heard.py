@@ -26,7 +26,6 @@ def records(draw: st.DrawFn) -> Record:
         at_s=draw(TIMES),
         first_step=first,
         first_s=draw(TIMES),
-        steps_per_s=0.0,
         saved_step=draw(st.none() | STEPS),
         saved_s=draw(st.none() | TIMES),
         resumed_step=draw(st.none() | STEPS),
@@ -42,7 +41,7 @@ def test_the_save_interval_is_averaged_since_the_first_reported_save() -> None:
     run = Run(restarts=0)
 
     def save_every_s(saves: int, saved_s: float) -> float | None:
-        record = Record(1, 9, saved_s, 0, 0.0, 1.0, 1, saved_s, saves=saves)
+        record = Record(1, 9, saved_s, 0, 0.0, 1, saved_s, saves=saves)
         run.take(ProgressSource.REPORTS, record, saved_s, saved_s)
         return run.progress.save_every_s
 
@@ -57,7 +56,7 @@ def test_before_two_saves_the_announced_save_interval_counts() -> None:
     run = Run(restarts=0)
 
     def save_every_s(saves: int, saved_s: float, says_s: float) -> float | None:
-        record = Record(1, 9, saved_s, 0, 0.0, 1.0, 1, saved_s, saves=saves, save_every_s=says_s)
+        record = Record(1, 9, saved_s, 0, 0.0, 1, saved_s, saves=saves, save_every_s=says_s)
         run.take(ProgressSource.REPORTS, record, saved_s, saved_s)
         return run.progress.save_every_s
 
@@ -68,9 +67,7 @@ def test_before_two_saves_the_announced_save_interval_counts() -> None:
 
 def test_a_runs_times_follow_slurms_clock() -> None:
     """The node's clock is an hour behind; then Slurm's is set back by ten seconds."""
-    record = Record(
-        5, 9, 100.0, 0, 10.0, 1.0, 4, 90.0, new_step_s=20.0, asked_s=85.0, saving_s=88.0
-    )
+    record = Record(5, 9, 100.0, 0, 10.0, 4, 90.0, new_step_s=20.0, asked_s=85.0, saving_s=88.0)
     run = Run(restarts=0)
     run.take(ProgressSource.REPORTS, record, 3700.0, 0.0)
     run.clock_was_set(-10.0)
@@ -111,7 +108,7 @@ def test_a_node_clock_that_is_set_during_a_run_does_not_change_the_time_left(
     for step in range(0, 600, 10):
         wall_s = 1e9 + step + (by_s if step >= 300 else 0.0)
         late_s = 3.0 + step % 7
-        record = Record(step, 1000, wall_s, 0, 1e9, 1.0)
+        record = Record(step, 1000, wall_s, 0, 1e9)
         run.take(source, record, 1e9 + step + late_s, step + late_s)
         left = run.progress.remaining(step)
         assert left is None or left.likely_s == pytest.approx(1000 - step, rel=0.05)

@@ -24,7 +24,7 @@ NOW_S = 5000.0
 
 
 def record(step: int, total: int | None = 100) -> Record:
-    return Record(step, total, NOW_S + step, 0, NOW_S, 1.0)
+    return Record(step, total, NOW_S + step, 0, NOW_S)
 
 
 @dataclass(frozen=True)

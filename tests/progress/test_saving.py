@@ -89,7 +89,7 @@ def test_a_node_whose_clock_is_behind_only_makes_the_grace_longer(behind_s: floa
     """It answered 5 s after the signal, but by its clock the answer may seem to come before it."""
     run = Run(0)
     at_s = NOW_S - behind_s
-    record = Record(5, 10, at_s, 0, at_s - 60.0, 1.0, listens=True, answered_s=at_s - 5.0)
+    record = Record(5, 10, at_s, 0, at_s - 60.0, listens=True, answered_s=at_s - 5.0)
     run.take(ProgressSource.REPORTS, record, NOW_S, 0.0)
     answered_s = run.progress.answered_s
     assert answered_s is not None

@@ -56,7 +56,6 @@ class Reports:
             now_s,
             before.first_step if before else first_step,
             before.first_s if before else now_s,
-            1.0,
             listens=True,
             answered_s=None if said_s is None else now_s - (self.clock.steady_s - said_s),
         )

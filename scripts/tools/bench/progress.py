@@ -106,7 +106,7 @@ class _Site:
         by_node: dict[str, dict[RunId, Told]] = {}
         for number in range(1, JOBS + 1):
             record = Record(
-                int(now_s - START_S), 100_000, now_s - number % 7, 0, START_S, 1.0, 40, START_S
+                int(now_s - START_S), 100_000, now_s - number % 7, 0, START_S, 40, START_S
             )
             node = self.slurm.node_of(number)
             told = Told(ProgressSource.REPORTS, encode(record).rstrip())
