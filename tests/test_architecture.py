@@ -62,6 +62,7 @@ MAY_IMPORT = {
         "job",
         "job_hints",
         "model",
+        "owned_file",
         "profiler",
         "settings",
         "steady_clock",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -14,10 +13,11 @@ from slurm_tiresias.atomic_write import write_atomically
 from slurm_tiresias.background import Background
 from slurm_tiresias.job.record import RECORD_BYTES, Record, RecordError, decode
 from slurm_tiresias.model import JobProgress
+from slurm_tiresias.owned_file import read_regular
 from slurm_tiresias.profiler.run_id import PROGRESS_KIND, RunId, parsed_file_name
 from slurm_tiresias.progress.checkpoints import LIST_NAME, text_of_folders
 from slurm_tiresias.progress.heard import Run
-from slurm_tiresias.progress.live_file import MOST_BYTES, SUFFIX, Told, parse, saves_in
+from slurm_tiresias.progress.live_file import MOST_BYTES, SUFFIX, Told, parse
 from slurm_tiresias.progress.node import FOLDER
 from slurm_tiresias.steady_clock import steady_s
 from slurm_tiresias.warn_once import WarnOnce
@@ -198,8 +198,8 @@ class ProgressFolder:
                 if now_s - before.seen_s > FORGOTTEN_S:
                     path.unlink()
                 return
-            content = _content(path, MOST_BYTES)
-            told, saves = parse(content), saves_in(content)
+            # One byte more than the maximum, so that a longer file is noticed.
+            told, saves = parse(read_regular(path, MOST_BYTES + 1))
         except (OSError, ValueError) as error:
             self._warning.warn(f"{path.name}: {error}")
             return
@@ -232,15 +232,6 @@ class ProgressFolder:
         self._ended = {run_id: kept for run_id, kept in self._ended.items() if run_id in files}
         for run_id in sorted(files.keys() - self._ended.keys())[:ENDED_OF_A_LOOK]:
             try:
-                self._ended[run_id] = decode(_content(files[run_id], RECORD_BYTES))
+                self._ended[run_id] = decode(read_regular(files[run_id], RECORD_BYTES + 1))
             except (OSError, RecordError):
                 files[run_id].unlink(missing_ok=True)
-
-
-def _content(path: Path, most: int) -> bytes:
-    """Return a file's content, one byte more than the maximum if it is longer."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as stream:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ValueError("not a file")
-        return stream.read(most + 1)

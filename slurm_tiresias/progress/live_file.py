@@ -9,7 +9,7 @@ rewrites its file every minute even without changes, as a sign of life.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
@@ -59,37 +59,29 @@ def text_of(runs: Mapping[RunId, Told], saves: Mapping[RunId, float] = NO_SAVES)
     return _FIRST_LINE + b"".join(lines) + b"".join(saved)
 
 
-def parse(content: bytes) -> dict[RunId, Told]:
-    """Parse the file into the report on each run; lines that cannot be parsed are left out.
+def parse(content: bytes) -> tuple[dict[RunId, Told], dict[RunId, float]]:
+    """Parse the file into the report on each run, and when runs last saved; lines that cannot be
+    parsed are left out.
 
     Raises ``ValueError`` if it is not such a file.
     """
     if len(content) > MOST_BYTES or not content.startswith(_FIRST_LINE):
         raise ValueError("not a file of a node's progress")
-    return dict(_told(content[len(_FIRST_LINE) :].split(b"\n")))
-
-
-def saves_in(content: bytes) -> dict[RunId, float]:
-    """Return when runs last saved, from the file; lines of another kind are left out."""
-    saves = {}
-    for line in content.split(b"\n"):
+    told: dict[RunId, Told] = {}
+    saves: dict[RunId, float] = {}
+    for line in content[len(_FIRST_LINE) :].split(b"\n"):
         name, _, rest = line.partition(b" ")
         word, _, text = rest.partition(b" ")
-        run_id = _run_named(name) if word == _SAVED else None
-        if run_id is not None and _TIME.fullmatch(text):
+        run_id = _run_named(name)
+        if run_id is None:
+            continue
+        if source := _SOURCES.get(word):
+            told[run_id] = Told(source, text)
+        elif word == _SAVED and _TIME.fullmatch(text):
             saves[run_id] = float(text)
-    return saves
+    return told, saves
 
 
 @lru_cache(maxsize=1 << 16)
 def _run_named(name: bytes) -> RunId | None:
     return parsed_run(name.decode("ascii", "replace"))
-
-
-def _told(lines: Iterable[bytes]) -> Iterable[tuple[RunId, Told]]:
-    for line in lines:
-        name, _, rest = line.partition(b" ")
-        word, _, record = rest.partition(b" ")
-        run_id, source = _run_named(name), _SOURCES.get(word)
-        if run_id and source:
-            yield run_id, Told(source, record)

@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import re
 import socket
-import stat
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from slurm_tiresias.job.record import RECORD_BYTES, RecordError, decode, encode
 from slurm_tiresias.model import ProgressSource
+from slurm_tiresias.owned_file import read_regular
 from slurm_tiresias.profiler.node_folders import write_as_root_or_owner
 from slurm_tiresias.profiler.run_id import OUTPUT_KIND, PROGRESS_KIND, RunId, parsed_file_name
 from slurm_tiresias.progress.checkpoints import LIST_NAME, CheckpointFolders
@@ -134,16 +134,9 @@ def _found(run_dir: Path) -> Mapping[RunId, set[str]]:
 def _content(path: Path, size: int) -> bytes | None:
     """Read a job's file if it is as the prolog made it: of this size, and not all zero.
 
-    Its owner can change everything else about it. It is opened with O_NONBLOCK, because otherwise a
-    lease on it would make this wait for its owner.
+    Its owner can change everything else about it.
     """
     with suppress(OSError):
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            found = os.fstat(descriptor)
-            if stat.S_ISREG(found.st_mode) and found.st_size == size:
-                content = os.pread(descriptor, size, 0)
-                return content if len(content) == size and content.strip(b"\0") else None
-        finally:
-            os.close(descriptor)
+        content = read_regular(path, size + 1)
+        return content if len(content) == size and content.strip(b"\0") else None
     return None

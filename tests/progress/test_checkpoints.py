@@ -28,7 +28,7 @@ from slurm_tiresias.progress.checkpoints import (
     look_into,
     text_of_folders,
 )
-from slurm_tiresias.progress.live_file import saves_in, text_of
+from slurm_tiresias.progress.live_file import parse, text_of
 from slurm_tiresias.progress.node import FOLDER, NodeProgress
 
 PATIENCE_S = 20.0
@@ -281,21 +281,22 @@ def test_the_node_reports_saves_to_the_controller(tmp_path: Path) -> None:
         now_s += LOOK_EVERY_S
         service.tick(now_s, 2000.0)
         time.sleep(0.01)
-    assert saves_in(live.read_bytes()) == {RUN: 500.25}
+    assert parse(live.read_bytes())[1] == {RUN: 500.25}
 
 
 def test_written_lists_and_saves_can_be_read() -> None:
     folders = {7: "/scratch/ann/run-1", 12: "/home/bob"}
     assert folders_in(text_of_folders(folders)) == folders
-    assert saves_in(text_of({}, {RUN: 1795464000.25})) == {RUN: 1795464000.25}
+    assert parse(text_of({}, {RUN: 1795464000.25}))[1] == {RUN: 1795464000.25}
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_parsed_or_ignored(content: bytes) -> None:
     for text in (content, b"tiresias-checkpoints 1\n" + content):
         assert all(path.startswith("/") for path in folders_in(text).values())
-    assert all(0 <= at_s < 1e11 for at_s in saves_in(content).values())
-    assert all(0 <= at_s < 1e11 for at_s in saves_in(b"7.0.n1 saved " + content).values())
+    for lines in (content, b"7.0.n1 saved " + content):
+        _, saves = parse(text_of({}) + lines)
+        assert all(0 <= at_s < 1e11 for at_s in saves.values())
 
 
 @pytest.mark.parametrize(
