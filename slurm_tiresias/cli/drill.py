@@ -298,7 +298,7 @@ def _run(run: Run) -> dict[str, Any]:
 def report(
     seen: Drill, verdicts: Sequence[Verdict], screen: Screen, notes: Sequence[str] = ()
 ) -> Iterator[str]:
-    """Yield the drill for people: each trial with its cause, then the summary."""
+    """Yield the drill for people: each trial with its cause, each remedy once, then the summary."""
     first = (
         f"SIG{seen.signal}, at most {seen.grace_s:g} s later "
         if seen.signal
@@ -317,6 +317,7 @@ def report(
         ),
         indent="",
     )
+    explained: set[str] = set()
     for trial, verdict in zip(seen.trials, verdicts, strict=True):
         yield ""
         word = screen.style(verdict.outcome.value, LOOKS[verdict.outcome])
@@ -328,7 +329,9 @@ def report(
             yield from screen.prose(printable(f"{word}: {verdict.why_unknown}."))
         if cause := verdict.cause:
             yield from screen.item(printable(f"{cause.code}: {cause.what}"))
-            yield from screen.prose(f"Change: {cause.change} See {cause.page}.", indent="    ")
+            if cause.code not in explained:
+                yield from screen.prose(f"Change: {cause.change} See {cause.page}.", indent="    ")
+            explained.add(cause.code)
     if seen.last_lines and any(verdict.why_unknown for verdict in verdicts):
         yield ""
         yield "The last lines of its output:"

@@ -337,7 +337,8 @@ def _ended_itself(run: Run) -> Found:
 def _stayed(run: Run, process: Process, kill_wait_s: float, lost: bool) -> Found:
     """Return why SIGKILL had to end a process."""
     name, does = signal_name(run.told_by), process.on(run.told_by)
-    after = f"SIGKILL ended {described(process)} {kill_wait_s:g} s after SIGTERM (KillWait)"
+    who, wait = described(process), f"{kill_wait_s:g} s after SIGTERM (KillWait)"
+    after = f"SIGKILL ended {who} {wait}"
     saved = bool(_saves_after(run))
     if run.deleted and lost:
         file = run.deleted.rpartition("/")[2]
@@ -346,7 +347,7 @@ def _stayed(run: Run, process: Process, kill_wait_s: float, lost: bool) -> Found
     if not run.reaches(process):
         return _not_reached(process, name)
     if does is Disposition.IGNORED:
-        return "ignored", f"{described(process)} ignores {name}, and {after}."
+        return "ignored", f"{who} ignores {name}, and SIGKILL ended it {wait}."
     if dead := [one for one in _died_of_it(run) if one.command == process.command]:
         return (
             "no-handler",

@@ -263,37 +263,29 @@ class Session:
         self._listen()
         self.resumed(done)
         self._stopped = False
-        return self._loop(total, save, done, every_min, agree, agree_every)
 
-    def _loop(
-        self,
-        total: int,
-        save: Callable[[int], object],
-        done: int,
-        every_min: float,
-        agree: Agree,
-        agree_every: int,
-    ) -> Iterator[int]:
-        in_checkpoint = done
-        while done < total and not self._stopped:
-            try:
-                yield done
-            except GeneratorExit:
-                self._warn(
-                    f"the loop of job.steps was left in step {done} of {total}, the newest "
-                    f"checkpoint is of step {in_checkpoint}: end it by job.stop(), and in zip() "
-                    "let job.steps be the first"
-                )
-                raise
-            done += 1
-            self.report(done, total)
-            is_last = done == total or self._stopped
-            if done % agree_every and not is_last:
-                continue
-            if self.save_if_due(save, done, every_min, agree, is_last=is_last):
-                in_checkpoint = done
-        self._stopped = False
-        self.done()
+        def loop(done: int) -> Iterator[int]:
+            in_checkpoint = done
+            while done < total and not self._stopped:
+                try:
+                    yield done
+                except GeneratorExit:
+                    self._warn(
+                        f"the loop of job.steps was left in step {done} of {total}, the newest "
+                        f"checkpoint is of step {in_checkpoint}: end it by job.stop(), and in "
+                        "zip() let job.steps be the first"
+                    )
+                    raise
+                done += 1
+                self.report(done, total)
+                is_last = done == total or self._stopped
+                may_save = is_last or done % agree_every == 0
+                if may_save and self.save_if_due(save, done, every_min, agree, is_last=is_last):
+                    in_checkpoint = done
+            self._stopped = False
+            self.done()
+
+        return loop(done)
 
     def save_if_due(
         self,

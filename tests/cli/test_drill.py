@@ -90,6 +90,13 @@ def test_no_line_is_wider_than_the_screen(width: int) -> None:
     assert any(line.startswith(f"{len(BROKEN)} trials: ") for line in lines)
 
 
+def test_a_remedy_is_said_once() -> None:
+    lost = trial(run(saved=10), after(0))
+    drill = Drill("17", KILL_WAIT_S, "", 0.0, (lost, lost))
+    text = "\n".join(report(drill, judge_all(drill), Screen(80)))
+    assert text.count("resumed-from-nothing: ") == 2 and text.count("Change: ") == 1
+
+
 def test_json_has_the_same_results() -> None:
     drill = Drill("17", KILL_WAIT_S, "", 0.0, tuple(BROKEN.values()))
     said = as_object(drill, judge_all(drill))
