@@ -272,12 +272,16 @@ class Rehearsal:
 
     def _cancel(self) -> None:
         """Cancel the job, and wait until it has left its nodes. Its last run ends before that."""
-        self._runs.append(self._journal.run())
+        run = self._journal.run()
+        self._runs.append(run)
         self._journal = RunJournal(len(self._runs))
+        with suppress(TiresiasError):
+            if self._step is None and self._now().state == "RUNNING":
+                self._step = self._watch(self._now())
         if self._step is not None:
-            # Including processes that Slurm would leave behind.
+            # Including processes that Slurm would leave behind, once the watchers run.
             self._step.order("finish")
-            self._wait(lambda: self._is_over, FINISHES_S)
+            self._wait(lambda: self._is_over, FINISHES_S if run.nodes else WATCHER_S)
         self._slurm.cancel(self._job_id)
         with suppress(TiresiasError):
             self._wait(lambda: self._now().has_ended, self._kill_wait_s + LEAVES_S)
@@ -375,8 +379,7 @@ class Rehearsal:
             raise CannotRehearseError(
                 f"Job {self._job_id} was requeued by another user meanwhile", "Try again"
             )
-        self._step = step = self._slurm.step(self._job_id, len(job.nodes), self._told(job))
-        self._steps.append(step)
+        self._step = step = self._watch(job)
         self._listen(lambda: len(journal.nodes_up) >= len(job.nodes), WATCHER_S)
         if not journal.nodes_up and not journal.run().ended:
             raise CannotRehearseError(
@@ -385,6 +388,10 @@ class Rehearsal:
             )
         self._looked |= {(run.number, node) for run in self._runs for node in journal.nodes_up}
         self._note_survivors(journal)
+
+    def _watch(self, job: UserJob) -> Step:
+        self._steps.append(self._slurm.step(self._job_id, len(job.nodes), self._told(job)))
+        return self._steps[-1]
 
     def _told(self, job: UserJob) -> Mapping[str, object]:
         """Return the arguments of the watchers."""
