@@ -45,14 +45,18 @@ class Preemptible(Callback):  # type: ignore[misc]
         def any_process(mine: bool) -> bool:
             return bool(trainer.strategy.reduce_boolean_decision(mine, all=False))
 
-        def save(_step: int) -> None:
-            draft = self.path.with_name(self.path.name + ".draft")
-            trainer.save_checkpoint(draft)
-            trainer.strategy.barrier()
-            if trainer.is_global_zero:
-                draft.replace(self.path)
-
-        session.save_if_due(save, step, self.every_min, any_process)
+        if not session.save_due(self.every_min, any_process):
+            return
+        # A failed save ends the training: the other processes wait for it in a barrier.
+        session.saving()
+        draft = self.path.with_name(self.path.name + ".draft")
+        trainer.save_checkpoint(draft)
+        trainer.strategy.barrier()
+        if trainer.is_global_zero:
+            draft.replace(self.path)
+        session.saved(step)
+        if session.leaving(any_process):
+            session.leave()
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         session.done()
