@@ -7,10 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from slurm_tiresias.cli import simulate_text
 from slurm_tiresias.cli.options import json_option
@@ -20,29 +18,27 @@ from slurm_tiresias.cli.simulate_options import (
     ALL,
     checked_seconds,
     policies,
-    scheduler_config,
     source_or_paper480,
 )
 from slurm_tiresias.cli.simulation_options import (
     Base,
     Source,
     World,
-    defaults_of,
     deployed_options,
     fitting,
-    order_option,
     reports_of,
     saves_of,
+    set_option,
     source_options,
+    with_settings,
     world_options,
 )
 from slurm_tiresias.errors import UsageError
 from slurm_tiresias.extras import check_installed
 from slurm_tiresias.settings import Config
-from slurm_tiresias.settings.policy import LIMITS, MAX_TIERS
+from slurm_tiresias.settings.policy import LIMITS
 from slurm_tiresias.simulator import files, page, run
 from slurm_tiresias.simulator.bound import best_speed, lower_bound_jct_s, unit_speed
-from slurm_tiresias.simulator.engine import Timing
 from slurm_tiresias.simulator.limits import LIMIT_MODELS, with_limits
 from slurm_tiresias.simulator.report import (
     STOCK,
@@ -56,9 +52,6 @@ from slurm_tiresias.simulator.reports import ReportModel
 from slurm_tiresias.simulator.saves import SaveModel
 from slurm_tiresias.simulator.who_pays import BY, who_pays
 from slurm_tiresias.simulator.workload import Workload
-
-DEPLOYED = defaults_of(Base(Config(), None))
-"""The options of a site without its own configuration."""
 
 FilePath = click.Path(path_type=Path)
 
@@ -94,48 +87,23 @@ class Outputs:
 @click.command()
 @deployed_options
 @source_options
-@partial(world_options, interval_s=DEPLOYED["interval_s"])
-@click.option(
-    "--requeue-delay",
-    "requeue_delay_s",
-    type=float,
-    metavar="SECONDS",
-    default=0.0,
-    show_default=True,
-    help="Time before a preempted job can start again.",
-)
+@partial(world_options, interval_s=None)
 @click.option(
     "--policy",
     "names",
     metavar="NAME[,...]",
     multiple=True,
-    default=DEPLOYED["names"],
+    default=(STOCK, Base(Config(), None).policy),
     show_default=True,
     callback=policies,
     help=f"Any of {', '.join(run.POLICIES)}; {ALL}: every policy. May be given several times. "
     f"With --config: {STOCK} and the policy of the site.",
 )
-@order_option
+@set_option
 @click.option(
     "--thresholds",
     metavar="GPU-S[,...]",
-    default=DEPLOYED["thresholds"],
-    show_default=True,
-    help="Thresholds between the tiers, in GPU-seconds.",
-)
-@click.option(
-    "--queues",
-    type=click.IntRange(2, MAX_TIERS),
-    metavar="N",
-    help="Number of tiers. With one threshold, each further one is twice the one before.",
-)
-@click.option(
-    "--promote-knob",
-    type=float,
-    metavar="NUMBER",
-    default=0.0,
-    show_default=True,
-    help="PROMOTEKNOB of the paper; 0 is off.",
+    help="Thresholds between the tiers, in GPU-seconds (policy.thresholds_gpu_s).",
 )
 @click.option(
     "--max-slowdown",
@@ -143,14 +111,6 @@ class Outputs:
     metavar="TIMES",
     help="Bound on completion times as multiples of those with a fair share "
     "(policy.max_slowdown); the result without the bound is shown too.",
-)
-@click.option(
-    "--pack-limit",
-    type=click.FloatRange(0, 1),
-    metavar="SHARE",
-    default=DEPLOYED["pack_limit"],
-    show_default=True,
-    help="Models with a larger skew are consolidated.",
 )
 @click.option(
     "--reports",
@@ -188,8 +148,10 @@ def simulate(
     base: Base,
     source: Source,
     world: World,
-    requeue_delay_s: float,
     names: Sequence[str],
+    changes: tuple[str, ...],
+    thresholds: str | None,
+    max_slowdown: float | None,
     reports: ReportModel | None,
     limits: str | None,
     saves: SaveModel | None,
@@ -197,7 +159,6 @@ def simulate(
     as_json: bool,
     csv_file: Path | None,
     html_file: Path | None,
-    **tiers: Any,
 ) -> None:
     """Replay a trace or a workload under one or several policies, and compare them.
 
@@ -206,20 +167,19 @@ def simulate(
     other baselines do not use it. All times are simulated.
     """
     source = source_or_paper480(source)
-    thresholds_from = click.get_current_context().get_parameter_source("thresholds")
-    if tiers["queues"] is not None and thresholds_from is not ParameterSource.COMMANDLINE:
-        tiers["thresholds"], *_ = tiers["thresholds"].split(",")
-    config = scheduler_config(base.config, **tiers)
-    timing = Timing(
-        checked_seconds("--interval", world.interval_s),
-        checked_seconds("--requeue-delay", requeue_delay_s),
-    )
+    if thresholds is not None:
+        changes += (f"policy.thresholds_gpu_s=[{thresholds}]",)
+    if max_slowdown is not None:
+        changes += (f"policy.max_slowdown={max_slowdown}",)
+    if world.interval_s:
+        interval_s = checked_seconds("--interval", world.interval_s)
+        changes += (f"controller.interval_s={interval_s}",)
+    config = with_settings(base.config, changes)
     if limits is not None:
         estimates = tuple(dict.fromkeys((*config.policy.estimates, LIMITS)))
         config = replace(config, policy=replace(config.policy, estimates=estimates))
     setup = world.setup(world.site(), config)
-    costs = replace(setup.costs, saves=saves)
-    setup = replace(setup, costs=costs, timing=timing, reports=reports)
+    setup = replace(setup, costs=replace(setup.costs, saves=saves), reports=reports)
     outputs = Outputs.checked(csv_file, html_file, (source.trace, Path(world.cluster), base.file))
     report = replace(
         _compare(source, world.cluster, setup, names, limits),

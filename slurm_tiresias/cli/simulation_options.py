@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+import tomllib
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import click
 
 from slurm_tiresias.cli.options import named_config_path, remember_config
 from slurm_tiresias.config import load, parse
-from slurm_tiresias.errors import UsageError
+from slurm_tiresias.errors import ConfigError, UsageError
 from slurm_tiresias.settings import Config
 from slurm_tiresias.settings.policy import GITTINS, HISTORY, LAS, ORDERS
 from slurm_tiresias.simulator import run
@@ -144,7 +145,7 @@ class World:
     cluster: str
     placement: str
     overhead: str
-    interval_s: float
+    interval_s: float | None
 
     def site(self) -> SimCluster:
         return parse_cluster(self.cluster, self.placement)
@@ -152,7 +153,8 @@ class World:
     def setup(self, site: SimCluster, config: Config) -> run.Setup:
         """Return the setup; raises ``UsageError`` for an invalid overhead."""
         costs = Costs(site, self.overhead != "none", flat_s(self.overhead))
-        return run.Setup(site, config, costs, Timing(self.interval_s))
+        interval_s = config.controller.interval_s if self.interval_s is None else self.interval_s
+        return run.Setup(site, config, costs, Timing(interval_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +206,8 @@ def _base(context: click.Context, parameter: click.Parameter, value: str | None)
     if file is None:
         return Base(unprotected(), None)
     base = Base(load(file), file)
-    context.default_map = defaults_of(base)
+    interval_s = base.config.controller.interval_s
+    context.default_map = {"policy": base.policy, "interval_s": interval_s}
     return base
 
 
@@ -220,8 +223,8 @@ def deployed_options(command: Command) -> Command:
         expose_value=False,
         callback=_preset,
         help="The settings of the paper's testbed: two tiers cut at "
-        f"{PAPER_DEFAULTS['thresholds']} GPU-seconds, decisions at every event, no protections; "
-        f"policies {', '.join(PAPER_DEFAULTS['names'])}.",
+        f"{PAPER_GPU_S:g} GPU-seconds, decisions at every event, no protections; "
+        f"policies {', '.join(PAPER_POLICIES)}.",
     )(command)
     return click.option(
         "--config",
@@ -245,11 +248,11 @@ def _deployed(context: click.Context, parameter: click.Parameter, value: str | N
     _check_not_both(context)
     preset = context.meta.get(_PRESET_KEY)
     if preset is not None:
-        context.default_map = dict(PAPER_DEFAULTS)
-        return Base(unprotected(), None, preset)
+        context.default_map = {"names": PAPER_POLICIES, "interval_s": 0.0}
+        return Base(paper_config(), None, preset)
     file = named_config_path(context)
     base = Base(Config() if file is None else load(file), file)
-    context.default_map = defaults_of(base)
+    context.default_map = {"names": (STOCK, base.policy)}
     return base
 
 
@@ -258,35 +261,64 @@ def _check_not_both(context: click.Context) -> None:
         raise UsageError("--preset and --config contradict each other", "Give one of them")
 
 
-PAPER_DEFAULTS: Mapping[str, Any] = {
-    "names": ("yarn-cs", "srtf", "tiresias-g", "tiresias-l"),
-    "order": ORDERS[0],
-    "thresholds": "3200",
-    "promote_knob": 0.0,
-    "pack_limit": 0.5,
-    "interval_s": 0.0,
-}
-"""Option defaults that match the paper's testbed (pages 493 and 495)."""
+PAPER_POLICIES = ("yarn-cs", "srtf", "tiresias-g", "tiresias-l")
+PAPER_GPU_S = 3200.0
 
 
-def defaults_of(base: Base) -> dict[str, Any]:
-    """Return the defaults of the options, by parameter name."""
-    policy = base.config.policy
-    return {
-        "names": (STOCK, base.policy),
-        "policy": base.policy,
-        "order": policy.order,
-        "thresholds": ",".join(f"{gpu_s:.15g}" for gpu_s in policy.thresholds_gpu_s),
-        "promote_knob": policy.promote_knob,
-        "pack_limit": base.config.placement.pack_limit,
-        "interval_s": base.config.controller.interval_s,
-    }
+def paper_config() -> Config:
+    """Return the settings of the paper's testbed (pages 493 and 495)."""
+    policy = replace(Config().policy, thresholds_gpu_s=(PAPER_GPU_S,), order=ORDERS[0])
+    return replace(unprotected(), policy=policy)
 
 
 def unprotected() -> Config:
     """Return the default configuration without the protections, which the paper does not have."""
     limits = {"min_run_s": 0, "budget_share": 0, "max_victims_per_interval": UNBOUNDED}
     return parse({"preemption": limits}, "the command line")
+
+
+def set_option(command: Command) -> Command:
+    """Add the option ``--set``; the command gets the texts as ``changes``."""
+    return click.option(
+        "--set",
+        "changes",
+        multiple=True,
+        metavar="TABLE.SETTING=VALUE",
+        help="Change a setting of the configuration, like policy.order=newest or "
+        "policy.thresholds_gpu_s=[3200]. May be given several times.",
+    )(command)
+
+
+def with_settings(base: Config, changes: Sequence[str]) -> Config:
+    """Return the configuration with each ``--set`` applied. Raises ``UsageError``."""
+    tables = {
+        table: {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in settings.items()
+        }
+        for table, settings in asdict(base).items()
+    }
+    for text in changes:
+        match = re.fullmatch(r"\s*([a-z_]+)\.([a-z_]+)\s*=(.*)", text)
+        if match is None:
+            raise UsageError(
+                f"--set {printable(text)!r} names no setting",
+                "Write TABLE.SETTING=VALUE, like policy.order=newest",
+            )
+        table, name, value = match.groups()
+        tables.setdefault(table, {})[name] = _value(value)
+    try:
+        return parse(tables, "the command line")
+    except ConfigError as error:
+        raise UsageError(error.what, error.remedy) from error
+
+
+def _value(text: str) -> object:
+    """Parse a value as in TOML; text needs no quotes."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except (ValueError, RecursionError):
+        return text.strip()
 
 
 def flat_s(overhead: str) -> float | None:
@@ -354,7 +386,7 @@ def source_options(command: Command) -> Command:
     )
 
 
-def world_options(command: Command, interval_s: float = 0.0) -> Command:
+def world_options(command: Command, interval_s: float | None = 0.0) -> Command:
     """Add the options for the cluster and overheads; the command gets a ``World`` as ``world``."""
     return together(
         command,
@@ -392,17 +424,6 @@ def world_options(command: Command, interval_s: float = 0.0) -> Command:
             help="Time between two decisions; 0: a decision at every event.",
         ),
     )
-
-
-def order_option(command: Command) -> Command:
-    """Add the option ``--order``."""
-    return click.option(
-        "--order",
-        type=click.Choice(ORDERS),
-        default=ORDERS[0],
-        show_default=True,
-        help="The order inside a tier.",
-    )(command)
 
 
 def together(

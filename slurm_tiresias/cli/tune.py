@@ -23,9 +23,10 @@ from slurm_tiresias.cli.simulation_options import (
     World,
     base_option,
     fitting,
-    order_option,
+    set_option,
     source_options,
     together,
+    with_settings,
     world_options,
 )
 from slurm_tiresias.errors import UsageError
@@ -120,7 +121,7 @@ def slurm_options(command: Command) -> Command:
 @base_option
 @source_options
 @world_options
-@order_option
+@set_option
 @click.option(
     "--policy",
     type=click.Choice(tuple(TIRESIAS)),
@@ -153,7 +154,7 @@ def tune(
     base: Base,
     source: Source,
     world: World,
-    order: str,
+    changes: tuple[str, ...],
     policy: str,
     objective: str,
     sweep_name: str | None,
@@ -168,6 +169,7 @@ def tune(
     one stays: the default, or that of --config.
     """
     jobs = slurm.jobs()
+    base = replace(base, config=with_settings(base.config, changes))
     inputs = _inputs(base, source, world)
 
     def simulated(cells: Sequence[Cell]) -> tuple[Result, ...]:
@@ -177,9 +179,9 @@ def tune(
             return sweep.run_here(inputs.task, cells, advance, workers)
 
     if sweep_name is not None:
-        _show_sweep(inputs, sweep_name, order, simulated, as_json)
+        _show_sweep(inputs, sweep_name, simulated, as_json)
     else:
-        like = replace(inputs.like, policy=policy, order=order)
+        like = replace(inputs.like, policy=policy)
         _show_advice(inputs, like, objective, simulated, as_json)
 
 
@@ -413,10 +415,8 @@ SENSITIVITY: Sequence[Column[sensitivity.Row]] = (
 )
 
 
-def _show_sweep(
-    inputs: _Inputs, name: str, order: str, simulated: Simulated, as_json: bool
-) -> None:
-    results = simulated(sensitivity.cells_of(name, order))
+def _show_sweep(inputs: _Inputs, name: str, simulated: Simulated, as_json: bool) -> None:
+    results = simulated(sensitivity.cells_of(name))
     rows = sensitivity.compared(results)
     failed = [result for result in results if isinstance(result, Failed)]
     if as_json:

@@ -279,8 +279,8 @@ class Report:
         )
 
     def not_simulated(self) -> list[str]:
-        """Return the settings of the configuration file that have no effect here."""
-        return not_simulated(self.setup.config) if self.config_file else []
+        """Return the settings that were changed and have no effect here."""
+        return not_simulated(self.setup.config)
 
     def left_out(self) -> tuple[str, ...]:
         """Return a sentence for each reason why a part of the input was not simulated."""

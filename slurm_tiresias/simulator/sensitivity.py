@@ -43,10 +43,10 @@ class Row:
     promotions: int
 
 
-def cells_of(sweep: str, order: str) -> tuple[Cell, ...]:
+def cells_of(sweep: str) -> tuple[Cell, ...]:
     """Return the settings of a sweep under both of Tiresias' policies."""
     return tuple(
-        Cell(cell.thresholds_gpu_s, policy, order, cell.promote_knob)
+        Cell(cell.thresholds_gpu_s, policy, cell.promote_knob)
         for policy in OF_THE_PAPER
         for cell in SWEEPS[sweep]
     )

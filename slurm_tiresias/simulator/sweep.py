@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from multiprocessing import active_children, get_context, parent_process
 from threading import Thread
 
-from slurm_tiresias.settings.policy import ORDERS
 from slurm_tiresias.simulator import run
 from slurm_tiresias.simulator.reports import ReportModel
 from slurm_tiresias.simulator.workload import Workload
@@ -31,7 +30,6 @@ class Cell:
 
     thresholds_gpu_s: tuple[float, ...]
     policy: str = "tiresias-l"
-    order: str = ORDERS[0]
     promote_knob: float = 0.0
     """PROMOTEKNOB of the paper (page 491); 0 means off, which is infinity in the paper."""
     reports: ReportModel | None = None
@@ -85,7 +83,6 @@ def measure(task: Task, cell: Cell) -> Result:
         policy = replace(
             site,
             thresholds_gpu_s=cell.thresholds_gpu_s,
-            order=cell.order,
             promote_knob=cell.promote_knob,
             estimates=tuple(dict.fromkeys((*site.estimates, *cell.estimates))),
             max_slowdown=site.max_slowdown if cell.max_slowdown is None else cell.max_slowdown,

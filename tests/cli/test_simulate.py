@@ -133,18 +133,24 @@ def test_the_same_input_gives_the_same_bytes_in_every_process(live_site: Site, t
 # Options
 
 
-def thresholds_of(site: Site, trace: Path, *more: str) -> list[float]:
-    (record,) = records(site, *arguments(trace, "--policy", "tiresias-l", *more))
-    found: list[float] = record["config"]["policy"]["thresholds_gpu_s"]
-    return found
+def test_any_setting_can_be_changed(live_site: Site, trace: Path) -> None:
+    changes = ("policy.order=newest", "policy.thresholds_gpu_s=[5, 9]", "placement.pack_limit=0.2")
+    options = [word for change in changes for word in ("--set", change)]
+    (found,) = records(live_site, *arguments(trace, "--policy", "tiresias-l", *options))
+    policy = found["config"]["policy"]
+    assert (policy["order"], policy["thresholds_gpu_s"]) == ("newest", [5, 9])
+    assert found["config"]["placement"]["pack_limit"] == 0.2
+    assert found["not_simulated"] == []
 
 
-def test_queues_double_a_single_threshold(live_site: Site, trace: Path) -> None:
-    cuts = thresholds_of(live_site, trace, "--thresholds", "3600", "--queues", "4")
-    assert cuts == [3600, 7200, 14400]
-    assert thresholds_of(live_site, trace, "--queues", "3") == [3600, 7200]
-    assert thresholds_of(live_site, trace, "--preset", "paper", "--queues", "2") == [3200]
-    assert thresholds_of(live_site, trace, "--thresholds", "5,9", "--queues", "3") == [5, 9]
+def test_a_setting_that_has_no_effect_is_named(live_site: Site, trace: Path) -> None:
+    live_site.configure("[interactive]\ngpus_per_user = 0\n[preemption]\nsignal = 'USR1'\n")
+    named = ("--config", str(live_site.config), "--set", "preemption.grace_s=5")
+    found = records(live_site, *arguments(trace, *named))[0]
+    ignored = ["interactive.gpus_per_user", "preemption.signal", "preemption.grace_s"]
+    assert set(ignored) <= set(found["not_simulated"])
+    shown = live_site.run(*arguments(trace, *named)).stdout
+    assert all(name in shown for name in ignored)
 
 
 def test_policies_are_listed_repeated_or_all_of_them_and_run_once_each(
@@ -154,17 +160,6 @@ def test_policies_are_listed_repeated_or_all_of_them_and_run_once_each(
     assert [r["policy"] for r in records(live_site, *arguments(trace, *words))] == ["srtf", "sf"]
     every = records(live_site, *arguments(trace, "--policy", "all"))
     assert [record["policy"] for record in every] == list(run.POLICIES)
-
-
-def test_a_requeue_delay_keeps_a_preempted_job_from_starting_again(
-    live_site: Site, trace: Path
-) -> None:
-    one = ("--policy", "tiresias-l", "--overhead", "0")
-    (soon,) = records(live_site, *arguments(trace, *one))
-    (later,) = records(live_site, *arguments(trace, *one, "--requeue-delay", "2000"))
-    assert later["config"]["simulation"]["requeue_delay_s"] == 2000
-    assert soon["preemptions"] == later["preemptions"] == 1
-    assert later["avg_jct_s"] > soon["avg_jct_s"]
 
 
 def test_an_interval_makes_jobs_wait_for_the_next_tick(live_site: Site, trace: Path) -> None:
@@ -194,20 +189,19 @@ def test_an_interval_makes_jobs_wait_for_the_next_tick(live_site: Site, trace: P
         (("--trace", "{trace}", "--cluster", "1x1"), "No job of trace.csv can run on 1x1"),
         (("--placement", "magic"), "'magic'"),
         (("--thresholds", "a"), "is not a list of numbers"),
-        (("--thresholds", "9,5"), "in ascending order"),
-        (("--thresholds", "nan"), "cannot cut the tiers"),
-        (("--thresholds", "0"), "cannot cut the tiers"),
-        (("--thresholds", "3600,18000", "--queues", "2"), "contradict each other"),
-        (("--queues", "1"), "--queues"),
-        (("--queues", "99999"), "--queues"),
+        (("--thresholds", "9,5"), "ascend"),
+        (("--thresholds", "nan"), "is not a list of numbers"),
+        (("--thresholds", "0"), "policy.thresholds_gpu_s"),
+        (("--set", "order=newest"), "names no setting"),
+        (("--set", "policy.order"), "names no setting"),
+        (("--set", "policy.order=latest"), "policy.order"),
+        (("--set", "policy.odrer=newest"), "Perhaps 'order' was meant"),
+        (("--set", "policy.promote_knob=-1"), "policy.promote_knob"),
         (("--overhead", "much"), "'much'"),
         (("--overhead", "-1"), "'-1'"),
         (("--interval", "nan"), "is not a valid duration"),
         (("--interval", "inf"), "is not a valid duration"),
         (("--interval", "-1"), "-1"),
-        (("--requeue-delay", "nan"), "is not a valid duration"),
-        (("--promote-knob", "nan"), "is not a valid multiple"),
-        (("--promote-knob", "-1"), "is not a valid multiple"),
         (("--policy", "magic"), "is not a policy"),
         (("--policy", "tiresias"), "Perhaps tiresias-l was meant"),
         (("--policy", ""), "is not a policy"),
@@ -283,8 +277,9 @@ def test_a_site_simulates_with_its_own_settings_next_to_stock_slurm(
 def test_options_take_precedence_over_the_configuration(live_site: Site, trace: Path) -> None:
     live_site.configure(SITE_SETTINGS)
     named = ("--config", str(live_site.config), "--policy", "tiresias-g", "--interval", "0")
-    options = ("--thresholds", "60", "--order", "entry", "--promote-knob", "0")
-    (found,) = records(live_site, *arguments(trace, *named, *options, "--pack-limit", "0.2"))
+    changes = ("policy.order=entry", "policy.promote_knob=0", "placement.pack_limit=0.2")
+    options = [word for change in changes for word in ("--set", change)]
+    (found,) = records(live_site, *arguments(trace, *named, "--thresholds", "60", *options))
     config = found["config"]
     assert (found["policy"], config["simulation"]["interval_s"]) == ("tiresias-g", 0)
     assert (config["policy"]["thresholds_gpu_s"], config["policy"]["order"]) == ([60], "entry")
