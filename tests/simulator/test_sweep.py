@@ -102,7 +102,7 @@ def test_the_sweeps_are_those_of_the_paper() -> None:
 
 
 def test_settings_are_compared_with_the_first_of_their_policy() -> None:
-    cells = sensitivity.cells_of("queues", "first-start")
+    cells = sensitivity.cells_of("queues")
     found = [
         Measured(cell, (float(10 * n), float(30 * n)), 0, n, 0, 0.0)
         for n, cell in enumerate(cells, start=1)
