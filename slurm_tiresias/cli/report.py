@@ -123,7 +123,7 @@ def report(
     cluster = stock_cluster and _parse_cluster(stock_cluster)
     state_dir = Path(config.controller.state_dir)
     period = query_report(state_dir, since_s, until_s, own=own)
-    found, drawn = _made(period, (users, accounts, partitions), state_dir, cluster or None)
+    found, drawn = _make_report(period, (users, accounts, partitions), state_dir, cluster or None)
     try:
         if target:
             _write(target, found, drawn)
@@ -138,7 +138,7 @@ def _parse_cluster(spec: str) -> SimCluster:
     return parse_cluster(spec, PLACEMENTS[0])
 
 
-def _made(
+def _make_report(
     period: Period,
     only: Sequence[tuple[str, ...]],
     state_dir: Path,
@@ -148,16 +148,16 @@ def _made(
     if ended_before_it_began or not period.jobs:
         raise _nothing(period, any(only))
     # pandas takes half a second to load.
-    from slurm_tiresias.report.figures import Filters, made
+    from slurm_tiresias.report.figures import Filters, make_report
 
     filters, known = Filters(*only), _cluster(state_dir)
     if stock_cluster is None:
-        report, drawn = made(period, filters, *known)
+        report, drawn = make_report(period, filters, *known)
     else:
         from slurm_tiresias.cli.progress import progress
 
         with progress("stock Slurm", len(period.jobs)) as advance:
-            report, drawn = made(period, filters, *known, stock_cluster, advance)
+            report, drawn = make_report(period, filters, *known, stock_cluster, advance)
     if not report.jobs.there:
         raise _nothing(period, any(only))
     return report, drawn

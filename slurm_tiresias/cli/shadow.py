@@ -20,7 +20,13 @@ from slurm_tiresias.cli.times import slurm_time
 from slurm_tiresias.errors import NotRunningError, TiresiasError
 from slurm_tiresias.settings import Config
 from slurm_tiresias.simulator.sizes import WIDTHS, width_title
-from slurm_tiresias.status.shadow_comparison import SHADOW, Disturbed, Shadowed, Sooner, shadowed
+from slurm_tiresias.status.shadow_comparison import (
+    SHADOW,
+    EarlierStart,
+    ShadowComparison,
+    ShadowVictim,
+    compare_shadow,
+)
 from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.terms import newest_ledger
 from slurm_tiresias.table import Column
@@ -67,7 +73,7 @@ def report(config: Config, since_s: float | None, as_json: bool) -> None:
     show_or_json(as_json, lambda: as_data(found), lambda screen: lines(found, screen))
 
 
-def _found(config: Config, since_s: float | None) -> Shadowed:
+def _found(config: Config, since_s: float | None) -> ShadowComparison:
     path = newest_ledger(Path(config.controller.state_dir))
     if not path.exists():
         raise NotRunningError(
@@ -76,7 +82,7 @@ def _found(config: Config, since_s: float | None) -> Shadowed:
         )
     least_s = LEAST_INTERVALS * config.controller.interval_s
     with closing(Ledger.to_read(path)) as ledger:
-        found = shadowed(ledger, since_s, time.time(), least_s)
+        found = compare_shadow(ledger, since_s, time.time(), least_s)
     if found is None:
         set_it = 'Set mode = "shadow" in the configuration, restart'
         raise TiresiasError(
@@ -87,13 +93,13 @@ def _found(config: Config, since_s: float | None) -> Shadowed:
     return found
 
 
-def as_data(found: Shadowed) -> dict[str, object]:
+def as_data(found: ShadowComparison) -> dict[str, object]:
     """Return the report for ``--json``; fields are added, never changed."""
     sooner = [{**asdict(one), "by_s": one.by_s} for one in found.sooner]
     return {"schema": SHADOW_SCHEMA, **asdict(found), "sooner": sooner}
 
 
-def lines(found: Shadowed, screen: Screen) -> Iterator[str]:
+def lines(found: ShadowComparison, screen: Screen) -> Iterator[str]:
     """Yield the report for people."""
     span = duration(found.until_s - found.since_s)
     yield from screen.prose(
@@ -115,7 +121,7 @@ def lines(found: Shadowed, screen: Screen) -> Iterator[str]:
         yield from screen.prose(sentence, indent="")
 
 
-def _gained(sooner: Sequence[Sooner], screen: Screen) -> Iterator[str]:
+def _gained(sooner: Sequence[EarlierStart], screen: Screen) -> Iterator[str]:
     if not sooner:
         yield from screen.prose("No job would have started sooner.", indent="")
         return
@@ -130,10 +136,10 @@ def _gained(sooner: Sequence[Sooner], screen: Screen) -> Iterator[str]:
     yield from screen.table(WIDTH_COLUMNS, _by_width(sooner))
     yield ""
     yield screen.style("Those that would have gained most", "title")
-    yield from screen.table(SOONER_COLUMNS, sooner[:MOST_SHOWN])
+    yield from screen.table(EARLIER_COLUMNS, sooner[:MOST_SHOWN])
 
 
-def _by_width(sooner: Sequence[Sooner]) -> list[Width]:
+def _by_width(sooner: Sequence[EarlierStart]) -> list[Width]:
     started = [(one.gpus, one.by_s) for one in sooner if one.gpus is not None]
     rows = []
     for low, high in WIDTHS:
@@ -143,7 +149,7 @@ def _by_width(sooner: Sequence[Sooner]) -> list[Width]:
     return [row for row in rows if row.sooner_s]
 
 
-def _paid(disturbed: Sequence[Disturbed], screen: Screen) -> Iterator[str]:
+def _paid(disturbed: Sequence[ShadowVictim], screen: Screen) -> Iterator[str]:
     if not disturbed:
         yield from screen.prose("No job would have been preempted.", indent="")
         return
@@ -154,7 +160,7 @@ def _paid(disturbed: Sequence[Disturbed], screen: Screen) -> Iterator[str]:
         indent="",
     )
     yield ""
-    yield from screen.table(DISTURBED_COLUMNS, disturbed[:MOST_SHOWN])
+    yield from screen.table(VICTIM_COLUMNS, disturbed[:MOST_SHOWN])
 
 
 WIDTH_COLUMNS: tuple[Column[Width], ...] = (
@@ -165,7 +171,7 @@ WIDTH_COLUMNS: tuple[Column[Width], ...] = (
     Column("MOST", lambda row: duration(max(row.sooner_s)), right=True),
 )
 
-SOONER_COLUMNS: tuple[Column[Sooner], ...] = (
+EARLIER_COLUMNS: tuple[Column[EarlierStart], ...] = (
     Column("JOBID", lambda one: printable(one.job_id), right=True),
     Column("USER", lambda one: printable(one.user) or NOTHING, least=6, goes=2),
     Column("NAME", lambda one: printable(one.name) or NOTHING, least=8, goes=1),
@@ -174,7 +180,7 @@ SOONER_COLUMNS: tuple[Column[Sooner], ...] = (
     Column("SOONER BY", lambda one: duration(one.by_s), right=True),
 )
 
-DISTURBED_COLUMNS: tuple[Column[Disturbed], ...] = (
+VICTIM_COLUMNS: tuple[Column[ShadowVictim], ...] = (
     Column("JOBID", lambda one: printable(one.job_id), right=True),
     Column("USER", lambda one: printable(one.user) or NOTHING, least=6, goes=2),
     Column("NAME", lambda one: printable(one.name) or NOTHING, least=8, goes=1),

@@ -54,10 +54,6 @@ class Filters:
     accounts: tuple[str, ...] = ()
     partitions: tuple[str, ...] = ()
 
-    @property
-    def any(self) -> bool:
-        return bool(self.users or self.accounts or self.partitions)
-
 
 @dataclass(frozen=True, slots=True)
 class Spread:
@@ -290,7 +286,20 @@ class Drawn:
     waiting: Curve
 
 
-def made(
+@dataclass(frozen=True, slots=True)
+class _Frames:
+    """The rows of a period: ``every`` job, and those of the ``jobs`` that the report covers."""
+
+    every: Frame
+    jobs: Frame
+    runs: Frame
+    completed: Frame
+    preemptions_of_all: Frame
+    preemptions: Frame
+    idle_requeues: Frame
+
+
+def make_report(
     period: Period,
     filters: Filters,
     cluster: str = "",
@@ -309,33 +318,51 @@ def made(
     began_s = -math.inf if period.began_s is None else math.floor(period.began_s)
     # The report does not cover the time before the controller's first observation.
     period = replace(period, since_s=max(period.since_s, began_s))
-    all_jobs = _frame("jobs", period.jobs)
-    runs = _frame("runs", period.runs)
-    requeues = _frame("preemptions", period.preemptions)
-    every = _with_runs(all_jobs, runs, period)
-    every = every.assign(earlier=every["first_s"] < began_s)
-    jobs = every[_selected(every, filters)]
-    runs = runs[runs["job_id"].isin(jobs["job_id"])]
-    completed = _completed(jobs, period)
-    for_itself = requeues["for_itself"] > 0
-    idle_requeues = requeues[for_itself & requeues["job_id"].isin(jobs["job_id"])]
-    preemptions_of_all = requeues[~for_itself]
-    preemptions = _with_both_sides(preemptions_of_all, all_jobs, jobs, period)
-    gpus, waiting = _courses(jobs, runs, period)
-    gpu_s = float(jobs["gpu_s"].sum())
-    span_s = period.until_s - period.since_s
-    found = Report(
+    frames = _frames(period, filters, began_s)
+    gpus, waiting = _courses(frames.jobs, frames.runs, period)
+    report = _report(frames, period, filters, gpus, waiting)
+    report = replace(report, cluster=cluster, gpus_now=gpus_now, at_bound=at_bound)
+    if gpus_now:
+        span_s = period.until_s - period.since_s
+        report = replace(report, gpu_use=report.gpu_s / (gpus_now * span_s))
+    # If other users' jobs are not shown, no comparison with another schedule of all is possible.
+    if gpus_now and not period.only_of:
+        fair_share = against_fair_share(frames.every, frames.completed, gpus_now)
+        report = replace(report, fair_share=fair_share)
+    if stock_cluster and not period.only_of:
+        need_s = _needed_s(frames.every, frames.preemptions_of_all)
+        every = frames.every.assign(need_s=need_s)
+        stock_slurm = against_stock_slurm(
+            every, frames.completed, stock_cluster, period.since_s, progress
+        )
+        report = replace(report, stock_slurm=stock_slurm)
+    kinds = _by_kind(frames.completed).items()
+    return report, Drawn(
+        jct_s={BINS[kind]: _numbers(part["jct_s"]) for kind, part in kinds},
+        queueing_s={BINS[kind]: _numbers(part["queued_s"]) for kind, part in kinds},
+        gpus=gpus,
+        waiting=waiting,
+    )
+
+
+def _report(
+    frames: _Frames, period: Period, filters: Filters, gpus: Curve, waiting: Curve
+) -> Report:
+    """Return the figures that follow from the records alone."""
+    jobs, runs, completed = frames.jobs, frames.runs, frames.completed
+    preemptions, idle_requeues = frames.preemptions, frames.idle_requeues
+    return Report(
         schema=SCHEMA,
         since_s=period.since_s,
         until_s=period.until_s,
-        cluster=cluster,
+        cluster="",
         only_of=period.only_of,
         live=period.live,
         filters=filters,
         jobs=_counts(jobs, runs, completed, period),
-        gpu_s=gpu_s,
-        gpus_now=gpus_now,
-        gpu_use=gpu_s / (gpus_now * span_s) if gpus_now else None,
+        gpu_s=float(jobs["gpu_s"].sum()),
+        gpus_now=None,
+        gpu_use=None,
         unconfirmed_runs=int((runs["end_s"].notna() & (runs["confirmed"] == 0)).sum()),
         all_sizes=_size("all", completed),
         by_kind=tuple(_size(BINS[kind], part) for kind, part in _by_kind(completed).items()),
@@ -345,7 +372,7 @@ def made(
         accounts=_parties("account", jobs, completed, preemptions, idle_requeues),
         fairness=Fairness(_jain("user", completed), _jain("account", completed)),
         over_time=OverTime(
-            step_s=span_s / POINTS,
+            step_s=(period.until_s - period.since_s) / POINTS,
             gpus=tuple(map(float, gpus.y[:-1])),
             waiting=tuple(map(float, waiting.y[:-1])),
             peak_gpus=gpus.peak,
@@ -353,33 +380,30 @@ def made(
         ),
         events=dict(sorted(period.events.items())),
         pruned_before_s=period.pruned_before_s,
-        # Other users' jobs are not shown, so the fair share cannot be computed either.
-        fair_share=against_fair_share(every, completed, gpus_now)
-        if gpus_now and not period.only_of
-        else None,
-        at_bound=at_bound,
         idle_gpu_s=float(jobs["idle_gpu_s"].sum()),
         idle_requeues=len(idle_requeues),
-        stock_slurm=against_stock_slurm(
-            every.assign(need_s=_needed_s(every, preemptions_of_all)),
-            completed,
-            stock_cluster,
-            period.since_s,
-            progress,
-        )
-        if stock_cluster and not period.only_of
-        else None,
-    )
-    kinds = _by_kind(completed).items()
-    return found, Drawn(
-        jct_s={BINS[kind]: _numbers(part["jct_s"]) for kind, part in kinds},
-        queueing_s={BINS[kind]: _numbers(part["queued_s"]) for kind, part in kinds},
-        gpus=gpus,
-        waiting=waiting,
     )
 
 
 # From rows to frames
+
+
+def _frames(period: Period, filters: Filters, began_s: float) -> _Frames:
+    all_jobs, runs = _frame("jobs", period.jobs), _frame("runs", period.runs)
+    requeues = _frame("preemptions", period.preemptions)
+    every = _with_runs(all_jobs, runs, period)
+    every = every.assign(earlier=every["first_s"] < began_s)
+    jobs = every[_selected(every, filters)]
+    for_itself = requeues["for_itself"] > 0
+    return _Frames(
+        every,
+        jobs,
+        runs[runs["job_id"].isin(jobs["job_id"])],
+        _completed(jobs, period),
+        requeues[~for_itself],
+        _with_both_sides(requeues[~for_itself], all_jobs, jobs, period),
+        requeues[for_itself & requeues["job_id"].isin(jobs["job_id"])],
+    )
 
 
 def _frame(table: str, rows: Sequence[Sequence[object]]) -> Frame:
@@ -389,10 +413,9 @@ def _frame(table: str, rows: Sequence[Sequence[object]]) -> Frame:
 
 def _selected(jobs: Frame, filters: Filters) -> pd.Series[bool]:
     chosen = pd.Series(True, index=jobs.index)
-    if filters.users:
-        chosen &= jobs["user"].isin(filters.users)
-    if filters.accounts:
-        chosen &= jobs["account"].isin(filters.accounts)
+    for column, names in (("user", filters.users), ("account", filters.accounts)):
+        if names:
+            chosen &= jobs[column].isin(names)
     if filters.partitions:
         wanted = set(filters.partitions)
         # There are few distinct partition lists and many jobs, so each list is parsed once.

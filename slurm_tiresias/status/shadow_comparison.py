@@ -22,7 +22,7 @@ MODE, SHADOW_SINCE_S = "mode", "shadow_since_s"
 
 
 @dataclass(frozen=True, slots=True)
-class Sooner:
+class EarlierStart:
     """A job that the controller would have started before Slurm did.
 
     User and name are hostile text. ``gpus`` and ``started_s`` are None if it has not started.
@@ -43,7 +43,7 @@ class Sooner:
 
 
 @dataclass(frozen=True, slots=True)
-class Disturbed:
+class ShadowVictim:
     """A job that would have been preempted, and for how many different jobs."""
 
     job_id: str
@@ -53,14 +53,14 @@ class Disturbed:
 
 
 @dataclass(frozen=True, slots=True)
-class Shadowed:
+class ShadowComparison:
     """The comparison since shadow mode began; ``jobs`` counts all jobs in that time."""
 
     since_s: float
     until_s: float
     jobs: int
-    sooner: tuple[Sooner, ...]
-    disturbed: tuple[Disturbed, ...]
+    sooner: tuple[EarlierStart, ...]
+    disturbed: tuple[ShadowVictim, ...]
 
 
 def remember_mode(ledger: Ledger, mode: str, now_s: float) -> None:
@@ -77,9 +77,9 @@ def remember_mode(ledger: Ledger, mode: str, now_s: float) -> None:
     ledger.set_value(MODE, mode)
 
 
-def shadowed(
+def compare_shadow(
     ledger: Ledger, since_s: float | None, now_s: float, least_s: float
-) -> Shadowed | None:
+) -> ShadowComparison | None:
     """Compare what the ledger has of shadow mode since then, or since it last began.
 
     Returns None if there was none. Leaves out jobs that would have gained less than ``least_s``.
@@ -97,7 +97,7 @@ def shadowed(
         first_s = min([began_s, *(event.at_s for event in events[:1])])
     jobs = {job.key: job for job in ledger.jobs.alive_since(first_s)}
     runs = ledger.runs.since(first_s)
-    return Shadowed(
+    return ShadowComparison(
         since_s=first_s,
         until_s=now_s,
         jobs=len(jobs),
@@ -112,7 +112,7 @@ def _sooner(
     runs: Mapping[str, Sequence[RunRecord]],
     now_s: float,
     least_s: float,
-) -> Iterable[Sooner]:
+) -> Iterable[EarlierStart]:
     """Return the jobs that would have started sooner, the largest difference first."""
     would_start_s: dict[str, float] = {}
     for event in events:
@@ -128,10 +128,10 @@ def _sooner(
 
 def _against_what_happened(
     job: JobAccount, would_start_s: float, runs: Sequence[RunRecord], now_s: float
-) -> Sooner:
+) -> EarlierStart:
     run = next((run for run in runs if run.start_s >= would_start_s), None)
     waited_until_s = job.ended_s or now_s
-    return Sooner(
+    return EarlierStart(
         job_id=job.key,
         user=job.user,
         name=job.name,
@@ -144,7 +144,7 @@ def _against_what_happened(
 
 def _disturbed(
     events: Sequence[EventRecord], jobs: Mapping[str, JobAccount]
-) -> Iterable[Disturbed]:
+) -> Iterable[ShadowVictim]:
     """Return the jobs that would have been preempted, the most frequent first."""
     for_whom: dict[str, set[str]] = {}
     for event in events:
@@ -152,7 +152,7 @@ def _disturbed(
         if event.other and event.job_id in jobs:
             for_whom.setdefault(event.job_id, set()).add(event.other)
     found = (
-        Disturbed(key, jobs[key].user, jobs[key].name, len(others))
+        ShadowVictim(key, jobs[key].user, jobs[key].name, len(others))
         for key, others in for_whom.items()
     )
     return sorted(found, key=lambda one: -one.times)

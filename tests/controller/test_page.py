@@ -26,7 +26,7 @@ from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.records import PreemptionCost, RunRecord
 from slurm_tiresias.web.http import Answer, Request
 from slurm_tiresias.web.page.page import Page
-from slurm_tiresias.web.page.recent import MOST_SAMPLES, Course
+from slurm_tiresias.web.page.recent import MOST_SAMPLES, Samples
 from tests.cli.states import NOW_S, running, state, waiting
 from tests.controller.pages import cluster, ledger_of
 
@@ -257,7 +257,7 @@ def test_without_a_readable_ledger_the_rest_is_shown(tmp_path: Path) -> None:
 
 
 def test_the_time_series_reaches_back_to_the_start_within_its_bound() -> None:
-    course = Course()
+    course = Samples()
     for cycle in range(1, 20 * MOST_SAMPLES):
         course.follow(replace(STATE, cycle=cycle, at_s=NOW_S + 10 * cycle))
         assert len(course.samples) <= MOST_SAMPLES
@@ -268,7 +268,7 @@ def test_the_time_series_reaches_back_to_the_start_within_its_bound() -> None:
 
 
 def test_the_time_series_skips_failed_cycles() -> None:
-    course = Course()
+    course = Samples()
     course.follow(replace(STATE, failures=1))
     assert course.samples == ()
 

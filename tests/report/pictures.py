@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm_tiresias.model import JobAccount
-from slurm_tiresias.report.figures import Drawn, Filters, Report, made
+from slurm_tiresias.report.figures import Drawn, Filters, Report, make_report
 from slurm_tiresias.status.report_query import Period
 from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.period import period
@@ -108,4 +108,4 @@ def reported(
     path: Path, since: float, until: float, filters: Filters | None = None, **more: Any
 ) -> tuple[Report, Drawn]:
     """The report of a period, given in intervals."""
-    return made(period_of(path, since, until), filters or Filters(), **more)
+    return make_report(period_of(path, since, until), filters or Filters(), **more)

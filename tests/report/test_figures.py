@@ -19,7 +19,7 @@ from slurm_tiresias.cli.report import lines as report_lines
 from slurm_tiresias.cli.screen import Screen
 from slurm_tiresias.core.lifecycle.preemption import Cause
 from slurm_tiresias.model import JobAccount
-from slurm_tiresias.report.figures import Filters, PartyFigures, Report, Spread, made
+from slurm_tiresias.report.figures import Filters, PartyFigures, Report, Spread, make_report
 from slurm_tiresias.report.page import html
 from slurm_tiresias.simulator.sim_cluster import SimCluster
 from slurm_tiresias.store.ledger import Ledger
@@ -64,7 +64,7 @@ def test_a_user_limited_to_own_jobs_sees_only_their_side_of_a_preemption(
     path: Path, user: str
 ) -> None:
     three(path)
-    report, _ = made(period_of(path, 0, 20, user), Filters())
+    report, _ = make_report(period_of(path, 0, 20, user), Filters())
     found = report.preemptions
     assert (found.preemptions, found.hidden, found.incomplete) == (1, 1, 0)
     assert found.in_vain == 0, "that is not known"
@@ -462,7 +462,7 @@ def test_jobs_that_took_more_than_twice_their_fair_share_are_counted(path: Path)
 
 def test_fair_shares_are_hidden_from_users_who_see_only_own_jobs(path: Path) -> None:
     three(path)
-    report, _ = made(period_of(path, 0, 20, "alice"), Filters(), gpus_now=8)
+    report, _ = make_report(period_of(path, 0, 20, "alice"), Filters(), gpus_now=8)
     assert report.fair_share is None
 
 

@@ -27,7 +27,7 @@ from slurm_tiresias.store.records import CompletedJob, LostTotals
 from slurm_tiresias.web.http import Answer, Request
 from slurm_tiresias.web.page import payload
 from slurm_tiresias.web.page.content import Content, as_asked, content
-from slurm_tiresias.web.page.recent import Course, Sample
+from slurm_tiresias.web.page.recent import Sample, Samples
 
 log = logging.getLogger("tiresias-slurm")
 
@@ -87,7 +87,7 @@ class Page:
 
     def __init__(self, *, private: bool) -> None:
         self._private = private
-        self._course = Course()
+        self._course = Samples()
         self._serials = itertools.count(1)
         self._born_ns = time.time_ns()
         self._making = threading.Lock()

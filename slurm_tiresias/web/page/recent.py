@@ -25,7 +25,7 @@ class Sample:
     other_gpus: int
 
 
-class Course:
+class Samples:
     """The samples since the start, oldest first.
 
     When there are too many, every second one is dropped and the interval doubled.
