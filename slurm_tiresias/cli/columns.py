@@ -9,12 +9,12 @@ from typing import Any
 from slurm_tiresias.errors import UsageError
 from slurm_tiresias.explanation import progress
 from slurm_tiresias.explanation.folded import in_order, numbers_in
-from slurm_tiresias.explanation.reasons import protection_text, reason_text, slurm_does
+from slurm_tiresias.explanation.short import PREEMPTED, nodes_or_reason, reason
 from slurm_tiresias.gpu_hours import gpu_hours
 from slurm_tiresias.model import JobState, Reason
 from slurm_tiresias.status.published import PublishedJob
 from slurm_tiresias.table import Column
-from slurm_tiresias.text import NOTHING, duration, moment, or_dash, printable
+from slurm_tiresias.text import NOTHING, duration, moment, or_dash, printable, with_times
 
 LEAST_REASON = 24
 """Terminal cells that the reason keeps when columns have to shrink."""
@@ -40,49 +40,10 @@ STATE_CODES: Mapping[str, str] = {
 """Slurm's short job states, as squeue shows them."""
 
 _TROUBLE = {Reason.NEVER_FITS.value, Reason.NO_NODES.value, Reason.BACKS_OFF.value}
-_PREEMPTED = {Reason.PREEMPTED.value, Reason.VACATING.value, Reason.IDLE_GPUS.value}
 
 
 def state_code(job: PublishedJob) -> str:
     return STATE_CODES.get(job.slurm_state, printable(job.slurm_state)[:2] or NOTHING)
-
-
-def reason(job: PublishedJob) -> str:
-    """Return the short reason with its detail. For a controller that does not act, return what
-    Slurm does and then what the controller would do."""
-    if job.would:
-        does = slurm_does(job.state == JobState.PENDING.value, job.slurm_state, job.slurm_reason)
-        return printable(f"{does}; {job.would}")
-    if alarm := progress.alarm(job):
-        return alarm
-    short = printable(reason_text(job.reason).short)
-    if job.preempted_for and job.reason in _PREEMPTED:
-        return f"{short} for {printable(job.preempted_for)}"
-    if job.ranks_last and job.state == JobState.PENDING.value:
-        short = f"{short}, ranks last after idle GPUs"
-    return f"{short}: {added}" if (added := _added_to_reason(job)) else short
-
-
-def _added_to_reason(job: PublishedJob) -> str:
-    if job.reason == Reason.SLURM_WAITS.value and job.slurm_reason not in ("", "None"):
-        return printable(job.slurm_reason)
-    if job.reason == Reason.PROTECTED.value and job.blockers:
-        first = job.blockers[0]
-        more = f" +{len(job.blockers) - 1}" if len(job.blockers) > 1 else ""
-        return (
-            f"{printable(first.job_id)}{more}, {printable(protection_text(first.protection).short)}"
-        )
-    return printable(job.detail)
-
-
-def _nodes_or_reason(job: PublishedJob) -> str:
-    """Return the last column as in squeue: the nodes, or the reason if that says more."""
-    stays = job.reason in (Reason.RUNS_ON.value, Reason.UNMANAGED.value)
-    if alarm := progress.alarm(job):
-        return f"{alarm}; {printable(job.nodes)}" if job.nodes else alarm
-    if job.would and job.nodes:
-        return printable(f"{job.nodes}; {job.would}")
-    return printable(job.nodes) if stays and job.nodes else reason(job)
 
 
 def _preemptions(job: PublishedJob) -> str:
@@ -118,7 +79,7 @@ def _look_of_state(job: PublishedJob) -> str:
 def _look_of_reason(job: PublishedJob) -> str:
     if job.reason in _TROUBLE or progress.alarm(job):
         return "bad"
-    if job.reason in _PREEMPTED:
+    if job.reason in PREEMPTED:
         return "note"
     return _look_of_state(job)
 
@@ -165,7 +126,12 @@ _BY_DEFAULT: tuple[Column[PublishedJob], ...] = (
     Column("PREEMPT", _preemptions, "times preempted, and the last preemptor", goes=2),
     Column("NODES", _text("nodes"), "nodes it runs on", least=8, goes=1),
     Column(
-        "REASON", reason, "why it runs or waits", least=LEAST_REASON, worth=14, look=_look_of_reason
+        "REASON",
+        lambda job: with_times(reason(job)),
+        "why it runs or waits",
+        least=LEAST_REASON,
+        worth=14,
+        look=_look_of_reason,
     ),
 )
 
@@ -190,7 +156,11 @@ _ON_REQUEST: tuple[Column[PublishedJob], ...] = (
 )
 
 NODES_OR_REASON: Column[PublishedJob] = Column(
-    "NODES(REASON)", _nodes_or_reason, least=LEAST_REASON, worth=14, look=_look_of_reason
+    "NODES(REASON)",
+    lambda job: with_times(nodes_or_reason(job)),
+    least=LEAST_REASON,
+    worth=14,
+    look=_look_of_reason,
 )
 """Takes the place of REASON if there is no room for NODES."""
 

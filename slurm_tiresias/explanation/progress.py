@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from slurm_tiresias.model import STUCK_RUNS, JobState, ProgressSource
 from slurm_tiresias.status.published import PublishedJob, PublishedProgress
-from slurm_tiresias.text import NOTHING, at, duration, filled, moment, printable
+from slurm_tiresias.text import NOTHING, at, duration, filled, printable
 
 ACCORDING_TO = {
     ProgressSource.REPORTS.value: "by its own reports",
@@ -36,7 +36,7 @@ def quiet(job: PublishedJob) -> str:
     """Return since when a running job has made no progress, if that is unusual; else ""."""
     if job.progress is None or job.progress.quiet_since_s is None:
         return ""
-    return f"no progress since {moment(job.progress.quiet_since_s)}"
+    return f"no progress since {at(job.progress.quiet_since_s)}"
 
 
 def stuck(job: PublishedJob) -> str:
@@ -48,7 +48,7 @@ def stuck(job: PublishedJob) -> str:
 
 def alarm(job: PublishedJob) -> str:
     """Return what needs the attention of the job's user; "" if nothing."""
-    return filled(job.alarm) or quiet(job) or stuck(job)
+    return filled(job.alarm, at) or quiet(job) or stuck(job)
 
 
 def longer_runs(job: PublishedJob) -> Iterator[str]:

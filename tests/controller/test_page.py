@@ -188,6 +188,16 @@ def test_a_waiting_jobs_data_has_the_jobs_ahead_and_the_expected_start(
     assert "comes before it" not in said_of(page, "3")["What happens next"]
 
 
+def test_the_list_of_jobs_says_why_each_waits_as_status_does(ledger: Path) -> None:
+    page = Page(private=False)
+    blocker = Blocker("3", Protection.MIN_RUN.value, None)
+    holds = running("3", alarm=f"idle GPUs since {{{NOW_S} moment}}")
+    page.show(state(waiting("2", reason="protected", blockers=(blocker,)), holds), ledger)
+    protected, idle = told(page)["jobs"]["where"]
+    assert protected == "protected: 3, minimum run time"
+    assert idle == f"idle GPUs since \ue000{NOW_S!r}\ue001; gpu01"
+
+
 def test_a_jobs_data_says_what_the_command_says(page: Page) -> None:
     job = next(job for job in STATE.jobs if job.job_id == "7")
     jobs = {job.job_id: job for job in STATE.jobs}

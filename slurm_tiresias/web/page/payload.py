@@ -21,6 +21,7 @@ from slurm_tiresias.explanation.reasons import (
     would_do,
     would_text,
 )
+from slurm_tiresias.explanation.short import nodes_or_reason
 from slurm_tiresias.status.eta import goes_by_estimate
 from slurm_tiresias.status.job_history import JobHistory
 from slurm_tiresias.status.published import PublishedEvent, PublishedJob, PublishedState
@@ -54,7 +55,6 @@ OF_JOB = (
     "start_on",
     "would",
     "slurm_reason",
-    "stuck_runs",
 )
 OF_ENDED = ("key", "ended_s", "jct_s", "queued_s", "gpus", "tier", "preemptions")
 OF_STATE = (
@@ -96,6 +96,7 @@ def of_cluster(
     data["jobs"] = _columns(OF_JOB, state.jobs)
     data["jobs"]["victims"] = {job.job_id: job.victims for job in state.jobs if job.victims}
     data["jobs"]["progress"] = _progress(state)
+    data["jobs"]["where"] = list(map(nodes_or_reason, state.jobs))
     data["jobs"] |= _told(state)
     data["events"] = [_past(event) for event in state.events[-MOST_EVENTS:]]
     data["ended"] = _columns(OF_ENDED, ended)
@@ -136,21 +137,13 @@ def _progress(state: PublishedState) -> list[float | None]:
 
 
 def _told(state: PublishedState) -> dict[str, list[float | None]]:
-    """Return the progress that jobs report: the share of steps done, the time left, and since when
-    there was no step."""
+    """Return the progress that jobs report: the share of steps done, and the time left."""
     told = [job.progress for job in state.jobs]
     return {
         "done": [round(one.step / one.total, 4) if one and one.total else None for one in told],
         "left_least_s": [one.remaining_least_s if one else None for one in told],
         "left_most_s": [one.remaining_most_s if one else None for one in told],
-        "idle_since_s": [_idle_since_s(job) for job in state.jobs],
-        "quiet_since_s": [one.quiet_since_s if one else None for one in told],
     }
-
-
-def _idle_since_s(job: PublishedJob) -> float | None:
-    """Return since when a job has used none of its GPUs, if that is long."""
-    return job.gpu_use.idle_since_s if job.gpu_use and job.gpu_use.idle_long else None
 
 
 def of_job(state: PublishedState, job_id: str, history: JobHistory | None) -> bytes | None:

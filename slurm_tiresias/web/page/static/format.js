@@ -51,6 +51,10 @@ export const count = (value, noun) => `${amount(value)} ${noun}${value === 1 ? "
 export const timeOfDay = (seconds) => clock.format(seconds * 1000);
 export const moment = (seconds) => day.format(seconds * 1000);
 
+/** A text with the times that the controller marks in it written in this time zone. */
+export const withTimes = (text, written) =>
+  text.replace(/\ue000([^\ue001]*)\ue001/g, (_, seconds) => written(Number(seconds)));
+
 /** Characters that would hide, or turn around what stands beside them, made visible. */
 export function visible(text) {
   return String(text).replace(/[\p{Cc}\p{Cf}\p{Co}\p{Cn}\p{Zl}\p{Zp}]/gu, "?");

@@ -1,7 +1,7 @@
 /** One job's page: where it stands, why, what ends that, what its user can do, and its life. */
 
 import { byId, drawn, element, jobLink, replace, write } from "./dom.js";
-import { amount, count, duration, gpuHours, moment } from "./format.js";
+import { amount, count, duration, gpuHours, moment, withTimes } from "./format.js";
 import { job as fetchJob } from "./data.js";
 import { told } from "./decisions.js";
 
@@ -60,10 +60,8 @@ function explained({ title, sentences, items }) {
 
 /** A sentence with links to the jobs that it names, and its times in this time zone. */
 function linked(sentence) {
-  return sentence.split(/(\ue000[^\ue001]*\ue001|\bjob \d+(?:[_+]\d+)?)/i).map((part, i) => {
-    if (i % 2 === 0) return part;
-    return part.startsWith("\ue000") ? moment(Number(part.slice(1, -1))) : jobLink(part.slice(4), part);
-  });
+  const parts = withTimes(sentence, moment).split(/(\bjob \d+(?:[_+]\d+)?)/i);
+  return parts.map((part, i) => (i % 2 ? jobLink(part.slice(4), part) : part));
 }
 
 /** Its whole life, the latest first: what the controller noted, and when it began and ended to run. */

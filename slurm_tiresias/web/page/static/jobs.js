@@ -2,21 +2,19 @@
 
 import { folded } from "./arrays.js";
 import { byId, element, oncePerFrame, write } from "./dom.js";
-import { amount, duration, gpuHours, percent, range, timeOfDay } from "./format.js";
+import { amount, duration, gpuHours, percent, range, timeOfDay, withTimes } from "./format.js";
 import { Table } from "./table.js";
 
 const STATES = { running: "runs", pending: "waits", completing: "ending" };
 
 export class Jobs {
   #state = null;
-  #words;
   #sorting = { by: "rank", descending: false };
   #table;
   #texts = [];
   #names = new Map();
 
-  constructor(words) {
-    this.#words = words;
+  constructor() {
     const of = (name) => (row) => this.#state.jobs[name][row];
     const job = (row) => `#/jobs/${encodeURIComponent(this.#state.jobs.job_id[row])}`;
     this.#table = new Table(byId("jobs-table"), {
@@ -66,13 +64,7 @@ export class Jobs {
   }
 
   #where(row) {
-    const { nodes, reason, state, would, slurm_reason: slurmReason, quiet_since_s: quiet, idle_since_s: idle, stuck_runs: stuck } = this.#state.jobs;
-    if (idle[row] !== null) return `${nodes[row]}; idle GPUs since ${timeOfDay(idle[row])}`;
-    if (quiet[row] !== null) return `${nodes[row]}; no progress since ${timeOfDay(quiet[row])}`;
-    if (stuck[row] >= 2) return [`saved nothing in its last ${stuck[row]} runs`, nodes[row]].filter(Boolean).join("; ");
-    const short = this.#words.reasons[reason[row]]?.short ?? reason[row];
-    if (would[row]) return `${state[row] === "pending" ? slurmReason[row] || "None" : nodes[row]}; ${would[row]}`;
-    return state[row] === "running" && reason[row] === "runs-on" ? nodes[row] : short;
+    return withTimes(this.#state.jobs.where[row], timeOfDay);
   }
 
   #find() {

@@ -21,7 +21,7 @@ let timer = 0;
 
 async function start() {
   const words = await fetchWords().catch(() => ({ reasons: {} }));
-  parts = [new Nodes(), new Lanes(), new Charts(), new Decisions(words), new Jobs(words)];
+  parts = [new Nodes(), new Lanes(), new Charts(), new Decisions(words), new Jobs()];
   jobView = new JobView();
   window.addEventListener("hashchange", () => follow(true));
   document.addEventListener("visibilitychange", () => {
