@@ -44,28 +44,6 @@ class Ask:
 class SimJob(Job):
     """A job that has arrived and not ended, with what the core does not know of it."""
 
-    __slots__ = (
-        "_physics",
-        "again_s",
-        "ask",
-        "end_s",
-        "first_s",
-        "lost_s",
-        "number",
-        "overhead_s",
-        "runs",
-        "save_every_s",
-        "saved_s",
-        "speed",
-        "spread",
-        "spread_s",
-        "tells_saves",
-        "trace",
-        "unsaved_s",
-        "version",
-        "work_s",
-    )
-
     def __init__(self, trace: TraceJob, number: int, ask: Ask, physics: Physics) -> None:
         super().__init__(
             trace.job_id,

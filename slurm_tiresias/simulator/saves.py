@@ -61,10 +61,9 @@ class SaveModel:
 
 def reported(
     restarts: int, now_s: float, first_s: float, saved_s: float | None, save_every_s: float
-) -> JobProgress | None:
-    """Return what a running job reports of its saves; None before its first report."""
-    if now_s < first_s:
-        return None
+) -> JobProgress:
+    """Return what a running job reports of its saves. That it makes progress from ``first_s`` on is
+    known at its start."""
     return JobProgress(
         restarts=restarts,
         source=ProgressSource.REPORTS,

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -201,13 +201,14 @@ class Harvest:
         if not self._jobs:
             raise self._nothing_left()
         jobs = sorted(self._jobs, key=lambda job: job.submitted_s)
+        start_s = jobs[0].submitted_s
         if self._out_of_order:
             self.notes.append(
                 f"put in order: {self._out_of_order:,} jobs came before the job on the line above"
             )
         return Workload(
             name=self.file.path.name,
-            jobs=tuple(_counted_from(jobs, jobs[0].submitted_s)),
+            jobs=tuple(replace(job, submitted_s=job.submitted_s - start_s) for job in jobs),
             dropped=tuple(sorted(self._dropped, key=lambda dropped: dropped.line)),
             notes=tuple(self.notes),
             format=self.format,
@@ -226,26 +227,3 @@ class Harvest:
             f"no job of this file can be simulated; this one {first.why}",
             "name a file with jobs that ran on GPUs",
         )
-
-
-def _counted_from(jobs: Iterable[TraceJob], start_s: float) -> Iterable[TraceJob]:
-    """Return the jobs with submission times counted from ``start_s``."""
-    if start_s == 0.0:
-        return jobs
-    return (
-        # Spelled out, because dataclasses.replace takes four times as long.
-        TraceJob(
-            job.job_id,
-            job.submitted_s - start_s,
-            job.gpus,
-            job.duration_s,
-            job.model,
-            job.gpu_type,
-            job.user,
-            job.name,
-            job.group,
-            job.limit_s,
-            job.account,
-        )
-        for job in jobs
-    )

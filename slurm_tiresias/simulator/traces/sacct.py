@@ -21,6 +21,7 @@ from slurm_tiresias.simulator.traces import reading
 from slurm_tiresias.simulator.traces.reading import BadValueError, Harvest, TraceFile
 from slurm_tiresias.simulator.workload import TraceJob, Workload
 from slurm_tiresias.slurm import notation
+from slurm_tiresias.slurm.job_fields import STATES
 
 NAME = "sacct"
 TITLE = "Slurm's history: sacct --allocations --duplicates --parsable2"
@@ -66,45 +67,8 @@ EXPORT_COMMAND = " ".join(
 )
 """The command that saves the history, for administrators to complete with a date and a file."""
 
-ALIVE = frozenset(
-    {
-        "COMPLETING",
-        "CONFIGURING",
-        "EXPEDITING",
-        "PENDING",
-        "POWER_UP_NODE",
-        "REQUEUED",
-        "REQUEUE_FED",
-        "REQUEUE_HOLD",
-        "RESIZING",
-        "RESV_DEL_HOLD",
-        "RUNNING",
-        "SIGNALING",
-        "SPECIAL_EXIT",
-        "STAGE_OUT",
-        "STOPPED",
-        "SUSPENDED",
-        "UPDATE_DB",
-    }
-)
+ALIVE = frozenset(state for state, now in STATES.items() if now) | {"REQUEUE_FED", "UPDATE_DB"}
 """States of jobs that are running or may run again."""
-
-OVER = frozenset(
-    {
-        "BOOT_FAIL",
-        "CANCELLED",
-        "COMPLETED",
-        "DEADLINE",
-        "FAILED",
-        "LAUNCH_FAILED",
-        "NODE_FAIL",
-        "OUT_OF_MEMORY",
-        "PREEMPTED",
-        "RECONFIG_FAIL",
-        "REVOKED",
-        "TIMEOUT",
-    }
-)
 
 COMES_BACK = frozenset({"PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "LAUNCH_FAILED", "RECONFIG_FAIL"})
 """Terminal states after which Slurm itself requeues a job under the same id."""
@@ -218,7 +182,7 @@ def _positions(file: TraceFile, names: Sequence[str]) -> Mapping[str, int]:
 
 def _run(line: int, values: Mapping[str, str]) -> _Row:
     state = values["State"].split(" ")[0].rstrip("+")
-    if state not in ALIVE | OVER:
+    if state not in ALIVE | STATES.keys():
         raise BadValueError(f"Slurm has no state {reading.quoted(values['State'])}")
     submitted_s = _moment(values["Submit"])
     if submitted_s is None or not values["JobID"]:
