@@ -205,6 +205,8 @@ class Feed:
             key, job = status.key, self.jobs[status.key]
             account, unmanaged_because = accounts.get(key), job_store.why_unmanaged(key)
             changed = self._follow_status(job, status)
+            if self._progress:
+                job.progress = self._progress.of(key)
             if unmanaged_because or account is None:
                 changed |= job.set(
                     managed=False,
@@ -228,10 +230,8 @@ class Feed:
                 )
                 costs = self._costs_of(account.user, account.name)
                 job.run_records, job.preemption = runs.of(key), under_way
-                if self._progress:
-                    job.progress = self._progress.of(key)
-                    if account.preemptions:
-                        changed |= job.set(past_progress=self._progress.past_runs(key))
+                if self._progress and account.preemptions:
+                    changed |= job.set(past_progress=self._progress.past_runs(key))
                 placed = placing(status.spec) if placing else None
                 stopped = why_stopped(status, seen.at_s) if why_stopped and account.claim else ""
                 reserved = self._reserved_from(status, seen, kept_from)

@@ -28,7 +28,7 @@ from prometheus_client.core import (
 from prometheus_client.metrics_core import Metric as Family
 
 from slurm_tiresias import __version__
-from slurm_tiresias.controller import metric_definitions
+from slurm_tiresias.controller import metric_definitions as definitions
 from slurm_tiresias.controller.cycle import Cycle
 from slurm_tiresias.core.features.gauges import GAUGES
 from slurm_tiresias.errors import TiresiasError, kinds
@@ -76,32 +76,30 @@ class Metrics:
     def _count_up_from_zero(self) -> None:
         """Create series at zero: Prometheus misses the first increment of a new series."""
         tiers = [str(tier) for tier in range(self._config.policy.tier_count)]
-        self._cycles = self._counter(metric_definitions.CYCLES)
-        self._failed = self._counter(metric_definitions.FAILED_CYCLES, kinds())
-        self._decisions = self._counter(metric_definitions.DECISIONS)
-        self._preemptions = self._counter(metric_definitions.PREEMPTIONS)
-        self._measured = self._counter(metric_definitions.MEASURED, metric_definitions.SETTLED)
-        self._lost = self._counter(metric_definitions.LOST, LOST_PARTS)
-        self._promotions = self._counter(metric_definitions.PROMOTIONS)
-        self._events = self._counter(metric_definitions.JOB_EVENTS, metric_definitions.EVENTS)
-        self._writes = self._counter(metric_definitions.WRITES)
-        self._refused = self._counter(metric_definitions.REFUSED_WRITES)
-        self._accounting = self._counter(metric_definitions.ACCOUNTING_FAILURES)
-        self._unpublished = self._counter(metric_definitions.UNPUBLISHED)
-        self._cycle_s = self._histogram(metric_definitions.CYCLE_SECONDS)
-        self._phase_s = self._histogram(metric_definitions.PHASE_SECONDS, metric_definitions.PHASES)
-        self._jct_s = self._histogram(metric_definitions.COMPLETION_SECONDS, tiers)
-        self._queued_s = self._histogram(metric_definitions.QUEUEING_SECONDS, tiers)
+        self._cycles = self._counter(definitions.CYCLES)
+        self._failed = self._counter(definitions.FAILED_CYCLES, kinds())
+        self._decisions = self._counter(definitions.DECISIONS)
+        self._preemptions = self._counter(definitions.PREEMPTIONS)
+        self._measured = self._counter(definitions.MEASURED, definitions.SETTLED)
+        self._lost = self._counter(definitions.LOST, LOST_PARTS)
+        self._promotions = self._counter(definitions.PROMOTIONS)
+        self._events = self._counter(definitions.JOB_EVENTS, definitions.EVENTS)
+        self._writes = self._counter(definitions.WRITES)
+        self._refused = self._counter(definitions.REFUSED_WRITES)
+        self._accounting = self._counter(definitions.ACCOUNTING_FAILURES)
+        self._unpublished = self._counter(definitions.UNPUBLISHED)
+        self._cycle_s = self._histogram(definitions.CYCLE_SECONDS)
+        self._phase_s = self._histogram(definitions.PHASE_SECONDS, definitions.PHASES)
+        self._jct_s = self._histogram(definitions.COMPLETION_SECONDS, tiers)
+        self._queued_s = self._histogram(definitions.QUEUEING_SECONDS, tiers)
 
-    def _counter(self, metric: metric_definitions.Metric, values: Iterable[str] = ()) -> Counter:
+    def _counter(self, metric: definitions.Metric, values: Iterable[str] = ()) -> Counter:
         counter = Counter(metric.name, metric.doc, tuple(metric.labels), registry=self._registry)
         for value in values:
             counter.labels(value)
         return counter
 
-    def _histogram(
-        self, metric: metric_definitions.Metric, values: Iterable[str] = ()
-    ) -> Histogram:
+    def _histogram(self, metric: definitions.Metric, values: Iterable[str] = ()) -> Histogram:
         histogram = Histogram(
             *(metric.name, metric.doc, tuple(metric.labels)),
             buckets=metric.buckets_s,
@@ -150,7 +148,7 @@ class Metrics:
         self._accounting.inc(cycle.stats.accounting_failures)
         took = cycle.took
         parts = (took.observe_s, took.account_s, took.decide_s, took.act_s, publish_s)
-        for phase, part_s in zip(metric_definitions.PHASES, parts, strict=True):
+        for phase, part_s in zip(definitions.PHASES, parts, strict=True):
             self._phase_s.labels(phase).observe(part_s)
         self._cycle_s.observe(took.all_s + publish_s)
         self._decided = Tallied(map(_decision, state.jobs))
@@ -187,27 +185,25 @@ class Metrics:
     def families(self) -> Iterator[Family]:
         """Yield the metrics that are not counted here: of the last state, and of the driver."""
         state = self._state
-        mode = state.mode if state else metric_definitions.STANDBY
-        yield _gauge(metric_definitions.INFO, [(self._about, 1)])
-        yield _gauge(metric_definitions.STARTED, [((), self._started_s)])
-        yield _gauge(
-            metric_definitions.MODE, [((one,), one == mode) for one in metric_definitions.MODES]
-        )
-        yield _gauge(metric_definitions.INTERVAL, [((), self._config.controller.interval_s)])
+        mode = state.mode if state else definitions.STANDBY
+        yield _gauge(definitions.INFO, [(self._about, 1)])
+        yield _gauge(definitions.STARTED, [((), self._started_s)])
+        yield _gauge(definitions.MODE, [((one,), one == mode) for one in definitions.MODES])
+        yield _gauge(definitions.INTERVAL, [((), self._config.controller.interval_s)])
         yield from self._of_driver()
         trouble = self._trouble if state else ""
-        yield _gauge(metric_definitions.TROUBLE, [((kind,), kind == trouble) for kind in kinds()])
+        yield _gauge(definitions.TROUBLE, [((kind,), kind == trouble) for kind in kinds()])
         if state:
-            yield _gauge(metric_definitions.LAST_CYCLE, [((), self._good_s)])
-            yield _gauge(metric_definitions.DECIDED, self._decided.items())
+            yield _gauge(definitions.LAST_CYCLE, [((), self._good_s)])
+            yield _gauge(definitions.DECIDED, self._decided.items())
             yield from _of_state(state)
 
     def _of_driver(self) -> Iterator[Family]:
         asked = self._asked.by_command
-        requests, failures = metric_definitions.REQUESTS, metric_definitions.COMMAND_FAILURES
+        requests, failures = definitions.REQUESTS, definitions.COMMAND_FAILURES
         yield _counter(requests, [((name,), asked[name].requests) for name in COMMANDS])
         yield _counter(failures, [((name,), asked[name].failures) for name in COMMANDS])
-        seconds = metric_definitions.COMMAND_SECONDS
+        seconds = definitions.COMMAND_SECONDS
         family = SummaryMetricFamily(seconds.name, seconds.doc, labels=tuple(seconds.labels))
         for name in COMMANDS:
             family.add_metric((name,), asked[name].commands, asked[name].took_s)
@@ -226,39 +222,35 @@ class _Collected:
 
 def _of_state(state: PublishedState) -> Iterator[Family]:
     next_try_s = max(0.0, state.next_try_s - time.time()) if state.next_try_s else 0.0
-    yield _gauge(metric_definitions.FAILED_IN_A_ROW, [((), state.failures)])
-    yield _gauge(metric_definitions.NEXT_TRY, [((), next_try_s)])
-    yield _gauge(metric_definitions.WARNING, [((), bool(state.warning))])
-    yield _gauge(metric_definitions.TERM, [((), state.term)])
-    yield _gauge(metric_definitions.STANDBYS, [((), len(state.standbys))])
+    yield _gauge(definitions.FAILED_IN_A_ROW, [((), state.failures)])
+    yield _gauge(definitions.NEXT_TRY, [((), next_try_s)])
+    yield _gauge(definitions.WARNING, [((), bool(state.warning))])
+    yield _gauge(definitions.TERM, [((), state.term)])
+    yield _gauge(definitions.STANDBYS, [((), len(state.standbys))])
     yield _gauge(
-        metric_definitions.GPUS,
-        [((use,), getattr(state.gpus, use)) for use in metric_definitions.USES],
+        definitions.GPUS,
+        [((use,), getattr(state.gpus, use)) for use in definitions.USES],
     )
     yield from _of_tiers(state)
     yield from _of_progress(state)
-    yield _gauge(metric_definitions.UNMANAGED, [((), sum(not job.managed for job in state.jobs))])
+    yield _gauge(definitions.UNMANAGED, [((), sum(not job.managed for job in state.jobs))])
 
 
 def _of_tiers(state: PublishedState) -> Iterator[Family]:
-    of_states = [(t, name) for t in state.tiers for name in metric_definitions.STATES]
+    of_states = [(t, name) for t in state.tiers for name in definitions.STATES]
     jobs = [((str(t.tier), name), getattr(t, f"{name}_jobs")) for t, name in of_states]
     gpus = [((str(t.tier), name), getattr(t, f"{name}_gpus")) for t, name in of_states]
-    yield _gauge(metric_definitions.JOBS, jobs)
-    yield _gauge(metric_definitions.JOB_GPUS, gpus)
+    yield _gauge(definitions.JOBS, jobs)
+    yield _gauge(definitions.JOB_GPUS, gpus)
     attained_gpu_s = {t.tier: 0.0 for t in state.tiers}
     longest_s = dict(attained_gpu_s)
     for job in state.jobs:
         if job.tier is not None:
             attained_gpu_s[job.tier] += job.attained_gpu_s
-            if job.reason in metric_definitions.LACKS_ROOM:
+            if job.reason in definitions.LACKS_ROOM:
                 longest_s[job.tier] = max(longest_s[job.tier], job.waited_s)
-    yield _gauge(
-        metric_definitions.ATTAINED, [((str(tier),), s) for tier, s in attained_gpu_s.items()]
-    )
-    yield _gauge(
-        metric_definitions.LONGEST_WAIT, [((str(tier),), s) for tier, s in longest_s.items()]
-    )
+    yield _gauge(definitions.ATTAINED, [((str(tier),), s) for tier, s in attained_gpu_s.items()])
+    yield _gauge(definitions.LONGEST_WAIT, [((str(tier),), s) for tier, s in longest_s.items()])
 
 
 def _of_progress(state: PublishedState) -> Iterator[Family]:
@@ -269,22 +261,22 @@ def _of_progress(state: PublishedState) -> Iterator[Family]:
     quiet = sum(
         job.progress is not None and job.progress.quiet_since_s is not None for job in running
     )
-    yield _gauge(metric_definitions.PROGRESS, [((name,), n) for name, n in sources.items()])
-    yield _gauge(metric_definitions.QUIET, [((), quiet)])
-    for metric, gauge in zip(metric_definitions.OF_FEATURES, GAUGES, strict=True):
+    yield _gauge(definitions.PROGRESS, [((name,), n) for name, n in sources.items()])
+    yield _gauge(definitions.QUIET, [((), quiet)])
+    for metric, gauge in zip(definitions.OF_FEATURES, GAUGES, strict=True):
         facts = [fact for job in state.jobs if (fact := getattr(job, gauge.fact)) is not None]
         sums = {value: sum(map(of, facts)) for value, of in gauge.of.items()}
         yield _gauge(metric, [((value,) if value else (), one) for value, one in sums.items()])
 
 
-def _gauge(metric: metric_definitions.Metric, values: Values) -> Family:
+def _gauge(metric: definitions.Metric, values: Values) -> Family:
     family = GaugeMetricFamily(metric.name, metric.doc, labels=tuple(metric.labels))
     for labels, value in values:
         family.add_metric(labels, float(value))
     return family
 
 
-def _counter(metric: metric_definitions.Metric, values: Values) -> Family:
+def _counter(metric: definitions.Metric, values: Values) -> Family:
     family = CounterMetricFamily(metric.name, metric.doc, labels=tuple(metric.labels))
     for labels, value in values:
         family.add_metric(labels, value)

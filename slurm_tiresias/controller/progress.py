@@ -4,7 +4,8 @@ job."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.job.comment import MARK, split
@@ -149,7 +150,6 @@ class ProgressTracker:
 
     def _take_collected(self, seen: Observation, latest: Latest) -> None:
         """Record what epilogs have collected, which is later than the reports during the run."""
-        # Record what epilogs have collected, which is later than the reports during the run.
         self._folder.stored(self._collected)
         self._collected = frozenset(latest.ended)
         if not latest.ended:
@@ -185,30 +185,18 @@ def _collected(restarts: int, record: Record, before: JobProgress | None) -> Job
     return replace(progress, per_step=before.per_step, quiet_after_s=before.quiet_after_s)
 
 
+_IN_BOTH = {one.name for one in fields(RunProgressRecord)} & {
+    one.name for one in fields(JobProgress)
+}
+"""The fields that a row has as the report has them."""
+
+
 def _row_of(key: str, progress: JobProgress) -> RunProgressRecord:
-    per_step = progress.per_step
-    return RunProgressRecord(
-        key=key,
-        restarts=progress.restarts,
-        source=progress.source.value,
-        state=progress.state,
-        first_step=progress.first_step,
-        step=progress.step,
-        total=progress.total,
-        reported_s=progress.reported_s,
-        advanced_s=progress.advanced_s,
-        saved_step=progress.saved_step,
-        saved_s=progress.saved_s,
-        resumed_step=progress.resumed_step,
-        step_s=per_step.likely_s if per_step else None,
-        step_least_s=per_step.least_s if per_step else None,
-        step_most_s=per_step.most_s if per_step else None,
-        first_step_s=progress.first_step_s,
-        save_every_s=progress.save_every_s,
-        first_s=progress.first_s,
-        asked_s=progress.asked_s,
-        saving_s=progress.saving_s,
-    )
+    same: dict[str, Any] = {name: getattr(progress, name) for name in _IN_BOTH}
+    if per_step := progress.per_step:
+        same |= {"step_s": per_step.likely_s, "step_least_s": per_step.least_s}
+        same["step_most_s"] = per_step.most_s
+    return RunProgressRecord(key=key, **same | {"source": progress.source.value})
 
 
 def progress_in(row: RunProgressRecord) -> JobProgress:
@@ -216,23 +204,6 @@ def progress_in(row: RunProgressRecord) -> JobProgress:
     per_step = None
     if row.step_s is not None and row.step_least_s is not None and row.step_most_s is not None:
         per_step = Estimate(row.step_s, row.step_least_s, row.step_most_s)
-    return JobProgress(
-        restarts=row.restarts,
-        source=ProgressSource(row.source),
-        state=row.state,
-        first_step=row.first_step,
-        step=row.step,
-        total=row.total,
-        reported_s=row.reported_s,
-        advanced_s=row.advanced_s,
-        quiet_after_s=LEAST_QUIET_S,
-        saved_step=row.saved_step,
-        saved_s=row.saved_s,
-        resumed_step=row.resumed_step,
-        per_step=per_step,
-        first_step_s=row.first_step_s,
-        save_every_s=row.save_every_s,
-        first_s=row.first_s,
-        asked_s=row.asked_s,
-        saving_s=row.saving_s,
-    )
+    same: dict[str, Any] = {name: getattr(row, name) for name in _IN_BOTH}
+    same["source"] = ProgressSource(row.source)
+    return JobProgress(**same, quiet_after_s=LEAST_QUIET_S, per_step=per_step)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 
 from slurm_tiresias import __version__
@@ -55,9 +55,6 @@ from slurm_tiresias.status.published import (
     PublishedTier,
 )
 from slurm_tiresias.store.records import EventRecord
-
-ProgressOf = Callable[[str], JobProgress | None]
-"""Maps a job to its progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +140,6 @@ def report(
     snapshot: Snapshot,
     plan: Plan,
     job_store: JobStore,
-    progress_of: ProgressOf,
     policy: Policy,
     events: Sequence[EventRecord],
     features: Sequence[Feature] = (),
@@ -155,16 +151,7 @@ def report(
         gpus=_gpus(nodes, snapshot.jobs),
         tiers=tuple(_tiers(config, snapshot, plan)),
         jobs=tuple(
-            _jobs(
-                config,
-                snapshot,
-                plan,
-                job_store,
-                progress_of,
-                features,
-                policy,
-                acts=health.mode == ENFORCE,
-            )
+            _jobs(config, snapshot, plan, job_store, features, policy, acts=health.mode == ENFORCE)
         ),
         events=tuple(PublishedEvent(**asdict(event)) for event in events),
         nodes=tuple(_nodes(nodes, snapshot.jobs, plan)),
@@ -230,7 +217,6 @@ def _jobs(
     snapshot: Snapshot,
     plan: Plan,
     job_store: JobStore,
-    progress_of: ProgressOf,
     features: Sequence[Feature],
     policy: Policy,
     *,
@@ -251,7 +237,7 @@ def _jobs(
             )
         job = _job(views[key], decision, job_store, snapshot.now_s, config.preemption)
         job.rank, job.blockers, job.slurm_place = ranks.get(key), blockers, places.get(key)
-        told = progress_of(key)
+        told = views[key].progress
         if told is not None and not _is_of_former_run(told, views[key]):
             job.progress = _progress(told, views[key], snapshot.now_s)
             over_budget = job.user in job_store.users_over_budget

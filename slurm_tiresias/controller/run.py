@@ -449,7 +449,6 @@ class Controller:
                 cycle.snapshot,
                 cycle.plan,
                 self._cycles.job_store,
-                self._cycles.progress.of,
                 cycle.policy,
                 self._ledger.events.last(EVENTS_PUBLISHED),
                 self._cycles.features.in_order,

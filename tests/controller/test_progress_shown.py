@@ -30,12 +30,12 @@ def site(tmp_path: Path, ledger: Ledger) -> Site:
 def shown(site: Site, status: JobStatus) -> PublishedProgress | None:
     """What is published of a job after a cycle."""
     site.cycle(status)
-    snapshot = fed(Feed(site.job_store, CONFIG), site.seen(status))
+    snapshot = fed(Feed(site.job_store, CONFIG, progress=site.tracker), site.seen(status))
     policy = make_policy(CONFIG.policy)
     plan = decide(snapshot, policy, CONFIG)
     health = Health("shadow", 0.0, 1, site.now_s, 0.1)
     of_cycle = (CLUSTER, CONFIG, health, snapshot, plan, site.job_store)
-    return report(*of_cycle, site.tracker.of, policy, ()).jobs[0].progress
+    return report(*of_cycle, policy, ()).jobs[0].progress
 
 
 def test_the_progress_of_a_former_run_goes_when_the_job_runs_again(site: Site) -> None:

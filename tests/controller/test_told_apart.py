@@ -42,7 +42,7 @@ def published(ledger: Ledger, mode: str, *jobs: JobStatus) -> PublishedState:
     policy = make_policy(CONFIG.policy)
     plan = decide(snapshot, policy, CONFIG)
     health = Health(mode, 0.0, 1, NOW_S, 0.1)
-    return report(CLUSTER, CONFIG, health, snapshot, plan, job_store, lambda _: None, policy, ())
+    return report(CLUSTER, CONFIG, health, snapshot, plan, job_store, policy, ())
 
 
 def by_id(state: PublishedState, field: str) -> dict[str, object]:
@@ -172,7 +172,7 @@ def test_the_reason_why_reports_do_not_count_is_published(
     policy = make_policy(CONFIG.policy)
     plan = decide(snapshot, policy, CONFIG)
     health = Health("enforce", 0.0, 1, NOW_S, 0.1)
-    state = report(CLUSTER, CONFIG, health, snapshot, plan, job_store, lambda _: None, policy, ())
+    state = report(CLUSTER, CONFIG, health, snapshot, plan, job_store, policy, ())
     (estimate,) = (job.estimate for job in state.jobs)
     assert estimate is not None
     assert (estimate.remaining_gpu_s is not None) == (why_not == "")

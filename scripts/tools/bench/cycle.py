@@ -75,7 +75,7 @@ def _measured(place: Place, config: Config, jobs: int, changes: int) -> str:
 
         def publish(done: Cycle) -> None:
             health = Health(ENFORCE, 0.0, 1, done.seen.at_s, done.took.all_s)
-            shown = (done.snapshot, done.plan, cycles.job_store, cycles.progress.of, done.policy)
+            shown = (done.snapshot, done.plan, cycles.job_store, done.policy)
             state = report(cluster, config, health, *shown, ledger.events.last(300))
             published.write(state, place.state)
 

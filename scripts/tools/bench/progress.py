@@ -122,7 +122,7 @@ class _Site:
         began_s = clock()
         done = self.cycles.run(SHADOW)
         health = Health(SHADOW, 0.0, 1, done.seen.at_s, done.took.all_s)
-        shown = (done.snapshot, done.plan, self.cycles.job_store, self.cycles.progress.of)
+        shown = (done.snapshot, done.plan, self.cycles.job_store)
         state = report(CLUSTER, self.config, health, *shown, done.policy, ())
         published.write(state, self._state_dir)
         return clock() - began_s
