@@ -12,6 +12,7 @@ from slurm_tiresias.errors import SlurmAnswerError
 from slurm_tiresias.model import ANY_TYPE, JobState
 from slurm_tiresias.slurm import job_rows, notation, parse_jobs, pyslurm_records
 from slurm_tiresias.slurm import release as releases
+from slurm_tiresias.slurm.job_fields import JobFields
 from slurm_tiresias.slurm.job_rows import JobRow
 from slurm_tiresias.slurm.parse_jobs import RowReader
 from slurm_tiresias.slurm.pyslurm_records import SeenJob
@@ -84,6 +85,10 @@ TIMES = {
 }
 
 
+def read_by_pyslurm(seen: SeenJob, row: JobRow) -> tuple[JobFields, ...]:
+    return tuple(map(parse_jobs.fields, pyslurm_records.rows(seen, row)))
+
+
 def _time(printed: str) -> int | None:
     return int(printed) if printed.isdecimal() else None
 
@@ -93,7 +98,7 @@ def test_pyslurms_numbers_and_squeues_text_become_the_same_fields(series: str) -
     rows = rows_of(series)
     assert len(rows) > 30
     for row in rows:
-        (found,) = pyslurm_records.fields(as_pyslurm_sees(row), row, parse_jobs.options(row))
+        (found,) = read_by_pyslurm(as_pyslurm_sees(row), row)
         read = parse_jobs.fields(row)
         differing = {
             name: (getattr(found, name), getattr(read, name))
@@ -106,26 +111,24 @@ def test_pyslurms_numbers_and_squeues_text_become_the_same_fields(series: str) -
 def test_the_tasks_of_a_waiting_record_differ_in_their_keys_only() -> None:
     row = next(row for row in rows_of("26.05") if row.name == "array" and row.state == "PENDING")
     waiting = as_pyslurm_sees(row, array_task_id=None, array_tasks_waiting="1-5:2,7")
-    found = pyslurm_records.fields(waiting, row, parse_jobs.options(row))
+    found = read_by_pyslurm(waiting, row)
     array = row.array_id
     assert [job.key for job in found] == [f"{array}_{task}" for task in (1, 3, 5, 7)]
     assert len({job._replace(key="") == found[0]._replace(key="") for job in found}) == 1
     for odd in ("0-3,...", "5-3", "3-0:2"):
         with pytest.raises(SlurmAnswerError, match="a list of array tasks"):
-            pyslurm_records.fields(
-                waiting._replace(array_tasks_waiting=odd), row, parse_jobs.options(row)
-            )
+            pyslurm_records.rows(waiting._replace(array_tasks_waiting=odd), row)
 
 
 @pytest.mark.parametrize(
     ("odd", "why"),
     [
         ({"state": "ENCHANTED"}, "a job state that cannot be parsed: 'ENCHANTED'"),
-        ({"priority": None}, "a job without a number that all have"),
-        ({"submit_time": None}, "a job without a number that all have"),
+        ({"priority": None}, "a number that cannot be parsed: 'None'"),
+        ({"submit_time": None}, "a time that cannot be parsed: 'None'"),
         ({"required_nodes": "n[1-"}, "a node list that cannot be parsed: 'n[1-'"),
         ({"allocated_nodes": "n[1-"}, "a node list"),
-        ({"tres_gres": {"gpu": "h100:1.5"}}, "a GPU count that cannot be parsed: 'gpu:h100:1.5'"),
+        ({"tres_gres": {"gpu": "h100:1.5"}}, "a GPU count that cannot be parsed: 'gpu=h100:1.5'"),
         ({"tres_gres": {"gpu:-2": 1}}, "a GPU count"),
         ({"tres_gres": {"gpu": 2**63}}, "a GPU count"),
     ],
@@ -135,14 +138,14 @@ def test_an_invalid_pyslurm_record_is_unreadable_with_a_reason(
 ) -> None:
     row = row_named("spread over nodes")
     seen = as_pyslurm_sees(row, **odd)
-    (found,) = pyslurm_records.fields(seen, row, parse_jobs.options(row))
+    (found,) = read_by_pyslurm(seen, row)
     assert why in found.unreadable
     assert found.raw_id == int(row.raw_id)
 
 
 def test_an_unreadable_field_of_squeue_makes_pyslurms_job_unreadable() -> None:
     row = row_named("spread over nodes")._replace(tres_per_node="gres:gpu:x:-2")
-    (found,) = pyslurm_records.fields(as_pyslurm_sees(row), row, parse_jobs.options(row))
+    (found,) = read_by_pyslurm(as_pyslurm_sees(row), row)
     assert "a GPU count" in found.unreadable
     assert found.state is JobState.RUNNING
 
@@ -150,7 +153,7 @@ def test_an_unreadable_field_of_squeue_makes_pyslurms_job_unreadable() -> None:
 def test_a_total_beside_counts_by_type_is_not_counted_again() -> None:
     row = row_named("spread over nodes")
     seen = as_pyslurm_sees(row, tres_gres={"gpu": 4, "gpu:a100": 3, "gpumem": 7})
-    (found,) = pyslurm_records.fields(seen, row, parse_jobs.options(row))
+    (found,) = read_by_pyslurm(seen, row)
     assert found.tres_gpus == {"a100": 3, ANY_TYPE: 1}
     assert parse_jobs.fields(row._replace(tres="gres/gpu=4,gres/gpu:a100=3")).tres_gpus == {
         "a100": 3,

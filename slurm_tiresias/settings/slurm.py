@@ -15,8 +15,8 @@ class SlurmConfig(Table):
 
     driver: str = setting(
         "commands",
-        "commands: squeue, scontrol and others, on every release. pyslurm: read jobs and nodes "
-        "and write priorities through pyslurm, which must be installed and built for this "
-        "release. auto: pyslurm if it works, else commands.",
+        "commands: squeue, scontrol and others, on every release. pyslurm: read jobs and write "
+        "priorities through pyslurm, which must be installed and built for this release. auto: "
+        "pyslurm if it works, else commands.",
         choices=DRIVERS,
     )

@@ -151,6 +151,10 @@ class CommandSlurm:
         self._environment = process.environment(self._commands.environment)
         self._rows = RowReader()
         self._memory = JobMemory()
+        self._details: dict[int, JobDetails] = {}
+        """Details of jobs, by raw id, for which scontrol need not be asked; none with this driver.
+        """
+        self._counts_gpus = True
         self._unread_records: list[SlurmAnswerError] = []
         """Unreadable records of nodes, partitions and so on in the current reading."""
         self._odd_records = WarnOnce("what cannot be read of Slurm's answer is left out")
@@ -237,17 +241,18 @@ class CommandSlurm:
     def _read(self, at_s: float) -> tuple[Observation, float]:
         """Return what Slurm shows, and slurmctld's clock at that time."""
         listed = self._listed()
-        unknown = self._memory.unknown(listed)
+        unknown = [job for job in self._memory.unknown(listed) if job.raw_id not in self._details]
         questions = [_SHOW_ALL_JOBS]
-        if not self._memory.is_empty:
-            questions = job_questions(unknown, len(listed))
+        if self._details or not self._memory.is_empty:
+            questions = _job_questions(unknown, len(listed))
         config_text, partition_text, node_text, topology_text, reservation_text, *job_texts = (
             self._show([*_CLUSTER_QUESTIONS, *questions])
         )
         shown_s = parse_config.clock_s(config_text)
         self._memory.counts_memory = parse_config.counts_memory(config_text)
         self._memory.now_s = shown_s
-        records = job_records(questions, job_texts)
+        self._counts_gpus = parse_config.counts_gpus(config_text)
+        records = _job_records(questions, job_texts)
         suspects = self._memory.live_but_missing(listed)
         if questions == [_SHOW_ALL_JOBS]:
             suspects |= set(map(parse_jobs.live_job_in, records.values()))
@@ -286,7 +291,6 @@ class CommandSlurm:
         unknown: Sequence[JobFields],
         questions: Sequence[str],
         records: Mapping[int, str],
-        seen: Mapping[int, JobDetails] = MappingProxyType({}),
     ) -> None:
         """Store the listed jobs, and scontrol's records of those that were unknown.
 
@@ -299,9 +303,9 @@ class CommandSlurm:
             ambiguous = ambiguous[:MOST_AMBIGUOUS_ONE_BY_ONE]
             singly = [f"show job {job.key}" for job in ambiguous]
             answers = self._show(singly) if singly else []
-            records = {**records, **job_records(singly, answers)}
+            records = {**records, **_job_records(singly, answers)}
             asked = {job.raw_id for job in ambiguous}
-        self._memory.learn(listed, records, seen, asked)
+        self._memory.learn(listed, records, self._details, asked)
 
     def _release_of_squeue(self) -> Release:
         """The release of squeue, which decides its columns; slurmctld's may differ."""
@@ -590,14 +594,14 @@ def _ids(jobs: Sequence[JobFields]) -> set[str]:
     return {str(job.raw_id) for job in jobs}
 
 
-def job_questions(unknown: Sequence[JobFields], all_jobs: int) -> list[str]:
+def _job_questions(unknown: Sequence[JobFields], all_jobs: int) -> list[str]:
     """Return the scontrol questions about these jobs: one per job, or one about all jobs."""
     if len(unknown) > max(MOST_JOBS_ONE_BY_ONE, all_jobs // 30):
         return [_SHOW_ALL_JOBS]
     return [f"show job {job.key}" for job in unknown]
 
 
-def job_records(questions: Sequence[str], answers: Sequence[str]) -> Mapping[int, str]:
+def _job_records(questions: Sequence[str], answers: Sequence[str]) -> Mapping[int, str]:
     """Return the records in the answers, by raw job id."""
     if questions == [_SHOW_ALL_JOBS]:
         return job_details.records_of_all(answers[0])

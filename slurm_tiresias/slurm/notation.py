@@ -198,18 +198,20 @@ def gpus_by_type(counts: Mapping[str, int], *, totals_stand_beside: bool) -> Map
 def _kind_and_count(gres: str) -> tuple[str, int]:
     """Parse ``gpu``, ``gpu:4``, ``gpu:a100``, ``gpu:a100:4`` or ``gpu:a100=4``.
 
-    As in Slurm (``_get_next_gres`` in gres.c), a word that is not a count is a type. Words with a
-    leading minus are refused: some releases read them as a type, others as a count near 2**64.
+    As in Slurm (``_get_next_gres`` in gres.c), a word that is not a count is a type. Numbers that
+    are too long and words with a leading minus are refused: some releases read the latter as a
+    type, others as a count near 2**64.
     """
     match re.split("[:=]", gres)[1:]:
         case []:
             return ANY_TYPE, 1
         case [word] if (count := _count(word)) is not None:
             return ANY_TYPE, count
-        case [kind] if kind and not kind.startswith("-"):
+        case [kind] if kind and not kind.startswith("-") and not kind.isdecimal():
             return kind, 1
-        case [kind, word] if kind and (count := _count(word)) is not None:
-            return kind, count
+        case [kind, word] if kind and not kind.startswith("-"):
+            if (count := _count(word)) is not None:
+                return kind, count
     raise unreadable("a GPU count", gres)
 
 

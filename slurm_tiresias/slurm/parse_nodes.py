@@ -110,49 +110,15 @@ def reservations(
 ) -> tuple[Reservation, ...]:
     """Return reservations of whole nodes, and magnetic ones; not other partial reservations."""
     lines = _records(answer, "ReservationName=")
-    read = readable(lines, lambda line: (_reservation(line), _cpus(line)), complain)
-    return of_whole_nodes(list(read), nodes)
-
-
-def of_whole_nodes(
-    found: Iterable[tuple[Reservation, int]], nodes: Iterable[Node]
-) -> tuple[Reservation, ...]:
-    """Return those of the reservations, each given with its number of CPUs, that reserve all CPUs
-    of their nodes, or are magnetic."""
     cpus = {node.name: node.total.cpus for node in nodes}
-    kept_whole: list[Reservation] = []
-    for reservation, kept in found:
+    found: list[Reservation] = []
+    read = readable(lines, lambda line: (_reservation(line), _cpus(line)), complain)
+    for reservation, kept in read:
         if reservation.nodes and kept >= sum(cpus.get(n, 0) for n in reservation.nodes):
-            kept_whole.append(reservation)
+            found.append(reservation)
         elif reservation.magnetic:
-            kept_whole.append(replace(reservation, nodes=frozenset()))
-    return tuple(kept_whole)
-
-
-def node(
-    *,
-    name: str,
-    total: Amount,
-    features: Iterable[str],
-    state: str,
-    up: Iterable[Partition],
-    switches: Switches,
-) -> Node:
-    """Return one node with its switch and the partitions that start jobs on it now."""
-    words = set(state.split("+"))
-    powered_down = not words.isdisjoint(POWERED_DOWN)
-    if powered_down:
-        words.discard("NOT_RESPONDING")
-    return Node(
-        name=name,
-        total=total,
-        partitions=frozenset(partition.name for partition in up if name in partition.nodes),
-        features=frozenset(features) - {""},
-        available=words <= STARTS_JOBS,
-        powered_down=powered_down,
-        state=state,
-        switch=switches.get(name, ""),
-    )
+            found.append(replace(reservation, nodes=frozenset()))
+    return tuple(found)
 
 
 def _reservation(line: str) -> Reservation:
@@ -187,17 +153,24 @@ def _node(line: str, up: Iterable[Partition], switches: Switches) -> Node:
     memory_mb = notation.whole(_needed(has, "RealMemory")) - notation.whole(
         has.get("MemSpecLimit", "0")
     )
-    return node(
+    words = set(state.split("+"))
+    powered_down = not words.isdisjoint(POWERED_DOWN)
+    if powered_down:
+        words.discard("NOT_RESPONDING")
+    features = notation.present(has.get("ActiveFeatures", "")).split(",")
+    return Node(
         name=name,
         total=Amount(
             gpus=notation.gpus(has.get("Gres", "")),
             cpus=notation.whole(has.get("CPUEfctv") or _needed(has, "CPUTot")),
             memory_mb=max(memory_mb, 0),
         ),
-        features=notation.present(has.get("ActiveFeatures", "")).split(","),
+        partitions=frozenset(partition.name for partition in up if name in partition.nodes),
+        features=frozenset(features) - {""},
+        available=words <= STARTS_JOBS,
+        powered_down=powered_down,
         state=state,
-        up=up,
-        switches=switches,
+        switch=switches.get(name, ""),
     )
 
 
@@ -211,9 +184,9 @@ def _partition(line: str) -> Partition:
         most_nodes=_count(has, "MaxNodes"),
         longest_s=notation.span(has.get("MaxTime", "UNLIMITED")),
         most_cpus_per_node=_count(has, "MaxCPUsPerNode"),
-        accounts=allowed(_listed(has, "AllowAccounts")),
+        accounts=_allowed(_listed(has, "AllowAccounts")),
         denied_accounts=frozenset(_listed(has, "DenyAccounts")),
-        qos=allowed(_listed(has, "AllowQos")),
+        qos=_allowed(_listed(has, "AllowQos")),
         denied_qos=frozenset(_listed(has, "DenyQos")),
     )
 
@@ -227,7 +200,7 @@ def _listed(has: Mapping[str, str], key: str) -> Sequence[str]:
     return list(filter(None, notation.present(has.get(key, "")).split(",")))
 
 
-def allowed(names: Iterable[str]) -> frozenset[str] | None:
+def _allowed(names: Iterable[str]) -> frozenset[str] | None:
     """Return the accounts or QOS that may use a partition; None if all may."""
     found = frozenset(names)
     return found if found and found != {"ALL"} else None

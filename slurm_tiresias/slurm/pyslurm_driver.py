@@ -1,13 +1,13 @@
 """The driver that reads and writes through the pyslurm binding, in a separate process.
 
-It reads changed jobs and nodes through pyslurm, and writes priorities. For the rest it uses the
-command driver, on which it is built:
+It reads changed jobs through pyslurm, and writes priorities. For the rest it uses the command
+driver, on which it is built:
 
-- job fields that pyslurm does not show (``pyslurm_records.NOT_SHOWN``): squeue, once per job;
+- job fields that pyslurm does not show (``pyslurm_records.py``): squeue, once per job;
 - a job's allocation on each node: pyslurm's call crashes if it was built for another release;
 - node lists: pyslurm cannot clear one, nor ensure that the job is still pending;
 - requeues: pyslurm's would restart a job that has ended meanwhile;
-- slurmctld's clock and configuration, the topology, signals, accounting.
+- nodes and partitions, slurmctld's clock and configuration, signals, accounting.
 """
 
 from __future__ import annotations
@@ -21,26 +21,17 @@ from itertools import takewhile
 from typing import Any
 
 from slurm_tiresias.errors import BindingError, SlurmAnswerError, SlurmUnreachableError
-from slurm_tiresias.model import JobState, Node
+from slurm_tiresias.model import JobState
 from slurm_tiresias.slurm import (
     job_rows,
-    parse_config,
     parse_jobs,
-    parse_nodes,
     process,
     pyslurm_records,
     tally,
     write_lines,
 )
-from slurm_tiresias.slurm.commands import (
-    MOST_JOBS_ONE_BY_ONE,
-    CommandSlurm,
-    in_parts,
-    job_questions,
-    job_records,
-)
-from slurm_tiresias.slurm.job_details import JobDetails
-from slurm_tiresias.slurm.job_fields import JobFields
+from slurm_tiresias.slurm.commands import MOST_JOBS_ONE_BY_ONE, CommandSlurm, in_parts
+from slurm_tiresias.slurm.job_fields import STATES, JobFields
 from slurm_tiresias.slurm.job_rows import JobRow
 from slurm_tiresias.slurm.protocol import (
     Cluster,
@@ -48,8 +39,6 @@ from slurm_tiresias.slurm.protocol import (
     Driver,
     Lease,
     Observation,
-    Partition,
-    Reservation,
     UnfinishedWriteError,
     Unpin,
     Update,
@@ -57,7 +46,7 @@ from slurm_tiresias.slurm.protocol import (
     WriteFailure,
 )
 from slurm_tiresias.slurm.pyslurm_process import PyslurmProcess, check_fits
-from slurm_tiresias.slurm.pyslurm_records import SeenJob, SeenNode, SeenPartition, SeenReservation
+from slurm_tiresias.slurm.pyslurm_records import SeenJob
 from slurm_tiresias.slurm.tally import Tally
 
 log = logging.getLogger("tiresias-slurm")
@@ -73,22 +62,17 @@ number either."""
 UNPINNED = 4294967295
 """The priority that makes Slurm compute one itself (slurm.h, INFINITE)."""
 
-READINGS = 4
-"""Requests to slurmctld per reading: jobs, nodes, partitions and reservations."""
-
 _NEVER = -math.inf
-
-_Machines = tuple[tuple[Node, ...], tuple[Partition, ...], tuple[Reservation, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Record:
     """One record of slurmctld: as pyslurm shows it, squeue's row (None: not yet asked), and the
-    jobs made from both."""
+    rows made from both, one for each job."""
 
     seen: SeenJob
     shown: JobRow | None
-    jobs: tuple[JobFields, ...]
+    rows: tuple[JobRow, ...]
 
 
 class PyslurmSlurm(CommandSlurm):
@@ -112,13 +96,9 @@ class PyslurmSlurm(CommandSlurm):
         self._worker: PyslurmProcess | None = worker
         self._or_commands = or_commands
         self._given_up = False
-        self._counts_gpus = True
         self._asked_all_s = _NEVER
         self._records: dict[int, _Record] = {}
-        self._details: dict[int, JobDetails] = {}
         self._ids: dict[str, int] = {}
-        self._machine_lists: Mapping[str, Any] = {}
-        self._machines: tuple[parse_nodes.Switches, _Machines] | None = None
 
     def cluster(self) -> Cluster:
         """Read the facts about the cluster; raise ``BindingError`` if slurmctld's release differs
@@ -134,40 +114,22 @@ class PyslurmSlurm(CommandSlurm):
     def _read(self, at_s: float) -> tuple[Observation, float]:
         if not self._given_up:
             try:
-                return self._read_through_pyslurm(at_s)
+                return super()._read(at_s)
             except BindingError as error:
                 self._give_up(error)
         return super()._read(at_s)
 
-    def _read_through_pyslurm(self, at_s: float) -> tuple[Observation, float]:
-        listed = self._listed()
-        unknown = [job for job in self._memory.unknown(listed) if job.raw_id not in self._details]
-        questions = job_questions(unknown, len(listed))
-        config, topology, *answers = self._show(["show config", "show topology", *questions])
-        self._counts_gpus = parse_config.counts_gpus(config)
-        self._memory.counts_memory = parse_config.counts_memory(config)
-        self._memory.now_s = parse_config.clock_s(config)
-        records = job_records(questions, answers)
-        listed = self._whole(listed, self._memory.live_but_missing(listed))
-        self._learn(listed, unknown, questions, records, self._details)
-        nodes, partitions, reservations = self._made_of(
-            parse_nodes.leaf_switches(topology, self._unread_records.append)
-        )
-        jobs = self._memory.jobs(listed)
-        seen = Observation(at_s, jobs, nodes, partitions, reservations)
-        return seen, self._memory.now_s
-
     def _listed(self) -> tuple[JobFields, ...]:
         if self._given_up:
             return super()._listed()
-        answer = self._ask_pyslurm(tally.LOAD, {}, READINGS)
+        answer = self._ask_pyslurm(tally.LOAD, {})
         try:
             self._take_in(answer)
         except BaseException:
             # The changes were stored only in part: a new worker will report everything.
             self._end_worker()
             raise
-        return tuple(job for record in self._records.values() for job in record.jobs)
+        return self._rows.read(row for record in self._records.values() for row in record.rows)
 
     def _take_in(self, answer: Mapping[str, Any]) -> None:
         for job_id in answer["gone"]:
@@ -179,31 +141,29 @@ class PyslurmSlurm(CommandSlurm):
             holds = asked == pyslurm_records.asks_for(seen)
             self._put(seen, before.shown if before and holds else None)
         self._complete_records()
-        if answer["machines"] is not None:
-            self._machine_lists, self._machines = answer["machines"], None
 
     def _put(self, seen: SeenJob, shown: JobRow | None) -> None:
         before = self._records.get(seen.id)
         if before is not None:
             self._forget(before)
-        jobs: tuple[JobFields, ...] = ()
+        rows: tuple[JobRow, ...] = ()
         try:
             if shown is not None:
-                jobs = pyslurm_records.fields(seen, shown, parse_jobs.options(shown))
-            if jobs and jobs[0].state is JobState.PENDING:
+                rows = pyslurm_records.rows(seen, shown)
+            if rows and STATES.get(seen.state) is JobState.PENDING:
                 self._details[seen.id] = pyslurm_records.details(seen)
         except SlurmAnswerError as error:
             self._unread_records.append(error)
-            # Keep the readable fields, or those that squeue shows.
-            jobs = jobs or ((parse_jobs.fields(shown),) if shown is not None else ())
-        self._records[seen.id] = _Record(seen, shown, jobs)
+            # Keep what is readable, or what squeue shows.
+            rows = rows or ((shown,) if shown is not None else ())
+        self._records[seen.id] = _Record(seen, shown, rows)
         if not seen.array_tasks_waiting:
-            self._ids |= {job.key: seen.id for job in jobs}
+            self._ids |= {row.key: seen.id for row in rows}
 
     def _forget(self, record: _Record) -> None:
-        for job in record.jobs:
-            self._details.pop(job.raw_id, None)
-            self._ids.pop(job.key, None)
+        self._details.pop(record.seen.id, None)
+        for row in record.rows:
+            self._ids.pop(row.key, None)
 
     def _complete_records(self) -> None:
         """Ask squeue for the fields that pyslurm does not show, if they are unknown or outdated."""
@@ -230,21 +190,6 @@ class PyslurmSlurm(CommandSlurm):
             return {}
         rows = job_rows.rows(self._squeues(answer), separator, spoken)
         return {int(row.raw_id): row for row in filter(parse_jobs.has_id, rows)}
-
-    def _made_of(self, switches: parse_nodes.Switches) -> _Machines:
-        """Return nodes, partitions and reservations; the same objects while nothing changes."""
-        if self._machines is None or self._machines[0] != switches:
-            lists = self._machine_lists
-            complain = self._unread_records.append
-            seen_partitions = map(SeenPartition._make, lists["partitions"])
-            partitions = pyslurm_records.partitions(seen_partitions, complain)
-            seen = map(SeenNode._make, lists["nodes"])
-            nodes = pyslurm_records.nodes(seen, partitions, switches, complain)
-            kept = pyslurm_records.reservations(
-                map(SeenReservation._make, lists["reservations"]), nodes, complain
-            )
-            self._machines = switches, (nodes, partitions, kept)
-        return self._machines[1]
 
     # Writing
 
@@ -316,7 +261,7 @@ class PyslurmSlurm(CommandSlurm):
         self._end_worker()
 
     def _ask_pyslurm(
-        self, what: str, request: Mapping[str, Any], requests: int, until_s: float = math.inf
+        self, what: str, request: Mapping[str, Any], requests: int = 1, until_s: float = math.inf
     ) -> Mapping[str, Any]:
         """Return the worker's answer. After any error the worker is ended and all is read anew.
 

@@ -1,24 +1,19 @@
-"""Convert pyslurm's jobs and nodes into the drivers' common fields and nodes.
+"""Convert pyslurm's jobs into rows of squeue, so that both drivers read a job in the same way.
 
-pyslurm's numbers are used as they are. The fields in ``NOT_SHOWN`` come from squeue's row, because
-pyslurm lacks them or cannot parse how Slurm spells GPUs since 24.11.
+pyslurm's values are written as squeue prints them (``row``); ``parse_jobs.py`` then parses the row.
+What pyslurm lacks, or cannot parse since Slurm 24.11 spells GPUs differently, comes from an earlier
+row of squeue.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
-from operator import attrgetter
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from slurm_tiresias.errors import SlurmAnswerError
-from slurm_tiresias.model import Amount, GpuCounts, Node
-from slurm_tiresias.slurm import notation, parse_nodes
+from slurm_tiresias.slurm import notation
 from slurm_tiresias.slurm.job_details import JobDetails
-from slurm_tiresias.slurm.job_fields import COMPLETING, NO_NUMBER, STATES, JobFields, Options
 from slurm_tiresias.slurm.job_rows import JobRow
-from slurm_tiresias.slurm.protocol import Partition, Reservation
 
 
 class SeenJob(NamedTuple):
@@ -72,62 +67,6 @@ class SeenJob(NamedTuple):
     """Like ``{"gpu": 4, "gpu:a100": 4}``: a total besides the counts by type."""
 
 
-class SeenNode(NamedTuple):
-    """One node with pyslurm's names."""
-
-    name: str
-    state: str
-    configured_gres: dict[str, int]
-    effective_cpus: int
-    total_cpus: int
-    real_memory: int | None
-    memory_reserved_for_system: int | None
-    active_features: Sequence[str]
-
-
-class SeenPartition(NamedTuple):
-    """One partition with pyslurm's names."""
-
-    name: str
-    nodes: str | None
-    state: str
-    priority_tier: int | None
-    max_nodes: int | str | None
-    """A string if there is no bound, like the next two."""
-    max_time: int | str | None
-    max_cpus_per_node: int | str | None
-    allowed_accounts: Sequence[str]
-    denied_accounts: Sequence[str]
-    """ALL if it denies none."""
-    allowed_qos: Sequence[str]
-    denied_qos: Sequence[str]
-
-
-class SeenReservation(NamedTuple):
-    """One reservation with pyslurm's names."""
-
-    name: str
-    nodes: str | None
-    start_time: int | None
-    end_time: int | None
-    tres: dict[str, int | str]
-    magnetic: bool
-    """Not an attribute of pyslurm, but one of its flags."""
-
-
-NOT_SHOWN = (
-    "user",
-    "cpus_per_task",
-    "tres_per_job",
-    "tres_per_node",
-    "tres_per_socket",
-    "tres_per_task",
-    "cpus_per_tres",
-    "memory_per_tres",
-)
-"""The fields that only squeue shows. If Slurm counts GPUs (AccountingStorageTRES), they change only
-together with a field that pyslurm shows."""
-
 WRITTEN_BY_USERS = {
     "features": "constraints",
     "wckey": "wckey",
@@ -139,8 +78,6 @@ WRITTEN_BY_USERS = {
 cannot read text that is not UTF-8."""
 
 _TASKS = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?", re.ASCII)
-_NEEDED = attrgetter("priority", "requeue_count", "submit_time", "cpus", "ntasks")
-"""Values that every valid record has."""
 
 
 def asks_for(seen: SeenJob) -> tuple[object, ...]:
@@ -154,72 +91,58 @@ def asks_for(seen: SeenJob) -> tuple[object, ...]:
     )
 
 
-def fields(seen: SeenJob, shown: JobRow, options: Options) -> tuple[JobFields, ...]:
-    """Return the fields of each job of this record, one for each task of an array.
+def rows(seen: SeenJob, shown: JobRow) -> tuple[JobRow, ...]:
+    """Return a row for each job of this record: for each task of an array.
 
-    ``shown`` is an earlier row of squeue, ``options`` are those parsed from it. Raises
-    ``SlurmAnswerError`` if the list of tasks cannot be parsed.
+    ``shown`` is an earlier row of squeue. Raises ``SlurmAnswerError`` if the list of tasks cannot
+    be parsed.
     """
     first, *others = keys(seen, shown)
-    of_first = _fields(first, seen, shown, options)
+    of_first = row(first, seen, shown)
     return (of_first, *(of_first._replace(key=key) for key in others))
 
 
-def _fields(key: str, seen: SeenJob, shown: JobRow, options: Options) -> JobFields:
-    odd = shown.unreadable or _odd(seen) or options.unreadable
-    required, odd_required = _node_names(seen.required_nodes)
-    allocated, odd_allocated = _node_names(seen.allocated_nodes)
-    gpus, odd_gpus = _gpus(tuple(seen.tres_gres.items()))
-    name = seen.name or shown.name
-    time_limit_s = None if seen.time_limit is None else 60.0 * seen.time_limit
-    return JobFields(
+def row(key: str, seen: SeenJob, shown: JobRow) -> JobRow:
+    """Return the row with pyslurm's values. A number that every job has is "None" if missing, which
+    the parser refuses."""
+    shares = "OK" if shown.over_subscribe == "NO" else shown.over_subscribe
+    memory_mb = seen.memory_per_cpu or seen.memory_per_node or 0
+    users = {field: getattr(seen, name) for field, name in WRITTEN_BY_USERS.items()}
+    users["features"] = ",".join(seen.constraints or ())
+    return shown._replace(
         key=key,
-        raw_id=seen.id,
-        array_id=(seen.array_id or seen.id) if "_" in key else None,
-        state=STATES.get(seen.state, COMPLETING),
-        slurm_state=seen.state,
-        priority=seen.priority or 0,
-        restarts=seen.requeue_count or 0,
-        batch=seen.is_batch_job,
-        requeue=seen.is_requeueable,
-        het=bool(seen.heterogeneous_id),
-        submit_s=float(seen.submit_time or 0),
-        eligible_s=_time_s(seen.eligible_time),
-        start_s=_time_s(seen.start_time),
-        end_s=_time_s(seen.end_time),
-        elapsed_s=float(seen.run_time or 0),
-        time_limit_s=time_limit_s,
-        nodes=_number(seen.num_nodes, 0, 1),
-        most_nodes=_number(seen.max_nodes, 0, 0),
-        cpus=_number(seen.cpus, 0, 1),
-        cpus_per_node=_number(seen.min_cpus_per_node, 0, 0),
-        tasks=_number(seen.ntasks, 0, 1),
-        tasks_per_node=_number(seen.ntasks_per_node, 0, 0),
-        sockets_per_node=_number(seen.sockets_per_node, 1, 1),
-        memory_mb=seen.memory_per_cpu or seen.memory_per_node or 0,
-        exclusive=seen.resource_sharing == "NO",
-        required_node_list=seen.required_nodes or "",
-        required_nodes=required,
-        allocated_nodes=allocated,
-        options=options,
-        tres_nodes=seen.tres_nodes,
-        tres_memory_mb=seen.tres_memory_mb,
-        tres_gpus=gpus,
-        user=shown.user,
+        raw_id=str(seen.id),
+        array_id=str(seen.array_id or seen.id),
+        state=seen.state,
+        priority=str(seen.priority),
+        restarts=str(seen.requeue_count),
+        batch=str(int(seen.is_batch_job)),
+        requeue=str(int(seen.is_requeueable)),
+        het_id=str(seen.heterogeneous_id or ""),
+        submit=str(seen.submit_time),
+        eligible=_printed(seen.eligible_time, "N/A"),
+        start=_printed(seen.start_time, "N/A"),
+        end=_printed(seen.end_time, "N/A"),
+        time_used=f"0:{seen.run_time or 0}",
+        time_limit="UNLIMITED" if seen.time_limit is None else f"{seen.time_limit}:00",
+        nodes=str(seen.num_nodes or 0),
+        most_nodes=str(seen.max_nodes or 0),
+        cpus=str(seen.cpus),
+        cpus_per_node=str(seen.min_cpus_per_node or 0),
+        tasks=str(seen.ntasks),
+        tasks_per_node=str(seen.ntasks_per_node or 0),
+        sockets=_printed(seen.sockets_per_node, "*"),
+        memory=f"{memory_mb}M",
+        over_subscribe="NO" if seen.resource_sharing == "NO" else shares,
+        required_nodes=seen.required_nodes or "",
+        node_list=seen.allocated_nodes or "",
+        tres=",".join(_tres(seen)),
         account=seen.account or "",
         qos=seen.qos or "",
-        partitions=_partitions(seen.partition or ""),
+        partitions=seen.partition or "",
         reservation=seen.reservation or "",
         reason=seen.state_reason or "None",
-        features=notation.present(
-            ",".join(seen.constraints) if seen.constraints else shown.features
-        ),
-        wckey=notation.present(seen.wckey or shown.wckey),
-        admin_comment=notation.present(seen.admin_comment or shown.admin_comment),
-        comment=notation.present(seen.comment or shown.comment),
-        name=notation.present(name),
-        printed_name=name,
-        unreadable=odd or odd_required or odd_allocated or odd_gpus,
+        **{field: text for field, text in users.items() if text},
     )
 
 
@@ -252,92 +175,6 @@ def details(seen: SeenJob) -> JobDetails:
     )
 
 
-def partitions(
-    seen: Iterable[SeenPartition], complain: parse_nodes.Complain = parse_nodes.ignore
-) -> tuple[Partition, ...]:
-    """Return all partitions. An unreadable one starts no jobs."""
-
-    def read(one: SeenPartition) -> Partition:
-        minutes = _bound(one.max_time)
-        return Partition(
-            name=one.name,
-            nodes=frozenset(notation.node_names(one.nodes or "")),
-            up=one.state in parse_nodes.STARTS_QUEUED_JOBS,
-            priority_tier=one.priority_tier or 0,
-            most_nodes=_bound(one.max_nodes),
-            longest_s=None if minutes is None else 60.0 * minutes,
-            most_cpus_per_node=_bound(one.max_cpus_per_node),
-            accounts=parse_nodes.allowed(one.allowed_accounts),
-            denied_accounts=frozenset(one.denied_accounts) - {"ALL"},
-            qos=parse_nodes.allowed(one.allowed_qos),
-            denied_qos=frozenset(one.denied_qos) - {"ALL"},
-        )
-
-    return tuple(
-        parse_nodes.readable(
-            seen, read, complain, lambda one: parse_nodes.unreadable_partition(one.name)
-        )
-    )
-
-
-def nodes(
-    seen: Iterable[SeenNode],
-    partitions: Iterable[Partition],
-    switches: parse_nodes.Switches,
-    complain: parse_nodes.Complain = parse_nodes.ignore,
-) -> tuple[Node, ...]:
-    """Return all nodes, each with its switch and the partitions that start jobs on it now.
-
-    An unreadable node starts no jobs.
-    """
-    up = [partition for partition in partitions if partition.up]
-
-    def read(one: SeenNode) -> Node:
-        return parse_nodes.node(
-            name=one.name,
-            total=Amount(
-                gpus=notation.gpus_by_type(
-                    dict(_kinds(one.configured_gres.items())), totals_stand_beside=False
-                ),
-                cpus=one.effective_cpus or one.total_cpus,
-                memory_mb=max((one.real_memory or 0) - (one.memory_reserved_for_system or 0), 0),
-            ),
-            features=one.active_features,
-            state=one.state,
-            up=up,
-            switches=switches,
-        )
-
-    return tuple(
-        parse_nodes.readable(
-            seen, read, complain, lambda one: parse_nodes.unreadable_node(one.name)
-        )
-    )
-
-
-def reservations(
-    seen: Iterable[SeenReservation],
-    nodes: Iterable[Node],
-    complain: parse_nodes.Complain = parse_nodes.ignore,
-) -> tuple[Reservation, ...]:
-    """Return reservations of whole nodes, and magnetic ones; not other partial reservations."""
-
-    def read(one: SeenReservation) -> tuple[Reservation, int]:
-        kept = Reservation(
-            name=one.name,
-            nodes=frozenset(notation.node_names(one.nodes or "")),
-            start_s=float(one.start_time or 0),
-            end_s=float(one.end_time or 0),
-            magnetic=one.magnetic,
-        )
-        cpus = one.tres.get("cpu", 0)
-        if not isinstance(cpus, int):
-            raise notation.unreadable("a number", cpus)
-        return kept, cpus
-
-    return parse_nodes.of_whole_nodes(list(parse_nodes.readable(seen, read, complain)), nodes)
-
-
 def _numbers(tasks: str) -> Iterator[int]:
     """Yield the numbers in ``0-3,7`` or ``0-12:4``."""
     for part in tasks.split(","):
@@ -350,59 +187,14 @@ def _numbers(tasks: str) -> Iterator[int]:
         yield from range(first, max(first, last) + 1, step or 1)
 
 
-def _odd(seen: SeenJob) -> str:
-    """Return what is invalid in the record, or ""."""
-    if seen.state not in STATES:
-        return notation.unreadable("a job state", seen.state).what
-    if None in _NEEDED(seen):
-        return notation.unreadable("a job without a number that all have", str(seen.id)).what
-    return ""
+def _tres(seen: SeenJob) -> Iterator[str]:
+    if seen.tres_nodes is not None:
+        yield f"node={seen.tres_nodes}"
+    if seen.tres_memory_mb is not None:
+        yield f"mem={seen.tres_memory_mb}M"
+    for name, count in seen.tres_gres.items():
+        yield f"gres/{name}={count}"
 
 
-def _node_names(hostlist: str | None) -> tuple[tuple[str, ...], str]:
-    """Return the names, and "" or why they cannot be parsed."""
-    try:
-        return notation.node_names(hostlist or ""), ""
-    except SlurmAnswerError as error:
-        return (), error.what
-
-
-@lru_cache(maxsize=4096)
-def _partitions(names: str) -> tuple[str, ...]:
-    return tuple(names.split(","))
-
-
-@lru_cache(maxsize=4096)
-def _gpus(gres: tuple[tuple[str, int], ...]) -> tuple[GpuCounts | None, str]:
-    """Return the GPUs by type (None if not counted), and "" or why they cannot be parsed."""
-    try:
-        found = dict(_kinds(gres))
-    except SlurmAnswerError as error:
-        return None, error.what
-    return (notation.gpus_by_type(found, totals_stand_beside=True) if found else None), ""
-
-
-def _kinds(gres: Iterable[tuple[str, int]]) -> Iterator[tuple[str, int]]:
-    """Yield type and count of the GPUs in ``("gpu:a100", 4), ("tmpdisk", 1)``."""
-    for name, count in gres:
-        word, _, kind = name.partition(":")
-        if word == "gpu":
-            is_count = isinstance(count, int) and 0 <= count <= notation.MOST_GPUS
-            if kind.startswith("-") or not is_count:
-                raise notation.unreadable("a GPU count", f"{name}:{count}")
-            yield kind, count
-
-
-def _bound(value: int | str | None) -> int | None:
-    return value if isinstance(value, int) else None
-
-
-def _number(value: int | None, without: int, where_no_number: int) -> int:
-    """Return the value; ``without`` for None, ``where_no_number`` for Slurm's NO_VAL."""
-    if value is None:
-        return without
-    return where_no_number if value == NO_NUMBER else value
-
-
-def _time_s(at_s: int | None) -> float | None:
-    return None if at_s is None else float(at_s)
+def _printed(number: int | None, without: str) -> str:
+    return without if number is None else str(number)

@@ -20,7 +20,7 @@ from operator import attrgetter
 from typing import Any, BinaryIO
 
 from slurm_tiresias import json_codec
-from slurm_tiresias.slurm.pyslurm_records import SeenJob, SeenNode, SeenPartition, SeenReservation
+from slurm_tiresias.slurm.pyslurm_records import SeenJob
 
 BUILT_FOR = "slurm-release"
 """The file in the package's metadata to which ``scripts/pyslurm`` writes the Slurm release that it
@@ -33,10 +33,6 @@ _JOB = attrgetter(*_OWN_FIELDS)
 _UNREADABLE = (UnicodeDecodeError, OverflowError)
 """Raised for users' text that is not UTF-8, and for the run time of a job that seems to start in
 the future because this host's clock was set back."""
-
-_NODE = attrgetter(*SeenNode._fields)
-_PARTITION = attrgetter(*SeenPartition._fields)
-_RESERVATION = attrgetter(*(name for name in SeenReservation._fields if name != "magnetic"))
 
 
 def main() -> None:
@@ -70,7 +66,6 @@ class _Worker:
     def __init__(self, pyslurm: Any) -> None:
         self._pyslurm = pyslurm
         self._jobs: dict[int, tuple[Any, ...]] = {}
-        self._machines: Answer | None = None
 
     def answer(self, request: Mapping[str, Any]) -> Answer:
         try:
@@ -80,25 +75,12 @@ class _Worker:
 
     def _observe(self) -> Answer:
         jobs = {job.id: _seen(job) for job in self._pyslurm.Jobs.load().values()}
-        machines = self._read_machines()
         answer = {
             "jobs": [seen for job_id, seen in jobs.items() if self._jobs.get(job_id) != seen],
             "gone": list(self._jobs.keys() - jobs.keys()),
-            "machines": None if machines == self._machines else machines,
         }
-        self._jobs, self._machines = jobs, machines
+        self._jobs = jobs
         return answer
-
-    def _read_machines(self) -> Answer:
-        pyslurm = self._pyslurm
-        return {
-            "nodes": [_NODE(node) for node in pyslurm.Nodes.load().values()],
-            "partitions": [_PARTITION(one) for one in pyslurm.Partitions.load().values()],
-            "reservations": [
-                (*_RESERVATION(one), pyslurm.ReservationFlags.MAGNETIC in one.flags)
-                for one in pyslurm.Reservations.load().values()
-            ],
-        }
 
     def _write(self, request: Mapping[str, Any]) -> Answer:
         """Change these jobs in order; return the index and message of each refused change."""

@@ -10,7 +10,6 @@ import pytest
 
 from scripts.testbed import user_text
 from slurm_tiresias.model import JobState
-from slurm_tiresias.slurm import parse_nodes
 from slurm_tiresias.slurm.commands import CommandSlurm
 from slurm_tiresias.slurm.pyslurm_driver import PyslurmSlurm
 from slurm_tiresias.slurm.pyslurm_process import PyslurmProcess
@@ -75,7 +74,7 @@ def test_a_row_without_a_job_id_ends_no_cycle(
 
 
 class Worker:
-    """Answers like pyslurm's process: these jobs, and no nodes."""
+    """Answers like pyslurm's process: these jobs."""
 
     version = "25.11.2"
 
@@ -83,12 +82,7 @@ class Worker:
         self._jobs = jobs
 
     def ask(self, _request: object, _timeout_s: float, **_more: object) -> dict[str, Any]:
-        machines = {
-            "nodes": [["n1", "IDLE", {"gpu:h100": "1.5"}, 16, 16, 1000, 0, []]],
-            "partitions": [["gpu", "n[1-", "UP", 1, *["UNLIMITED"] * 3, [], ["ALL"], [], ["ALL"]]],
-            "reservations": [["r", "n1", 1, 2, {"cpu": "1.5E"}, False]],
-        }
-        return {"gone": [], "jobs": [list(job) for job in self._jobs], "machines": machines}
+        return {"gone": [], "jobs": [list(job) for job in self._jobs]}
 
     def end(self) -> None:
         """There is nothing to end."""
@@ -165,6 +159,4 @@ def test_the_pyslurm_driver_continues_with_unreadable_records(odd: dict[str, obj
     unreadable = {job.key for job in seen.jobs if job.unreadable}
     # squeue's row and scontrol's record contain what these two lack.
     assert unreadable == (set() if {"excluded_nodes", "array_id"} & odd.keys() else {"9"})
-    assert seen.nodes == (parse_nodes.unreadable_node("n1"),)
-    assert seen.partitions == (parse_nodes.unreadable_partition("gpu"),)
     user_text._decide(seen)

@@ -25,7 +25,7 @@ from slurm_tiresias.slurm import pyslurm_process
 from slurm_tiresias.slurm.choose import slurm_by
 from slurm_tiresias.slurm.commands import CommandSlurm
 from slurm_tiresias.slurm.protocol import Commands, Observation, Update
-from slurm_tiresias.slurm.pyslurm_driver import READINGS, PyslurmSlurm
+from slurm_tiresias.slurm.pyslurm_driver import PyslurmSlurm
 from slurm_tiresias.slurm.tally import LOAD, MODIFY, SACCT, Tally
 
 pytestmark = pytest.mark.slurm
@@ -251,7 +251,6 @@ def test_unchanged_records_are_the_same_objects_as_before(
     after = by_pyslurm.observe()
     same = [key for key in keys if _by_key(before)[key] is _by_key(after)[key]]
     assert same == [keys[0], keys[2]]
-    assert after.nodes is before.nodes
 
 
 @needs_pyslurm
@@ -290,7 +289,7 @@ def test_queries_through_pyslurm_are_counted(clean_cluster: RealCluster) -> None
     count = Tally()
     driver = _counted_driver(clean_cluster, count)
     driver.observe()
-    assert _asked(count, LOAD) == (1, READINGS, 0)
+    assert _asked(count, LOAD) == (1, 1, 0)
     assert _asked(count, MODIFY) == (0, 0, 0)
     assert driver.write([Update(key, priority=5) for key in keys]) == ()
     assert _asked(count, MODIFY) == (1, len(keys), 0)
@@ -299,7 +298,7 @@ def test_queries_through_pyslurm_are_counted(clean_cluster: RealCluster) -> None
     with pytest.raises(BindingError):
         driver.observe()
     driver.close()
-    assert _asked(count, LOAD) == (2, 2 * READINGS, 1)
+    assert _asked(count, LOAD) == (2, 2, 1)
     assert count.by_command[LOAD].took_s > 0
 
 
@@ -323,7 +322,7 @@ def test_accounting_is_asked_by_another_thread_while_pyslurm_is_busy(
             os.kill(driver.worker_pid, signal.SIGCONT)
         assert key in _by_key(reading.result())
     driver.close()
-    assert _asked(count, LOAD) == (2, 2 * READINGS, 0)
+    assert _asked(count, LOAD) == (2, 2, 0)
     assert count.by_command[SACCT].commands >= 1
 
 
