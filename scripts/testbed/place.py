@@ -157,6 +157,17 @@ def prepare(place: Place, controller_config: str = CONTROLLER_CONFIG) -> None:
     place.config.write_text(controller_config.format(state_dir=place.state))
 
 
+@contextlib.contextmanager
+def temporary_place(name: str, controller_config: str = CONTROLLER_CONFIG) -> Iterator[Place]:
+    """Prepare a place of its own in /tmp, and stop at the end all that runs there."""
+    place = Place(Path(f"/tmp/slurm-tiresias-{name}-{time.time_ns() % 10**9}"))
+    try:
+        prepare(place, controller_config)
+        yield place
+    finally:
+        stop(place)
+
+
 def is_demos(place: Place) -> bool:
     return (place.folder / SIGN).exists()
 

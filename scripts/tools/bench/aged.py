@@ -14,13 +14,16 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import click
+
 from scripts import ROOT
 from scripts.testbed.constants import HOST, in_environment
 from scripts.testbed.jobs import slurm
-from scripts.testbed.place import MARK, PROGRAMS, Place, bring_up, end, prepare, say, stop
+from scripts.testbed.place import MARK, PROGRAMS, Place, bring_up, end, say, temporary_place
 from scripts.testbed.real_controller import CONTROLLER
 from scripts.testbed.slurmctld import submit_many
-from scripts.tools.document import markdown, write_section
+from scripts.tools.bench.record import record
+from scripts.tools.document import markdown
 from slurm_tiresias.errors import NotRunningError
 from slurm_tiresias.status import published
 from slurm_tiresias.status.published import PublishedState
@@ -68,17 +71,22 @@ class Course:
     prune_s: float
 
 
-def measure(sizes: Sequence[int]) -> None:
-    """Run a controller with each ledger in turn, on one real cluster."""
-    place = Place(Path(f"/tmp/slurm-tiresias-aged-{time.time_ns() % 10**9}"))
-    try:
-        prepare(place, CONFIG)
+@click.command("aged")
+@click.option(
+    "--jobs",
+    "sizes",
+    multiple=True,
+    default=(10_000, 1_000_000),
+    show_default=True,
+    type=click.IntRange(1_000, 10_000_000),
+    help="Number of ended jobs; may be repeated.",
+)
+def aged(sizes: Sequence[int]) -> None:
+    """Starts, cycles, failovers and queries with a ledger of this many ended jobs."""
+    with temporary_place("aged", CONFIG) as place:
         _start_cluster(place)
         courses = [_measured(place, jobs) for jobs in sorted(sizes)]
-    finally:
-        stop(place)
-    command = f"scripts/dev bench aged {' '.join(f'--jobs {jobs}' for jobs in sizes)}"
-    write_section(TITLE, command, _told(courses))
+    record(TITLE, _told(courses))
 
 
 def _told(courses: Sequence[Course]) -> str:

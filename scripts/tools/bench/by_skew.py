@@ -5,8 +5,11 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
+import click
+
+from scripts.tools.bench.record import count_option, record
 from scripts.tools.bench.runs import Run
-from scripts.tools.document import markdown, write_section
+from scripts.tools.document import markdown
 from slurm_tiresias.simulator.engine import Outcome
 
 CLUSTER = "15x4"
@@ -14,7 +17,10 @@ WAYS = ("skew", "random", "consolidate", "spread")
 PROFILED = "skew"
 
 
-def measure(seeds: int) -> None:
+@click.command("placement")
+@count_option("seeds", 10, 1000)
+def placement(seeds: int) -> None:
+    """The benefit of placing models by their skew (the paper's Fig. 12)."""
     numbers = range(1, 1 + seeds)
     runs = {
         way: [Run(s, "tiresias-l", CLUSTER, way, "model").outcomes() for s in numbers]
@@ -38,8 +44,7 @@ def measure(seeds: int) -> None:
         "long without it, and fewer than 30 % of the distributed jobs are a little slower with it. "
         "Training time is running time; wide jobs are those of two GPUs and more."
     )
-    write_section("Placement by skew", f"scripts/dev bench placement --seeds {seeds}", text)
-    print(text)
+    record("Placement by skew", text)
 
 
 def _row(

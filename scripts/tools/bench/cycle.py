@@ -9,12 +9,14 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
+
+import click
 
 from scripts.testbed.jobs import slurm
-from scripts.testbed.place import DemoError, Place, bring_up, prepare, stop, wait_until
+from scripts.testbed.place import DemoError, Place, bring_up, temporary_place, wait_until
 from scripts.testbed.slurmctld import cpu_s, pid_of, submit_many
-from scripts.tools.document import markdown, write_section
+from scripts.tools.bench.record import count_option, record
+from scripts.tools.document import markdown
 from slurm_tiresias.config import load
 from slurm_tiresias.controller.cycle import ENFORCE, Cycle, Cycles, collect_seldom
 from slurm_tiresias.controller.publish import Health, report
@@ -48,18 +50,17 @@ class Cost:
     slurmctld_cpu_s: float
 
 
-def measure(jobs: int, changes: int) -> None:
-    """Fill a real cluster, and run cycles on it in this process."""
-    place = Place(Path(f"/tmp/slurm-tiresias-cycle-{time.time_ns() % 10**9}"))
-    try:
-        prepare(place, CONFIG)
+@click.command("cycle")
+@count_option("jobs", 10000, 100000, 100)
+@count_option("changes", 1000, 100000)
+def cycle(jobs: int, changes: int) -> None:
+    """One cycle of the controller with thousands of waiting jobs in slurmctld."""
+    with temporary_place("cycle", CONFIG) as place:
         _start_cluster(place, jobs)
         os.environ["SLURM_CONF"] = place.exports()["SLURM_CONF"]
         _submit(place, jobs)
         text = _measured(place, load(place.config), jobs, changes)
-    finally:
-        stop(place)
-    write_section("A cycle", f"scripts/dev bench cycle --jobs {jobs} --changes {changes}", text)
+    record("A cycle", text)
 
 
 def _measured(place: Place, config: Config, jobs: int, changes: int) -> str:

@@ -11,7 +11,10 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from statistics import median
 
+import click
+
 from scripts.testbed.kept_engine import KeptEngine
+from scripts.tools.bench.record import record
 from scripts.tools.bench.synthetic import (
     CHANGED,
     LOAD_MIXES,
@@ -24,7 +27,7 @@ from scripts.tools.bench.synthetic import (
     settle,
     snapshot,
 )
-from scripts.tools.document import markdown, write_section
+from scripts.tools.document import markdown
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller.cycle import collect_seldom
 from slurm_tiresias.core.engine import decide
@@ -66,7 +69,9 @@ class Measured:
     peak_mb: float
 
 
-def measure() -> None:
+@click.command("decide")
+def one_decision() -> None:
+    """Time of one decision, by jobs and nodes."""
     cases = [Case(mix, jobs, nodes) for mix in LOAD_MIXES for jobs in JOBS for nodes in NODES]
     cases += [Case(mix, JOBS[1], NODES[1], MANY_SCRIPTS) for mix in LOAD_MIXES]
     rows = []
@@ -87,11 +92,12 @@ def measure() -> None:
         "peak MB",
     )
     body = f"{markdown(header, rows)}\n\n{_text(found)}"
-    write_section("One decision", "scripts/dev bench decide", body)
+    record("One decision", body)
 
 
-def measure_kept() -> None:
-    """Compare a kept engine, as in the controller, with a new one for each decision."""
+@click.command("decide-next")
+def next_decision() -> None:
+    """Time of a decision when few jobs have changed since the last."""
     collect_seldom()
     first = snapshot(SETTLED, JOBS[1], NODES[1], SCRIPTS, SEED)
     rows = []
@@ -119,9 +125,7 @@ def measure_kept() -> None:
         f"snapshot of {JOBS[1]:,} jobs on {NODES[1]:,} nodes, of {SCRIPTS} scripts. Each plan of "
         "the kept engine is checked to be that of the new one."
     )
-    write_section(
-        "The next decision", "scripts/dev bench decide-next", f"{markdown(header, rows)}\n\n{text}"
-    )
+    record("The next decision", markdown(header, rows), text)
 
 
 def _others_wait(before: Snapshot, number: int) -> Snapshot:

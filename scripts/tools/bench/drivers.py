@@ -7,12 +7,14 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
-from pathlib import Path
+
+import click
 
 from scripts.testbed.jobs import slurm
-from scripts.testbed.place import DemoError, Place, bring_up, prepare, say, stop
+from scripts.testbed.place import DemoError, Place, bring_up, say, temporary_place
 from scripts.testbed.slurmctld import cpu_s, pid_of
-from scripts.tools.document import markdown, write_section
+from scripts.tools.bench.record import record
+from scripts.tools.document import markdown
 from slurm_tiresias.slurm.choose import COMMANDS, PYSLURM, slurm_by
 from slurm_tiresias.slurm.protocol import Commands, Slurm, Update
 from slurm_tiresias.slurm.pyslurm_driver import PyslurmSlurm
@@ -26,13 +28,21 @@ PRIORITY = 1_000_000
 CONFIG = '[controller]\nstate_dir = "{state_dir}"\n'
 
 
-def measure(sizes: Sequence[int]) -> None:
-    """Measure every driver that works here, with each number of pending jobs in turn."""
+@click.command("drivers")
+@click.option(
+    "--jobs",
+    "sizes",
+    multiple=True,
+    default=(2_000, 10_000),
+    show_default=True,
+    type=click.IntRange(1_000, 100_000),
+    help="Number of waiting jobs; may be repeated.",
+)
+def drivers(sizes: Sequence[int]) -> None:
+    """The cost of reads and writes with each driver for the installed Slurm."""
     drivers = [COMMANDS, PYSLURM] if find_spec("pyslurm") else [COMMANDS]
-    place = Place(Path(f"/tmp/slurm-tiresias-drivers-{time.time_ns() % 10**9}"))
     rows: list[tuple[str, ...]] = []
-    try:
-        prepare(place, CONFIG)
+    with temporary_place("drivers", CONFIG) as place:
         _start_cluster(place, max(sizes))
         waiting = 0
         for jobs in sorted(sizes):
@@ -42,8 +52,6 @@ def measure(sizes: Sequence[int]) -> None:
                 rows.append(_row(place, name, jobs))
                 say(" | ".join(rows[-1]))
         release = slurm(place, "scontrol", "--version").split()[-1]
-    finally:
-        stop(place)
     header = (
         *("driver", "waiting jobs", "first reading, ms", "settled reading, ms"),
         *(f"{WRITES:,} priorities, ms", "slurmctld per settled reading, ms"),
@@ -55,8 +63,7 @@ def measure(sizes: Sequence[int]) -> None:
         "driver just begun, which knows no job yet."
     )
     series = ".".join(release.split(".")[:2])
-    command = f"scripts/dev bench drivers {' '.join(f'--jobs {jobs}' for jobs in sizes)}"
-    write_section(title(series), command, text)
+    record(title(series), text)
 
 
 def title(series: str) -> str:

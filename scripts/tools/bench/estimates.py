@@ -7,28 +7,26 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from scripts.tools.bench.beyond import (
+import click
+
+from scripts.tools.bench.record import fresh_option, on_traces, record
+from scripts.tools.bench.studies import (
     CLAIRVOYANT,
     INTERVAL_S,
     REQUEUE_DELAY_S,
-    Draw,
     Sample,
-    generated,
+    drawn,
     in_processes,
+    kinds_of,
     mean_and_interval,
-    of_traces,
-    recurring,
-    trace_options,
+    titled,
 )
-from scripts.tools.document import markdown, write_section
-from slurm_tiresias.config import parse
+from scripts.tools.document import markdown
 from slurm_tiresias.settings.policy import HISTORY, LIMITS, REPORTS
-from slurm_tiresias.simulator.engine import Outcome, Timing
+from slurm_tiresias.simulator.engine import Outcome
 from slurm_tiresias.simulator.limits import with_limits
 from slurm_tiresias.simulator.report import STOCK, figures
 from slurm_tiresias.simulator.reports import Reporter, ReportModel
-from slurm_tiresias.simulator.run import Setup, simulate
-from slurm_tiresias.simulator.sim_cluster import Costs, parse_cluster
 
 TITLE = "What jobs tell"
 LEAST_WIDE, LEAST_LONG_S = 5, 800.0
@@ -85,22 +83,21 @@ class Trial:
     case: Case
 
     def found(self) -> Found:
-        case, workload = self.case, self.sample.make()
+        case = self.case
         policy = case.title if case in (OF_SRSF, OF_STOCK) else "tiresias-l"
-        if case.limits:
-            workload = with_limits(workload, case.limits)
         counts = {REPORTS: True, LIMITS: bool(case.limits), HISTORY: case.history}
-        config = parse({"policy": {"estimates": [name for name in counts if counts[name]]}})
-        site = parse_cluster(self.sample.cluster, "skew")
-        costs = Costs(site, speeds=True, flat_s=None)
-        timing = Timing(INTERVAL_S, REQUEUE_DELAY_S)
-        setup = Setup(site, config, costs, timing, reports=case.reports)
-        outcomes = simulate(workload, policy, setup)
-        measured = figures(outcomes, site.gpus)
+        outcomes = self.sample.outcomes(
+            policy,
+            {"policy": {"estimates": [name for name in counts if counts[name]]}},
+            reports=case.reports,
+            change=lambda jobs: with_limits(jobs, case.limits) if case.limits else jobs,
+        )
+        measured = figures(outcomes, self.sample.site.gpus)
         by_reporter: dict[Reporter, list[float]] = {}
         if case.reports:
+            name = self.sample.make().name
             for one in outcomes:
-                reporter = case.reports.reporter(workload.name, one.job.job_id)
+                reporter = case.reports.reporter(name, one.job.job_id)
                 by_reporter.setdefault(reporter, []).append(one.jct_s / one.job.duration_s)
         return Found(
             measured.average_jct_s,
@@ -122,28 +119,24 @@ Founds = Mapping[Trial, Found]
 Figure = Callable[[Found], float]
 
 
-def measure(philly: Path | None, itp: Path | None, fresh: bool, workers: int | None) -> None:
-    draw = Draw(fresh)
-    samples = [*generated(draw), *recurring(draw)]
-    samples += of_traces(philly, itp, draw)
+@click.command("estimates")
+@fresh_option
+@on_traces
+def estimates(philly: Path | None, itp: Path | None, fresh: bool, workers: int | None) -> None:
+    """The benefit of estimating remaining service, and the cost of false reports."""
+    samples = drawn(fresh, philly, itp, and_recurring=True)
     # Stock Slurm is for the one table that compares with it; on long traces it takes very long.
     trials = [Trial(sample, case) for sample in samples for case in (OF_SRSF, *CASES)]
     trials += [Trial(sample, OF_STOCK) for sample in samples if sample.kind == "paper480"]
     found = in_processes(Trial.found, trials, workers)
-    kinds = list(dict.fromkeys(sample.kind for sample in samples))
-    text = "\n\n".join(
-        (
-            _what_is_shown(fresh),
-            _table(kinds, samples, found, OF_SRSF, lambda one: one.average_jct_s, CASES),
-            "Preemptions, in multiples of those where nothing is known:",
-            _table(kinds, samples, found, NOTHING, lambda one: one.preemptions, CASES[1:]),
-            "\n".join(f"- {line}" for line in _who_pays(samples, found)),
-        )
+    record(
+        titled(TITLE, fresh),
+        _what_is_shown(fresh),
+        _table(samples, found, OF_SRSF, lambda one: one.average_jct_s, CASES),
+        "Preemptions, in multiples of those where nothing is known:",
+        _table(samples, found, NOTHING, lambda one: one.preemptions, CASES[1:]),
+        "\n".join(f"- {line}" for line in _who_pays(samples, found)),
     )
-    options = trace_options(philly, itp)
-    title = f"{TITLE}, on other work" if fresh else TITLE
-    write_section(title, f"scripts/dev bench estimates{options}{' --fresh' if fresh else ''}", text)
-    print(text)
 
 
 def _what_is_shown(fresh: bool) -> str:
@@ -159,7 +152,6 @@ def _what_is_shown(fresh: bool) -> str:
 
 
 def _table(
-    kinds: Sequence[str],
     samples: Sequence[Sample],
     found: Founds,
     other: Case,
@@ -167,8 +159,7 @@ def _table(
     cases: Sequence[Case],
 ) -> str:
     rows = []
-    for kind in kinds:
-        some = [sample for sample in samples if sample.kind == kind]
+    for kind, some in kinds_of(samples).items():
         ratios = (
             [of(found[Trial(s, case)]) / max(1, of(found[Trial(s, other)])) for s in some]
             for case in cases

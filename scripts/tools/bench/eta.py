@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median, quantiles
 
+import click
+
 from scripts.testbed import progress_channel
 from scripts.testbed.jobs import accounted, slurm
 from scripts.testbed.place import (
@@ -24,7 +26,8 @@ from scripts.testbed.place import (
     start_controller,
     stop,
 )
-from scripts.tools.document import markdown, write_section
+from scripts.tools.bench.record import record
+from scripts.tools.document import markdown
 from slurm_tiresias.progress.folder import LOOK_EVERY_S
 from slurm_tiresias.status import published
 
@@ -70,7 +73,9 @@ def is_steady(job_id: str) -> bool:
     return int(job_id) % 2 == 0
 
 
-def measure() -> None:
+@click.command("eta")
+def eta() -> None:
+    """Accuracy of the estimated time left, on a real cluster (ten minutes)."""
     with tempfile.TemporaryDirectory(prefix="st-eta-", dir="/tmp") as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -180,8 +185,4 @@ def _write(estimates: Mapping[tuple[str, float], Estimate], ended_s: Mapping[str
         "four times as long. The error is that of the time that is left. Reports are sent every "
         f"{SHIP_EVERY_S:g} s and read every {LOOK_EVERY_S:g} s: at 10 % three to six have come."
     )
-    write_section(
-        "Estimates of the time that is left",
-        "scripts/dev bench eta",
-        f"{markdown(header, rows)}\n\n{text}",
-    )
+    record("Estimates of the time that is left", markdown(header, rows), text)

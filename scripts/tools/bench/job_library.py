@@ -10,7 +10,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
 
-from scripts.tools.document import markdown, write_section
+import click
+
+from scripts.tools.bench.record import record
+from scripts.tools.document import markdown
 from slurm_tiresias.job.channel import FILE_VARIABLE
 from slurm_tiresias.job.record import RECORD_BYTES
 from slurm_tiresias.job.session import SEND_EVERY_S, Session
@@ -19,7 +22,9 @@ CALLS, ROUNDS = 200_000, 15
 SENDS = 2_000
 
 
-def measure() -> None:
+@click.command("job-library")
+def job_library() -> None:
+    """The cost of the job library in a training loop."""
     rows = [[name, f"{_least_us(call):.2f}"] for name, call in _calls()]
     rows.append(["a report that is due, into a file on a disk", f"{_send_us():.1f}"])
     text = (
@@ -28,11 +33,7 @@ def measure() -> None:
         f"{SEND_EVERY_S:g} s at the most."
     )
     header = ("call", "µs")
-    write_section(
-        "The library for jobs",
-        "scripts/dev bench job-library",
-        f"{markdown(header, rows)}\n\n{text}",
-    )
+    record("The library for jobs", markdown(header, rows), text)
 
 
 def _calls() -> Iterator[tuple[str, Callable[[], object]]]:

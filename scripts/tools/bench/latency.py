@@ -13,13 +13,22 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
-from pathlib import Path
+
+import click
 
 from scripts import ROOT
 from scripts.testbed.jobs import slurm
-from scripts.testbed.place import Place, bring_up, prepare, say, start_controller, stop, wait_until
+from scripts.testbed.place import (
+    Place,
+    bring_up,
+    say,
+    start_controller,
+    temporary_place,
+    wait_until,
+)
+from scripts.tools.bench.record import count_option, record
 from scripts.tools.bench.replay.cluster import with_local
-from scripts.tools.document import markdown, write_section
+from scripts.tools.document import markdown
 
 NODES, GPUS = 4, 4
 THRESHOLD_GPU_S = 2.0
@@ -98,8 +107,10 @@ class Parts:
         return math.fsum(getattr(self, field.name) for field in fields(self))
 
 
-def measure(preemptions: int) -> None:
-    """Measure with nudges from job_submit.lua, and with the interval only."""
+@click.command("latency")
+@count_option("preemptions", 200, 10000, 5)
+def latency(preemptions: int) -> None:
+    """The period from sbatch until a job runs on GPUs that a lower tier held."""
     nudged = _run(preemptions, nudges=True)
     polling = _run(preemptions, nudges=False)
     header = ("", "median, ms", "99th", "median, polling", "99th")
@@ -114,9 +125,7 @@ def measure(preemptions: int) -> None:
         f"without, at an interval of {POLL_INTERVAL_S:g} s. Slurm must have tried the job before "
         "a victim is requeued; the controller looks after 50 ms, then ever more rarely."
     )
-    write_section(
-        "Latency of a preemption", f"scripts/dev bench latency --preemptions {preemptions}", text
-    )
+    record("Latency of a preemption", text)
 
 
 NAMES = {
@@ -143,17 +152,15 @@ def _figures(values_s: Sequence[float]) -> tuple[str, str]:
 
 
 def _run(preemptions: int, nudges: bool) -> list[Parts]:
-    place = Place(Path(f"/tmp/slurm-tiresias-latency-{time.time_ns() % 10**9}"))
     interval_s = 10.0 if nudges else POLL_INTERVAL_S
-    try:
-        prepare(place, CONFIG.format(threshold=THRESHOLD_GPU_S, interval=interval_s))
+    with temporary_place(
+        "latency", CONFIG.format(threshold=THRESHOLD_GPU_S, interval=interval_s)
+    ) as place:
         _start_cluster(place, nudges)
         start_controller(place, "--verbose")
         _fill(place)
         preemptors = [_win(place, number, preemptions) for number in range(preemptions)]
         cycles = list(_cycles(place.controller_log.read_text()))
-    finally:
-        stop(place)
     return [parts for preemptor in preemptors if (parts := _parts(preemptor, cycles))]
 
 

@@ -10,10 +10,13 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import click
+
 from scripts import ROOT
 from scripts.testbed.jobs import slurm
 from scripts.testbed.place import Place, bring_up, prepare, say, stop
-from scripts.tools.document import interval_of_median, markdown, write_section
+from scripts.tools.bench.record import count_option, record
+from scripts.tools.document import interval_of_median, markdown
 
 SEED = 1
 WARM_UP = 3
@@ -26,8 +29,10 @@ SET_UPS: Mapping[str, str | None] = {
 """Arguments in plugstack.conf besides the plugin's folders; steps and prologs read it each time."""
 
 
-def measure(rounds: int) -> None:
-    """Run one job under each setup, in varying order, ``rounds`` times."""
+@click.command("launch")
+@count_option("rounds", 200, 10000, 5)
+def launch(rounds: int) -> None:
+    """The cost of the SPANK plugin when a job is launched."""
     with tempfile.TemporaryDirectory(prefix="st-launch-", dir="/tmp") as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -43,14 +48,12 @@ def measure(rounds: int) -> None:
             stop(place)
     header = ("plugstack.conf", "median, ms", "95th", "more than without, ms", "95 % interval")
     rows = [_row(name, seconds[name], seconds[WITHOUT]) for name in SET_UPS]
-    write_section(
-        "The launch of a job",
-        f"scripts/dev bench launch --rounds {rounds}",
-        f"{markdown(header, rows)}\n\nFrom the call of `srun --gpus=1 true` to its end, with "
-        f"prolog and epilog, on an idle real cluster: {rounds} rounds of one job under each "
-        "set-up, in changing order. `more than without` is the median of the differences inside "
-        "a round.",
+    text = (
+        "From the call of `srun --gpus=1 true` to its end, with prolog and epilog, on an idle real "
+        f"cluster: {rounds} rounds of one job under each set-up, in changing order. `more than "
+        "without` is the median of the differences inside a round."
     )
+    record("The launch of a job", markdown(header, rows), text)
 
 
 def _seconds(place: Place, folder: Path, rounds: int) -> Mapping[str, list[float]]:

@@ -11,8 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import click
+
 from scripts import ROOT
-from scripts.tools.document import interval_of_median, markdown, write_section
+from scripts.tools.bench.record import count_option, record
+from scripts.tools.document import interval_of_median, markdown
 from slurm_tiresias.profiler.traffic import FILE_BYTES, parse
 
 BUILD_COMMAND = ("make", "--silent", "-C", str(ROOT / "spank"), "-f", "monitor/monitor.mk")
@@ -32,8 +35,10 @@ class Stream:
 STREAMS = (Stream(1_000_000, 400, 0.01), Stream(1_000, 150_000, 0.05))
 
 
-def measure(pairs: int) -> None:
-    """Run each stream ``pairs`` times with and without the monitor, and write the section."""
+@click.command("monitor")
+@count_option("pairs", 400, 1000, 5)
+def monitor(pairs: int) -> None:
+    """How much throughput of a connection the traffic monitor costs."""
     with tempfile.TemporaryDirectory(prefix="st-bench-") as name:
         folder = Path(name)
         subprocess.run([*BUILD_COMMAND, f"BUILD={folder}", *GOALS], check=True)
@@ -47,8 +52,7 @@ def measure(pairs: int) -> None:
         "interval is that of the median, from the order of the pairs by their loss. Below zero, "
         "the run with the monitor was the faster one."
     )
-    write_section("The traffic monitor", f"scripts/dev bench monitor --pairs {pairs}", text)
-    print(text)
+    record("The traffic monitor", text)
 
 
 def _losses(folder: Path, stream: Stream, pairs: int) -> Sequence[float]:

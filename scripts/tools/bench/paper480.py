@@ -5,8 +5,12 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from scripts.tools.bench.runs import Run, run_all
-from scripts.tools.document import markdown, write_section
+import click
+
+from scripts.tools.bench.record import count_option, record
+from scripts.tools.bench.runs import Run
+from scripts.tools.bench.studies import in_processes
+from scripts.tools.document import markdown
 from slurm_tiresias.simulator import run
 from slurm_tiresias.simulator.bound import best_speed, lower_bound_jct_s
 from slurm_tiresias.simulator.workload import PUBLISHED_SEED, paper480
@@ -22,22 +26,23 @@ PAPER = {
 """Average JCT relative to Tiresias-L in the paper's testbed and simulation (pages 493-495)."""
 
 
-def measure(seeds: int) -> None:
+@click.command("paper480")
+@count_option("seeds", 10, 1000)
+def testbed_workload(seeds: int) -> None:
+    """The paper's testbed workload under every policy."""
     numbers = range(PUBLISHED_SEED, PUBLISHED_SEED + seeds)
     parts = [
         _part("with the overhead and the speeds of the models", "skew", "model", numbers),
         _part("pooled and without overhead, as the paper's simulation", "pooled", "none", numbers),
     ]
-    write_section(
-        "The paper's 480 jobs", f"scripts/dev bench paper480 --seeds {seeds}", "\n\n".join(parts)
-    )
+    record("The paper's 480 jobs", "\n\n".join(parts))
 
 
 def _part(title: str, placement: str, overhead: str, seeds: Sequence[int]) -> str:
     runs = [
         Run(seed, policy, CLUSTER, placement, overhead) for seed in seeds for policy in run.POLICIES
     ]
-    found = run_all(runs)
+    found = in_processes(Run.figures, runs, None)
     reference = {seed: found[_of(seed, REFERENCE, placement, overhead)] for seed in seeds}
     bounds = {seed: _bound_s(seed, overhead) for seed in seeds}
     rows = []

@@ -9,8 +9,11 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import click
+
 from scripts.tools.bench.monitor import BUILD_COMMAND, GOALS
-from scripts.tools.document import interval_of_median, markdown, write_section
+from scripts.tools.bench.record import count_option, record
+from scripts.tools.document import interval_of_median, markdown
 from slurm_tiresias.progress.output import FILE_BYTES
 
 LINES = 100_000
@@ -23,9 +26,10 @@ KINDS = {
 }
 
 
-def measure(pairs: int) -> None:
-    """Print each kind of line ``pairs`` times with and without the search, and write the
-    section."""
+@click.command("output")
+@count_option("pairs", 40, 1000, 5)
+def output(pairs: int) -> None:
+    """The cost of a print when the monitor searches it for progress."""
     with tempfile.TemporaryDirectory(prefix="st-bench-") as name:
         folder = Path(name)
         subprocess.run([*BUILD_COMMAND, f"BUILD={folder}", *GOALS], check=True)
@@ -37,10 +41,7 @@ def measure(pairs: int) -> None:
         f"and the difference: medians of {pairs} pairs of runs of {LINES:,} lines, one right after "
         "the other and in changing order. The traffic of the job is not counted meanwhile."
     )
-    write_section(
-        "Progress in what a job prints", f"scripts/dev bench output --pairs {pairs}", text
-    )
-    print(text)
+    record("Progress in what a job prints", text)
 
 
 def _costs(folder: Path, kind: str, pairs: int) -> Sequence[tuple[float, float]]:

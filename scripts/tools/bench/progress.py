@@ -13,8 +13,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any, cast
 
+import click
+
 from scripts.testbed.job_views import status
-from scripts.tools.document import markdown, write_section
+from scripts.tools.bench.record import record
+from scripts.tools.document import markdown
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller.cycle import Cycles, collect_seldom
 from slurm_tiresias.controller.publish import Health, report
@@ -145,7 +148,9 @@ class _Site:
         return took_s
 
 
-def measure() -> None:
+@click.command("progress")
+def progress() -> None:
+    """The cost of a cycle in which all jobs report progress."""
     collect_seldom()  # as the controller does
     with _site() as silent, _site() as telling:
         for site in (silent, telling) * 3:
@@ -196,11 +201,7 @@ def _write(
         f"are {RESTS:g} times as long. While it reads, a cycle takes {beside:.2f} times as long by "
         "the clock. slurmctld is asked for nothing more."
     )
-    write_section(
-        "Progress of all jobs",
-        "scripts/dev bench progress",
-        f"{markdown(header, rows)}\n\n{text}",
-    )
+    record("Progress of all jobs", markdown(header, rows), text)
 
 
 def _ms(seconds: float) -> str:

@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from itertools import accumulate
 from statistics import fmean, median
 
+import click
+
+from scripts.tools.bench.record import count_option, record
 from scripts.tools.bench.trainings import CHANGING, STEADY, Steps, Training
-from scripts.tools.document import markdown, write_section
+from scripts.tools.document import markdown
 from slurm_tiresias.job.record import Record
 from slurm_tiresias.job.session import Session
 from slurm_tiresias.model import Estimate, JobProgress, ProgressSource
@@ -136,7 +139,11 @@ class Figures:
         )
 
 
-def measure(first_seed: int, runs: int) -> None:
+@click.command("ranges")
+@click.option("--first-seed", default=0, show_default=True, type=click.IntRange(0))
+@count_option("runs", 100, 10000)
+def ranges(first_seed: int, runs: int) -> None:
+    """How often the range of the time that is left holds the true end, on made-up trainings."""
     rows = []
     for name, training in (*STEADY.items(), *CHANGING.items()):
         looks = looks_of(training, runs, first_seed)
@@ -168,9 +175,4 @@ def measure(first_seed: int, runs: int) -> None:
         "that of the range over the likely value. A change of the pace cannot be foreseen; the "
         "looks before it are counted like all others."
     )
-    options = f" --first-seed {first_seed} --runs {runs}"
-    write_section(
-        "Ranges of the time that is left",
-        f"scripts/dev bench ranges{options}",
-        f"{markdown(header, rows)}\n\n{text}",
-    )
+    record("Ranges of the time that is left", markdown(header, rows), text)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
-from collections.abc import Iterable, Mapping
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
 from slurm_tiresias.config import parse
@@ -44,9 +41,3 @@ class Run:
 
     def figures(self) -> Figures:
         return figures(self.outcomes(), parse_cluster(self.cluster, self.placement).gpus)
-
-
-def run_all(runs: Iterable[Run]) -> Mapping[Run, Figures]:
-    every = list(runs)
-    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
-        return dict(zip(every, pool.map(Run.figures, every, chunksize=4), strict=True))

@@ -7,24 +7,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from scripts.tools.bench.beyond import (
+import click
+
+from scripts.tools.bench.record import fresh_option, on_traces, record
+from scripts.tools.bench.studies import (
     INTERVAL_S,
-    REQUEUE_DELAY_S,
-    Draw,
     Sample,
-    generated,
+    drawn,
     in_processes,
+    kinds_of,
     mean_and_interval,
-    of_traces,
-    trace_options,
+    titled,
 )
-from scripts.tools.document import markdown, write_section
-from slurm_tiresias.config import parse
-from slurm_tiresias.simulator.engine import Timing
+from scripts.tools.document import markdown
 from slurm_tiresias.simulator.report import Figures, figures
-from slurm_tiresias.simulator.run import Setup, simulate
 from slurm_tiresias.simulator.saves import ON_REQUEST_S, SaveModel
-from slurm_tiresias.simulator.sim_cluster import Costs, parse_cluster
 
 TITLE = "What a preemption loses"
 LEAST_LOAD = 2.0
@@ -66,29 +63,24 @@ class Trial:
     rule: Rule
 
     def figures(self) -> Figures:
-        site = parse_cluster(self.sample.cluster, "skew")
-        costs = Costs(site, speeds=True, flat_s=None, saves=MODELS[self.model])
-        config = parse({"preemption": dict(self.rule.table)})
-        setup = Setup(site, config, costs, Timing(INTERVAL_S, REQUEUE_DELAY_S))
-        return figures(simulate(self.sample.make(), "tiresias-l", setup), site.gpus)
+        settings = {"preemption": dict(self.rule.table)}
+        outcomes = self.sample.outcomes("tiresias-l", settings, saves=MODELS[self.model])
+        return figures(outcomes, self.sample.site.gpus)
 
 
 Founds = Mapping[Trial, Figures]
 
 
-def measure(philly: Path | None, itp: Path | None, fresh: bool, workers: int | None) -> None:
-    draw = Draw(fresh)
-    samples = [*generated(draw)]
-    samples += of_traces(philly, itp, draw)
-    enough = f"load {LEAST_LOAD:g}"
-    samples = [each for each in samples if each.kind == "paper480" or each.kind.endswith(enough)]
+@click.command("saves")
+@fresh_option
+@on_traces
+def saves(philly: Path | None, itp: Path | None, fresh: bool, workers: int | None) -> None:
+    """How much work preemptions make jobs repeat, and the cost of avoiding it."""
+    enough = ("paper480", f"load {LEAST_LOAD:g}")
+    samples = [each for each in drawn(fresh, philly, itp) if each.kind.endswith(enough)]
     trials = [Trial(s, model, rule) for s in samples for model in MODELS for rule in RULES]
     found = in_processes(Trial.figures, trials, workers)
-    options = trace_options(philly, itp)
-    title = f"{TITLE}, on other work" if fresh else TITLE
-    text = f"{_what_is_shown(fresh)}\n\n{_table(samples, found)}"
-    write_section(title, f"scripts/dev bench saves{options}{' --fresh' if fresh else ''}", text)
-    print(text)
+    record(titled(TITLE, fresh), _what_is_shown(fresh), _table(samples, found))
 
 
 def _what_is_shown(fresh: bool) -> str:
@@ -107,8 +99,7 @@ def _what_is_shown(fresh: bool) -> str:
 
 def _table(samples: Sequence[Sample], found: Founds) -> str:
     rows = []
-    for kind in dict.fromkeys(sample.kind for sample in samples):
-        some = [sample for sample in samples if sample.kind == kind]
+    for kind, some in kinds_of(samples).items():
         for model in MODELS:
 
             def over(of: Callable[[Figures], float], rule: Rule) -> str:

@@ -6,26 +6,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import click
 import numpy as np
 
-from scripts.tools.bench.beyond import (
+from scripts.tools.bench.record import on_traces, record
+from scripts.tools.bench.studies import (
     INTERVAL_S,
-    REQUEUE_DELAY_S,
-    Draw,
     Sample,
-    generated,
+    drawn,
     in_processes,
+    kinds_of,
     mean_and_interval,
-    of_traces,
-    trace_options,
 )
-from scripts.tools.document import markdown, write_section
-from slurm_tiresias.config import parse
-from slurm_tiresias.simulator.engine import Outcome, Timing
+from scripts.tools.document import markdown
+from slurm_tiresias.simulator.engine import Outcome
 from slurm_tiresias.simulator.report import fair_jct_s
 from slurm_tiresias.simulator.reports import ReportModel
-from slurm_tiresias.simulator.run import Setup, simulate
-from slurm_tiresias.simulator.sim_cluster import Costs, parse_cluster
+from slurm_tiresias.simulator.sim_cluster import Costs
 
 TITLE = "A bound on the slowdown"
 LOAD = "load 2"
@@ -52,19 +49,15 @@ class Trial:
     bound: float
 
     def run(self) -> Found:
-        site = parse_cluster(self.sample.cluster, "skew")
+        site = self.sample.site
         costs = Costs(site, speeds=True, flat_s=None)
-        config = parse(
-            {
-                "policy": {"max_slowdown": self.bound},
-                "controller": {"interval_s": INTERVAL_S},
-            }
-        )
+        settings = {
+            "policy": {"max_slowdown": self.bound},
+            "controller": {"interval_s": INTERVAL_S},
+        }
         reports = ReportModel(self.share) if self.share else None
-        setup = Setup(site, config, costs, Timing(INTERVAL_S, REQUEUE_DELAY_S), reports=reports)
-        workload = self.sample.make()
-        outcomes = simulate(workload, "tiresias-l", setup)
-        fair_s = fair_jct_s(workload.jobs, site.gpus)
+        outcomes = self.sample.outcomes("tiresias-l", settings, reports=reports)
+        fair_s = fair_jct_s(self.sample.make().jobs, site.gpus)
 
         def is_late(one: Outcome, times: float) -> bool:
             spare_s = INTERVAL_S + costs.restart_s(one.job)
@@ -83,12 +76,12 @@ class Trial:
         )
 
 
-def measure(philly: Path | None, itp: Path | None, workers: int | None) -> None:
+@click.command("slowdown")
+@on_traces
+def slowdown(philly: Path | None, itp: Path | None, workers: int | None) -> None:
+    """The cost of a bound on the slowdown, and how many jobs stay within it."""
     # Seeds and stretches that nothing was chosen on.
-    draw = Draw(True)
-    samples = [*generated(draw)]
-    samples += of_traces(philly, itp, draw)
-    samples = [each for each in samples if each.kind == "paper480" or each.kind.endswith(LOAD)]
+    samples = [each for each in drawn(True, philly, itp) if each.kind.endswith(("paper480", LOAD))]
     trials = [
         Trial(sample, share, bound)
         for sample in samples
@@ -96,10 +89,7 @@ def measure(philly: Path | None, itp: Path | None, workers: int | None) -> None:
         for bound in (0.0, *BOUNDS)
     ]
     found = in_processes(Trial.run, trials, workers)
-    options = trace_options(philly, itp)
-    text = f"{_what_is_shown()}\n\n{_table(samples, found)}"
-    write_section(TITLE, f"scripts/dev bench slowdown{options}", text)
-    print(text)
+    record(TITLE, _what_is_shown(), _table(samples, found))
 
 
 def _what_is_shown() -> str:
@@ -115,8 +105,7 @@ def _what_is_shown() -> str:
 
 def _table(samples: Sequence[Sample], found: Mapping[Trial, Found]) -> str:
     rows = []
-    for kind in dict.fromkeys(sample.kind for sample in samples):
-        some = [sample for sample in samples if sample.kind == kind]
+    for kind, some in kinds_of(samples).items():
         for bound in BOUNDS:
             for share in SHARES:
                 before = [found[Trial(sample, share, 0.0)] for sample in some]

@@ -10,7 +10,10 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from scripts.tools.document import markdown, write_section
+import click
+
+from scripts.tools.bench.record import TRACE, record
+from scripts.tools.document import markdown
 from slurm_tiresias.config import parse
 from slurm_tiresias.simulator.engine import Timing
 from slurm_tiresias.simulator.run import Setup, fitting, simulate
@@ -55,7 +58,14 @@ class Measured:
         return self.jobs / self.run_s
 
 
-def measure(trace: Path | None) -> None:
+@click.command("simulator")
+@click.option(
+    "--trace",
+    type=TRACE,
+    help="A recorded trace for 256 nodes of 8 GPUs, such as Philly's, besides the generated one.",
+)
+def simulator(trace: Path | None) -> None:
+    """Speed of the simulator."""
     cases = [*_of_trace(trace), *_generated()]
     rows = []
     found: dict[str, Measured] = {}
@@ -82,7 +92,7 @@ def measure(trace: Path | None) -> None:
         "reading or drawing the jobs. Placement and the model's overhead are simulated where it "
         "does not say pooled."
     )
-    write_section("Speed of the simulator", _command(trace), text)
+    record("Speed of the simulator", text)
 
 
 def _of_trace(trace: Path | None) -> Sequence[Case]:
@@ -119,10 +129,6 @@ def _generated() -> Sequence[Case]:
 
 def _name(how: str, jobs: int, load: float) -> str:
     return f"philly-like {jobs:,}, load {load:g}, 64x4, tiresias-l{', pooled' * (how == 'pooled')}"
-
-
-def _command(trace: Path | None) -> str:
-    return "scripts/dev bench simulator" + (f" --trace {trace.name}" if trace else "")
 
 
 def _row(case: Case, one: Measured) -> Sequence[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import statistics
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,10 +20,9 @@ from scripts.testbed.place import (
     DemoError,
     Place,
     bring_up,
-    prepare,
     say,
     start_controller,
-    stop,
+    temporary_place,
     wait_until,
 )
 from scripts.testbed.slurmctld import SUBMITTERS, cpu_s, pid_of, submit_many
@@ -156,9 +154,7 @@ def load(running: int, pending: int, cycles: int, storm: int, tasks: int) -> Non
 
 def measured(what: Load) -> tuple[str, list[str]]:
     """Return the text of the result, and a list of problems."""
-    place = Place(Path(tempfile.gettempdir()) / f"st-load-{time.time_ns() % 10**9}")
-    try:
-        prepare(place, CONFIG.format(interval=INTERVAL_S))
+    with temporary_place("load", CONFIG.format(interval=INTERVAL_S)) as place:
         _start_cluster(place, what)
         _fill(place, what)
         _until_calm(place)
@@ -173,8 +169,6 @@ def measured(what: Load) -> tuple[str, list[str]]:
         cancelled = _cancel_all(place, watch)
         faults = failed_cycles(place.controller_log.read_text())
         wrong = [*faults, *_lost(place, what)]
-    finally:
-        stop(place)
     if what.cycles >= ENOUGH_CYCLES and watch.growth(what.cycles) > MOST_GROWTH:
         wrong.append(f"memory grew {watch.growth(what.cycles):.2f} times")
     text = "\n\n".join(

@@ -22,8 +22,9 @@ def measure(root: Root, last_driver: str, jobs: Sequence[int] = JOBS) -> None:
 
     If ``last_driver`` can be used, the commands can be used too.
     """
-    program = f"from scripts.tools.bench.drivers import measure; measure({list(jobs)})"
-    python = [f"{VENVS[last_driver]}/bin/python", "-c", program]
+    program = "from scripts.tools.bench.main import bench; bench()"
+    sizes = [f"--jobs={size}" for size in jobs]
+    python = [f"{VENVS[last_driver]}/bin/python", "-c", program, "drivers", *sizes]
     ended = subprocess.run(
         Namespaces((root.path,)).command(namespaces.in_root(root.path, python, str(SOURCE))),
         env=environment(last_driver),

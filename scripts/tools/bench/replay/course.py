@@ -5,9 +5,13 @@ from __future__ import annotations
 import math
 import os
 import signal
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+import click
 
 from scripts.testbed import place
 from scripts.testbed.place import DemoError, Place, UsageError
@@ -21,7 +25,7 @@ from scripts.tools.bench.runs import THRESHOLD_GPU_S
 from scripts.tools.demo.main import STOPPING_SIGNALS, StoppedError, stop_once
 from scripts.tools.document import write_section
 from scripts.tools.fidelity.calibrate import SAMPLES, Calibration
-from scripts.tools.fidelity.limits import DAY, USERS
+from scripts.tools.fidelity.limits import DAY, LIMITS, USERS
 from scripts.tools.fidelity.setting import MOST_JOBS, Setting
 from slurm_tiresias.errors import TiresiasError
 
@@ -88,6 +92,48 @@ def place_of(options: Options) -> Place:
     return Place((options.folder or Path(f"/tmp/slurm-tiresias-replay-{os.getuid()}")).resolve())
 
 
+@click.command("replay")
+@click.option(
+    "--policy",
+    "policies",
+    multiple=True,
+    type=click.Choice(list(POLICIES)),
+    help="A policy to run, even if it has run; may be repeated. Default: those not run yet.",
+)
+@click.option("--jobs", default=480, show_default=True, type=click.IntRange(4, 480))
+@click.option("--seed", default=1, show_default=True)
+@click.option("--nodes", default=15, show_default=True, type=click.IntRange(1, 64))
+@click.option("--gpus", default=4, show_default=True, type=click.IntRange(1, 16))
+@click.option(
+    "--limits",
+    type=click.Choice(LIMITS),
+    default=DAY,
+    show_default=True,
+    help="The jobs' time limits: a day for each, or distributed like users' limits.",
+)
+@click.option(
+    "--factor",
+    type=click.FloatRange(4, 400),
+    help="The speedup. Default: a preemption costs relatively as much as on the paper's testbed.",
+)
+@click.option(
+    "--into",
+    default=default_results,
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The folder that keeps the results of each policy.",
+)
+@click.option(
+    "--dir",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="A folder for the clusters. Default: in /tmp.",
+)
+@click.option("--report", "report_only", is_flag=True, help="Run nothing; report what has run.")
+def replay(**options: Any) -> None:
+    """The paper's jobs on a real Slurm, one policy at a time; all 480 take over an hour."""
+    sys.exit(run(Options(**options)))
+
+
 def run(options: Options) -> int:
     """Run the command and return the exit status; errors are printed as one line."""
     before = {number: signal.signal(number, stop_once) for number in STOPPING_SIGNALS}
@@ -112,7 +158,7 @@ def measure(options: Options, where: Place, known: Calibration | None = None) ->
         if not options.report_only:
             check_same(options, head)
             for policy in to_run(options, store):
-                store.keep(replay(policy, head, store, where))
+                store.keep(replayed(policy, head, store, where))
     return told(head, store.all())
 
 
@@ -155,7 +201,7 @@ def to_run(options: Options, store: Store) -> Sequence[str]:
     return options.policies or [name for name in POLICIES if name not in done]
 
 
-def replay(policy: str, head: Head, store: Store, where: Place) -> Replayed:
+def replayed(policy: str, head: Head, store: Store, where: Place) -> Replayed:
     """Run one policy; the progress also shows the expected duration."""
     expected_s = foreseen_s(head, policy)
     with shown(policy, head.setting.jobs, expected_s) as show:
