@@ -275,7 +275,6 @@ HAVE_MORE = {
     "CommandSlurm",
     "Engine",
     "FreeResources",
-    "PyslurmSlurm",
     "Rehearsal",
     "RunJournal",
     "Session",

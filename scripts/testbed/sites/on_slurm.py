@@ -293,7 +293,7 @@ class RealRound(Round):
             time.sleep(0.5)
 
     def count(self) -> None:
-        """Count starts, and what came of the jobs that may requeue themselves."""
+        """Count starts, and preemptions of the jobs that may requeue themselves."""
         for kind, key in self._in_ledger("SELECT kind, job_id FROM events"):
             if key.partition("_")[0] in self.themselves and kind in ("preempted", "requeued"):
                 self.counts[f"{kind}, may requeue itself"] += 1
