@@ -36,7 +36,7 @@ LONGEST = (
     "tests/testbed/test_cluster.py",
     "tests/slurm/test_contract.py",
     "tests/docs/test_commands.py",
-    "tests/controller/test_answers.py",
+    "tests/controller/test_socket.py",
     "tests/monitor/",
     "tests/slurm/test_private_data.py",
     "tests/slurm/test_life_on_slurm.py",

@@ -17,7 +17,6 @@ from scripts.testbed import user_text
 from scripts.testbed.row_memory import RowMemory
 from scripts.testbed.traffic_files import traffic_file
 from slurm_tiresias.config import load
-from slurm_tiresias.daemon.control import command_of
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.job_hints import first_look_until_s, hints_of
 from slurm_tiresias.model import Amount, Node
@@ -158,7 +157,6 @@ READERS: Mapping[str, Reader] = {
     "traffic": Reader(traffic.parse, (traffic_file({4096: 3, 5000: 1}, {1 << 20: 7}),)),
     "file-name": Reader(lambda content: parsed_file_name(_text(content)), (b"7.0.n1.traffic",)),
     "hint": Reader(_hint),
-    "control": Reader(command_of),
     "trace": Reader(_file(load_trace), all_in(TRACES, "*.txt")),
     "model": Reader(_file(read_model), all_in(MODELS, "m*")),
     "checkpoint": Reader(_pickle, tuple(map(_pickle_in, sorted(MODELS.glob("[cms]*.pt"))))),

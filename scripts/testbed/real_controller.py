@@ -19,9 +19,8 @@ import pytest
 from scripts import ROOT
 from scripts.testbed.constants import in_environment as constants_environment
 from scripts.testbed.real_cluster import PATIENCE_S, RealCluster
-from slurm_tiresias.daemon import control
 from slurm_tiresias.errors import NotRunningError
-from slurm_tiresias.status import published
+from slurm_tiresias.status import ask, published
 from slurm_tiresias.status.published import PublishedJob, PublishedState
 from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.records import RunRecord
@@ -179,8 +178,8 @@ class RealController:
         first = self.state().cycle
         self.wait_until(lambda: self.state().cycle > first + count, f"{count} more cycles")
 
-    def command(self, name: str) -> dict[str, Any]:
-        return control.send(self.state_dir, name)
+    def command(self, name: str) -> Mapping[str, Any]:
+        return ask.command(self.state_dir, name)
 
     def cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run ``tiresias-slurm`` with this controller's configuration."""

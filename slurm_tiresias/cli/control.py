@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import click
 
 from slurm_tiresias.cli.options import takes_config
-from slurm_tiresias.daemon import control
 from slurm_tiresias.errors import NotRunningError, TiresiasError
 from slurm_tiresias.settings import Config
+from slurm_tiresias.status.ask import command
 from slurm_tiresias.text import count, printable
 
 NO_CONTROLLER = "No controller runs; "
@@ -69,7 +68,8 @@ def release(config: Config) -> None:
 @takes_config
 def nudge(config: Config) -> None:
     """Run a cycle now, without waiting for the interval."""
-    click.echo(_said(control.send(Path(config.controller.state_dir), "nudge"), "A cycle was run."))
+    answer = command(Path(config.controller.state_dir), "nudge")
+    click.echo(printable(str(answer.get("text") or "A cycle was run.")))
 
 
 def _tell(config: Config, word: str, done: str, without_controller: Callable[[], str]) -> None:
@@ -79,24 +79,12 @@ def _tell(config: Config, word: str, done: str, without_controller: Callable[[],
     raises ``AlreadyRunningError``.
     """
     try:
-        answer = control.send(Path(config.controller.state_dir), word)
+        answer = command(Path(config.controller.state_dir), word)
     except NotRunningError:
         click.echo(NO_CONTROLLER + without_controller())
     else:
-        click.echo(_said(answer, _in_shadow(word) if answer.get("mode") == SHADOW else done))
-
-
-def _said(answer: dict[str, Any], done: str) -> str:
-    """Return the controller's answer, or ``done`` if it has no text; raise a refusal."""
-    if error := answer.get("error"):
-        # Raise the error class with the exit code that the controller sent.
-        kinds = {kind.exit_code: kind for kind in TiresiasError.__subclasses__()}
-        exit_code = answer.get("exit_code")
-        kind = kinds.get(exit_code, TiresiasError) if isinstance(exit_code, int) else TiresiasError
-        raise kind(
-            f"The command failed in the controller: {printable(str(error))}", "Its log may say more"
-        )
-    return printable(str(answer.get("text") or done))
+        done = _in_shadow(word) if answer.get("mode") == SHADOW else done
+        click.echo(printable(str(answer.get("text") or done)))
 
 
 def _in_shadow(word: str) -> str:

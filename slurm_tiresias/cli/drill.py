@@ -27,7 +27,7 @@ from slurm_tiresias.drill.rehearsal import (
     rehearse,
     stoppable,
 )
-from slurm_tiresias.errors import ConfigError, RefusedError, UsageError
+from slurm_tiresias.errors import ConfigError, TiresiasError, UsageError
 from slurm_tiresias.model import ASK_SIGNAL
 from slurm_tiresias.settings import Config
 from slurm_tiresias.settings.preemption import PreemptionConfig
@@ -156,11 +156,8 @@ def _note(
         return False, ""
     try:
         say_how_it_ended(Path(state_dir), seen.job_id, passed=passed)
-    except RefusedError as refused:
-        return False, refused.what
-    except (OSError, ValueError) as error:
-        why = printable(str(getattr(error, "strerror", None) or error))
-        return False, f"No controller answers in {state_dir} ({why})"
+    except TiresiasError as error:
+        return False, printable(error.what)
     return passed, ""
 
 

@@ -1,6 +1,6 @@
 """The results of drills, which users report, and the programs that have passed in the ledger.
 
-A user's ``tiresias-slurm drill`` reports the result over a socket, with the id of the drilled job.
+A user's ``tiresias-slurm drill`` reports the result, with the id of the drilled job.
 The controller looks up whose job that was. It does not check whether the drill really passed, and
 need not: a false report only makes the user's own jobs easier to preempt.
 """
@@ -18,13 +18,13 @@ from typing import Final
 from slurm_tiresias import json_codec
 from slurm_tiresias.core.features.drilled import Program, remembered
 from slurm_tiresias.errors import RefusedError
-from slurm_tiresias.status.answers import Question, Service
-from slurm_tiresias.status.published import answer_of, checked_answer
+from slurm_tiresias.status.ask import ask
+from slurm_tiresias.status.service import Question, Service
 from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.records import DrilledProgram
 
 SCHEMA = 1
-SOCKET_NAME = "drill.sock"
+REQUEST = "drill"
 PASSED, FAILED = "passed", "failed"
 
 MOST_WAITING: Final = 1024
@@ -32,7 +32,6 @@ MOST_WAITING_OF_A_USER: Final = 16
 """How many results are accepted between two cycles."""
 
 LONGEST_S = 2.0
-ANSWER_S = 15.0
 
 _SAID = re.compile(rf"({PASSED}|{FAILED}) ([0-9]{{1,10}}(?:_[0-9]{{1,10}})?)", re.ASCII)
 
@@ -52,9 +51,10 @@ class DrilledPrograms:
         """The results that users have sent since the last cycle. They are put here by the thread
         that answers the socket, since only cycles may write the ledger."""
 
-    def service(self, state_dir: Path) -> Service:
-        """Make the service to which drills report their results."""
-        return Service(state_dir / SOCKET_NAME, self._take, remedy="Run the drill again later")
+    @property
+    def service(self) -> Service:
+        """The service to which drills report their results."""
+        return Service(self._take, remedy="Run the drill again later")
 
     def _take(self, question: Question) -> bytes:
         said = _SAID.fullmatch(question.text)
@@ -108,14 +108,6 @@ class DrilledPrograms:
 
 
 def say_how_it_ended(state_dir: Path, job_id: str, *, passed: bool) -> None:
-    """Report the result of a drill to the controller that acts on this host.
-
-    Raises ``RefusedError`` if it refuses, and ``OSError`` or ``ValueError`` if no controller
-    answers.
-    """
-    question = f"{PASSED if passed else FAILED} {job_id}\n".encode()
-    answer = answer_of(state_dir / SOCKET_NAME, question, ANSWER_S)
-    try:
-        checked_answer(answer, SCHEMA)
-    except (TypeError, KeyError, AttributeError) as error:
-        raise ValueError("another program answers") from error
+    """Report the result of a drill to the controller; raises the errors of ``ask``."""
+    result = PASSED if passed else FAILED
+    ask(state_dir, f"{REQUEST} {result} {job_id}", SCHEMA, lambda raw: raw["noted"])

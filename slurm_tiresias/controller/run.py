@@ -1,18 +1,17 @@
-"""The controller as a process: the loop, the signals, the control socket."""
+"""The controller as a process: the loop, the signals, the commands of administrators."""
 
 from __future__ import annotations
 
 import logging
 import random
-import selectors
 import socket
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from slurm_tiresias.background import running
-from slurm_tiresias.controller.control_socket import control_socket, serve
+from slurm_tiresias.controller import drilled, metrics_asked
+from slurm_tiresias.controller.commands import Commands
 from slurm_tiresias.controller.crash import (
     MOST_LEFT_ALONE,
     signature,
@@ -41,11 +40,11 @@ from slurm_tiresias.controller.state import (
     state_dir_locked,
 )
 from slurm_tiresias.core.rank import job_id_key
-from slurm_tiresias.daemon.control import take_nudge
 from slurm_tiresias.daemon.signals import (
     Stop,
+    Wakeups,
     signalled_when_made,
-    wakeups_by_signal,
+    take_nudge,
 )
 from slurm_tiresias.daemon.systemd import Systemd
 from slurm_tiresias.errors import (
@@ -63,12 +62,13 @@ from slurm_tiresias.settings import Config
 from slurm_tiresias.slurm.protocol import Cluster, Observation, Slurm
 from slurm_tiresias.slurm.release import warning_about
 from slurm_tiresias.slurm.tally import Tally
-from slurm_tiresias.status import published
-from slurm_tiresias.status.answers import Peer, serving
+from slurm_tiresias.status import job_history, published, report_query
 from slurm_tiresias.status.job_history import history_service
 from slurm_tiresias.status.privacy import Views
 from slurm_tiresias.status.published import STOPPED, PublishedStandby, PublishedState
 from slurm_tiresias.status.report_query import report_service
+from slurm_tiresias.status.server import serving
+from slurm_tiresias.status.service import Peer
 from slurm_tiresias.store.ledger import Ledger, check_cluster
 from slurm_tiresias.store.terms import (
     newest_ledger,
@@ -219,17 +219,18 @@ class Controller:
             driver_because=slurm.driver.because,
         )
         self._state = nothing_yet(cluster, config, self._health)
-        self._views = Views(state_dir, self._state) if cluster.jobs_are_private else None
-        self._services = [
-            history_service(state_dir, ledger.path, private=cluster.jobs_are_private),
-            report_service(state_dir, ledger.path, private=cluster.jobs_are_private),
-            metrics_service(state_dir, instruments.metrics),
-            *([self._views.service] if self._views else []),
-            *([self._drilled.service(state_dir)] if drills_count else []),
-        ]
-        self._profiles_copy = ProfilesCopy(
-            newest_profiles(state_dir), state_dir, private=cluster.jobs_are_private
-        )
+        private = cluster.jobs_are_private
+        self._views = Views(self._state) if private else None
+        self._services = {
+            job_history.REQUEST: history_service(ledger.path, private=private),
+            report_query.REQUEST: report_service(ledger.path, private=private),
+            metrics_asked.REQUEST: metrics_service(instruments.metrics),
+        }
+        if self._views:
+            self._services[published.VIEW] = self._views.service
+        if drills_count:
+            self._services[drilled.REQUEST] = self._drilled.service
+        self._profiles_copy = ProfilesCopy(newest_profiles(state_dir), state_dir, private=private)
         instruments.acts(self._state)
 
     def loop(self) -> None:
@@ -237,35 +238,29 @@ class Controller:
 
         Raises ``LeaseLostError`` if another controller may act already.
         """
-        with (
-            control_socket(self._state_dir) as listener,
-            wakeups_by_signal() as wakeups,
-            signalled_when_made(self._config.controller.nudge_file),
-            serving(*self._services),
-            running(
-                self._progress.background,
-                self._profiler.folder.background,
-                self._gpu_use.background,
-            ),
-        ):
-            self._stop.catch(nudge=self._nudge)
-            selector = selectors.DefaultSelector()
-            selector.register(listener, selectors.EVENT_READ)
-            selector.register(wakeups, selectors.EVENT_READ)
-            log.info("controls cluster %s in %s mode", self._cluster.name, self._mode())
-            if unknown := warning_about(self._cluster.version):
-                log.warning("%s", unknown)
-            while not self._stop.asked:
-                if time.monotonic() >= self._pace.next_s:
-                    self._cycle()
-                    if self._hands_over():
-                        return
-                self._systemd.tell(self._health.in_a_line(time.time()))
-                for event in self._wait(selector):
-                    if event is listener:
-                        serve(listener, self._do)
-                    else:
-                        wakeups.recv(4096)
+        with Wakeups() as wakeups:
+            commands = Commands(wakeups.wake)
+            with (
+                signalled_when_made(self._config.controller.nudge_file),
+                serving(self._state_dir, {**self._services, **commands.services()}),
+                running(
+                    self._progress.background,
+                    self._profiler.folder.background,
+                    self._gpu_use.background,
+                ),
+            ):
+                self._stop.catch(nudge=self._nudge)
+                log.info("controls cluster %s in %s mode", self._cluster.name, self._mode())
+                if unknown := warning_about(self._cluster.version):
+                    log.warning("%s", unknown)
+                while not self._stop.asked:
+                    if time.monotonic() >= self._pace.next_s:
+                        self._cycle()
+                        if self._hands_over():
+                            return
+                    self._systemd.tell(self._health.in_a_line(time.time()))
+                    self._wait(wakeups)
+                    commands.carry_out(self._do)
         if not self._standbys():
             if self._mode() == ENFORCE:
                 try:
@@ -275,8 +270,8 @@ class Controller:
             self._put(replace(self._health, mode=STOPPED).shown_on(self._state))
         log.info("stopped; Slurm continues with the priorities that are set")
 
-    def _wait(self, selector: selectors.BaseSelector) -> list[object]:
-        """Wait until the next cycle is due or a client connects; return what can be read."""
+    def _wait(self, wakeups: Wakeups) -> None:
+        """Wait until the next cycle is due, a signal arrives or a command waits."""
         look_every_s = min(
             LOOK_FOR_NUDGE_S,
             self._lease.beat_s if self._lease else LOOK_FOR_NUDGE_S,
@@ -289,9 +284,8 @@ class Controller:
             if self._pace.next_s - time.monotonic() > PRUNING_TAKES_S:
                 self._cycles.retention.prune_some(self._health.at_s)
             left_s = max(0.0, self._pace.next_s - time.monotonic())
-            ready = selector.select(min(left_s, look_every_s))
-            if ready or left_s <= look_every_s:
-                return [key.fileobj for key, _ in ready]
+            if wakeups.wait(min(left_s, look_every_s)) or left_s <= look_every_s:
+                return
 
     def _hands_over(self) -> bool:
         """Whether to hand over to the standby on the host where slurmctld acts, and do so.
@@ -487,26 +481,23 @@ class Controller:
             log.warning("the state cannot be published: %s", error)
             self._instruments.not_published()
 
-    # The control socket
-
-    def _do(self, command: str, who: Peer) -> dict[str, Any]:
+    def _do(self, command: str, who: Peer) -> dict[str, str]:
+        """Carry out one of ``ask.COMMANDS``."""
         if command == "nudge":
             self._nudge()
             return {"mode": self._mode(), "text": "The next cycle runs at once."}
-        answer: dict[str, Any] = {}
+        text = ""
         if command == "release" and not self._shadow:
             # Otherwise the next cycle would manage the jobs again if not all can be given back.
             self._pause(True, who)
             outcome = self._cycles.release()
             outcome.raise_for_failures()
-            answer["text"] = (
-                f"Every managed job was given back to Slurm ({outcome.writes} changes)."
-            )
+            text = f"Every managed job was given back to Slurm ({outcome.writes} changes)."
         self._pause(command != "resume", who)
         self._cycle()
         if self._health.error:
-            answer["error"] = self._health.error
-        return {"mode": self._mode(), **answer}
+            raise TiresiasError(self._health.error, "Its log may say more")
+        return {"mode": self._mode(), "text": text}
 
     def _pause(self, paused: bool, who: Peer) -> None:
         if is_paused(self._ledger) != paused:

@@ -19,7 +19,7 @@ from slurm_tiresias.owned_file import make_if_missing
 from slurm_tiresias.profiler.service import Profiler
 from slurm_tiresias.profiler.store import ProfileStore, ProfileStoreError
 from slurm_tiresias.settings import Config
-from slurm_tiresias.status.answers import Peer
+from slurm_tiresias.status.service import Peer
 from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.records import EventRecord
 from slurm_tiresias.store.terms import (

@@ -1,1 +1,1 @@
-"""The controller as a Unix daemon: signals, systemd, its control socket and its folder."""
+"""The controller as a Unix daemon: signals, systemd and its folder."""

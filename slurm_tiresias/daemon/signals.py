@@ -32,18 +32,34 @@ class Stop:
         signal.signal(signal.SIGUSR1, look)
 
 
-@contextmanager
-def wakeups_by_signal() -> Iterator[socket.socket]:
-    """Yield a socket that becomes readable when a signal arrives, so that a select wakes up."""
-    reader, writer = socket.socketpair()
-    with reader, writer:
-        reader.setblocking(False)
-        writer.setblocking(False)
-        previous = signal.set_wakeup_fd(writer.fileno())
+class Wakeups:
+    """Ends a wait when a signal arrives, or when another thread calls ``wake``."""
+
+    def __init__(self) -> None:
+        self._reader, self._writer = socket.socketpair()
+        self._writer.setblocking(False)
+
+    def __enter__(self) -> Wakeups:
+        self._previous = signal.set_wakeup_fd(self._writer.fileno())
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        signal.set_wakeup_fd(self._previous)
+        self._reader.close()
+        self._writer.close()
+
+    def wake(self) -> None:
+        with suppress(OSError):
+            self._writer.send(b"x")
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for at most this long; return whether the wait was ended."""
+        self._reader.settimeout(seconds)
         try:
-            yield reader
-        finally:
-            signal.set_wakeup_fd(previous)
+            self._reader.recv(4096)
+        except (TimeoutError, BlockingIOError):
+            return False
+        return True
 
 
 @contextmanager
@@ -65,3 +81,15 @@ def signalled_when_made(file: str) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def take_nudge(nudge_file: str) -> bool:
+    """Remove the nudge file; return whether a hook of Slurm had created it since the last call.
+
+    Hooks of slurmctld must not wait, so they create a file instead of asking the controller.
+    """
+    try:
+        Path(nudge_file).unlink()
+    except OSError:
+        return False
+    return True

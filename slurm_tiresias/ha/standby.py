@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-import selectors
 import time
 from contextlib import suppress
 
-from slurm_tiresias.daemon.signals import Stop, wakeups_by_signal
+from slurm_tiresias.daemon.signals import Stop, Wakeups
 from slurm_tiresias.daemon.systemd import Systemd
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.ha.lease import FileLease
@@ -32,8 +31,7 @@ class Standby:
         """Wait for the lease; return True once held, False if the process was asked to stop."""
         self._stop.catch()
         held = ""
-        with wakeups_by_signal() as wakeups, selectors.DefaultSelector() as selector:
-            selector.register(wakeups, selectors.EVENT_READ)
+        with Wakeups() as wakeups:
             while not self._stop.asked:
                 if self._lease.take():
                     log.info("takes over: term %d on %s", self._lease.term, self._lease.host)
@@ -42,8 +40,7 @@ class Standby:
                     held = self._lease.holder()
                     log.info("stands by for %s", held or "no controller")
                 self._say_so(held)
-                if selector.select(self._lease.beat_s):
-                    wakeups.recv(4096)
+                wakeups.wait(self._lease.beat_s)
         self._lease.leave()
         return False
 

@@ -31,7 +31,7 @@ class ControllerConfig(Table):
     )
     state_dir: str = setting(
         "/var/lib/slurm-tiresias",
-        "Directory of the ledger, the lock, the sockets and the published state. Only the "
+        "Directory of the ledger, the lock, the socket and the published state. Only the "
         "controller writes there.",
     )
     keep_ended_jobs_days: float = setting(

@@ -1,7 +1,7 @@
 """A job's history: its runs and events, as long as the ledger keeps them.
 
-Users may not read the ledger; they ask a socket beside it (``answers.py``). If Slurm keeps jobs
-private, they get only their own.
+Users may not read the ledger; they ask the controller. If Slurm keeps jobs private, they get only
+their own.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from typing import Any
 from slurm_tiresias import json_codec
 from slurm_tiresias.model import JobAccount
 from slurm_tiresias.slurm.protocol import AccountedRun
-from slurm_tiresias.status.answers import Peer, Question, Service, query_or_read
+from slurm_tiresias.status.ask_or_read import ask_or_read
 from slurm_tiresias.status.published import PublishedEvent, all_known
+from slurm_tiresias.status.service import Peer, Question, Service
 from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.records import PreemptionCost, RunProgressRecord, RunRecord
 
 SCHEMA = 1
-SOCKET_NAME = "history.sock"
+REQUEST = "history"
 MOST_PARTS = 1000
 """The most tasks that are listed for an array."""
 
@@ -31,7 +32,6 @@ PAUSES = ("paused", "resumed")
 
 LONGEST_S = 2.0
 """A job is looked up in a few milliseconds; with 200,000 events of other jobs it takes 20."""
-ANSWER_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ def _history(ledger: Ledger, record: JobAccount, *, whole: bool) -> JobHistory:
     )
 
 
-def history_service(state_dir: Path, ledger: Path, *, private: bool) -> Service:
+def history_service(ledger: Path, *, private: bool) -> Service:
     """Make the service for job histories; if ``private``, each user gets only its own jobs."""
 
     def answer(question: Question) -> bytes:
@@ -149,7 +149,7 @@ def history_service(state_dir: Path, ledger: Path, *, private: bool) -> Service:
         return json_codec.dumps({"schema": SCHEMA, "life": found.history, "parts": found.parts})
 
     remedy = "See Slurm's own records of the job with sacct -D -j"
-    return Service(state_dir / SOCKET_NAME, answer, remedy=remedy)
+    return Service(answer, remedy=remedy)
 
 
 def query_history(state_dir: Path, job_id: str) -> Found:
@@ -170,11 +170,10 @@ def query_history(state_dir: Path, job_id: str) -> Found:
             history = all_known(JobHistory, [{**history, **parts}])[0]
         return Found(history, tuple(raw["parts"]))
 
-    return query_or_read(
-        state_dir / SOCKET_NAME,
-        job_id,
+    return ask_or_read(
+        state_dir,
+        f"{REQUEST} {job_id}",
         SCHEMA,
-        from_answer=from_answer,
-        read=lambda ledger, _live: find(ledger, job_id),
-        answer_s=ANSWER_S,
+        from_answer,
+        lambda ledger, _live: find(ledger, job_id),
     )

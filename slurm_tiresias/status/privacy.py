@@ -1,25 +1,22 @@
 """What each user sees of the published state if Slurm keeps jobs private.
 
 ``PrivateData`` hides a user's jobs from all others but operators (docs/explanation/security.md).
-Then only the controller can read the published file, and users connect to a socket beside it. They
-send nothing: the kernel identifies the user, and the answer is what that user may see.
+Then only the controller can read the published file, and users ask it at its socket.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container
 from dataclasses import replace
-from pathlib import Path
 
 from slurm_tiresias import json_codec
-from slurm_tiresias.status.answers import Question, Service
 from slurm_tiresias.status.published import (
-    VIEW_NAME,
     PublishedHold,
     PublishedJob,
     PublishedNode,
     PublishedState,
 )
+from slurm_tiresias.status.service import Question, Service
 
 
 def seen_by(state: PublishedState, user: str) -> PublishedState:
@@ -60,13 +57,8 @@ def _without_others(node: PublishedNode, mine: Container[str]) -> PublishedNode:
 class Views:
     """The service that answers each user with the visible part of the latest state."""
 
-    def __init__(self, state_dir: Path, state: PublishedState) -> None:
-        self.service = Service(
-            state_dir / VIEW_NAME,
-            self._text_for,
-            silent=True,
-            ready=lambda uid: self._shown[1].get(uid),
-        )
+    def __init__(self, state: PublishedState) -> None:
+        self.service = Service(self._text_for, ready=lambda each: self._shown[1].get(each.peer.uid))
         self.show(state)
 
     def show(self, state: PublishedState) -> None:

@@ -6,25 +6,21 @@ part of the interface: fields are added, not changed.
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 from slurm_tiresias import json_codec
 from slurm_tiresias.atomic_write import write_atomically
-from slurm_tiresias.errors import NotRunningError, RefusedError
+from slurm_tiresias.errors import NotRunningError
 from slurm_tiresias.model import ASK_SIGNAL, PublishedBound, PublishedGpuUse
+from slurm_tiresias.status.ask import ask
 
 SCHEMA = 1
 FILE_NAME = "state.json"
-VIEW_NAME = "view.sock"
-"""The socket for users who may not read the file (``privacy.py``)."""
-
-ANSWER_S = 10.0
-"""How long a reader waits for each part of the answer."""
+VIEW = "view"
+"""The request of users who may not read the file (``privacy.py``)."""
 
 STALE_AFTER_INTERVALS = 3
 STALE_GRACE_S = 5.0
@@ -335,13 +331,15 @@ def write(state: PublishedState, state_dir: Path, *, private: bool = False) -> N
 def read(state_dir: Path, answer_s: float | None = None) -> PublishedState:
     """Read the last published state, or as much of it as this user may see.
 
-    ``answer_s``: how long to wait for a controller that must be asked, instead of ``ANSWER_S``.
+    ``answer_s``: how long to wait for a controller that must be asked; by default ``ask.ANSWER_S``.
     Raises ``NotRunningError`` if nothing is published, and ``RefusedError`` if the controller
     refuses.
     """
     path = state_dir / FILE_NAME
     try:
-        text = _text_in(path, answer_s)
+        text = path.read_bytes()
+    except PermissionError:
+        return ask(state_dir, VIEW, SCHEMA, _state, answer_s)
     except OSError as error:
         raise NotRunningError(
             f"No controller has published anything in {state_dir} ({error.strerror or error})",
@@ -349,45 +347,15 @@ def read(state_dir: Path, answer_s: float | None = None) -> PublishedState:
             "here",
         ) from error
     try:
-        return _state(checked_answer(text, SCHEMA))
+        raw = json_codec.loads(text)
+        if raw["schema"] != SCHEMA:
+            raise ValueError("another schema")
+        return _state(raw)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise NotRunningError(
             f"{path} is not a state of this version, or is damaged",
             "A controller rewrites it in each cycle; check that one of this version runs",
         ) from error
-
-
-def _text_in(path: Path, answer_s: float | None) -> bytes:
-    try:
-        return path.read_bytes()
-    except PermissionError:
-        return answer_of(path.with_name(VIEW_NAME), answer_s=answer_s)
-
-
-def answer_of(path: Path, question: bytes = b"", answer_s: float | None = None) -> bytes:
-    """Ask a controller at one of its sockets; return its answer to this user (``answers.py``)."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        connection.settimeout(ANSWER_S if answer_s is None else answer_s)
-        connection.connect(str(path))
-        # The controller may have refused and disconnected already.
-        with suppress(BrokenPipeError):
-            connection.sendall(question)
-        with connection.makefile("rb") as answer:
-            return answer.read()
-
-
-def checked_answer(text: bytes, schema: int) -> Mapping[str, Any]:
-    """Parse and check the JSON that a controller has answered.
-
-    Raises ``RefusedError`` if it refuses, and ``ValueError`` or similar for any other text.
-    """
-    raw: Mapping[str, Any] = json_codec.loads(text)
-    if refused := raw.get("refused"):
-        what, remedy = refused
-        raise RefusedError(str(what), str(remedy))
-    if raw["schema"] != schema:
-        raise ValueError("another schema")
-    return raw
 
 
 def _state(raw: Mapping[str, Any]) -> PublishedState:

@@ -1,7 +1,7 @@
 """What a report is made of: everything that the ledger has of a period.
 
-Users may not read the ledger; they ask a socket beside it (``answers.py``) for the jobs of all
-users, or only for their own if Slurm keeps jobs private.
+Users may not read the ledger; they ask the controller for the jobs of all users, or only for their
+own if Slurm keeps jobs private.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from slurm_tiresias import json_codec
-from slurm_tiresias.status.answers import Peer, Question, Service, query_or_read
+from slurm_tiresias.status.ask_or_read import ask_or_read
+from slurm_tiresias.status.service import Peer, Question, Service, Text
 from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.period import period
 
 SCHEMA = 3
-SOCKET_NAME = "report.sock"
+REQUEST = "report"
 NOBODY = "nobody"
 OWN = "own"
 """The word in a question that asks for one's own jobs only."""
@@ -66,10 +67,10 @@ OF_USERS = _Limits(most_s=10.0, most_bytes=32e6)
 OF_ADMINS = _Limits(most_s=60.0, most_bytes=128e6)
 
 
-def report_service(state_dir: Path, ledger: Path, *, private: bool) -> Service:
+def report_service(ledger: Path, *, private: bool) -> Service:
     """Make the service for reports; if ``private``, each user gets only its own jobs."""
 
-    def answer(question: Question) -> bytes | bytearray:
+    def answer(question: Question) -> Text:
         words = question.text.split()
         own = words[2:] == [OWN]
         try:
@@ -88,7 +89,7 @@ def report_service(state_dir: Path, ledger: Path, *, private: bool) -> Service:
         return rows
 
     remedy = "Ask for a shorter time (--since, --until), or for your own jobs alone (--own)"
-    return Service(state_dir / SOCKET_NAME, answer, long=True, remedy=remedy)
+    return Service(answer, long=True, remedy=remedy)
 
 
 def query_report(state_dir: Path, since_s: float, until_s: float, *, own: bool = False) -> Period:
@@ -107,5 +108,5 @@ def query_report(state_dir: Path, since_s: float, until_s: float, *, own: bool =
         rows = json_codec.loads(period(ledger, since_s, until_s, user))
         return Period(since_s, until_s, only_of, live, **rows)
 
-    question = f"{since_s!r} {until_s!r}{f' {OWN}' * own}"
-    return query_or_read(state_dir / SOCKET_NAME, question, SCHEMA, from_answer, read, ANSWER_S)
+    request = f"{REQUEST} {since_s!r} {until_s!r}{f' {OWN}' * own}"
+    return ask_or_read(state_dir, request, SCHEMA, from_answer, read, ANSWER_S)

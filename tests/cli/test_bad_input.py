@@ -27,16 +27,17 @@ import pytest
 
 from scripts.testbed.real_cluster import short_folder
 from slurm_tiresias.cli.main import OUTPUT_CLOSED, cli
-from slurm_tiresias.daemon import control
+from slurm_tiresias.controller.commands import Commands
 from slurm_tiresias.errors import INTERRUPTED
 from slurm_tiresias.profiler.profile import MODEL, Profile, key_of
 from slurm_tiresias.profiler.skew import Skew
 from slurm_tiresias.profiler.store import FILE_NAME as PROFILES
 from slurm_tiresias.profiler.store import ProfileStore
-from slurm_tiresias.status import job_history, published
-from slurm_tiresias.status.answers import serving
+from slurm_tiresias.status import ask, job_history, published
+from slurm_tiresias.status.ask import SOCKET_NAME
 from slurm_tiresias.status.privacy import Views
 from slurm_tiresias.status.published import PublishedState
+from slurm_tiresias.status.server import serving
 from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.records import RunRecord
 from tests.cli.running import ROOT, Site, error_of, watched_until_interrupted
@@ -290,7 +291,7 @@ def test_a_damaged_snapshot_is_one_line(place: Place, command: str, content: byt
 def test_every_command_exits_cleanly_with_damaged_files_and_leaves_them_unchanged(
     place: Place, program: Warm
 ) -> None:
-    names = ("state.json", "ledger.sqlite", PROFILES, "control.sock", "history.sock")
+    names = ("state.json", "ledger.sqlite", PROFILES, SOCKET_NAME)
     for name in names:
         (place.state_dir / name).write_bytes(name.encode() * 1000)
     damaged = ("pause", "resume", "release", "history", "shadow report", "controller")
@@ -300,7 +301,7 @@ def test_every_command_exits_cleanly_with_damaged_files_and_leaves_them_unchange
 
 
 def test_every_command_exits_cleanly_if_folders_replace_files(place: Place, program: Warm) -> None:
-    for name in ("state.json", "ledger.sqlite", PROFILES, "control.sock", "history.sock"):
+    for name in ("state.json", "ledger.sqlite", PROFILES, SOCKET_NAME):
         (place.state_dir / name).unlink(missing_ok=True)
         (place.state_dir / name).mkdir()
     all_end_well(at(place, program), {"status": 3, "history": 3, "pause": 8, "shadow report": 8})
@@ -353,21 +354,12 @@ def test_every_command_exits_cleanly_with_a_forged_controller_socket(
     place: Place, answer: Callable[[socket.socket], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Read the state like a user who must ask for it: root may read every file."""
-    monkeypatch.setattr(published, "ANSWER_S", 0.2)
-    monkeypatch.setattr(job_history, "ANSWER_S", 0.2)
-    monkeypatch.setattr(control, "send", partial(control.send, timeout_s=0.2))
-    monkeypatch.setattr(
-        published,
-        "_text_in",
-        lambda file, _answer_s: published.answer_of(file.with_name(published.VIEW_NAME)),
-    )
+    monkeypatch.setattr(ask, "ANSWER_S", 0.2)
+    monkeypatch.setattr(ask, "COMMAND_S", 0.2)
     place.ledger.unlink()
-    folder = place.state_dir
-    with (
-        listening(folder / published.VIEW_NAME, answer),
-        listening(folder / control.SOCKET_NAME, answer),
-        listening(folder / job_history.SOCKET_NAME, answer),
-    ):
+    monkeypatch.setattr(published, "FILE_NAME", ".")
+    monkeypatch.setattr(Path, "is_dir", lambda _path: True)
+    with listening(place.state_dir / SOCKET_NAME, answer):
         for arguments in (("status",), ("explain", JOB), ("history", JOB), ("nudge",)):
             result = place.run(*arguments)
             assert result.exit_code == 3, arguments
@@ -384,16 +376,18 @@ def test_every_command_exits_cleanly_for_a_user_who_sees_no_other_jobs(
     place.publish(seen, private=True)
     for file in (place.ledger, place.state_dir / PROFILES):
         file.chmod(0o600)
-    with serving(
-        Views(place.state_dir, seen).service,
-        job_history.history_service(place.state_dir, place.ledger, private=True),
-    ):
+    services = {
+        published.VIEW: Views(seen).service,
+        job_history.REQUEST: job_history.history_service(place.ledger, private=True),
+        **Commands(lambda: None).services(),
+    }
+    with serving(place.state_dir, services):
         call = partial(
             program_for_others.call, environment=place.environment(), folder=place.folder
         )
         ends = all_end_well(
             partial(call, as_nobody=True),
-            {"explain": 1, "history": 1, "status": 0, "pause": 4},
+            {"explain": 1, "history": 1, "status": 0, "pause": 6},
             START_OTHERS,
         )
     assert "who may see no others" in ends["explain"].stderr

@@ -10,10 +10,11 @@ import pytest
 from scripts.tools.reference_pages import metrics
 from slurm_tiresias.controller.metric_definitions import METRICS, Kind
 from slurm_tiresias.controller.metrics import Metrics
-from slurm_tiresias.controller.metrics_asked import SOCKET_NAME, metrics_service
+from slurm_tiresias.controller.metrics_asked import metrics_service
 from slurm_tiresias.settings import Config
 from slurm_tiresias.slurm.tally import Tally
-from slurm_tiresias.status.answers import Service, serving
+from slurm_tiresias.status.server import serving
+from slurm_tiresias.status.service import Service
 from tests.cli.running import ROOT, Site, error_of
 from tests.cli.states import busy_state
 from tests.controller.test_metrics import CLUSTER
@@ -30,7 +31,7 @@ def measuring(site: Site) -> Iterator[Site]:
     """A controller that has completed a cycle and answers."""
     counted = Metrics(CLUSTER, Config(), Tally())
     counted.acts(busy_state())
-    with serving(metrics_service(site.folder, counted)):
+    with serving(site.folder, {"metrics": metrics_service(counted)}):
         yield site
 
 
@@ -50,7 +51,7 @@ def test_without_a_controller_there_are_no_values(site: Site) -> None:
 
 
 def test_a_controller_without_the_library_says_how_to_get_it(site: Site) -> None:
-    with serving(metrics_service(site.folder, None)):
+    with serving(site.folder, {"metrics": metrics_service(None)}):
         result = site.run("metrics")
     assert result.exit_code == 1 and result.stdout == ""
     assert "prometheus_client was not installed when it started" in error_of(result)
@@ -58,7 +59,7 @@ def test_a_controller_without_the_library_says_how_to_get_it(site: Site) -> None
 
 
 def test_an_answer_not_from_a_controller_is_recognized(site: Site) -> None:
-    with serving(Service(site.folder / SOCKET_NAME, lambda _question: b"[]")):
+    with serving(site.folder, {"metrics": Service(lambda _question: b"[]")}):
         result = site.run("metrics")
     assert result.exit_code == 3
     assert "is not a controller of this version" in error_of(result)

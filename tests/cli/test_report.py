@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from slurm_tiresias.cli.report import NEEDED_FOR_A_PAGE
-from slurm_tiresias.status import answers, report_query
-from slurm_tiresias.status.answers import serving
+from slurm_tiresias.status import ask_or_read, report_query
 from slurm_tiresias.status.report_query import report_service
+from slurm_tiresias.status.server import serving
 from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.records import PreemptionRecord
 from slurm_tiresias.text import cells
@@ -344,9 +344,9 @@ def test_a_report_that_the_controller_refuses_is_one_line(
     fill(site)
     ledger = site.folder / "ledger.sqlite"
     monkeypatch.setattr(report_query, "OF_ADMINS", replace(report_query.OF_ADMINS, most_bytes=10))
-    with serving(report_service(site.folder, ledger, private=False)):
+    with serving(site.folder, {"report": report_service(ledger, private=False)}):
         assert "3 managed jobs" in told(site), "who may read the ledger reads that"
-        monkeypatch.setattr(answers, "newest_ledger", lambda folder: folder / "is-not-yours")
+        monkeypatch.setattr(ask_or_read, "newest_ledger", lambda folder: folder / "is-not-yours")
         result = site.run("report")
     assert result.exit_code == 15
     assert "The report of this time has more than" in error_of(result)

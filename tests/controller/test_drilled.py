@@ -21,7 +21,7 @@ from slurm_tiresias.config import parse
 from slurm_tiresias.controller import drilled as module
 from slurm_tiresias.controller.drilled import (
     MOST_WAITING_OF_A_USER,
-    SOCKET_NAME,
+    REQUEST,
     DrilledPrograms,
     say_how_it_ended,
 )
@@ -29,10 +29,12 @@ from slurm_tiresias.core.features import drilled as feature_module
 from slurm_tiresias.core.features.drilled import DRILLED_FOR_S, MOST_OF_A_USER, Drilled
 from slurm_tiresias.core.features.lost_work import LostWork
 from slurm_tiresias.core.features.min_run import min_run_s
-from slurm_tiresias.errors import ConfigError, LedgerError, RefusedError
+from slurm_tiresias.errors import ConfigError, LedgerError, NotRunningError, RefusedError
 from slurm_tiresias.model import JobAccount, ProgramCosts
 from slurm_tiresias.settings.preemption import PreemptionConfig
-from slurm_tiresias.status.answers import Peer, Question, serving
+from slurm_tiresias.status.ask import SOCKET_NAME
+from slurm_tiresias.status.server import serving
+from slurm_tiresias.status.service import Peer, Question
 from slurm_tiresias.store.ledger import FILE_NAME, Ledger
 from slurm_tiresias.store.rows import Rows
 from tests.pictures import gpus, job
@@ -47,7 +49,7 @@ for said in (b"passed 7", b"passed 99", b"x" * 100_000, b"\\xff\\x00" * 20, b"pa
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(sys.argv[1])
         try:
-            connection.sendall(said + b"\\n")
+            connection.sendall(b"drill " + said + b"\\n")
         except BrokenPipeError:
             pass
         print(connection.recv(4096).decode())
@@ -81,7 +83,7 @@ def remember(ledger: Ledger, key: str, user: str, name: str) -> None:
 
 
 def say(drilled: DrilledPrograms, peer: Peer, text: str) -> bytes:
-    answer = drilled.service(Path()).answer(Question(peer, text, lambda: False))
+    answer = drilled.service.answer(Question(peer, text, lambda: False))
     return bytes(answer)
 
 
@@ -237,9 +239,9 @@ def test_a_drill_reaches_the_controller_by_its_socket(
 ) -> None:
     monkeypatch.setattr(Peer, "name", "ann")
     drilled = DrilledPrograms(ledger)
-    with pytest.raises(OSError, match="No such file"):
+    with pytest.raises(NotRunningError, match="No such file"):
         say_how_it_ended(tmp_path, "7", passed=True)
-    with serving(drilled.service(tmp_path)):
+    with serving(tmp_path, {REQUEST: drilled.service}):
         say_how_it_ended(tmp_path, "7", passed=True)
         with pytest.raises(RefusedError, match="no job 8 of this user"):
             say_how_it_ended(tmp_path, "8", passed=True)
@@ -251,7 +253,7 @@ def test_a_drill_reaches_the_controller_by_its_socket(
 def test_the_kernel_identifies_the_user_and_garbage_is_harmless(ledger: Ledger) -> None:
     remember(ledger, "12", "nobody", "mine")
     drilled = DrilledPrograms(ledger)
-    with tempfile.TemporaryDirectory() as name, serving(drilled.service(Path(name))):
+    with tempfile.TemporaryDirectory() as name, serving(Path(name), {REQUEST: drilled.service}):
         Path(name).chmod(0o755)
         path = Path(name) / SOCKET_NAME
         ended = subprocess.run(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -15,15 +14,9 @@ from pathlib import Path
 import pytest
 
 from slurm_tiresias.model import JobAccount
-from slurm_tiresias.status import answers
-from slurm_tiresias.status.answers import serving
-from slurm_tiresias.status.job_history import (
-    SOCKET_NAME,
-    Found,
-    find,
-    history_service,
-    query_history,
-)
+from slurm_tiresias.status.job_history import Found, find, history_service, query_history
+from slurm_tiresias.status.server import serving
+from slurm_tiresias.status.service import Service
 from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.records import EventRecord, RunRecord
 
@@ -77,12 +70,16 @@ def ledger_of(folder: Path) -> Path:
     return folder / "ledger.sqlite"
 
 
+def histories(folder: Path, *, private: bool = False) -> dict[str, Service]:
+    return {"history": history_service(ledger_of(folder), private=private)}
+
+
 def test_the_socket_returns_the_same_as_the_ledger(folder: Path) -> None:
     from_ledger = query_history(folder, "1")
     assert from_ledger.history is not None
     assert [run.attained_gpu_s for run in from_ledger.history.runs] == [120.0]
     assert [event.other for event in from_ledger.history.events] == ["2"]
-    with serving(history_service(folder, ledger_of(folder), private=False)):
+    with serving(folder, histories(folder)):
         assert query_history(folder, "1") == from_ledger
         assert query_history(folder, "4") == Found()
 
@@ -108,14 +105,14 @@ def test_a_jobs_history_includes_the_controllers_pauses_during_its_life(folder: 
 
 @as_root
 def test_every_user_sees_every_job_without_private_data(folder: Path) -> None:
-    with serving(history_service(folder, ledger_of(folder), private=False)):
+    with serving(folder, histories(folder)):
         assert "name of 1" in asked_by_nobody(folder, "1")
         assert "name of 2" in asked_by_nobody(folder, "2")
 
 
 @as_root
 def test_private_data_limits_each_user_to_own_jobs(folder: Path) -> None:
-    with serving(history_service(folder, ledger_of(folder), private=True)):
+    with serving(folder, histories(folder, private=True)):
         assert "name of 1" in asked_by_nobody(folder, "1")
         assert "name of" not in asked_by_nobody(folder, "2")
         assert "name of" not in asked_by_nobody(folder, "3")
@@ -138,19 +135,7 @@ def test_without_a_controller_others_cannot_read_the_ledger(folder: Path) -> Non
 
 
 def test_an_invalid_job_id_finds_nothing_and_harms_nothing(folder: Path) -> None:
-    with serving(history_service(folder, ledger_of(folder), private=False)):
+    with serving(folder, histories(folder)):
         for asked in ("1' OR '1'='1", "%", "*", "é" * 400, ""):
             assert query_history(folder, asked) == Found()
-        assert query_history(folder, "1").history is not None
-
-
-def test_a_client_that_sends_no_query_delays_others_only_briefly(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(answers, "PATIENCE_S", 0.1)
-    with (
-        serving(history_service(folder, ledger_of(folder), private=False)),
-        socket.socket(socket.AF_UNIX) as silent,
-    ):
-        silent.connect(str(folder / SOCKET_NAME))
         assert query_history(folder, "1").history is not None

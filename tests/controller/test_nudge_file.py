@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import selectors
 import subprocess
 import threading
 import time
@@ -22,8 +21,7 @@ from slurm_tiresias.controller.cycle import Cycles
 from slurm_tiresias.controller.pace import Pace
 from slurm_tiresias.controller.publish import Health
 from slurm_tiresias.controller.run import Controller
-from slurm_tiresias.daemon.control import take_nudge
-from slurm_tiresias.daemon.signals import signalled_when_made, wakeups_by_signal
+from slurm_tiresias.daemon.signals import Wakeups, signalled_when_made, take_nudge
 from slurm_tiresias.daemon.systemd import Systemd
 from slurm_tiresias.errors import ConfigError
 from slurm_tiresias.settings import Config
@@ -85,12 +83,10 @@ def waiting(tmp_path: Path) -> Iterator[Controller]:
     yield controller
 
 
-def waits(controller: Controller, selector: selectors.BaseSelector, wakeups: socket) -> None:
+def waits(controller: Controller, wakeups: Wakeups) -> None:
     """Wait as in ``Controller.loop`` until a cycle is due."""
     while time.monotonic() < controller._pace.next_s:
-        for event in controller._wait(selector):
-            assert event is wakeups
-            wakeups.recv(4096)
+        controller._wait(wakeups)
 
 
 def test_a_nudge_is_noticed_by_signal_without_polling(
@@ -111,13 +107,11 @@ def test_a_nudge_is_noticed_by_signal_without_polling(
 
     with (
         signalled_when_made(waiting._config.controller.nudge_file),
-        wakeups_by_signal() as wakeups,
-        selectors.DefaultSelector() as selector,
+        Wakeups() as wakeups,
     ):
-        selector.register(wakeups, selectors.EVENT_READ)
         leaver = threading.Timer(1.6, leave)
         leaver.start()
-        waits(waiting, selector, wakeups)
+        waits(waiting, wakeups)
         leaver.join()
     assert not (tmp_path / "nudge").exists()
     assert time.monotonic() - left_s[0] < 0.5, "sooner than the next look, a second after the last"
@@ -130,12 +124,10 @@ def test_a_nudge_is_noticed_by_polling_without_signals(
     monkeypatch.setattr(run, "LOOK_FOR_NUDGE_S", 0.05)
     with (
         signalled_when_made(str(tmp_path / "none" / "nudge")),
-        wakeups_by_signal() as wakeups,
-        selectors.DefaultSelector() as selector,
+        Wakeups() as wakeups,
     ):
-        selector.register(wakeups, selectors.EVENT_READ)
         threading.Timer(0.1, (tmp_path / "nudge").touch).start()
-        waits(waiting, selector, wakeups)
+        waits(waiting, wakeups)
     assert not (tmp_path / "nudge").exists()
 
 
@@ -143,13 +135,13 @@ def test_systemds_watchdog_is_notified_during_a_long_interval(
     waiting: Controller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """WatchdogSec is 10 minutes and an interval may be an hour."""
-    with socket(AF_UNIX, SOCK_DGRAM) as systemd, selectors.DefaultSelector() as selector:
+    with socket(AF_UNIX, SOCK_DGRAM) as systemd, Wakeups() as wakeups:
         systemd.bind(str(tmp_path / "notify"))
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
         monkeypatch.setenv("WATCHDOG_USEC", "400000")
         waiting._systemd = Systemd()
         waiting._pace.fail(time.monotonic(), 0.9)
-        assert waiting._wait(selector) == []
+        waiting._wait(wakeups)
         systemd.setblocking(False)
         pings = 0
         with suppress(BlockingIOError):

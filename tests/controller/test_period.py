@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from slurm_tiresias.errors import NotRunningError
-from slurm_tiresias.status.answers import serving
-from slurm_tiresias.status.published import answer_of
-from slurm_tiresias.status.report_query import SOCKET_NAME, Period, query_report, report_service
+from slurm_tiresias.status.ask import answer_of
+from slurm_tiresias.status.report_query import Period, query_report, report_service
+from slurm_tiresias.status.server import serving
+from slurm_tiresias.status.service import Service
 from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.period import PERIOD, period
 from slurm_tiresias.store.records import EventRecord
@@ -63,6 +64,10 @@ def asked_by_nobody(folder: Path) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
+def reports(folder: Path, *, private: bool = False) -> dict[str, Service]:
+    return {"report": report_service(folder / "ledger.sqlite", private=private)}
+
+
 def rows_of(period: Period) -> tuple[object, ...]:
     return period.jobs, period.runs, period.preemptions, period.events
 
@@ -71,13 +76,13 @@ def test_the_socket_returns_the_same_as_the_ledger(folder: Path) -> None:
     from_ledger = query_report(folder, 0.0, 2000.0)
     assert not from_ledger.live and len(from_ledger.jobs) == 4
     assert len(from_ledger.preemptions) == 2 and from_ledger.events == {"demoted": 4}
-    with serving(report_service(folder, folder / "ledger.sqlite", private=False)):
+    with serving(folder, reports(folder)):
         asked = query_report(folder, 0.0, 2000.0)
     assert asked.live and rows_of(asked) == rows_of(from_ledger)
 
 
 def test_a_report_query_returns_only_the_requested_period(folder: Path) -> None:
-    with serving(report_service(folder, folder / "ledger.sqlite", private=False)):
+    with serving(folder, reports(folder)):
         period = query_report(folder, 750.0, 2000.0)
     assert [row[0] for row in period.jobs] == ["1"], "the others have ended before"
     assert not period.preemptions and not period.events
@@ -85,7 +90,7 @@ def test_a_report_query_returns_only_the_requested_period(folder: Path) -> None:
 
 @as_root
 def test_private_data_limits_each_user_to_own_jobs(folder: Path) -> None:
-    with serving(report_service(folder, folder / "ledger.sqlite", private=True)):
+    with serving(folder, reports(folder, private=True)):
         told = asked_by_nobody(folder)
         assert "only_of='nobody'" in told and "secret of nobody" in told
         for other in ("alice", "bob", "of eve"):
@@ -140,7 +145,7 @@ def test_a_user_sees_only_the_own_side_of_a_preemption(tmp_path: Path) -> None:
 
 @as_root
 def test_every_user_sees_every_job_without_private_data(folder: Path) -> None:
-    with serving(report_service(folder, folder / "ledger.sqlite", private=False)):
+    with serving(folder, reports(folder)):
         assert "secret of alice" in asked_by_nobody(folder)
 
 
@@ -155,9 +160,9 @@ def test_without_a_controller_others_cannot_read_the_ledger(folder: Path) -> Non
 
 
 def test_an_invalid_time_is_answered_with_an_error_and_harms_nothing(folder: Path) -> None:
-    with serving(report_service(folder, folder / "ledger.sqlite", private=False)):
-        for asked in (b"1; DROP TABLE jobs 2\n", b"\xff\n", b"1\n", b"a b\n", b"nan inf\n", b"\n"):
-            assert b"secret" not in answer_of(folder / SOCKET_NAME, asked)
+    with serving(folder, reports(folder)):
+        for asked in ("1; DROP TABLE jobs 2", "\xff", "1", "a b", "nan inf", ""):
+            assert b"secret" not in answer_of(folder, f"report {asked}")
         assert len(query_report(folder, 0.0, 2000.0).jobs) == 4
 
 

@@ -4,6 +4,7 @@ on where the last one stopped. ``release`` also when a job ends meanwhile."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import closing
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller import bands, offline
 from slurm_tiresias.controller.acting import send
-from slurm_tiresias.controller.control_socket import answer_to
+from slurm_tiresias.controller.commands import Commands
 from slurm_tiresias.controller.cycle import PAUSED
 from slurm_tiresias.controller.instruments import Instruments
 from slurm_tiresias.controller.run import Controller
@@ -21,7 +22,7 @@ from slurm_tiresias.profiler.service import Profiler
 from slurm_tiresias.profiler.store import ProfileStore
 from slurm_tiresias.settings import Config
 from slurm_tiresias.slurm.protocol import Write, WriteFailure
-from slurm_tiresias.status.answers import Peer
+from slurm_tiresias.status.service import Peer, Question
 from slurm_tiresias.store.ledger import FILE_NAME, Ledger
 from tests.slurm.contract import Asked, InMemorySite
 
@@ -30,7 +31,7 @@ AT_ONCE = 6
 """How many writes Slurm answers before it is too slow."""
 
 WAITS = Asked(begin_in_s=100_000)
-WHO = Peer(0)
+ROOT = Question(Peer(0), "", lambda: False)
 
 
 class Site:
@@ -83,7 +84,11 @@ def cycle(controller: Controller) -> str:
 
 def release(controller: Controller) -> str:
     """Release all jobs; return the error that the command shows."""
-    return str(answer_to("release", WHO, controller._do).get("error", ""))
+    commands = Commands(lambda: None)
+    answer = commands.services()["release"].ready(ROOT)
+    commands.carry_out(controller._do)
+    assert isinstance(answer, Future)
+    return str(answer.exception() or "")
 
 
 def test_cycles_that_run_out_of_time_go_on_where_they_stopped(

@@ -8,25 +8,25 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from slurm_tiresias import json_codec
-from slurm_tiresias.status import answers, published
-from slurm_tiresias.status.answers import serving
+from slurm_tiresias.status import published, server
+from slurm_tiresias.status.ask import SOCKET_NAME, answer_of
 from slurm_tiresias.status.privacy import Views, seen_by
 from slurm_tiresias.status.published import (
     FILE_NAME,
-    VIEW_NAME,
+    VIEW,
     Blocker,
     PublishedEvent,
     PublishedHold,
     PublishedNode,
     PublishedState,
 )
+from slurm_tiresias.status.server import serving
 from tests.cli.states import running, state, waiting
 
 STATE = state(
@@ -121,12 +121,12 @@ def test_the_kernel_identifies_readers_of_a_private_state(
 ) -> None:
     published.write(STATE, folder, private=True)
     assert (folder / FILE_NAME).stat().st_mode & 0o777 == 0o600
-    with serving(Views(folder, STATE).service):
+    with serving(folder, {VIEW: Views(STATE).service}):
         assert '"mine"' in read_by_nobody(folder)
         assert "secret" not in read_by_nobody(folder)
         assert _asked(folder) == STATE
-    assert not (folder / VIEW_NAME).exists()
-    assert "No controller has published anything" in read_by_nobody(folder)
+    assert not (folder / SOCKET_NAME).exists()
+    assert "No controller answers" in read_by_nobody(folder)
 
 
 @as_root
@@ -138,25 +138,26 @@ def test_a_world_readable_state_is_read_from_its_file(folder: Path) -> None:
 def test_a_client_that_does_not_read_its_answer_delays_others_only_briefly(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answers, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(server, "PATIENCE_S", 0.1)
     many = state(*(waiting(str(number), name="x" * 200) for number in range(2000)))
-    with serving(Views(folder, many).service), _connected(folder), _connected(folder):
+    views = {VIEW: Views(many).service}
+    with serving(folder, views), _connected(folder) as silent, _connected(folder) as unread:
+        unread.sendall(b"view\n")
+        assert silent.fileno() >= 0
         assert len(_asked(folder).jobs) == 2000
 
 
-def test_text_sent_by_users_is_ignored_and_the_next_state_is_served(folder: Path) -> None:
-    shown = Views(folder, STATE)
-    with serving(shown.service):
-        # The server may have answered and disconnected before the client has sent anything.
-        with _connected(folder) as connection, suppress(BrokenPipeError, ConnectionResetError):
-            connection.sendall(b"release 99999999999\n" * 100)
+def test_the_next_state_is_served_once_it_is_shown(folder: Path) -> None:
+    shown = Views(STATE)
+    with serving(folder, {VIEW: shown.service}):
+        assert len(_asked(folder).jobs) == 2
         shown.show(state(waiting("3")))
         assert [job.job_id for job in _asked(folder).jobs] == ["3"]
 
 
 def _connected(folder: Path) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.connect(str(folder / VIEW_NAME))
+    connection.connect(str(folder / SOCKET_NAME))
     return connection
 
 
@@ -164,6 +165,5 @@ def _asked(folder: Path) -> PublishedState:
     """Return what the present user sees over the socket."""
     elsewhere = folder / "asked"
     elsewhere.mkdir(exist_ok=True)
-    with _connected(folder) as connection, connection.makefile("rb") as answer:
-        (elsewhere / FILE_NAME).write_bytes(answer.read())
+    (elsewhere / FILE_NAME).write_bytes(answer_of(folder, VIEW))
     return published.read(elsewhere)

@@ -69,7 +69,7 @@ def sound(release: str = "22.05") -> Seen:
         state_files=(
             Place(f"{STATE_DIR}/ledger.sqlite", SLURM_USER, "slurm", 0o600),
             Place(f"{STATE_DIR}/state.json", SLURM_USER, "slurm", 0o644),
-            Place(f"{STATE_DIR}/view.sock", SLURM_USER, "slurm", 0o666),
+            Place(f"{STATE_DIR}/tiresias.sock", SLURM_USER, "slurm", 0o666),
         ),
         controller=Controller("enforce", "ctl", 4.0, False, ()),
     )

@@ -376,17 +376,7 @@ CASES = (
     ),
     Case(
         "state-dir",
-        seen_as(state_files=(Place(f"{STATE_DIR}/control.sock", 7, "slurm", 0o755),)),
-        ERROR,
-    ),
-    Case(
-        "state-dir",
-        seen_as(
-            state_files=tuple(
-                Place(f"{STATE_DIR}/{name}", 7, "slurm", 0o666)
-                for name in ("history.sock", "metrics.sock", "report.sock", "view.sock")
-            )
-        ),
+        seen_as(state_files=(Place(f"{STATE_DIR}/tiresias.sock", 7, "slurm", 0o666),)),
         OK,
     ),
     Case(

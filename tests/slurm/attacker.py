@@ -94,7 +94,7 @@ class Attacker:
                 self._held += [each for each in silent if each]
             greedy = _connected(path)
             if greedy:
-                greedy.send(b"0 99999999999\n")
+                greedy.send(b"report 0 99999999999\n")
                 self._held.append(greedy)
 
     def repin(self, number: int) -> None:

@@ -183,5 +183,5 @@ def assert_is_its_own(state_dir: Path, user: str) -> None:
     owners = {path.owner() for path in state_dir.iterdir()}
     assert owners == {user}
     open_to_others = {name for name, mode in modes.items() if mode != 0o600}
-    assert open_to_others == {"history.sock", "metrics.sock", "report.sock", "view.sock"}
-    assert {"ledger.sqlite", "lock", "control.sock", "state.json", "profiles.sqlite"} < set(modes)
+    assert open_to_others == {"tiresias.sock"}
+    assert {"ledger.sqlite", "lock", "state.json", "profiles.sqlite"} < set(modes)

@@ -338,7 +338,7 @@ def test_with_private_data_all_jobs_are_scheduled_and_users_see_only_own_ones(
     assert "jobs are private here: only those of nobody" in shown and "root" not in shown
     assert "knows no job" in as_nobody(controller, "explain", wall["n1"])
     assert "root" in controller.cli("status").stdout
-    for file in ("state.json", "ledger.sqlite", "profiles.sqlite", "lock", "control.sock"):
+    for file in ("state.json", "ledger.sqlite", "profiles.sqlite", "lock"):
         assert (controller.state_dir / file).stat().st_mode & 0o777 == 0o600, file
     assert "may not control the controller" in as_nobody(controller, "pause")
 

@@ -11,14 +11,15 @@ from slurm_tiresias.doctor.seen import Place, Seen
 from slurm_tiresias.profiler import public_copy
 from slurm_tiresias.settings.controller import ControllerConfig
 from slurm_tiresias.slurm.commands import ADMIN_LEVELS
+from slurm_tiresias.status.ask import SOCKET_NAME
 from slurm_tiresias.status.published import STOPPED
 
-PRIVATE = ("lock", "control.sock")
+PRIVATE = ("lock",)
 """Files in the state directory that other users must not read, besides all ledgers and profile
 stores."""
 
-EVERYBODYS = ("history.sock", "metrics.sock", "report.sock", "view.sock")
-"""Sockets that every user may connect to; the controller decides what each user is told."""
+EVERYBODYS = (SOCKET_NAME,)
+"""Every user may connect to the socket; the controller decides what each user is told."""
 
 STATE_DIR = ControllerConfig().state_dir
 NUDGE_FILE = ControllerConfig().nudge_file

@@ -1,4 +1,4 @@
-"""The sockets that every user may query: no user's behaviour affects the answers to others."""
+"""The socket that every user may query: no user's behaviour affects the answers to others."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from slurm_tiresias import json_codec
-from slurm_tiresias.errors import RefusedError
-from slurm_tiresias.status import answers, job_history, report_query
-from slurm_tiresias.status.answers import Peer, Question, Service, serving
+from slurm_tiresias.errors import LedgerError, NotRunningError, RefusedError
+from slurm_tiresias.status import report_query, server
+from slurm_tiresias.status.ask import SOCKET_NAME, answer_of, ask
 from slurm_tiresias.status.job_history import history_service, query_history
-from slurm_tiresias.status.published import answer_of, checked_answer
 from slurm_tiresias.status.report_query import query_report, report_service
+from slurm_tiresias.status.server import serving
+from slurm_tiresias.status.service import Peer, Question, Service
 from slurm_tiresias.store.ledger import Ledger
 from tests.report.pictures import job, remember
 
@@ -52,6 +52,19 @@ print("connected", flush=True)
 sys.stdin.read()
 """
 
+CONNECTS_IN_A_LOOP = f"""
+import socket, sys
+{AS_NOBODY}
+print("connects", flush=True)
+while True:
+    with socket.socket(socket.AF_UNIX) as connection:
+        try:
+            connection.connect(sys.argv[1])
+            connection.send(b"history 1")
+        except OSError:
+            pass
+"""
+
 ASKS_FOR_A_REPORT = f"""
 import sys
 from pathlib import Path
@@ -67,10 +80,10 @@ except TiresiasError as error:
 SERVES = """
 import sys
 from pathlib import Path
-from slurm_tiresias.status.answers import serving
+from slurm_tiresias.status.server import serving
 from slurm_tiresias.status.report_query import report_service
 folder = Path(sys.argv[1])
-with serving(report_service(folder, folder / "ledger.sqlite", private=False)):
+with serving(folder, {"report": report_service(folder / "ledger.sqlite", private=False)}):
     print("serves", flush=True)
     sys.stdin.read()
 """
@@ -107,17 +120,12 @@ def asks_for_a_report(folder: Path, *options: str) -> str:
 
 @as_root
 @pytest.mark.parametrize("connections", [100, 300])
-@pytest.mark.parametrize("name", [job_history.SOCKET_NAME, report_query.SOCKET_NAME])
 def test_silent_connections_of_one_user_keep_no_other_from_being_answered(
-    folder: Path, connections: int, name: str, monkeypatch: pytest.MonkeyPatch
+    folder: Path, connections: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answers, "PATIENCE_S", 3 * WITHIN_S)
-    ledger = folder / "ledger.sqlite"
-    services = (
-        history_service(folder, ledger, private=False),
-        report_service(folder, ledger, private=False),
-    )
-    with serving(*services), running(STAYS_SILENT, str(folder / name), str(connections)):
+    monkeypatch.setattr(server, "PATIENCE_S", 3 * WITHIN_S)
+    path = str(folder / SOCKET_NAME)
+    with serving(folder, of_ledger(folder)), running(STAYS_SILENT, path, str(connections)):
         began_s = time.monotonic()
         assert query_history(folder, "1").history is not None
         assert len(query_report(folder, 0.0, 2000.0).jobs) == 1
@@ -128,11 +136,10 @@ def test_silent_connections_of_one_user_keep_no_other_from_being_answered(
 def test_a_user_is_answered_although_silent_connections_take_all_places(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answers, "PATIENCE_S", 3 * WITHIN_S)
-    service = history_service(folder, folder / "ledger.sqlite", private=False)
-    with serving(service), ExitStack() as stack:
-        for _ in range(2 * answers.MOST_OF_A_USER):
-            stack.enter_context(connected(service.path))
+    monkeypatch.setattr(server, "PATIENCE_S", 3 * WITHIN_S)
+    with serving(folder, of_ledger(folder)), ExitStack() as stack:
+        for _ in range(2 * server.MOST_OF_A_USER):
+            stack.enter_context(connected(folder))
         began_s = time.monotonic()
         assert query_history(folder, "1").history is not None
         assert time.monotonic() - began_s < WITHIN_S
@@ -142,26 +149,24 @@ def test_the_user_with_most_connections_loses_one_if_all_are_taken(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uids = connections_of(monkeypatch, [1, 2, 2, 3, 4])
-    monkeypatch.setattr(answers, "MOST_CONNECTIONS", 4)
-    with serving(echo(folder)), ExitStack() as stack:
-        clients = [stack.enter_context(connected(folder / "echo.sock")) for _ in uids]
-        clients[4].sendall(b"x\n")
-        assert read(clients[4]) == b"x"
+    monkeypatch.setattr(server, "MOST_CONNECTIONS", 4)
+    with serving(folder, ECHO), ExitStack() as stack:
+        clients = [stack.enter_context(connected(folder)) for _ in uids]
+        clients[4].sendall(b"echo x\n")
+        assert read(clients[4]) == b"x\n"
         assert read(clients[2]) == b"", "the newest of user 2"
-        clients[1].sendall(b"y\n")
-        assert read(clients[1]) == b"y"
+        clients[1].sendall(b"echo y\n")
+        assert read(clients[1]) == b"y\n"
 
 
 def test_slow_clients_are_disconnected(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answers, "PATIENCE_S", 0.2)
-    much = Service(folder / "much.sock", lambda _question: b"x" * 3_000_000)
+    monkeypatch.setattr(server, "PATIENCE_S", 0.2)
     with (
-        serving(much, echo(folder)),
-        connected(much.path) as never_reads,
-        connected(folder / "echo.sock") as never_asks,
+        serving(folder, {"much": Service(lambda _question: b"x" * 3_000_000)}),
+        connected(folder) as never_reads,
+        connected(folder) as never_asks,
     ):
-        never_reads.sendall(b"\n")
-        never_asks.sendall(b"x")
+        never_reads.sendall(b"much\n")
         assert read(never_asks) == b""
         poll = select.poll()
         poll.register(never_reads, 0)
@@ -181,38 +186,33 @@ def test_a_user_with_many_queries_waits_and_others_do_not(
         time.sleep(0.1)
         return b"done"
 
-    with serving(Service(folder / "slow.sock", slow)), ExitStack() as stack:
-        clients = [stack.enter_context(connected(folder / "slow.sock")) for _ in range(6)]
+    with serving(folder, {"slow": Service(slow)}), ExitStack() as stack:
+        clients = [stack.enter_context(connected(folder)) for _ in range(6)]
         for client in clients:
-            client.sendall(b"x\n")
-        assert [read(client) for client in clients] == [b"done"] * 6
+            client.sendall(b"slow x\n")
+        assert [read(client) for client in clients] == [b"done\n"] * 6
     assert [uid for uid, _ in asked][:2] == [1, 2]
     mine_s = [at_s for uid, at_s in asked if uid == 1]
     gaps_s = [b - a for a, b in pairwise(mine_s)]
-    assert min(gaps_s) >= 0.1 / answers.SHARE_OF_A_USER
+    assert min(gaps_s) >= 0.1 / server.SHARE_OF_A_USER
 
 
 def test_a_query_that_waits_too_long_for_earlier_ones_is_refused(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answers, "LONGEST_WAIT_S", 0.2)
+    monkeypatch.setattr(server, "LONGEST_WAIT_S", 0.2)
     go_on = threading.Event()
 
     def stuck(_question: Question) -> bytes:
         go_on.wait(PATIENCE_S)
         return b"done"
 
-    with (
-        serving(Service(folder / "slow.sock", stuck)),
-        connected(folder / "slow.sock") as first,
-        connected(folder / "slow.sock") as second,
-    ):
-        for client in (first, second):
-            client.sendall(b"x\n")
+    with serving(folder, {"slow": Service(stuck)}), connected(folder) as first:
+        first.sendall(b"slow\n")
         with pytest.raises(RefusedError, match="still computes what this user asked before"):
-            checked_answer(read(second), 1)
+            ask(folder, "slow", 1, str)
         go_on.set()
-        assert read(first) == b"done"
+        assert read(first) == b"done\n"
 
 
 def test_a_question_whose_client_has_left_is_not_computed(folder: Path) -> None:
@@ -224,19 +224,17 @@ def test_a_question_whose_client_has_left_is_not_computed(folder: Path) -> None:
         return b"done"
 
     with (
-        serving(Service(folder / "slow.sock", slow)),
-        connected(folder / "slow.sock") as first,
-        connected(folder / "slow.sock") as third,
+        serving(folder, {"slow": Service(slow)}),
+        connected(folder) as first,
+        connected(folder) as third,
     ):
-        first.sendall(b"1\n")
+        first.sendall(b"slow 1\n")
         wait_until(lambda: asked == ["1"])
-        with connected(folder / "slow.sock") as second:
-            second.sendall(b"2\n")
-        third.sendall(b"3\n")
-        # The disconnected client is detected while the first question is computed.
-        time.sleep(3 * answers.LOOK_AGAIN_S)
+        with connected(folder) as second:
+            second.sendall(b"slow 2\n")
+        third.sendall(b"slow 3\n")
         go_on.set()
-        assert read(third) == b"done"
+        assert read(third) == b"done\n"
     assert asked == ["1", "3"]
 
 
@@ -244,18 +242,58 @@ def test_a_failed_answer_is_refused_and_later_ones_work(folder: Path) -> None:
     def fails(question: Question) -> bytes:
         return str(1 / len(question.text)).encode()
 
-    path = folder / "fails.sock"
-    with serving(Service(path, fails)):
+    with serving(folder, {"fails": Service(fails)}):
         with pytest.raises(RefusedError, match="cannot answer this now"):
-            checked_answer(answer_of(path, b"\n"), 1)
-        assert answer_of(path, b"ab\n") == b"0.5"
+            ask(folder, "fails", 1, str)
+        assert answer_of(folder, "fails ab") == b"0.5\n"
+
+
+def test_an_error_of_the_controller_is_raised_by_the_client(folder: Path) -> None:
+    def fails(_question: Question) -> bytes:
+        raise LedgerError("The ledger cannot be read", "Try again")
+
+    with serving(folder, {"fails": Service(fails)}):
+        with pytest.raises(LedgerError, match=r"The ledger cannot be read\. Try again\."):
+            ask(folder, "fails", 1, str)
+        with pytest.raises(RefusedError, match="does not answer this"):
+            ask(folder, "other", 1, str)
+
+
+def test_an_answer_of_another_schema_is_from_another_version(folder: Path) -> None:
+    with (
+        serving(folder, {"x": Service(lambda _question: b'{"schema": 2}')}),
+        pytest.raises(NotRunningError, match="not a controller of this version"),
+    ):
+        ask(folder, "x", 1, str)
+
+
+@pytest.mark.parametrize("sent", [b"\n", b"\xff" * 100_000, b"echo", b" echo x\n", b"\x00\n", b"."])
+def test_any_request_is_answered_or_closed_and_later_ones_work(folder: Path, sent: bytes) -> None:
+    with serving(folder, ECHO):
+        with connected(folder) as client, suppress(OSError):
+            client.sendall(sent)
+            read(client)
+        assert answer_of(folder, "echo x") == b"x\n"
+
+
+@as_root
+def test_users_who_connect_in_a_loop_keep_no_other_from_being_answered(folder: Path) -> None:
+    path = str(folder / SOCKET_NAME)
+    with serving(folder, of_ledger(folder)), ExitStack() as stack:
+        for _ in range(3):
+            loop = stack.enter_context(running(CONNECTS_IN_A_LOOP, path))
+            stack.callback(loop.kill)
+        began_s = time.monotonic()
+        for _ in range(5):
+            assert query_history(folder, "1").history is not None
+        assert time.monotonic() - began_s < WITHIN_S
 
 
 def test_a_socket_that_another_controller_has_taken_over_is_left_to_it(folder: Path) -> None:
-    with serving(echo(folder)):
-        (folder / "echo.sock").unlink()
-        (folder / "echo.sock").touch()
-    assert (folder / "echo.sock").exists()
+    with serving(folder, ECHO):
+        (folder / SOCKET_NAME).unlink()
+        (folder / SOCKET_NAME).touch()
+    assert (folder / SOCKET_NAME).exists()
 
 
 # Reports that are too large
@@ -309,7 +347,7 @@ def test_twenty_reports_at_once_take_no_more_memory_than_one_and_users_get_a_bou
 
 @as_root
 def test_a_user_gets_a_report_of_own_jobs_if_all_jobs_are_too_many(large: Path) -> None:
-    with serving(report_service(large, large / "ledger.sqlite", private=False)):
+    with serving(large, of_ledger(large)):
         assert asks_for_a_report(large, "own") == "15000\n"
 
 
@@ -324,12 +362,9 @@ def test_if_an_answer_is_too_large_a_user_who_may_read_the_ledger_does_so(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(report_query, "OF_ADMINS", report_query.OF_ADMINS.__class__(1.0, 10))
-    path = folder / "ledger.sqlite"
-    with serving(report_service(folder, path, private=False)):
+    with serving(folder, of_ledger(folder)):
         with pytest.raises(RefusedError, match="has more than"):
-            checked_answer(
-                answer_of(folder / report_query.SOCKET_NAME, b"0.0 2000.0\n"), report_query.SCHEMA
-            )
+            ask(folder, "report 0.0 2000.0", report_query.SCHEMA, str)
         found = query_report(folder, 0.0, 2000.0)
     assert len(found.jobs) == 1 and found.live, "a controller runs"
 
@@ -351,10 +386,10 @@ def test_a_query_that_takes_too_long_is_aborted(folder: Path) -> None:
 # The clients
 
 
-def connected(path: Path) -> socket.socket:
+def connected(folder: Path) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX)
     connection.settimeout(PATIENCE_S)
-    connection.connect(str(path))
+    connection.connect(str(folder / SOCKET_NAME))
     return connection
 
 
@@ -363,14 +398,21 @@ def read(connection: socket.socket) -> bytes:
         return answer.read()
 
 
-def echo(folder: Path) -> Service:
-    return Service(folder / "echo.sock", lambda question: question.text.encode())
+ECHO = {"echo": Service(lambda question: question.text.encode())}
+
+
+def of_ledger(folder: Path) -> dict[str, Service]:
+    ledger = folder / "ledger.sqlite"
+    return {
+        "history": history_service(ledger, private=False),
+        "report": report_service(ledger, private=False),
+    }
 
 
 def connections_of(monkeypatch: pytest.MonkeyPatch, uids: Sequence[int]) -> Sequence[int]:
     """Make the next connections appear to come from these users."""
     following = iter(uids)
-    monkeypatch.setattr(answers, "peer_of", lambda _connection: Peer(next(following)))
+    monkeypatch.setattr(server, "peer_of", lambda _connection: Peer(next(following)))
     return uids
 
 
@@ -380,11 +422,3 @@ def wait_until(condition: object) -> None:
     while not condition():
         assert time.monotonic() < until_s
         time.sleep(0.01)
-
-
-def test_every_socket_sends_a_refusal_that_clients_understand() -> None:
-    with pytest.raises(RefusedError) as caught:
-        checked_answer(answers.refusal("Too much", "Ask for less"), 1)
-    assert str(caught.value) == "Too much. Ask for less."
-    with pytest.raises(ValueError, match="another schema"):
-        checked_answer(json_codec.dumps({"schema": 2}), 1)
