@@ -79,7 +79,7 @@ def model(
 ) -> None:
     """Read a model's file, and recommend how to place its jobs.
 
-    Reads safetensors, PyTorch checkpoints and ONNX; several files if a model is split. Nothing in
+    Reads safetensors and PyTorch checkpoints; several files if a model is split. Nothing in
     the files is executed. Exit code 2: not a model's file, or a damaged one.
     """
     tensors = tuple(tensor for file in files for tensor in read(file))

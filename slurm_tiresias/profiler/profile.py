@@ -7,8 +7,8 @@ import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from slurm_tiresias.profiler.models import NAMES, known_name, tensor_sizes
-from slurm_tiresias.profiler.skew import Skew, skew_of
+from slurm_tiresias.profiler.models import SKEWS, known_name
+from slurm_tiresias.profiler.skew import Skew
 
 BUILT_IN, FILE, TRAFFIC, COLLECTIVES, OPERATOR = (
     "built-in",
@@ -80,8 +80,8 @@ def is_sound(profile: Profile) -> bool:
 
 def built_in() -> Mapping[Key, Profile]:
     """The ten models of the paper's Table 6 (page 500)."""
-    skews = {Key(MODEL, name): skew_of(tensor_sizes(name)) for name in NAMES}
-    return {key: Profile(key, skew, BUILT_IN) for key, skew in skews.items() if skew}
+    skews = {Key(MODEL, name): skew for name, skew in SKEWS.items()}
+    return {key: Profile(key, skew, BUILT_IN) for key, skew in skews.items()}
 
 
 def find(profiles: Mapping[Key, Profile], user: str, model: str, job_name: str) -> Profile | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from slurm_tiresias.atomic_write import write_atomically
-from slurm_tiresias.profiler.models import NAMES
+from slurm_tiresias.profiler.models import SKEWS
 from slurm_tiresias.profiler.profile import BUILT_IN, MODEL, Key, Profile
 from slurm_tiresias.warn_once import WarnOnce
 
@@ -39,7 +39,7 @@ def text_of(profiles: Mapping[Key, Profile]) -> str:
 
 def _line(key: Key) -> str:
     """Return ``KIND NAME USER``; without USER if the profile counts for all users."""
-    kind = BUILT_IN if key.kind == MODEL and not key.user and key.name in NAMES else key.kind
+    kind = BUILT_IN if key.kind == MODEL and not key.user and key.name in SKEWS else key.kind
     names = (quote(name, safe="+", errors="replace") for name in (key.name, key.user) if name)
     return " ".join([kind, *names]) + "\n"
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from scripts.testbed.models import NAMES, tensors_of
 from slurm_tiresias.profiler.gpu_runs import GpuRun, NodeGpus
-from slurm_tiresias.profiler.models import NAMES, tensors_of
 from slurm_tiresias.profiler.profile import JOB, TRAFFIC, Key, Profile, key_of
 from slurm_tiresias.profiler.run_id import RunId
 from slurm_tiresias.profiler.skew import Skew

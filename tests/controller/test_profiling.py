@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts.testbed.models import NAMES, tensor_sizes
 from scripts.testbed.traffic_files import rounds_of, traffic_file
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller.feed import Feed
@@ -19,7 +20,6 @@ from slurm_tiresias.model import JobState, JobStatus, PlacementStyle
 from slurm_tiresias.profiler import collect_folder, profile_index
 from slurm_tiresias.profiler.collect_folder import ASIDE
 from slurm_tiresias.profiler.gpu_runs import GpuRun, NodeGpus, file_text
-from slurm_tiresias.profiler.models import NAMES, tensor_sizes
 from slurm_tiresias.profiler.profile import JOB, MODEL, Key, Profile
 from slurm_tiresias.profiler.profile_index import FILE_NAME as KNOWN
 from slurm_tiresias.profiler.profile_index import text_of

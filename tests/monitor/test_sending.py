@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from slurm_tiresias.profiler.models import tensor_sizes
+from scripts.testbed.models import tensor_sizes
 from slurm_tiresias.profiler.traffic import sent_in
 from tests.monitor.running import PATIENCE_S, Monitor, announced
 

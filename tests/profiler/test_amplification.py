@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.profiler.test_files import checkpoint, field, one_tensor, safetensors_file
+from tests.profiler.test_files import checkpoint, one_tensor, safetensors_file
 
 READS = """
 import json, sys, time
@@ -110,9 +110,6 @@ FILES: Mapping[str, Callable[[int], bytes]] = {
     },
     "safetensors: lists": lambda size: safetensors_file(b'{"a":[' + times(b"[],", size) + b"1]}"),
     "safetensors: tables": lambda size: safetensors_file(b'{"a":[' + times(b"{},", size) + b"1]}"),
-    "onnx: graphs": lambda size: b"\x08\x0a" + times(b"\x3a\x00", size),
-    "onnx: initializers": lambda size: b"\x08\x0a" + field(7, times(b"\x2a\x00", size)),
-    "onnx: tensors": lambda size: b"\x08\x0a" + field(7, times(b"\x2a\x04\x70\x01\x10\x01", size)),
 }
 
 

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from scripts.testbed.models import NAMES, gradient_sizes, tensor_sizes
 from slurm_tiresias.model import PlacementStyle
-from slurm_tiresias.profiler.models import (
-    NAMES,
-    gradient_sizes,
-    known_name,
-    tensor_sizes,
-)
+from slurm_tiresias.profiler.models import SKEWS, known_name
 from slurm_tiresias.profiler.skew import (
     BUCKET_BYTES,
     LEAST_SKEWED_BYTES,
@@ -43,6 +39,10 @@ simulator's."""
 
 def wanted(name: str) -> PlacementStyle:
     return PlacementStyle.CONSOLIDATE if name in SKEWED else PlacementStyle.SPREAD
+
+
+def test_the_built_in_skews_are_those_of_the_networks() -> None:
+    assert {name: skew_of(tensor_sizes(name)) for name in NAMES} == SKEWS
 
 
 @pytest.mark.parametrize("name", NAMES)

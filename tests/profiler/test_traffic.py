@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scripts.testbed.models import NAMES, gradient_sizes, tensor_sizes
 from scripts.testbed.traffic_files import HEADER, START_OF_LISTS, Sizes, rounds_of, traffic_file
-from slurm_tiresias.profiler.models import NAMES, gradient_sizes, tensor_sizes
 from slurm_tiresias.profiler.skew import in_buckets, skew_of
 from slurm_tiresias.profiler.traffic import (
     FILE_BYTES,

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from scripts.testbed.models import tensor_sizes
 from scripts.testbed.real_cluster import RealCluster, short_folder, started_cluster
 from scripts.testbed.real_controller import RealController
 from scripts.testbed.traffic_files import rounds_of, traffic_file
-from slurm_tiresias.profiler.models import tensor_sizes
 
 SLURM_USER, OPERATOR, THEIR_USER = "slurm", "daemon", "games"
 """Users that Debian and Slurm's packages create."""

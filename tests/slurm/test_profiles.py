@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from scripts.testbed.models import tensor_sizes
 from scripts.testbed.real_cluster import RealCluster
 from scripts.testbed.real_controller import RealController
 from scripts.testbed.traffic_files import rounds_of, traffic_file
-from slurm_tiresias.profiler.models import tensor_sizes
 
 pytestmark = pytest.mark.slurm
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from scripts.testbed.models import tensor_sizes
 from scripts.testbed.real_cluster import short_folder, started_cluster
 from scripts.testbed.real_controller import RealController
-from slurm_tiresias.profiler.models import tensor_sizes
 from slurm_tiresias.slurm.notation import node_names
 from tests.spank.plugin import LUA, PluginCluster
 

@@ -1,4 +1,6 @@
-"""Read the pickle of a PyTorch checkpoint without executing it.
+"""Read the pickle of a PyTorch checkpoint without executing it, which no library but torch does.
+
+fickling and picklescan list what a pickle would call, but not the shapes of its tensors.
 
 A pickle is a program: unpickling imports and calls whatever it names. This reader only steps
 through the opcodes and imports and calls nothing. Names stay names. The few calls that rebuild a

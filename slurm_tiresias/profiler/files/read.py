@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from slurm_tiresias.profiler.files import onnx, safetensors, torch_zip
+from slurm_tiresias.profiler.files import safetensors, torch_zip
 from slurm_tiresias.profiler.files.tensor import ModelFileError, StoredTensor, Unreadable
 
 START_BYTES = 512
@@ -30,7 +30,7 @@ Reader = Callable[[BinaryIO, int], Iterable[StoredTensor]]
 
 
 def read(path: Path) -> tuple[StoredTensor, ...]:
-    """Return the tensors of a safetensors file, a PyTorch checkpoint or an ONNX model.
+    """Return the tensors of a safetensors file or a PyTorch checkpoint.
 
     Nothing in the file is executed, and sizes that it merely claims cost neither time nor memory.
     Raises ``ModelFileError``.
@@ -44,7 +44,7 @@ def read(path: Path) -> tuple[StoredTensor, ...]:
             why = "it is empty" if not file_bytes else error
             raise ModelFileError(
                 f"{path} cannot be read as a model: {why}",
-                "Name a safetensors file, a PyTorch checkpoint or an ONNX model",
+                "Name a safetensors file or a PyTorch checkpoint",
             ) from error
     if not any(tensor.size_bytes for tensor in tensors):
         raise ModelFileError(f"{path} holds no tensors", "Name a file with a model's weights")
@@ -59,7 +59,7 @@ def _reader(start: bytes, file_bytes: int) -> Reader:
     for kind, (at, mark) in _OTHERS.items():
         if start[at:].startswith(mark):
             raise Unreadable(f"it is {kind}; save its weights anew with torch.save or safetensors")
-    return onnx.tensors_in
+    raise Unreadable("it is none of the known formats")
 
 
 @contextmanager
