@@ -167,7 +167,6 @@ class Protection(enum.Enum):
     """Why a running job may not be preempted now."""
 
     MIN_RUN = "minimum-run-time"
-    MAX_PREEMPTIONS = "preempted-often-enough"
     MAX_VICTIMS = "victims-of-this-interval"
     HELD = "held-or-suspended"
     PARTITION = "could-not-come-back"
@@ -596,7 +595,7 @@ def last_ended(runs: Iterable[RunRecord]) -> RunRecord | None:
 
 
 class RecentVictims(NamedTuple):
-    """Preempted jobs that still count for ``preemption.max_victims_per_interval``, and when the
+    """Preempted jobs that still count for ``victim_rate.MAX_VICTIMS``, and when the
     present interval ends."""
 
     jobs: int = 0

@@ -346,11 +346,9 @@ def test_a_small_job_is_placed_where_it_leaves_the_fewest_idle_gpus() -> None:
         ),
         (
             {"running_since_s": NOW_S - 200, "preemptions": 2},
-            configured(preemption={"min_run_s": 60, "min_run_growth": 2}),
+            configured(preemption={"min_run_s": 60}),
             Protection.MIN_RUN,
         ),
-        ({"preemptions": 3}, configured(preemption={"max_per_job": 3}), Protection.MAX_PREEMPTIONS),
-        ({}, configured(preemption={"max_victims_per_interval": 0}), Protection.MAX_VICTIMS),
         ({"in_slurm": KeptBySlurm(held=True)}, configured(), Protection.HELD),
     ],
 )

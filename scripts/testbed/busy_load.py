@@ -17,9 +17,10 @@ from itertools import cycle
 from pathlib import Path
 
 from scripts import ROOT
+from scripts.testbed import constants
 from scripts.testbed.kill_points import KillPoint
 from scripts.testbed.real_cluster import RealCluster
-from scripts.testbed.real_controller import CONTROLLER, RealController
+from scripts.testbed.real_controller import RealController
 from slurm_tiresias.errors import NotRunningError
 from slurm_tiresias.slurm.hostlist import refolded
 from slurm_tiresias.slurm.protocol import AccountedRun
@@ -140,7 +141,7 @@ def run_until_it_dies(
 
 @contextmanager
 def _spawned(
-    controller: RealController, *options: str, program: Sequence[str] = CONTROLLER
+    controller: RealController, *options: str, program: Sequence[str] = constants.COMMAND
 ) -> Iterator[subprocess.Popen[str]]:
     """Run a controller and kill it at the end; check that it did not end in any other way."""
     process = controller.spawn(*options, program=program)

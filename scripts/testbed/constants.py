@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 
-from slurm_tiresias.cli.begin import main
-
+COMMAND = (sys.executable, "-m", "scripts.testbed.constants")
 VARIABLE = "TIRESIAS_TEST_CONSTANTS"
 HOST = "HOST"
 """The name of the host, for two controllers on one machine."""
@@ -20,9 +20,15 @@ HOST = "HOST"
 FEATURES = "slurm_tiresias.core.features"
 MODULES: Mapping[str, str] = {
     "COMMAND_TIMEOUT_S": "slurm_tiresias.controller.driver",
+    "BUDGET_WINDOW_S": f"{FEATURES}.losses",
     "CHARGE_WINDOW_S": f"{FEATURES}.charge",
+    "FIRST_TIER_WAIT_S": f"{FEATURES}.save_due",
     "GITTINS_SAMPLES": f"{FEATURES}.gittins",
+    "LONGEST_MIN_RUN_S": f"{FEATURES}.min_run",
+    "MAX_VICTIMS": f"{FEATURES}.victim_rate",
+    "MIN_RUN_GROWTH": f"{FEATURES}.min_run",
     "PROMOTE_FLOOR_S": f"{FEATURES}.promotion",
+    "WAIT_FOR_SAVE_S": f"{FEATURES}.save_due",
 }
 """Where each constant is defined, and looked up whenever it is needed."""
 
@@ -56,5 +62,7 @@ def _set(values: Mapping[str, float]) -> None:
 
 
 if __name__ == "__main__":
+    from slurm_tiresias.cli.begin import main
+
     replace_from_environment()
     main()

@@ -12,11 +12,12 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from scripts import ROOT
+from scripts.testbed import constants
 from slurm_tiresias.errors import NotRunningError
 from slurm_tiresias.status import published
 
@@ -184,18 +185,24 @@ def bring_up(place: Place, *options: str) -> None:
         raise DemoError("the cluster did not start, see above")
 
 
-def start_controller(place: Place, *options: str) -> int:
+def start_controller(
+    place: Place, *options: str, replaced: Mapping[str, float] | None = None
+) -> int:
     """Start the controller and wait until its first cycle is published; return its pid.
 
-    It gets its own session, so that Ctrl-C reaches only the demo, which then stops it in order.
+    ``replaced``: constants of the program with other values. It gets its own session, so that
+    Ctrl-C reaches only the demo, which then stops it in order.
     """
+    command = constants.COMMAND if replaced else (str(PROGRAMS / PROGRAM),)
+    environment = constants.in_environment(replaced) if replaced else {}
     with place.controller_log.open("a") as log:
         process = subprocess.Popen(
-            [PROGRAMS / PROGRAM, "controller", "--config", place.config, *options],
+            [*command, "controller", "--config", str(place.config), *options],
+            cwd=ROOT,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env=place.environment() | {MARK: str(place.folder)},
+            env=place.environment() | {MARK: str(place.folder)} | environment,
             start_new_session=True,
         )
     wait_until(lambda: process.poll() is not None or is_published(place), "the controller")

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from scripts import ROOT
-from scripts.testbed.constants import in_environment as constants_environment
+from scripts.testbed import constants
 from scripts.testbed.real_cluster import PATIENCE_S, RealCluster
 from slurm_tiresias.errors import NotRunningError
 from slurm_tiresias.status import ask, published
@@ -27,7 +27,6 @@ from slurm_tiresias.store.records import RunRecord
 from slurm_tiresias.store.terms import newest_ledger
 
 COMMAND = (sys.executable, "-m", "slurm_tiresias.cli")
-CONTROLLER = (sys.executable, "-m", "scripts.testbed.constants")
 CONSTANTS = "constants"
 """A table of settings for what is a constant of the program (``testbed/constants.py``)."""
 
@@ -84,14 +83,16 @@ class RealController:
     def state_dir(self) -> Path:
         return self.shared_dir or self.folder / "state"
 
-    def start(self, *options: str, program: Sequence[str] = CONTROLLER) -> RealController:
+    def start(self, *options: str, program: Sequence[str] = constants.COMMAND) -> RealController:
         """Start the controller and wait for its first cycle."""
         self.write_config()
         self.process = self.spawn(*options, program=program)
         self.cluster.wait_until(self._has_cycled, "the controller's first cycle")
         return self
 
-    def spawn(self, *options: str, program: Sequence[str] = CONTROLLER) -> subprocess.Popen[str]:
+    def spawn(
+        self, *options: str, program: Sequence[str] = constants.COMMAND
+    ) -> subprocess.Popen[str]:
         command = [*program, "controller", "--config", str(self.config_file), *options]
         return subprocess.Popen(
             command,
@@ -104,8 +105,8 @@ class RealController:
 
     @property
     def environment(self) -> dict[str, str]:
-        constants = constants_environment(self._merged().get(CONSTANTS, {}))
-        return {**os.environ, **self.cluster.env, **constants, **self.extra_environment}
+        replaced = constants.in_environment(self._merged().get(CONSTANTS, {}))
+        return {**os.environ, **self.cluster.env, **replaced, **self.extra_environment}
 
     def write_config(self) -> None:
         merged = self._merged()

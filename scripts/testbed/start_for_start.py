@@ -25,7 +25,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, cast
 from unittest import mock
 
 from scripts.testbed.constants import replaced
@@ -73,19 +73,32 @@ FOREVER_S = 1e12
 
 Tables = Mapping[str, Mapping[str, object]]
 
+
+class Case(NamedTuple):
+    """A configuration, and constants of the program that are replaced (``constants.py``)."""
+
+    config: Config
+    constants: Mapping[str, float]
+
+
 PLAIN: Tables = {
     "manage": {"partitions": [PARTITION]},
     "controller": {"interval_s": INTERVAL_S},
     "policy": {"estimates": [], "thresholds_gpu_s": [96.0, 384.0], "promote_knob": 0.0},
     "preemption": {
         "min_run_s": 0.0,
-        "min_run_growth": 1.0,
         "grace_s": 0.0,
-        "first_tier_wait_s": 0.0,
-        "max_per_job": 0,
         "budget_share": 0.0,
-        "max_victims_per_interval": 0,
-        "wait_for_save_s": 0.0,
+    },
+    "constants": {
+        "BUDGET_WINDOW_S": 600.0,
+        "CHARGE_WINDOW_S": 600.0,
+        "FIRST_TIER_WAIT_S": 0.0,
+        "GITTINS_SAMPLES": 2,
+        "MAX_VICTIMS": 0,
+        "MIN_RUN_GROWTH": 1.0,
+        "PROMOTE_FLOOR_S": 60.0,
+        "WAIT_FOR_SAVE_S": 0.0,
     },
 }
 MODELS = ("vgg16", "resnet50", "")
@@ -94,33 +107,27 @@ MODELS = ("vgg16", "resnet50", "")
 FEATURES: Mapping[str, Tables] = {
     "plain": {},
     "min-run": {"preemption": {"min_run_s": 60.0}},
-    "min-run-growth": {"preemption": {"min_run_s": 30.0, "min_run_growth": 2.0}},
-    "max-per-job": {"preemption": {"max_per_job": 2}},
-    "victims-per-interval": {"preemption": {"max_victims_per_interval": 1}},
-    "first-tier-wait": {"preemption": {"first_tier_wait_s": 60.0}},
+    "min-run-growth": {
+        "preemption": {"min_run_s": 30.0},
+        "constants": {"MIN_RUN_GROWTH": 2.0},
+    },
+    "victims-per-interval": {"constants": {"MAX_VICTIMS": 1}},
+    "first-tier-wait": {"constants": {"FIRST_TIER_WAIT_S": 60.0}},
     "entry": {"policy": {"order": "entry"}},
     "running-first": {"policy": {"order": "running-first"}},
     "newest": {"policy": {"order": "newest"}},
-    "fewest-gpus": {"preemption": {"victims": "fewest-gpus"}},
     "gittins": {"policy": {"name": "2d-gittins"}},
     "promotion": {"policy": {"promote_knob": 2.0}},
     "charge-user": {"policy": {"charge": "user"}},
     "charge-account": {"policy": {"charge": "account"}},
-    "budget": {"preemption": {"budget_share": 0.05, "budget_window_s": 600.0}},
+    "budget": {"preemption": {"budget_share": 0.05}},
     "max-slowdown": {"policy": {"max_slowdown": 3.0}},
     "history": {"policy": {"estimates": ["history"]}},
     "limits": {"policy": {"estimates": ["limits"]}},
     "reports": {"policy": {"estimates": ["reports"]}},
-    "saves": {"preemption": {"wait_for_save_s": 100.0}},
+    "saves": {"constants": {"WAIT_FOR_SAVE_S": 100.0}},
 }
 """Settings by name, on top of ``PLAIN``."""
-
-CONSTANTS: Mapping[str, float] = {
-    "CHARGE_WINDOW_S": 600.0,
-    "GITTINS_SAMPLES": 2,
-    "PROMOTE_FLOOR_S": 60.0,
-}
-"""So that what they bound happens in workloads this short."""
 
 REPORTING = ReportModel(0.5)
 SAVING = SaveModel(((0.0, 0.2), (60.0, 0.3), (150.0, 0.3), (math.inf, 0.2)), told=0.6)
@@ -142,12 +149,12 @@ class Event(NamedTuple):
     nodes: tuple[tuple[str, int], ...] = ()
 
 
-def configured(name: str, seed: int = 0) -> Config:
+def configured(name: str, seed: int = 0) -> Case:
     """Return the configuration with this name in ``FEATURES``, or several of them together."""
     chosen = [name]
     if name == ALL:
         # All features that can be on together; the later of two that differ in a value counts.
-        chosen = [one for one in FEATURES if one not in ("gittins", "max-per-job")]
+        chosen = [one for one in FEATURES if one != "gittins"]
     if name == RANDOM:
         random = Random(f"settings {seed}")
         chosen = random.sample(list(FEATURES), random.randint(2, 6))
@@ -159,7 +166,8 @@ def configured(name: str, seed: int = 0) -> Config:
                 if setting == "estimates" and isinstance(value, list):
                     value = [*before.get(setting, []), *value]  # type: ignore[misc]
                 before[setting] = value
-    return parse(tables)
+    constants = cast(Mapping[str, float], tables.pop("constants"))
+    return Case(parse(tables), constants)
 
 
 def random_case(seed: int) -> tuple[SimCluster, Workload]:
@@ -221,10 +229,11 @@ class Recorded:
         return starts
 
 
-def setup_of(cluster: SimCluster, config: Config) -> Setup:
+def setup_of(cluster: SimCluster, case: Case) -> Setup:
     """Return the setup of a simulation without any cost of placement, or of preemption beyond the
     work that is not saved."""
-    saves = SAVING if config.preemption.wait_for_save_s else None
+    config = case.config
+    saves = SAVING if case.constants["WAIT_FOR_SAVE_S"] else None
     return Setup(
         cluster,
         config,
@@ -485,11 +494,11 @@ def _gpus(allocation: Allocation) -> tuple[tuple[str, int], ...]:
 # The comparison
 
 
-def differences(cluster: SimCluster, workload: Workload, config: Config) -> str:
+def differences(cluster: SimCluster, workload: Workload, case: Case) -> str:
     """Return "" if both do the same, or else the first difference with what surrounds it."""
     # A job's later reports say the same, which the simulation need not know.
-    with replaced(CONSTANTS), mock.patch.object(sim_reports, "SETTLED", -1.0):
-        return _differences(workload, setup_of(cluster, config))
+    with replaced(case.constants), mock.patch.object(sim_reports, "SETTLED", -1.0):
+        return _differences(workload, setup_of(cluster, case))
 
 
 def _differences(workload: Workload, setup: Setup) -> str:
@@ -533,12 +542,12 @@ def main() -> None:
     for name in args.settings or FEATURES:
         found = []
         for seed in args.seeds:
-            config = configured(name, seed)
+            case = configured(name, seed)
             if args.paper480:
-                policy = replace(config.policy, thresholds_gpu_s=(3250.0, 12500.0))
-                config = replace(config, policy=policy)
-            case = paper_case(seed) if args.paper480 else random_case(seed)
-            found.append(differences(*case, config))
+                policy = replace(case.config.policy, thresholds_gpu_s=(3250.0, 12500.0))
+                case = case._replace(config=replace(case.config, policy=policy))
+            jobs = paper_case(seed) if args.paper480 else random_case(seed)
+            found.append(differences(*jobs, case))
         differing = [
             f"seed {seed}, {one}" for seed, one in zip(args.seeds, found, strict=True) if one
         ]

@@ -20,7 +20,7 @@ from slurm_tiresias.settings import Config
 from slurm_tiresias.settings.policy import GITTINS, HISTORY, LAS, ORDERS
 from slurm_tiresias.simulator import run
 from slurm_tiresias.simulator.engine import Timing
-from slurm_tiresias.simulator.report import STOCK, UNBOUNDED
+from slurm_tiresias.simulator.report import STOCK
 from slurm_tiresias.simulator.reports import ReportModel
 from slurm_tiresias.simulator.saves import NEVER_S, ON_REQUEST_S, SaveModel
 from slurm_tiresias.simulator.sim_cluster import PLACEMENTS, Costs, SimCluster, parse_cluster
@@ -273,8 +273,7 @@ def paper_config() -> Config:
 
 def unprotected() -> Config:
     """Return the default configuration without the protections, which the paper does not have."""
-    limits = {"min_run_s": 0, "budget_share": 0, "max_victims_per_interval": UNBOUNDED}
-    return parse({"preemption": limits}, "the command line")
+    return parse({"preemption": {"min_run_s": 0, "budget_share": 0}}, "the command line")
 
 
 def set_option(command: Command) -> Command:

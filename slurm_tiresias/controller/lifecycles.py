@@ -9,7 +9,13 @@ from dataclasses import replace
 from slurm_tiresias.controller.accounts import Accounts
 from slurm_tiresias.controller.event_log import EventLog
 from slurm_tiresias.controller.runs import Runs
-from slurm_tiresias.core.features.losses import LEAVES_WITHIN_S, RecentLosses, late_s, losses_of
+from slurm_tiresias.core.features.losses import (
+    BUDGET_WINDOW_S,
+    LEAVES_WITHIN_S,
+    RecentLosses,
+    late_s,
+    losses_of,
+)
 from slurm_tiresias.core.lifecycle.nomination import (
     Nomination,
     NominationEvent,
@@ -291,7 +297,7 @@ class Costs:
         """Return what each user's jobs have cost others in the window that ends now."""
         if self._losses is None:
             config = self._config.preemption
-            since_s = now_s - config.budget_window_s
+            since_s = now_s - BUDGET_WINDOW_S
             losses = self._ledger.preemptions.losses_since(since_s)
             self._losses = RecentLosses(config, losses)
         return self._losses

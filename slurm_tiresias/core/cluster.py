@@ -89,7 +89,6 @@ class ClusterState:
         *,
         last_resort: Iterable[str] = (),
         victim_rate: VictimRate = VictimRate(),  # noqa: B008 - frozen
-        weighs_losses: bool = True,
     ) -> None:
         everywhere = sorted(nodes, key=lambda node: node.name)
         self.node_index = NodeIndex(everywhere)
@@ -97,7 +96,6 @@ class ClusterState:
         self._last_resort = self.free.nodes(last_resort)
         self.victim_rate = victim_rate
         self.recent_victims = RecentVictims()
-        self._weighs_losses = weighs_losses
         self._now_s = -math.inf
         """The time of the present pass."""
         self._candidates = CandidateIndex(self.free)
@@ -467,7 +465,7 @@ class ClusterState:
     @property
     def _weighs(self) -> bool:
         """Whether what preemptions lose is weighed: it differs as soon as one job tells."""
-        return self._weighs_losses and self._candidates.telling > 0
+        return self._candidates.telling > 0
 
     def start(self, job_class: EquivalenceClass, rank: UniqueRank, allocation: Allocation) -> None:
         """Book the allocation of the first waiting job of a class and take it out of the queue."""

@@ -38,7 +38,6 @@ from slurm_tiresias.model import (
     Request,
 )
 from slurm_tiresias.settings import Config
-from slurm_tiresias.settings.preemption import LEAST_LOSS
 
 MOST_LEFT_OVER = 1000
 """Outdated requests that may accumulate before the engine takes in all jobs anew."""
@@ -86,7 +85,6 @@ class Engine:
         self.state = ClusterState(
             nodes,
             victim_rate=VictimRate.of(self.config),
-            weighs_losses=self.config.preemption.victims == LEAST_LOSS,
         )
         self._decisions = Decisions(self.state, self.config) if self._explains else None
         self._class_of: dict[Hashable, tuple[Request, EquivalenceClass]] = {}

@@ -131,7 +131,7 @@ REASON_TEXTS: Mapping[Reason, ReasonText] = {
         "over budget",
         "Its user's jobs have recently cost other users as much GPU time as allowed "
         "(preemption.budget_share).",
-        "No job is preempted for it until less was lost in the last preemption.budget_window_s; "
+        "No job is preempted for it until less was lost in the last hour; "
         "it starts earlier if GPUs happen to be free.",
         "Nothing is needed. Fewer and longer jobs preempt less often than many short ones.",
     ),
@@ -173,13 +173,9 @@ PROTECTION_TEXTS: Mapping[Protection, ProtectionText] = {
     Protection.MIN_RUN: ProtectionText(
         "minimum run time", "it has not yet run for the minimum time since it last started"
     ),
-    Protection.MAX_PREEMPTIONS: ProtectionText(
-        "preempted often enough", "it has been preempted as often as a job may be"
-    ),
     Protection.MAX_VICTIMS: ProtectionText(
         "victims of this interval",
-        "as many jobs as may be preempted in this time (preemption.max_victims_per_interval) have "
-        "been",
+        "as many jobs as may be preempted in one controller.interval_s (100) have been",
     ),
     Protection.HELD: ProtectionText(
         "held or suspended", "it is suspended, or an administrator has held it"

@@ -11,9 +11,6 @@ from slurm_tiresias.settings.declare import SettingError, Table, setting
 if TYPE_CHECKING:
     from slurm_tiresias.settings import Config
 
-LEAST_LOSS = "least-loss"
-VICTIMS = (LEAST_LOSS, "fewest-gpus")
-
 
 @dataclass(frozen=True)
 class PreemptionConfig(Table):
@@ -21,7 +18,8 @@ class PreemptionConfig(Table):
 
     min_run_s: float = setting(
         120.0,
-        "A job is not preempted before it has run this long since its last start.",
+        "A job is not preempted before it has run this long since its last start. Each preemption "
+        "doubles this time for the job, up to an hour.",
         unit="seconds",
         minimum=0,
     )
@@ -33,70 +31,14 @@ class PreemptionConfig(Table):
         unit="seconds",
         minimum=0,
     )
-    min_run_growth: float = setting(
-        2.0,
-        "Each preemption multiplies a job's minimum run time by this, up to max_min_run_s, so "
-        "that its runs become long enough to save in. 1: no growth.",
-        minimum=1,
-        maximum=16,
-    )
-    max_min_run_s: float = setting(
-        3600.0,
-        "The longest minimum run time that a job gets by being preempted.",
-        unit="seconds",
-        minimum=0,
-    )
-    max_per_job: int = setting(
-        0,
-        "A job that was preempted this often is not preempted again. 0: no limit.",
-        unit="preemptions",
-        minimum=0,
-    )
     budget_share: float = setting(
         0.1,
-        "Share of the managed GPU time in budget_window_s that the jobs of one user may cost "
+        "Share of the managed GPU time of the last hour that the jobs of one user may cost "
         "others by preemption. A preempted run counts with its length, up to 5 minutes, times its "
         "GPUs; a late exit (max_grace_s) counts with that time. Beyond its budget a user preempts "
         "no job, and starts on idle GPUs only. 0: no limit.",
         minimum=0,
         maximum=1,
-    )
-    budget_window_s: float = setting(
-        3600.0,
-        "The time window of budget_share.",
-        unit="seconds",
-        minimum=1,
-    )
-    victims: str = setting(
-        LEAST_LOSS,
-        "How victims are chosen inside a tier. least-loss: the least GPU time wasted, by the work "
-        "since the last save and the cost of a restart; if nothing is known, the fewest GPUs. "
-        "fewest-gpus: the fewest GPUs, whatever is lost.",
-        choices=VICTIMS,
-    )
-    wait_for_save_s: float = setting(
-        7200.0,
-        "For a job below the first tier, no victim is preempted whose next save is due within this "
-        "time; after each save there is a tenth of its save interval in which it may be preempted. "
-        "0: do not wait for saves.",
-        unit="seconds",
-        minimum=0,
-        maximum=86_400,
-    )
-    first_tier_wait_s: float = setting(
-        600.0,
-        "wait_for_save_s for a job of the first tier, which waits less: after each save there is "
-        "half of the victim's save interval in which it may be preempted.",
-        unit="seconds",
-        minimum=0,
-        maximum=86_400,
-    )
-    max_victims_per_interval: int = setting(
-        100,
-        "Most jobs preempted in one controller.interval_s. A job that needs more takes those of "
-        "later intervals in advance.",
-        unit="jobs",
-        minimum=0,
     )
     signal: str = setting(
         "",

@@ -15,15 +15,7 @@ SIMULATED: Final[Mapping[str, Sequence[str]]] = {
     "placement": ALL,
     "preemption": (
         "min_run_s",
-        "min_run_growth",
-        "max_min_run_s",
-        "max_per_job",
         "budget_share",
-        "budget_window_s",
-        "victims",
-        "wait_for_save_s",
-        "first_tier_wait_s",
-        "max_victims_per_interval",
     ),
     "controller": ("interval_s",),
 }

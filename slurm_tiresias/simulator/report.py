@@ -34,7 +34,6 @@ REFERENCES = ("tiresias-l", "tiresias-g")
 """Reference policies, in order of preference: figures are given as multiples of the first one that
 was run (paper Table 5)."""
 
-UNBOUNDED = 10**9
 """A limit of victims at least this large counts as no limit."""
 
 LINES_LISTED = 100
@@ -352,18 +351,11 @@ def _settings(setup: Setup) -> tuple[tuple[str, str], ...]:
 
 def protection(preemption: PreemptionConfig) -> str:
     """Return a description of the protection of running jobs."""
-    grows = preemption.min_run_growth > 1 and preemption.max_min_run_s > preemption.min_run_s
-    longer = f", {preemption.min_run_growth:g} times as long after each preemption" if grows else ""
     limits = {
-        f"none preempted within {preemption.min_run_s:g} s of a start{longer}": (
-            preemption.min_run_s > 0
-        ),
+        f"none preempted within {preemption.min_run_s:g} s of a start, twice as long after each "
+        "preemption": preemption.min_run_s > 0,
         f"no user's jobs cost others more than {preemption.budget_share:.0%} of all GPU time": (
             preemption.budget_share > 0
-        ),
-        f"none preempted more than {preemption.max_per_job:,} times": preemption.max_per_job > 0,
-        f"at most {preemption.max_victims_per_interval:,} in an interval": (
-            preemption.max_victims_per_interval < UNBOUNDED
         ),
     }
     return ", ".join(limit for limit, is_set in limits.items() if is_set) or "off"
@@ -376,14 +368,9 @@ def settings(setup: Setup) -> dict[str, Any]:
     """
     config = asdict(setup.config)
     del config["policy"]["name"]
-    heeded = (
-        *("min_run_s", "min_run_growth", "max_min_run_s", "max_per_job"),
-        *("budget_share", "budget_window_s", "max_victims_per_interval"),
-        *("victims", "wait_for_save_s", "first_tier_wait_s"),
-    )
     return {
         "policy": config["policy"],
-        "preemption": {name: config["preemption"][name] for name in heeded},
+        "preemption": {name: config["preemption"][name] for name in ("min_run_s", "budget_share")},
         "placement": config["placement"],
         "simulation": {
             "placement": setup.cluster.placement,

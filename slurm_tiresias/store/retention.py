@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from slurm_tiresias.core.features import charge
+from slurm_tiresias.core.features import charge, losses
 from slurm_tiresias.errors import LedgerError, TiresiasError, UsageError
 from slurm_tiresias.settings import Config
 from slurm_tiresias.store.ledger import PRUNED_BEFORE, Ledger
@@ -99,7 +99,7 @@ def prune(ledger: Ledger, before_s: float, at_most: int, kept: Collection[str] =
 
 def latest_cutoff_s(config: Config, ledger: Ledger, now_s: float) -> float:
     """Return the time since when ended jobs may still count in decisions."""
-    cutoff_s = now_s - config.preemption.budget_window_s
+    cutoff_s = now_s - losses.BUDGET_WINDOW_S
     if config.policy.charge == charge.BY_JOB:
         return cutoff_s
     return min(cutoff_s, charged_since_s(ledger, now_s))

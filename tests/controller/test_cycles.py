@@ -132,7 +132,7 @@ def test_jobs_that_share_a_licence_preempt_one_at_a_time(managed: Manage) -> Non
 
 
 def test_a_job_that_has_waited_long_enough_is_promoted_to_the_top_tier(managed: Manage) -> None:
-    cluster = managed(policy={"promote_knob": 0.5}, preemption={"max_per_job": 1})
+    cluster = managed(policy={"promote_knob": 0.5})
     wall = cluster.fill()
     urgent = cluster.submit(WHOLE_NODE)
     cluster.wait_until(lambda: cluster.events("preempted"), "a preemption")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
 import pytest
 
+from scripts.testbed.constants import replaced
 from slurm_tiresias.controller import bands
-from slurm_tiresias.controller.cycle import PAUSED, SHADOW
 from slurm_tiresias.controller.lifecycles import IDLE_REQUEUED, IDLE_SIGNALLED, IDLE_SPARED
 from slurm_tiresias.core.features.idle_gpus import GPUS_IDLE, LATE_AFTER_S, MOST_IN_A_ROW
 from slurm_tiresias.core.lifecycle.preemption import Cause, PreemptionState
@@ -248,79 +247,18 @@ def test_the_minimum_run_time_protects_an_idle_job(ledger: Ledger, tmp_path: Pat
     assert site.last.seen.at_s - began_s == pytest.approx(90.0, abs=2)
 
 
-def test_max_per_job_protects_an_idle_job(ledger: Ledger, tmp_path: Path) -> None:
-    site = LeavingSite(ledger, tmp_path, max_per_job=1)
-    idle = site.jobs[0]
-    site.busy[idle] = 0
-    waiting = site.submit(WHOLE_NODE)
-    site.go_on_until("preempted", idle)
-    site.wait_for_state(waiting, JobState.RUNNING)
-    site.cancel(waiting)
-    site.wait_for_state(idle, JobState.RUNNING)
-    site.go_on(3 * LEAVE_AFTER_S)
-    assert site.signals(idle) == [SIGNAL]
-    assert site.seen(idle).restarts == 1
-
-
-def test_no_requeue_prompt_and_suspended_jobs_are_never_preempted_for_idle_gpus(
-    site: LeavingSite,
-) -> None:
-    for _ in range(3):
-        site.cancel(site.jobs.pop())
-    stays = site.submit(replace(WHOLE_NODE, requeue=False))
-    prompt = site.submit_at_a_prompt(NODE_GPUS, minutes=60)
-    site.jobs += [stays, prompt]
-    for key in (stays, prompt):
-        site.wait_for_state(key, JobState.RUNNING)
-    suspended = site.jobs[0]
-    site._site.slurm.suspend(suspended)
-    site.busy = dict.fromkeys(site.jobs, 0)
-    site.go_on(3 * LEAVE_AFTER_S)
-    for key in site.jobs:
-        assert site.signals(key) == []
-        assert site.seen(key).restarts == 0
-
-
-def test_in_shadow_mode_and_while_paused_an_idle_job_only_would_be_requeued(
-    site: LeavingSite,
-) -> None:
-    idle = site.jobs[0]
-    site.busy[idle] = 0
-    for mode in (SHADOW, PAUSED):
-        for _ in range(round(2 * LEAVE_AFTER_S) + 10):
-            site.tells()
-            site._site.slurm.advance(0.5)
-            site._last = site.cycles.run(mode)
-        assert site.decision(idle).reason is Reason.IDLE_GPUS  # type: ignore[union-attr]
-        assert site.signals(idle) == []
-    would = [one for one in site.ledger.events.last(100) if one.kind == "would"]
-    assert [(one.job_id, one.other, one.text) for one in would] == [
-        (idle, "", "be requeued for its idle GPUs")
-    ]
-    assert site.seen(idle).restarts == 0
-
-
-def test_a_pause_in_the_grace_spares_an_idle_job(site: LeavingSite) -> None:
-    idle = site.leave_idle_until(IDLE_SIGNALLED)
-    for _ in range(40):
-        site.tells()
-        site._site.slurm.advance(0.5)
-        site._last = site.cycles.run(PAUSED)
-    assert site.under_way(idle) is None
-    assert site.seen(idle).restarts == 0
-
-
 def test_the_limit_of_victims_bounds_preemptions_for_idle_gpus(
     ledger: Ledger, tmp_path: Path
 ) -> None:
     seldom = {"controller": {"interval_s": 2.0}}
-    site = LeavingSite(ledger, tmp_path, seldom, max_victims_per_interval=1)
-    site.busy = dict.fromkeys(site.jobs, 0)
-    site.go_on(AFTER_S)
     told: list[int] = []
-    for _ in range(round(2 * LEAVE_AFTER_S)):
-        site.go_on(0.5)
-        told.append(len(site.events(IDLE_SIGNALLED)))
+    with replaced({"MAX_VICTIMS": 1}):
+        site = LeavingSite(ledger, tmp_path, seldom)
+        site.busy = dict.fromkeys(site.jobs, 0)
+        site.go_on(AFTER_S)
+        for _ in range(round(2 * LEAVE_AFTER_S)):
+            site.go_on(0.5)
+            told.append(len(site.events(IDLE_SIGNALLED)))
     assert told[-1] >= len(site.jobs)
     assert max(b - a for a, b in zip(told, told[4:], strict=False)) == 1
 

@@ -16,6 +16,7 @@ from slurm_tiresias.config import parse
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.state import state_dir_locked
 from slurm_tiresias.core.features.charge import CHARGE_WINDOW_S
+from slurm_tiresias.core.features.losses import BUDGET_WINDOW_S
 from slurm_tiresias.errors import LeaseLostError
 from slurm_tiresias.model import JobAccount
 from slurm_tiresias.settings import Config
@@ -196,9 +197,7 @@ def test_the_controller_prunes_in_steps_some_time_after_its_start(
 
 
 def test_a_job_that_slurm_still_shows_stays(ledger: Ledger, clock: Clock) -> None:
-    config = parse(
-        {"controller": {"keep_ended_jobs_days": 1e-6}, "preemption": {"budget_window_s": 1}}
-    )
+    config = parse({"controller": {"keep_ended_jobs_days": 1e-6}})
     job_store = JobStore(ledger, config, accounting=False)
     see(job_store, 1000, pending("7"))
     see(job_store, 1100, ended(1010, 50, key="7"))
@@ -209,7 +208,7 @@ def test_a_job_that_slurm_still_shows_stays(ledger: Ledger, clock: Clock) -> Non
     see(job_store, 1210)
     see(job_store, 1220)
     clock.now_s += AGAIN_AFTER_S
-    retention.prune_some(1300.0)
+    retention.prune_some(1300.0 + BUDGET_WINDOW_S)
     assert keys(ledger, "jobs") == set()
 
 
@@ -256,7 +255,7 @@ def test_a_failure_to_prune_the_ledger_is_logged_at_intervals(
 def test_records_that_count_for_budgets_and_later_jobs_are_kept(aged: Ledger, charge: str) -> None:
     """Job 7 started at 100; after a restart its inherited service is computed again."""
     config = parse({"policy": {"charge": charge}})
-    latest_s = {"job": NOW_S - config.preemption.budget_window_s, "user": 100.0 - CHARGE_WINDOW_S}
+    latest_s = {"job": NOW_S - BUDGET_WINDOW_S, "user": 100.0 - CHARGE_WINDOW_S}
     assert latest_cutoff_s(config, aged, NOW_S) == latest_s[charge]
 
 

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
+from scripts.testbed.constants import replaced
 from slurm_tiresias.model import JobState, Protection, Reason
 from slurm_tiresias.store.ledger import Ledger
 from tests.controller.in_memory import INTERVAL_S, ONE_GPU, Managed
 from tests.slurm.contract import Asked
 
 MOST, SPAN_S = 2, 10.0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick() -> Iterator[None]:
+    with replaced({"MAX_VICTIMS": MOST}):
+        yield
 
 
 @pytest.fixture
@@ -20,7 +29,7 @@ def site(ledger: Ledger) -> Managed:
         ledger,
         {
             "policy": {"thresholds_gpu_s": [2]},
-            "preemption": {"min_run_s": 1, "grace_s": 0, "max_victims_per_interval": MOST},
+            "preemption": {"min_run_s": 1, "grace_s": 0},
             "controller": {"interval_s": SPAN_S},
         },
     )

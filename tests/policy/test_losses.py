@@ -16,7 +16,7 @@ from slurm_tiresias.core.features.losses import (
 )
 from slurm_tiresias.settings.preemption import PreemptionConfig
 
-SITE = PreemptionConfig(budget_share=0.1, budget_window_s=3600.0)
+SITE = PreemptionConfig(budget_share=0.1)
 GPUS = 10
 BUDGET_GPU_S = 3600.0
 

@@ -13,11 +13,11 @@ from hypothesis import given
 from slurm_tiresias.config import parse
 from slurm_tiresias.core.engine import decide
 from slurm_tiresias.core.features.make import make_policy
-from slurm_tiresias.core.features.save_due import LATE, protect
+from slurm_tiresias.core.features.save_due import LATE, WAIT_FOR_SAVE_S, protect
 from slurm_tiresias.core.job import Job, Snapshot
 from slurm_tiresias.model import USUAL_STAKE, Protection, WorkAtStake
 from slurm_tiresias.settings import Config
-from tests.pictures import NOW_S, after, cluster, configured, drawn, gpus, job, plan_for
+from tests.pictures import NOW_S, after, cluster, drawn, gpus, job, plan_for
 from tests.properties.test_decide_invariants import configs, snapshots
 
 RESTART_S = 50.0
@@ -77,17 +77,6 @@ def test_a_silent_job_counts_with_the_usual_loss() -> None:
         assert after(before, plan_for(before)) == drawn(expected)
 
 
-def test_losses_do_not_count_with_fewest_gpus() -> None:
-    jobs = [
-        running("1", 2, saved(ago_s=10)),
-        running("2", 2, saved(ago_s=900)),
-        job("3", gpus(2)),
-    ]
-    before = cluster("n1  1 1 2 2", jobs)
-    config = configured(preemption={"min_run_s": 0, "victims": "fewest-gpus"})
-    assert after(before, plan_for(before, config)) == drawn("n1  1 1 3 3")
-
-
 def after_a_while(stake: WorkAtStake, tier: int, config: Config | None = None) -> str:
     """Return what protects a running job with this stake from a waiting job of a tier; "" if it may
     be preempted."""
@@ -132,11 +121,6 @@ def test_a_preemption_waits_for_a_save_that_is_due(
     assert (after_a_while(stake, 0), after_a_while(stake, 1)) == (first_tier, second_tier)
 
 
-def test_saves_are_not_waited_for_if_the_settings_are_zero() -> None:
-    config = configured(preemption={"min_run_s": 0, "wait_for_save_s": 0, "first_tier_wait_s": 0})
-    assert after_a_while(saved(ago_s=3100, due_in_s=500), 1, config) == ""
-
-
 def test_a_job_that_always_announces_a_save_can_still_be_preempted() -> None:
     config = parse({"controller": {"interval_s": 10}})
     for every_s in (1.0, 61.0, 600.0, 1e4, 1e6):
@@ -144,7 +128,7 @@ def test_a_job_that_always_announces_a_save_can_still_be_preempted() -> None:
         for each in protect(job("1", gpus(1), at_stake=at_stake), config):
             assert each.from_s >= NOW_S + max(60.0, every_s / 10)
             assert each.until_s <= NOW_S + every_s * (1 + LATE)
-            assert each.until_s - each.from_s <= config.preemption.wait_for_save_s + LATE * every_s
+            assert each.until_s - each.from_s <= WAIT_FOR_SAVE_S + LATE * every_s
 
 
 @given(snapshots(), configs)
@@ -154,11 +138,8 @@ def test_without_reports_of_losses_plans_do_not_depend_on_them(
     jobs = tuple(replace(one, at_stake=None) for one in snapshot.jobs)
     silent = replace(snapshot, jobs=jobs)
     usual = replace(snapshot, jobs=tuple(replace(one, at_stake=USUAL_STAKE) for one in jobs))
-    blind = replace(config, preemption=replace(config.preemption, victims="fewest-gpus"))
     policy = make_policy(config.policy)
-    expected = decide(silent, policy, blind)
-    assert decide(silent, policy, config) == expected
-    assert _starts(decide(usual, policy, config)) == _starts(expected)
+    assert _starts(decide(usual, policy, config)) == _starts(decide(silent, policy, config))
 
 
 def _starts(plan: Any) -> Any:

@@ -9,7 +9,7 @@ from slurm_tiresias.core.features.min_run import protected_for_s
 from slurm_tiresias.model import Learned
 from slurm_tiresias.settings.preemption import PreemptionConfig
 
-SITE = PreemptionConfig(min_run_s=120.0, min_run_growth=2.0, max_min_run_s=3600.0)
+SITE = PreemptionConfig(min_run_s=120.0)
 
 
 @pytest.mark.parametrize(
@@ -19,10 +19,6 @@ def test_each_preemption_doubles_the_minimum_run_time_up_to_an_hour(
     preemptions: int, protected_s: float
 ) -> None:
     assert protected_for_s(preemptions, SITE) == protected_s
-
-
-def test_without_growth_the_minimum_run_time_stays_as_it_is() -> None:
-    assert protected_for_s(9, PreemptionConfig(min_run_s=120.0, min_run_growth=1.0)) == 120
 
 
 def test_a_minimum_run_time_beyond_the_longest_stays_as_it_is() -> None:

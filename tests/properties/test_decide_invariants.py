@@ -5,17 +5,15 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scripts.testbed.constants import replaced
 from scripts.testbed.job_views import changed, view
 from slurm_tiresias.core.engine import decide
+from slurm_tiresias.core.features import victim_rate
 from slurm_tiresias.core.features.gittins import ServiceHistory
 from slurm_tiresias.core.features.limits import LimitHistory
 from slurm_tiresias.core.features.make import make_policy
@@ -182,7 +180,7 @@ jobs_lists = st.lists(
 ).map(lambda jobs: [changed(one, job_id=str(i + 1)) for i, one in enumerate(jobs)])
 
 configs = st.builds(
-    lambda name, estimates, order, thresholds, knob, min_run_s, per_job, per_cycle: configured(
+    lambda name, estimates, order, thresholds, knob, min_run_s: configured(
         policy={
             "name": name,
             "estimates": estimates,
@@ -192,8 +190,6 @@ configs = st.builds(
         },
         preemption={
             "min_run_s": min_run_s,
-            "max_per_job": per_job,
-            "max_victims_per_interval": per_cycle,
         },
     ),
     st.sampled_from(["2d-las", "2d-gittins"]),
@@ -202,18 +198,10 @@ configs = st.builds(
     st.sampled_from([[100], [100, 200], [10, 60, 140, 200, 400, 550, 700]]),
     st.sampled_from([0, 0, 2]),
     st.sampled_from([0, 60]),
-    st.sampled_from([0, 2]),
-    st.sampled_from([100, 1]),
 )
 
 
 RECENT_VICTIMS = (RecentVictims(), RecentVictims(1, NOW_S + 5), RecentVictims(250, NOW_S + 5))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick() -> Iterator[None]:
-    with replaced({"PROMOTE_FLOOR_S": 100.0, "GITTINS_SAMPLES": 2}):
-        yield
 
 
 @st.composite
@@ -364,8 +352,7 @@ def test_no_victim_is_protected_or_in_a_tier_as_high_as_its_preemptors(
     # While fewer than the limit are victims, a job may preempt all that it needs.
     victims = [len(start.victims) for start in plan.starts if start.victims]
     if victims:
-        most = config.preemption.max_victims_per_interval
-        assert snapshot.recent_victims.jobs + sum(victims) - max(victims) < most
+        assert snapshot.recent_victims.jobs + sum(victims) - max(victims) < victim_rate.MAX_VICTIMS
 
 
 @given(snapshots(), requests, st.sampled_from(PlacementStyle))

@@ -31,7 +31,7 @@ def simulated_jct_s(
     config = parse(
         {
             "policy": {"thresholds_gpu_s": [20]},
-            "preemption": {"min_run_s": 0, "max_victims_per_interval": 10**9},
+            "preemption": {"min_run_s": 0},
         }
     )
     setup = run.Setup(sim_cluster, config, Costs(sim_cluster, speeds=speeds, flat_s=0.0), Timing())

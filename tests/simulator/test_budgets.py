@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from scripts.testbed.constants import replaced
 from slurm_tiresias.config import parse
 from slurm_tiresias.simulator import run
 from slurm_tiresias.simulator.engine import Outcome, Timing
@@ -29,7 +30,8 @@ def simulated(**preemption: Any) -> dict[str, Outcome]:
 
 
 def test_without_any_bound_a_repeatedly_preempted_job_makes_hardly_any_progress() -> None:
-    hunted = simulated(min_run_growth=1, budget_share=0)["long"]
+    with replaced({"MIN_RUN_GROWTH": 1.0}):
+        hunted = simulated(budget_share=0)["long"]
     assert hunted.preemptions > 400
     assert hunted.lost_s > 6000
 
@@ -41,7 +43,8 @@ def test_longer_minimum_run_times_bound_the_loss_of_a_repeatedly_preempted_job()
 
 
 def test_a_user_over_budget_preempts_no_more_and_another_user_still_does() -> None:
-    outcomes = simulated(min_run_growth=1, budget_share=0.01)
+    with replaced({"MIN_RUN_GROWTH": 1.0}):
+        outcomes = simulated(budget_share=0.01)
     assert outcomes["long"].preemptions < 20
     assert outcomes["short"].waited_s <= 20
 
@@ -51,10 +54,11 @@ def test_the_preemption_budget_does_not_apply_among_a_users_own_jobs() -> None:
     sim_cluster = parse_cluster("1x4", "pooled")
     tables = {
         "policy": {"thresholds_gpu_s": [400]},
-        "preemption": {"min_run_s": 20, "min_run_growth": 1, "budget_share": 0.001},
+        "preemption": {"min_run_s": 20, "budget_share": 0.001},
     }
     setup = run.Setup(
         sim_cluster, parse(tables), Costs(sim_cluster, speeds=False, flat_s=0.0), Timing()
     )
-    outcomes = run.simulate(Workload("own", (HUNTED, *own)), "tiresias-l", setup)
+    with replaced({"MIN_RUN_GROWTH": 1.0}):
+        outcomes = run.simulate(Workload("own", (HUNTED, *own)), "tiresias-l", setup)
     assert {o.job.job_id: o.preemptions for o in outcomes}["long"] == 100

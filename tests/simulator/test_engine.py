@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from scripts.testbed.constants import replaced
 from slurm_tiresias.config import parse
 from slurm_tiresias.simulator import run
 from slurm_tiresias.simulator.engine import Outcome, Timing
@@ -28,15 +29,13 @@ def simulate(
     config = parse(
         {
             "policy": {"thresholds_gpu_s": list(thresholds_gpu_s)},
-            "preemption": {
-                "min_run_s": 0,
-                "max_victims_per_interval": 10**9,
-                "first_tier_wait_s": first_tier_wait_s,
-            },
+            "preemption": {"min_run_s": 0},
         }
     )
     costs = Costs(sim_cluster, speeds=False, flat_s=flat_s, saves=saves)
-    return run.simulate(jobs, policy, run.Setup(sim_cluster, config, costs, timing or Timing()))
+    setup = run.Setup(sim_cluster, config, costs, timing or Timing())
+    with replaced({"FIRST_TIER_WAIT_S": first_tier_wait_s}):
+        return run.simulate(jobs, policy, setup)
 
 
 def _jobs(*rows: tuple[float, int, float]) -> Workload:

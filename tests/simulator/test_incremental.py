@@ -33,7 +33,13 @@ from slurm_tiresias.simulator.workload import TraceJob, Workload
 
 @pytest.fixture(scope="module", autouse=True)
 def quick() -> Iterator[None]:
-    with replaced({"CHARGE_WINDOW_S": 200.0, "PROMOTE_FLOOR_S": 50.0, "GITTINS_SAMPLES": 2}):
+    constants = {
+        "BUDGET_WINDOW_S": 300.0,
+        "CHARGE_WINDOW_S": 200.0,
+        "GITTINS_SAMPLES": 2,
+        "PROMOTE_FLOOR_S": 50.0,
+    }
+    with replaced(constants):
         yield
 
 
@@ -173,7 +179,7 @@ workloads = st.lists(
 )
 
 configs = st.builds(
-    lambda name, estimates, order, charge, knob, slowdown, min_run_s, per_job, most, share: parse(
+    lambda name, estimates, order, charge, knob, slowdown, min_run_s, share: parse(
         {
             "policy": {
                 "name": name,
@@ -186,10 +192,7 @@ configs = st.builds(
             },
             "preemption": {
                 "min_run_s": min_run_s,
-                "max_per_job": per_job,
-                "max_victims_per_interval": most,
                 "budget_share": share,
-                "budget_window_s": 300,
             },
         }
     ),
@@ -200,8 +203,6 @@ configs = st.builds(
     st.sampled_from([0, 0, 2]),
     st.sampled_from([0, 0, 1.5, 3]),
     st.sampled_from([0, 0, 30]),
-    st.sampled_from([0, 0, 2]),
-    st.sampled_from([100, 100, 1]),
     st.sampled_from([0, 0, 0.02, 0.1]),
 )
 

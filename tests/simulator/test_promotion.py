@@ -32,7 +32,6 @@ def with_knob(knob: float, **policy: object) -> Config:
     return parse(
         {
             "policy": {"promote_knob": knob, **policy},
-            "preemption": {"max_victims_per_interval": 10**9},
         }
     )
 

@@ -39,7 +39,7 @@ switch = "old"
 """
 """Two nodes of eight, three of four, eight of one: 36 GPUs."""
 
-UNPROTECTED = parse({"preemption": {"min_run_s": 0, "max_victims_per_interval": 10**9}})
+UNPROTECTED = parse({"preemption": {"min_run_s": 0}})
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ for done in range(1, {STEPS} + 1):
 job.done()
 """
 LONGEST_S = 240.0
-PREEMPTION = {"min_run_s": 1, "max_min_run_s": MAX_MIN_RUN_S, "start_bound_s": 8}
+PREEMPTION = {"min_run_s": 1, "start_bound_s": 8}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +91,7 @@ def site(plugin: PluginCluster, tmp_path: Path) -> Iterator[Site]:
         TRAIN,
         policy={"thresholds_gpu_s": [8], "estimates": []},
         preemption=PREEMPTION,
+        constants={"LONGEST_MIN_RUN_S": MAX_MIN_RUN_S},
     ) as controller:
         yield Site(plugin, controller)
 

@@ -167,7 +167,7 @@ class Site:
 def site(plugin: PluginCluster, tmp_path: Path) -> Iterator[Site]:
     plugin.set_up("progress=auto")
     policy = {"thresholds_gpu_s": [4]}
-    preemption = {"min_run_s": 1, "budget_share": 0, "max_victims_per_interval": 8}
+    preemption = {"min_run_s": 1, "budget_share": 0}
     with open_channel(plugin, tmp_path, TRAIN, policy=policy, preemption=preemption) as controller:
         yield Site(plugin, controller)
 

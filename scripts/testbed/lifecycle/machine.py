@@ -40,7 +40,6 @@ setups = st.builds(
     Setup,
     write=st.sampled_from(["pinned", "pinned", "site-factor"]),
     signal=st.sampled_from(["USR1", "USR1", ""]),
-    max_per_job=st.sampled_from([0, 0, 1, 2]),
     accounting=st.sampled_from([True, True, False]),
     policy=st.sampled_from(["2d-las", "2d-las", "2d-gittins"]),
     estimates=st.sampled_from([("reports",), ("reports",), ("reports", "history"), ("limits",)]),

@@ -53,7 +53,7 @@ MIN_RUN_S = 20.0
 MAX_GRACE_S = 40.0
 SAVE_GRACE_S = 25.0
 IDLE_AFTER_S, LEAVE_AFTER_S = 20.0, 45.0
-CONSTANTS: Mapping[str, float] = {"GITTINS_SAMPLES": 2}
+CONSTANTS: Mapping[str, float] = {"GITTINS_SAMPLES": 2, "LONGEST_MIN_RUN_S": 3 * MIN_RUN_S}
 """All times are short, so that everything happens within a few steps."""
 
 ANSWER_IN_TIME_S = "slurm_tiresias.controller.reconcile.ANSWER_IN_TIME_S"
@@ -108,7 +108,6 @@ class Setup:
     write: str = "pinned"
     signal: str = "USR1"
     grace_s: float = 15.0
-    max_per_job: int = 0
     accounting: bool = True
     policy: str = "2d-las"
     estimates: tuple[str, ...] = ("reports",)
@@ -122,8 +121,6 @@ class Setup:
             "signal": self.signal,
             "grace_s": self.grace_s if self.signal else 0.0,
             "min_run_s": MIN_RUN_S,
-            "max_min_run_s": 3 * MIN_RUN_S,
-            "max_per_job": self.max_per_job,
             "start_bound_s": START_BOUND_S,
             "retry_after_s": RETRY_AFTER_S,
             "budget_share": self.budget_share,
@@ -783,19 +780,11 @@ class World:
     def _check_not_protected(self, victim: JobStatus, now_s: float) -> None:
         own = self.own[victim.key]
         ran_s = now_s - (victim.start_s or now_s)
-        for_others = [
-            one
-            for one in self.slurm.requeued
-            if (one.key, one.run_start_s) not in self.idle_requeues
-        ]
-        earlier_s = 0.0 if self.clock_was_set else own.submitted_s
-        times = sum(one.key == victim.key and one.run_start_s >= earlier_s for one in for_others)
         why = {
             "suspended": victim.slurm_state == "SUSPENDED",
             "held by an administrator": victim.priority == 0
             and victim.reason.strip("()") != HELD_BY_OWNER,
             "in its minimum run time": not self.stepped and ran_s < MIN_RUN_S,
-            "preempted often enough": 0 < self.setup.max_per_job <= times,
             "not managed": not MANAGED_ONES.issuperset(victim.spec.partitions) or not own.ask.batch,
             "unreadable": bool(victim.unreadable),
             "not to be requeued": not own.ask.requeue,

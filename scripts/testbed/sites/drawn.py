@@ -89,7 +89,6 @@ class Site:
                     "grace_s": 4.0 if self.signal else 0.0,
                     "max_grace_s": MAX_GRACE_S,
                     "min_run_s": MIN_RUN_S,
-                    "max_min_run_s": 3 * MIN_RUN_S,
                     "start_bound_s": START_BOUND_S,
                     "retry_after_s": RETRY_AFTER_S,
                 },

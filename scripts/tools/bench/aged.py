@@ -17,10 +17,9 @@ from pathlib import Path
 import click
 
 from scripts import ROOT
-from scripts.testbed.constants import HOST, in_environment
+from scripts.testbed.constants import COMMAND, HOST, in_environment
 from scripts.testbed.jobs import slurm
 from scripts.testbed.place import MARK, PROGRAMS, Place, bring_up, end, say, temporary_place
-from scripts.testbed.real_controller import CONTROLLER
 from scripts.testbed.slurmctld import submit_many
 from scripts.tools.bench.record import record
 from scripts.tools.document import markdown
@@ -220,7 +219,7 @@ def _controller(place: Place, config: Path) -> Iterator[float]:
 def _spawned(place: Place, config: Path, host: str = "") -> subprocess.Popen[bytes]:
     with place.controller_log.open("a") as log:
         return subprocess.Popen(
-            [*CONTROLLER, "controller", "--config", str(config)],
+            [*COMMAND, "controller", "--config", str(config)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

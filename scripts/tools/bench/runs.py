@@ -31,7 +31,6 @@ class Run:
                 "preemption": {
                     "min_run_s": 0,
                     "budget_share": 0,
-                    "max_victims_per_interval": 10**9,
                 },
             }
         )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import click
 
+from scripts.testbed.constants import replaced
 from scripts.tools.bench.record import fresh_option, on_traces, record
 from scripts.tools.bench.studies import (
     INTERVAL_S,
@@ -43,17 +43,15 @@ MODELS = {"intervals": INTERVALS, "mixed": MIXED, "mixed, half silent": HALF_SIL
 
 @dataclass(frozen=True)
 class Rule:
-    """Which jobs are preempted and when, as a ``[preemption]`` table."""
+    """When jobs are preempted, as constants of ``core/features/save_due.py``."""
 
     title: str
-    table: Mapping[str, Any] = field(hash=False)
+    constants: Mapping[str, float] = field(hash=False)
 
 
-NO_WAIT = {"wait_for_save_s": 0, "first_tier_wait_s": 0}
-FEWEST_GPUS = Rule("fewest GPUs", {"victims": "fewest-gpus", **NO_WAIT})
-LEAST_LOSS = Rule("least loss", NO_WAIT)
-BOTH = Rule("least loss, and saves waited for", {})
-RULES = (FEWEST_GPUS, LEAST_LOSS, BOTH)
+NO_WAIT = Rule("saves are not waited for", {"WAIT_FOR_SAVE_S": 0.0, "FIRST_TIER_WAIT_S": 0.0})
+WAIT = Rule("saves are waited for", {})
+RULES = (NO_WAIT, WAIT)
 
 
 @dataclass(frozen=True)
@@ -63,8 +61,8 @@ class Trial:
     rule: Rule
 
     def figures(self) -> Figures:
-        settings = {"preemption": dict(self.rule.table)}
-        outcomes = self.sample.outcomes("tiresias-l", settings, saves=MODELS[self.model])
+        with replaced(self.rule.constants):
+            outcomes = self.sample.outcomes("tiresias-l", {}, saves=MODELS[self.model])
         return figures(outcomes, self.sample.site.gpus)
 
 
@@ -88,10 +86,8 @@ def _what_is_shown(fresh: bool) -> str:
     models = "; ".join(f"{name}: {model}" for name, model in MODELS.items())
     return other + (
         "GPU time of work that preemptions made jobs do again, as a share of all GPU time held, "
-        "and what two rules change about it. Of several jobs of a tier the one leaves that loses "
-        "least (`preemption.victims`); and a preemption waits for a save that is due "
-        "(`preemption.wait_for_save_s`, `preemption.first_tier_wait_s`; default values). The last "
-        "columns compare both rules with victims of the fewest GPUs. Restart costs by model, "
+        "and what changes because a preemption waits for a save that is due. Restart costs by "
+        "model, "
         f"decisions every {INTERVAL_S:.0f} s, default guards. Means over seeds or stretches, and "
         f"how far chance may move each (95 %, Student's t). How programs save: {models}."
     )
@@ -102,32 +98,30 @@ def _table(samples: Sequence[Sample], found: Founds) -> str:
     for kind, some in kinds_of(samples).items():
         for model in MODELS:
 
-            def over(of: Callable[[Figures], float], rule: Rule) -> str:
+            def over(of: Callable[[Figures], float]) -> str:
                 pairs = (
-                    (found[Trial(s, model, rule)], found[Trial(s, model, FEWEST_GPUS)])  # noqa: B023
+                    (found[Trial(s, model, WAIT)], found[Trial(s, model, NO_WAIT)])  # noqa: B023
                     for s in some  # noqa: B023
                 )
                 return mean_and_interval([of(one) / max(1e-9, of(other)) for one, other in pairs])
 
-            before = [100 * found[Trial(s, model, FEWEST_GPUS)].again_share for s in some]
+            before = [100 * found[Trial(s, model, NO_WAIT)].again_share for s in some]
             rows.append(
                 (
                     kind,
                     model,
                     f"{mean_and_interval(before)} %",
-                    over(lambda one: one.again_gpu_s, LEAST_LOSS),
-                    over(lambda one: one.again_gpu_s, BOTH),
-                    over(lambda one: one.average_jct_s, BOTH),
-                    over(lambda one: one.median_jct_s, BOTH),
-                    over(lambda one: one.preemptions, BOTH),
+                    over(lambda one: one.again_gpu_s),
+                    over(lambda one: one.average_jct_s),
+                    over(lambda one: one.median_jct_s),
+                    over(lambda one: one.preemptions),
                 )
             )
     header = (
         "workload",
         "programs",
         "done again",
-        "by least loss",
-        "by both",
+        "with waiting",
         "average JCT",
         "median JCT",
         "preemptions",

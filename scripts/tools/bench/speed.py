@@ -153,7 +153,7 @@ def _measured(case: Case) -> Measured:
     config = parse(
         {
             "policy": {"thresholds_gpu_s": [3200]},
-            "preemption": {"min_run_s": 0, "budget_share": 0, "max_victims_per_interval": 10**9},
+            "preemption": {"min_run_s": 0, "budget_share": 0},
         }
     )
     pooled = case.placement == "pooled"

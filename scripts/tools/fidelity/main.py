@@ -25,7 +25,6 @@ from scripts.tools.fidelity.report import Result
 from scripts.tools.fidelity.setting import FEWEST_JOBS, MOST_JOBS, Setting
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.settings.policy import ORDERS
-from slurm_tiresias.simulator import run as simulation
 
 POLICY = "tiresias-l"
 """With this policy both sides decide alike. With tiresias-g they would not: the controller learns
@@ -121,7 +120,7 @@ def both_sides(where: Place, setting: Setting, known: Calibration | None = None)
     place.prepare(where, setting.controller_config())
     try:
         place.start_cluster(where, setting.nodes, setting.gpus)
-        controller = place.start_controller(where)
+        controller = place.start_controller(where, replaced=setting.constants)
         calibration = known or calibrated(where, setting)
         told, faults = really(where, setting, calibration)
         check_controller(where, controller)
@@ -137,8 +136,7 @@ def both_sides(where: Place, setting: Setting, known: Calibration | None = None)
 
 def simulated(setting: Setting, calibration: Calibration) -> tuple[tuple[Ended, ...], ...]:
     """Return the simulated outcomes for each phase."""
-    setup = setting.setup(calibration)
-    runs = (simulation.simulate(workload, POLICY, setup) for workload in setting.phases())
+    runs = (setting.simulate(workload, POLICY, calibration) for workload in setting.phases())
     return tuple(tuple(compare.of_the_simulated(outcomes)) for outcomes in runs)
 
 
@@ -169,7 +167,7 @@ def really(
 ) -> tuple[list[jobs.Ran], tuple[str, ...]]:
     """Return the history of every job on the real cluster, and the faults found."""
     workload = setting.workload()
-    foreseen = simulation.simulate(workload, POLICY, setting.setup(calibration))
+    foreseen = setting.simulate(workload, POLICY, calibration)
     foreseen_s = max(outcome.end_s for outcome in foreseen)
     place.say(f"fidelity: the real run takes about {foreseen_s:.0f} s")
     submitted = jobs.run(

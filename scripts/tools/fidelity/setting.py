@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from scripts.testbed.constants import replaced
 from scripts.testbed.place import UsageError
 from scripts.tools.fidelity.calibrate import Calibration
 from scripts.tools.fidelity.limits import DAY, with_limits
 from slurm_tiresias.config import parse
+from slurm_tiresias.core.features import save_due
 from slurm_tiresias.settings import Config
 from slurm_tiresias.settings.policy import PolicyConfig
-from slurm_tiresias.settings.preemption import PreemptionConfig
 from slurm_tiresias.simulator import run
 from slurm_tiresias.simulator.baselines.backfill import SlurmParameters
-from slurm_tiresias.simulator.engine import Timing
+from slurm_tiresias.simulator.engine import Outcome, Timing
 from slurm_tiresias.simulator.reports import ReportModel
 from slurm_tiresias.simulator.saves import SaveModel
 from slurm_tiresias.simulator.sim_cluster import Costs, SimCluster
@@ -35,9 +36,6 @@ estimates = {estimates!r}
 
 [preemption]
 min_run_s = {min_run_s!r}
-victims = "{victims}"
-wait_for_save_s = {wait_for_save_s!r}
-first_tier_wait_s = {first_tier_wait_s!r}
 
 [controller]
 mode = "enforce"
@@ -55,8 +53,6 @@ SLURM = SlurmParameters(bf_interval_s=1.0, bf_resolution_s=1.0, kill_wait_s=5.0)
 BATCH_SCHED_DELAY_S = 1.0
 """Also set there: the longest wait of a new job for Slurm's main scheduler. It applies to stock
 Slurm, for which the controller's measured response time is irrelevant."""
-
-NO_WAIT = PreemptionConfig(wait_for_save_s=0.0, first_tier_wait_s=0.0)
 
 MOST_JOBS = 480
 FEWEST_JOBS = 4
@@ -86,12 +82,9 @@ class Setting:
     saves: SaveModel | None = None
     """How jobs save, at full length; None if they save when they are stopped."""
     estimates: tuple[str, ...] = PolicyConfig().estimates
-    victims: str = PreemptionConfig().victims
-    waits_for_saves: bool = True
 
     def controller_config(self) -> str:
         """Return a configuration in which ``{state_dir}`` is still to be filled in."""
-        waits = PreemptionConfig() if self.waits_for_saves else NO_WAIT
         return CONTROLLER_CONFIG.format(
             factor=self.factor,
             policy=self.policy,
@@ -101,10 +94,24 @@ class Setting:
             report_every_s=PolicyConfig().report_every_s / self.factor,
             interval_s=self.interval_s,
             estimates=list(self.estimates),
-            victims=self.victims,
-            wait_for_save_s=waits.wait_for_save_s / self.factor,
-            first_tier_wait_s=waits.first_tier_wait_s / self.factor,
         )
+
+    @property
+    def constants(self) -> Mapping[str, float]:
+        """The program's own times, divided."""
+        whole = {
+            "FIRST_TIER_WAIT_S": save_due.FIRST_TIER_WAIT_S,
+            "WAIT_FOR_SAVE_S": save_due.WAIT_FOR_SAVE_S,
+        }
+        return {name: seconds / self.factor for name, seconds in whole.items()}
+
+    def simulate(
+        self, workload: Workload, policy: str, calibration: Calibration
+    ) -> Sequence[Outcome]:
+        """Return what the simulator foresees for this workload."""
+        setup = self.setup(calibration)
+        with replaced(self.constants):
+            return run.simulate(workload, policy, setup)
 
     def config(self) -> Config:
         """Return the same configuration for the simulator."""

@@ -2,8 +2,7 @@
 
 Without a budget, a user could have a chosen job preempted again and again at no cost, with jobs
 that request its node and end as soon as they get it. Over the budget, a user's jobs still start on
-idle GPUs; they may preempt again once the losses of the last ``preemption.budget_window_s`` are
-below it.
+idle GPUs; they may preempt again once the losses of the last hour are below it.
 """
 
 from __future__ import annotations
@@ -22,6 +21,9 @@ MOST_LOSS_S = 300.0
 """Upper bound on the assumed loss of a preempted run. Its last checkpoint time is unknown; saving
 every ten minutes loses five minutes on average."""
 
+
+BUDGET_WINDOW_S = 3600.0
+"""How long a loss counts: the longest minimum run time, in which no job is preempted twice."""
 
 LEAVES_WITHIN_S = 15.0
 """Time allowed beyond the site's grace, for a cycle and the requeue."""
@@ -75,11 +77,10 @@ def late_s(signalled_s: float, grace_until_s: float, end_s: float, grace_s: floa
 
 
 class RecentLosses:
-    """The losses of the last ``budget_window_s`` seconds, by the user whose jobs caused them."""
+    """The losses of the last ``BUDGET_WINDOW_S`` seconds, by the user whose jobs caused them."""
 
     def __init__(self, config: PreemptionConfig, losses: Iterable[Loss] = ()) -> None:
         self._share = config.budget_share
-        self._window_s = config.budget_window_s
         self._losses = list(losses)
         self._oldest_s = min((loss.at_s for loss in self._losses), default=math.inf)
         self._users: frozenset[str] = frozenset()
@@ -98,21 +99,21 @@ class RecentLosses:
             return frozenset()
         from_s, until_s, of_gpus = self._asked or (math.inf, -math.inf, 0)
         if not from_s <= now_s < until_s or gpus != of_gpus:
-            recent = (one for one in self._losses if is_recent(one.at_s, now_s, self._window_s))
+            recent = (one for one in self._losses if is_recent(one.at_s, now_s, BUDGET_WINDOW_S))
             self._losses = list(recent)
             self._oldest_s = min((one.at_s for one in self._losses), default=math.inf)
             lost_gpu_s: dict[str, float] = {}
             for loss in self._losses:
                 lost_gpu_s[loss.user] = lost_gpu_s.get(loss.user, 0.0) + loss.gpu_s
-            budget_gpu_s = self._share * gpus * self._window_s
+            budget_gpu_s = self._share * gpus * BUDGET_WINDOW_S
             self._users = frozenset(u for u, lost in lost_gpu_s.items() if lost >= budget_gpu_s)
-            self._asked = now_s, self._oldest_s + self._window_s, gpus
+            self._asked = now_s, self._oldest_s + BUDGET_WINDOW_S, gpus
         return self._users
 
     @property
     def next_change_s(self) -> float:
         """Earliest time at which a user over budget may be within it again; infinite if none."""
-        return self._oldest_s + self._window_s if self._users else math.inf
+        return self._oldest_s + BUDGET_WINDOW_S if self._users else math.inf
 
 
 class PreemptionBudget(Feature):

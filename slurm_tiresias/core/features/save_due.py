@@ -11,6 +11,11 @@ from slurm_tiresias.core.job import Job
 from slurm_tiresias.model import Protection
 from slurm_tiresias.settings import Config
 
+WAIT_FOR_SAVE_S = 7200.0
+FIRST_TIER_WAIT_S = 600.0
+"""How far ahead a save may be for a job below the first tier, and for one of the first tier, to
+wait for it."""
+
 LATE: Final = 0.1
 """How long after its expected time a save is still waited for, as a share of the time between
 saves."""
@@ -43,8 +48,8 @@ def protect(job: Job, config: Config) -> Iterable[Protected]:
     until_s = due_s + LATE * every_s
     least_open_s = LEAST_OPEN_CYCLES * config.controller.interval_s
     for shield, most_s, open_share in (
-        (Shield.FROM_LOWER_TIERS, config.preemption.wait_for_save_s, OPEN_TO_LOWER_TIERS),
-        (Shield.FROM_ALL, config.preemption.first_tier_wait_s, OPEN_TO_ALL),
+        (Shield.FROM_LOWER_TIERS, WAIT_FOR_SAVE_S, OPEN_TO_LOWER_TIERS),
+        (Shield.FROM_ALL, FIRST_TIER_WAIT_S, OPEN_TO_ALL),
     ):
         from_s = max(due_s - most_s, since_s + max(open_share * every_s, least_open_s))
         if from_s < due_s:

@@ -174,7 +174,7 @@ def start(where: Place, policy: Policy, setting: Setting) -> Callable[[], tuple[
         raise DemoError(f"the cluster for {policy.name} did not start: {answer.stderr.strip()}")
     if not policy.tiers:
         return tuple
-    controller = place.start_controller(where)
+    controller = place.start_controller(where, replaced=policy.own(setting).constants)
 
     def faults() -> tuple[str, ...]:
         check_controller(where, controller)

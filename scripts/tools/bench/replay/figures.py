@@ -112,7 +112,6 @@ def foreseen(head: Head, policy: str) -> Measures:
     """Return the mean over the phases at which the first job may arrive in a cycle."""
     ours = POLICIES[policy]
     setting = ours.own(_as_it_answers(head.setting, head.calibration))
-    setup = setting.setup(head.calibration)
     jobs = {job.job_id: job for job in setting.whole().jobs}
     runs = [
         measures(
@@ -120,7 +119,8 @@ def foreseen(head: Head, policy: str) -> Measures:
             setting,
         )
         for outcomes in (
-            run.simulate(workload, ours.simulated, setup) for workload in setting.phases()
+            setting.simulate(workload, ours.simulated, head.calibration)
+            for workload in setting.phases()
         )
     ]
     return {name: fmean(one[name] for one in runs) for name in runs[0]}
@@ -168,7 +168,7 @@ def _without_cost(setting: Setting, policy: str, workload: Workload, placement: 
     config = parse(
         {
             "policy": {"thresholds_gpu_s": list(setting.thresholds_gpu_s)},
-            "preemption": {"min_run_s": 0, "budget_share": 0, "max_victims_per_interval": 10**9},
+            "preemption": {"min_run_s": 0, "budget_share": 0},
         }
     )
     costs = Costs(site, speeds=False, flat_s=0.0)

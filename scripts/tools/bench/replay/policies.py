@@ -13,7 +13,6 @@ from scripts.tools.bench.saves import INTERVALS
 from scripts.tools.fidelity.jobs import Ask, on_any_nodes, time_limit
 from scripts.tools.fidelity.setting import Setting
 from slurm_tiresias.settings.policy import LAS, PolicyConfig
-from slurm_tiresias.settings.preemption import LEAST_LOSS, PreemptionConfig
 from slurm_tiresias.simulator.reports import ReportModel
 from slurm_tiresias.simulator.saves import SaveModel
 from slurm_tiresias.simulator.workload import TraceJob
@@ -86,8 +85,6 @@ class Policy:
     """Which of its jobs report progress, through the plugin and the job library."""
     saves: SaveModel | None = None
     """How its jobs save, and report it the same way; None if they save when they are stopped."""
-    victims: str = PreemptionConfig().victims
-    waits_for_saves: bool = True
 
     @property
     def uses_channel(self) -> bool:
@@ -108,8 +105,6 @@ class Policy:
             saves=self.saves,
             # Jobs that save are ranked by attained service, so that only their losses differ.
             estimates=() if self.saves else shared.estimates,
-            victims=self.victims,
-            waits_for_saves=self.waits_for_saves,
         )
 
 
@@ -140,22 +135,14 @@ POLICIES = {
             )
             for name, share in (("all-report", 1.0), ("half-report", 0.5))
         ),
-        *(
-            Policy(
-                name,
-                beside_a_controller,
-                anywhere,
-                LAS,
-                PolicyConfig().thresholds_gpu_s,
-                known_as="tiresias-l",
-                saves=INTERVALS,
-                victims=victims,
-                waits_for_saves=waits,
-            )
-            for name, victims, waits in (
-                ("fewest-gpus", "fewest-gpus", False),
-                ("least-loss", LEAST_LOSS, True),
-            )
+        Policy(
+            "least-loss",
+            beside_a_controller,
+            anywhere,
+            LAS,
+            PolicyConfig().thresholds_gpu_s,
+            known_as="tiresias-l",
+            saves=INTERVALS,
         ),
     )
 }
