@@ -12,7 +12,8 @@ from slurm_tiresias.controller.runs import Runs
 from slurm_tiresias.core.lifecycle.tracker import shifted
 from slurm_tiresias.model import JobAccount, JobSpec, JobStatus, Lane
 from slurm_tiresias.settings import Config
-from slurm_tiresias.store.ledger import Ledger, changed
+from slurm_tiresias.store.changes import Changes
+from slurm_tiresias.store.ledger import changed
 
 STATE_SAVED_WITHIN_S = 60.0
 """slurmctld saves its state every few seconds. If it is killed, it comes back without what happened
@@ -20,18 +21,15 @@ and without the writes since its last save, and with node lists that had been re
 
 
 class Accounts:
-    """The accounts of managed jobs, and which of them the ledger lacks."""
+    """The accounts of managed jobs."""
 
-    def __init__(self, ledger: Ledger, config: Config, runs: Runs, in_hand: InHand) -> None:
-        self._ledger = ledger
+    def __init__(self, changes: Changes, config: Config, runs: Runs, in_hand: InHand) -> None:
+        self._changes = changes
+        self._ledger = changes.ledger
         self._written_as = config.priority.write
         self._runs = runs
         self._in_hand = in_hand
-        self._accounts = ledger.jobs.live()
-        self.uncommitted: set[str] = set()
-        """Jobs whose accounts the ledger lacks."""
-        self.forgotten: set[str] = set()
-        """Jobs whose rows the ledger still has, though their ids belong to other jobs now."""
+        self._accounts = self._ledger.jobs.live()
 
     def of(self, key: str) -> JobAccount | None:
         """Return the account of a job; None if it is not in memory."""
@@ -59,14 +57,14 @@ class Accounts:
         """Replace a job's account; it is committed with the other changes."""
         if self._accounts.get(account.key) != account:
             self._accounts[account.key] = account
-            self.uncommitted.add(account.key)
+            self._changes.put(self._ledger.jobs, account)
 
     def known(self, key: str) -> JobAccount | None:
         """Return a job's account; that of a job which ended long ago is read from the ledger."""
-        known = key in self._accounts or key in self.forgotten
-        if not known and (account := self._ledger.jobs.one(key)):
-            self._accounts[key] = account
-            self._runs.fetch(key)
+        if key not in self._accounts:
+            for account in self._changes.of(self._ledger.jobs, key):
+                self._accounts[key] = account
+                self._runs.fetch(key)
         return self._accounts.get(key)
 
     def open(self, job: JobStatus) -> None:
@@ -141,9 +139,8 @@ class Accounts:
 
     def drop(self, key: str) -> None:
         """Forget a job whose id was given to another job."""
-        self.forgotten.add(key)
+        self._changes.forget(key)
         self._accounts.pop(key, None)
-        self.uncommitted.discard(key)
 
     def let_go(self, key: str) -> None:
         """Keep the account of a job in the ledger only."""
@@ -155,8 +152,3 @@ class Accounts:
             # Rows from after a step back have earlier times.
             born_s = max(0.0, account.born_after_s + min(0.0, by_s))
             self.put(replace(shifted(account, by_s), born_after_s=born_s))
-
-    def committed(self) -> None:
-        """Note that the ledger has all changes."""
-        self.forgotten.clear()
-        self.uncommitted.clear()

@@ -8,25 +8,24 @@ from collections.abc import Callable
 
 from slurm_tiresias.controller.accounts import Accounts
 from slurm_tiresias.model import JobStatus
+from slurm_tiresias.store.changes import Changes
 from slurm_tiresias.store.event_folding import EventFolder
-from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.records import EventRecord
 
 log = logging.getLogger("tiresias-slurm")
 
 
 class EventLog:
-    """Collects events until they are committed, and counts them by kind."""
+    """Collects events, and counts them by kind."""
 
     def __init__(
-        self, ledger: Ledger, accounts: Accounts, shown: Callable[[str], JobStatus | None]
+        self, changes: Changes, accounts: Accounts, shown: Callable[[str], JobStatus | None]
     ) -> None:
         """``shown`` returns a job as it was last observed; None if it was not."""
-        self._ledger = ledger
+        self._changes = changes
         self._accounts = accounts
         self._shown = shown
         self._folder = EventFolder()
-        self.uncommitted: list[EventRecord] = []
         self._counts: Counter[str] = Counter()
 
     def note(self, at_s: float, kind: str, job_id: str, text: str, other: str = "") -> None:
@@ -42,7 +41,7 @@ class EventLog:
         """Record an event of a job unless the ledger has it, as after a restart of the
         controller."""
         account = self._accounts.of(key)
-        events = self._ledger.events.of_job(key, account.born_after_s if account else 0.0)
+        events = self._changes.ledger.events.of_job(key, account.born_after_s if account else 0.0)
         if all((one.kind, one.job_id, one.text) != (kind, key, text) for one in events):
             self.note(at_s, kind, key, text)
 
@@ -57,7 +56,7 @@ class EventLog:
         return counts
 
     def _remember(self, event: EventRecord) -> None:
-        self.uncommitted.append(event)
+        self._changes.put(self._changes.ledger.events, event)
         kind, job_id, other, text = event.kind, event.job_id, event.other, event.text
         whom = f" for job {other}" if other else ""
         log.info("%s%s%s: %s", f"job {job_id} " if job_id else "", kind, whom, text)

@@ -21,7 +21,6 @@ from slurm_tiresias.controller.event_log import EventLog
 from slurm_tiresias.controller.in_hand import InHand
 from slurm_tiresias.controller.lifecycles import IDLE_REQUEUED, Lifecycles
 from slurm_tiresias.controller.manage import why_unmanaged
-from slurm_tiresias.controller.run_progress import RunProgress
 from slurm_tiresias.controller.runs import Runs
 from slurm_tiresias.core.features.news import Happened, Remember
 from slurm_tiresias.core.lifecycle.nomination import Started
@@ -29,6 +28,7 @@ from slurm_tiresias.core.lifecycle.preemption import Cause, Ended, NotRunning, R
 from slurm_tiresias.model import JobAccount, JobState, JobStatus, Lane, Plan
 from slurm_tiresias.settings import Config
 from slurm_tiresias.slurm.protocol import Observation
+from slurm_tiresias.store.changes import Changes
 from slurm_tiresias.store.ledger import Ledger, changed
 from slurm_tiresias.store.records import PreemptionCost
 
@@ -67,16 +67,15 @@ class JobStore:
     """The ledger in memory: what is known of each managed job, and what has changed."""
 
     def __init__(self, ledger: Ledger, config: Config, accounting: bool) -> None:
-        self._ledger = ledger
         self._config = config
         self.in_hand = InHand()
-        self.runs = Runs(ledger, config.controller.interval_s, accounting)
-        self.accounts = Accounts(ledger, config, self.runs, self.in_hand)
-        self.events = EventLog(ledger, self.accounts, self._shown)
+        self.changes = changes = Changes(ledger)
+        self.runs = Runs(changes, config.controller.interval_s, accounting)
+        self.accounts = Accounts(changes, config, self.runs, self.in_hand)
+        self.events = EventLog(changes, self.accounts, self._shown)
         self.lifecycles = Lifecycles(
-            ledger, config, self.accounts, self.runs, self.events, self._shown
+            changes, config, self.accounts, self.runs, self.events, self._shown
         )
-        self.progress = RunProgress(ledger)
         self.ends = Ends(self.accounts, self.runs, self.in_hand)
         self._as_before: dict[str, _Followed] = {}
         """The jobs of the last observation, by key."""
@@ -107,23 +106,8 @@ class JobStore:
         """Write all changes in one transaction."""
         if self._looked:
             self.events.fold(self._looked[0])
-        accounts, runs, events = self.accounts, self.runs.changed, self.events.uncommitted
-        lifecycles, progress = self.lifecycles, self.progress.uncommitted
-        changes = (accounts.uncommitted, accounts.forgotten, runs, events, progress)
-        if not any(changes) and lifecycles.is_saved:
-            return
-        with self._ledger.transaction():
-            self._ledger.forget(accounts.forgotten)
-            self._ledger.jobs.put(accounts.all[key] for key in accounts.uncommitted)
-            self._ledger.runs.put(runs)
-            lifecycles.save()
-            self._ledger.progress.put(progress)
-            self._ledger.events.put(events)
-        accounts.committed()
-        self.runs.uncommitted.clear()
-        lifecycles.committed()
-        progress.clear()
-        events.clear()
+        self.lifecycles.save()
+        self.changes.commit()
 
     # Taking in an observation
 
@@ -153,7 +137,7 @@ class JobStore:
     def observe(self, seen: Observation) -> None:
         """Take in what Slurm shows: new jobs, running time, ends, requeues."""
         if self._first_look_s == math.inf:
-            self._ledger.note_first_look(seen.at_s)
+            self.changes.ledger.note_first_look(seen.at_s)
         self._first_look_s = min(self._first_look_s, seen.at_s)
         shown, new = self._compared(seen.jobs)
         managed = [job for job in new if not shown[job.key].unmanaged]
@@ -246,7 +230,7 @@ class JobStore:
         self.accounts.drop(key)
         self.ends.forget(key)
         self.lifecycles.forget(key)
-        self.runs.forget(key)
+        self.runs.let_go(key)
 
     def _follow_state(
         self, job: JobStatus, record: JobAccount, now_s: float, down: Mapping[str, str]
@@ -357,7 +341,9 @@ class JobStore:
     def _observe_absences(self, present: Collection[str], now_s: float) -> None:
         """Record the end of jobs that Slurm no longer shows."""
         # These have changes that the ledger lacks, perhaps because the last commit failed.
-        uncommitted = self.accounts.uncommitted | {key for key, _ in self.runs.uncommitted}
+        ledger = self.changes.ledger
+        uncommitted = {one.key for one in self.changes.put_off(ledger.jobs)}
+        uncommitted |= {run.key for run in self.runs.changed}
         for key, record in self.in_hand.each(list(self.accounts.all.items())):
             if key in present:
                 continue

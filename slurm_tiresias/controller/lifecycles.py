@@ -40,7 +40,7 @@ from slurm_tiresias.core.lifecycle.tracker import LifecycleTracker
 from slurm_tiresias.model import JobAccount, JobStatus
 from slurm_tiresias.progress.saving import asked
 from slurm_tiresias.settings import Config
-from slurm_tiresias.store.ledger import Ledger
+from slurm_tiresias.store.changes import Changes
 from slurm_tiresias.store.records import CostSource, PreemptionCost, PreemptionRecord
 
 IDLE_SIGNALLED, IDLE_REQUEUED, IDLE_SPARED = "idle-signalled", "idle-requeued", "idle-spared"
@@ -55,7 +55,7 @@ class Lifecycles:
 
     def __init__(
         self,
-        ledger: Ledger,
+        changes: Changes,
         config: Config,
         accounts: Accounts,
         runs: Runs,
@@ -63,7 +63,8 @@ class Lifecycles:
         shown: Callable[[str], JobStatus | None],
     ) -> None:
         """``shown`` returns a job as it was last observed; None if it was not."""
-        self._ledger = ledger
+        self._changes = changes
+        self._ledger = ledger = changes.ledger
         self._config = config
         self._accounts = accounts
         self._runs = runs
@@ -72,8 +73,7 @@ class Lifecycles:
         self._tracker = LifecycleTracker(
             ledger.nominations.all(), ledger.preemptions_under_way.all()
         )
-        self._counted: list[PreemptionRecord] = []
-        self.costs = Costs(ledger, config)
+        self.costs = Costs(changes, config)
 
     @property
     def nominations(self) -> Mapping[str, Nomination]:
@@ -133,30 +133,13 @@ class Lifecycles:
     def forget(self, key: str) -> None:
         """Drop everything of a job whose id was given to another job."""
         self._tracker.forget(key)
-        self._counted = [one for one in self._counted if one.key != key]
         self.costs.forget(key)
 
-    # What the ledger lacks
-
-    @property
-    def is_saved(self) -> bool:
-        """Whether the ledger has all changes."""
-        tracker = self._tracker
-        changes = tracker.changed_nominations, tracker.changed_preemptions, self.costs.changed
-        return not any(changes)
-
     def save(self) -> None:
-        """Write all changes to the ledger, in a transaction of the caller's."""
-        self._ledger.nominations.save(self._tracker.changed_nominations)
-        self._ledger.preemptions_under_way.save(self._tracker.changed_preemptions)
-        self._ledger.preemptions.put(self._counted)
-        self._ledger.costs.put(self.costs.changed.values())
-
-    def committed(self) -> None:
-        """Note that the ledger has all changes."""
-        self._tracker.saved()
-        self._counted.clear()
-        self.costs.changed.clear()
+        """Add the changed states to what the next commit writes."""
+        ledger, changes, tracker = self._ledger, self._changes, self._tracker
+        changes.follow(ledger.nominations, tracker.take_changed_nominations())
+        changes.follow(ledger.preemptions_under_way, tracker.take_changed_preemptions())
 
     # The books
 
@@ -191,7 +174,8 @@ class Lifecycles:
     def _record_preemption(self, account: JobAccount, of: Preemption, now_s: float) -> None:
         run = self._runs.last_ended(of.key)
         preemptor = self._accounts.of(of.preemptor)
-        self._counted.append(
+        self._changes.put(
+            self._ledger.preemptions,
             PreemptionRecord(
                 key=of.key,
                 for_job=of.preemptor,
@@ -202,7 +186,7 @@ class Lifecycles:
                 for_tier=preemptor.tier if preemptor else None,
                 cause=of.cause,
                 late_s=self._late_s(of, (run and run.end_s) or now_s),
-            )
+            ),
         )
 
     def _mark_signalled(self, key: str, now_s: float, *, heard: bool) -> None:
@@ -254,13 +238,12 @@ class Lifecycles:
 class Costs:
     """What preemptions have cost, as far as it is known."""
 
-    def __init__(self, ledger: Ledger, config: Config) -> None:
-        self._ledger = ledger
+    def __init__(self, changes: Changes, config: Config) -> None:
+        self._changes = changes
+        self._ledger = changes.ledger
         self._config = config
         self._losses: RecentLosses | None = None
-        self._awaited = {(one.key, one.run_start_s): one for one in ledger.costs.awaited()}
-        self.changed: dict[tuple[str, float], PreemptionCost] = {}
-        """What the ledger lacks, by job and start of its run."""
+        self._awaited = {(one.key, one.run_start_s): one for one in self._ledger.costs.awaited()}
         self._became_known: list[PreemptionCost] = []
 
     @property
@@ -275,7 +258,7 @@ class Costs:
     def put(self, cost: PreemptionCost) -> None:
         """Replace what is known of the cost of a preemption; committed with the other changes."""
         of = cost.key, cost.run_start_s
-        self.changed[of] = cost
+        self._changes.put(self._ledger.costs, cost)
         if cost.source == CostSource.AWAITED:
             self._awaited[of] = cost
         elif self._awaited.pop(of, None):
@@ -283,9 +266,7 @@ class Costs:
 
     def forget(self, key: str) -> None:
         """Drop the costs of a job whose id was given to another job."""
-        for costs in (self._awaited, self.changed):
-            for of in [of for of in costs if of[0] == key]:
-                del costs[of]
+        self._awaited = {of: cost for of, cost in self._awaited.items() if cost.key != key}
 
     def take_known(self) -> list[PreemptionCost]:
         """Return the costs that have become known, or are known to be unavailable, since the last

@@ -90,8 +90,9 @@ class PreemptionCosts:
         return told.restarts > cost.restarts and went_on
 
     def _measure(self, cost: PreemptionCost, job: JobStatus | None, now_s: float) -> None:
-        store = self._job_store
-        told = {n: progress_in(row) for n, row in store.progress.of(cost.key).items()}
+        store, changes = self._job_store, self._job_store.changes
+        rows = changes.of(changes.ledger.progress, cost.key)
+        told = {row.restarts: progress_in(row) for row in rows}
         latest = self._progress.of(cost.key)
         if latest is not None:
             told[latest.restarts] = latest

@@ -46,7 +46,7 @@ class ProgressTracker:
         """By any other job, from the last run that reported."""
         self._past: dict[str, dict[int, JobProgress]] = {}
         """By job that has not ended, the last report of each ended run, by number of restarts."""
-        for row in job_store.progress.of_live_jobs():
+        for row in job_store.changes.ledger.progress.of_live_jobs():
             self._is_over(row.key, progress_in(row))
         self._comments: dict[str, _Comment] = {}
         self._collected: frozenset[RunId] = frozenset()
@@ -135,14 +135,17 @@ class ProgressTracker:
 
     def _keep(self, before: Mapping[str, JobProgress]) -> None:
         """Record the last reports of runs that have ended."""
-        rows = []
         for key, progress in before.items():
             now = self._running.get(key)
             if now is None or now.restarts != progress.restarts:
                 self._is_over(key, progress)
                 if self._job_store.accounts.of(key) is not None:
-                    rows.append(_row_of(key, progress))
-        self._job_store.progress.keep(rows)
+                    self._record(key, progress)
+
+    def _record(self, key: str, progress: JobProgress) -> None:
+        """Record the last report of a run; it is committed with the job store's changes."""
+        changes = self._job_store.changes
+        changes.put(changes.ledger.progress, _row_of(key, progress))
 
     def _is_over(self, key: str, progress: JobProgress) -> None:
         self._over[key] = progress
@@ -155,7 +158,6 @@ class ProgressTracker:
         if not latest.ended:
             return
         keys = {job.raw_id: job.key for job in seen.jobs}
-        rows = []
         # If several nodes report on a run, the first by name counts: it comes last here.
         for run_id in sorted(latest.ended, reverse=True):
             key = keys.get(run_id.job_id)
@@ -166,11 +168,10 @@ class ProgressTracker:
                 continue  # of an earlier job with the same id
             known = self._over.get(key)
             progress = _collected(run_id.restarts, latest.ended[run_id], known)
-            rows.append(_row_of(key, progress))
+            self._record(key, progress)
             if known is None or known.restarts <= run_id.restarts:
                 self._over[key] = progress
             self._past.setdefault(key, {})[run_id.restarts] = progress
-        self._job_store.progress.keep(rows)
 
 
 def _collected(restarts: int, record: Record, before: JobProgress | None) -> JobProgress:

@@ -6,11 +6,11 @@ come from Slurm while it still shows it; otherwise they are estimated until acco
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from slurm_tiresias.model import JobState, JobStatus, last_ended
-from slurm_tiresias.store.ledger import Ledger
+from slurm_tiresias.store.changes import Changes
 from slurm_tiresias.store.records import RunRecord
 
 CONFIGURING = "CONFIGURING"
@@ -18,33 +18,27 @@ CONFIGURING = "CONFIGURING"
 
 
 class Runs:
-    """The runs of all jobs in the job store, and which of them the ledger lacks."""
+    """The runs of all jobs in the job store."""
 
-    def __init__(self, ledger: Ledger, interval_s: float, has_accounting: bool) -> None:
-        self._ledger = ledger
+    def __init__(self, changes: Changes, interval_s: float, has_accounting: bool) -> None:
+        self._changes = changes
+        self._rows = changes.ledger.runs
         self._interval_s = interval_s
         self.has_accounting = has_accounting
-        self._runs = ledger.runs.live()
+        self._runs = self._rows.live()
         """By job and start time."""
-        self.uncommitted: set[tuple[str, float]] = set()
-        """The runs that the ledger lacks, by job and start time."""
         self._learned: dict[str, int] = {}
         self.clock_set_by_s = 0.0
         """How far Slurm's clock was set in all since the controller started."""
 
     def fetch(self, key: str) -> None:
         """Read the runs of a job that ended long ago from the ledger."""
-        self._runs[key] = {run.start_s: run for run in self._ledger.runs.of(key)}
+        self._runs[key] = {run.start_s: run for run in self._rows.of(key)}
 
     def let_go(self, key: str) -> None:
         """Keep the runs of a job in the ledger only."""
         self._runs.pop(key, None)
         self._learned.pop(key, None)
-
-    def forget(self, key: str) -> None:
-        """Drop the runs of a job whose id was given to another job."""
-        self.let_go(key)
-        self.uncommitted = {run for run in self.uncommitted if run[0] != key}
 
     # What is known
 
@@ -54,7 +48,7 @@ class Runs:
 
     def in_order(self, key: str) -> Sequence[RunRecord]:
         """Return the runs of a job, in memory or not, the first one first."""
-        return sorted(self.of(key) or self._ledger.runs.of(key), key=lambda run: run.began_s)
+        return sorted(self.of(key) or self._rows.of(key), key=lambda run: run.began_s)
 
     def left_s(self, job: JobStatus, now_s: float) -> float:
         """Return when a requeued job left its nodes; it may run again by now, or have ended."""
@@ -129,7 +123,7 @@ class Runs:
         mine = self._runs.setdefault(run.key, {})
         if mine.get(run.start_s) != run:
             mine[run.start_s] = run
-            self.uncommitted.add((run.key, run.start_s))
+            self._changes.put(self._rows, run)
             self._learned[run.key] = self._learned.get(run.key, 0) + 1
 
     def close_as_last_seen(self, key: str) -> None:
@@ -163,9 +157,9 @@ class Runs:
                     self.keep(replace(run, clock_set_since_s=run.clock_set_since_s + by_s))
 
     @property
-    def changed(self) -> Iterable[RunRecord]:
+    def changed(self) -> Collection[RunRecord]:
         """The runs that the ledger lacks."""
-        return [self._runs[key][start_s] for key, start_s in self.uncommitted]
+        return self._changes.put_off(self._rows)
 
 
 def _elapsed_s(job: JobStatus, known: RunRecord | None, end_s: float | None, now_s: float) -> float:

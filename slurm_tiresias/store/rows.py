@@ -111,6 +111,10 @@ class Rows(Generic[R]):
         self.table = table
         self._of_key = " AND ".join(f"{name} = ?" for name in table.key)
 
+    def key_of(self, record: R) -> tuple[Any, ...]:
+        """Return the values of the table's primary key; none if its rows are numbered."""
+        return tuple(getattr(record, name) for name in self.table.key)
+
     def select(self, rest: str = "", *values: object) -> Iterator[R]:
         """Yield records; ``rest`` is SQL after the table's name."""
         table = self.table
@@ -149,8 +153,3 @@ class Rows(Generic[R]):
 
     def remove(self, keys: Iterable[tuple[object, ...]]) -> None:
         self._database.change_each(f"DELETE FROM {self.table.name} WHERE {self._of_key}", keys)
-
-    def save(self, changed: Mapping[str, R | None]) -> None:
-        """Save records by job; None deletes a row."""
-        self.put(one for one in changed.values() if one is not None)
-        self.remove((key,) for key, one in changed.items() if one is None)

@@ -58,7 +58,7 @@ class Idle:
         return job.state is JobState.RUNNING and job.restarts == 1
 
     def events(self, kind: str) -> list[str]:
-        events = self.world.cycles.job_store._ledger.events.of_job(self.idle, 0.0)
+        events = self.world.cycles.job_store.changes.ledger.events.of_job(self.idle, 0.0)
         return [event.text for event in events if event.kind == kind]
 
     def ends_well(self) -> None:

@@ -49,14 +49,14 @@ def has_signal(cycles: Cycles, victim: str) -> bool:
 def preempted_runs(cycles: Cycles) -> Sequence[tuple[tuple[str, float], Cause]]:
     """The run, by job and start time, and the cause of each preemption in the ledger."""
     query = "SELECT key, run_start_s, cause FROM preemptions"
-    rows = cycles.job_store._ledger._database.execute(query).fetchall()
+    rows = cycles.job_store.changes.ledger._database.execute(query).fetchall()
     return [((key, start_s), Cause(cause)) for key, start_s, cause in rows]
 
 
 def late_s(cycles: Cycles, victim: str) -> Sequence[float]:
     """By how much each preemption of a job took longer than the site's grace, by its own doing."""
     query = "SELECT late_s FROM preemptions WHERE key = ?"
-    return [late for (late,) in cycles.job_store._ledger._database.execute(query, (victim,))]
+    return [late for (late,) in cycles.job_store.changes.ledger._database.execute(query, (victim,))]
 
 
 def nominations(cycles: Cycles) -> Mapping[str, Collection[str]]:
@@ -77,13 +77,13 @@ def attained_gpu_s(cycles: Cycles, key: str) -> float:
     """The attained service of a job that the controller knows or knew, in GPU-seconds."""
     if key in cycles.job_store.accounts.all:
         return cycles.job_store.runs.attained_gpu_s(key)
-    ledger = cycles.job_store._ledger
+    ledger = cycles.job_store.changes.ledger
     return sum(run.attained_gpu_s for run in ledger.runs.of(key))
 
 
 def submitted_s(cycles: Cycles, key: str) -> float:
     """When a job that the controller knows or knew was first submitted."""
-    record = cycles.job_store.accounts.of(key) or cycles.job_store._ledger.jobs.one(key)
+    record = cycles.job_store.accounts.of(key) or cycles.job_store.changes.ledger.jobs.one(key)
     assert record is not None
     return record.submitted_s
 
@@ -92,7 +92,7 @@ def is_known(cycles: Cycles, key: str) -> bool:
     """Whether the controller has the job in its ledger."""
     return (
         cycles.job_store.accounts.of(key) is not None
-        or cycles.job_store._ledger.jobs.one(key) is not None
+        or cycles.job_store.changes.ledger.jobs.one(key) is not None
     )
 
 
@@ -103,7 +103,7 @@ def awaits_accounting(cycles: Cycles, key: str) -> bool:
 
 def backed_off_since(cycles: Cycles, key: str, since_s: float) -> bool:
     """Whether the ledger records that a job backed off at that time or later."""
-    events = cycles.job_store._ledger.events.of_job(key, since_s)
+    events = cycles.job_store.changes.ledger.events.of_job(key, since_s)
     return any(event.kind == "backed-off" and event.job_id == key for event in events)
 
 

@@ -1,4 +1,4 @@
-"""The nominations and preemptions of all jobs, and which of them the ledger lacks."""
+"""The nominations and preemptions of all jobs, and which of them have changed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Shifted = TypeVar("Shifted", Nomination, Preemption, JobAccount)
 
 
 class _Tracked(Generic[State]):
-    """The states of one kind by job, and the jobs whose states the ledger lacks."""
+    """The states of one kind by job, and which of them have changed since they were taken."""
 
     def __init__(self, states: Iterable[State]) -> None:
         self.states: dict[str, State] = {one.key: one for one in states}
@@ -42,6 +42,10 @@ class _Tracked(Generic[State]):
         else:
             self.states[key] = after
 
+    def take_changed(self) -> Mapping[str, State | None]:
+        changed, self.changed = self.changed, set()
+        return {key: self.states.get(key) for key in changed}
+
 
 def shifted(record: Shifted, by_s: float) -> Shifted:
     """Return a record after a step of slurmctld's clock: timeouts keep their lengths."""
@@ -50,7 +54,7 @@ def shifted(record: Shifted, by_s: float) -> Shifted:
 
 
 class LifecycleTracker:
-    """Applies events, and tracks changes until they are saved in the ledger."""
+    """Applies events, and tracks changes until they are taken."""
 
     def __init__(
         self, nominations: Iterable[Nomination], preemptions: Iterable[Preemption]
@@ -99,19 +103,10 @@ class LifecycleTracker:
         under_way = any(one.state is not called_off for one in self.preemptions.values())
         return not under_way and not any(one.is_active for one in self.nominations.values())
 
-    # What the ledger lacks
+    def take_changed_nominations(self) -> Mapping[str, Nomination | None]:
+        """Return those changed since the last call, by job; None for one that is over."""
+        return self._nominations.take_changed()
 
-    @property
-    def changed_nominations(self) -> Mapping[str, Nomination | None]:
-        """Nominations changed since ``saved``, by job; None if removed."""
-        return {key: self.nominations.get(key) for key in self._nominations.changed}
-
-    @property
-    def changed_preemptions(self) -> Mapping[str, Preemption | None]:
-        """Preemptions changed since ``saved``, by victim; None if removed."""
-        return {key: self.preemptions.get(key) for key in self._preemptions.changed}
-
-    def saved(self) -> None:
-        """Note that the ledger has all changes."""
-        self._nominations.changed.clear()
-        self._preemptions.changed.clear()
+    def take_changed_preemptions(self) -> Mapping[str, Preemption | None]:
+        """Return those changed since the last call, by victim; None for one that is over."""
+        return self._preemptions.take_changed()
