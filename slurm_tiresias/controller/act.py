@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from slurm_tiresias.controller.acting.intents import Intents
-from slurm_tiresias.controller.acting.requeue import Requeues
-from slurm_tiresias.controller.acting.review import Reviewer
-from slurm_tiresias.controller.acting.send import Sender, keys_of
+from slurm_tiresias.controller.acting.intents import record
+from slurm_tiresias.controller.acting.requeue import awaits_saves, requeue, restart
+from slurm_tiresias.controller.acting.review import backoffs, review
+from slurm_tiresias.controller.acting.send import keys_of, send
 from slurm_tiresias.controller.acting.signal import Signaller
 from slurm_tiresias.controller.acting.under_way import UnderWay
 from slurm_tiresias.controller.acting.updates import Updates
@@ -68,75 +68,68 @@ class Actor:
         """``progress_of`` returns a job's progress, ``why_spared`` why it is not preempted for its
         idle GPUs any more, ``ranks_last`` whether it has ranked last since its last requeue."""
         self._job_store = job_store
-        self._under_way = under_way = UnderWay(job_store)
-        self._reviewer = Reviewer(job_store, under_way, config.preemption)
-        self._intents = Intents(job_store, under_way, why_spared)
-        self._updates = Updates(job_store, under_way, config, ranks_last)
-        self._signaller = Signaller(slurm, job_store, under_way, config.preemption, progress_of)
-        self._requeues = Requeues(slurm, under_way, requeue_delay_s, progress_of)
-        self._sender = Sender(slurm, job_store)
+        self._under_way = under_way = UnderWay(slurm, job_store, config, progress_of)
+        self._updates = Updates(under_way, ranks_last)
+        self._signaller = Signaller(under_way)
+        self._requeue_delay_s = requeue_delay_s
+        self._why_spared = why_spared
 
     @property
     def awaits_saves(self) -> bool:
         """Whether a victim that reports has been signalled and has not been requeued yet."""
-        return self._requeues.awaits_saves
+        return awaits_saves(self._under_way)
 
     def review(self, seen: Observation) -> Backoffs:
         """Review the starts and preemptions under way; return which jobs back off."""
-        jobs = {job.key: job for job in seen.jobs}
-        self._under_way.follow(seen, jobs)
-        self._reviewer.review(seen, jobs)
-        self._signaller.review(jobs)
-        return self._reviewer.backoffs(seen.at_s, self._signaller.awaited_limits)
+        self._under_way.follow(seen)
+        review(self._under_way)
+        self._signaller.review()
+        return backoffs(self._under_way, self._signaller.awaited_limits)
 
     def carry_out(self, plan: Plan, seen: Observation) -> WriteSummary:
         """Write everything in which Slurm differs from the plan."""
-        jobs = {job.key: job for job in seen.jobs if job.state is not None}
-        self._intents.record(plan, jobs, seen.at_s)
-        updates = [
-            *self._updates.to_plan(plan, jobs, seen),
-            *self._requeues.restart(jobs, seen.at_s),
-        ]
-        failures = self._sender.send(updates, seen.at_s)
+        self._under_way.follow(seen)
+        record(self._under_way, plan, self._why_spared)
+        updates = [*self._updates.to_plan(plan), *self._restarts()]
+        failures = send(self._under_way, updates)
         self._drop_refused(keys_of(failures))
         # Preempt only now, and only for jobs whose priority Slurm has accepted, and which it has
         # since tried to start and found to lack only resources.
         told = {key for update in updates for key in task_keys(update.key)}
         # Signal before the commit: a second signal costs the victim nothing, but a victim that the
         # ledger wrongly records as signalled would be requeued without having saved its state.
-        self._signaller.signal(plan, jobs, told, seen)
-        due = self._requeues.requeue(plan, jobs, seen.at_s)
-        failures += self._sender.send(due, seen.at_s)
+        self._signaller.signal(plan, told)
+        due = requeue(self._under_way, plan)
+        failures += send(self._under_way, due)
         return WriteSummary(
             len(updates) + len(due), failures, not self._job_store.lifecycles.is_settled
         )
 
     def stand_down(self, seen: Observation) -> WriteSummary:
         """Stop acting: restore node lists, drop intents, and let requeued jobs start again."""
-        jobs = {job.key: job for job in seen.jobs if job.state is not None}
+        self._under_way.follow(seen)
         for victim in list(self._job_store.lifecycles.preemptions):
             self._under_way.tell(victim, StoodDown())
         for nominated in list(self._job_store.lifecycles.nominations):
             self._under_way.withdraw(nominated)
-        own_lists = self._updates.to_own_lists(jobs, seen)
-        return self._sent([*own_lists, *self._requeues.restart(jobs, seen.at_s)], seen)
+        return self._sent([*self._updates.to_own_lists(), *self._restarts()])
 
     def take_lists_back(self, seen: Observation) -> WriteSummary:
         """Restore users' node lists before the controller stops.
 
         Starts and preemptions under way stay in the ledger for the next controller.
         """
-        jobs = {job.key: job for job in seen.jobs}
-        return self._sent(self._updates.to_own_lists(jobs, seen), seen)
+        self._under_way.follow(seen)
+        return self._sent(self._updates.to_own_lists())
 
     def release(self, seen: Observation) -> WriteSummary:
         """Give every job back to Slurm, without anything that was written to it."""
         stood_down = self.stand_down(seen)
-        released = self._sent(self._updates.to_slurms_own(seen), seen)
+        released = self._sent(self._updates.to_slurms_own())
         refused = keys_of(released.failures)
-        for record in list(self._job_store.accounts.all.values()):
-            if record.key not in refused:
-                forgotten = replace(record, written_priority=None, written_site_factor=None)
+        for account in list(self._job_store.accounts.all.values()):
+            if account.key not in refused:
+                forgotten = replace(account, written_priority=None, written_site_factor=None)
                 self._job_store.accounts.put(forgotten)
         text = f"{released.writes} jobs given back to Slurm"
         self._job_store.events.note(seen.at_s, "released", "", text)
@@ -152,5 +145,8 @@ class Actor:
         for key in refused & self._job_store.lifecycles.nominations.keys():
             self._under_way.withdraw(key)
 
-    def _sent(self, writes: Sequence[Write], seen: Observation) -> WriteSummary:
-        return WriteSummary(len(writes), self._sender.send(writes, seen.at_s), unsettled=False)
+    def _restarts(self) -> Sequence[Write]:
+        return restart(self._under_way, self._requeue_delay_s)
+
+    def _sent(self, writes: Sequence[Write]) -> WriteSummary:
+        return WriteSummary(len(writes), send(self._under_way, writes), unsettled=False)

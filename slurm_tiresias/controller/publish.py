@@ -21,7 +21,7 @@ from slurm_tiresias.core.features.protections import protections
 from slurm_tiresias.core.job import Job, Snapshot
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.explanation.reasons import would_do
-from slurm_tiresias.job_hints import Checkpoint, checkpoint_of
+from slurm_tiresias.job_hints import Checkpoint
 from slurm_tiresias.model import (
     Action,
     Decision,
@@ -32,7 +32,7 @@ from slurm_tiresias.model import (
     Plan,
     Protection,
 )
-from slurm_tiresias.progress.saving import asked, is_asked
+from slurm_tiresias.progress.saving import checkpoint_for
 from slurm_tiresias.settings import Config
 from slurm_tiresias.settings.policy import REPORTS
 from slurm_tiresias.settings.preemption import PreemptionConfig
@@ -240,13 +240,6 @@ def _jobs(
         told = views[key].progress
         if told is not None and not _is_of_former_run(told, views[key]):
             job.progress = _progress(told, views[key], snapshot.now_s)
-            over_budget = job.user in job_store.users_over_budget
-            restarts, site = views[key].status.restarts, config.preemption
-            own = Checkpoint(job.signal, job.grace_s)
-            if job.managed and is_asked(
-                own, restarts, told, site, snapshot.now_s, over_budget=over_budget
-            ):
-                job.signal, job.grace_s = asked(site).signal, asked(site).grace_s
         account = job_store.accounts.of(key)
         for feature in features:
             if shown := feature.explain(views[key], account, snapshot.now_s):
@@ -344,7 +337,7 @@ def _job(
     checkpoint = Checkpoint("", 0.0)
     if job.managed and account.lane is Lane.PREEMPTIBLE:
         over_budget = spec.user in job_store.users_over_budget
-        checkpoint = checkpoint_of(spec.admin_comment, spec.comment, site, over_budget)
+        checkpoint, _ = checkpoint_for(status, job.progress, site, now_s, over_budget=over_budget)
         # The job store has the account as it is after the plan was carried out.
         account = job_store.accounts.of(job.job_id) or account
     waits = status.state is JobState.PENDING and not status.held

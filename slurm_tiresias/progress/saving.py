@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from slurm_tiresias.job.record import DONE, RUNNING, SAVING
-from slurm_tiresias.job_hints import Checkpoint
-from slurm_tiresias.model import ASK_SIGNAL, JobProgress
+from slurm_tiresias.job_hints import Checkpoint, checkpoint_of
+from slurm_tiresias.model import ASK_SIGNAL, JobProgress, JobStatus
 from slurm_tiresias.settings.preemption import PreemptionConfig
 
 CLOCKS_DIFFER_S: Final = 2.0
@@ -45,6 +45,20 @@ def is_asked(
         return False
     step_s = progress.per_step.likely_s if progress.per_step else 0.0
     return step_s < most_s and progress.quiet_since_s(now_s) is None
+
+
+def checkpoint_for(
+    job: JobStatus,
+    progress: JobProgress | None,
+    config: PreemptionConfig,
+    now_s: float,
+    *,
+    over_budget: bool,
+) -> tuple[Checkpoint, bool]:
+    """Return the signal and the grace of a running job, and whether that signal asks it to save."""
+    own = checkpoint_of(job.spec.admin_comment, job.spec.comment, config, over_budget)
+    asks = is_asked(own, job.restarts, progress, config, now_s, over_budget=over_budget)
+    return (asked(config) if asks else own), asks
 
 
 def has_saved_since(progress: JobProgress | None, restarts: int, signalled_s: float) -> bool:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 from slurm_tiresias.controller.acting.under_way import UnderWay
-from slurm_tiresias.controller.difference import is_pending
 from slurm_tiresias.core.lifecycle.preemption import (
     Cause,
     GraceOver,
@@ -18,9 +17,9 @@ from slurm_tiresias.core.lifecycle.preemption import (
     SetStartTime,
     StartDelayed,
 )
-from slurm_tiresias.model import JobProgress, JobStatus, Plan
+from slurm_tiresias.model import Plan
 from slurm_tiresias.progress.saving import has_saved_since
-from slurm_tiresias.slurm.protocol import Requeue, Slurm, Update, Write
+from slurm_tiresias.slurm.protocol import Requeue, Update, Write
 
 RESTART_IN_S = 2
 """StartTime=now races with the revocation of the old credential and can kill the job; two seconds
@@ -29,105 +28,91 @@ later is safe (30 requeues on each of Slurm 22.05 and 24.11)."""
 SIGNALLED, REQUEUE_SENT = PreemptionState.SIGNALLED, PreemptionState.REQUEUE_SENT
 
 
-class Requeues:
-    """Requeues victims, and lets them start again."""
+def requeue(under_way: UnderWay, plan: Plan) -> Sequence[Write]:
+    """Requeue victims that still run, and have saved or whose grace is over."""
+    jobs, now_s = under_way.jobs, under_way.now_s
+    for one in under_way.preemptions(SIGNALLED):
+        in_grace = now_s < (one.grace_until_s or 0.0)
+        if in_grace and under_way.has_to_leave(one, plan):
+            restarts, signalled_s = jobs[one.key].restarts, one.signalled_s or 0.0
+            if has_saved_since(under_way.progress_of(one.key), restarts, signalled_s):
+                under_way.tell(one.key, Saved(now_s))
+    return [
+        write
+        for one in _due(under_way, plan)
+        for write in _told(under_way, one, GraceOver(now_s, not jobs[one.key].spec.requeue))
+    ]
 
-    def __init__(
-        self,
-        slurm: Slurm,
-        under_way: UnderWay,
-        requeue_delay_s: float,
-        progress_of: Callable[[str], JobProgress | None],
-    ) -> None:
-        """``requeue_delay_s`` is Slurm's own delay of a requeued job."""
-        self._slurm = slurm
-        self._under_way = under_way
-        self._requeue_delay_s = requeue_delay_s
-        self._progress_of = progress_of
 
-    @property
-    def awaits_saves(self) -> bool:
-        """Whether a victim that reports has been signalled and has not been requeued yet."""
-        return any(self._progress_of(one.key) for one in self._under_way.preemptions(SIGNALLED))
+def restart(under_way: UnderWay, requeue_delay_s: float) -> Sequence[Write]:
+    """Let requeued jobs start at once if only Slurm's own delay of ``requeue_delay_s`` is left.
 
-    def requeue(self, plan: Plan, jobs: Mapping[str, JobStatus], now_s: float) -> Sequence[Write]:
-        """Requeue victims that still run, and have saved or whose grace is over."""
-        for one in self._under_way.preemptions(SIGNALLED):
-            in_grace = now_s < (one.grace_until_s or 0.0)
-            if in_grace and self._under_way.has_to_leave(one, plan, jobs):
-                restarts, signalled_s = jobs[one.key].restarts, one.signalled_s or 0.0
-                if has_saved_since(self._progress_of(one.key), restarts, signalled_s):
-                    self._under_way.tell(one.key, Saved(now_s))
-        return [
-            write
-            for one in self._due(plan, jobs, now_s)
-            for write in self._told(one.key, GraceOver(now_s, not jobs[one.key].spec.requeue))
-        ]
+    A victim that has requeued itself before the others have left keeps its delay until then: Slurm
+    might start it on the GPUs that its preemptor awaits.
+    """
+    writes: list[Write] = []
+    preemptions = under_way.preemptions(cause=Cause.FOR_JOB)
+    awaiting = {one.preemptor for one in preemptions if one.makes_room}
+    for one in under_way.preemptions(PreemptionState.REQUEUED):
+        if not under_way.waits(one.key) or one.preemptor in awaiting:
+            continue
+        job = under_way.jobs[one.key]
+        waits_s = (job.eligible_s or under_way.now_s) - under_way.now_s
+        slurms_own_delay = RESTART_IN_S + 1 < waits_s <= requeue_delay_s + RESTART_IN_S
+        delayed = slurms_own_delay and job.priority != 0
+        writes += _told(under_way, one, StartDelayed() if delayed else Resumed())
+    return writes
 
-    def restart(self, jobs: Mapping[str, JobStatus], now_s: float) -> Sequence[Write]:
-        """Let requeued jobs start at once if only Slurm's delay is left.
 
-        A victim that has requeued itself before the others have left keeps its delay until then:
-        Slurm might start it on the GPUs that its preemptor awaits.
-        """
-        writes: list[Write] = []
-        under_way = self._under_way.preemptions(cause=Cause.FOR_JOB)
-        awaiting = {one.preemptor for one in under_way if one.makes_room}
-        for one in self._under_way.preemptions(PreemptionState.REQUEUED):
-            job = jobs.get(one.key)
-            if job is None or not is_pending(job) or one.preemptor in awaiting:
-                continue
-            waits_s = (job.eligible_s or now_s) - now_s
-            slurms_own_delay = RESTART_IN_S + 1 < waits_s <= self._requeue_delay_s + RESTART_IN_S
-            delayed = slurms_own_delay and job.priority != 0
-            writes += self._told(one.key, StartDelayed() if delayed else Resumed())
-        return writes
+def awaits_saves(under_way: UnderWay) -> bool:
+    """Whether a victim that reports has been signalled and has not been requeued yet."""
+    return any(under_way.progress_of(one.key) for one in under_way.preemptions(SIGNALLED))
 
-    def _due(self, plan: Plan, jobs: Mapping[str, JobStatus], now_s: float) -> Sequence[Preemption]:
-        """Return the preemptions whose victims are to be requeued now.
 
-        The victims of one preemptor are requeued together: while it still lacks GPUs, Slurm
-        backfills other jobs, or the victim itself, onto those that have been vacated. Then the
-        preemption is in vain, which costs more than what a victim does between its save and the end
-        of the others' graces. The longest grace bounds this wait.
+def _due(under_way: UnderWay, plan: Plan) -> Sequence[Preemption]:
+    """Return the preemptions whose victims are to be requeued now.
 
-        The preemptor's limits are checked again: other jobs may have reached them during the grace.
-        """
-        leaving = [
-            one
-            for one in self._under_way.preemptions(SIGNALLED, REQUEUE_SENT)
-            if self._under_way.has_to_leave(one, plan, jobs)
-        ]
-        # A controller that was killed may have recorded a requeue, and not sent it.
-        over = [
-            one
-            for one in leaving
-            if one.state is REQUEUE_SENT or now_s >= (one.grace_until_s or 0.0)
-        ]
-        incomplete = {one.preemptor for one in leaving if one not in over}
-        ready = [
-            one
-            for one in over
-            if one.cause is Cause.FOR_JOB
-            and (one.state is REQUEUE_SENT or one.preemptor not in incomplete)
-        ]
-        preemptors = {one.preemptor for one in ready}
-        limits = self._slurm.limits([jobs[key].spec for key in preemptors]) if ready else {}
-        within_limits = [
-            one
-            for one in ready
-            if not any(limit.is_reached for limit in limits.get(one.preemptor, ()))
-        ]
-        # Those requeued for idle GPUs need not wait for other victims.
-        return [*within_limits, *(one for one in over if one.cause is Cause.IDLE_GPUS)]
+    The victims of one preemptor are requeued together: while it still lacks GPUs, Slurm backfills
+    other jobs, or the victim itself, onto those that have been vacated. Then the preemption is in
+    vain, which costs more than what a victim does between its save and the end of the others'
+    graces. The longest grace bounds this wait.
 
-    def _told(self, victim: str, event: PreemptionEvent) -> Sequence[Write]:
-        """Apply an event to a preemption, and return the writes that are its effects."""
-        writes: list[Write] = []
-        for effect in self._under_way.tell(victim, event):
-            match effect:
-                case SendRequeue(allow):
-                    writes.append(Requeue(victim, allow=allow))
-                case SetStartTime():
-                    writes.append(Update(victim, start_in_s=RESTART_IN_S))
-        return writes
+    The preemptor's limits are checked again: other jobs may have reached them during the grace.
+    """
+    leaving = [
+        one
+        for one in under_way.preemptions(SIGNALLED, REQUEUE_SENT)
+        if under_way.has_to_leave(one, plan)
+    ]
+    # A controller that was killed may have recorded a requeue, and not sent it.
+    over = [
+        one
+        for one in leaving
+        if one.state is REQUEUE_SENT or under_way.now_s >= (one.grace_until_s or 0.0)
+    ]
+    incomplete = {one.preemptor for one in leaving if one not in over}
+    ready = [
+        one
+        for one in over
+        if one.cause is Cause.FOR_JOB
+        and (one.state is REQUEUE_SENT or one.preemptor not in incomplete)
+    ]
+    specs = [under_way.jobs[key].spec for key in {one.preemptor for one in ready}]
+    limits = under_way.slurm.limits(specs) if specs else {}
+    within_limits = [
+        one for one in ready if not any(limit.is_reached for limit in limits.get(one.preemptor, ()))
+    ]
+    # Those requeued for idle GPUs need not wait for other victims.
+    return [*within_limits, *(one for one in over if one.cause is Cause.IDLE_GPUS)]
+
+
+def _told(under_way: UnderWay, one: Preemption, event: PreemptionEvent) -> Sequence[Write]:
+    """Apply an event to a preemption, and return the writes that are its effects."""
+    writes: list[Write] = []
+    for effect in under_way.tell(one.key, event):
+        match effect:
+            case SendRequeue(allow):
+                writes.append(Requeue(one.key, allow=allow))
+            case SetStartTime():
+                writes.append(Update(one.key, start_in_s=RESTART_IN_S))
+    return writes

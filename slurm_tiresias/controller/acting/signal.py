@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from slurm_tiresias.controller.acting.under_way import UnderWay
-from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.manage import lacks_only_resources, partitions_tried_later
 from slurm_tiresias.controller.turns import Awaited, Turns, turns
 from slurm_tiresias.core.lifecycle.preemption import (
@@ -19,29 +18,16 @@ from slurm_tiresias.core.lifecycle.preemption import (
     StillIdle,
 )
 from slurm_tiresias.errors import TiresiasError
-from slurm_tiresias.job_hints import Checkpoint, checkpoint_of
-from slurm_tiresias.model import JobProgress, JobStatus, Plan
-from slurm_tiresias.progress.saving import asked, is_asked
-from slurm_tiresias.settings.preemption import PreemptionConfig
-from slurm_tiresias.slurm.protocol import Observation, Slurm
+from slurm_tiresias.job_hints import Checkpoint
+from slurm_tiresias.model import JobStatus, Plan
+from slurm_tiresias.progress.saving import checkpoint_for
 
 
 class Signaller:
     """Sends victims their checkpoint signals, with which their graces begin."""
 
-    def __init__(
-        self,
-        slurm: Slurm,
-        job_store: JobStore,
-        under_way: UnderWay,
-        preemption: PreemptionConfig,
-        progress_of: Callable[[str], JobProgress | None],
-    ) -> None:
-        self._slurm = slurm
-        self._job_store = job_store
+    def __init__(self, under_way: UnderWay) -> None:
         self._under_way = under_way
-        self._preemption = preemption
-        self._progress_of = progress_of
         self._awaited: dict[str, Awaited] = {}
         """Jobs that may preempt only after others that share a limit with them have started."""
 
@@ -50,44 +36,42 @@ class Signaller:
         """The limits that jobs share with others which must start before them, by job."""
         return {key: awaited.limit for key, awaited in self._awaited.items()}
 
-    def review(self, jobs: Mapping[str, JobStatus]) -> None:
+    def review(self) -> None:
         """Forget the jobs that no longer wait for others to start."""
         self._awaited = {
             key: awaited
             for key, awaited in self._awaited.items()
-            if any(self._under_way.is_about_to_start(other, jobs) for other in awaited.others)
+            if any(self._under_way.is_about_to_start(other) for other in awaited.others)
         }
 
-    def signal(
-        self, plan: Plan, jobs: Mapping[str, JobStatus], told: Collection[str], seen: Observation
-    ) -> None:
+    def signal(self, plan: Plan, told: Collection[str]) -> None:
         """Signal the victims that are to leave now; ``told`` are the jobs written to this cycle."""
-        tried = self._victims_of_tried(plan, jobs, told, seen)
-        found = self._turns(tried.keys(), jobs)
+        under_way = self._under_way
+        tried = self._victims_of_tried(plan, told)
+        found = self._turns(tried.keys())
         for key, awaited in found.later.items():
             self._awaited[key] = awaited
             # Its node list would keep the jobs that it waits for off these nodes.
-            self._under_way.withdraw(key)
+            under_way.withdraw(key)
             for victim in tried[key]:
-                self._under_way.call_off(victim)
+                under_way.call_off(victim)
         due: list[tuple[str, type[PreemptorTried] | type[StillIdle]]]
         due = [(victim, PreemptorTried) for key in found.now for victim in tried[key]]
         due += [
             (one.key, StillIdle)
-            for one in self._under_way.preemptions(PreemptionState.PLANNED, cause=Cause.IDLE_GPUS)
-            if self._under_way.has_to_leave(one, plan, jobs)
+            for one in under_way.preemptions(PreemptionState.PLANNED, cause=Cause.IDLE_GPUS)
+            if under_way.has_to_leave(one, plan)
         ]
-        signalled: list[str] = []
+        signalled: dict[str, list[str]] = {}
+        """The victims to signal, by signal."""
         for key, event in due:
-            asks = self._is_asked(jobs[key], seen.at_s)
-            grace_s = self._checkpoint(jobs[key], asks=asks).grace_s
-            effects = self._under_way.tell(key, event(seen.at_s, grace_s, asks))
-            signalled += [key for effect in effects if isinstance(effect, SendSignal)]
-        self._send(signalled, jobs, seen.at_s)
+            checkpoint, asks = self._checkpoint(under_way.jobs[key])
+            effects = under_way.tell(key, event(under_way.now_s, checkpoint.grace_s, asks))
+            if any(isinstance(effect, SendSignal) for effect in effects):
+                signalled.setdefault(checkpoint.signal, []).append(key)
+        self._send(signalled)
 
-    def _victims_of_tried(
-        self, plan: Plan, jobs: Mapping[str, JobStatus], told: Collection[str], seen: Observation
-    ) -> Mapping[str, Sequence[str]]:
+    def _victims_of_tried(self, plan: Plan, told: Collection[str]) -> Mapping[str, Sequence[str]]:
         """Return the preemptors that Slurm has found to lack only resources, with their victims.
 
         A preemptor in ``told`` was written to in this cycle, so its observed reason is older than
@@ -95,70 +79,54 @@ class Signaller:
         Slurm forget the reason and try the job again at once.
         """
         victims: dict[str, list[str]] = {}
-        tried_later = partitions_tried_later(seen)
+        tried_later = partitions_tried_later(self._under_way.seen)
         for one in self._under_way.preemptions(PreemptionState.PLANNED, cause=Cause.FOR_JOB):
-            if not self._under_way.has_to_leave(one, plan, jobs):
+            if not self._under_way.has_to_leave(one, plan):
                 continue
-            preemptor = jobs[one.preemptor]
+            preemptor = self._under_way.jobs[one.preemptor]
             later = not tried_later.isdisjoint(preemptor.spec.partitions)
             if one.preemptor not in told and lacks_only_resources(preemptor, tried_later=later):
                 victims.setdefault(one.preemptor, []).append(one.key)
         return victims
 
-    def _turns(self, ready: Collection[str], jobs: Mapping[str, JobStatus]) -> Turns:
+    def _turns(self, ready: Collection[str]) -> Turns:
         """Decide which of the ``ready`` preemptors may preempt now."""
         if not ready:
             return Turns()
-        starting = {
-            key
-            for key in self._job_store.lifecycles.nominations
-            if self._under_way.is_about_to_start(key, jobs)
-        }
-        under_way = self._under_way.preemptions(cause=Cause.FOR_JOB)
-        leaving = {one.preemptor for one in under_way if one.is_leaving}
+        under_way = self._under_way
+        starting = filter(under_way.is_about_to_start, under_way.nominations)
+        preemptions = under_way.preemptions(cause=Cause.FOR_JOB)
+        leaving = {one.preemptor for one in preemptions if one.is_leaving}
 
         def place(job: JobStatus) -> tuple[bool, int, int]:
             """Sort by Slurm's order, but jobs whose victims are already leaving come first."""
             return job.key not in leaving, -job.priority, job.raw_id
 
-        in_order = sorted((jobs[key] for key in starting.union(ready)), key=place)
+        in_order = sorted((under_way.jobs[key] for key in {*starting, *ready}), key=place)
         specs = [job.spec for job in in_order]
-        return turns(specs, ready, self._slurm.limits(specs))
+        return turns(specs, ready, under_way.slurm.limits(specs))
 
-    def _send(self, victims: Collection[str], jobs: Mapping[str, JobStatus], now_s: float) -> None:
+    def _send(self, by_signal: Mapping[str, Sequence[str]]) -> None:
         """Send victims their checkpoint signals, and apply the answers."""
-        by_signal: dict[str, list[str]] = {}
-        for key in victims:
-            asks = self._job_store.lifecycles.preemptions[key].asked
-            signal = self._checkpoint(jobs[key], asks=asks).signal
-            by_signal.setdefault(signal, []).append(key)
-        unsent = list(victims)
+        under_way = self._under_way
+        unsent = [key for keys in by_signal.values() for key in keys]
         for signal, keys in by_signal.items():
-            unsent = [key for key in unsent if key not in keys]
+            unsent = unsent[len(keys) :]
             try:
-                refused = self._slurm.signal(keys, signal) if signal else {}
+                refused = under_way.slurm.signal(keys, signal) if signal else {}
             except TiresiasError:
                 for key in keys:
-                    self._under_way.tell(key, SignalUnanswered())
+                    under_way.tell(key, SignalUnanswered())
                 for key in unsent:
-                    self._under_way.tell(key, SignalUnanswered(sent=False))
+                    under_way.tell(key, SignalUnanswered(sent=False))
                 raise
             for key in keys:
                 words = refused.get(key)
-                refusal = None if words is None else SignalRefused(now_s, signal, words)
-                self._under_way.tell(key, refusal or SignalHeard())
+                refusal = None if words is None else SignalRefused(under_way.now_s, signal, words)
+                under_way.tell(key, refusal or SignalHeard())
 
-    def _is_asked(self, job: JobStatus, now_s: float) -> bool:
-        """Whether a victim is asked to save instead of signalled."""
-        over_budget = job.spec.user in self._job_store.users_over_budget
-        own, progress = self._checkpoint(job, asks=False), self._progress_of(job.key)
-        restarts, config = job.restarts, self._preemption
-        return is_asked(own, restarts, progress, config, now_s, over_budget=over_budget)
-
-    def _checkpoint(self, job: JobStatus, *, asks: bool) -> Checkpoint:
-        """Return a victim's signal and grace; ``asks``: it is asked to save instead."""
-        if asks:
-            return asked(self._preemption)
-        spec = job.spec
-        over_budget = spec.user in self._job_store.users_over_budget
-        return checkpoint_of(spec.admin_comment, spec.comment, self._preemption, over_budget)
+    def _checkpoint(self, job: JobStatus) -> tuple[Checkpoint, bool]:
+        """Return a victim's signal and grace, and whether that signal asks it to save."""
+        over_budget = job.spec.user in self._under_way.job_store.users_over_budget
+        progress, config = self._under_way.progress_of(job.key), self._under_way.config.preemption
+        return checkpoint_for(job, progress, config, self._under_way.now_s, over_budget=over_budget)

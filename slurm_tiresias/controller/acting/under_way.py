@@ -5,14 +5,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from slurm_tiresias.controller.difference import is_pending
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.lifecycles import EffectToCarryOut
 from slurm_tiresias.controller.manage import is_protected
 from slurm_tiresias.controller.situation import Situations
-from slurm_tiresias.core.lifecycle.nomination import Expired, NominationState, Withdrawn
+from slurm_tiresias.core.lifecycle.nomination import (
+    Expired,
+    Nomination,
+    NominationEvent,
+    NominationState,
+    Withdrawn,
+)
 from slurm_tiresias.core.lifecycle.preemption import (
     BackOff,
     Cause,
@@ -21,28 +27,54 @@ from slurm_tiresias.core.lifecycle.preemption import (
     PreemptionState,
     PreemptorGone,
 )
-from slurm_tiresias.model import Action, JobState, JobStatus, Plan
-from slurm_tiresias.slurm.protocol import Observation
+from slurm_tiresias.model import Action, JobProgress, JobState, JobStatus, Plan
+from slurm_tiresias.settings import Config
+from slurm_tiresias.slurm.protocol import Observation, Slurm
 
 
 class UnderWay:
-    """The nominations and preemptions under way."""
+    """The nominations and preemptions under way, with what all steps of acting work on."""
 
-    def __init__(self, job_store: JobStore) -> None:
-        self._job_store = job_store
+    def __init__(
+        self,
+        slurm: Slurm,
+        job_store: JobStore,
+        config: Config,
+        progress_of: Callable[[str], JobProgress | None],
+    ) -> None:
+        self.slurm = slurm
+        self.job_store = job_store
+        self.config = config
+        self.progress_of = progress_of
+        self.seen = Observation(0.0, (), (), ())
+        """The present observation."""
+        self.jobs: Mapping[str, JobStatus] = {}
+        """Its jobs that have not ended."""
         self._situations = Situations()
-        """The situations of the last review."""
         self._tried_in: dict[str, str] = {}
         """By nominated job, the last situation before any victim had left for it."""
 
-    def follow(self, seen: Observation, jobs: Mapping[str, JobStatus]) -> None:
-        """Take in the situations of an observation."""
-        self._situations = Situations(seen.nodes, jobs, self._job_store.accounts.all)
+    def follow(self, seen: Observation) -> None:
+        """Take in an observation, once."""
+        if seen is self.seen:
+            return
+        self.seen = seen
+        self.jobs = {job.key: job for job in seen.jobs if job.state is not None}
+        self._situations = Situations(seen.nodes, self.jobs, self.job_store.accounts.all)
         self._tried_in = {
             one.key: (one.victims_left and self._tried_in.get(one.key)) or self.situation(one.key)
-            for one in self._job_store.lifecycles.nominations.values()
+            for one in self.nominations.values()
             if one.is_active
         }
+
+    @property
+    def now_s(self) -> float:
+        """The time of the present observation."""
+        return self.seen.at_s
+
+    @property
+    def nominations(self) -> Mapping[str, Nomination]:
+        return self.job_store.lifecycles.nominations
 
     def situation(self, key: str) -> str:
         """Return a job's present situation."""
@@ -62,39 +94,46 @@ class UnderWay:
         """Return the preemptions in these states, or in any, and of a cause if one is given."""
         return [
             one
-            for one in self._job_store.lifecycles.preemptions.values()
+            for one in self.job_store.lifecycles.preemptions.values()
             if (not states or one.state in states) and cause in (None, one.cause)
         ]
 
-    def is_awaited(self, preemptor: str, jobs: Mapping[str, JobStatus]) -> bool:
-        """Whether a job is pending and nominated on named nodes."""
-        nomination = self._job_store.lifecycles.nominations.get(preemptor)
-        on_nodes = nomination is not None and bool(nomination.allocation)
-        return on_nodes and is_pending(jobs.get(preemptor))
+    def runs(self, key: str) -> bool:
+        """Whether a job runs."""
+        job = self.jobs.get(key)
+        return job is not None and job.state is JobState.RUNNING
 
-    def is_about_to_start(self, key: str, jobs: Mapping[str, JobStatus]) -> bool:
+    def waits(self, key: str) -> bool:
+        """Whether a job is pending."""
+        return is_pending(self.jobs.get(key))
+
+    def is_awaited(self, preemptor: str) -> bool:
+        """Whether a job is pending and nominated on named nodes."""
+        nomination = self.nominations.get(preemptor)
+        return bool(nomination and nomination.allocation) and self.waits(preemptor)
+
+    def is_about_to_start(self, key: str) -> bool:
         """Whether a job waits only for victims that are leaving, or for nothing at all."""
-        nomination = self._job_store.lifecycles.nominations.get(key)
-        if nomination is None or not is_pending(jobs.get(key)):
+        nomination = self.nominations.get(key)
+        if nomination is None or not self.waits(key):
             return False
         return nomination.state in (NominationState.ASKED, NominationState.FREE)
 
-    def has_to_leave(self, one: Preemption, plan: Plan, jobs: Mapping[str, JobStatus]) -> bool:
+    def has_to_leave(self, one: Preemption, plan: Plan) -> bool:
         """Whether a victim still runs and is managed, and its preemptor still awaits its GPUs or
         the plan still preempts it for idle GPUs."""
-        job, decision = jobs.get(one.key), plan.decisions.get(one.key)
-        if job is None or decision is None or not is_running(job) or is_protected(job):
+        decision = plan.decisions.get(one.key)
+        if decision is None or not self.runs(one.key) or is_protected(self.jobs[one.key]):
             return False
         match one.cause:
             case Cause.FOR_JOB:
-                managed = decision.action is not Action.LEAVE
-                return managed and self.is_awaited(one.preemptor, jobs)
+                return decision.action is not Action.LEAVE and self.is_awaited(one.preemptor)
             case Cause.IDLE_GPUS:
                 return decision.action is Action.PREEMPT
 
     def tell(self, victim: str, event: PreemptionEvent) -> Sequence[EffectToCarryOut]:
         """Apply an event to a preemption, carry out its back-off, and return all its effects."""
-        effects = self._job_store.lifecycles.preemption_event(victim, event)
+        effects = self.job_store.lifecycles.preemption_event(victim, event)
         for effect in effects:
             if isinstance(effect, BackOff):
                 self.expire(effect.preemptor, effect.at_s, effect.why)
@@ -104,18 +143,17 @@ class UnderWay:
         """Call off the preemption of a job that runs: its preemptor does not need it any more."""
         self.tell(victim, PreemptorGone(victim_runs=True))
 
+    def tell_nominated(self, key: str, event: NominationEvent) -> None:
+        """Apply an event to a job's nomination."""
+        self.job_store.lifecycles.nomination_event(key, event)
+
     def expire(self, key: str, at_s: float, why: str, *, may_pass: bool = False) -> None:
         """Let a job's nomination expire; ``may_pass``: for a reason that may go away."""
-        event = Expired(at_s, self.situation_tried(key), why, may_pass)
-        self._job_store.lifecycles.nomination_event(key, event)
+        self.tell_nominated(key, Expired(at_s, self.situation_tried(key), why, may_pass))
 
     def withdraw(self, key: str) -> None:
         """Withdraw a job's nomination."""
-        self._job_store.lifecycles.nomination_event(key, Withdrawn())
-
-
-def is_running(job: JobStatus | None) -> bool:
-    return job is not None and job.state is JobState.RUNNING
+        self.tell_nominated(key, Withdrawn())
 
 
 def why_it_did_not_start(job: JobStatus) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from slurm_tiresias.controller.accounts import STATE_SAVED_WITHIN_S
@@ -20,11 +20,9 @@ from slurm_tiresias.controller.difference import (
     without_band,
     without_lists,
 )
-from slurm_tiresias.controller.job_store import JobStore
-from slurm_tiresias.model import Action, Decision, JobStatus, Plan
-from slurm_tiresias.settings import Config
+from slurm_tiresias.model import Action, Decision, JobAccount, JobStatus, Plan
 from slurm_tiresias.slurm.hostlist import array_tasks
-from slurm_tiresias.slurm.protocol import Observation, Update, Write
+from slurm_tiresias.slurm.protocol import Update, Write
 
 JobWrite = tuple[JobStatus, Write]
 
@@ -32,16 +30,10 @@ JobWrite = tuple[JobStatus, Write]
 class Updates:
     """Finds the updates that are due, and records what to remember of them."""
 
-    def __init__(
-        self,
-        job_store: JobStore,
-        under_way: UnderWay,
-        config: Config,
-        ranks_last: Callable[[str], bool],
-    ) -> None:
-        self._job_store = job_store
+    def __init__(self, under_way: UnderWay, ranks_last: Callable[[str], bool]) -> None:
         self._under_way = under_way
-        self._config = config
+        self._job_store = under_way.job_store
+        self._config = under_way.config
         self._ranks_last = ranks_last
         self._unpinned: frozenset[str] = frozenset()
         """Jobs whose priority was reset but is still in a band: it is Slurm's own."""
@@ -49,46 +41,47 @@ class Updates:
         self._own_list_since_s: dict[str, float] = {}
         """By job, the steady-clock time since when Slurm has shown the user's own node list."""
 
-    def to_plan(
-        self, plan: Plan, jobs: Mapping[str, JobStatus], seen: Observation
-    ) -> Sequence[Write]:
+    def to_plan(self, plan: Plan) -> Sequence[Write]:
         """Bring priorities and node lists in line with the plan."""
-        updates = self._taken_back(plan, jobs, seen)
+        updates, jobs = self._taken_back(plan), self._under_way.jobs
         differences = (
-            self._difference(job, decision, seen.at_s)
+            self._difference(job, decision)
             for key, decision in self._job_store.in_hand.each(plan.decisions.items())
             if (job := jobs.get(key)) is not None
         )
-        updates += self._remembered(filter(None, differences), jobs, seen)
+        updates += self._remembered(filter(None, differences))
         self._shown_factors.keep(jobs)
         # Nominations on named nodes first: until they stand, Slurm might give those nodes away.
         updates.sort(key=lambda pair: not (isinstance(pair[1], Update) and pair[1].node_list))
         return with_arrays_whole(updates)
 
-    def to_own_lists(self, jobs: Mapping[str, JobStatus], seen: Observation) -> Sequence[Write]:
+    def to_own_lists(self) -> Sequence[Write]:
         """Restore the users' own node lists of waiting jobs."""
-        known = ((job, self._job_store.accounts.of(key)) for key, job in jobs.items())
+        accounts, jobs = self._job_store.accounts, self._under_way.jobs
+        known = ((job, accounts.of(key)) for key, job in jobs.items())
         differences = [node_list(job, record, None) for job, record in known if record is not None]
-        return [write for _, write in self._remembered(differences, jobs, seen)]
+        return [write for _, write in self._remembered(differences)]
 
-    def to_slurms_own(self, seen: Observation) -> Sequence[Write]:
+    def to_slurms_own(self) -> Sequence[Write]:
         """Return the updates that give every job's priority back to Slurm."""
         given: list[JobWrite] = []
-        for job in seen.jobs:
+        for job in self._under_way.jobs.values():
             record = self._job_store.accounts.of(job.key)
-            if job.state is None or job.priority == 0:
+            if job.priority == 0:
                 continue  # held or suspended: unpinning would release it
             # The ledger of a killed controller may lack a write.
             ours = is_pending(job) or record is not None
-            if ours and has_unwritten_band(job, record, seen.partitions, self._config):
+            if ours and self._has_unwritten_band(job, record):
                 given.append((job, without_band(job, self._config)))
             if record is not None:
                 given += [(job, write) for write in unpinned(job, record)]
         return with_arrays_whole(given)
 
-    def _taken_back(
-        self, plan: Plan, jobs: Mapping[str, JobStatus], seen: Observation
-    ) -> list[JobWrite]:
+    def _has_unwritten_band(self, job: JobStatus, record: JobAccount | None) -> bool:
+        partitions = self._under_way.seen.partitions
+        return has_unwritten_band(job, record, partitions, self._config)
+
+    def _taken_back(self, plan: Plan) -> list[JobWrite]:
         """Reset the priorities of unmanaged waiting jobs that are in a band.
 
         etc/job_submit.lua may have taken such a job for a managed one, or its owner has changed it
@@ -97,21 +90,19 @@ class Updates:
         """
         in_a_band = [
             job
-            for job in jobs.values()
+            for job in self._under_way.jobs.values()
             if is_pending(job)
             and plan.decisions[job.key].action is Action.LEAVE
-            and has_unwritten_band(
-                job, self._job_store.accounts.of(job.key), seen.partitions, self._config
-            )
+            and self._has_unwritten_band(job, self._job_store.accounts.of(job.key))
         ]
         found = [job for job in in_a_band if job.key not in self._unpinned]
         self._unpinned = frozenset(job.key for job in in_a_band)
         for job in found:
             text = f"priority {job.priority} is not its own"
-            self._job_store.events.note(seen.at_s, "unpinned", job.key, text)
+            self._note("unpinned", job.key, text)
         return [(job, without_band(job, self._config)) for job in found]
 
-    def _difference(self, job: JobStatus, decision: Decision, now_s: float) -> Difference | None:
+    def _difference(self, job: JobStatus, decision: Decision) -> Difference | None:
         """Return in what Slurm differs from a decision; None for a job without an account."""
         record = self._job_store.accounts.of(job.key)
         if record is None:
@@ -121,27 +112,29 @@ class Updates:
             return let_go(job, record)
         if decision.action is Action.LEAVE:
             return given_back(job, record)
-        nomination = self._job_store.lifecycles.nominations.get(job.key)
+        nomination = self._under_way.nominations.get(job.key)
         written = record.written_site_factor
         return from_decision(
-            *(job, record, nomination, decision, now_s, self._config),
+            *(job, record, nomination, decision, self._under_way.now_s, self._config),
             factor_shows=self._shown_factors.shows(job.key, job.priority, written),
             ranks_last=self._ranks_last(job.key),
         )
 
-    def _remembered(
-        self, differences: Iterable[Difference], jobs: Mapping[str, JobStatus], seen: Observation
-    ) -> list[JobWrite]:
+    def _remembered(self, differences: Iterable[Difference]) -> list[JobWrite]:
         """Record what differences say to remember, and return their writes."""
         writes: list[JobWrite] = []
         for one in differences:
-            self._remember(one, seen)
+            self._remember(one)
             writes += [(one.job, write) for write in one.writes]
+        jobs = self._under_way.jobs
         self._own_list_since_s = {k: s for k, s in self._own_list_since_s.items() if k in jobs}
         return writes
 
-    def _remember(self, difference: Difference, seen: Observation) -> None:
-        key, record = difference.job.key, difference.record
+    def _note(self, kind: str, key: str, text: str) -> None:
+        self._job_store.events.note(self._under_way.now_s, kind, key, text)
+
+    def _remember(self, difference: Difference) -> None:
+        seen, key, record = self._under_way.seen, difference.job.key, difference.record
         if not difference.own_list_shown:
             self._own_list_since_s.pop(key, None)
         else:
@@ -156,9 +149,9 @@ class Updates:
             self._under_way.withdraw(key)
         if difference.list_refused:
             text = "Slurm held it for the nodes named here; they are left to Slurm from now on"
-            self._job_store.events.note(seen.at_s, "list-refused", key, text)
+            self._note("list-refused", key, text)
         if difference.repaired:
-            self._job_store.events.note(seen.at_s, "repaired", key, difference.repaired)
+            self._note("repaired", key, difference.repaired)
 
 
 def with_arrays_whole(writes: Iterable[JobWrite]) -> Sequence[Write]:
