@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from slurm_tiresias.controller import bands
 from slurm_tiresias.controller.in_hand import InHand
-from slurm_tiresias.controller.manage import why_cannot_be_requeued
+from slurm_tiresias.controller.prospects import why_cannot_be_requeued
 from slurm_tiresias.controller.runs import Runs
 from slurm_tiresias.core.lifecycle.tracker import shifted
 from slurm_tiresias.model import JobAccount, JobSpec, JobStatus, Lane

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from slurm_tiresias.controller import bands
-from slurm_tiresias.controller.manage import is_put_off_for_us, shares_managed_nodes
+from slurm_tiresias.controller.manage import shares_managed_nodes
+from slurm_tiresias.controller.prospects import is_put_off_for_us
 from slurm_tiresias.core.job import most_service_gpu_s
 from slurm_tiresias.core.lifecycle.nomination import Nomination
 from slurm_tiresias.model import Action, Decision, JobAccount, JobState, JobStatus, Lane, Reason

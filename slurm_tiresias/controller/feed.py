@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from slurm_tiresias.controller.job_store import JobStore
-from slurm_tiresias.controller.manage import (
-    has_no_word,
-    is_a_word_of_slurm,
-    is_in_line,
-    is_past_deadline,
-    is_protected,
-    partitions_that_take,
-    partitions_tried_later,
-    why_cannot_be_requeued,
-    why_not_eligible,
-)
 from slurm_tiresias.controller.progress import ProgressTracker
+from slurm_tiresias.controller.prospects import Prospect, Prospects, why_cannot_be_requeued
 from slurm_tiresias.core.features.at_stake import work_at_stake
-from slurm_tiresias.core.job import NOT_KEPT, Job, KeptBySlurm
-from slurm_tiresias.core.rank import job_id_key
-from slurm_tiresias.core.tried_first import Contender, Holder, TriedFirst
+from slurm_tiresias.core.job import Job
 from slurm_tiresias.model import (
     JobAccount,
     JobSpec,
@@ -37,14 +24,6 @@ from slurm_tiresias.profiler.placing import Placing
 from slurm_tiresias.settings import Config
 from slurm_tiresias.slurm.notation import node_names
 from slurm_tiresias.slurm.protocol import Observation, Partition
-
-NO_NODES: frozenset[str] = frozenset()
-
-KeptFrom = Callable[[JobStatus, float], frozenset[str]]
-"""Maps a waiting job and the latest time of its end to nodes on which Slurm would not start it."""
-
-ARRAY_LIMIT = "JobArrayTaskLimit"
-"""Slurm's reason for a task that waits because its array runs as many tasks as it may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,21 +84,13 @@ class Feed:
         """By job, what its service was counted from: the version of its runs, its promotions."""
         self._asked: dict[str, tuple[object, ...]] = {}
         """By job, what its request was made from."""
-        self._last_words: dict[str, str] = {}
-        """By job, Slurm's last reason to keep it waiting for more than resources."""
         self._capped: dict[str, tuple[Node, Node]] = {}
         """Nodes by name: as observed, and as the core sees them."""
-        self._partitions: tuple[Partition, ...] = ()
-        """The partitions of the last observation."""
-        self._taken_by: dict[str, tuple[JobSpec, tuple[Partition, ...]]] = {}
-        """By job, its request and which of these partitions would start it."""
+        self._prospects = Prospects(config.preemption, job_store.in_hand)
 
     def follow(self, seen: Observation, backoffs: Backoffs) -> None:
         """Follow an observation that the job store has taken in."""
         alive = [job for job in seen.jobs if job.state is not None]
-        over = self._beyond_array_limits(alive)
-        waits = self._why_not_eligible(alive, seen)
-        limits = dict.fromkeys(over, ARRAY_LIMIT) | waits
         before, self.jobs = self.jobs, {}
         for status in alive:
             job = before.get(status.key)
@@ -127,11 +98,11 @@ class Feed:
                 job = Job(status.key, status.spec.request)
                 self.changed.add(status.key)
             self.jobs[status.key] = job
-        self._follow_jobs(alive, seen, backoffs, limits)
+        self._follow_jobs(alive, seen, backoffs)
         for key in before.keys() - self.jobs.keys():
             self._by_raw_id.pop(before[key].status.raw_id, None)
             before[key].run_s = max(before[key].run_s, self._job_store.runs.executed_s(key))
-        for known in (self._taken_by, self._save_every_s, self._counted, self._asked):
+        for known in (self._save_every_s, self._counted, self._asked):
             for key in known.keys() - self.jobs.keys():
                 del known[key]
         self.nodes = self._nodes_with_cpus_for_us(seen, alive)
@@ -181,10 +152,9 @@ class Feed:
 
     def _follow_jobs(
         self,
-        alive: Iterable[JobStatus],
+        alive: Sequence[JobStatus],
         seen: Observation,
         backoffs: Backoffs,
-        limits: Mapping[str, str],
     ) -> None:
         job_store, placing = self._job_store, self._placing
         why_stopped = self._why_reports_stopped
@@ -193,24 +163,20 @@ class Feed:
             job_store.lifecycles.nominations,
             job_store.lifecycles.preemptions,
         )
-        if seen.partitions != self._partitions:
-            self._partitions, self._taken_by = seen.partitions, {}
-        choosy = {one.name: one for one in seen.partitions if one.is_choosy}
-        by_name = {one.name: one for one in seen.partitions}
-        kept_from = self._kept_from(alive, seen, by_name)
-        highest_waiting = self._highest_tier_waiting(alive, by_name, limits)
-        preemption = self._config.preemption
-        requeued_s = seen.at_s + preemption.max_grace_s + preemption.start_bound_s
+        managed = {
+            job.key for job in alive if job.key in accounts and not job_store.why_unmanaged(job.key)
+        }
+        prospects = self._prospects.follow(seen, alive, managed, nominations)
         for status in job_store.in_hand.each(alive):
             key, job = status.key, self.jobs[status.key]
-            account, unmanaged_because = accounts.get(key), job_store.why_unmanaged(key)
+            account, prospect = accounts.get(key), prospects.get(key)
             changed = self._follow_status(job, status)
             if self._progress:
                 job.progress = self._progress.of(key)
-            if unmanaged_because or account is None:
+            if prospect is None or account is None:
                 changed |= job.set(
                     managed=False,
-                    unmanaged_because=unmanaged_because,
+                    unmanaged_because=job_store.why_unmanaged(key),
                     request=status.spec.request,
                     running_since_s=status.start_s,
                 )
@@ -218,31 +184,20 @@ class Feed:
             else:
                 running = status.state is JobState.RUNNING
                 under_way, nomination = preemptions.get(key), nominations.get(key)
-                taken_by = None
-                if not choosy.keys().isdisjoint(status.spec.partitions):
-                    taken_by = self._partitions_for(status, by_name)
-                tried_first = running and self._priority_tier(status, by_name) > highest_waiting
-                kept = KeptBySlurm(
-                    held=is_protected(status),
-                    could_not_come_back=taken_by == (),
-                    past_deadline=is_past_deadline(status.spec, requeued_s),
-                    tried_first=tried_first,
-                )
                 costs = self._costs_of(account.user, account.name)
                 job.run_records, job.preemption = runs.of(key), under_way
                 if self._progress and account.preemptions:
                     changed |= job.set(past_progress=self._progress.past_runs(key))
                 placed = placing(status.spec) if placing else None
                 stopped = why_stopped(status, seen.at_s) if why_stopped and account.claim else ""
-                reserved = self._reserved_from(status, seen, kept_from)
-                changed |= self._follow_request(job, account, reserved, taken_by)
+                changed |= self._follow_request(job, account, prospect)
                 changed |= job.set(
                     managed=True,
                     unmanaged_because="",
                     running_since_s=runs.running_since_s(status),
-                    in_slurm=kept if any(kept) else NOT_KEPT,
+                    in_slurm=prospect.requeued,
                     program_costs=costs,
-                    not_eligible=limits.get(key, ""),
+                    not_eligible=prospect.why_not,
                     nominated_to=nomination.allocated() if nomination else None,
                     preemptor=under_way.preemptor if under_way and under_way.makes_room else "",
                     backs_off=key in backoffs.backing_off,
@@ -316,27 +271,19 @@ class Feed:
         )
         return grown and job.state is not JobState.RUNNING
 
-    def _follow_request(
-        self,
-        job: Job,
-        account: JobAccount,
-        reserved_nodes: frozenset[str],
-        taken_by: tuple[Partition, ...] | None,
-    ) -> bool:
+    def _follow_request(self, job: Job, account: JobAccount, prospect: Prospect) -> bool:
         own_nodes = account.own_nodes if account.written_nodes else None
-        if job.state is not JobState.PENDING:
-            taken_by = None
-        asked = (job.spec.request, own_nodes, reserved_nodes, taken_by)
+        asked = (job.spec.request, own_nodes, prospect.kept_off, prospect.taken_by)
         if self._asked.get(job.job_id) == asked:
             return False
         self._asked[job.job_id] = asked
         request = job.spec.request
         if own_nodes is not None:
             request = replace(request, required_nodes=frozenset(node_names(own_nodes)))
-        if reserved_nodes:
-            request = replace(request, reserved_nodes=reserved_nodes)
-        if taken_by:
-            request = _within(request, taken_by)
+        if prospect.kept_off:
+            request = replace(request, reserved_nodes=prospect.kept_off)
+        if prospect.taken_by:
+            request = _within(request, prospect.taken_by)
         changed = job.set(request=request)
         job.count_gpus()
         return changed
@@ -354,133 +301,6 @@ class Feed:
             # The next run of the job is expected to save as often, from its start on.
             self._save_every_s[job.key] = stake.save_due_s - stake.unsaved_since_s
         return stake
-
-    def _partitions_for(
-        self, job: JobStatus, partitions: Mapping[str, Partition]
-    ) -> tuple[Partition, ...]:
-        known = self._taken_by.get(job.key)
-        if known is None or known[0] is not job.spec:
-            found = partitions_that_take(job.spec, partitions)
-            known = self._taken_by[job.key] = (job.spec, found)
-        return known[1]
-
-    def _why_not_eligible(self, alive: Iterable[JobStatus], seen: Observation) -> dict[str, str]:
-        """Return the jobs that are not eligible, with Slurm's reasons.
-
-        A write to a job makes Slurm forget its reason until it tries the job again. Until then the
-        last reason holds: a job that waits for a dependency has not been freed by the write.
-        """
-        waits: dict[str, str] = {}
-        words: dict[str, str] = {}
-        tried_later = partitions_tried_later(seen)
-        for job in self._job_store.in_hand.each(alive):
-            later = bool(tried_later) and not tried_later.isdisjoint(job.spec.partitions)
-            why = why_not_eligible(job, seen.at_s, tried_later=later)
-            if is_a_word_of_slurm(job, why):
-                words[job.key] = why
-            elif not why and has_no_word(job) and job.key in self._last_words:
-                why = words[job.key] = self._last_words[job.key]
-            if why:
-                waits[job.key] = why
-        self._last_words = words
-        return waits
-
-    def _reserved_from(
-        self, job: JobStatus, seen: Observation, kept_from: KeptFrom | None
-    ) -> frozenset[str]:
-        """Return the nodes on which a waiting job would not be started.
-
-        They are reserved before it could end if it started now, or kept for a job that Slurm tries
-        first.
-        """
-        if job.state is not JobState.PENDING or not (seen.reservations or kept_from):
-            return NO_NODES
-        limit_s = math.inf if job.spec.time_limit_s is None else job.spec.time_limit_s
-        until_s = seen.at_s + self._config.preemption.start_bound_s + limit_s
-        kept = kept_from(job, until_s) if kept_from else NO_NODES
-        return kept.union(
-            *(r.nodes for r in seen.reservations if r.start_s < until_s and seen.at_s < r.end_s)
-        )
-
-    def _priority_tier(self, job: JobStatus, partitions: Mapping[str, Partition]) -> int:
-        """Return the highest PriorityTier in which Slurm tries the job."""
-        taken_by = self._partitions_for(job, partitions)
-        return max((one.priority_tier for one in taken_by), default=0)
-
-    def _highest_tier_waiting(
-        self,
-        alive: Iterable[JobStatus],
-        partitions: Mapping[str, Partition],
-        limits: Mapping[str, str],
-    ) -> float:
-        """Return the highest PriorityTier of a managed job that could start; infinity if all are
-        equal."""
-        if len({one.priority_tier for one in partitions.values()}) < 2:
-            return math.inf
-        return max(
-            (
-                self._priority_tier(job, partitions)
-                for job in alive
-                if job.state is JobState.PENDING
-                and job.key not in limits
-                and not self._job_store.why_unmanaged(job.key)
-            ),
-            default=0,
-        )
-
-    def _kept_from(
-        self,
-        alive: Iterable[JobStatus],
-        seen: Observation,
-        partitions: Mapping[str, Partition],
-    ) -> KeptFrom | None:
-        """Return a function for the nodes that Slurm withholds from waiting jobs for others of a
-        higher PriorityTier; None if no job waits in a higher one."""
-        if len({one.priority_tier for one in partitions.values()}) < 2:
-            return None
-
-        def tier_of(job: JobStatus) -> int:
-            return self._priority_tier(job, partitions)
-
-        nominations = self._job_store.lifecycles.nominations
-        has_nodes = {key for key, one in nominations.items() if one.allocated()}
-        in_line = [
-            job
-            for job in alive
-            if is_in_line(job) and job.spec.request.gpu_count and job.key not in has_nodes
-        ]
-        in_line.sort(key=lambda job: (-tier_of(job), -job.priority))
-        least = min((tier_of(job) for job in alive if job.state is JobState.PENDING), default=0)
-        contenders = [
-            Contender(job.spec.request, tier_of(job)) for job in in_line if tier_of(job) > least
-        ]
-        if not contenders:
-            return None
-        holders = [
-            Holder(job.allocation, (job.start_s or seen.at_s) + (job.spec.time_limit_s or math.inf))
-            for job in alive
-            if job.state is JobState.RUNNING
-        ]
-        first = TriedFirst(seen.nodes, holders, contenders)
-        return lambda job, until_s: first.kept_from(job.spec.request, tier_of(job), until_s)
-
-    def _beyond_array_limits(self, alive: Iterable[JobStatus]) -> set[str]:
-        """Return the waiting tasks beyond their array's limit (``--array=0-9%2``)."""
-        arrays: dict[int, list[JobStatus]] = {}
-        for job in self._job_store.in_hand.each(alive):
-            if job.spec.array_id is not None and job.spec.array_limit:
-                arrays.setdefault(job.spec.array_id, []).append(job)
-        nominated = {
-            key for key, one in self._job_store.lifecycles.nominations.items() if one.is_active
-        }
-        over: set[str] = set()
-        for tasks in arrays.values():
-            limit = min(task.spec.array_limit or 0 for task in tasks)
-            running = sum(task.state is JobState.RUNNING for task in tasks)
-            waiting = [task.key for task in tasks if task.state is JobState.PENDING]
-            waiting.sort(key=lambda key: (key not in nominated, job_id_key(key)))
-            over.update(waiting[max(0, limit - running) :])
-        return over
 
 
 def _within(request: Request, partitions: tuple[Partition, ...]) -> Request:

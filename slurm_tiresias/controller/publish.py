@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from slurm_tiresias import __version__
 from slurm_tiresias.controller.difference import why_left_to_slurm
 from slurm_tiresias.controller.job_store import JobStore
-from slurm_tiresias.controller.manage import is_put_off_for_us
+from slurm_tiresias.controller.prospects import is_put_off_for_us
 from slurm_tiresias.core.features.claims import is_broken
 from slurm_tiresias.core.features.estimates import WithEstimates, is_promoted
 from slurm_tiresias.core.features.feature import Feature

@@ -15,7 +15,7 @@ from slurm_tiresias.config import parse
 from slurm_tiresias.controller.act import Actor
 from slurm_tiresias.controller.feed import Feed
 from slurm_tiresias.controller.job_store import JobStore
-from slurm_tiresias.controller.manage import lacks_only_resources, why_not_eligible
+from slurm_tiresias.controller.prospects import lacks_only_resources, why_not_eligible
 from slurm_tiresias.core.lifecycle.nomination import (
     Blocker,
     Nominated,

@@ -30,7 +30,7 @@ from slurm_tiresias.config import parse
 from slurm_tiresias.controller import bands
 from slurm_tiresias.controller.act import WriteSummary
 from slurm_tiresias.controller.cycle import ENFORCE, PAUSED, Cycles
-from slurm_tiresias.controller.manage import HELD_BY_OWNER, why_not_eligible
+from slurm_tiresias.controller.prospects import HELD_BY_OWNER, why_not_eligible
 from slurm_tiresias.core.features.idle_gpus import LATE_AFTER_S, MOST_IN_A_ROW
 from slurm_tiresias.core.lifecycle.nomination import IN_USE_BOUNDS
 from slurm_tiresias.core.lifecycle.preemption import Cause

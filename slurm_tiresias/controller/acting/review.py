@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from slurm_tiresias.controller.acting.under_way import UnderWay, why_it_did_not_start
 from slurm_tiresias.controller.feed import Backoffs
-from slurm_tiresias.controller.manage import is_past_deadline, is_protected, partitions_that_take
+from slurm_tiresias.controller.prospects import is_past_deadline, is_protected, partitions_that_take
 from slurm_tiresias.core.lifecycle.nomination import Blocker, Started, StillWaiting
 from slurm_tiresias.core.lifecycle.preemption import Cause, PreemptorGone
 from slurm_tiresias.model import Allocation, JobState

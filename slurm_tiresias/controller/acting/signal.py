@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from slurm_tiresias.controller.acting.under_way import UnderWay
-from slurm_tiresias.controller.manage import lacks_only_resources, partitions_tried_later
+from slurm_tiresias.controller.prospects import lacks_only_resources, partitions_tried_later
 from slurm_tiresias.controller.turns import Awaited, Turns, turns
 from slurm_tiresias.core.lifecycle.preemption import (
     Cause,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from slurm_tiresias.controller.difference import is_pending
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.lifecycles import EffectToCarryOut
-from slurm_tiresias.controller.manage import is_protected
+from slurm_tiresias.controller.prospects import is_protected
 from slurm_tiresias.controller.situation import Situations
 from slurm_tiresias.core.lifecycle.nomination import (
     Expired,
