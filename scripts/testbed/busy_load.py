@@ -32,7 +32,7 @@ MICRO = 1_000_000
 
 SETTINGS: Mapping[str, Mapping[str, object]] = {
     # CONT has no effect on a running job; it stands for any checkpoint signal.
-    "preemption": {"min_run_s": 1, "start_bound_s": 8, "signal": "CONT", "grace_s": 0.2},
+    "preemption": {"min_run_s": 1, "signal": "CONT", "grace_s": 0.2},
     "controller": {"interval_s": 0.5},
 }
 

@@ -28,6 +28,10 @@ MODULES: Mapping[str, str] = {
     "MAX_VICTIMS": f"{FEATURES}.victim_rate",
     "MIN_RUN_GROWTH": f"{FEATURES}.min_run",
     "PROMOTE_FLOOR_S": f"{FEATURES}.promotion",
+    "REPORT_EVERY_S": f"{FEATURES}.claims",
+    "RETRY_AFTER_S": "slurm_tiresias.core.lifecycle.nomination",
+    "SAVE_GRACE_S": "slurm_tiresias.progress.saving",
+    "START_BOUND_S": "slurm_tiresias.core.lifecycle.nomination",
     "WAIT_FOR_SAVE_S": f"{FEATURES}.save_due",
 }
 """Where each constant is defined, and looked up whenever it is needed."""

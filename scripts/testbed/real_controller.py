@@ -42,8 +42,9 @@ only_by_commands = pytest.mark.skipif(
 
 QUICK: Mapping[str, Mapping[str, object]] = {
     "policy": {"thresholds_gpu_s": [8]},
-    "preemption": {"min_run_s": 1, "start_bound_s": 8},
+    "preemption": {"min_run_s": 1},
     "controller": {"mode": "enforce", "interval_s": 0.5},
+    CONSTANTS: {"START_BOUND_S": 8},
 }
 """Two tiers, the second after two seconds on four GPUs; two cycles per second."""
 

@@ -21,9 +21,9 @@ from slurm_tiresias.status.published import PublishedState
 
 SETTINGS: dict[str, dict[str, object]] = {
     "policy": {"thresholds_gpu_s": [8]},
-    "preemption": {"min_run_s": 1, "start_bound_s": 8, "retry_after_s": 10},
+    "preemption": {"min_run_s": 1},
     "controller": {"interval_s": 0.5},
-    "constants": {"COMMAND_TIMEOUT_S": 2},
+    "constants": {"COMMAND_TIMEOUT_S": 2, "RETRY_AFTER_S": 10},
 }
 NODE = "n2"
 GONE_S = 2.0

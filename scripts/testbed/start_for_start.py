@@ -247,7 +247,7 @@ def simulated(workload: Workload, setup: Setup) -> tuple[list[Event], Sequence[f
     """Return the events of a simulation, and the times at which the scheduler chose."""
     config, known, reports = setup.config, _known_service(workload), None
     if setup.reports:
-        reports = Reports(setup.reports, workload, config.policy.report_every_s)
+        reports = Reports(setup.reports, workload)
     scheduler = Recorded(schedulers.tiresias(config, setup.cluster.as_nodes(), known, reports))
     ask = asking(setup, only_consolidated=False)
     Simulation(workload.jobs, scheduler, setup.costs, setup.timing, ask).run()

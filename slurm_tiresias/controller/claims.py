@@ -14,9 +14,8 @@ from slurm_tiresias.slurm.protocol import Observation
 class Claims:
     """Keeps the claim of every job in the job store."""
 
-    def __init__(self, job_store: JobStore, progress: ProgressTracker, every_s: float) -> None:
-        """``every_s`` is ``policy.report_every_s``."""
-        self._accepted = AcceptedReports(every_s)
+    def __init__(self, job_store: JobStore, progress: ProgressTracker) -> None:
+        self._accepted = AcceptedReports()
         self._job_store = job_store
         self._progress = progress
 

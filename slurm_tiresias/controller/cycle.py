@@ -158,7 +158,7 @@ class Cycles:
         self.costs = PreemptionCosts(self.job_store, self.progress)
         self._claims = None
         if REPORTS in config.policy.estimates:
-            self._claims = Claims(self.job_store, self.progress, config.policy.report_every_s)
+            self._claims = Claims(self.job_store, self.progress)
         self._reconciler = Reconciler(self.job_store, self._slurm)
         self._feed = Feed(
             self.job_store,

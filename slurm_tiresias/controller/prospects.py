@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from slurm_tiresias.controller.in_hand import InHand
 from slurm_tiresias.core.job import NOT_KEPT, KeptBySlurm
+from slurm_tiresias.core.lifecycle import nomination
 from slurm_tiresias.core.lifecycle.nomination import Nomination
 from slurm_tiresias.core.rank import job_id_key
 from slurm_tiresias.core.tried_first import Contender, Holder, TriedFirst
@@ -102,7 +103,7 @@ class Prospects:
             )
             highest_waiting = max(tiers, default=0)
         choosy = frozenset(one.name for one in seen.partitions if one.is_choosy)
-        requeued_s = seen.at_s + self._config.max_grace_s + self._config.start_bound_s
+        requeued_s = seen.at_s + self._config.max_grace_s + nomination.START_BOUND_S
         found: dict[str, Prospect] = {}
         for job in self._in_hand.each(judged):
             spec = job.spec
@@ -162,7 +163,7 @@ class Prospects:
         if job.state is not JobState.PENDING or not (seen.reservations or kept_from):
             return NO_NODES
         limit_s = math.inf if job.spec.time_limit_s is None else job.spec.time_limit_s
-        until_s = seen.at_s + self._config.start_bound_s + limit_s
+        until_s = seen.at_s + nomination.START_BOUND_S + limit_s
         kept = kept_from(job, until_s) if kept_from else NO_NODES
         return kept.union(
             *(r.nodes for r in seen.reservations if r.start_s < until_s and seen.at_s < r.end_s)

@@ -124,7 +124,7 @@ REASON_TEXTS: Mapping[Reason, ReasonText] = {
         "did not start",
         "GPUs were set aside for it, and Slurm did not start it on them.",
         "No job is preempted for it until one of its nodes or its request changes, or "
-        "preemption.retry_after_s has passed; it starts earlier if GPUs happen to be idle.",
+        "ten minutes have passed, longer each time; it starts earlier if GPUs happen to be idle.",
         "See Slurm's own reason with: squeue -j JOBID. It often names a limit or a constraint.",
     ),
     Reason.OVER_BUDGET: ReasonText(

@@ -9,6 +9,10 @@ from slurm_tiresias.job_hints import Checkpoint, checkpoint_of
 from slurm_tiresias.model import ASK_SIGNAL, JobProgress, JobStatus
 from slurm_tiresias.settings.preemption import PreemptionConfig
 
+SAVE_GRACE_S = 60.0
+"""How long a job may take to save when it is asked: most save in seconds, and are requeued once
+they have. ``preemption.max_grace_s`` may shorten it."""
+
 CLOCKS_DIFFER_S: Final = 2.0
 """A save answers the signal if the request that it answered came at most this long before, by the
 clocks of node and slurmctld. A program with another request so shortly before is asked again by the
@@ -17,7 +21,7 @@ requeue's SIGTERM."""
 
 def asked(config: PreemptionConfig) -> Checkpoint:
     """Return the signal that asks a job to save if it would get no signal otherwise."""
-    return Checkpoint(ASK_SIGNAL, min(config.save_grace_s, config.max_grace_s))
+    return Checkpoint(ASK_SIGNAL, min(SAVE_GRACE_S, config.max_grace_s))
 
 
 def is_asked(

@@ -83,13 +83,6 @@ class PolicyConfig(Table):
         "it has none (docs/explanation/algorithm.md).",
         choices=CHARGES,
     )
-    report_every_s: float = setting(
-        60.0,
-        "Time that a job must have run before its reports are used, and the shortest time between "
-        "two reports.",
-        unit="seconds",
-        minimum=0.1,
-    )
 
     @property
     def tier_count(self) -> int:

@@ -58,34 +58,12 @@ class PreemptionConfig(Table):
         120.0,
         "The longest grace period for a job that names its own signal and time "
         "(--tiresias-checkpoint). The time beyond grace_s counts for budget_share; beyond that "
-        "budget a user gets grace_s.",
+        "budget a user gets grace_s. A job without a signal that uses the job library is asked to "
+        "save by SIGURG, which other programs ignore, and is requeued once it has saved, after "
+        "this time or a minute at the latest. 0: neither.",
         unit="seconds",
         minimum=0,
         maximum=3600,
-    )
-    save_grace_s: float = setting(
-        60.0,
-        "A job without a signal that uses the job library is asked to save before its requeue, by "
-        "SIGURG, which other programs ignore. It is requeued once it has saved, after this time "
-        "at the latest, or after max_grace_s if that is shorter. 0: jobs are not asked.",
-        unit="seconds",
-        minimum=0,
-        maximum=3600,
-    )
-    start_bound_s: float = setting(
-        60.0,
-        "A nomination expires if its GPUs have been idle this long and its job has not started, or "
-        "after max_grace_s and five times this if its nodes stay in use, as when an epilog hangs.",
-        unit="seconds",
-        minimum=1,
-    )
-    retry_after_s: float = setting(
-        600.0,
-        "After its nomination expired, a job preempts nothing until its request or one of its "
-        "nodes changes, or this time has passed. Each further expiration doubles the time, up to "
-        "eightfold.",
-        unit="seconds",
-        minimum=1,
     )
 
     def check(self, config: Config) -> None:

@@ -31,9 +31,6 @@ NOT_SIMULATED: Final[Mapping[str, Sequence[str]]] = {
         "signal",
         "grace_s",
         "max_grace_s",
-        "save_grace_s",
-        "start_bound_s",
-        "retry_after_s",
     ),
 }
 """The others that decide which jobs start, or when. What remains says where files are, how Slurm is

@@ -58,10 +58,9 @@ class ReportModel:
 class Reports:
     """The reports of one simulation."""
 
-    def __init__(self, model: ReportModel, workload: Workload, every_s: float) -> None:
-        """``every_s`` is ``policy.report_every_s``."""
+    def __init__(self, model: ReportModel, workload: Workload) -> None:
         self._model = model
-        self._accepted = AcceptedReports(every_s)
+        self._accepted = AcceptedReports()
         self._workload = workload.name
         self._reporting: dict[str, _Reporting] = {}
         """The jobs that have arrived and report."""

@@ -150,5 +150,5 @@ def _scheduler(policy: str, workload: Workload, setup: Setup) -> Scheduler:
         history = ServiceHistory(job.gpus * job.duration_s for job in workload.jobs)
     reports = None
     if setup.reports:
-        reports = Reports(setup.reports, workload, config.policy.report_every_s)
+        reports = Reports(setup.reports, workload)
     return schedulers.tiresias(named, nodes, history, reports)

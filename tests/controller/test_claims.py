@@ -24,7 +24,7 @@ class ClaimingSite(Site):
 
     def begin(self) -> None:
         super().begin()
-        self.claims = Claims(self.job_store, self.tracker, EVERY_S)
+        self.claims = Claims(self.job_store, self.tracker)
 
     def cycle(self, *jobs: JobStatus) -> None:
         super().cycle(*jobs)

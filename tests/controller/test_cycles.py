@@ -16,7 +16,7 @@ from tests.controller.in_memory import ONE_GPU, WHOLE_NODE, Managed
 
 QUICK: Mapping[str, Mapping[str, object]] = {
     "policy": {"thresholds_gpu_s": [8]},
-    "preemption": {"min_run_s": 1, "start_bound_s": 8},
+    "preemption": {"min_run_s": 1},
 }
 """Two tiers, the second after two seconds on four GPUs."""
 
@@ -25,7 +25,7 @@ Manage = Callable[..., Managed]
 
 @pytest.fixture(scope="module", autouse=True)
 def quick() -> Iterator[None]:
-    with replaced({"PROMOTE_FLOOR_S": 4.0}):
+    with replaced({"PROMOTE_FLOOR_S": 4.0, "START_BOUND_S": 8.0}):
         yield
 
 

@@ -22,7 +22,7 @@ from tests.controller.in_memory import ONE_GPU, WHOLE_NODE, Managed
 
 SETTINGS: dict[str, dict[str, object]] = {
     "policy": {"thresholds_gpu_s": [8], "promote_knob": 0.5},
-    "preemption": {"min_run_s": 1, "start_bound_s": 8, "budget_share": 0.5},
+    "preemption": {"min_run_s": 1, "budget_share": 0.5},
 }
 PAGE_BYTES = 4096
 EVERYTHING = tuple(table.holds for table in TABLES if table.holds)
@@ -30,7 +30,7 @@ EVERYTHING = tuple(table.holds for table in TABLES if table.holds)
 
 @pytest.fixture(scope="module", autouse=True)
 def quick() -> Iterator[None]:
-    with replaced({"PROMOTE_FLOOR_S": 4.0}):
+    with replaced({"PROMOTE_FLOOR_S": 4.0, "START_BOUND_S": 8.0}):
         yield
 
 

@@ -252,7 +252,7 @@ def test_a_job_that_saves_on_request_is_asked_to_and_requeued_once_it_has(user: 
     assert one.code == 0, one
     for trial in one.said["trials"]:
         assert (trial["asked"], trial["answered"], trial["saved"]) == (True, True, True), one
-        assert trial["requeued_s"] < 30.0, "preemption.save_grace_s is 60 s"
+        assert trial["requeued_s"] < 30.0, "it had 60 s"
         assert trial["steps_redone"] == 0
 
 
@@ -325,7 +325,7 @@ def test_a_job_that_reports_its_save_is_requeued_before_the_grace_is_over(user: 
 
 def test_a_job_that_does_not_answer_gets_the_whole_grace_and_then_sigterm(user: User) -> None:
     folder = user.place("deaf")
-    (folder / "tiresias.toml").write_text("[preemption]\nsave_grace_s = 4.0\n")
+    (folder / "tiresias.toml").write_text("[preemption]\nmax_grace_s = 4.0\n")
     deaf = "import signal\n" + LIBRARY + "    signal.signal(signal.SIGURG, signal.SIG_IGN)\n"
     words = ("--config", "tiresias.toml", "--trial", "step")
     one = user.drill(folder, *words, str(write_program("deaf", deaf, folder, LIKE_THE_PLUGIN)))

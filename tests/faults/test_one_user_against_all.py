@@ -33,7 +33,7 @@ LONG_S, SHORT_S = 20.0, 2.0
 ROUNDS = 6
 ATTACK_S = 60.0
 SETTINGS: dict[str, dict[str, object]] = {
-    "preemption": {"min_run_s": 1, "start_bound_s": 8},
+    "preemption": {"min_run_s": 1},
     "constants": {"BUDGET_WINDOW_S": 60},
 }
 

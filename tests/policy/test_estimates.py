@@ -13,6 +13,7 @@ from slurm_tiresias.core.engine import decide
 from slurm_tiresias.core.features.claims import (
     MOST_TIMES_ATTAINED,
     OVERRUN,
+    REPORT_EVERY_S,
     REPORT_EVERY_SHARE,
     SPARE,
     AcceptedReports,
@@ -30,7 +31,6 @@ from tests.properties.test_decide_invariants import HISTORY, configs, snapshots
 
 CONFIG = configured()  # tiers from 100 and 200 GPU-seconds on
 FAR = 1e9
-EVERY_S = 60.0
 
 
 def claiming(job_id: str, remaining_gpu_s: float, tier: int = 1, **facts: Any) -> Job:
@@ -88,30 +88,30 @@ def test_without_any_report_history_or_limit_the_plans_are_those_without_estimat
 
 
 def reported(claim: Claim | None, remaining_gpu_s: float, attained_gpu_s: float) -> Claim:
-    return with_report(claim, remaining_gpu_s, attained_gpu_s, 4, EVERY_S)
+    return with_report(claim, remaining_gpu_s, attained_gpu_s, 4)
 
 
 def test_reports_are_accepted_by_the_running_time_since_the_last_one_of_the_run() -> None:
-    accepted = AcceptedReports(EVERY_S)
-    assert accepted.due_in_s("7", executed_s=0.0, ran_s=0.0) == EVERY_S
-    claim = accepted.accept("7", None, 400.0, 4 * EVERY_S, EVERY_S, 4)
-    assert claim == with_report(None, 400.0, 4 * EVERY_S, 4, EVERY_S)
-    assert accepted.due_in_s("7", 1.5 * EVERY_S, 1.5 * EVERY_S) == EVERY_S / 2
+    accepted = AcceptedReports()
+    assert accepted.due_in_s("7", executed_s=0.0, ran_s=0.0) == REPORT_EVERY_S
+    claim = accepted.accept("7", None, 400.0, 4 * REPORT_EVERY_S, REPORT_EVERY_S, 4)
+    assert claim == with_report(None, 400.0, 4 * REPORT_EVERY_S, 4)
+    assert accepted.due_in_s("7", 1.5 * REPORT_EVERY_S, 1.5 * REPORT_EVERY_S) == REPORT_EVERY_S / 2
     accepted.accept("7", claim, 400.0, 40_000.0, 10_000.0, 4)
     assert accepted.due_in_s("7", 10_050.0, 10_050.0) == 10_000 * REPORT_EVERY_SHARE - 50
-    assert accepted.due_in_s("7", 10_050.0, 0.0) == EVERY_S, "of another run"
+    assert accepted.due_in_s("7", 10_050.0, 0.0) == REPORT_EVERY_S, "of another run"
     accepted.forget_all_but(())
     assert accepted.due_in_s("7", 10_050.0, 10_050.0) < 0.0
 
 
 def ranked_by(claim: Claim | None, attained_gpu_s: float) -> float | None:
     one = job("1", gpus(4), tier=0, attained_gpu_s=attained_gpu_s, claim=claim)
-    return claimed_gpu_s(one, EVERY_S)
+    return claimed_gpu_s(one)
 
 
 def test_a_promise_is_never_renewed() -> None:
     claim = reported(None, 100.0, attained_gpu_s=400.0)
-    promised_gpu_s = 400.0 + OVERRUN * 100.0 + SPARE * EVERY_S * 4
+    promised_gpu_s = 400.0 + OVERRUN * 100.0 + SPARE * REPORT_EVERY_S * 4
     assert claim == (500.0, promised_gpu_s)
     for attained_gpu_s in range(500, 2000, 100):
         claim = reported(claim, 100.0, float(attained_gpu_s))
@@ -122,8 +122,8 @@ def test_a_promise_is_never_renewed() -> None:
 
 def test_a_claim_expires_when_its_job_should_have_ended() -> None:
     claim = reported(None, 40_000.0, attained_gpu_s=8000.0)
-    assert claim.promised_gpu_s == 88_000.0 + SPARE * EVERY_S * 4
-    assert ranked_by(claim, 48_000.0) == ranked_by(claim, 48_000.0 + 4 * EVERY_S) == 0.0
+    assert claim.promised_gpu_s == 88_000.0 + SPARE * REPORT_EVERY_S * 4
+    assert ranked_by(claim, 48_000.0) == ranked_by(claim, 48_000.0 + 4 * REPORT_EVERY_S) == 0.0
     assert ranked_by(claim, 50_000.0) is None
     again = reported(claim, 1000.0, attained_gpu_s=50_000.0)
     assert ranked_by(again, 50_000.0) is not None, "it has spoken, and its promise still holds"
@@ -152,8 +152,8 @@ def test_false_reports_gain_a_bounded_amount_of_service(
     # At the end it keeps running for long without another report.
     for remaining_gpu_s in [*said_gpu_s, *[None] * 100]:
         if remaining_gpu_s is not None:
-            claim = with_report(claim, remaining_gpu_s, width * executed_s, width, EVERY_S)
-        until_s = executed_s + next_report_in_s(executed_s, EVERY_S)
+            claim = with_report(claim, remaining_gpu_s, width * executed_s, width)
+        until_s = executed_s + next_report_in_s(executed_s)
         step_gpu_s = width * (until_s - executed_s) / 16
         for number in range(16):
             attained_gpu_s = width * executed_s + number * step_gpu_s
@@ -162,7 +162,7 @@ def test_false_reports_gain_a_bounded_amount_of_service(
                 gained_gpu_s += step_gpu_s
                 last_gpu_s = attained_gpu_s
         executed_s = until_s
-    bound_gpu_s = OVERRUN * limit_gpu_s + SPARE * EVERY_S * width
+    bound_gpu_s = OVERRUN * limit_gpu_s + SPARE * REPORT_EVERY_S * width
     # The service until the next report is accepted, and until the next check in this test.
     between_gpu_s = max(60.0 * width, REPORT_EVERY_SHARE * last_gpu_s)
     assert gained_gpu_s <= bound_gpu_s + between_gpu_s + EPSILON + between_gpu_s / 16

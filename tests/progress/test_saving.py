@@ -42,7 +42,6 @@ def test_the_library_takes_the_signal_for_a_request_to_save() -> None:
         ({"restarts": 1}, {}, {}, False, False),
         ({"comment": "tiresias:checkpoint=USR2@20"}, {}, {}, False, False),
         ({}, {}, {"signal": "USR1", "grace_s": 30.0}, False, False),
-        ({}, {}, {"save_grace_s": 0.0}, False, False),
         ({}, {}, {"max_grace_s": 0.0}, False, False),
         ({}, {}, {}, True, False),
     ],

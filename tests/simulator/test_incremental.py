@@ -263,7 +263,7 @@ def test_choices_equal_those_of_new_snapshots_under_tiresias(
     setup = _setup(config, cluster, placement, timing, saves)
     nodes = setup.cluster.as_nodes()
     history = ServiceHistory(job.gpus * job.duration_s for job in workload.jobs)
-    reports = Reports(model, workload, config.policy.report_every_s) if model else None
+    reports = Reports(model, workload) if model else None
     scheduler = schedulers.tiresias(config, nodes, history, reports)
     # The same policy object: it learns once, when a job ends.
     checked = _run(workload, setup, scheduler, scheduler.policy)

@@ -274,7 +274,7 @@ def test_a_priority_that_an_admin_sets_is_repaired_and_reported(
 def test_a_preemptor_that_does_not_start_backs_off(
     clean_cluster: RealCluster, start: Start
 ) -> None:
-    controller = start(preemption={"start_bound_s": 3, "retry_after_s": 1})
+    controller = start(constants={"START_BOUND_S": 3, "RETRY_AFTER_S": 1})
     for node in ("n2", "n4"):
         kept = clean_cluster.sbatch(*WHOLE_NODE, "-w", node, "--no-requeue")
         clean_cluster.wait_for_state(kept, "RUNNING")
@@ -327,7 +327,7 @@ def test_a_stopped_controller_leaves_no_node_list_and_resumes_later(
 def test_no_job_is_preempted_for_a_job_that_slurm_would_not_start(
     clean_cluster: RealCluster, start: Start, why: str
 ) -> None:
-    controller = start(preemption={"start_bound_s": 4})
+    controller = start(constants={"START_BOUND_S": 4})
     wall = fill(clean_cluster, controller, "-t5")
     reservation = ["ReservationName=soon", "Users=root", "Nodes=ALL", "Flags=MAINT"]
     if why == "reservation":

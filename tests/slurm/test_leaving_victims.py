@@ -20,7 +20,8 @@ WHOLE_NODE = ("--gres=gpu:4", "--mem=100")
 GRACE_S = 30
 SETTINGS: Mapping[str, Mapping[str, object]] = {
     "policy": {"thresholds_gpu_s": [8]},
-    "preemption": {"min_run_s": 1, "start_bound_s": 2, "max_grace_s": 30},
+    "preemption": {"min_run_s": 1, "max_grace_s": 30},
+    "constants": {"START_BOUND_S": 2},
     "controller": {"interval_s": 0.5},
 }
 SLURMS_DELAY_S = 120.0

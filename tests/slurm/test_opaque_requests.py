@@ -33,8 +33,9 @@ NODES = (
 )
 SETTINGS: Mapping[str, Mapping[str, object]] = {
     "policy": {"thresholds_gpu_s": [8]},
-    "preemption": {"min_run_s": 1, "start_bound_s": 2, "retry_after_s": 1, "grace_s": 0},
+    "preemption": {"min_run_s": 1, "grace_s": 0},
     "controller": {"interval_s": 0.5},
+    "constants": {"START_BOUND_S": 2, "RETRY_AFTER_S": 1},
 }
 
 

@@ -16,8 +16,9 @@ WHOLE_NODE = ("--gres=gpu:4", "--mem=100")
 GRACES_S = (0, 12)
 SETTINGS: Mapping[str, Mapping[str, object]] = {
     "policy": {"thresholds_gpu_s": [8]},
-    "preemption": {"min_run_s": 1, "start_bound_s": 20},
+    "preemption": {"min_run_s": 1},
     "controller": {"interval_s": 0.5},
+    "constants": {"START_BOUND_S": 20},
 }
 
 

@@ -23,8 +23,9 @@ LINES = (
 )
 SETTINGS: Mapping[str, Mapping[str, object]] = {
     "policy": {"thresholds_gpu_s": [2]},
-    "preemption": {"min_run_s": 1, "start_bound_s": 20, "retry_after_s": 1, "grace_s": 0},
+    "preemption": {"min_run_s": 1, "grace_s": 0},
     "controller": {"interval_s": 0.5},
+    "constants": {"START_BOUND_S": 20, "RETRY_AFTER_S": 1},
 }
 LIMITED_QOS = {
     "two-jobs": "MaxJobsPU=2",

@@ -73,7 +73,7 @@ def test_a_drilled_program_is_preempted_sooner_for_its_own_user_only(
     run = f"exec env PYTHONPATH={readable} /usr/bin/python3 train.py"
     script = plugin.work / "job.sh"
     script.write_text(f"#!/bin/sh\n#SBATCH --gpus=1 --open-mode=append\n{run}\n")
-    preemption = {"min_run_s": 600, "drilled_min_run_s": 2, "start_bound_s": 8, "budget_share": 0}
+    preemption = {"min_run_s": 600, "drilled_min_run_s": 2, "budget_share": 0}
     with (
         short_folder() as folder,
         open_channel(plugin, folder, TRAIN, preemption=preemption) as controller,

@@ -77,11 +77,16 @@ class Site:
         return " ".join(self.controller.cli("explain", job).stdout.split())
 
 
+OFTEN = {"REPORT_EVERY_S": 1}
+
+
 @pytest.fixture
 def site(plugin: PluginCluster, tmp_path: Path) -> Iterator[Site]:
-    policy = {"thresholds_gpu_s": [THRESHOLD_GPU_S], "report_every_s": 1}
+    policy = {"thresholds_gpu_s": [THRESHOLD_GPU_S]}
     preemption = {"min_run_s": 0.5, "budget_share": 0}
-    with open_channel(plugin, tmp_path, TRAIN, policy=policy, preemption=preemption) as controller:
+    with open_channel(
+        plugin, tmp_path, TRAIN, policy=policy, preemption=preemption, constants=OFTEN
+    ) as controller:
         yield Site(plugin, controller)
 
 

@@ -38,7 +38,7 @@ for done in range(1, {STEPS} + 1):
 job.done()
 """
 LONGEST_S = 240.0
-PREEMPTION = {"min_run_s": 1, "start_bound_s": 8}
+PREEMPTION = {"min_run_s": 1}
 
 
 @dataclass(frozen=True, slots=True)

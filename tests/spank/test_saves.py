@@ -83,7 +83,7 @@ class Site:
         return time.time()
 
 
-NO_SIGNAL: Mapping[str, object] = {"save_grace_s": SAVE_GRACE_S, "min_run_s": 1}
+NO_SIGNAL: Mapping[str, object] = {"min_run_s": 1}
 SIGNAL: Mapping[str, object] = {"signal": "USR1", "grace_s": 30, "min_run_s": 1}
 
 
@@ -93,6 +93,7 @@ def opened(plugin: PluginCluster, folder: Path, preemption: Mapping[str, object]
         "policy": {"thresholds_gpu_s": [16], "estimates": []},
         "preemption": preemption,
         "controller": {"interval_s": INTERVAL_S},
+        "constants": {"SAVE_GRACE_S": SAVE_GRACE_S},
     }
     with open_channel(plugin, folder, TRAIN, 10.0, **settings) as controller:
         yield Site(plugin, controller)

@@ -16,16 +16,19 @@ pytestmark = pytest.mark.slurm
 LONG_S = 60.0
 """Its service is that of the second tier, and what it may wait is less than a start may take."""
 
+OFTEN = {"REPORT_EVERY_S": 1}
+
 
 @pytest.fixture
 def site(plugin: PluginCluster, tmp_path: Path) -> Iterator[Site]:
     policy = {
         "thresholds_gpu_s": [THRESHOLD_GPU_S],
-        "report_every_s": 1,
         "max_slowdown": 1.5,
     }
     preemption = {"min_run_s": 0.5, "budget_share": 0}
-    with open_channel(plugin, tmp_path, TRAIN, policy=policy, preemption=preemption) as controller:
+    with open_channel(
+        plugin, tmp_path, TRAIN, policy=policy, preemption=preemption, constants=OFTEN
+    ) as controller:
         yield Site(plugin, controller)
 
 

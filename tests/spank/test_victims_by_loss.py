@@ -25,13 +25,17 @@ for done in range(1, 1_000_000):
         job.saved(done)
 """
 
+OFTEN = {"REPORT_EVERY_S": 1}
+
 
 def test_the_job_that_has_just_saved_is_preempted(plugin: PluginCluster, tmp_path: Path) -> None:
-    policy = {"thresholds_gpu_s": [20], "report_every_s": 1}
+    policy = {"thresholds_gpu_s": [20]}
     preemption = {"min_run_s": 0.5, "budget_share": 0}
     train = f"cd {plugin.work}; PYTHONPATH={plugin.work}/lib /usr/bin/python3 train.py"
     gpus = f"--gpus={GPUS_PER_NODE}"
-    with open_channel(plugin, tmp_path, TRAIN, policy=policy, preemption=preemption) as controller:
+    with open_channel(
+        plugin, tmp_path, TRAIN, policy=policy, preemption=preemption, constants=OFTEN
+    ) as controller:
         # Without regard to losses the job that started last would be preempted.
         saves, has_saved_once = (
             plugin.submit(f"{train} {saves}", gpus, f"--nodelist={node}")

@@ -52,8 +52,14 @@ RETRY_AFTER_S = 60.0
 MIN_RUN_S = 20.0
 MAX_GRACE_S = 40.0
 SAVE_GRACE_S = 25.0
+CONSTANTS: Mapping[str, float] = {
+    "GITTINS_SAMPLES": 2,
+    "LONGEST_MIN_RUN_S": 3 * MIN_RUN_S,
+    "RETRY_AFTER_S": RETRY_AFTER_S,
+    "SAVE_GRACE_S": SAVE_GRACE_S,
+    "START_BOUND_S": START_BOUND_S,
+}
 IDLE_AFTER_S, LEAVE_AFTER_S = 20.0, 45.0
-CONSTANTS: Mapping[str, float] = {"GITTINS_SAMPLES": 2, "LONGEST_MIN_RUN_S": 3 * MIN_RUN_S}
 """All times are short, so that everything happens within a few steps."""
 
 ANSWER_IN_TIME_S = "slurm_tiresias.controller.reconcile.ANSWER_IN_TIME_S"
@@ -121,11 +127,8 @@ class Setup:
             "signal": self.signal,
             "grace_s": self.grace_s if self.signal else 0.0,
             "min_run_s": MIN_RUN_S,
-            "start_bound_s": START_BOUND_S,
-            "retry_after_s": RETRY_AFTER_S,
             "budget_share": self.budget_share,
             "max_grace_s": MAX_GRACE_S,
-            "save_grace_s": SAVE_GRACE_S,
         }
         policy = {
             "name": self.policy,

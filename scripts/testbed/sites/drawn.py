@@ -19,9 +19,15 @@ CPUS, MEMORY_MB = 16, 8000
 TYPES = ("a100", "v100")
 RACKS = ("rack1", "rack2")
 USERS = ("ann", "bob")
-START_BOUND_S, RETRY_AFTER_S, MIN_RUN_S = 10.0, 20.0, 5.0
+START_BOUND_S, MIN_RUN_S = 10.0, 5.0
 MAX_GRACE_S = 10.0
 IDLE_AFTER_S, LEAVE_AFTER_S = 6.0, 15.0
+CONSTANTS: Mapping[str, float] = {
+    "GITTINS_SAMPLES": 2,
+    "LONGEST_MIN_RUN_S": 3 * MIN_RUN_S,
+    "RETRY_AFTER_S": 20.0,
+    "START_BOUND_S": START_BOUND_S,
+}
 """Short, so that everything happens within a round."""
 
 
@@ -89,8 +95,6 @@ class Site:
                     "grace_s": 4.0 if self.signal else 0.0,
                     "max_grace_s": MAX_GRACE_S,
                     "min_run_s": MIN_RUN_S,
-                    "start_bound_s": START_BOUND_S,
-                    "retry_after_s": RETRY_AFTER_S,
                 },
                 "controller": {"interval_s": 2.0},
             }

@@ -14,11 +14,20 @@ from pathlib import Path
 from random import Random
 from unittest import mock
 
+from scripts.testbed.constants import replaced
 from scripts.testbed.in_memory import InMemorySlurm
 from scripts.testbed.in_memory.extras import NONE
 from scripts.testbed.lifecycle import memory
 from scripts.testbed.lifecycle.gpu_use import GpuUses
-from scripts.testbed.sites.drawn import IDLE_AFTER_S, MAX_GRACE_S, START_BOUND_S, Ask, ask, site
+from scripts.testbed.sites.drawn import (
+    CONSTANTS,
+    IDLE_AFTER_S,
+    MAX_GRACE_S,
+    START_BOUND_S,
+    Ask,
+    ask,
+    site,
+)
 from scripts.testbed.sites.round import DRAIN, FAIL, PENDING, RESUME, Round, Shown
 from scripts.testbed.user_text import IN_MEMORY
 from slurm_tiresias.controller.cycle import ENFORCE, Cycles
@@ -286,7 +295,11 @@ def play(seed: int) -> InMemoryRound:
             config, profiler=replace(config.profiler, collect_dir=str(folder / "collect"))
         )
     try:
-        with mock.patch(ANSWER_IN_TIME_S, 60.0), closing(Ledger(folder / "ledger")) as ledger:
+        with (
+            mock.patch(ANSWER_IN_TIME_S, 60.0),
+            replaced(CONSTANTS),
+            closing(Ledger(folder / "ledger")) as ledger,
+        ):
             profiler = Profiler(_profiles(), config)
             gpu_uses = GpuUses(folder / "collect", sim.clock)
             cycles = Cycles(

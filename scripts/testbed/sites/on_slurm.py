@@ -378,10 +378,9 @@ def _at_work(seed: int) -> Iterator[RealRound]:
             "grace_s": 2 if drawn.signal else 0,
             "max_grace_s": 5,
             "min_run_s": 1,
-            "start_bound_s": START_BOUND_S,
-            "retry_after_s": 2,
         },
         "controller": {"interval_s": 0.5},
+        "constants": {"START_BOUND_S": START_BOUND_S, "RETRY_AFTER_S": 2},
     }
     with short_folder() as folder, started_cluster(folder, *options_of(drawn, folder)) as cluster:
         controller = RealController(cluster, folder, settings).start()

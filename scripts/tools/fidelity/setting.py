@@ -11,7 +11,7 @@ from scripts.testbed.place import UsageError
 from scripts.tools.fidelity.calibrate import Calibration
 from scripts.tools.fidelity.limits import DAY, with_limits
 from slurm_tiresias.config import parse
-from slurm_tiresias.core.features import save_due
+from slurm_tiresias.core.features import claims, save_due
 from slurm_tiresias.settings import Config
 from slurm_tiresias.settings.policy import PolicyConfig
 from slurm_tiresias.simulator import run
@@ -31,7 +31,6 @@ partitions = ["gpu"]
 name = "{policy}"
 thresholds_gpu_s = {thresholds_gpu_s!r}
 order = "{order}"
-report_every_s = {report_every_s!r}
 estimates = {estimates!r}
 
 [preemption]
@@ -91,7 +90,6 @@ class Setting:
             thresholds_gpu_s=[gpu_s / self.factor for gpu_s in self.thresholds_gpu_s],
             order=self.order,
             min_run_s=self.min_run_s / self.factor,
-            report_every_s=PolicyConfig().report_every_s / self.factor,
             interval_s=self.interval_s,
             estimates=list(self.estimates),
         )
@@ -100,6 +98,7 @@ class Setting:
     def constants(self) -> Mapping[str, float]:
         """The program's own times, divided."""
         whole = {
+            "REPORT_EVERY_S": claims.REPORT_EVERY_S,
             "FIRST_TIER_WAIT_S": save_due.FIRST_TIER_WAIT_S,
             "WAIT_FOR_SAVE_S": save_due.WAIT_FOR_SAVE_S,
         }

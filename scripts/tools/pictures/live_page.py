@@ -39,7 +39,7 @@ WARM_UP_S = 210.0
 
 SETTINGS: dict[str, dict[str, object]] = {
     "policy": {"thresholds_gpu_s": [72, 288, 900, 2700]},
-    "preemption": {"min_run_s": 20, "start_bound_s": 8},
+    "preemption": {"min_run_s": 20},
     "controller": {"interval_s": 1},
 }
 """Tiers that jobs of minutes come through."""

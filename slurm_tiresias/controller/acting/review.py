@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from slurm_tiresias.controller.acting.under_way import UnderWay, why_it_did_not_start
 from slurm_tiresias.controller.feed import Backoffs
 from slurm_tiresias.controller.prospects import is_past_deadline, is_protected, partitions_that_take
+from slurm_tiresias.core.lifecycle import nomination
 from slurm_tiresias.core.lifecycle.nomination import Blocker, Started, StillWaiting
 from slurm_tiresias.core.lifecycle.preemption import Cause, PreemptorGone
 from slurm_tiresias.model import Allocation, JobState
@@ -43,8 +44,7 @@ def backoffs(under_way: UnderWay, awaited_limits: Mapping[str, str]) -> Backoffs
     # If victims have left, the job starts on its nomination or not at all: no further victims are
     # preempted for it elsewhere.
     half_done = (one.key for one in nominations if one.is_active and one.victims_left)
-    config, now_s = under_way.config.preemption, under_way.now_s
-    retry_s, bound_s = config.retry_after_s, config.start_bound_s
+    now_s, retry_s, bound_s = under_way.now_s, nomination.RETRY_AFTER_S, nomination.START_BOUND_S
     waiting = (one for one in nominations if one.backs_off(now_s, retry_s))
     return Backoffs(
         backing_off=in_vain.union(
@@ -134,7 +134,7 @@ def _look_at_nominations(under_way: UnderWay) -> None:
         waits = StillWaiting(
             under_way.now_s,
             blocker,
-            config.start_bound_s,
+            nomination.START_BOUND_S,
             situation=under_way.situation_tried(one.key),
             why=why,
             longest_grace_s=max(config.grace_s, config.max_grace_s),

@@ -30,6 +30,10 @@ MOST_TIMES_ATTAINED: Final = 50.0
 """A claim counts for at most this many times the attained service, which bounds what a job can lose
 by reporting far too much."""
 
+REPORT_EVERY_S = 60.0
+"""How long a job must have run before its reports are accepted, and at least between two of
+them."""
+
 REPORT_EVERY_SHARE: Final = 0.02
 """A report is accepted only after the job has run, since its last accepted report, for this share
 of its total running time, so that long jobs are not queried all the time."""
@@ -40,10 +44,9 @@ SPEAKS_AGAIN_WITHIN_S: Final = 300.0
 checkpoint first."""
 
 
-def next_report_in_s(executed_s: float, every_s: float) -> float:
-    """Return the running time in seconds until the next report of a job is accepted: at least
-    ``every_s`` (``policy.report_every_s``)."""
-    return max(every_s, REPORT_EVERY_SHARE * executed_s)
+def next_report_in_s(executed_s: float) -> float:
+    """Return the running time in seconds until the next report of a job is accepted."""
+    return max(REPORT_EVERY_S, REPORT_EVERY_SHARE * executed_s)
 
 
 def with_report(
@@ -51,15 +54,13 @@ def with_report(
     remaining_gpu_s: float,
     attained_gpu_s: float,
     width: int,
-    every_s: float,
 ) -> Claim:
-    """Return the claim of a job that reports this much remaining service; ``every_s`` is
-    ``policy.report_every_s``."""
+    """Return the claim of a job that reports this much remaining service."""
     if claim is not None:
         # In logarithms, because reports are off by factors; a second's service keeps them finite.
         before_gpu_s = max(claim.total_gpu_s - attained_gpu_s, float(width))
         remaining_gpu_s = before_gpu_s ** (1 - GAIN) * max(remaining_gpu_s, float(width)) ** GAIN
-    promised_gpu_s = attained_gpu_s + OVERRUN * remaining_gpu_s + SPARE * every_s * width
+    promised_gpu_s = attained_gpu_s + OVERRUN * remaining_gpu_s + SPARE * REPORT_EVERY_S * width
     if claim is not None:
         promised_gpu_s = min(promised_gpu_s, claim.promised_gpu_s)
     return Claim(attained_gpu_s + remaining_gpu_s, promised_gpu_s)
@@ -68,9 +69,7 @@ def with_report(
 class AcceptedReports:
     """Which reports are accepted, and what they make of the claims of jobs."""
 
-    def __init__(self, every_s: float) -> None:
-        """``every_s`` is ``policy.report_every_s``."""
-        self._every_s = every_s
+    def __init__(self) -> None:
         self._accepted_at_s: dict[str, float] = {}
         """By job, its total running time when its last report was accepted."""
 
@@ -88,8 +87,8 @@ class AcceptedReports:
         """
         accepted_at_s = self._accepted_at_s.get(job_id, -math.inf)
         if accepted_at_s < executed_s - ran_s:
-            return self._every_s - ran_s
-        return next_report_in_s(accepted_at_s, self._every_s) - (executed_s - accepted_at_s)
+            return REPORT_EVERY_S - ran_s
+        return next_report_in_s(accepted_at_s) - (executed_s - accepted_at_s)
 
     def accept(
         self,
@@ -102,7 +101,7 @@ class AcceptedReports:
     ) -> Claim:
         """Accept that a job reports this much remaining service; return its claim from now on."""
         self._accepted_at_s[job_id] = executed_s
-        return with_report(claim, remaining_gpu_s, attained_gpu_s, width, self._every_s)
+        return with_report(claim, remaining_gpu_s, attained_gpu_s, width)
 
     def forget_all_but(self, job_ids: Container[str]) -> None:
         """Forget the jobs that have ended."""
@@ -115,16 +114,18 @@ def is_broken(job: Job) -> bool:
     return job.claim is not None and job.attained_gpu_s > job.claim.promised_gpu_s
 
 
-def expires_at_gpu_s(claim: Claim, width: int, every_s: float) -> float:
+def expires_at_gpu_s(claim: Claim, width: int) -> float:
     """Return the attained service beyond which a claim does not count until the next report.
 
     By then the job should have ended, and should have reported again if it had not. Otherwise a
     job could stop reporting and use up a promise that was made when it needed far more.
     """
-    return max(claim.total_gpu_s + every_s * width, claim.total_gpu_s / (1 - REPORT_EVERY_SHARE))
+    return max(
+        claim.total_gpu_s + REPORT_EVERY_S * width, claim.total_gpu_s / (1 - REPORT_EVERY_SHARE)
+    )
 
 
-def claimed_gpu_s(job: Job, every_s: float) -> float | None:
+def claimed_gpu_s(job: Job) -> float | None:
     """Return the remaining service by which a job's claim ranks it; None if the claim does not
     count."""
     claim, attained_gpu_s = job.claim, job.attained_gpu_s
@@ -132,6 +133,6 @@ def claimed_gpu_s(job: Job, every_s: float) -> float | None:
         return None
     left_gpu_s = claim.total_gpu_s - attained_gpu_s
     if left_gpu_s < 0.0:
-        expired = attained_gpu_s > expires_at_gpu_s(claim, job.width, every_s)
+        expired = attained_gpu_s > expires_at_gpu_s(claim, job.width)
         return None if expired else 0.0
     return min(left_gpu_s, MOST_TIMES_ATTAINED * attained_gpu_s)

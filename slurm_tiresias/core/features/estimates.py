@@ -50,18 +50,16 @@ class Estimator(Protocol):
 class ByReports:
     """Estimates from the reports of the jobs themselves."""
 
-    every_s: float
-    """``policy.report_every_s``."""
     name: ClassVar[str] = REPORTS
     learns: ClassVar[bool] = False
 
     def remaining_gpu_s(self, job: Job) -> float | None:
-        return claimed_gpu_s(job, self.every_s)
+        return claimed_gpu_s(job)
 
     def steady_for_s(self, job: Job, least_gpu_s: float, most_gpu_s: float) -> float:
         claim, attained_gpu_s = job.claim, job.attained_gpu_s
         assert claim is not None
-        expires_gpu_s = expires_at_gpu_s(claim, job.width, self.every_s)
+        expires_gpu_s = expires_at_gpu_s(claim, job.width)
         until_gpu_s = [math.nextafter(min(claim.promised_gpu_s, expires_gpu_s), math.inf)]
         if least_gpu_s > 0.0:
             # Needed if ``total - attained`` is exactly below the limit, but is rounded to it as a

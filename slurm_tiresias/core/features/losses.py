@@ -71,7 +71,7 @@ def late_s(signalled_s: float, grace_until_s: float, end_s: float, grace_s: floa
     Parameters
     ----------
     grace_s
-        What the site gives to such a victim: ``grace_s``, or ``save_grace_s`` if it was asked.
+        What the site gives to such a victim: ``grace_s``, or ``SAVE_GRACE_S`` if it was asked.
     """
     return max(0.0, min(grace_until_s, end_s) - signalled_s - grace_s - LEAVES_WITHIN_S)
 

@@ -58,7 +58,7 @@ def make_policy(
     if not config.estimates or not base.takes_estimates:
         return base
     estimators: dict[str, Callable[[], Estimator]] = {
-        REPORTS: lambda: ByReports(config.report_every_s),
+        REPORTS: ByReports,
         HISTORY: lambda: ByHistory(runs or RunHistory()),
         LIMITS: lambda: ByLimits(limits or LimitHistory()),
     }

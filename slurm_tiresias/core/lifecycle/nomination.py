@@ -5,7 +5,7 @@
     PENDING, ASKED --StillWaiting, nothing in the way--> FREE --Started--> none <----+
 
 PENDING and FREE become EXPIRED if Slurm has not tried the job, or not started it, within
-``preemption.start_bound_s``; any state does if Slurm names a reason of its own to let the job wait,
+``START_BOUND_S``; any state does if Slurm names a reason of its own to let the job wait,
 or if its nodes stay in use, as by an epilog that hangs.
 An expired nomination backs off, twice as long after each expiration. After its back-off the job may
 be nominated again; the expirations are forgotten when it starts. ``Withdrawn`` ends a nomination,
@@ -26,8 +26,16 @@ from slurm_tiresias.model import Allocation, Amount
 
 MAX_BACKOFF_DOUBLINGS = 3
 
+START_BOUND_S = 60.0
+"""How long the GPUs of a nomination may be idle: in this time slurmctld runs its main scheduler at
+least once (``sched_interval``), which starts the first job of the queue."""
+
+RETRY_AFTER_S = 600.0
+"""How long a job preempts nothing after an expiration: ten times as long as its GPUs were idle, so
+that jobs which never start idle a tenth of them at most. Each further expiration doubles it."""
+
 IN_USE_BOUNDS = 5
-"""How often ``preemption.start_bound_s`` nodes may stay in use after the graces: some programs end
+"""How often ``START_BOUND_S`` nodes may stay in use after the graces: some programs end
 slowly, and some epilogs check and clean the node."""
 
 
