@@ -13,7 +13,7 @@ from scripts import ROOT
 PROGRAM = "slurm_tiresias.cli"
 FILES: Mapping[str, tuple[str, ...]] = {
     "etc/tiresias.toml": (PROGRAM, "config", "example"),
-    "docs/reference/config.md": (PROGRAM, "config", "reference"),
+    "docs/reference/config.md": ("scripts.tools.reference_pages", "config"),
     "docs/reference/doctor.md": ("scripts.tools.reference_pages", "doctor"),
     "docs/reference/metrics.md": ("scripts.tools.reference_pages", "metrics"),
     "docs/reference/json.md": ("scripts.tools.json_reference",),

@@ -1,7 +1,4 @@
-"""``tiresias-slurm config``: check, show and document the configuration.
-
-The example file and the reference page are generated from the descriptions of the settings.
-"""
+"""``tiresias-slurm config``: check and show the configuration, and an example with all texts."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ COMMENT_WIDTH = 88
 @click.group(no_args_is_help=False)
 @config_option
 def config() -> None:
-    """Check, show and document the configuration."""
+    """Check and show the configuration."""
 
 
 @config.command()
@@ -55,12 +52,6 @@ def show(config: Config, as_json: bool) -> None:
 def example() -> None:
     """Print a configuration file with every setting explained and at its default."""
     click.echo("\n".join(example_lines()))
-
-
-@config.command()
-def reference() -> None:
-    """Print the reference of all settings, in Markdown."""
-    click.echo("\n".join(reference_lines()))
 
 
 def _summary(config: Config) -> str:
@@ -152,23 +143,3 @@ def limits_of(field: Setting) -> str:
         f"one of {', '.join(choices)}" if choices else "",
     ]
     return ", ".join(filter(None, parts))
-
-
-def reference_lines() -> Iterator[str]:
-    """Yield the lines of the reference page."""
-    yield "# Configuration reference"
-    yield ""
-    yield "All settings of `tiresias.toml`, by table. Every setting may be left out. This page is"
-    yield "the output of `tiresias-slurm config reference`."
-    for name, table, settings in tables():
-        yield ""
-        yield f"## [{name}]"
-        yield ""
-        yield inspect.getdoc(table) or ""
-        yield ""
-        yield "| setting | default | unit and range | meaning |"
-        yield "|---|---|---|---|"
-        for field in settings:
-            cells = (f"`{field.name}`", f"`{toml(field.default)}`", limits_of(field))
-            meaning = field.metadata["doc"]
-            yield "| " + " | ".join(c.replace("|", "\\|") for c in (*cells, meaning)) + " |"

@@ -39,7 +39,6 @@ COMMANDS = (
     ("config", "check"),
     ("config", "show"),
     ("config", "example"),
-    ("config", "reference"),
 )
 
 
