@@ -95,7 +95,7 @@ def after_a_while(stake: WorkAtStake, tier: int, config: Config | None = None) -
     [
         (saved(ago_s=30, due_in_s=3570), "", ""),
         (saved(ago_s=900, due_in_s=2700), "", "save-due"),
-        (saved(ago_s=2900, due_in_s=700), "", "save-due"),
+        (saved(ago_s=1950, due_in_s=1850), "", "save-due"),
         (saved(ago_s=3100, due_in_s=500), "save-due", "save-due"),
         (saved(ago_s=3700, due_in_s=-100), "save-due", "save-due"),
         (saved(ago_s=4000, due_in_s=-400), "", ""),
@@ -106,7 +106,7 @@ def after_a_while(stake: WorkAtStake, tier: int, config: Config | None = None) -
     ids=[
         "has just saved",
         "lower tiers wait for long",
-        "the first tier waits for ten minutes",
+        "the first tier waits for half an hour",
         "is about to save",
         "is late",
         "is too late to be waited for",
