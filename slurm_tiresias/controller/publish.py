@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, replace
 
 from slurm_tiresias import __version__
 from slurm_tiresias.controller.difference import why_left_to_slurm
@@ -40,7 +41,6 @@ from slurm_tiresias.slurm import release
 from slurm_tiresias.slurm.hostlist import folded
 from slurm_tiresias.slurm.protocol import Cluster
 from slurm_tiresias.status.published import (
-    ENFORCE,
     SCHEMA,
     Blocker,
     PublishedEstimate,
@@ -50,93 +50,85 @@ from slurm_tiresias.status.published import (
     PublishedJob,
     PublishedNode,
     PublishedProgress,
-    PublishedStandby,
     PublishedState,
     PublishedTier,
 )
 from slurm_tiresias.store.records import EventRecord
 
 
-@dataclass(frozen=True, slots=True)
-class Health:
-    """The state of the controller itself: its mode, its last cycle, its failures."""
-
-    mode: str
-    started_s: float
-    cycle: int
-    at_s: float
-    took_s: float
-    failures: int = 0
-    error: str = ""
-    failed_cycles: Mapping[str, int] = field(default_factory=dict)
-    last_failure_s: float | None = None
-    next_try_s: float | None = None
-    host: str = ""
-    warning: str = ""
-    term: int = 0
-    standbys: tuple[PublishedStandby, ...] = ()
-    driver: str = "commands"
-    driver_because: str = ""
-
-    def after_a_failure(self, error: TiresiasError, now_s: float, pause_s: float) -> Health:
-        """Return this health after one more failed cycle."""
-        times = self.failed_cycles.get(error.kind, 0) + 1
-        return replace(
-            self,
-            failures=self.failures + 1,
-            error=str(error),
-            failed_cycles={**self.failed_cycles, error.kind: times},
-            last_failure_s=now_s,
-            next_try_s=now_s + pause_s,
-        )
-
-    def in_a_line(self, now_s: float) -> str:
-        """Return a one-line status for systemd."""
-        if self.failures:
-            pause_s = max(0.0, (self.next_try_s or 0.0) - now_s)
-            return f"{self.failures} cycles failed, next try in {pause_s:.0f} s: {self.error}"
-        return f"{self.mode}, cycle {self.cycle}"
-
-    def shown_on(self, state: PublishedState) -> PublishedState:
-        """Return the published state with its health replaced by this one."""
-        shown = replace(state, **{f.name: getattr(self, f.name) for f in fields(self)})
-        if shown.acts is state.acts:
-            return shown
-        jobs = (
-            replace(job, would="" if shown.acts else would_do(*_decided(job))) for job in shown.jobs
-        )
-        return replace(shown, jobs=tuple(jobs))
-
-
-def _decided(job: PublishedJob) -> tuple[str, Sequence[str], str]:
-    return job.reason, job.victims, job.preempted_for
-
-
-def nothing_yet(cluster: Cluster, config: Config, health: Health) -> PublishedState:
+def nothing_yet(
+    cluster: Cluster, config: Config, mode: str, host: str = "", term: int = 0
+) -> PublishedState:
     """Return the state to publish before the first cycle has ended."""
+    now_s = time.time()
     return PublishedState(
         schema=SCHEMA,
         cluster=cluster.name,
         slurm_version=release.written(cluster.version),
         version=__version__,
+        driver="commands",
         pid=os.getpid(),
+        mode=mode,
         policy=config.policy.name,
         order=config.policy.order,
         charge=config.policy.charge,
         interval_s=config.controller.interval_s,
+        started_s=now_s,
+        cycle=0,
+        at_s=now_s,
+        took_s=0.0,
+        failures=0,
+        error="",
         gpus=PublishedGpus(0, 0, 0, 0, 0),
         tiers=(),
         jobs=(),
         events=(),
+        host=host,
+        term=term,
         output_appended=cluster.output_appended,
-        **{f.name: getattr(health, f.name) for f in fields(health)},
     )
 
 
+def after_a_failure(
+    state: PublishedState, error: TiresiasError, now_s: float, pause_s: float
+) -> PublishedState:
+    """Return the state after one more failed cycle; the next try comes after the pause."""
+    times = state.failed_cycles.get(error.kind, 0) + 1
+    return replace(
+        state,
+        failures=state.failures + 1,
+        error=str(error),
+        failed_cycles={**state.failed_cycles, error.kind: times},
+        last_failure_s=now_s,
+        next_try_s=now_s + pause_s,
+    )
+
+
+def in_a_line(state: PublishedState, now_s: float) -> str:
+    """Return a one-line status for systemd."""
+    if state.failures:
+        pause_s = max(0.0, (state.next_try_s or 0.0) - now_s)
+        return f"{state.failures} cycles failed, next try in {pause_s:.0f} s: {state.error}"
+    return f"{state.mode}, cycle {state.cycle}"
+
+
+def in_mode(state: PublishedState, mode: str) -> PublishedState:
+    """Return the state in a mode: only if the controller does not act, jobs show what it would do
+    with them."""
+    shown = replace(state, mode=mode)
+    if shown.acts is state.acts:
+        return shown
+    jobs = (replace(job, would="" if shown.acts else _would(job)) for job in shown.jobs)
+    return replace(shown, jobs=tuple(jobs))
+
+
+def _would(job: PublishedJob) -> str:
+    return would_do(job.reason, job.victims, job.preempted_for)
+
+
 def report(
-    cluster: Cluster,
     config: Config,
-    health: Health,
+    state: PublishedState,
     snapshot: Snapshot,
     plan: Plan,
     job_store: JobStore,
@@ -144,15 +136,13 @@ def report(
     events: Sequence[EventRecord],
     features: Sequence[Feature] = (),
 ) -> PublishedState:
-    """Collect everything that ``status`` and ``explain`` may show of a cycle."""
+    """Return the state with everything that ``status`` and ``explain`` may show of a cycle."""
     nodes = [n for n in snapshot.nodes if not n.partitions.isdisjoint(config.manage.partitions)]
     return replace(
-        nothing_yet(cluster, config, health),
+        state,
         gpus=_gpus(nodes, snapshot.jobs),
         tiers=tuple(_tiers(config, snapshot, plan)),
-        jobs=tuple(
-            _jobs(config, snapshot, plan, job_store, features, policy, acts=health.mode == ENFORCE)
-        ),
+        jobs=tuple(_jobs(config, snapshot, plan, job_store, features, policy, acts=state.acts)),
         events=tuple(PublishedEvent(**asdict(event)) for event in events),
         nodes=tuple(_nodes(nodes, snapshot.jobs, plan)),
     )
@@ -249,7 +239,7 @@ def _jobs(
         if estimates and job.managed and not job.lane:
             job.estimate = _estimate(views[key], estimates)
         if not acts:
-            job.would = would_do(*_decided(job))
+            job.would = _would(job)
         yield job
 
 

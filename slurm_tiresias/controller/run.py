@@ -32,7 +32,13 @@ from slurm_tiresias.controller.instruments import Instruments, instruments
 from slurm_tiresias.controller.manage import missing_partitions, no_such_partitions
 from slurm_tiresias.controller.metrics_asked import metrics_service
 from slurm_tiresias.controller.pace import LEAST_GAP_S, Pace
-from slurm_tiresias.controller.publish import Health, nothing_yet, report
+from slurm_tiresias.controller.publish import (
+    after_a_failure,
+    in_a_line,
+    in_mode,
+    nothing_yet,
+    report,
+)
 from slurm_tiresias.controller.state import (
     RESUMED,
     is_paused,
@@ -211,14 +217,10 @@ class Controller:
         self._cycles = self._begun_anew()
         self._acted_here_s = time.monotonic()
         self._pace = Pace(config.controller.interval_s, self._acted_here_s)
-        self._health = Health(
-            *(self._mode(), time.time(), 0, time.time(), 0.0),
-            host=host_name(),
-            term=lease.term if lease else 0,
-            driver=slurm.driver.name,
-            driver_because=slurm.driver.because,
+        term = lease.term if lease else 0
+        self._state = self._with_driver(
+            nothing_yet(cluster, config, self._mode(), host_name(), term)
         )
-        self._state = nothing_yet(cluster, config, self._health)
         private = cluster.jobs_are_private
         self._views = Views(self._state) if private else None
         self._services = {
@@ -258,7 +260,7 @@ class Controller:
                         self._cycle()
                         if self._hands_over():
                             return
-                    self._systemd.tell(self._health.in_a_line(time.time()))
+                    self._systemd.tell(in_a_line(self._state, time.time()))
                     self._wait(wakeups)
                     commands.carry_out(self._do)
         if not self._standbys():
@@ -267,7 +269,7 @@ class Controller:
                     self._cycles.take_lists_back()
                 except TiresiasError as error:
                     log.warning("node lists were left on waiting jobs: %s", error)
-            self._put(replace(self._health, mode=STOPPED).shown_on(self._state))
+            self._put(in_mode(self._state, STOPPED))
         log.info("stopped; Slurm continues with the priorities that are set")
 
     def _wait(self, wakeups: Wakeups) -> None:
@@ -282,7 +284,7 @@ class Controller:
             if take_nudge(self._config.controller.nudge_file):
                 self._nudge(after_s=NUDGE_SETTLES_S)
             if self._pace.next_s - time.monotonic() > PRUNING_TAKES_S:
-                self._cycles.retention.prune_some(self._health.at_s)
+                self._cycles.retention.prune_some(self._state.at_s)
             left_s = max(0.0, self._pace.next_s - time.monotonic())
             if wakeups.wait(min(left_s, look_every_s)) or left_s <= look_every_s:
                 return
@@ -312,7 +314,7 @@ class Controller:
         nudges cause at most one try per interval.
         """
         gap_s = LEAST_GAP_S
-        if self._health.failures:
+        if self._state.failures:
             gap_s = max(gap_s, self._config.controller.interval_s)
         self._pace.nudge(time.monotonic() + after_s, gap_s)
 
@@ -403,23 +405,22 @@ class Controller:
 
         Nothing uncertain was acted on.
         """
-        pause_s = _pause_s(self._health.failures + 1, self._config.controller.interval_s)
+        pause_s = _pause_s(self._state.failures + 1, self._config.controller.interval_s)
         pause_s = 0.0 if at_once else pause_s
         log.warning("cycle failed, next try in %.1f s: %s", pause_s, error)
         self._pace.fail(time.monotonic(), pause_s)
         self._instruments.failed(error)
-        health = self._health.after_a_failure(error, time.time(), pause_s)
-        self._health = replace(health, mode=self._mode())
-        self._put(self._health.shown_on(self._state))
+        failed = after_a_failure(self._state, error, time.time(), pause_s)
+        self._put(in_mode(failed, self._mode()))
 
     def _publish(self, cycle: Cycle) -> None:
         began_s = time.monotonic()
         for key in self._left_alone.keys() - {job.key for job in cycle.seen.jobs}:
             del self._left_alone[key]
-        self._health = replace(
-            self._health,
+        state = replace(
+            self._with_driver(self._state),
             mode=self._mode(),
-            cycle=self._health.cycle + 1,
+            cycle=self._state.cycle + 1,
             at_s=cycle.seen.at_s,
             took_s=cycle.took.all_s,
             failures=0,
@@ -427,19 +428,16 @@ class Controller:
             next_try_s=None,
             standbys=self._standbys(),
             warning=self._warning(cycle.seen),
-            driver=self._slurm.driver.name,
-            driver_because=self._slurm.driver.because,
         )
         log.debug(
             "cycle %d: read in %.3f s, decided in %.3f s, %d writes in %.3f s",
-            *(self._health.cycle, cycle.took.read_s, cycle.took.decide_s),
+            *(state.cycle, cycle.took.read_s, cycle.took.decide_s),
             *(cycle.outcome.writes, cycle.took.act_s),
         )
         self._put(
             report(
-                self._cluster,
                 self._config,
-                self._health,
+                state,
                 cycle.snapshot,
                 cycle.plan,
                 self._cycles.job_store,
@@ -450,6 +448,10 @@ class Controller:
         )
         self._profiles_copy.keep_up()
         self._instruments.cycled(cycle, self._state, time.monotonic() - began_s)
+
+    def _with_driver(self, state: PublishedState) -> PublishedState:
+        driver = self._slurm.driver
+        return replace(state, driver=driver.name, driver_because=driver.because)
 
     def _warning(self, seen: Observation) -> str:
         """Describe problems of a cycle that succeeded."""
@@ -495,8 +497,8 @@ class Controller:
             text = f"Every managed job was given back to Slurm ({outcome.writes} changes)."
         self._pause(command != "resume", who)
         self._cycle()
-        if self._health.error:
-            raise TiresiasError(self._health.error, "Its log may say more")
+        if self._state.error:
+            raise TiresiasError(self._state.error, "Its log may say more")
         return {"mode": self._mode(), "text": text}
 
     def _pause(self, paused: bool, who: Peer) -> None:

@@ -13,7 +13,7 @@ from slurm_tiresias.controller import metrics as told
 from slurm_tiresias.controller.instruments import instruments
 from slurm_tiresias.controller.metric_definitions import MODES
 from slurm_tiresias.controller.metrics import Metrics
-from slurm_tiresias.controller.publish import Health, nothing_yet
+from slurm_tiresias.controller.publish import nothing_yet
 from slurm_tiresias.errors import DamagedLedgerError
 from slurm_tiresias.settings import Config
 from slurm_tiresias.slurm.protocol import Cluster
@@ -42,14 +42,14 @@ def test_metrics_show_exactly_one_mode_and_standby_until_the_controller_acts(
 
     assert in_modes() == ["standby"]
     for mode in ("enforce", "shadow", "paused"):
-        metrics.acts(nothing_yet(CLUSTER, Config(), Health(mode, 0.0, 0, 0.0, 0.0)))
+        metrics.acts(nothing_yet(CLUSTER, Config(), mode))
         assert in_modes() == [mode]
     metrics.stands_by()
     assert in_modes() == ["standby"]
 
 
 def test_a_damaged_ledger_is_distinguished_from_an_unwritable_one(metrics: Metrics) -> None:
-    metrics.acts(nothing_yet(CLUSTER, Config(), Health("enforce", 0.0, 0, 0.0, 0.0)))
+    metrics.acts(nothing_yet(CLUSTER, Config(), "enforce"))
     metrics.failed(DamagedLedgerError("it is damaged", "rebuild it"))
     scrape = scraped(metrics)
     assert scrape.value("tiresias_trouble", kind="damaged-ledger") == 1

@@ -19,12 +19,13 @@ from slurm_tiresias.config import parse
 from slurm_tiresias.controller import run
 from slurm_tiresias.controller.cycle import Cycles
 from slurm_tiresias.controller.pace import Pace
-from slurm_tiresias.controller.publish import Health
+from slurm_tiresias.controller.publish import nothing_yet
 from slurm_tiresias.controller.run import Controller
 from slurm_tiresias.daemon.signals import Wakeups, signalled_when_made, take_nudge
 from slurm_tiresias.daemon.systemd import Systemd
 from slurm_tiresias.errors import ConfigError
 from slurm_tiresias.settings import Config
+from slurm_tiresias.slurm.protocol import Cluster
 
 ETC = Path(__file__).parents[2] / "etc"
 
@@ -77,7 +78,8 @@ def waiting(tmp_path: Path) -> Iterator[Controller]:
     never = SimpleNamespace(prune_some=lambda now_s: None)
     controller._cycles = cast(Cycles, SimpleNamespace(retention=never))
     controller._systemd = Systemd()
-    controller._health = Health("enforce", 0.0, 1, 0.0, 0.0)
+    cluster = Cluster("grid", (22, 5, 8), "priority/multifactor", True, 30, 120, 0.0)
+    controller._state = nothing_yet(cluster, Config(), "enforce")
     controller._pace = Pace(3600.0, time.monotonic() - 1.0)
     controller._pace.fail(time.monotonic(), 3600.0)
     yield controller

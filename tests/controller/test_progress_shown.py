@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from slurm_tiresias.controller.feed import Feed
-from slurm_tiresias.controller.publish import Health, report
+from slurm_tiresias.controller.publish import nothing_yet, report
 from slurm_tiresias.core.engine import decide
 from slurm_tiresias.core.features.make import make_policy
 from slurm_tiresias.model import JobStatus, ProgressSource
@@ -33,8 +33,8 @@ def shown(site: Site, status: JobStatus) -> PublishedProgress | None:
     snapshot = fed(Feed(site.job_store, CONFIG, progress=site.tracker), site.seen(status))
     policy = make_policy(CONFIG.policy)
     plan = decide(snapshot, policy, CONFIG)
-    health = Health("shadow", 0.0, 1, site.now_s, 0.1)
-    of_cycle = (CLUSTER, CONFIG, health, snapshot, plan, site.job_store)
+    before = nothing_yet(CLUSTER, CONFIG, "shadow")
+    of_cycle = (CONFIG, before, snapshot, plan, site.job_store)
     return report(*of_cycle, policy, ()).jobs[0].progress
 
 

@@ -79,7 +79,7 @@ def controller(ledger: Ledger, config: Config, site: Site) -> Iterator[Controlle
 def cycle(controller: Controller) -> str:
     """Run a cycle; return its error."""
     controller._cycle()
-    return controller._health.error
+    return controller._state.error
 
 
 def release(controller: Controller) -> str:

@@ -12,7 +12,7 @@ import pytest
 
 from slurm_tiresias.controller.feed import Feed
 from slurm_tiresias.controller.job_store import JobStore
-from slurm_tiresias.controller.publish import Health, report
+from slurm_tiresias.controller.publish import in_mode, nothing_yet, report
 from slurm_tiresias.core.engine import decide
 from slurm_tiresias.core.features.make import make_policy
 from slurm_tiresias.explanation.reasons import would_do, would_have
@@ -41,8 +41,8 @@ def published(ledger: Ledger, mode: str, *jobs: JobStatus) -> PublishedState:
     snapshot = fed(Feed(job_store, CONFIG), seen)
     policy = make_policy(CONFIG.policy)
     plan = decide(snapshot, policy, CONFIG)
-    health = Health(mode, 0.0, 1, NOW_S, 0.1)
-    return report(CLUSTER, CONFIG, health, snapshot, plan, job_store, policy, ())
+    state = replace(nothing_yet(CLUSTER, CONFIG, mode), at_s=NOW_S)
+    return report(CONFIG, state, snapshot, plan, job_store, policy, ())
 
 
 def by_id(state: PublishedState, field: str) -> dict[str, object]:
@@ -99,10 +99,9 @@ def test_when_a_job_may_begin_is_published_until_then(ledger: Ledger) -> None:
 
 def test_a_mode_change_without_a_cycle_separates_the_actions_too() -> None:
     acting = busy_state()
-    health = Health("paused", acting.started_s, acting.cycle, acting.at_s, acting.took_s)
-    paused = health.shown_on(acting)
+    paused = in_mode(acting, "paused")
     assert paused.jobs == not_acting(acting, "paused").jobs
-    assert replace(health, mode="enforce").shown_on(paused).jobs == acting.jobs
+    assert in_mode(paused, "enforce").jobs == acting.jobs
 
 
 @pytest.mark.parametrize(
@@ -171,8 +170,8 @@ def test_the_reason_why_reports_do_not_count_is_published(
     snapshot = fed(Feed(job_store, CONFIG), seen)
     policy = make_policy(CONFIG.policy)
     plan = decide(snapshot, policy, CONFIG)
-    health = Health("enforce", 0.0, 1, NOW_S, 0.1)
-    state = report(CLUSTER, CONFIG, health, snapshot, plan, job_store, policy, ())
+    before = nothing_yet(CLUSTER, CONFIG, "enforce")
+    state = report(CONFIG, before, snapshot, plan, job_store, policy, ())
     (estimate,) = (job.estimate for job in state.jobs)
     assert estimate is not None
     assert (estimate.remaining_gpu_s is not None) == (why_not == "")

@@ -19,7 +19,7 @@ from scripts.tools.bench.record import count_option, record
 from scripts.tools.document import markdown
 from slurm_tiresias.config import load
 from slurm_tiresias.controller.cycle import ENFORCE, Cycle, Cycles, collect_seldom
-from slurm_tiresias.controller.publish import Health, report
+from slurm_tiresias.controller.publish import nothing_yet, report
 from slurm_tiresias.profiler.service import Profiler
 from slurm_tiresias.profiler.store import ProfileStore
 from slurm_tiresias.settings import Config
@@ -75,9 +75,9 @@ def _measured(place: Place, config: Config, jobs: int, changes: int) -> str:
         slurmctld = pid_of(place)
 
         def publish(done: Cycle) -> None:
-            health = Health(ENFORCE, 0.0, 1, done.seen.at_s, done.took.all_s)
+            before = nothing_yet(cluster, config, ENFORCE)
             shown = (done.snapshot, done.plan, cycles.job_store, done.policy)
-            state = report(cluster, config, health, *shown, ledger.events.last(300))
+            state = report(config, before, *shown, ledger.events.last(300))
             published.write(state, place.state)
 
         def run() -> Cost:

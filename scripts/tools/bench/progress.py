@@ -20,7 +20,7 @@ from scripts.tools.bench.record import record
 from scripts.tools.document import markdown
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller.cycle import Cycles, collect_seldom
-from slurm_tiresias.controller.publish import Health, report
+from slurm_tiresias.controller.publish import nothing_yet, report
 from slurm_tiresias.job.record import Record, encode
 from slurm_tiresias.model import Amount, JobState, JobStatus, Node, ProgressSource, Request
 from slurm_tiresias.profiler.run_id import RunId
@@ -124,9 +124,9 @@ class _Site:
         self.slurm.now_s += INTERVAL_S
         began_s = clock()
         done = self.cycles.run(SHADOW)
-        health = Health(SHADOW, 0.0, 1, done.seen.at_s, done.took.all_s)
+        before = nothing_yet(CLUSTER, self.config, SHADOW)
         shown = (done.snapshot, done.plan, self.cycles.job_store)
-        state = report(CLUSTER, self.config, health, *shown, done.policy, ())
+        state = report(self.config, before, *shown, done.policy, ())
         published.write(state, self._state_dir)
         return clock() - began_s
 
