@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.progress import ProgressTracker
@@ -25,6 +26,12 @@ from slurm_tiresias.settings import Config
 from slurm_tiresias.slurm.notation import node_names
 from slurm_tiresias.slurm.protocol import Observation, Partition
 
+_OF_ACCOUNT = (
+    *("name", "submitted_s", "lane", "tier", "tier_entered_s", "first_started_s", "queued_s"),
+    *("preemptions", "promotions"),
+)
+"""What a job has as its account has it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Backoffs:
@@ -39,6 +46,15 @@ class Backoffs:
     cooling_down: frozenset[str] = frozenset()
     awaited_limits: Mapping[str, str] = field(default_factory=dict)
     """The limit that a job shares with others which must start before it may preempt, by job."""
+
+    def facts_of(self, key: str) -> Mapping[str, Any]:
+        """Return what a job has of it."""
+        return {
+            "backs_off": key in self.backing_off,
+            "in_vain": key in self.in_vain,
+            "cools_down": key in self.cooling_down,
+            "awaited_limit": self.awaited_limits.get(key, ""),
+        }
 
 
 class Feed:
@@ -82,8 +98,8 @@ class Feed:
         """The time between two saves of each job that has saved."""
         self._counted: dict[str, tuple[int, int]] = {}
         """By job, what its service was counted from: the version of its runs, its promotions."""
-        self._asked: dict[str, tuple[object, ...]] = {}
-        """By job, what its request was made from."""
+        self._requests: dict[str, tuple[tuple[object, ...], Request]] = {}
+        """By job, its request, and what that was made from."""
         self._capped: dict[str, tuple[Node, Node]] = {}
         """Nodes by name: as observed, and as the core sees them."""
         self._prospects = Prospects(config.preemption, job_store.in_hand)
@@ -102,7 +118,7 @@ class Feed:
         for key in before.keys() - self.jobs.keys():
             self._by_raw_id.pop(before[key].status.raw_id, None)
             before[key].run_s = max(before[key].run_s, self._job_store.runs.executed_s(key))
-        for known in (self._save_every_s, self._counted, self._asked):
+        for known in (self._save_every_s, self._counted, self._requests):
             for key in known.keys() - self.jobs.keys():
                 del known[key]
         self.nodes = self._nodes_with_cpus_for_us(seen, alive)
@@ -151,108 +167,80 @@ class Feed:
         return tuple(node for _, node in made.values())
 
     def _follow_jobs(
-        self,
-        alive: Sequence[JobStatus],
-        seen: Observation,
-        backoffs: Backoffs,
+        self, alive: Sequence[JobStatus], seen: Observation, backoffs: Backoffs
     ) -> None:
-        job_store, placing = self._job_store, self._placing
-        why_stopped = self._why_reports_stopped
-        accounts, runs = job_store.accounts.all, job_store.runs
-        nominations, preemptions = (
-            job_store.lifecycles.nominations,
-            job_store.lifecycles.preemptions,
-        )
+        job_store, accounts = self._job_store, self._job_store.accounts.all
         managed = {
             job.key for job in alive if job.key in accounts and not job_store.why_unmanaged(job.key)
         }
+        nominations = job_store.lifecycles.nominations
         prospects = self._prospects.follow(seen, alive, managed, nominations)
         for status in job_store.in_hand.each(alive):
             key, job = status.key, self.jobs[status.key]
-            account, prospect = accounts.get(key), prospects.get(key)
-            changed = self._follow_status(job, status)
+            prospect = prospects.get(key)
+            account = accounts[key] if prospect else JobAccount.opened(status)
             if self._progress:
                 job.progress = self._progress.of(key)
-            if prospect is None or account is None:
-                changed |= job.set(
-                    managed=False,
-                    unmanaged_because=job_store.why_unmanaged(key),
-                    request=status.spec.request,
-                    running_since_s=status.start_s,
-                )
-                changed |= self._follow_account(job, JobAccount.opened(status))
+            facts: dict[str, Any] = {}
+            if job.status_in_slurm is not status:
+                job.status_in_slurm = status
+                facts |= _facts_of_status(status)
+                if status.state is JobState.RUNNING:
+                    self._by_raw_id[status.raw_id] = job
+            if anew := job.account_in_ledger is not account:
+                job.account_in_ledger = account
+                facts |= _facts_of_account(account)
+            if prospect is None:
+                facts |= {
+                    "managed": False,
+                    "unmanaged_because": job_store.why_unmanaged(key),
+                    "request": status.spec.request,
+                    "running_since_s": status.start_s,
+                }
             else:
-                running = status.state is JobState.RUNNING
-                under_way, nomination = preemptions.get(key), nominations.get(key)
-                costs = self._costs_of(account.user, account.name)
-                job.run_records, job.preemption = runs.of(key), under_way
-                if self._progress and account.preemptions:
-                    changed |= job.set(past_progress=self._progress.past_runs(key))
-                placed = placing(status.spec) if placing else None
-                stopped = why_stopped(status, seen.at_s) if why_stopped and account.claim else ""
-                changed |= self._follow_request(job, account, prospect)
-                changed |= job.set(
-                    managed=True,
-                    unmanaged_because="",
-                    running_since_s=runs.running_since_s(status),
-                    in_slurm=prospect.requeued,
-                    program_costs=costs,
-                    not_eligible=prospect.why_not,
-                    nominated_to=nomination.allocated() if nomination else None,
-                    preemptor=under_way.preemptor if under_way and under_way.makes_room else "",
-                    backs_off=key in backoffs.backing_off,
-                    in_vain=key in backoffs.in_vain,
-                    cools_down=key in backoffs.cooling_down,
-                    awaited_limit=backoffs.awaited_limits.get(key, ""),
-                    claim=None if stopped else account.claim,
-                    reports_stopped=stopped,
-                    at_stake=self._at_stake(job, status) if running else None,
-                    skew=placed.skew if placed else None,
-                    style=placed.style if placed else None,
-                    style_because=placed.because if placed else "",
-                )
-                changed |= self._follow_account(job, account)
-                changed |= self._follow_service(job, account, seen.at_s)
+                facts |= self._facts_of_managed(job, account, prospect, seen.at_s)
+                facts |= backoffs.facts_of(key)
+            changed = job.set(**facts)
             if changed:
+                job.count_gpus()
+            if prospect is not None:
+                changed |= self._follow_service(job, account, seen.at_s)
+            if changed or anew:
                 self.changed.add(key)
 
-    def _follow_status(self, job: Job, status: JobStatus) -> bool:
-        if job.status_in_slurm is status:
-            return False
-        job.status_in_slurm = status
-        if status.state is JobState.RUNNING:
-            self._by_raw_id[status.raw_id] = job
-        assert status.state is not None
-        changed = job.set(
-            user=status.spec.user,
-            time_limit_s=status.spec.time_limit_s,
-            state=status.state,
-            held=status.held,
-            allocation=status.allocation,
-            cannot_be_requeued=why_cannot_be_requeued(status.spec),
-            at_a_prompt=not status.spec.batch,
-        )
-        if changed:
-            job.count_gpus()
-        return changed
-
-    def _follow_account(self, job: Job, account: JobAccount) -> bool:
-        if job.account_in_ledger is account:
-            return False
-        job.account_in_ledger = account
-        job.set(
-            name=account.name,
-            bank_account=account.account,
-            submitted_s=account.submitted_s,
-            lane=account.lane,
-            tier=account.tier,
-            tier_entered_s=account.tier_entered_s,
-            first_started_s=account.first_started_s,
-            queued_s=account.queued_s,
-            preemptions=account.preemptions,
-            promotions=account.promotions,
-        )
-        return True
+    def _facts_of_managed(
+        self, job: Job, account: JobAccount, prospect: Prospect, now_s: float
+    ) -> dict[str, Any]:
+        key, status = job.job_id, job.status
+        runs, lifecycles = self._job_store.runs, self._job_store.lifecycles
+        under_way, nomination = lifecycles.preemptions.get(key), lifecycles.nominations.get(key)
+        job.run_records, job.preemption = runs.of(key), under_way
+        placed = self._placing(status.spec) if self._placing else None
+        stopped = ""
+        if self._why_reports_stopped and account.claim:
+            stopped = self._why_reports_stopped(status, now_s)
+        costs = self._costs_of(account.user, account.name)
+        since_s = runs.running_since_s(status)
+        facts = {
+            "managed": True,
+            "unmanaged_because": "",
+            "request": self._request(status, account, prospect),
+            "running_since_s": since_s,
+            "in_slurm": prospect.requeued,
+            "program_costs": costs,
+            "not_eligible": prospect.why_not,
+            "nominated_to": nomination.allocated() if nomination else None,
+            "preemptor": under_way.preemptor if under_way and under_way.makes_room else "",
+            "claim": None if stopped else account.claim,
+            "reports_stopped": stopped,
+            "at_stake": None if since_s is None else self._at_stake(job, since_s, costs),
+            "skew": placed.skew if placed else None,
+            "style": placed.style if placed else None,
+            "style_because": placed.because if placed else "",
+        }
+        if self._progress and account.preemptions:
+            facts["past_progress"] = self._progress.past_runs(key)
+        return facts
 
     def _follow_service(self, job: Job, account: JobAccount, now_s: float) -> bool:
         """Return whether the core must be told; it follows the service of running jobs itself."""
@@ -271,12 +259,13 @@ class Feed:
         )
         return grown and job.state is not JobState.RUNNING
 
-    def _follow_request(self, job: Job, account: JobAccount, prospect: Prospect) -> bool:
+    def _request(self, job: JobStatus, account: JobAccount, prospect: Prospect) -> Request:
+        """Return the request to place now; made anew only from something else."""
         own_nodes = account.own_nodes if account.written_nodes else None
-        asked = (job.spec.request, own_nodes, prospect.kept_off, prospect.taken_by)
-        if self._asked.get(job.job_id) == asked:
-            return False
-        self._asked[job.job_id] = asked
+        made_from = (job.spec.request, own_nodes, prospect.kept_off, prospect.taken_by)
+        known = self._requests.get(job.key)
+        if known and known[0] == made_from:
+            return known[1]
         request = job.spec.request
         if own_nodes is not None:
             request = replace(request, required_nodes=frozenset(node_names(own_nodes)))
@@ -284,23 +273,36 @@ class Feed:
             request = replace(request, reserved_nodes=prospect.kept_off)
         if prospect.taken_by:
             request = _within(request, prospect.taken_by)
-        changed = job.set(request=request)
-        job.count_gpus()
-        return changed
+        self._requests[job.key] = made_from, request
+        return request
 
-    def _at_stake(self, view: Job, job: JobStatus) -> WorkAtStake | None:
-        progress, costs = view.progress, self._costs_of(job.spec.user, job.spec.name)
-        if progress is not None and progress.restarts != job.restarts:
+    def _at_stake(self, job: Job, since_s: float, costs: ProgramCosts | None) -> WorkAtStake | None:
+        progress = job.progress
+        if progress is not None and progress.restarts != job.status.restarts:
             progress = None
-        since_s = self._job_store.runs.running_since_s(job)
-        if since_s is None:
-            return None
-        stake = work_at_stake(since_s, progress, costs, self._save_every_s.get(job.key))
+        stake = work_at_stake(since_s, progress, costs, self._save_every_s.get(job.job_id))
         saved = progress is not None and progress.saved_s is not None
         if saved and stake is not None and stake.save_due_s is not None:
             # The next run of the job is expected to save as often, from its start on.
-            self._save_every_s[job.key] = stake.save_due_s - stake.unsaved_since_s
+            self._save_every_s[job.job_id] = stake.save_due_s - stake.unsaved_since_s
         return stake
+
+
+def _facts_of_status(status: JobStatus) -> dict[str, Any]:
+    return {
+        "user": status.spec.user,
+        "time_limit_s": status.spec.time_limit_s,
+        "state": status.state,
+        "held": status.held,
+        "allocation": status.allocation,
+        "cannot_be_requeued": why_cannot_be_requeued(status.spec),
+        "at_a_prompt": not status.spec.batch,
+    }
+
+
+def _facts_of_account(account: JobAccount) -> dict[str, Any]:
+    facts = {name: getattr(account, name) for name in _OF_ACCOUNT}
+    return {"bank_account": account.account, **facts}
 
 
 def _within(request: Request, partitions: tuple[Partition, ...]) -> Request:
