@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from slurm_tiresias.controller import bands
 from slurm_tiresias.controller.in_hand import InHand
@@ -30,15 +31,12 @@ class Accounts:
         self._runs = runs
         self._in_hand = in_hand
         self._accounts = self._ledger.jobs.live()
+        self.all: Mapping[str, JobAccount] = MappingProxyType(self._accounts)
+        """The accounts by job."""
 
     def of(self, key: str) -> JobAccount | None:
         """Return the account of a job; None if it is not in memory."""
         return self._accounts.get(key)
-
-    @property
-    def all(self) -> Mapping[str, JobAccount]:
-        """The accounts by job."""
-        return self._accounts
 
     def ended(self) -> Sequence[str]:
         """Return the keys of the jobs that have ended and are still in memory."""

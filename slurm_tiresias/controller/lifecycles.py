@@ -3,7 +3,7 @@ and at what cost."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from slurm_tiresias.controller.accounts import Accounts
@@ -17,7 +17,6 @@ from slurm_tiresias.core.features.losses import (
     losses_of,
 )
 from slurm_tiresias.core.lifecycle.nomination import (
-    Nomination,
     NominationEvent,
     NoteExpired,
     VictimLeft,
@@ -50,7 +49,7 @@ EffectToCarryOut = SendSignal | SendRequeue | SetStartTime | BackOff
 """The effects of a preemption that are left to the caller once the rest is in the books."""
 
 
-class Lifecycles:
+class Lifecycles(LifecycleTracker):
     """Applies events to nominations and preemptions, and keeps the books of preemptions."""
 
     def __init__(
@@ -70,29 +69,12 @@ class Lifecycles:
         self._runs = runs
         self._events = events
         self._shown = shown
-        self._tracker = LifecycleTracker(
-            ledger.nominations.all(), ledger.preemptions_under_way.all()
-        )
+        super().__init__(ledger.nominations.all(), ledger.preemptions_under_way.all())
         self.costs = Costs(changes, config)
-
-    @property
-    def nominations(self) -> Mapping[str, Nomination]:
-        """All nominations by job, including those that back off."""
-        return self._tracker.nominations
-
-    @property
-    def preemptions(self) -> Mapping[str, Preemption]:
-        """The preemptions under way or called off, by victim."""
-        return self._tracker.preemptions
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether no start and no preemption is under way."""
-        return self._tracker.is_settled
 
     def nomination_event(self, key: str, event: NominationEvent) -> None:
         """Apply an event to a nomination; it is committed with the other changes."""
-        for effect in self._tracker.apply_to_nomination(key, event):
+        for effect in self.apply_to_nomination(key, event):
             match effect:
                 case NoteExpired(at_s, why):
                     self._events.note(at_s, "backed-off", key, why)
@@ -103,7 +85,7 @@ class Lifecycles:
         What belongs into the books is noted; the other effects are returned.
         """
         others: list[EffectToCarryOut] = []
-        for effect in self._tracker.apply_to_preemption(key, event):
+        for effect in self.apply_to_preemption(key, event):
             match effect:
                 case NoteSignalRefused(at_s, text, preemptor):
                     self._events.note(at_s, "signal-refused", key, text, preemptor)
@@ -126,20 +108,16 @@ class Lifecycles:
         if one is not None and (one.grace_until_s or 0.0) + LEAVES_WITHIN_S < at_s:
             self.preemption_event(key, SignalExpired())
 
-    def shift(self, by_s: float) -> None:
-        """Shift all times after a step of Slurm's clock."""
-        self._tracker.shift(by_s)
-
     def forget(self, key: str) -> None:
         """Drop everything of a job whose id was given to another job."""
-        self._tracker.forget(key)
+        super().forget(key)
         self.costs.forget(key)
 
     def save(self) -> None:
         """Add the changed states to what the next commit writes."""
-        ledger, changes, tracker = self._ledger, self._changes, self._tracker
-        changes.follow(ledger.nominations, tracker.take_changed_nominations())
-        changes.follow(ledger.preemptions_under_way, tracker.take_changed_preemptions())
+        ledger, changes = self._ledger, self._changes
+        changes.follow(ledger.nominations, self.take_changed_nominations())
+        changes.follow(ledger.preemptions_under_way, self.take_changed_preemptions())
 
     # The books
 
