@@ -13,10 +13,10 @@ from slurm_tiresias.controller.act import Actor, WriteSummary
 from slurm_tiresias.controller.claims import Claims
 from slurm_tiresias.controller.crash import culprits
 from slurm_tiresias.controller.drilled import DrilledPrograms
-from slurm_tiresias.controller.earlier_jobs import earlier_jobs
 from slurm_tiresias.controller.feed import Backoffs, Feed
 from slurm_tiresias.controller.job_store import CycleStats, JobStore
 from slurm_tiresias.controller.manage import check_partitions
+from slurm_tiresias.controller.past import LedgersPast
 from slurm_tiresias.controller.preemption_costs import PreemptionCosts
 from slurm_tiresias.controller.progress import ProgressTracker
 from slurm_tiresias.controller.reconcile import Reconciler
@@ -24,13 +24,12 @@ from slurm_tiresias.controller.shadow import ShadowRecord
 from slurm_tiresias.core.engine import Engine, decide
 from slurm_tiresias.core.features import promotion
 from slurm_tiresias.core.features.idle_gpus import IdleGpus
-from slurm_tiresias.core.features.in_order import NONE_DRILLED, Features, make_features
-from slurm_tiresias.core.features.interactive import WINDOW_S
+from slurm_tiresias.core.features.in_order import Features, make_features
 from slurm_tiresias.core.features.make import learned_policy
 from slurm_tiresias.core.features.policy import Policy
-from slurm_tiresias.core.features.victim_rate import VictimRate
+from slurm_tiresias.core.features.victim_rate import CountedVictims
 from slurm_tiresias.core.job import Snapshot
-from slurm_tiresias.model import JobState, Lane, Plan, RecentVictims
+from slurm_tiresias.model import JobState, Plan
 from slurm_tiresias.profiler.gpu_use_folder import GpuUseFolder
 from slurm_tiresias.profiler.service import Profiler
 from slurm_tiresias.progress.folder import ProgressFolder
@@ -41,7 +40,7 @@ from slurm_tiresias.status.published import ENFORCE as ENFORCE
 from slurm_tiresias.status.shadow_comparison import SHADOW as SHADOW
 from slurm_tiresias.status.shadow_comparison import remember_mode
 from slurm_tiresias.store.ledger import Ledger
-from slurm_tiresias.store.retention import Retention, charged_since_s
+from slurm_tiresias.store.retention import Retention
 from slurm_tiresias.store.samples import Samples
 
 PAUSED = "paused"
@@ -124,7 +123,7 @@ class Cycles:
 
         ``left_alone`` maps jobs that must not be managed to the reason. ``progress`` is where nodes
         report the progress of jobs. ``meanwhile`` is called repeatedly in steps that may take long.
-        ``drilled`` has the programs that have passed a drill, if these are protected otherwise.
+        ``drilled`` has the programs that have passed a drill.
         ``gpu_use`` is where nodes report the GPU use of jobs.
         """
         self._left_alone = left_alone
@@ -140,14 +139,11 @@ class Cycles:
         self._config = config
         self._profiler = profiler
         self.job_store = JobStore(ledger, config, cluster.accounting)
-        self._drilled = drilled
+        self._drilled = drilled or DrilledPrograms(ledger)
         self._samples = Samples(ledger, meanwhile)
         self.retention = Retention(ledger, config, self.job_store.accounts.ended)
         self._shadow = ShadowRecord(self.job_store)
-        self._victim_rate = VictimRate.of(config)
-        self._recent_victims = RecentVictims()
-        self._victims: dict[str, int] = {}
-        """The victims that count as recent and still run, with their restarts."""
+        self._victims = CountedVictims(config)
         self._mode = ""
         self._begin()
 
@@ -211,7 +207,7 @@ class Cycles:
         self._record(plan, snapshot, acts=mode == ENFORCE)
         decided_s = time.monotonic()
         if mode == ENFORCE:
-            self._count_victims(plan, snapshot)
+            self._victims.count(plan, snapshot.recent_victims, self._feed.jobs, seen.at_s)
             outcome = self._actor.carry_out(plan, seen)
             if self._actor.awaits_saves:
                 self.progress.look_soon()
@@ -229,30 +225,12 @@ class Cycles:
         return Cycle(seen, snapshot, plan, self._policy, outcome, took, self.job_store.take_stats())
 
     def _made_snapshot(self, now_s: float) -> Snapshot:
-        feed, recent, idle_gpus = self._feed, self._without_spared(), self.features.idle_gpus
+        feed, idle_gpus = self._feed, self.features.idle_gpus
+        recent = self._victims.without_spared(feed.jobs)
         if self._config.idle_gpus.after_s > 0 and idle_gpus:
             self._gpu_use.background.step_unless_started()
             recent = idle_gpus.hear(self._gpu_use.latest, feed.running, now_s, recent)
         return Snapshot(now_s, feed.nodes, tuple(feed.jobs.values()), recent)
-
-    def _count_victims(self, plan: Plan, snapshot: Snapshot) -> None:
-        victims = [job_id for start in plan.starts for job_id in start.victims]
-        restarts = {job.job_id: job.status.restarts for job in snapshot.jobs}
-        self._victims.update({job_id: restarts[job_id] for job_id in victims})
-        self._recent_victims = self._victim_rate.after(
-            snapshot.recent_victims, len(victims), snapshot.now_s
-        )
-
-    def _without_spared(self) -> RecentVictims:
-        """Return the recent victims without those whose preemptors have started elsewhere, say."""
-        recent, spared = self._recent_victims, 0
-        for key, restarts in list(self._victims.items()):
-            job = self._feed.jobs.get(key)
-            runs_on = job and job.state is JobState.RUNNING and job.status.restarts == restarts
-            if not job or not runs_on or not job.preemptor:
-                del self._victims[key]
-                spared += bool(runs_on)
-        return recent._replace(jobs=max(0, recent.jobs - spared))
 
     def _plan(self, snapshot: Snapshot, policy: Policy, *, promotes: bool) -> Plan:
         # An engine that failed halfway is dropped: its state may match no observation.
@@ -283,37 +261,22 @@ class Cycles:
 
     def _made_features(self, snapshot: Snapshot) -> Features:
         """Make the features of a new engine, with what the ledger has for them."""
-        config, ledger, now_s = self._config, self._ledger, snapshot.now_s
         if self.features.slowdown:
             # The engine that is told of ends knew others.
             self.features.slowdown.forget_all_but(self._feed.jobs)
+        past = LedgersPast(self._config, snapshot, self.job_store, self._drilled)
+        partitions = self._config.manage.partitions
         return make_features(
-            config,
-            snapshot.nodes,
-            self.job_store.lifecycles.costs.recent_losses(now_s),
-            partitions=config.manage.partitions,
-            before=self.features,
-            now_s=now_s,
-            ended_runs=lambda: ledger.runs.ended_since(
-                charged_since_s(ledger, now_s), config.policy.charge
-            ),
-            earlier_jobs=lambda: earlier_jobs(snapshot.jobs, self.job_store.runs, ledger, now_s),
-            runs_in_lane=lambda: ledger.runs.in_lane(Lane.INTERACTIVE, now_s - WINDOW_S),
-            drilled=lambda: self._drilled.programs if self._drilled else NONE_DRILLED,
+            self._config, snapshot.nodes, past, partitions=partitions, before=self.features
         )
 
-    def _count_ended_runs(self) -> None:
-        """Count the runs that have ended since the last commit, or whose figures were corrected."""
-        charging, lane = self.features.charging, self.features.lane
+    def _follow_ended_runs(self) -> None:
+        """Tell the features which runs have ended or were corrected since the last commit."""
         for run in self.job_store.runs.changed:
-            record = self.job_store.accounts.of(run.key)
-            if record is None or run.end_s is None:
-                continue
-            if lane and record.lane is Lane.INTERACTIVE:
-                lane.run_ended(record.user, run)
-            if charging:
-                payers = record.user, record.account
-                charging.run_ended(run.key, *payers, run.start_s, run.end_s, run.attained_gpu_s)
+            account = self.job_store.accounts.of(run.key)
+            if account is not None and run.end_s is not None:
+                for feature in self.features.in_order:
+                    feature.run_ended(account, run)
 
     def _tell(self, engine: Engine, snapshot: Snapshot, policy: Policy) -> None:
         """Tell the engine what has changed since its last plan."""
@@ -382,9 +345,9 @@ class Cycles:
             lambda: self.progress.follow(seen),
             lambda: self.costs.follow(seen),
             lambda: self._claims.take(seen) if self._claims else None,
-            lambda: self._drilled.follow(now_s) if self._drilled else None,
+            lambda: self._drilled.follow(now_s),
             # Before the commit, after which it is forgotten which runs have changed.
-            self._count_ended_runs,
+            self._follow_ended_runs,
             # The ledger is written before anything is decided on.
             lambda: self.job_store.commit(),
             # It reads what the ledger now has of the runs, and writes nothing to it.

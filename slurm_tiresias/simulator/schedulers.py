@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from slurm_tiresias.core.cluster import Start
 from slurm_tiresias.core.engine import Engine
 from slurm_tiresias.core.features.gittins import ServiceHistory
-from slurm_tiresias.core.features.in_order import make_features
+from slurm_tiresias.core.features.in_order import Past, make_features
 from slurm_tiresias.core.features.losses import RecentLosses, losses_of
 from slurm_tiresias.core.features.make import make_policy
 from slurm_tiresias.core.features.policy import Policy
@@ -33,7 +33,7 @@ class TiresiasScheduler:
     ) -> None:
         self.policy = policy
         self._losses = RecentLosses(config.preemption)
-        features = make_features(config, nodes, self._losses)
+        features = make_features(config, nodes, Past(self._losses))
         self._charging = features.charging
         self._engine = Engine(policy, config, nodes, features=features.in_order, explains=False)
         self._reports = reports
@@ -75,7 +75,7 @@ class TiresiasScheduler:
     def _count_run(self, job: SimJob, start_s: float, end_s: float) -> None:
         if self._charging:
             service_gpu_s = (end_s - start_s) * job.width
-            self._charging.run_ended(
+            self._charging.count(
                 job.job_id, job.user, job.bank_account, start_s, end_s, service_gpu_s
             )
 

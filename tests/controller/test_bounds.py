@@ -8,7 +8,8 @@ from types import MappingProxyType
 
 import pytest
 
-from slurm_tiresias.controller.earlier_jobs import earlier_jobs
+from slurm_tiresias.controller.drilled import DrilledPrograms
+from slurm_tiresias.controller.past import LedgersPast
 from slurm_tiresias.core.features import max_slowdown
 from slurm_tiresias.core.features.max_slowdown import BoundNow, MaxSlowdown
 from slurm_tiresias.model import USUAL_STAKE, JobState
@@ -115,9 +116,11 @@ def test_a_new_controller_reckons_the_same_fair_shares_from_the_ledger(ledger: L
     managed = Starved(ledger, bound=3.0)
     managed.go_on(30)
     last = managed.last
-    runs, now_s = managed.cycles.job_store.runs, last.snapshot.now_s
-    earlier = earlier_jobs(last.snapshot.jobs, runs, ledger, now_s)
-    anew = MaxSlowdown(managed.config, last.snapshot.nodes, earlier)
+    now_s = last.snapshot.now_s
+    past = LedgersPast(
+        managed.config, last.snapshot, managed.cycles.job_store, DrilledPrograms(ledger)
+    )
+    anew = MaxSlowdown(managed.config, last.snapshot.nodes, past.earlier_jobs())
     anew.follow_policy(last.policy)
     for job in last.snapshot.jobs:
         anew.follow(job, now_s)

@@ -132,8 +132,8 @@ def test_a_run_that_seems_to_end_later_counts_from_then_on() -> None:
     charging = Charging(parse({"policy": {"charge": "user"}}).policy)
     job = Job("8", gpus(1), user="ann")
     charging.follow(job, 1000.0)
-    charging.run_ended("6", "ann", "", 900.0, 1000.0, 40.0)
-    charging.run_ended("7", "ann", "", 900.0, 1005.0, 40.0)
+    charging.count("6", "ann", "", 900.0, 1000.0, 40.0)
+    charging.count("7", "ann", "", 900.0, 1005.0, 40.0)
     assert list(charging.tick(1000.0)) == [job]
     assert charging.next_change_s == 1005.0
     assert list(charging.tick(1005.0)) == [job]

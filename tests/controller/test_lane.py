@@ -50,8 +50,8 @@ class Controller:
         self.job_store.observe(seen)
         for run in self.job_store.runs.changed if self._lane else ():
             account = self.job_store.accounts.of(run.key)
-            if self._lane and account and account.lane is Lane.INTERACTIVE and run.end_s:
-                self._lane.run_ended(account.user, run)
+            if self._lane and account and run.end_s:
+                self._lane.run_ended(account, run)
         self.job_store.commit()
         if self._lane is None:
             runs = self._ledger.runs.in_lane(Lane.INTERACTIVE, at_s - WINDOW_S)

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from slurm_tiresias.core.features.feature import Feature
 from slurm_tiresias.core.features.window import CLOCKS_DIFFER_S, is_recent
 from slurm_tiresias.core.job import Job
+from slurm_tiresias.model import JobAccount, RunRecord
 from slurm_tiresias.settings.policy import CHARGES, PolicyConfig
 
 BY_JOB, BY_USER, BY_ACCOUNT = CHARGES
@@ -119,7 +120,12 @@ class Charging(Feature):
         self._next_change_s = dict.fromkeys((run.payer for run in runs), -math.inf)
         """When what is inherited next changes, by payer with ended runs."""
 
-    def run_ended(
+    def run_ended(self, account: JobAccount, run: RunRecord) -> None:
+        if run.end_s is not None:
+            who = run.key, account.user, account.account
+            self.count(*who, run.start_s, run.end_s, run.attained_gpu_s)
+
+    def count(
         self,
         job_id: str,
         user: str,

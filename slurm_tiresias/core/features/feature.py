@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from slurm_tiresias.core.features.news import Happened, Remember
 from slurm_tiresias.core.features.policy import Policy
 from slurm_tiresias.core.job import Job
-from slurm_tiresias.model import JobAccount, Node
+from slurm_tiresias.model import JobAccount, Node, RunRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,10 @@ class Feature:
 
     def forget(self, job: Job) -> None:
         """Follow the end of a job."""
+        return
+
+    def run_ended(self, account: JobAccount, run: RunRecord) -> None:
+        """Follow the end of a run, where there is a ledger. Its figures may be corrected later."""
         return
 
     def tick(self, now_s: float) -> Iterable[Job]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from slurm_tiresias.core.features.charge import BY_JOB, Charging, EndedRun
@@ -43,37 +43,55 @@ NO_FEATURES: Final = Features()
 NONE_DRILLED: Final[Mapping[Program, float]] = {}
 
 
+class Past:
+    """What the features know of the time before they are made: without a ledger, only losses."""
+
+    def __init__(self, losses: RecentLosses, now_s: float = math.inf) -> None:
+        self.losses = losses
+        """What counts for the budget."""
+        self.now_s = now_s
+
+    def ended_runs(self) -> Iterable[EndedRun]:
+        """Return the runs that count for charging."""
+        return ()
+
+    def earlier_jobs(self) -> Iterable[EarlierJob]:
+        """Return the jobs that count for the bound on slowdown."""
+        return ()
+
+    def runs_in_lane(self) -> Iterable[tuple[str, RunRecord]]:
+        """Return the runs at a prompt that count for their users."""
+        return ()
+
+    def drilled(self) -> Mapping[Program, float]:
+        """Return the programs that have passed a drill: see ``Drilled``."""
+        return NONE_DRILLED
+
+
 def make_features(
     config: Config,
     nodes: Sequence[Node],
-    losses: RecentLosses,
+    past: Past,
     *,
     partitions: Iterable[str] = (),
     before: Features = NO_FEATURES,
-    now_s: float = math.inf,
-    ended_runs: Callable[[], Iterable[EndedRun]] = tuple,
-    earlier_jobs: Callable[[], Iterable[EarlierJob]] = tuple,
-    runs_in_lane: Callable[[], Iterable[tuple[str, RunRecord]]] = tuple,
-    drilled: Callable[[], Mapping[Program, float]] = lambda: NONE_DRILLED,
 ) -> Features:
     """Return the features of a configuration.
 
-    ``losses``, ``ended_runs``, ``earlier_jobs`` and ``runs_in_lane`` are what a ledger has of the
-    time before ``now_s``: the losses count for the budget, the runs for charging, the jobs for the
-    bound. They are only asked for where they count. ``drilled``: see ``Drilled``. Only the GPUs of
-    ``partitions`` count for the budget; all do if it is empty. The bound and the idle GPUs go on as
-    they were ``before``: across a step of the clock the ledger cannot tell what the bound knows,
-    and the nodes are heard by the caller.
+    Only the GPUs of ``partitions`` count for the budget; all do if it is empty. The bound and the
+    idle GPUs go on as they were ``before``: across a step of the clock the ledger cannot tell what
+    the bound knows, and the nodes are heard by the caller.
     """
     policy, slowdown = config.policy, before.slowdown
+    charges, has_budget = policy.charge != BY_JOB, bool(config.preemption.budget_share)
     if slowdown is None and policy.max_slowdown > 0:
-        slowdown = MaxSlowdown(config, nodes, earlier_jobs())
+        slowdown = MaxSlowdown(config, nodes, past.earlier_jobs())
     return Features(
-        lane=InteractiveLane(config, runs_in_lane()),
-        charging=Charging(policy, ended_runs(), now_s) if policy.charge != BY_JOB else None,
-        budget=PreemptionBudget(losses, partitions) if config.preemption.budget_share else None,
+        lane=InteractiveLane(config, past.runs_in_lane()),
+        charging=Charging(policy, past.ended_runs(), past.now_s) if charges else None,
+        budget=PreemptionBudget(past.losses, partitions) if has_budget else None,
         slowdown=slowdown,
-        drilled=Drilled(drilled) if config.preemption.drilled_min_run_s > 0 else None,
+        drilled=Drilled(past.drilled) if config.preemption.drilled_min_run_s > 0 else None,
         lost_work=LostWork(),
         idle_gpus=before.idle_gpus,
     )

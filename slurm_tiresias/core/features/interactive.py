@@ -44,19 +44,17 @@ class InteractiveLane(Feature):
         """``runs`` are those of the lane that have ended before, with their users."""
         self._config = config.interactive
         self._acts = config.controller.mode != "shadow"
-        self._ended: dict[tuple[str, float], tuple[str, RunRecord]] = {}
+        self._ended = {(run.key, run.start_s): (user, run) for user, run in runs}
         """The ended runs that still count, with their users, by job and start."""
-        for user, run in runs:
-            self.run_ended(user, run)
         self._waiting: dict[str, Job] = {}
         """Waiting jobs at a prompt."""
         self._running: dict[str, Job] = {}
         """Running jobs of the lane."""
         self._ticked_s = -math.inf
 
-    def run_ended(self, user: str, run: RunRecord) -> None:
-        """Count a run of the lane that has ended. Its figures may be corrected later."""
-        self._ended[run.key, run.start_s] = user, run
+    def run_ended(self, account: JobAccount, run: RunRecord) -> None:
+        if account.lane is Lane.INTERACTIVE:
+            self._ended[run.key, run.start_s] = account.user, run
 
     def follow(self, job: Job, now_s: float) -> None:
         self.forget(job)

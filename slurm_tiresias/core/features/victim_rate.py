@@ -9,9 +9,11 @@ successive intervals no more jobs are preempted than the limit allows, plus what
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from slurm_tiresias.model import RecentVictims
+from slurm_tiresias.core.job import Job
+from slurm_tiresias.model import JobState, Plan, RecentVictims
 from slurm_tiresias.settings import Config
 
 MAX_VICTIMS = 100
@@ -46,3 +48,32 @@ class VictimRate:
             return recent
         until_s = recent.until_s if recent.jobs else now_s + self.interval_s
         return RecentVictims(recent.jobs + count, until_s)
+
+
+class CountedVictims:
+    """Counts the victims of plans that are carried out, except those that are spared after all."""
+
+    def __init__(self, config: Config) -> None:
+        self._rate = VictimRate.of(config)
+        self._recent = RecentVictims()
+        self._restarts: dict[str, int] = {}
+        """By victim that still runs, how often it had been requeued before."""
+
+    def without_spared(self, jobs: Mapping[str, Job]) -> RecentVictims:
+        """Return those that count; a victim that is not preempted any more is forgotten."""
+        spared = 0
+        for key, restarts in list(self._restarts.items()):
+            job = jobs.get(key)
+            runs_on = job and job.state is JobState.RUNNING and job.status.restarts == restarts
+            if not job or not runs_on or not job.preemptor:
+                del self._restarts[key]
+                spared += bool(runs_on)
+        return self._recent._replace(jobs=max(0, self._recent.jobs - spared))
+
+    def count(
+        self, plan: Plan, recent: RecentVictims, jobs: Mapping[str, Job], now_s: float
+    ) -> None:
+        """Count the victims of a plan beside the ``recent`` ones."""
+        victims = [job_id for start in plan.starts for job_id in start.victims]
+        self._restarts.update({job_id: jobs[job_id].status.restarts for job_id in victims})
+        self._recent = self._rate.after(recent, len(victims), now_s)
