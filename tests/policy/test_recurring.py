@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from slurm_tiresias.core.engine import decide
 from slurm_tiresias.core.features.estimates import ByHistory
+from slurm_tiresias.core.features.limits import LimitHistory
 from slurm_tiresias.core.features.make import make_policy
 from slurm_tiresias.core.features.recurring import KEPT, RunHistory
 from slurm_tiresias.core.job import Snapshot
-from slurm_tiresias.model import Plan
-from tests.pictures import after, cluster, configured, drawn, gpus, job
+from slurm_tiresias.model import Amount, JobState, Plan, Request
+from tests.pictures import PARTITION, after, cluster, configured, drawn, gpus, job
 
 CONFIG = configured(policy={"estimates": ["history"]})
 ANN_TRAINS_LONG = [("ann", "train", 60.0)] * 3
@@ -78,6 +79,18 @@ def test_a_job_that_has_outlived_all_others_is_expected_to_run_as_long_again(
 ) -> None:
     runs = RunHistory([("ann", "train", 100.0)])
     assert runs.remaining_s("ann", "train", executed_s) == remaining_s
+
+
+@pytest.mark.parametrize("estimates", [("history",), ("limits",)])
+def test_a_job_whose_request_cannot_be_read_has_no_estimate(estimates: tuple[str, ...]) -> None:
+    limits = LimitHistory(("ann", limit_s, limit_s / 2) for limit_s in range(10, 1000))
+    settings = replace(CONFIG.policy, estimates=estimates)
+    policy = make_policy(settings, runs=RunHistory(ANN_TRAINS_LONG), limits=limits)
+    request = Request(Amount({}), chunks=1, partitions=(PARTITION,))
+    waiting = job("1", request, user="ann", name="train", time_limit_s=100.0)
+    unreadable = replace(waiting, allocation={"n1": Amount({"": 2})}, state=JobState.RUNNING)
+    assert policy.rank(unreadable).tier == 0
+    assert policy.steady_for_s(unreadable) > 0.0
 
 
 seconds = st.integers(0, 10**6).map(float)

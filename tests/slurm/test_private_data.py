@@ -25,7 +25,7 @@ NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 
 AS_NOBODY = """
 import os, sys
-import slurm_tiresias.cli.report, slurm_tiresias.cli.report_text, slurm_tiresias.report.figures
+import slurm_tiresias.cli.report, slurm_tiresias.report.figures
 from slurm_tiresias.cli.main import main
 os.setgroups([]), os.setgid(65534), os.setuid(65534)
 sys.exit(main())

@@ -87,6 +87,8 @@ class ByHistory:
     learns: ClassVar[bool] = True
 
     def remaining_gpu_s(self, job: Job) -> float | None:
+        if not job.gpus_asked:  # Its request cannot be read at the moment.
+            return None
         expected_s = self.runs.remaining_s(job.user, job.name, job.executed_since_promotion_s)
         # By requested GPUs: the job may hold more, and starting must not lower its rank.
         return None if expected_s is None else max(job.attained_gpu_s, job.gpus_asked * expected_s)
@@ -111,6 +113,8 @@ class ByLimits:
     learns: ClassVar[bool] = True
 
     def remaining_gpu_s(self, job: Job) -> float | None:
+        if not job.gpus_asked:
+            return None
         executed_s = job.executed_since_promotion_s
         expected_s = self.limits.remaining_s(job.user, job.time_limit_s, executed_s)
         return None if expected_s is None else job.gpus_asked * expected_s
