@@ -611,6 +611,14 @@ def test_a_job_that_waited_long_enough_returns_to_the_top_tier() -> None:
     assert plan.decisions["2"].tier == 0
 
 
+def test_a_promotion_that_is_not_carried_out_counts_from_when_it_was_due() -> None:
+    """Otherwise shadow mode would rank the job by when it last looked at it."""
+    config = configured(policy={"promote_knob": 2, "order": "running-first"})
+    starved = job("2", gpus(2), tier=2, queued_s=NOW_S - 3610, executed_since_promotion_s=50)
+    newer = job("1", gpus(2), queued_s=NOW_S - 5)
+    assert list(plan_for(cluster("n1  . .", [newer, starved]), config).decisions) == ["2", "1"]
+
+
 def test_nodes_with_running_epilogs_are_used_last() -> None:
     gone = view("1", JobState.COMPLETING, gpus(1), allocation={"n1": Amount({"": 1}, cpus=1)})
     before = cluster("n1  . .\nn2  . .", [job("2", gpus(2))])

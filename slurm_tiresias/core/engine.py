@@ -297,13 +297,16 @@ class Engine:
 
         A job that enters another tier does so now, which may change its rank there.
         """
-        if self._promotion_due_s(job) > now_s:
+        due_s = self._promotion_due_s(job)
+        if due_s > now_s:
             return self._ranked(job, now_s), False
-        if not self.promotes:
-            # It enters the tier when it is promoted.
+        if self.promotes:
+            job.promote(now_s)
+        else:
+            # It enters the tier when it is promoted. Until then its rank is the same at all times.
             job = copy(job)
             job.tier = None
-        job.promote(now_s)
+            job.promote(due_s)
         return self._ranked(job, now_s), self._explains
 
     def _promotion_due_s(self, job: Job) -> float:
