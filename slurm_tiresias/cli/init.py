@@ -8,16 +8,14 @@ import pwd
 import re
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
 from slurm_tiresias.atomic_write import write_atomically
 from slurm_tiresias.cli import init_files
-from slurm_tiresias.cli.init_files import Choice, NodeKind, Step, compose, node_kinds, step_lines
+from slurm_tiresias.cli.init_files import Choice, Step, compose, node_groups, step_lines
 from slurm_tiresias.cli.options import PROGRAM, config_path, json_option, words
 from slurm_tiresias.cli.progress import progress
 from slurm_tiresias.cli.screen import Screen, show_or_json
@@ -33,7 +31,6 @@ from slurm_tiresias.simulator.engine import Timing
 from slurm_tiresias.simulator.history import from_sacct
 from slurm_tiresias.simulator.sim_cluster import Costs, SimCluster
 from slurm_tiresias.simulator.sweep import Cell, Task
-from slurm_tiresias.simulator.workload import Workload
 from slurm_tiresias.text import count, listed, printable
 
 SCHEMA = 1
@@ -46,14 +43,6 @@ INSTALLED_PROGRAM = "/opt/slurm-tiresias/bin/tiresias-slurm"
 
 _PLAIN_PATH = re.compile(r"/[A-Za-z0-9._/+-]*")
 _DEFAULT_STAYS = "The thresholds stay at the default"
-
-
-@dataclass(frozen=True, slots=True)
-class Thresholds:
-    """The thresholds recommended by a history. ``gpu_s`` None: keep the default."""
-
-    gpu_s: tuple[float, ...] | None
-    because: str
 
 
 @click.command()
@@ -99,29 +88,57 @@ def init(
     FOLDER (./slurm-tiresias by default).
     """
     seen = look(config_path())
-    chosen = _partitions(seen, partitions)
+    chosen, out = _partitions(seen, partitions), Path(folder)
     if not _PLAIN_PATH.fullmatch(state_dir):
         # The path is inserted into a unit, a script and Lua, which all quote differently.
         raise UsageError(
             f"--state-dir {printable(state_dir)} is not a plain path",
             "Write an absolute path of letters, digits and . _ + -",
         )
-    kinds = node_kinds(seen, chosen)
-    _check_free(Path(folder), force)
-    found = Thresholds(None, f"{_DEFAULT_STAYS}.") if no_history else _thresholds(since, kinds)
-    user, group = _slurm_user(seen)
-    choice = Choice(chosen, state_dir, found.gpu_s, found.because, _program(), user, group)
-    parse(
-        {"manage": {"partitions": list(chosen)}, "controller": {"state_dir": state_dir}},
-        "the command line",
+    there = tuple(name for name in init_files.NAMES if (out / name).exists())
+    if there and not force:
+        raise UsageError(
+            f"{printable(folder)} already has {listed(there)}",
+            "Name another folder, or overwrite them with --force",
+        )
+    groups = node_groups(seen, chosen)
+    gpu_s, because = (None, f"{_DEFAULT_STAYS}.") if no_history else _thresholds(since, groups)
+    settings = {
+        "manage": {"partitions": list(chosen)},
+        "controller": {"state_dir": state_dir},
+        "policy": {"thresholds_gpu_s": list(gpu_s)} if gpu_s else {},
+    }
+    config = parse(settings, "the command line")
+    files, steps = compose(seen, Choice(config, because, _program(), *_slurm_user(seen)), folder)
+    for name, text in files.items():
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
+        mode = 0o755 if name == init_files.NUDGE else 0o644
+        write_atomically(out / name, text.encode(), mode)
+    told = {
+        "schema": SCHEMA,
+        "folder": str(out.absolute()),
+        "files": sorted(files),
+        "partitions": list(chosen),
+        "nodes": [{"nodes": g.nodes, "gpus": g.gpus, "type": g.gpu_type} for g in groups],
+        "thresholds_gpu_s": list(config.policy.thresholds_gpu_s),
+        "thresholds_because": because,
+        "steps": [{"title": step.title, "commands": list(step.commands)} for step in steps],
+    }
+    gpus = sum(group.nodes * group.gpus for group in groups)
+    managed = ", ".join(map(printable, chosen))
+    paragraphs = (
+        f"Manages {managed} with {count(gpus, 'GPU')}. {because}",
+        f"In {printable(folder)}: {', '.join(sorted(files))}.",
     )
-    files, steps = compose(seen, choice, folder)
-    _write(Path(folder), files)
-    show_or_json(
-        as_json,
-        lambda: _as_object(folder, files, steps, choice, kinds),
-        lambda screen: _report(folder, files, steps, choice, kinds, screen),
-    )
+    show_or_json(as_json, lambda: told, lambda screen: _report(paragraphs, steps, screen))
+
+
+def _report(paragraphs: Sequence[str], steps: Sequence[Step], screen: Screen) -> Iterator[str]:
+    for text in paragraphs:
+        yield from screen.prose(text, indent="")
+    yield ""
+    for line in step_lines(steps):
+        yield screen.style(line, "title") if line[:1].isdigit() else line
 
 
 def _partitions(seen: Seen, requested: tuple[str, ...]) -> tuple[str, ...]:
@@ -148,15 +165,6 @@ def _partitions(seen: Seen, requested: tuple[str, ...]) -> tuple[str, ...]:
     return requested or with_gpus
 
 
-def _check_free(folder: Path, force: bool) -> None:
-    there = tuple(name for name in init_files.NAMES if (folder / name).exists())
-    if there and not force:
-        raise UsageError(
-            f"{printable(str(folder))} already has {listed(there)}",
-            "Name another folder, or overwrite them with --force",
-        )
-
-
 def _program() -> str:
     """Return the path of this program, for the service to start."""
     called = Path(sys.argv[0])
@@ -174,83 +182,32 @@ def _slurm_user(seen: Seen) -> tuple[str, str]:
         return name, name
 
 
-def _thresholds(since: str, kinds: Sequence[NodeKind]) -> Thresholds:
-    """Return what this cluster's own history recommends, as ``tune`` would; if it cannot be read,
-    keep the defaults."""
-    site = SimCluster(groups=tuple(NodeGroup(k.nodes, k.gpus, k.gpu_type) for k in kinds))
+def _thresholds(since: str, groups: tuple[NodeGroup, ...]) -> tuple[tuple[float, ...] | None, str]:
+    """Return what this cluster's own history recommends, as ``tune`` would, and the reason. None:
+    keep the default, which also holds if the history cannot be read."""
+    site = SimCluster(groups=groups)
     try:
-        kept, _ = run.fitting(from_sacct(since), site)
-        if len(kept.jobs) < FEWEST_JOBS:
-            few = f"{count(len(kept.jobs), 'job')} since {since} say too little"
-            return Thresholds(None, f"{_DEFAULT_STAYS}: {few}, {FEWEST_JOBS} are needed.")
-        return _advised(kept, site, since)
+        workload, _ = run.fitting(from_sacct(since), site)
+        jobs = f"{count(len(workload.jobs), 'job')} since {since}"
+        if len(workload.jobs) < FEWEST_JOBS:
+            few = f"{jobs} say too little, {FEWEST_JOBS} are needed"
+            return None, f"{_DEFAULT_STAYS}: {few}."
+        config = unprotected()
+        setup = run.Setup(
+            site, config, Costs(site, True, None), Timing(config.controller.interval_s)
+        )
+        cells = [Cell(cuts) for cuts in tuning.candidates(workload)]
+        with progress("settings", len(cells)) as advance:
+            results = sweep.run_here(Task(workload, setup), cells, advance)
     except TiresiasError as error:
-        return Thresholds(None, f"{_DEFAULT_STAYS}: {printable(error.what).rstrip('.')}.")
-
-
-def _advised(workload: Workload, site: SimCluster, since: str) -> Thresholds:
-    config = unprotected()
-    setup = run.Setup(site, config, Costs(site, True, None), Timing(config.controller.interval_s))
-    cells = [Cell(cuts) for cuts in tuning.candidates(workload)]
-    with progress("settings", len(cells)) as advance:
-        results = sweep.run_here(Task(workload, setup), cells, advance)
+        return None, f"{_DEFAULT_STAYS}: {printable(error.what).rstrip('.')}."
     advice = tuning.advise(workload, results, "average")
-    jobs = f"{count(len(workload.jobs), 'job')} since {since}"
     if advice.warnings:
-        return Thresholds(None, f"{_DEFAULT_STAYS}: {'; '.join(advice.warnings)}.")
+        return None, f"{_DEFAULT_STAYS}: {'; '.join(advice.warnings)}."
     if advice.recommended is advice.default:
-        return Thresholds(None, f"{_DEFAULT_STAYS}: {jobs} show none that are surely better.")
+        return None, f"{_DEFAULT_STAYS}: {jobs} show none that are surely better."
     change = advice.recommended.second.value - 1.0
-    because = (
+    return advice.recommended.cell.thresholds_gpu_s, (
         f"Chosen by {jobs}: with these the average JCT of their second half differs from the "
         f"default's by {change:+.1%}. `tiresias-slurm tune` shows the evidence."
     )
-    return Thresholds(advice.recommended.cell.thresholds_gpu_s, because)
-
-
-def _write(folder: Path, files: Mapping[str, str]) -> None:
-    for name, text in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        mode = 0o755 if name in init_files.EXECUTABLE else 0o644
-        write_atomically(path, text.encode(), mode)
-
-
-def _as_object(
-    folder: str,
-    files: Mapping[str, str],
-    steps: Sequence[Step],
-    choice: Choice,
-    kinds: Sequence[NodeKind],
-) -> dict[str, Any]:
-    """Return the list of written files for ``--json``. Fields are added, never changed."""
-    return {
-        "schema": SCHEMA,
-        "folder": str(Path(folder).absolute()),
-        "files": sorted(files),
-        "partitions": list(choice.partitions),
-        "nodes": [
-            {"nodes": kind.nodes, "gpus": kind.gpus, "type": kind.gpu_type} for kind in kinds
-        ],
-        "thresholds_gpu_s": list(init_files.configured(choice).policy.thresholds_gpu_s),
-        "thresholds_because": choice.because,
-        "steps": [{"title": step.title, "commands": list(step.commands)} for step in steps],
-    }
-
-
-def _report(
-    folder: str,
-    files: Mapping[str, str],
-    steps: Sequence[Step],
-    choice: Choice,
-    kinds: Sequence[NodeKind],
-    screen: Screen,
-) -> list[str]:
-    gpus = sum(kind.nodes * kind.gpus for kind in kinds)
-    managed = ", ".join(map(printable, choice.partitions))
-    summary = f"Manages {managed} with {count(gpus, 'GPU')}. {choice.because}"
-    names = f"In {printable(folder)}: {', '.join(sorted(files))}."
-    lines = [*screen.prose(summary, indent=""), *screen.prose(names, indent=""), ""]
-    for line in step_lines(steps):
-        lines.append(screen.style(line, "title") if line[:1].isdigit() else line)
-    return lines
