@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -66,8 +67,8 @@ class RealRound(Round):
     controller: RealController = field(kw_only=True)
     hanging: Path = field(kw_only=True)
     """Has a file for each node whose epilogs hang."""
-    edited: set[str] = field(default_factory=set)
-    """Waiting jobs whose request was changed after submission."""
+    edits: Counter[str] = field(default_factory=Counter)
+    """How often the request of a waiting job was changed after submission."""
     themselves: set[str] = field(default_factory=set)
     """Jobs whose scripts requeue them when they get a signal."""
 
@@ -114,7 +115,7 @@ class RealRound(Round):
             key = self._sbatch(wanted, *self.beside())
         except AssertionError as error:
             raise RefusedError(str(error).splitlines()[-1]) from error
-        self.edited.discard(key)
+        self.edits.pop(key, None)
         self.themselves.discard(key)
         if wanted.submission.requeues_itself_in_s is not None:
             self.themselves.add(key)
@@ -145,8 +146,9 @@ class RealRound(Round):
         self.cluster.wait_until(self._answers, "slurmctld is back")
 
     def stop_controller(self) -> None:
-        refused = [key for key, _ in self.controller.events("list-refused")]
-        if refused:
+        # Slurm holds a job, too, if its user excludes a node of a list that it has already.
+        refusals = Counter(key for key, _ in self.controller.events("list-refused"))
+        if refused := [key for key, count in refusals.items() if count > self.edits[key]]:
             self.find(f"jobs {', '.join(refused)} were held for a list of ours")
         self.controller.stop()
 
@@ -233,14 +235,14 @@ class RealRound(Round):
             node = self.random.choice(self.site.nodes).name
             self.note(f"exclude {node} from {key}")
             self._update(f"JobId={key}", f"ExcNodeList={node}")
-            self.edited.add(key)
+            self.edits[key] += 1
 
     def widen(self) -> None:
         """Change a job's number of nodes to a range."""
         if key := self.one(PENDING):
             self.note(f"widen {key}")
             self._update(f"JobId={key}", f"NumNodes=1-{self.random.randint(2, 4)}")
-            self.edited.add(key)
+            self.edits[key] += 1
 
     def top(self) -> None:
         if key := self.one(PENDING):
@@ -271,7 +273,7 @@ class RealRound(Round):
         """Report, too, jobs that are held though Slurm alone would start the same request."""
         waited = super().look_at_the_end()
         for key, shown in waited.items():
-            if shown.priority == 0 and "BadConstraints" in shown.reason and key not in self.edited:
+            if shown.priority == 0 and "BadConstraints" in shown.reason and key not in self.edits:
                 self._compare_hold(key)
         return waited
 
