@@ -47,15 +47,6 @@ class Backoffs:
     awaited_limits: Mapping[str, str] = field(default_factory=dict)
     """The limit that a job shares with others which must start before it may preempt, by job."""
 
-    def facts_of(self, key: str) -> Mapping[str, Any]:
-        """Return what a job has of it."""
-        return {
-            "backs_off": key in self.backing_off,
-            "in_vain": key in self.in_vain,
-            "cools_down": key in self.cooling_down,
-            "awaited_limit": self.awaited_limits.get(key, ""),
-        }
-
 
 class Feed:
     """Keeps the core's jobs in line with what is observed.
@@ -181,37 +172,41 @@ class Feed:
             account = accounts[key] if prospect else JobAccount.opened(status)
             if self._progress:
                 job.progress = self._progress.of(key)
-            facts: dict[str, Any] = {}
-            if job.status_in_slurm is not status:
-                job.status_in_slurm = status
-                facts |= _facts_of_status(status)
-                if status.state is JobState.RUNNING:
-                    self._by_raw_id[status.raw_id] = job
-            if anew := job.account_in_ledger is not account:
-                job.account_in_ledger = account
-                facts |= _facts_of_account(account)
+            shown_anew, job.status_in_slurm = job.status_in_slurm is not status, status
+            known_anew, job.account_in_ledger = job.account_in_ledger is not account, account
             if prospect is None:
-                facts |= {
+                facts = {
                     "managed": False,
                     "unmanaged_because": job_store.why_unmanaged(key),
                     "request": status.spec.request,
                     "running_since_s": status.start_s,
                 }
             else:
-                facts |= self._facts_of_managed(job, account, prospect, seen.at_s)
-                facts |= backoffs.facts_of(key)
+                facts = self._facts_of_managed(job, status, account, prospect, backoffs, seen.at_s)
+            if shown_anew:
+                facts |= _facts_of_status(status)
+                if status.state is JobState.RUNNING:
+                    self._by_raw_id[status.raw_id] = job
+            if known_anew:
+                facts |= _facts_of_account(account)
             changed = job.set(**facts)
             if changed:
                 job.count_gpus()
             if prospect is not None:
                 changed |= self._follow_service(job, account, seen.at_s)
-            if changed or anew:
+            if changed or known_anew:
                 self.changed.add(key)
 
     def _facts_of_managed(
-        self, job: Job, account: JobAccount, prospect: Prospect, now_s: float
+        self,
+        job: Job,
+        status: JobStatus,
+        account: JobAccount,
+        prospect: Prospect,
+        backoffs: Backoffs,
+        now_s: float,
     ) -> dict[str, Any]:
-        key, status = job.job_id, job.status
+        key = status.key
         runs, lifecycles = self._job_store.runs, self._job_store.lifecycles
         under_way, nomination = lifecycles.preemptions.get(key), lifecycles.nominations.get(key)
         job.run_records, job.preemption = runs.of(key), under_way
@@ -231,6 +226,10 @@ class Feed:
             "not_eligible": prospect.why_not,
             "nominated_to": nomination.allocated() if nomination else None,
             "preemptor": under_way.preemptor if under_way and under_way.makes_room else "",
+            "backs_off": key in backoffs.backing_off,
+            "in_vain": key in backoffs.in_vain,
+            "cools_down": key in backoffs.cooling_down,
+            "awaited_limit": backoffs.awaited_limits.get(key, ""),
             "claim": None if stopped else account.claim,
             "reports_stopped": stopped,
             "at_stake": None if since_s is None else self._at_stake(job, since_s, costs),

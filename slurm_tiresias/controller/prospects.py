@@ -87,9 +87,9 @@ class Prospects:
         """Return the prospects of the ``managed`` among the jobs that are ``alive``."""
         if seen.partitions != self._partitions:
             self._partitions, self._taken_by = seen.partitions, {}
-        known = {job.key for job in alive}
-        for key in self._taken_by.keys() - known:
-            del self._taken_by[key]
+        if self._taken_by:
+            for key in self._taken_by.keys() - {job.key for job in alive}:
+                del self._taken_by[key]
         over = _beyond_array_limits(alive, nominations)
         why_not = {**dict.fromkeys(over, ARRAY_LIMIT), **self._why_not_eligible(seen, alive)}
         judged = [job for job in alive if job.key in managed]
@@ -109,17 +109,19 @@ class Prospects:
             spec = job.spec
             taken_by = None if choosy.isdisjoint(spec.partitions) else self._takers_of(job)
             runs = job.state is JobState.RUNNING
-            requeued = KeptBySlurm(
-                held=is_protected(job),
-                could_not_come_back=taken_by == (),
-                past_deadline=is_past_deadline(spec, requeued_s),
-                tried_first=runs and self._priority_tier(job) > highest_waiting,
+            if_requeued = (
+                is_protected(job),
+                taken_by == (),
+                is_past_deadline(spec, requeued_s),
+                runs and self._priority_tier(job) > highest_waiting,
             )
+            waits = job.state is JobState.PENDING
+            kept = waits and (kept_from or seen.reservations)
             found[job.key] = Prospect(
                 why_not.get(job.key, ""),
-                self._kept_off(job, seen, kept_from),
-                taken_by if job.state is JobState.PENDING else None,
-                requeued if any(requeued) else NOT_KEPT,
+                self._kept_off(job, seen, kept_from) if kept else NO_NODES,
+                taken_by if waits else None,
+                KeptBySlurm(*if_requeued) if any(if_requeued) else NOT_KEPT,
             )
         return found
 
@@ -160,8 +162,6 @@ class Prospects:
     ) -> frozenset[str]:
         """Return the nodes that are reserved before a waiting job could end if it started now, or
         kept for a job that Slurm tries first."""
-        if job.state is not JobState.PENDING or not (seen.reservations or kept_from):
-            return NO_NODES
         limit_s = math.inf if job.spec.time_limit_s is None else job.spec.time_limit_s
         until_s = seen.at_s + nomination.START_BOUND_S + limit_s
         kept = kept_from(job, until_s) if kept_from else NO_NODES
@@ -237,8 +237,10 @@ def is_past_deadline(spec: JobSpec, at_s: float) -> bool:
 
     Slurm does so once a pending job can no longer use its whole time limit before its deadline.
     """
+    if spec.deadline_s is None:
+        return False
     limit_s = math.inf if spec.time_limit_s is None else spec.time_limit_s
-    return spec.deadline_s is not None and at_s + limit_s > spec.deadline_s
+    return at_s + limit_s > spec.deadline_s
 
 
 def is_protected(job: JobStatus) -> bool:
