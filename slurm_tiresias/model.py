@@ -549,6 +549,11 @@ class JobAccount:
         )
 
     @property
+    def is_preemptible(self) -> bool:
+        """Whether it can be preempted at all: it is in no lane."""
+        return self.lane is Lane.PREEMPTIBLE
+
+    @property
     def claim(self) -> Claim | None:
         if self.claimed_gpu_s is None or self.promised_gpu_s is None:
             return None

@@ -65,10 +65,10 @@ def starts_managed(priority: int, written_as: str) -> bool:
     return any(bears_site_factor(priority, factor) for factor in factors)
 
 
-def nomination_priority(nomination: Nomination | None, lane: Lane = Lane.PREEMPTIBLE) -> int:
+def nomination_priority(nomination: Nomination | None, *, is_preemptible: bool = True) -> int:
     """Return the pinned priority of a job that is about to start. Jobs that cannot be preempted get
     a distinct one, so that they can be recognized if the ledger is lost (``starts_managed``)."""
-    cannot_be_preempted = int(lane is not Lane.PREEMPTIBLE)
+    cannot_be_preempted = int(not is_preemptible)
     if nomination is None or not nomination.allocation:
         return NOMINATED + cannot_be_preempted
     on_nodes = NOMINATED_ON_NODES if nomination.free_s is None else NOMINATED_ON_FREE_NODES

@@ -13,7 +13,7 @@ from slurm_tiresias.controller.manage import shares_managed_nodes
 from slurm_tiresias.controller.prospects import is_put_off_for_us
 from slurm_tiresias.core.job import most_service_gpu_s
 from slurm_tiresias.core.lifecycle.nomination import Nomination
-from slurm_tiresias.model import Action, Decision, JobAccount, JobState, JobStatus, Lane, Reason
+from slurm_tiresias.model import Action, Decision, JobAccount, JobState, JobStatus, Reason
 from slurm_tiresias.settings import Config
 from slurm_tiresias.slurm.hostlist import folded, refolded
 from slurm_tiresias.slurm.protocol import Partition, Unpin, Update, Write
@@ -59,7 +59,7 @@ def from_decision(
     ``factor_shows``: the priority that Slurm shows can contain the site factor written for the job.
     ``ranks_last``: it waits behind all others, since its GPUs were idle.
     """
-    if record.lane is not Lane.PREEMPTIBLE and not is_pending(job):
+    if not record.is_preemptible and not is_pending(job):
         return Difference(job, record)  # it is never requeued, so its priority no longer matters
     nodes = node_list(job, record, nomination)
     if nodes.user_changed_nodes or why_left_to_slurm(job, record):
@@ -81,7 +81,7 @@ def from_decision(
         if ranks_last:
             wanted = bands.LOWEST["pinned"]
         if starts:
-            wanted = bands.nomination_priority(nomination, record.lane)
+            wanted = bands.nomination_priority(nomination, is_preemptible=record.is_preemptible)
         return _with_priority(nodes, update, wanted)
     wanted = bands.LOWEST["site-factor"] if ranks_last else bands.tier_site_factor(tier)
     if starts:

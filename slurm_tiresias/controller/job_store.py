@@ -25,7 +25,7 @@ from slurm_tiresias.controller.runs import Runs
 from slurm_tiresias.core.features.news import Happened, Remember
 from slurm_tiresias.core.lifecycle.nomination import Started
 from slurm_tiresias.core.lifecycle.preemption import Cause, Ended, NotRunning, Requeued, Running
-from slurm_tiresias.model import JobAccount, JobState, JobStatus, Lane, Plan
+from slurm_tiresias.model import JobAccount, JobState, JobStatus, Plan
 from slurm_tiresias.settings import Config
 from slurm_tiresias.slurm.protocol import Observation
 from slurm_tiresias.store.changes import Changes
@@ -331,7 +331,7 @@ class JobStore:
             if decision.promoted and not promotes:
                 continue
             # The first tier of a job is not a demotion.
-            known = key in self._planned and record.lane is Lane.PREEMPTIBLE
+            known = key in self._planned and record.is_preemptible
             if tier > record.tier and known:
                 self.events.note(now_s, "demoted", key, f"from tier {record.tier} to tier {tier}")
             number = self.accounts.next_number()

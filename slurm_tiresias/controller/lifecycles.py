@@ -229,10 +229,6 @@ class Costs:
         """The preemptions whose cost is not known yet."""
         return self._awaited.values()
 
-    def last(self, most: int) -> Sequence[tuple[str, str, PreemptionCost]]:
-        """Return the latest known costs of preemptions, with users and names, oldest first."""
-        return self._ledger.costs.last(most)
-
     def put(self, cost: PreemptionCost) -> None:
         """Replace what is known of the cost of a preemption; committed with the other changes."""
         of = cost.key, cost.run_start_s

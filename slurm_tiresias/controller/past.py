@@ -58,7 +58,7 @@ class LedgersPast(Past):
         runs_of = self._ledger.runs.since(first_s)
         for account in self._ledger.jobs.alive_since(first_s):
             ended = account.ended_s is not None and account.key not in there
-            if ended and account.lane is Lane.PREEMPTIBLE and account.key in runs_of:
+            if ended and account.is_preemptible and account.key in runs_of:
                 mine = runs_of[account.key]
                 since_s = max(first_s, account.submitted_s)
                 run_s = sum(run.elapsed_s for run in mine)

@@ -37,7 +37,7 @@ class PreemptionCosts:
         self._job_store = job_store
         self._progress = progress
         self._history = CostHistory()
-        for user, name, cost in job_store.lifecycles.costs.last(LEARNED_FROM):
+        for user, name, cost in job_store.changes.ledger.costs.last(LEARNED_FROM):
             self._learn(user, name, cost)
 
     def costs_of(self, user: str, name: str) -> ProgramCosts | None:

@@ -28,7 +28,6 @@ from slurm_tiresias.model import (
     Decision,
     JobProgress,
     JobState,
-    Lane,
     Node,
     Plan,
     Protection,
@@ -236,7 +235,7 @@ def _jobs(
                 job.says, job.alarm = (*job.says, *shown.says), job.alarm or shown.alarm
                 for name, fact in shown.facts.items():
                     setattr(job, name, fact)
-        if estimates and job.managed and not job.lane:
+        if estimates and job.managed and views[key].is_preemptible:
             job.estimate = _estimate(views[key], estimates)
         if not acts:
             job.would = _would(job)
@@ -325,7 +324,7 @@ def _job(
     """Convert a view and its decision; the caller fills in what depends on all jobs."""
     spec, status, account = job.spec, job.status, job.account
     checkpoint = Checkpoint("", 0.0)
-    if job.managed and account.lane is Lane.PREEMPTIBLE:
+    if job.managed and account.is_preemptible:
         over_budget = spec.user in job_store.users_over_budget
         checkpoint, _ = checkpoint_for(status, job.progress, site, now_s, over_budget=over_budget)
         # The job store has the account as it is after the plan was carried out.

@@ -48,20 +48,17 @@ class Reconciler:
     def __init__(self, job_store: JobStore, slurm: Slurm) -> None:
         self._job_store = job_store
         self._slurm = slurm
+        self.begin_anew()
+        self._unanswered: frozenset[str] = frozenset()
+        """The jobs about which the last query got no answer: they are asked about after others."""
+
+    def begin_anew(self) -> None:
+        """Forget all pauses between questions, at the start and when the clock was set."""
         self._questions: dict[str, _Question] = {}
         self._ask_nothing_before_s = 0.0
         self._pause_after_failure_s = FIRST_PAUSE_AFTER_FAILURE_S
         self._query: AccountingQuery | None = None
         """The query that is under way."""
-        self._unanswered: frozenset[str] = frozenset()
-        """The jobs about which the last query got no answer: they are asked about after others."""
-
-    def begin_anew(self) -> None:
-        """Forget all pauses between questions: the clock was set."""
-        self._questions.clear()
-        self._ask_nothing_before_s = 0.0
-        self._pause_after_failure_s = FIRST_PAUSE_AFTER_FAILURE_S
-        self._query = None
 
     def reconcile(self, now_s: float) -> None:
         """Ask accounting about runs whose end was not observed, and record its answers.

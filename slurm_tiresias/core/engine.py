@@ -31,7 +31,6 @@ from slurm_tiresias.model import (
     NOWHERE,
     Allocation,
     JobState,
-    Lane,
     Node,
     Plan,
     RecentVictims,
@@ -310,7 +309,7 @@ class Engine:
         return self._ranked(job, now_s), self._explains
 
     def _promotion_due_s(self, job: Job) -> float:
-        if job.lane is not Lane.PREEMPTIBLE or job.blocked_by_slurm:
+        if not job.is_preemptible or job.blocked_by_slurm:
             return math.inf
         return self.policy.promotion.due_s(job)
 

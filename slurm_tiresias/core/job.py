@@ -204,6 +204,11 @@ class Job:
         return self.status.spec
 
     @property
+    def is_preemptible(self) -> bool:
+        """Whether it can be preempted at all: it is in no lane."""
+        return self.lane is Lane.PREEMPTIBLE
+
+    @property
     def present_run(self) -> RunRecord | None:
         """Its run that is under way; None if it does not run, or there is no ledger."""
         start_s = self.status.start_s if self.state is JobState.RUNNING else None
@@ -212,7 +217,7 @@ class Job:
     @property
     def protected_by(self) -> Protection | None:
         """What protects it from preemption at all times; None if nothing does."""
-        if self.lane is not Lane.PREEMPTIBLE:
+        if not self.is_preemptible:
             interactive = self.lane is Lane.INTERACTIVE
             return Protection.INTERACTIVE if interactive else Protection.NO_REQUEUE
         return self.in_slurm.protection

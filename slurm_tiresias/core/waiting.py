@@ -17,7 +17,6 @@ from slurm_tiresias.core.rank import Key, UniqueRank
 from slurm_tiresias.model import (
     MAX_BLOCKERS,
     Amount,
-    Lane,
     Protection,
     Reason,
     Request,
@@ -132,7 +131,7 @@ class WhyJobsWait:
         is_running = self._state.is_running
         for rank, job in self._running:
             if self._is_on(job_class.nodes, job) and is_running(job.job_id):
-                below = rank.level > level or job.lane is not Lane.PREEMPTIBLE
+                below = rank.level > level or not job.is_preemptible
                 protection = self._protection(job, level) if below else Protection.SAME_TIER
                 if protection and _holds_any(job, lacks):
                     yield job.job_id, protection

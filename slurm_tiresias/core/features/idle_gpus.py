@@ -19,7 +19,6 @@ from slurm_tiresias.core.rank import IDLE_LEVEL
 from slurm_tiresias.model import (
     JobAccount,
     JobState,
-    Lane,
     NodeUse,
     PublishedGpuUse,
     RecentVictims,
@@ -195,7 +194,7 @@ class IdleGpus(Feature):
     def ranks_last_anew(self, job: Job) -> bool:
         """Whether a job has ranked last since its last requeue."""
         account, found = job.account_in_ledger, self.of(job.job_id)
-        if account is None or job.lane is not Lane.PREEMPTIBLE:
+        if account is None or not job.is_preemptible:
             return False
         if found is not None and found.has_been_busy:
             return False
@@ -328,7 +327,7 @@ class IdleGpus(Feature):
 
     def _judge(self, job: Job, found: GpuIdleness, recent: RecentVictims) -> RecentVictims:
         """Judge a running job; return the recent victims, with it if it leaves now."""
-        last = job.managed and job.lane is Lane.PREEMPTIBLE
+        last = job.managed and job.is_preemptible
         last = last and (self.ranks_last_anew(job) or ranks_last(found, self._config, self._now_s))
         leaves = last and self._leaves(job, found)
         if leaves and not _is_leaving(job):
@@ -363,7 +362,7 @@ class IdleGpus(Feature):
 
     def _in_words(self, job: Job, found: GpuIdleness) -> str:
         goes_first = self._config.action != FLAG and job.protected_by is None
-        goes_first = goes_first and job.lane is Lane.PREEMPTIBLE
+        goes_first = goes_first and job.is_preemptible
         then = ", so it is preempted first" if goes_first else ""
         what = f"none of its {found.gpus} GPUs has" if found.gpus > 1 else "its GPU has not"
         idle_s, restarts = f"{self._config.after_s:g} s", job.status.restarts

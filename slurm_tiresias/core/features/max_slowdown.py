@@ -27,7 +27,6 @@ from slurm_tiresias.model import (
     FairStanding,
     JobAccount,
     JobState,
-    Lane,
     Node,
     Protection,
     PublishedBound,
@@ -317,7 +316,7 @@ def _sentence(bound: PublishedBound) -> str:
 
 
 def _may_count(job: Job) -> bool:
-    return job.managed and job.gpus_asked > 0 and job.lane is Lane.PREEMPTIBLE
+    return job.managed and job.gpus_asked > 0 and job.is_preemptible
 
 
 def _briefly_blocked(one: _Counted, job: Job, now_s: float) -> bool:
