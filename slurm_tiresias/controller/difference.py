@@ -18,6 +18,8 @@ from slurm_tiresias.settings import Config
 from slurm_tiresias.slurm.hostlist import folded, refolded
 from slurm_tiresias.slurm.protocol import Partition, Unpin, Update, Write
 
+LIST_REFUSED = "Slurm held it for the nodes named here; they are left to Slurm from now on"
+
 BAD_CONSTRAINTS = "BadConstraints"
 """Slurm's reason to hold a job that no set of nodes can satisfy."""
 
@@ -33,10 +35,8 @@ class Difference:
     """The job's user has changed its node list: withdraw a nomination on named nodes."""
     own_list_shown: bool = False
     """Slurm shows the user's own node list again after one was written here."""
-    list_refused: bool = False
-    """Slurm holds the job because of the node list that was written here."""
-    repaired: str = ""
-    """A change to our priority by others, in words; "" if there was none."""
+    events: tuple[tuple[str, str], ...] = ()
+    """What to note of it: kinds and texts."""
 
 
 def is_pending(job: JobStatus | None) -> bool:
@@ -149,7 +149,7 @@ def let_go(job: JobStatus, record: JobAccount) -> Difference:
         nodes,
         record=replace(nodes.record, list_refused=True),
         writes=(*nodes.writes, Unpin(job.key)),
-        list_refused=True,
+        events=(("list-refused", LIST_REFUSED),),
     )
 
 
@@ -218,7 +218,7 @@ def _with_priority(difference: Difference, update: Update, wanted: int) -> Diffe
         if written != wanted:
             record = replace(record, written_priority=wanted)
         return _with(replace(difference, record=record), update)
-    repaired = ""
     if written not in (None, found, 0):
         repaired = f"priority was {written}, found {found}; set to {wanted}"
-    return _with(replace(difference, repaired=repaired), replace(update, priority=wanted))
+        difference = replace(difference, events=(("repaired", repaired),))
+    return _with(difference, replace(update, priority=wanted))

@@ -99,7 +99,7 @@ class Updates:
         self._unpinned = frozenset(job.key for job in in_a_band)
         for job in found:
             text = f"priority {job.priority} is not its own"
-            self._note("unpinned", job.key, text)
+            self._job_store.events.note(self._under_way.now_s, "unpinned", job.key, text)
         return [(job, without_band(job, self._config)) for job in found]
 
     def _difference(self, job: JobStatus, decision: Decision) -> Difference | None:
@@ -130,9 +130,6 @@ class Updates:
         self._own_list_since_s = {k: s for k, s in self._own_list_since_s.items() if k in jobs}
         return writes
 
-    def _note(self, kind: str, key: str, text: str) -> None:
-        self._job_store.events.note(self._under_way.now_s, kind, key, text)
-
     def _remember(self, difference: Difference) -> None:
         seen, key, record = self._under_way.seen, difference.job.key, difference.record
         if not difference.own_list_shown:
@@ -147,11 +144,8 @@ class Updates:
             self._job_store.accounts.put(record)
         if difference.user_changed_nodes:
             self._under_way.withdraw(key)
-        if difference.list_refused:
-            text = "Slurm held it for the nodes named here; they are left to Slurm from now on"
-            self._note("list-refused", key, text)
-        if difference.repaired:
-            self._note("repaired", key, difference.repaired)
+        for kind, text in difference.events:
+            self._job_store.events.note(seen.at_s, kind, key, text)
 
 
 def with_arrays_whole(writes: Iterable[JobWrite]) -> Sequence[Write]:
