@@ -18,11 +18,11 @@ from slurm_tiresias.cli.screen import Screen, show_or_json
 from slurm_tiresias.config import load
 from slurm_tiresias.controller.drilled import say_how_it_ended
 from slurm_tiresias.drill.counters import REPORTS
-from slurm_tiresias.drill.judge import Outcome, Verdict, judge_all, signal_name
-from slurm_tiresias.drill.observed import MOMENTS, Drill, Kind, Run, Trial
+from slurm_tiresias.drill.judge import TrialOutcome, Verdict, judge_all, signal_name
+from slurm_tiresias.drill.observed import MOMENTS, Drill, DrillRun, Trial, TrialKind
 from slurm_tiresias.drill.rehearsal import (
     CannotRehearseError,
-    Plan,
+    DrillPlan,
     StoppedError,
     rehearse,
     stoppable,
@@ -39,10 +39,10 @@ FAILED, UNKNOWN = 16, CannotRehearseError.exit_code
 
 TRAP = re.compile(r"""^\s*trap\s+(?:'([^']*)'|"([^"]*)"|(\w+))\s.*\b(?:SIG)?TERM\b""", re.MULTILINE)
 LOOKS = {
-    Outcome.FAILED: "bad",
-    Outcome.UNKNOWN: "note",
-    Outcome.NOT_TESTED: "note",
-    Outcome.PASSED: "good",
+    TrialOutcome.FAILED: "bad",
+    TrialOutcome.UNKNOWN: "note",
+    TrialOutcome.NOT_TESTED: "note",
+    TrialOutcome.PASSED: "good",
 }
 
 
@@ -50,7 +50,7 @@ LOOKS = {
 @click.option(
     "--trial",
     "kinds",
-    type=click.Choice([kind.value for kind in Kind]),
+    type=click.Choice([kind.value for kind in TrialKind]),
     multiple=True,
     help="Only this trial; may be given several times.",
 )
@@ -107,10 +107,10 @@ def drill(
     options, script = divided(words)
     notes = notes_on((*options, *options_in(script[0])), script[0])
     config = _config()
-    plan = Plan(
+    plan = DrillPlan(
         options,
         script,
-        tuple(kind for kind in Kind if not kinds or kind.value in kinds),
+        tuple(kind for kind in TrialKind if not kinds or kind.value in kinds),
         minutes=minutes,
         start_wait_s=60 * wait_min,
         step_wait_s=step_wait_s,
@@ -150,8 +150,10 @@ def _note(
     enough. Returns whether the controller has noted that it passed, and otherwise why not.
     """
     code = exit_code(verdicts)
-    hit = {verdict.kind for verdict in verdicts if verdict.outcome is Outcome.PASSED}
-    passed = code == 0 and {Kind.STEP, Kind.TWICE} <= hit and len(verdicts) == len(Kind)
+    hit = {verdict.kind for verdict in verdicts if verdict.outcome is TrialOutcome.PASSED}
+    passed = (
+        code == 0 and {TrialKind.STEP, TrialKind.TWICE} <= hit and len(verdicts) == len(TrialKind)
+    )
     if site.drilled_min_run_s <= 0 or not (passed or code == FAILED):
         return False, ""
     try:
@@ -164,9 +166,9 @@ def _note(
 def exit_code(verdicts: Sequence[Verdict]) -> int:
     """Return 0, or the exit code of the worst result."""
     outcomes = {verdict.outcome for verdict in verdicts}
-    if Outcome.FAILED in outcomes:
+    if TrialOutcome.FAILED in outcomes:
         return FAILED
-    return UNKNOWN if Outcome.UNKNOWN in outcomes or Outcome.PASSED not in outcomes else 0
+    return UNKNOWN if TrialOutcome.UNKNOWN in outcomes or TrialOutcome.PASSED not in outcomes else 0
 
 
 def divided(words: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -270,7 +272,7 @@ def as_object(seen: Drill, verdicts: Sequence[Verdict]) -> dict[str, Any]:
     }
 
 
-def _run(run: Run) -> dict[str, Any]:
+def _run(run: DrillRun) -> dict[str, Any]:
     told_s = run.told_by_s
     plain = ("number", "nodes", "told_s", "asked", "signal_s", "answered_s", "requeued_s", "term_s")
     return {
@@ -322,7 +324,7 @@ def report(
         if facts := "; ".join(_facts(verdict, trial)):
             yield from screen.prose(f"{facts[:1].upper()}{facts[1:]}.")
         if verdict.why_unknown:
-            word = "Not tested" if verdict.outcome is Outcome.NOT_TESTED else "Not known"
+            word = "Not tested" if verdict.outcome is TrialOutcome.NOT_TESTED else "Not known"
             yield from screen.prose(printable(f"{word}: {verdict.why_unknown}."))
         if cause := verdict.cause:
             yield from screen.item(printable(f"{cause.code}: {cause.what}"))
@@ -343,7 +345,7 @@ def _facts(verdict: Verdict, trial: Trial) -> Iterator[str]:
     unit = verdict.unit
     if verdict.told_step is not None:
         yield f"it was at {unit} {verdict.told_step}"
-    elif verdict.kind is not Kind.START_UP and verdict.saved_step is None:
+    elif verdict.kind is not TrialKind.START_UP and verdict.saved_step is None:
         yield "no step of it was seen"
     if verdict.asked:
         yield f"it was asked to save by SIG{ASK_SIGNAL}"

@@ -1,4 +1,4 @@
-"""Builds a ``Run`` from the lines that the watchers print. Text that comes from jobs is
+"""Builds a ``DrillRun`` from the lines that the watchers print. Text that comes from jobs is
 untrusted."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from slurm_tiresias.drill.counters import REPORTS, Counters, Point, point_of_save, points_in
-from slurm_tiresias.drill.observed import Disposition, Process, Run, Save, Survivor
+from slurm_tiresias.drill.observed import Disposition, DrillRun, Process, Save, Survivor
 from slurm_tiresias.job.record import DONE, SAVING, Record, RecordError, decode
 from slurm_tiresias.model import JobProgress, ProgressSource
 from slurm_tiresias.progress.heard import Run as Reports
@@ -50,7 +50,7 @@ class RunJournal:
     """One run, as reported by its watchers."""
 
     def __init__(self, number: int, job_id: str = "", folder: str = "") -> None:
-        self._run = Run(number)
+        self._run = DrillRun(number)
         self._job_id = job_id
         self._folder = folder
         self._progress_file = ""
@@ -357,7 +357,7 @@ class RunJournal:
 
     # Results
 
-    def run(self) -> Run:
+    def run(self) -> DrillRun:
         """Return the run as far as it is known."""
         gone = [one.gone_s for one in self._processes.values() if one.gone_s is not None]
         whole = bool(gone) and not self._current

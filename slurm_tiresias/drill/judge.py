@@ -10,7 +10,15 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from slurm_tiresias.drill.counters import MOST_STEP
-from slurm_tiresias.drill.observed import Disposition, Drill, Kind, Process, Run, Save, Trial
+from slurm_tiresias.drill.observed import (
+    Disposition,
+    Drill,
+    DrillRun,
+    Process,
+    Save,
+    Trial,
+    TrialKind,
+)
 from slurm_tiresias.drill.scale import in_steps
 
 PAGE = "docs/how-to/save-and-resume.md"
@@ -98,7 +106,7 @@ ONCE = frozenset({"output-emptied", "new-log", "new-tracker-run", "survivor"})
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class FailureCause:
     """Why a trial failed, how to solve it, and where that is explained."""
 
     code: str
@@ -107,7 +115,7 @@ class Cause:
     page: str
 
 
-class Outcome(enum.StrEnum):
+class TrialOutcome(enum.StrEnum):
     """The result of a trial."""
 
     PASSED = "passed"
@@ -121,9 +129,9 @@ class Outcome(enum.StrEnum):
 class Verdict:
     """The observations of a trial. Steps and seconds are None if they are unknown."""
 
-    kind: Kind
-    outcome: Outcome
-    cause: Cause | None
+    kind: TrialKind
+    outcome: TrialOutcome
+    cause: FailureCause | None
     """Why it failed; None if it did not."""
     why_unknown: str
     """Why it is unknown whether the trial passed, or what was not tested; "" if it is known."""
@@ -184,13 +192,13 @@ def judge(
     unknown. ``on_any_node``: other trials show that the node makes no difference.
     """
     handover = _handover(trial)
-    run, after = trial.runs[0] if trial.runs else Run(0), trial.after
+    run, after = trial.runs[0] if trial.runs else DrillRun(0), trial.after
     causes = _causes(trial, handover, kill_wait_s, on_any_node)
     code, what = next((found for found in causes if found[0] not in told), (None, ""))
     why = "" if code else trial.trouble or _what_is_unknown(trial, handover, unit)
-    outcome = Outcome.FAILED if code else Outcome.UNKNOWN if why else Outcome.PASSED
-    if outcome is Outcome.PASSED and (why := _what_is_not_tested(trial)):
-        outcome = Outcome.NOT_TESTED
+    outcome = TrialOutcome.FAILED if code else TrialOutcome.UNKNOWN if why else TrialOutcome.PASSED
+    if outcome is TrialOutcome.PASSED and (why := _what_is_not_tested(trial)):
+        outcome = TrialOutcome.NOT_TESTED
     saves = _saves_after(run)
     is_lost = _had_work(trial, run) and not _has_saved(trial, run, handover)
     began = handover.began.resumed_step if handover.began else None
@@ -215,11 +223,11 @@ def judge(
     )
 
 
-def _with_remedy(code: str, what: str, run: Run) -> Cause:
+def _with_remedy(code: str, what: str, run: DrillRun) -> FailureCause:
     page, change = next((page, some[code]) for page, some in REMEDIES.items() if code in some)
     number = run.signal if run.ended else run.told_by
     name = signal_name(number or signals.SIGTERM).removeprefix("SIG")
-    return Cause(code, what, change.format(signal=name), page)
+    return FailureCause(code, what, change.format(signal=name), page)
 
 
 # From run to run
@@ -233,9 +241,9 @@ class _Handover:
     """The last step before the last start."""
     lost: int = 0
     skipped: int = 0
-    worker: Run | None = None
+    worker: DrillRun | None = None
     """The run that did those steps."""
-    began: Run | None = None
+    began: DrillRun | None = None
     """The run that began earlier, or later, than it should."""
     saved_step: int | None = None
     """The last checkpoint that was announced with its step, and not yet lost by an earlier
@@ -270,7 +278,7 @@ def _handover(trial: Trial) -> _Handover:
     return found if found.began else last
 
 
-def _worked(last: _Handover, run: Run) -> _Handover:
+def _worked(last: _Handover, run: DrillRun) -> _Handover:
     """Return what is reached, and saved, at the end of a run."""
     if run.last_step is not None:
         last = replace(last, reached=max(run.last_step, last.reached or 0), worker=run)
@@ -318,7 +326,7 @@ def _causes(
         )
 
 
-def _ended_itself(run: Run) -> Found:
+def _ended_itself(run: DrillRun) -> Found:
     name, process = signal_name(run.signal or run.told_by), trainer(run)
     dies = process is not None and process.on(run.told_by) is Disposition.DEFAULT
     if run.finished:
@@ -334,7 +342,7 @@ def _ended_itself(run: Run) -> Found:
     return "ended-too-soon", f"{what}. Slurm does not requeue such a job."
 
 
-def _stayed(run: Run, process: Process, kill_wait_s: float, lost: bool) -> Found:
+def _stayed(run: DrillRun, process: Process, kill_wait_s: float, lost: bool) -> Found:
     """Return why SIGKILL had to end a process."""
     name, does = signal_name(run.told_by), process.on(run.told_by)
     who, wait = described(process), f"{kill_wait_s:g} s after SIGTERM (KillWait)"
@@ -372,7 +380,7 @@ def _not_reached(process: Process, name: str) -> Found:
     )
 
 
-def _not_saved(run: Run, process: Process | None, kill_wait_s: float) -> Found:
+def _not_saved(run: DrillRun, process: Process | None, kill_wait_s: float) -> Found:
     """Return why a run that was asked to save has not saved."""
     if process is None:
         return "not-saved", "The job did not save."
@@ -417,7 +425,7 @@ def _not_saved(run: Run, process: Process | None, kill_wait_s: float) -> Found:
     return "not-saved", f"{who} handles {name}, but no save was seen{after}."
 
 
-def _is_torn(trial: Trial, run: Run, handover: _Handover) -> bool:
+def _is_torn(trial: Trial, run: DrillRun, handover: _Handover) -> bool:
     """Whether a signal in the middle of a save has cost the job that save, or an older one."""
     after, last = trial.after, run.saves[-1] if run.saves else None
     if after is None or not (handover.lost or (after.ended and after.first_step is None)):
@@ -432,7 +440,7 @@ def _is_torn(trial: Trial, run: Run, handover: _Handover) -> bool:
 
 
 def _at_the_next_start(
-    trial: Trial, after: Run, handover: _Handover, on_any_node: bool
+    trial: Trial, after: DrillRun, handover: _Handover, on_any_node: bool
 ) -> Iterator[Found]:
     if after.ended and after.first_step is None:
         yield (
@@ -469,7 +477,9 @@ def _at_the_next_start(
         )
 
 
-def _resumed_elsewhere(trial: Trial, handover: _Handover, began: Run, on_any_node: bool) -> Found:
+def _resumed_elsewhere(
+    trial: Trial, handover: _Handover, began: DrillRun, on_any_node: bool
+) -> Found:
     """Return why the next start went on from a step that was not the one saved."""
     done = _saves_after(handover.worker) if handover.worker else []
     step = done[-1].step if done else handover.saved_step
@@ -491,7 +501,7 @@ def _resumed_elsewhere(trial: Trial, handover: _Handover, began: Run, on_any_nod
     return ("steps-skipped" if handover.skipped else "resumed-earlier"), text
 
 
-def _elsewhere(trial: Trial, after: Run | None) -> str:
+def _elsewhere(trial: Trial, after: DrillRun | None) -> str:
     """Return words for a start on another node than the run before it."""
     if after is None or not after.nodes:
         return ""
@@ -508,7 +518,7 @@ def _goes_on_elsewhere(trial: Trial) -> bool:
     return after is not None and bool(after.resumed_step) and earlier.isdisjoint(after.nodes)
 
 
-def _about_output(earlier: Sequence[Run], after: Run) -> Iterator[Found]:
+def _about_output(earlier: Sequence[DrillRun], after: DrillRun) -> Iterator[Found]:
     if name := after.emptied.rpartition("/")[2]:
         yield "output-emptied", f"The start after the preemption emptied the job's {name}."
     before = {path for run in earlier for path in run.logs}
@@ -534,20 +544,20 @@ def _without_numbers(path: str) -> str:
 # Facts
 
 
-def _had_work(trial: Trial, run: Run) -> bool:
+def _had_work(trial: Trial, run: DrillRun) -> bool:
     """Whether the run had done any work that a save could keep."""
     if run.ended:
         return False
     if run.last_step is not None and run.resumed_step is not None:
         return run.last_step > run.resumed_step
-    return trial.kind is not Kind.START_UP and run in trial.runs[:1]
+    return trial.kind is not TrialKind.START_UP and run in trial.runs[:1]
 
 
-def _has_saved(trial: Trial, run: Run, handover: _Handover) -> bool:
+def _has_saved(trial: Trial, run: DrillRun, handover: _Handover) -> bool:
     """Whether the run saved when asked, or has lost nothing."""
     process, since_s = trainer(run), run.since_s
     # A run that has just started may have installed its handler unseen.
-    is_settled = trial.kind is not Kind.START_UP and run is trial.runs[0]
+    is_settled = trial.kind is not TrialKind.START_UP and run is trial.runs[0]
     if is_settled and process is not None and process.on(run.told_by) is Disposition.DEFAULT:
         # A save that was done or under way when the signal came proves nothing, unless there is one
         # for each step. A program that waits for the signal has no handler, and still saves.
@@ -560,7 +570,7 @@ def _has_saved(trial: Trial, run: Run, handover: _Handover) -> bool:
     return bool(_saves_after(run)) or not (handover.lost and handover.worker is run)
 
 
-def _saves_after(run: Run) -> list[Save]:
+def _saves_after(run: DrillRun) -> list[Save]:
     """Return the saves that ended after the run was asked to save."""
     since_s = run.since_s
     if since_s is None:
@@ -568,7 +578,7 @@ def _saves_after(run: Run) -> list[Save]:
     return [save for save in run.saves if save.ended_s is not None and save.ended_s > since_s]
 
 
-def _killed(trial: Trial, run: Run, kill_wait_s: float) -> Process | None:
+def _killed(trial: Trial, run: DrillRun, kill_wait_s: float) -> Process | None:
     """Return the process that existed until SIGKILL: the one that trains, or the innermost.
 
     Processes that even SIGKILL did not end are reported as survivors.
@@ -593,7 +603,7 @@ def _killed(trial: Trial, run: Run, kill_wait_s: float) -> Process | None:
     )
 
 
-def _died_of_it(run: Run) -> list[Process]:
+def _died_of_it(run: DrillRun) -> list[Process]:
     """Return the processes that died of the signal."""
     sent_s, told_s = _sent_s(run), run.told_by_s
     if sent_s is None or told_s is None:
@@ -607,14 +617,14 @@ def _died_of_it(run: Run) -> list[Process]:
     ]
 
 
-def _sent_s(run: Run) -> float | None:
+def _sent_s(run: DrillRun) -> float | None:
     """Return the earliest time at which a process can have died of the signal."""
     if run.told_by_s is None:
         return None
     return (run.told_by_s if run.asked else min(run.told_by_s, run.since_s or run.told_by_s)) - 0.1
 
 
-def trainer(run: Run) -> Process | None:
+def trainer(run: DrillRun) -> Process | None:
     """Return the process that trains: the one that reports; otherwise the innermost of the programs
     that have used most CPU time."""
     reporting = [one for one in run.processes if one.reports]
@@ -639,7 +649,7 @@ def _is_srun(process: Process) -> bool:
     return process.command.split()[:1] == ["srun"]
 
 
-def _ancestors(run: Run, process: Process) -> list[Process]:
+def _ancestors(run: DrillRun, process: Process) -> list[Process]:
     """Return the process's ancestors in the job, the nearest first."""
     by_pid = {(one.node, one.pid): one for one in reversed(run.processes)}
     found: list[Process] = []
@@ -650,7 +660,7 @@ def _ancestors(run: Run, process: Process) -> list[Process]:
     return found
 
 
-def _is_fork(run: Run, process: Process) -> bool:
+def _is_fork(run: DrillRun, process: Process) -> bool:
     """Whether it is a forked copy of its parent, like the workers of a data loader."""
     above = _ancestors(run, process)[:1]
     return any(process.command == one.command for one in above) or bool(
@@ -671,7 +681,7 @@ def _what_is_unknown(trial: Trial, handover: _Handover, unit: str) -> str:
     if after is None:
         return "the job was not seen to start again"
     unseen = [run for run in (*trial.runs[:1], after) if run.last_step is None]
-    if trial.kind is Kind.START_UP:
+    if trial.kind is TrialKind.START_UP:
         unseen = [run for run in unseen if run is after]
     if unseen:
         lacks_file = any(not run.has_progress_file for run in unseen)
@@ -687,7 +697,7 @@ def _what_is_unknown(trial: Trial, handover: _Handover, unit: str) -> str:
             f"it went on from step {after.resumed_step}, but no save after step "
             f"{handover.reached} was announced with its step"
         )
-    if trial.kind is Kind.START_UP and not any(_had_work(trial, run) for run in trial.runs):
+    if trial.kind is TrialKind.START_UP and not any(_had_work(trial, run) for run in trial.runs):
         return ""
     if (after.every != 1 or unit != "step") and not _is_matched(handover, after):
         shown = "epochs" if unit != "step" else f"steps, one in {after.every or 'several'},"
@@ -698,7 +708,7 @@ def _what_is_unknown(trial: Trial, handover: _Handover, unit: str) -> str:
     return ""
 
 
-def _is_matched(handover: _Handover, after: Run) -> bool:
+def _is_matched(handover: _Handover, after: DrillRun) -> bool:
     """Whether the next run went on from the save that the signal has caused."""
     saves = _saves_after(handover.worker) if handover.worker else []
     step = saves[-1].step if saves else None
@@ -711,9 +721,9 @@ def _is_matched(handover: _Handover, after: Run) -> bool:
 
 def _what_is_not_tested(trial: Trial) -> str:
     """Return what a trial that went well has not tested; "" if all of it."""
-    if trial.kind is Kind.START_UP and any(_had_work(trial, run) for run in trial.runs[:1]):
+    if trial.kind is TrialKind.START_UP and any(_had_work(trial, run) for run in trial.runs[:1]):
         return "it had begun its steps before the signal came"
-    if trial.kind is Kind.SAVE and all(run.again_s is None for run in trial.runs):
+    if trial.kind is TrialKind.SAVE and all(run.again_s is None for run in trial.runs):
         return "its save was too short, or not seen, for a second signal in the middle of it"
     return ""
 

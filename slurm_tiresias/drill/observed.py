@@ -1,4 +1,4 @@
-"""The observations of a job that was preempted on purpose: one ``Run`` for each start."""
+"""The observations of a job that was preempted on purpose: one ``DrillRun`` for each start."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Save:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class DrillRun:
     """One start of the job until it left its nodes. Times in seconds since 1970."""
 
     number: int
@@ -165,7 +165,7 @@ class Survivor:
     command: str
 
 
-class Kind(enum.StrEnum):
+class TrialKind(enum.StrEnum):
     """When the job is preempted."""
 
     START_UP = "start-up"
@@ -175,10 +175,10 @@ class Kind(enum.StrEnum):
 
 
 MOMENTS = {
-    Kind.START_UP: "during start-up",
-    Kind.STEP: "in a step",
-    Kind.SAVE: "during a save",
-    Kind.TWICE: "twice in a row",
+    TrialKind.START_UP: "during start-up",
+    TrialKind.STEP: "in a step",
+    TrialKind.SAVE: "during a save",
+    TrialKind.TWICE: "twice in a row",
 }
 
 
@@ -186,10 +186,10 @@ MOMENTS = {
 class Trial:
     """One preemption, or two in a row: the runs that were preempted, and the run that followed."""
 
-    kind: Kind
-    runs: tuple[Run, ...]
-    after: Run | None = None
-    before: tuple[Run, ...] = ()
+    kind: TrialKind
+    runs: tuple[DrillRun, ...]
+    after: DrillRun | None = None
+    before: tuple[DrillRun, ...] = ()
     """All runs before these."""
     survivors: tuple[Survivor, ...] = ()
     trouble: str = ""
@@ -217,9 +217,9 @@ class Drill:
     """What the steps of the trials are: steps, or epochs if nothing else was seen."""
 
     @property
-    def runs(self) -> tuple[Run, ...]:
+    def runs(self) -> tuple[DrillRun, ...]:
         """All runs, each once."""
-        found: dict[int, Run] = {}
+        found: dict[int, DrillRun] = {}
         for trial in self.trials:
             last = (trial.after,) if trial.after else ()
             found |= {run.number: run for run in (*trial.before, *trial.runs, *last)}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slurm_tiresias.drill.journal import MOST_LAST_LINES, RunJournal
-from slurm_tiresias.drill.observed import MOMENTS, Drill, Kind, Run, Survivor, Trial
+from slurm_tiresias.drill.observed import MOMENTS, Drill, DrillRun, Survivor, Trial, TrialKind
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.job.channel import FILE_VARIABLE
 from slurm_tiresias.job.record import RECORD_BYTES
@@ -115,12 +115,12 @@ def stoppable() -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DrillPlan:
     """What the drill tests. ``options`` are sbatch's, ``script`` the script with its arguments."""
 
     options: tuple[str, ...]
     script: tuple[str, ...]
-    kinds: tuple[Kind, ...] = tuple(Kind)
+    kinds: tuple[TrialKind, ...] = tuple(TrialKind)
     minutes: int = 15
     """The time limit of each run."""
     start_wait_s: float = 600.0
@@ -131,7 +131,7 @@ class Plan:
 Say = Callable[[str], None]
 
 
-def rehearse(plan: Plan, site: PreemptionConfig, say: Say) -> Drill:
+def rehearse(plan: DrillPlan, site: PreemptionConfig, say: Say) -> Drill:
     """Carry out a drill on this machine's Slurm, with the signals and graces of the ``site``.
 
     Raises ``CannotRehearseError`` if the job does not start, and ``StoppedError`` inside
@@ -143,7 +143,9 @@ def rehearse(plan: Plan, site: PreemptionConfig, say: Say) -> Drill:
 class Rehearsal:
     """One drill. ``run`` cleans up however it ends."""
 
-    def __init__(self, slurm: UserCommands, plan: Plan, site: PreemptionConfig, say: Say) -> None:
+    def __init__(
+        self, slurm: UserCommands, plan: DrillPlan, site: PreemptionConfig, say: Say
+    ) -> None:
         self._slurm = slurm
         self._plan = plan
         self._site = site
@@ -164,9 +166,9 @@ class Rehearsal:
         self._step: Step | None = None
         """Its watchers; None if it ended before it could be watched."""
         self._steps: list[Step] = []
-        self._runs: list[Run] = []
+        self._runs: list[DrillRun] = []
         """The runs before it."""
-        self._trials: list[tuple[Kind, int, int, str]] = []
+        self._trials: list[tuple[TrialKind, int, int, str]] = []
         """Each trial, with its first run, its number of preemptions, and what went wrong."""
         self._survivors: dict[tuple[str, int], Survivor] = {}
         self._looked: set[tuple[int, str]] = set()
@@ -318,14 +320,14 @@ class Rehearsal:
     def _carry_out(self) -> None:
         """Carry out the trials in turn; the run that follows one trial is preempted by the next."""
         kinds = self._plan.kinds
-        moves_after = Kind.STEP if Kind.STEP in kinds else kinds[0]
+        moves_after = TrialKind.STEP if TrialKind.STEP in kinds else kinds[0]
         self._start()
         for kind in kinds:
             first = len(self._runs)
             self._say(f"preempts it {MOMENTS[kind]}")
             trouble = ""
-            for number in range(2 if kind is Kind.TWICE else 1):
-                if kind is Kind.START_UP or number > 0:
+            for number in range(2 if kind is TrialKind.TWICE else 1):
+                if kind is TrialKind.START_UP or number > 0:
                     self._listen(lambda: self._journal.has_processes, WATCHER_S)
                 else:
                     self._wait_for_steps()
@@ -334,7 +336,7 @@ class Rehearsal:
                     code = f"{run.ended} (exit code {run.exit_code})"
                     trouble = f"the job ended by itself as {code} before it"
                     break
-                self._preempt(again=kind is Kind.SAVE)
+                self._preempt(again=kind is TrialKind.SAVE)
                 self._restart(elsewhere=kind is moves_after and number == 0)
             else:
                 self._wait_for_steps()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from slurm_tiresias.drill.counters import EPOCHS, REPORTS, SAID, Counter, Counters, Point
-from slurm_tiresias.drill.observed import Drill, Run, Save, Trial
+from slurm_tiresias.drill.observed import Drill, DrillRun, Save, Trial
 
 
 def in_steps(drill: Drill) -> Drill:
@@ -33,7 +33,7 @@ def in_steps(drill: Drill) -> Drill:
     return replace(drill, trials=trials, unit="epoch" if name == EPOCHS else "step")
 
 
-def _best_counter(runs: Mapping[int, Run]) -> str:
+def _best_counter(runs: Mapping[int, DrillRun]) -> str:
     """Return the name of the counter to use: reports if all runs have them, or what moves most.
 
     A number that never moves, such as a total, is no counter. Epochs are used if nothing else
@@ -53,7 +53,7 @@ def _best_counter(runs: Mapping[int, Run]) -> str:
     return max(finer or usable or {"": 0}, key=lambda name: (finer or usable).get(name, 0))
 
 
-def _as_said(run: Run) -> Run:
+def _as_said(run: DrillRun) -> DrillRun:
     """Return a run with the steps that it named when it resumed and when it saved."""
     saved = [save.point.step for save in run.saves if save.ended_s and save.point]
     claims = [point.step for point in run.claimed[:1]]
@@ -74,7 +74,7 @@ def _as_said(run: Run) -> Run:
 class _Scale:
     """One counter, as plain numbers that grow from the start of the job to its end."""
 
-    def __init__(self, name: str, runs: Mapping[int, Run]) -> None:
+    def __init__(self, name: str, runs: Mapping[int, DrillRun]) -> None:
         self._name = name
         mine = [run.counters[name] for run in runs.values() if name in run.counters]
         self._every = min((one.every for one in mine if one.every), default=None)
@@ -84,7 +84,7 @@ class _Scale:
         seen = max(one.highest for one in mine) - min(one.lowest for one in mine)
         self._span = max((one.of for one in mine if one.of), default=seen + (self._every or 1))
 
-    def run(self, run: Run) -> Run:
+    def run(self, run: DrillRun) -> DrillRun:
         counter = run.counters.get(self._name)
         if counter is None:
             return replace(run, saves=tuple(self._save(save, None, None) for save in run.saves))

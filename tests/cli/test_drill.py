@@ -23,7 +23,7 @@ from slurm_tiresias.cli.drill import (
 )
 from slurm_tiresias.cli.screen import Screen
 from slurm_tiresias.drill.judge import judge_all
-from slurm_tiresias.drill.observed import Drill, Kind, Trial
+from slurm_tiresias.drill.observed import Drill, Trial, TrialKind
 from slurm_tiresias.errors import NotRunningError, RefusedError, UsageError
 from tests.cli.running import Site, error_of
 from tests.drill.pictures import KILL_WAIT_S, TOLD_S, after, run, trial
@@ -133,12 +133,12 @@ def test_the_report_says_that_the_job_was_requeued_once_it_saved_on_request() ->
 # Reports to the controller
 
 
-def drill_of(*kinds: Kind, resumed: int = 10) -> Drill:
+def drill_of(*kinds: TrialKind, resumed: int = 10) -> Drill:
     trials = tuple(trial(run(saved=10), after(resumed), kind) for kind in kinds)
     return Drill("17", KILL_WAIT_S, "", 0.0, trials)
 
 
-FAILS = drill_of(*Kind, resumed=0)
+FAILS = drill_of(*TrialKind, resumed=0)
 COUNTS = "[preemption]\ndrilled_min_run_s = 5\n"
 
 
@@ -170,33 +170,33 @@ def told(site: Site, script: str, monkeypatch: pytest.MonkeyPatch) -> Told:
 
 
 def test_the_result_is_not_sent_if_it_has_no_effect(told: Told) -> None:
-    result = told.run(drill_of(*Kind))
+    result = told.run(drill_of(*TrialKind))
     assert (result.exit_code, told.said) == (0, [])
     assert "noted" not in result.stdout
-    said = json.loads(told.run(drill_of(*Kind), "--json").stdout)
+    said = json.loads(told.run(drill_of(*TrialKind), "--json").stdout)
     assert (said["noted"], said["not_noted_because"]) == (False, "")
 
 
 def test_a_drill_with_all_trials_passed_is_reported_to_the_controller(told: Told) -> None:
     told.site.configure(COUNTS)
-    result = told.run(drill_of(*Kind))
+    result = told.run(drill_of(*TrialKind))
     assert (result.exit_code, told.said) == (0, [("17", True)])
     assert "your jobs of this name may be preempted 5 s after each start" in result.stdout
-    assert json.loads(told.run(drill_of(*Kind), "--json").stdout)["noted"] is True
+    assert json.loads(told.run(drill_of(*TrialKind), "--json").stdout)["noted"] is True
 
 
 def test_a_drill_without_some_trials_is_not_reported_to_the_controller(told: Told) -> None:
     told.site.configure(COUNTS)
-    assert told.run(drill_of(Kind.STEP, Kind.SAVE)).exit_code == 0
-    ended = Trial(Kind.TWICE, (), trouble="the job ended by itself")
-    unknown = replace(drill_of(*Kind), trials=(*drill_of(*Kind).trials[:-1], ended))
+    assert told.run(drill_of(TrialKind.STEP, TrialKind.SAVE)).exit_code == 0
+    ended = Trial(TrialKind.TWICE, (), trouble="the job ended by itself")
+    unknown = replace(drill_of(*TrialKind), trials=(*drill_of(*TrialKind).trials[:-1], ended))
     assert told.run(unknown).exit_code == UNKNOWN
     assert told.said == []
 
 
 def test_trials_that_hit_no_step_are_no_pass(told: Told) -> None:
     told.site.configure(COUNTS)
-    shown = told.run(drill_of(Kind.START_UP, Kind.SAVE))
+    shown = told.run(drill_of(TrialKind.START_UP, TrialKind.SAVE))
     assert (shown.exit_code, told.said) == (UNKNOWN, [])
     assert "not tested  preempted during a save" in shown.stdout
 
@@ -220,8 +220,8 @@ def test_a_passed_drill_that_cannot_be_recorded_passes_with_a_message(
 ) -> None:
     told.site.configure(COUNTS)
     told.refuses = error
-    result = told.run(drill_of(*Kind))
+    result = told.run(drill_of(*TrialKind))
     assert result.exit_code == 0
     assert f"This is not noted for your later jobs. {because}." in result.stdout
-    said = json.loads(told.run(drill_of(*Kind), "--json").stdout)
+    said = json.loads(told.run(drill_of(*TrialKind), "--json").stdout)
     assert (said["noted"], said["not_noted_because"]) == (False, because)

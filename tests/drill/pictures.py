@@ -6,7 +6,7 @@ import signal
 from collections.abc import Mapping
 from typing import Any
 
-from slurm_tiresias.drill.observed import Disposition, Kind, Process, Run, Save, Trial
+from slurm_tiresias.drill.observed import Disposition, DrillRun, Process, Save, Trial, TrialKind
 
 TERM = signal.SIGTERM
 HANDLER, DEFAULT, IGNORED = Disposition.HANDLER, Disposition.DEFAULT, Disposition.IGNORED
@@ -39,7 +39,7 @@ def process(
     )
 
 
-def run(*processes: Process, number: int = 0, saved: int | None = None, **more: Any) -> Run:
+def run(*processes: Process, number: int = 0, saved: int | None = None, **more: Any) -> DrillRun:
     """A run that did steps 1 to 10 and was then told to save; with ``saved`` it saved that step 0.2
     s later."""
     facts: Mapping[str, Any] = {
@@ -53,10 +53,10 @@ def run(*processes: Process, number: int = 0, saved: int | None = None, **more: 
         "last_gone_s": TOLD_S + 0.3,
         "saves": () if saved is None else (Save(saved, TOLD_S + 0.1, TOLD_S + 0.2),),
     }
-    return Run(number, processes=processes or (process(1),), **{**facts, **more})
+    return DrillRun(number, processes=processes or (process(1),), **{**facts, **more})
 
 
-def after(resumed: int | None = 10, **more: Any) -> Run:
+def after(resumed: int | None = 10, **more: Any) -> DrillRun:
     """The run that follows, which did one step and is not told to save."""
     first = None if resumed is None else resumed + 1
     facts: Mapping[str, Any] = {
@@ -69,10 +69,12 @@ def after(resumed: int | None = 10, **more: Any) -> Run:
     return run(**{**facts, **more})
 
 
-def starting(*processes: Process, **more: Any) -> Run:
+def starting(*processes: Process, **more: Any) -> DrillRun:
     """A run that was preempted before its first step."""
     return run(*processes, resumed_step=None, first_step=None, last_step=None, **more)
 
 
-def trial(one: Run, then: Run | None, kind: Kind = Kind.STEP, **more: Any) -> Trial:
+def trial(
+    one: DrillRun, then: DrillRun | None, kind: TrialKind = TrialKind.STEP, **more: Any
+) -> Trial:
     return Trial(kind, (one,), then, **more)

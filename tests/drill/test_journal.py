@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from slurm_tiresias.drill.counters import REPORTS, Point
 from slurm_tiresias.drill.journal import RunJournal
-from slurm_tiresias.drill.observed import Disposition, Drill, Kind, Run, Save, Trial
+from slurm_tiresias.drill.observed import Disposition, Drill, DrillRun, Save, Trial, TrialKind
 from slurm_tiresias.drill.scale import in_steps
 from slurm_tiresias.job.record import SAVING, Record, encode
 
@@ -81,14 +81,14 @@ def test_a_process_about_to_fork_counts_as_blocking_no_signal() -> None:
     assert watcher.journal.run().processes[0].on(signal.SIGTERM) is Disposition.DEFAULT
 
 
-def scaled(*runs: Run) -> tuple[Run, ...]:
+def scaled(*runs: DrillRun) -> tuple[DrillRun, ...]:
     """The runs in steps of the counter that shows them best."""
     numbered = tuple(replace(run, number=number) for number, run in enumerate(runs))
-    trial = Trial(Kind.STEP, numbered)
+    trial = Trial(TrialKind.STEP, numbered)
     return in_steps(Drill("17", 30.0, "", 0.0, (trial,))).trials[0].runs
 
 
-def run_of(*texts: str) -> Run:
+def run_of(*texts: str) -> DrillRun:
     """The run that printed these lines."""
     watcher = Watcher()
     watcher.lines(*texts)

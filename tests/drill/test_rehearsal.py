@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_tiresias.drill.observed import Kind
-from slurm_tiresias.drill.rehearsal import Plan, Rehearsal
+from slurm_tiresias.drill.observed import TrialKind
+from slurm_tiresias.drill.rehearsal import DrillPlan, Rehearsal
 from slurm_tiresias.settings.preemption import PreemptionConfig
 from slurm_tiresias.slurm.user_jobs import Step, UserCommands, UserJob
 
@@ -101,7 +101,7 @@ def test_a_start_that_fails_before_it_is_watched_is_the_run_after_the_trial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    plan = Plan((), ("job.sh",), (Kind.START_UP,))
+    plan = DrillPlan((), ("job.sh",), (TrialKind.START_UP,))
     drill = Rehearsal(EndsAtOnce(), plan, PreemptionConfig(), lambda text: None).run()
     after = drill.trials[0].after
     assert after is not None and (after.number, after.ended) == (1, "FAILED")
