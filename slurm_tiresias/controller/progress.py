@@ -14,7 +14,7 @@ from slurm_tiresias.job.record import Record, RecordError
 from slurm_tiresias.model import Estimate, JobProgress, JobState, JobStatus, ProgressSource
 from slurm_tiresias.profiler.run_id import RunId
 from slurm_tiresias.progress.folder import CLOCK_WANDERS_S, Latest, ProgressFolder
-from slurm_tiresias.progress.heard import LEAST_QUIET_S, Run
+from slurm_tiresias.progress.reported_run import LEAST_QUIET_S, ReportedRun
 from slurm_tiresias.slurm.protocol import Observation
 from slurm_tiresias.store.records import RunProgressRecord
 
@@ -28,7 +28,7 @@ class _Comment:
 
     word: str
     restarts: int
-    run: Run
+    run: ReportedRun
 
 
 class ProgressTracker:
@@ -118,7 +118,7 @@ class ProgressTracker:
                 record = None
             # The comment of a run remains when the job is requeued.
             if record is not None and record.at_s >= (job.start_s or 0.0) - CLOCK_WANDERS_S:
-                run = before.run if before else Run(job.restarts)
+                run = before.run if before else ReportedRun(job.restarts)
                 run.take(ProgressSource.COMMENT, record, seen.at_s, seen.steady_s)
                 before = _Comment(word, job.restarts, run)
         if before is None:
@@ -176,7 +176,7 @@ class ProgressTracker:
 
 def _collected(restarts: int, record: Record, before: JobProgress | None) -> JobProgress:
     """The last progress of an ended run, with its step times as known before."""
-    run = Run(restarts)
+    run = ReportedRun(restarts)
     run.take(ProgressSource.REPORTS, record, record.at_s, record.at_s)
     if before is None or before.restarts != restarts:
         return run.progress

@@ -15,7 +15,7 @@ from slurm_tiresias.drill.counters import REPORTS, Counters, Point, point_of_sav
 from slurm_tiresias.drill.observed import Disposition, DrillRun, Process, Save, Survivor
 from slurm_tiresias.job.record import DONE, SAVING, Record, RecordError, decode
 from slurm_tiresias.model import JobProgress, ProgressSource
-from slurm_tiresias.progress.heard import Run as Reports
+from slurm_tiresias.progress.reported_run import ReportedRun
 from slurm_tiresias.progress.saving import has_saved_since
 
 MOST_PROCESSES = 4096
@@ -64,7 +64,7 @@ class RunJournal:
         self._hertz = 100.0
         self._behind_s: float | None = None
         self._record: Record | None = None
-        self._reports = Reports(number)
+        self._reports = ReportedRun(number)
         self._counters = Counters()
         self._saves: dict[str, list[Save]] = {"record": [], "line": []}
         self._begun: tuple[tuple[Point, ...], float] = (), 0.0

@@ -67,7 +67,7 @@ class FileState(NamedTuple):
     inode: int
 
 
-class Sight(NamedTuple):
+class FolderScan(NamedTuple):
     """The result of one scan of a folder."""
 
     newest: FileState
@@ -75,7 +75,7 @@ class Sight(NamedTuple):
     """When the newest file that is known to be finished was changed; 0 if there is none."""
 
 
-def look_into(path: str, before: FileState | None) -> Sight | None:
+def look_into(path: str, before: FileState | None) -> FolderScan | None:
     """Scan the regular files in a folder; return None if there are none.
 
     ``before`` is the newest file of the previous scan. If it is unchanged, it is finished, and so
@@ -99,11 +99,11 @@ def look_into(path: str, before: FileState | None) -> Sight | None:
         for file in files
         if before is not None and (file == before or file.changed_ns < before.changed_ns)
     )
-    return Sight(max(files), max(finished, default=0))
+    return FolderScan(max(files), max(finished, default=0))
 
 
 @dataclass(slots=True)
-class _Look:
+class _ScanProcess:
     """A child process that scans, and sends its result through a pipe."""
 
     pid: int
@@ -126,10 +126,10 @@ class _Watched:
     """The newest file of the previous scan."""
     saved_s: float | None = None
 
-    def take(self, sight: Sight, is_last: bool) -> None:
+    def take(self, scan: FolderScan, is_last: bool) -> None:
         """Take in the result of a scan."""
-        self.newest = sight.newest
-        saved_ns = sight.newest.changed_ns if is_last else sight.finished_ns
+        self.newest = scan.newest
+        saved_ns = scan.newest.changed_ns if is_last else scan.finished_ns
         if saved_ns:
             self.saved_s = max(self.saved_s or 0.0, saved_ns / 1e9)
 
@@ -142,7 +142,7 @@ class CheckpointFolders:
         self._signature: tuple[int, int, int] | None = None
         self._folders: dict[int, str] = {}
         self._watched: dict[RunId, _Watched] = {}
-        self._looks: dict[RunId, _Look] = {}
+        self._processes: dict[RunId, _ScanProcess] = {}
 
     def saves(self, running: Mapping[RunId, Path], now_s: float) -> Mapping[RunId, float]:
         """Return when runs last saved, as far as known, and start the scans that are due.
@@ -187,7 +187,7 @@ class CheckpointFolders:
                 del self._watched[run_id]
 
     def _look(self, run_id: RunId, watched: _Watched, now_s: float) -> None:
-        if run_id in self._looks or len(self._looks) >= MOST_LOOKS:
+        if run_id in self._processes or len(self._processes) >= MOST_LOOKS:
             return
         watched.looked_s = now_s + (0.001 if watched.over_s is not None else 0.0)
         answer, end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -200,23 +200,23 @@ class CheckpointFolders:
         if pid == 0:
             _answer_as(watched, end)
         os.close(end)
-        self._looks[run_id] = _Look(pid, answer, now_s, watched.over_s is not None)
+        self._processes[run_id] = _ScanProcess(pid, answer, now_s, watched.over_s is not None)
 
     def _take_answers(self, now_s: float) -> None:
-        for run_id, look in list(self._looks.items()):
-            ended, _ = os.waitpid(look.pid, os.WNOHANG)
+        for run_id, process in list(self._processes.items()):
+            ended, _ = os.waitpid(process.pid, os.WNOHANG)
             if not ended:
-                if now_s - look.began_s > GIVEN_UP_AFTER_S:
+                if now_s - process.began_s > GIVEN_UP_AFTER_S:
                     # A child that waits for a file server does not end before the server answers.
-                    os.kill(look.pid, signal.SIGKILL)
+                    os.kill(process.pid, signal.SIGKILL)
                 continue
-            del self._looks[run_id]
+            del self._processes[run_id]
             with suppress(OSError, ValueError):
-                finished_ns, *newest = map(int, os.read(look.answer, MOST_ANSWER_BYTES).split())
+                finished_ns, *newest = map(int, os.read(process.answer, MOST_ANSWER_BYTES).split())
                 if run_id in self._watched:
-                    sight = Sight(FileState(*newest), finished_ns)
-                    self._watched[run_id].take(sight, look.is_last)
-            os.close(look.answer)
+                    scan = FolderScan(FileState(*newest), finished_ns)
+                    self._watched[run_id].take(scan, process.is_last)
+            os.close(process.answer)
 
 
 def _answer_as(watched: _Watched, end: int) -> None:
@@ -231,9 +231,9 @@ def _answer_as(watched: _Watched, end: int) -> None:
             os.setresgid(owner.st_gid, owner.st_gid, owner.st_gid)
             os.setresuid(owner.st_uid, owner.st_uid, owner.st_uid)
         if os.geteuid() == owner.st_uid:
-            sight = look_into(watched.path, watched.newest)
-            if sight is not None:
-                answer = sight.finished_ns, *sight.newest
+            scan = look_into(watched.path, watched.newest)
+            if scan is not None:
+                answer = scan.finished_ns, *scan.newest
                 os.write(end, " ".join(map(str, answer)).encode())
     except OSError:
         pass

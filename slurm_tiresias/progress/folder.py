@@ -16,9 +16,9 @@ from slurm_tiresias.model import JobProgress
 from slurm_tiresias.owned_file import read_regular
 from slurm_tiresias.profiler.run_id import PROGRESS_KIND, RunId, parsed_file_name
 from slurm_tiresias.progress.checkpoints import LIST_NAME, text_of_folders
-from slurm_tiresias.progress.heard import Run
-from slurm_tiresias.progress.live_file import MOST_BYTES, SUFFIX, Told, parse
+from slurm_tiresias.progress.live_file import MOST_BYTES, SUFFIX, NodeReport, parse
 from slurm_tiresias.progress.node import FOLDER
+from slurm_tiresias.progress.reported_run import ReportedRun
 from slurm_tiresias.steady_clock import steady_s
 from slurm_tiresias.warn_once import WarnOnce
 
@@ -66,7 +66,7 @@ class _Live:
 
     signature: tuple[int, int, int]
     seen_s: float
-    told: Mapping[RunId, Told]
+    told: Mapping[RunId, NodeReport]
     saves: Mapping[RunId, float]
 
 
@@ -94,7 +94,7 @@ class ProgressFolder:
         self._ahead_s = self.ahead_s = wall() - steady()
         """How far Slurm's clock is ahead of the steady one; set anew by each cycle."""
         self._live: dict[str, _Live] = {}
-        self._runs: dict[RunId, Run] = {}
+        self._runs: dict[RunId, ReportedRun] = {}
         self._ended: dict[RunId, Record] = {}
         self._stored: set[RunId] = set()
         self._warning = WarnOnce("how far jobs are cannot be read for now")
@@ -208,7 +208,7 @@ class ProgressFolder:
         for run_id, one in told.items():
             self._take(run_id, one, old.get(run_id) == one, now_s)
 
-    def _take(self, run_id: RunId, told: Told, unchanged: bool, now_s: float) -> None:
+    def _take(self, run_id: RunId, told: NodeReport, unchanged: bool, now_s: float) -> None:
         run = self._runs.get(run_id)
         if run is not None and unchanged:
             run.told_again(now_s)
@@ -218,7 +218,7 @@ class ProgressFolder:
         except RecordError:
             return
         if run is None:
-            run = self._runs[run_id] = Run(run_id.restarts)
+            run = self._runs[run_id] = ReportedRun(run_id.restarts)
         run.take(told.source, record, now_s + self._ahead_s, now_s)
 
     def _read_ended(self, folder: Path, names: Collection[str]) -> None:

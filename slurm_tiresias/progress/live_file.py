@@ -32,7 +32,7 @@ _SOURCES = {source.value.encode(): source for source in ProgressSource}
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class NodeReport:
     """A node's report on one run: its source, and the record's bytes without their padding."""
 
     source: ProgressSource
@@ -45,7 +45,7 @@ class Told:
         return decode(self.content.ljust(RECORD_BYTES - 1) + b"\n")
 
 
-def text_of(runs: Mapping[RunId, Told], saves: Mapping[RunId, float] = NO_SAVES) -> bytes:
+def text_of(runs: Mapping[RunId, NodeReport], saves: Mapping[RunId, float] = NO_SAVES) -> bytes:
     """Return the content of the file; ``saves`` is when runs last saved, by their checkpoint
     folders."""
     lines = (
@@ -59,7 +59,7 @@ def text_of(runs: Mapping[RunId, Told], saves: Mapping[RunId, float] = NO_SAVES)
     return _FIRST_LINE + b"".join(lines) + b"".join(saved)
 
 
-def parse(content: bytes) -> tuple[dict[RunId, Told], dict[RunId, float]]:
+def parse(content: bytes) -> tuple[dict[RunId, NodeReport], dict[RunId, float]]:
     """Parse the file into the report on each run, and when runs last saved; lines that cannot be
     parsed are left out.
 
@@ -67,7 +67,7 @@ def parse(content: bytes) -> tuple[dict[RunId, Told], dict[RunId, float]]:
     """
     if len(content) > MOST_BYTES or not content.startswith(_FIRST_LINE):
         raise ValueError("not a file of a node's progress")
-    told: dict[RunId, Told] = {}
+    told: dict[RunId, NodeReport] = {}
     saves: dict[RunId, float] = {}
     for line in content[len(_FIRST_LINE) :].split(b"\n"):
         name, _, rest = line.partition(b" ")
@@ -76,7 +76,7 @@ def parse(content: bytes) -> tuple[dict[RunId, Told], dict[RunId, float]]:
         if run_id is None:
             continue
         if source := _SOURCES.get(word):
-            told[run_id] = Told(source, text)
+            told[run_id] = NodeReport(source, text)
         elif word == _SAVED and _TIME.fullmatch(text):
             saves[run_id] = float(text)
     return told, saves

@@ -19,7 +19,7 @@ from slurm_tiresias.owned_file import read_regular
 from slurm_tiresias.profiler.node_folders import write_as_root_or_owner
 from slurm_tiresias.profiler.run_id import OUTPUT_KIND, PROGRESS_KIND, RunId, parsed_file_name
 from slurm_tiresias.progress.checkpoints import LIST_NAME, CheckpointFolders
-from slurm_tiresias.progress.live_file import MOST_RUNS, SUFFIX, Told, text_of
+from slurm_tiresias.progress.live_file import MOST_RUNS, SUFFIX, NodeReport, text_of
 from slurm_tiresias.progress.output import FILE_BYTES, OutputProgress
 from slurm_tiresias.warn_once import WarnOnce
 
@@ -80,7 +80,7 @@ class NodeProgress:
         write_as_root_or_owner(self._path, content)
         self._written, self._written_s = content, now_s
 
-    def _read(self, found: Mapping[RunId, set[str]], wall_s: float) -> Mapping[RunId, Told]:
+    def _read(self, found: Mapping[RunId, set[str]], wall_s: float) -> Mapping[RunId, NodeReport]:
         told = {}
         self._answers = self._answered()
         for run_id in sorted(found)[:MOST_RUNS]:
@@ -102,7 +102,7 @@ class NodeProgress:
                 answers[run_id] = answered_s
         return answers
 
-    def _reported(self, run_id: RunId) -> Told | None:
+    def _reported(self, run_id: RunId) -> NodeReport | None:
         content = _content(self._run_dir / run_id.file_name(PROGRESS_KIND), RECORD_BYTES)
         if content is None:
             return None
@@ -110,14 +110,16 @@ class NodeProgress:
             decode(content)
         except RecordError:
             return None
-        return Told(ProgressSource.REPORTS, content.rstrip())
+        return NodeReport(ProgressSource.REPORTS, content.rstrip())
 
-    def _printed(self, run_id: RunId, wall_s: float) -> Told | None:
+    def _printed(self, run_id: RunId, wall_s: float) -> NodeReport | None:
         content = _content(self._run_dir / run_id.file_name(OUTPUT_KIND), FILE_BYTES)
         if content is None:
             return None
         record = self._outputs.setdefault(run_id, OutputProgress()).update(content, wall_s)
-        return None if record is None else Told(ProgressSource.OUTPUT, encode(record).rstrip())
+        return (
+            None if record is None else NodeReport(ProgressSource.OUTPUT, encode(record).rstrip())
+        )
 
 
 def _found(run_dir: Path) -> Mapping[RunId, set[str]]:

@@ -43,7 +43,7 @@ _TAIL = struct.Struct("<II")
 
 
 @dataclass(frozen=True)
-class Sighting:
+class SlotReading:
     """A slot of the file at one reading; times in seconds since 1970."""
 
     slot: int
@@ -53,9 +53,9 @@ class Sighting:
     changed_s: float
 
 
-def sightings_in(content: bytes) -> dict[int, Sighting | None]:
+def readings_in(content: bytes) -> dict[int, SlotReading | None]:
     """The slots in use, by number; None for one that was being written to."""
-    found: dict[int, Sighting | None] = {}
+    found: dict[int, SlotReading | None] = {}
     for slot in range(len(content) // SLOT_BYTES if len(content) == FILE_BYTES else 0):
         part = content[slot * SLOT_BYTES : (slot + 1) * SLOT_BYTES]
         magic, sequence, _, _, first, last, changed, _, _, _, length = _HEAD.unpack_from(part)
@@ -64,11 +64,11 @@ def sightings_in(content: bytes) -> dict[int, Sighting | None]:
         if magic == MAGIC:
             whole = sequence == written and length <= len(text)
             times = first / 1000, last / 1000, changed / 1000
-            found[slot] = Sighting(slot, text[:length], *times) if whole else None
+            found[slot] = SlotReading(slot, text[:length], *times) if whole else None
     return found
 
 
-class _Course:
+class _Growth:
     """The growth of one count of steps."""
 
     def __init__(self, step: int, at_s: float) -> None:
@@ -109,36 +109,36 @@ _Key = tuple[str, Level, int]
 class _Track:
     """One count over several readings: a progress bar, or a kind of line."""
 
-    def __init__(self, sighting: Sighting, count: Count, changed_s: float, now_s: float) -> None:
-        first_s = sighting.first_s if 0 <= sighting.first_s <= now_s else now_s
-        self.begun = first_s, sighting.slot, count.level
-        self.course = _Course(count.step, changed_s)
+    def __init__(self, reading: SlotReading, count: Count, changed_s: float, now_s: float) -> None:
+        first_s = reading.first_s if 0 <= reading.first_s <= now_s else now_s
+        self.begun = first_s, reading.slot, count.level
+        self.growth = _Growth(count.step, changed_s)
         self.from_zero = False
         self.repeats = False
         """Whether it has started again after its end, so that it covers only a part of the
         training."""
-        self._take(sighting, count, changed_s, now_s)
+        self._take(reading, count, changed_s, now_s)
 
-    def follow(self, sighting: Sighting, count: Count, changed_s: float, now_s: float) -> None:
-        if count.step < self.course.step:
-            self.repeats |= self._could_be_at(changed_s) >= count.total or self.course.falls > 0
-        if count.step == self.course.step:
+    def follow(self, reading: SlotReading, count: Count, changed_s: float, now_s: float) -> None:
+        if count.step < self.growth.step:
+            self.repeats |= self._could_be_at(changed_s) >= count.total or self.growth.falls > 0
+        if count.step == self.growth.step:
             changed_s = self.changed_s
-        self.course.follow(count.step, changed_s)
-        self._take(sighting, count, changed_s, now_s)
+        self.growth.follow(count.step, changed_s)
+        self._take(reading, count, changed_s, now_s)
 
-    def _take(self, sighting: Sighting, count: Count, changed_s: float, now_s: float) -> None:
+    def _take(self, reading: SlotReading, count: Count, changed_s: float, now_s: float) -> None:
         self.count = count
-        self.slot = sighting.slot
+        self.slot = reading.slot
         self.changed_s = changed_s
-        self.last_s = max(changed_s, plausible(sighting.last_s, now_s))
+        self.last_s = max(changed_s, plausible(reading.last_s, now_s))
         self._looked_s = now_s
         self.from_zero |= count.step == 0
 
     def _could_be_at(self, at_s: float) -> float:
         """The step that it may have reached unseen; a progress bar need not draw its last steps."""
         unseen_s = 1 + max(0.0, at_s - self._looked_s)
-        return self.course.step + self.count.total / 100 + self.course.steps_per_s * unseen_s
+        return self.growth.step + self.count.total / 100 + self.growth.steps_per_s * unseen_s
 
     @property
     def begun_s(self) -> float:
@@ -160,10 +160,10 @@ class _Track:
         return self.count.step - self.skipped >= self.total
 
     def is_stale(self, now_s: float) -> bool:
-        course = self.course
-        if course.moves == 0:
+        growth = self.growth
+        if growth.moves == 0:
             return False
-        pause_s = (course.at_s - course.first_s) / course.moves
+        pause_s = (growth.at_s - growth.first_s) / growth.moves
         return now_s - self.changed_s > max(STALE_S, 10 * pause_s)
 
 
@@ -178,7 +178,7 @@ class _Nest:
         self._confirmed = False
         self._before_turn: _Moment | None = None
         self._last = _Moment.of(outer, inner)
-        self.course = _Course(self._done(), self._changed_s)
+        self.growth = _Growth(self._done(), self._changed_s)
 
     @property
     def begun_s(self) -> float:
@@ -198,13 +198,13 @@ class _Nest:
         if done > self.total:
             self.is_refuted = True
             return
-        self.course.follow(done, self._changed_s)
-        self.is_refuted |= self.course.falls > 1
+        self.growth.follow(done, self._changed_s)
+        self.is_refuted |= self.growth.falls > 1
 
     def _compare(self) -> None:
         """Check whether the inner count restarts when the outer one changes."""
         outer, inner = self.outer, self.inner
-        if outer.course.step > self._last.turn:
+        if outer.growth.step > self._last.turn:
             if self._before_turn is not None and outer.count.level is Level.STEP:
                 self.is_refuted = True
             self._before_turn = self._last
@@ -213,7 +213,7 @@ class _Nest:
         if before is None or inner.changed_s <= outer.changed_s:
             return
         self._before_turn = None
-        passed = inner.course.steps_per_s * (now.changed_s - before.changed_s)
+        passed = inner.growth.steps_per_s * (now.changed_s - before.changed_s)
         if now.falls > before.falls:
             self._confirmed |= now.turn == before.turn + 1
         elif 0 < passed < inner.count.total / 2:
@@ -256,14 +256,14 @@ class _Moment:
 
     @classmethod
     def of(cls, outer: _Track, inner: _Track) -> _Moment:
-        return cls(outer.course.step, inner.course.falls, inner.changed_s)
+        return cls(outer.growth.step, inner.growth.falls, inner.changed_s)
 
 
 class OutputProgress:
     """Tracks one run's output; it gets the content of the file every ten seconds or so."""
 
     def __init__(self) -> None:
-        self._sightings: dict[int, Sighting] = {}
+        self._readings: dict[int, SlotReading] = {}
         self._tracks: dict[_Key, _Track] = {}
         self._nests: dict[tuple[_Key, _Key], _Nest] = {}
         self._updated_s = 0.0
@@ -287,18 +287,18 @@ class OutputProgress:
         now_s = min(max(now_s, 0.0), MOST_TIME_S)
         # A slot that is being written to keeps its previous value.
         known = {
-            slot: sighting or self._sightings.get(slot)
-            for slot, sighting in sightings_in(content).items()
+            slot: reading or self._readings.get(slot)
+            for slot, reading in readings_in(content).items()
         }
-        self._sightings = {slot: sighting for slot, sighting in known.items() if sighting}
-        latest: dict[_Key, tuple[Sighting, Count]] = {}
+        self._readings = {slot: reading for slot, reading in known.items() if reading}
+        latest: dict[_Key, tuple[SlotReading, Count]] = {}
         in_one_line: set[tuple[_Key, _Key]] = set()
-        for sighting in sorted(self._sightings.values(), key=lambda each: each.last_s):
-            found = {_key(count): (sighting, count) for count in counts_in(sighting.text)}
+        for reading in sorted(self._readings.values(), key=lambda each: each.last_s):
+            found = {_key(count): (reading, count) for count in counts_in(reading.text)}
             latest |= found
             in_one_line |= set(itertools.combinations(found, 2))
-        for key, (sighting, count) in latest.items():
-            self._follow(key, sighting, count, now_s)
+        for key, (reading, count) in latest.items():
+            self._follow(key, reading, count, now_s)
         self._follow_nests(list(latest), in_one_line)
         _keep_latest(self._tracks, MOST_TRACKS)
         _keep_latest(self._nests, MOST_NESTS)
@@ -306,15 +306,15 @@ class OutputProgress:
         self._believed = self._choose([self._tracks[key] for key in latest], now_s)
         return None if self._believed is None else _record(self._believed)
 
-    def _follow(self, key: _Key, sighting: Sighting, count: Count, now_s: float) -> None:
-        changed_s = plausible(sighting.changed_s, now_s)
+    def _follow(self, key: _Key, reading: SlotReading, count: Count, now_s: float) -> None:
+        changed_s = plausible(reading.changed_s, now_s)
         track = self._tracks.pop(key, None)
         if track is None:
-            track = _Track(sighting, count, changed_s, now_s)
+            track = _Track(reading, count, changed_s, now_s)
         else:
             # The step has changed since the last reading, so its time cannot be earlier than that.
             recent = changed_s >= self._updated_s - 1
-            track.follow(sighting, count, changed_s if recent else now_s, now_s)
+            track.follow(reading, count, changed_s if recent else now_s, now_s)
         self._tracks[key] = track
 
     def _follow_nests(self, keys: list[_Key], in_one_line: set[tuple[_Key, _Key]]) -> None:
@@ -337,7 +337,7 @@ class OutputProgress:
         if believed in candidates:
             return believed
         if believed is not None and _has_just_ended(believed, now_s):
-            end_s = believed.course.at_s
+            end_s = believed.growth.at_s
             return next((each for each in candidates if each.begun_s >= end_s - 1.0), believed)
         return candidates[0] if candidates else None
 
@@ -356,8 +356,8 @@ class OutputProgress:
                 continue
             inside = [nest for nest in nests if nest.outer is track]
             inside.sort(key=lambda nest: nest.inner.begun)
-            yield from (nest for nest in inside if nest.course.is_consistent)
-            if track.course.is_consistent and (not inside or track is self._believed):
+            yield from (nest for nest in inside if nest.growth.is_consistent)
+            if track.growth.is_consistent and (not inside or track is self._believed):
                 yield track
 
     def _is_held_back(self, track: _Track, others: list[_Track]) -> bool:
@@ -393,25 +393,25 @@ def _keep_latest(kept: dict[Any, Any], most: int) -> None:
 
 
 def _has_just_ended(believed: _Track | _Nest, now_s: float) -> bool:
-    if now_s - believed.course.at_s > FINISHED_S:
+    if now_s - believed.growth.at_s > FINISHED_S:
         return False
     if isinstance(believed, _Nest):
-        return believed.is_likely and believed.course.step >= believed.total
+        return believed.is_likely and believed.growth.step >= believed.total
     return believed.is_finished and not believed.repeats
 
 
 def _record(believed: _Track | _Nest) -> Record:
-    course = believed.course
+    growth = believed.growth
     if isinstance(believed, _Nest):
         skipped, total = 0, believed.total
         at_s = max(believed.outer.last_s, believed.inner.last_s)
     else:
         skipped, total, at_s = believed.skipped, believed.total, believed.last_s
     return Record(
-        step=course.step - skipped,
+        step=growth.step - skipped,
         total=total,
         at_s=round(at_s, 3),
-        first_step=max(0, course.first_step - skipped),
-        first_s=round(min(course.first_s, at_s), 3),
-        new_step_s=round(min(course.first_s, at_s), 3),
+        first_step=max(0, growth.first_step - skipped),
+        first_s=round(min(growth.first_s, at_s), 3),
+        new_step_s=round(min(growth.first_s, at_s), 3),
     )

@@ -17,7 +17,7 @@ from slurm_tiresias.job.record import DONE, Record, encode
 from slurm_tiresias.model import JobStatus, ProgressSource
 from slurm_tiresias.profiler.run_id import RunId
 from slurm_tiresias.progress.folder import ProgressFolder
-from slurm_tiresias.progress.live_file import Told, text_of
+from slurm_tiresias.progress.live_file import NodeReport, text_of
 from slurm_tiresias.progress.node import FOLDER
 from slurm_tiresias.slurm.protocol import Observation
 from slurm_tiresias.store.ledger import Ledger
@@ -58,7 +58,9 @@ class Site:
     def cycle(self, *jobs: JobStatus) -> None:
         path = self.collect / FOLDER / "n1.live"
         path.write_bytes(
-            text_of({of: Told(self.source, encode(one).rstrip()) for of, one in self.told.items()})
+            text_of(
+                {of: NodeReport(self.source, encode(one).rstrip()) for of, one in self.told.items()}
+            )
         )
         self.writes += 1
         os.utime(path, ns=(self.writes, self.writes))

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_tiresias.progress.output import FILE_BYTES, sightings_in
+from slurm_tiresias.progress.output import FILE_BYTES, readings_in
 from tests.monitor.running import PATIENCE_S, Monitor
 
 TQDM = """
@@ -61,7 +61,7 @@ def run(
 
 def kept(output: Path) -> list[str]:
     """The texts in the file, the latest last."""
-    slots = [slot for slot in sightings_in(output.read_bytes()).values() if slot]
+    slots = [slot for slot in readings_in(output.read_bytes()).values() if slot]
     return [slot.text.decode() for slot in sorted(slots, key=lambda slot: slot.last_s)]
 
 

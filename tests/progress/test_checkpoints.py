@@ -44,8 +44,8 @@ def save(path: Path, at_s: float, content: bytes = b"weights") -> None:
 
 
 def newest_s(folder: Path) -> float | None:
-    sight = look_into(str(folder), None)
-    return None if sight is None else sight.newest.changed_ns / 1e9
+    scan = look_into(str(folder), None)
+    return None if scan is None else scan.newest.changed_ns / 1e9
 
 
 @dataclass
@@ -74,7 +74,7 @@ class Node:
         """Scan once more, and return the known saves."""
         self.tick(LOOK_EVERY_S)
         give_up_s = time.monotonic() + PATIENCE_S
-        while self.folders._looks:
+        while self.folders._processes:
             assert time.monotonic() < give_up_s
             time.sleep(0.01)
             self.tick()
@@ -91,7 +91,7 @@ class Node:
 def node(tmp_path: Path) -> Iterator[Node]:
     made = Node(tmp_path)
     yield made
-    for look in made.folders._looks.values():
+    for look in made.folders._processes.values():
         os.kill(look.pid, signal.SIGKILL)
 
 
@@ -225,14 +225,14 @@ def test_a_hanging_file_system_delays_no_tick_and_is_not_scanned_again(
 ) -> None:
     began_s = time.monotonic()
     node.tick()
-    (look,) = node.folders._looks.values()
+    (look,) = node.folders._processes.values()
     for _ in range(5):
         node.tick(0.1 * LOOK_EVERY_S)
-    assert [one.pid for one in node.folders._looks.values()] == [look.pid]
+    assert [one.pid for one in node.folders._processes.values()] == [look.pid]
     node.tick(GIVEN_UP_AFTER_S + 1.0)
     assert time.monotonic() - began_s < PATIENCE_S
     give_up_s = time.monotonic() + PATIENCE_S
-    while any(one.pid == look.pid for one in node.folders._looks.values()):
+    while any(one.pid == look.pid for one in node.folders._processes.values()):
         assert time.monotonic() < give_up_s
         node.tick()
 
@@ -242,7 +242,7 @@ def test_the_number_of_concurrent_scans_is_bounded(node: Node, hangs: None) -> N
     node.running = dict.fromkeys(runs, node.running[RUN])
     node.list.write_bytes(text_of_folders(dict.fromkeys(range(len(runs)), "/scratch")))
     node.tick()
-    looks = node.folders._looks
+    looks = node.folders._processes
     assert len(looks) == MOST_LOOKS
 
 
@@ -257,7 +257,7 @@ def test_a_folder_is_scanned_with_the_rights_of_the_jobs_user(node: Node) -> Non
     node.saved_in.chmod(0o700)
     node.tick()
     give_up_s = time.monotonic() + PATIENCE_S
-    while node.folders._looks:
+    while node.folders._processes:
         assert time.monotonic() < give_up_s
         assert node.tick() == {}
     os.chown(node.saved_in, NOBODY, NOBODY)

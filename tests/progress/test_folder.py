@@ -14,9 +14,9 @@ from slurm_tiresias.job.record import DONE, Record, encode
 from slurm_tiresias.model import ProgressSource
 from slurm_tiresias.profiler.run_id import RunId
 from slurm_tiresias.progress.folder import KEPT_S, LOST_AFTER_S, ProgressFolder
-from slurm_tiresias.progress.heard import LEAST_QUIET_S
-from slurm_tiresias.progress.live_file import Told, text_of
+from slurm_tiresias.progress.live_file import NodeReport, text_of
 from slurm_tiresias.progress.node import FOLDER
+from slurm_tiresias.progress.reported_run import LEAST_QUIET_S
 
 EPOCH_S = 1_700_000_000.0
 """The time by the wall clock when the steady one is at 0."""
@@ -43,7 +43,7 @@ class Site:
         for name, step in steps.items():
             _, job, restarts = name.split("_")
             one = step if isinstance(step, Record) else self.record(step)
-            told = Told(ProgressSource.REPORTS, encode(one).rstrip())
+            told = NodeReport(ProgressSource.REPORTS, encode(one).rstrip())
             runs[RunId(int(job), int(restarts), host)] = told
         path = self.folder / f"{host}.live"
         path.write_bytes(text_of(runs))

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from slurm_tiresias.job.record import RECORD_BYTES, Record, encode
 from slurm_tiresias.model import ProgressSource
 from slurm_tiresias.profiler.run_id import RunId
-from slurm_tiresias.progress.live_file import MOST_RUNS, Told, parse, text_of
+from slurm_tiresias.progress.live_file import MOST_RUNS, NodeReport, parse, text_of
 from slurm_tiresias.progress.node import FOLDER, SIGN_OF_LIFE_S, NodeProgress
 
 NOW_S = 5000.0
@@ -171,7 +171,7 @@ def test_a_folder_that_cannot_be_written_is_logged_once_and_tried_again(
 def test_more_runs_than_a_node_can_have_are_left_out() -> None:
     content = encode(record(1)).rstrip()
     runs = {
-        RunId(number, 0, "n1"): Told(ProgressSource.REPORTS, content)
+        RunId(number, 0, "n1"): NodeReport(ProgressSource.REPORTS, content)
         for number in range(MOST_RUNS + 5)
     }
     assert len(parse(text_of(runs))[0]) == MOST_RUNS

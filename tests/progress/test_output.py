@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from slurm_tiresias.job.record import Record, decode, encode
 from slurm_tiresias.model import ProgressSource
-from slurm_tiresias.progress.heard import Run
 from slurm_tiresias.progress.output import FILE_BYTES, OutputProgress
 from slurm_tiresias.progress.output_lines import counts_in
+from slurm_tiresias.progress.reported_run import ReportedRun
 from tests.progress.screen import LOOK_EVERY_S, START_S, Line, looks, slot
 
 EPOCHS, STEPS = 6, 100
@@ -253,7 +253,7 @@ def test_the_bar_of_the_training_counts_as_soon_as_that_of_an_earlier_phase_has_
     """Both have no name. The first is at its end after 100 seconds."""
     phase = [(float(step), bar("", step, 100)) for step in range(101)]
     training = [(101.0 + 2 * step, bar("", step, 500)) for step in range(501)]
-    run = Run(restarts=0)
+    run = ReportedRun(restarts=0)
     for at_s, record in believed(iter([*phase, *training])):
         run.take(ProgressSource.OUTPUT, record, START_S + at_s, at_s)
         left = run.progress.remaining(record.step)

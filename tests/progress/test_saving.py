@@ -11,7 +11,7 @@ from slurm_tiresias.job.record import Record
 from slurm_tiresias.job.requests import SAVE_SIGNALS
 from slurm_tiresias.job_hints import checkpoint_of
 from slurm_tiresias.model import ASK_SIGNAL, Estimate, JobProgress, ProgressSource
-from slurm_tiresias.progress.heard import Run
+from slurm_tiresias.progress.reported_run import ReportedRun
 from slurm_tiresias.progress.saving import asked, has_saved_since, is_asked
 from slurm_tiresias.settings.preemption import PreemptionConfig
 
@@ -86,7 +86,7 @@ def test_only_a_save_that_answers_the_signal_ends_the_grace(
 @pytest.mark.parametrize("behind_s", [30.0, 600.0])
 def test_a_node_whose_clock_is_behind_only_makes_the_grace_longer(behind_s: float) -> None:
     """It answered 5 s after the signal, but by its clock the answer may seem to come before it."""
-    run = Run(0)
+    run = ReportedRun(0)
     at_s = NOW_S - behind_s
     record = Record(5, 10, at_s, 0, at_s - 60.0, listens=True, answered_s=at_s - 5.0)
     run.take(ProgressSource.REPORTS, record, NOW_S, 0.0)

@@ -12,7 +12,7 @@ from slurm_tiresias.job.record import Record, encode
 from slurm_tiresias.model import JobStatus, ProgressSource
 from slurm_tiresias.profiler.run_id import RunId
 from slurm_tiresias.progress.folder import ProgressFolder
-from slurm_tiresias.progress.live_file import Told, text_of
+from slurm_tiresias.progress.live_file import NodeReport, text_of
 from slurm_tiresias.progress.node import FOLDER
 
 NODE = "n1"
@@ -76,7 +76,7 @@ class Reports:
             return
         running = {(job.raw_id, job.restarts) for job in jobs.values() if job.allocation}
         told = {
-            run: Told(ProgressSource.REPORTS, encode(record).rstrip())
+            run: NodeReport(ProgressSource.REPORTS, encode(record).rstrip())
             for run, record in self.records.items()
             if (run.job_id, run.restarts) in running
         }

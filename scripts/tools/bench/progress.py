@@ -27,7 +27,7 @@ from slurm_tiresias.profiler.run_id import RunId
 from slurm_tiresias.profiler.service import Profiler
 from slurm_tiresias.profiler.store import ProfileStore
 from slurm_tiresias.progress.folder import RESTS, ProgressFolder
-from slurm_tiresias.progress.live_file import Told, text_of
+from slurm_tiresias.progress.live_file import NodeReport, text_of
 from slurm_tiresias.progress.node import FOLDER
 from slurm_tiresias.slurm.protocol import Cluster, Observation, Partition, Slurm
 from slurm_tiresias.status import published
@@ -106,13 +106,13 @@ class _Site:
     def all_report(self) -> None:
         """Report ten more steps of every job."""
         now_s = self.slurm.now_s
-        by_node: dict[str, dict[RunId, Told]] = {}
+        by_node: dict[str, dict[RunId, NodeReport]] = {}
         for number in range(1, JOBS + 1):
             record = Record(
                 int(now_s - START_S), 100_000, now_s - number % 7, 0, START_S, 40, START_S
             )
             node = self.slurm.node_of(number)
-            told = Told(ProgressSource.REPORTS, encode(record).rstrip())
+            told = NodeReport(ProgressSource.REPORTS, encode(record).rstrip())
             by_node.setdefault(node, {})[RunId(number, 0, node)] = told
         for node, runs in by_node.items():
             draft = self._live / f".{node}.new"

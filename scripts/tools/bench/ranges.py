@@ -19,7 +19,7 @@ from slurm_tiresias.job.record import Record
 from slurm_tiresias.job.session import Session
 from slurm_tiresias.model import Estimate, JobProgress, ProgressSource
 from slurm_tiresias.progress.folder import LOOK_EVERY_S
-from slurm_tiresias.progress.heard import Run
+from slurm_tiresias.progress.reported_run import ReportedRun
 
 LOOKS = 50
 """The number of looks at each run, in equal intervals."""
@@ -82,7 +82,7 @@ def looks_at(steps: Steps, chance: random.Random, number: int = LOOKS) -> Sequen
     sent_s = [at_s for at_s, _ in records]
     end_s = sum(steps)
     shipped_at_s, read_at_s = chance.uniform(0, SHIP_EVERY_S), chance.uniform(0, LOOK_EVERY_S)
-    run, taken, looks = Run(0), -1, []
+    run, taken, looks = ReportedRun(0), -1, []
     for look_s in (end_s * (k + 0.5) / number for k in range(number)):
         while read_at_s <= look_s:
             ticks = (read_at_s - shipped_at_s) // SHIP_EVERY_S

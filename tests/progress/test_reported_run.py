@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from slurm_tiresias.job.record import MOST_STEPS, MOST_TIME_S, STATES, Record, decode, encode
 from slurm_tiresias.model import ProgressSource
-from slurm_tiresias.progress.heard import LEAST_QUIET_S, Run
+from slurm_tiresias.progress.reported_run import LEAST_QUIET_S, ReportedRun
 
 STEPS = st.integers(0, MOST_STEPS)
 TIMES = st.floats(0, MOST_TIME_S)
@@ -38,7 +38,7 @@ def records(draw: st.DrawFn) -> Record:
 
 
 def test_the_save_interval_is_averaged_since_the_first_reported_save() -> None:
-    run = Run(restarts=0)
+    run = ReportedRun(restarts=0)
 
     def save_every_s(saves: int, saved_s: float) -> float | None:
         record = Record(1, 9, saved_s, 0, 0.0, 1, saved_s, saves=saves)
@@ -53,7 +53,7 @@ def test_the_save_interval_is_averaged_since_the_first_reported_save() -> None:
 
 
 def test_before_two_saves_the_announced_save_interval_counts() -> None:
-    run = Run(restarts=0)
+    run = ReportedRun(restarts=0)
 
     def save_every_s(saves: int, saved_s: float, says_s: float) -> float | None:
         record = Record(1, 9, saved_s, 0, 0.0, 1, saved_s, saves=saves, save_every_s=says_s)
@@ -68,7 +68,7 @@ def test_before_two_saves_the_announced_save_interval_counts() -> None:
 def test_a_runs_times_follow_slurms_clock() -> None:
     """The node's clock is an hour behind; then Slurm's is set back by ten seconds."""
     record = Record(5, 9, 100.0, 0, 10.0, 4, 90.0, new_step_s=20.0, asked_s=85.0, saving_s=88.0)
-    run = Run(restarts=0)
+    run = ReportedRun(restarts=0)
     run.take(ProgressSource.REPORTS, record, 3700.0, 0.0)
     run.clock_was_set(-10.0)
     told = run.progress
@@ -80,7 +80,7 @@ def test_a_runs_times_follow_slurms_clock() -> None:
 def test_whatever_a_run_reports_its_progress_is_finite_and_not_in_the_future(
     reports: list[tuple[Record, ProgressSource, float]],
 ) -> None:
-    run = Run(restarts=0)
+    run = ReportedRun(restarts=0)
     now_s = 0.0
     for record, source, later_s in reports:
         if record.total == 0:
@@ -104,7 +104,7 @@ def test_a_node_clock_that_is_set_during_a_run_does_not_change_the_time_left(
     source: ProgressSource, by_s: float
 ) -> None:
     """One step a second of a thousand; the clock is set after 300 of them."""
-    run = Run(restarts=0)
+    run = ReportedRun(restarts=0)
     for step in range(0, 600, 10):
         wall_s = 1e9 + step + (by_s if step >= 300 else 0.0)
         late_s = 3.0 + step % 7

@@ -28,7 +28,7 @@ _TIMES = (
 """The fields of ``JobProgress`` that are points in time."""
 
 
-class Run:
+class ReportedRun:
     """Collects the reports of one run.
 
     Times are by Slurm's clock, unless named otherwise.
