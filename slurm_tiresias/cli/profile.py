@@ -33,7 +33,7 @@ from slurm_tiresias.profiler.files.read import read
 from slurm_tiresias.profiler.files.tensor import StoredTensor
 from slurm_tiresias.profiler.gpu_runs import GpuSummary, NodeGpus, summary_of
 from slurm_tiresias.profiler.gpu_use import GpuUse, use_of
-from slurm_tiresias.profiler.knowledge import Knowledge
+from slurm_tiresias.profiler.known_profiles import KnownProfiles
 from slurm_tiresias.profiler.placing import Placing
 from slurm_tiresias.profiler.profile import (
     BUILT_IN,
@@ -305,9 +305,10 @@ _COLUMNS: Sequence[Column[Row]] = (
 
 
 def _rows(config: Config) -> list[Row]:
-    _, knowledge = _stored(config)
+    _, known_profiles = _stored(config)
     return [
-        Row(found, knowledge.placing(found, found.key)) for found in knowledge.profiles.values()
+        Row(found, known_profiles.placing(found, found.key))
+        for found in known_profiles.profiles.values()
     ]
 
 
@@ -385,7 +386,7 @@ def _store(config: Config) -> ProfileStore:
     return ProfileStore(_store_path(config))
 
 
-def _stored(config: Config) -> tuple[list[Profile], Knowledge]:
+def _stored(config: Config) -> tuple[list[Profile], KnownProfiles]:
     """Return the stored profiles and the placements derived from them; empty if there is no store
     yet."""
     path = _path_to_read(config)

@@ -17,9 +17,9 @@ from pathlib import Path
 from slurm_tiresias.profiler.gpu_activity import GpuActivity, SampledGpu
 from slurm_tiresias.profiler.gpu_runs import MOST_GPUS, GpuSums, file_text
 from slurm_tiresias.profiler.gpu_use import GpuAtWork, gpus_at_work
-from slurm_tiresias.profiler.gpu_use_folder import ROOT, GpuUseTeller
+from slurm_tiresias.profiler.gpu_use_folder import ROOT, GpuUseWriter
 from slurm_tiresias.profiler.node_folders import write_as_root_or_owner
-from slurm_tiresias.profiler.processes import Claim, claim_of, confined_to
+from slurm_tiresias.profiler.processes import ProcessOwner, confined_to, owner_of
 from slurm_tiresias.profiler.run_id import (
     GPUS_KIND,
     OUTPUT_KIND,
@@ -47,14 +47,14 @@ class Sampler:
         self._warning = WarnOnce("what jobs do with their GPUs cannot be kept for now")
         self._has_driver = True
         self._activity = GpuActivity(every_s)
-        self._teller = GpuUseTeller(collect_dir)
+        self._writer = GpuUseWriter(collect_dir)
 
     def tick(self, now_s: float, wall_s: float | None = None) -> None:
         """Sample every job once, write the files of jobs that have ended, and report which GPUs are
         busy; ``now_s`` is by a steady clock, ``wall_s`` is Unix time."""
         try:
             owners = profiled(self._run_dir)
-            is_wanted = wall_s is not None and self._teller.is_wanted()
+            is_wanted = wall_s is not None and self._writer.is_wanted()
             watched = runs_of(self._run_dir) if is_wanted else {}
             gpus = self._at_work() if owners or watched else []
             self._add(owners, gpus or (), now_s)
@@ -64,7 +64,7 @@ class Sampler:
                 self._activity.forget()
             else:
                 self._activity.take(watched, _whose(gpus, watched), now_s)
-                self._teller.tell(self._activity, now_s, wall_s)
+                self._writer.tell(self._activity, now_s, wall_s)
         except OSError as error:
             self._warning.warn(error)
         else:
@@ -80,14 +80,14 @@ class Sampler:
         return gpus
 
     def _add(self, owners: Mapping[RunId, int], gpus: Iterable[GpuAtWork], now_s: float) -> None:
-        jobs = _by_claim(owners)
+        jobs = _by_owner(owners)
         for gpu in gpus:
             uuid = gpu.use.uuid
             if uuid is None:
                 continue  # lost at this very moment
             # A GPU shared by several profiled runs counts for each of them.
-            claims = {claim_of(pid) for pid in gpu.pids}
-            for run_id in {run_id for claim in claims if claim for run_id in jobs.get(claim, ())}:
+            found = {owner_of(pid) for pid in gpu.pids}
+            for run_id in {run_id for owner in found if owner for run_id in jobs.get(owner, ())}:
                 sums = self._sums.setdefault(run_id, {})
                 if uuid in sums or len(sums) < MOST_GPUS:
                     sums.setdefault(uuid, GpuSums(uuid, now_s)).add(gpu.use, now_s)
@@ -127,26 +127,26 @@ def runs_of(
     return owners
 
 
-Jobs = Mapping[Claim, list[RunId]]
+Jobs = Mapping[ProcessOwner, list[RunId]]
 
 
-def _by_claim(owners: Mapping[RunId, int]) -> Jobs:
-    """Return the runs by the claim that their processes must make. If a job has several runs on a
+def _by_owner(owners: Mapping[RunId, int]) -> Jobs:
+    """Return the runs by the owner that their processes must have. If a job has several runs on a
     node, only the latest counts: after a crash of the node, files of earlier runs may remain."""
-    latest: dict[tuple[Claim, str], RunId] = {}
+    latest: dict[tuple[ProcessOwner, str], RunId] = {}
     for run_id in sorted(owners):
-        claim = Claim(run_id.job_id, owners[run_id])
-        latest[claim, run_id.node] = run_id
-    jobs: dict[Claim, list[RunId]] = {}
-    for (claim, _), run_id in latest.items():
-        jobs.setdefault(claim, []).append(run_id)
+        owner = ProcessOwner(run_id.job_id, owners[run_id])
+        latest[owner, run_id.node] = run_id
+    jobs: dict[ProcessOwner, list[RunId]] = {}
+    for (owner, _), run_id in latest.items():
+        jobs.setdefault(owner, []).append(run_id)
     return jobs
 
 
 def _whose(gpus: Iterable[GpuAtWork], owners: Mapping[RunId, int]) -> list[SampledGpu]:
-    """Return the runs that each GPU with processes belongs to, by their cgroups or else by their
-    claims."""
-    jobs = _by_claim(owners)
+    """Return the runs that each GPU with processes belongs to, by their cgroups or else by
+    their owners."""
+    jobs = _by_owner(owners)
     by_id: dict[int, set[RunId]] = {}
     for runs in jobs.values():
         for run_id in runs:
@@ -163,12 +163,12 @@ def _whose(gpus: Iterable[GpuAtWork], owners: Mapping[RunId, int]) -> list[Sampl
 
 def _runs_of_process(pid: int, jobs: Jobs, by_id: Mapping[int, set[RunId]]) -> set[RunId] | None:
     """Return the runs of a process; None if it may belong to any job: it is in no job's cgroup,
-    and its claim is missing or cannot be trusted because it is gone or runs as root, as in a
+    and its owner is unknown or cannot be trusted because it is gone or runs as root, as in a
     container."""
     job_id = confined_to(pid)
     if job_id is not None:
         return by_id.get(job_id, set())
-    claim = claim_of(pid)
-    if claim is None or (claim.uid == ROOT and claim not in jobs):
+    owner = owner_of(pid)
+    if owner is None or (owner.uid == ROOT and owner not in jobs):
         return None
-    return set(jobs.get(claim, ()))
+    return set(jobs.get(owner, ()))

@@ -36,7 +36,7 @@ ROOT = 0
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
 
 
-class GpuUseTeller:
+class GpuUseWriter:
     """Writes the file of this node when something has changed, and periodically as a sign of
     life."""
 

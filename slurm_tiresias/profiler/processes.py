@@ -23,15 +23,15 @@ _REAL_USER = re.compile(rb"^Uid:\t([0-9]+)\t", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """The job id in a process's environment, and its real uid, which it cannot forge."""
+class ProcessOwner:
+    """The job that a process's environment names, and its real uid, which it cannot forge."""
 
     job_id: int
     uid: int
 
 
-def claim_of(pid: int) -> Claim | None:
-    """Return a process's claim; None if it is gone, belongs to no job, or may not be read."""
+def owner_of(pid: int) -> ProcessOwner | None:
+    """Return a process's owner; None if it is gone, belongs to no job, or may not be read."""
     try:
         folder = os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
@@ -44,7 +44,7 @@ def claim_of(pid: int) -> Claim | None:
         return None
     finally:
         os.close(folder)
-    return Claim(int(job[1]), int(user[1])) if user and job else None
+    return ProcessOwner(int(job[1]), int(user[1])) if user and job else None
 
 
 def confined_to(pid: int) -> int | None:

@@ -12,7 +12,7 @@ from slurm_tiresias.model import JobSpec, JobState, JobStatus, PlacementStyle
 from slurm_tiresias.profiler import placing
 from slurm_tiresias.profiler.collect_folder import Collected, CollectFolder
 from slurm_tiresias.profiler.gpu_runs import NodeGpus
-from slurm_tiresias.profiler.knowledge import Knowledge, knowledge_of
+from slurm_tiresias.profiler.known_profiles import KnownProfiles, known_profiles
 from slurm_tiresias.profiler.placing import Placing
 from slurm_tiresias.profiler.profile import (
     COLLECTIVES,
@@ -24,7 +24,7 @@ from slurm_tiresias.profiler.profile import (
     find,
     key_of,
 )
-from slurm_tiresias.profiler.speeds import Run
+from slurm_tiresias.profiler.speeds import RunTraffic
 from slurm_tiresias.profiler.store import NodeRun, ProfileStore
 from slurm_tiresias.profiler.traffic import Traffic, sent_in
 from slurm_tiresias.settings import Config
@@ -49,11 +49,11 @@ class Profiler:
         self._config = config
         self._version = -1
         self._warning = WarnOnce("what running jobs do cannot be kept for now")
-        self._knowledge = known(config, [], [])
+        self._known = known(config, [], [])
         self._placings: dict[str, tuple[JobSpec, Placing]] = {}
-        """Each job's spec and its placement; cleared when the knowledge changes."""
+        """Each job's spec and its placement; cleared when the known profiles change."""
         self.folder = CollectFolder(config.profiler.collect_dir)
-        self.folder.known.tell(self._knowledge.profiles)
+        self.folder.known.tell(self._known.profiles)
 
     def placing(self, job: JobSpec) -> Placing:
         """Return how to place a job: by its hint, by experience, or by its model's skew."""
@@ -65,11 +65,11 @@ class Profiler:
 
     def _found(self, job: JobSpec) -> Placing:
         hints = hints_of(job.admin_comment, job.comment)
-        profile = find(self._knowledge.profiles, job.user, hints.model, job.name)
+        profile = find(self._known.profiles, job.user, hints.model, job.name)
         if hints.style is not None:
             found = placing.by_wish(hints.style)
         elif profile is not None:
-            found = self._knowledge.placing(profile, _program_of(job, hints))
+            found = self._known.placing(profile, _program_of(job, hints))
         else:
             unknown = PlacementStyle(self._config.placement.unknown_model)
             found = placing.by_setting(hints.model, unknown)
@@ -99,10 +99,10 @@ class Profiler:
         version = self._store.version()
         if version == self._version:
             return
-        self._knowledge = known(self._config, self._store.profiles(), self._store.runs())
+        self._known = known(self._config, self._store.profiles(), self._store.runs())
         self._version = version
         self._placings.clear()
-        self.folder.known.tell(self._knowledge.profiles)
+        self.folder.known.tell(self._known.profiles)
 
     # Learning
 
@@ -127,9 +127,9 @@ class Profiler:
             self._version = -1
 
 
-def known(config: Config, stored: Sequence[Profile], runs: Sequence[Run]) -> Knowledge:
+def known(config: Config, stored: Sequence[Profile], runs: Sequence[RunTraffic]) -> KnownProfiles:
     """Evaluate the content of a store under this configuration."""
-    return knowledge_of(stored, runs, config.placement.pack_limit)
+    return known_profiles(stored, runs, config.placement.pack_limit)
 
 
 def _program_of(job: JobSpec, hints: Hints) -> Key:
@@ -147,11 +147,13 @@ def _key_of(job: JobSpec) -> Key:
     return _program_of(job, hints_of(job.admin_comment, job.comment))
 
 
-def _run_in(traffic: Traffic, job: JobSpec, elapsed_s: float) -> Run | None:
+def _run_in(traffic: Traffic, job: JobSpec, elapsed_s: float) -> RunTraffic | None:
     """Return what one node saw of a run; collectives are better evidence than their messages."""
     gpus = job.request.gpu_count
     for source, section in ((COLLECTIVES, traffic.collectives), (TRAFFIC, traffic.messages)):
         if sent := sent_in(section):
             key = _key_of(job)
-            return Run(key, source, sent.skew, sent.sent_bytes, gpus, nodes=1, elapsed_s=elapsed_s)
+            return RunTraffic(
+                key, source, sent.skew, sent.sent_bytes, gpus, nodes=1, elapsed_s=elapsed_s
+            )
     return None

@@ -25,7 +25,7 @@ ALIKE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunTraffic:
     """One run of a job as its messages show it, summed over its nodes."""
 
     key: Key
@@ -55,13 +55,13 @@ class Spreading:
         return Pair(self.skew, self.gain)
 
 
-def what_spreading_costs(runs: Iterable[Run]) -> dict[Key, Spreading]:
+def what_spreading_costs(runs: Iterable[RunTraffic]) -> dict[Key, Spreading]:
     """Return, for every program seen in both placements, its speed consolidated relative to spread.
 
     Only runs with the same number of GPUs, the same kind of observation and the same model are
     compared.
     """
-    groups: dict[tuple[Key, str, int], list[Run]] = {}
+    groups: dict[tuple[Key, str, int], list[RunTraffic]] = {}
     for run in runs:
         if run.gpus > 0 and run.sent_bytes > 0 and run.elapsed_s >= LEAST_RUN_S:
             groups.setdefault((run.key, run.source, run.gpus), []).append(run)
@@ -73,7 +73,7 @@ def what_spreading_costs(runs: Iterable[Run]) -> dict[Key, Spreading]:
     return found
 
 
-def _compared(group: list[Run]) -> Spreading | None:
+def _compared(group: list[RunTraffic]) -> Spreading | None:
     latest = group[-1].skew
     leeway_bytes = ALIKE * latest.largest_bytes
     alike = [

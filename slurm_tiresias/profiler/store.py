@@ -23,7 +23,7 @@ from slurm_tiresias.profiler.gpu_runs import GpuRun, NodeGpus
 from slurm_tiresias.profiler.profile import MEASURED, Key, Profile
 from slurm_tiresias.profiler.run_id import RunId
 from slurm_tiresias.profiler.skew import Skew
-from slurm_tiresias.profiler.speeds import Run
+from slurm_tiresias.profiler.speeds import RunTraffic
 
 FILE_NAME = "profiles.sqlite"
 MODE = 0o600
@@ -72,7 +72,7 @@ class NodeRun:
     """What one node saw of one run of a job. ``run.nodes`` is 1."""
 
     run_id: RunId
-    run: Run
+    run: RunTraffic
 
 
 class ProfileStore:
@@ -161,7 +161,7 @@ class ProfileStore:
             for where in surplus:
                 self._database.execute(f"DELETE FROM gpu_runs {_OF_KEY}", where)
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[RunTraffic]:
         """Return every run summed over its nodes, the oldest job first."""
         query = (
             "SELECT job_id, restarts, kind, name, user, source, largest_bytes, total_bytes, "
@@ -295,10 +295,10 @@ def _profile(row: tuple[str, str, str, int, int, int, str, float]) -> Profile:
     return Profile(Key(kind, name, user), skew, source, noted_s)
 
 
-def _run(nodes: Sequence[tuple[Any, ...]]) -> Run:
+def _run(nodes: Sequence[tuple[Any, ...]]) -> RunTraffic:
     """Combine a run's nodes, ordered by bytes sent; the last one gives the skew."""
     kind, name, user, source, largest_bytes, total_bytes, pieces, _, gpus, _ = nodes[-1]
-    return Run(
+    return RunTraffic(
         key=Key(kind, name, user),
         source=source,
         skew=Skew(largest_bytes, total_bytes, pieces),

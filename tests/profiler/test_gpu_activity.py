@@ -24,7 +24,7 @@ from slurm_tiresias.profiler.gpu_use_folder import (
     FOLDER,
     SIGN_OF_LIFE_S,
     GpuUseFolder,
-    GpuUseTeller,
+    GpuUseWriter,
 )
 from slurm_tiresias.profiler.run_id import RunId
 
@@ -203,11 +203,11 @@ def put(tmp_path: Path, name: str, content: bytes, mode: int = 0o640) -> Path:
 def test_a_node_writes_only_changes_and_only_if_the_folder_exists(
     tmp_path: Path,
 ) -> None:
-    samples, teller = Samples(), GpuUseTeller(tmp_path, "host/1")
-    assert not teller.is_wanted()
+    samples, writer = Samples(), GpuUseWriter(tmp_path, "host/1")
+    assert not writer.is_wanted()
     folder = GpuUseFolder(str(tmp_path))
     folder.look()
-    assert teller.is_wanted()
+    assert writer.is_wanted()
     file = tmp_path / FOLDER / f"host-1{SUFFIX}"
 
     def written(times: int, *gpus: SampledGpu) -> list[int]:
@@ -216,7 +216,7 @@ def test_a_node_writes_only_changes_and_only_if_the_folder_exists(
         for number in range(times):
             samples.play(1, *gpus)
             before = file.stat().st_ino if file.exists() else None
-            teller.tell(samples.activity, samples.now_s, AHEAD_S + samples.now_s)
+            writer.tell(samples.activity, samples.now_s, AHEAD_S + samples.now_s)
             if file.stat().st_ino != before:
                 found.append(number)
         return found

@@ -21,7 +21,7 @@ from slurm_tiresias.profiler.gpu_activity import SUFFIX, parse
 from slurm_tiresias.profiler.gpu_sampler import Sampler
 from slurm_tiresias.profiler.gpu_use import GpuAtWork, GpuUse
 from slurm_tiresias.profiler.gpu_use_folder import FOLDER
-from slurm_tiresias.profiler.processes import Claim, claim_of, confined_to
+from slurm_tiresias.profiler.processes import ProcessOwner, confined_to, owner_of
 from tests.profiler.compute_node import ANN, BOB, GIB, SQUASHED, UUID, Node, eventually, with_rights
 
 ME = os.geteuid()
@@ -393,7 +393,7 @@ def test_thousands_of_files_are_listed_quickly(node: Node, monkeypatch: pytest.M
 
 
 def test_a_process_claims_its_job_and_the_kernel_gives_its_user(node: Node) -> None:
-    assert claim_of(node.process(ANN, A="b", SLURM_JOB_ID="7", Z="z")) == Claim(7, ANN)
+    assert owner_of(node.process(ANN, A="b", SLURM_JOB_ID="7", Z="z")) == ProcessOwner(7, ANN)
 
 
 @pytest.mark.parametrize(
@@ -411,12 +411,12 @@ def test_a_process_claims_its_job_and_the_kernel_gives_its_user(node: Node) -> N
 def test_a_process_without_a_claim_belongs_to_no_job(
     node: Node, environment: dict[str, str]
 ) -> None:
-    assert claim_of(node.process(ANN, **environment)) is None
+    assert owner_of(node.process(ANN, **environment)) is None
 
 
 @pytest.mark.parametrize("pid", [0, 2**31, 2**63])
 def test_a_missing_process_belongs_to_no_job(pid: int) -> None:
-    assert claim_of(pid) is None
+    assert owner_of(pid) is None
 
 
 # Busy GPUs, as reported to the controller
@@ -525,7 +525,7 @@ def test_the_cgroup_of_a_process_takes_precedence_over_its_claim(
         (tmp_path / f"{name}.traffic").touch()
     use = GpuUse("g", uuid=UUID, utilization=1.0)
     monkeypatch.setattr(gpu_sampler, "gpus_at_work", lambda: [GpuAtWork(use, frozenset({1}))])
-    monkeypatch.setattr(gpu_sampler, "claim_of", lambda pid: Claim(7, ME))
+    monkeypatch.setattr(gpu_sampler, "owner_of", lambda pid: ProcessOwner(7, ME))
     monkeypatch.setattr(gpu_sampler, "confined_to", lambda pid: 8)
     Sampler(tmp_path, tmp_path, 10.0).tick(100.0, 1000.0)
     [file] = (tmp_path / FOLDER).iterdir()

@@ -9,13 +9,13 @@ import pytest
 
 from slurm_tiresias.profiler.profile import JOB, TRAFFIC, Key
 from slurm_tiresias.profiler.skew import Skew
-from slurm_tiresias.profiler.speeds import Run, pairs_of, what_spreading_costs
+from slurm_tiresias.profiler.speeds import RunTraffic, pairs_of, what_spreading_costs
 
 KEY = Key(JOB, "train", "ann")
-RUN = Run(KEY, TRAFFIC, Skew(400, 500, 5), 6000, gpus=4, nodes=1, elapsed_s=100.0)
+RUN = RunTraffic(KEY, TRAFFIC, Skew(400, 500, 5), 6000, gpus=4, nodes=1, elapsed_s=100.0)
 
 
-def on(nodes: int, sent_bytes: int = 6000, **changes: Any) -> Run:
+def on(nodes: int, sent_bytes: int = 6000, **changes: Any) -> RunTraffic:
     return replace(RUN, nodes=nodes, sent_bytes=sent_bytes, **changes)
 
 
@@ -38,7 +38,7 @@ def test_the_gain_is_the_rate_on_few_nodes_over_that_on_more() -> None:
         [on(1, gpus=0), on(1, gpus=0), on(2, gpus=0), on(2, gpus=0)],
     ],
 )
-def test_runs_that_cannot_be_compared_give_no_spreading_cost(runs: list[Run]) -> None:
+def test_runs_that_cannot_be_compared_give_no_spreading_cost(runs: list[RunTraffic]) -> None:
     assert what_spreading_costs(runs) == {}
 
 

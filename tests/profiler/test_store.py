@@ -30,7 +30,7 @@ from slurm_tiresias.profiler.profile import (
 )
 from slurm_tiresias.profiler.run_id import RunId
 from slurm_tiresias.profiler.skew import Skew
-from slurm_tiresias.profiler.speeds import Run
+from slurm_tiresias.profiler.speeds import RunTraffic
 from slurm_tiresias.profiler.store import FILE_NAME, NodeRun, ProfileStore, ProfileStoreError
 
 SKEW = Skew(400, 500, 5)
@@ -54,7 +54,7 @@ def store(tmp_path: Path) -> Iterator[ProfileStore]:
 
 
 def node_run(job_id: int, node: str = "n1", sent_bytes: int = 1000, **changes: object) -> NodeRun:
-    run = Run(KEY, TRAFFIC, SKEW, sent_bytes, gpus=4, nodes=1, elapsed_s=100.0)
+    run = RunTraffic(KEY, TRAFFIC, SKEW, sent_bytes, gpus=4, nodes=1, elapsed_s=100.0)
     return NodeRun(RunId(job_id, 0, node), replace(run, **changes))  # type: ignore[arg-type]
 
 

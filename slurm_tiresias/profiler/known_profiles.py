@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from slurm_tiresias.profiler.fit import fitted_pack_limit
 from slurm_tiresias.profiler.placing import Placing, by_experience, by_skew
 from slurm_tiresias.profiler.profile import Key, Profile, built_in
-from slurm_tiresias.profiler.speeds import Run, Spreading, pairs_of, what_spreading_costs
+from slurm_tiresias.profiler.speeds import RunTraffic, Spreading, pairs_of, what_spreading_costs
 
 
 @dataclass(frozen=True, slots=True)
-class Knowledge:
+class KnownProfiles:
     """Profiles (with the built-in ones), the measured costs, and the limit fitted to them."""
 
     profiles: Mapping[Key, Profile]
@@ -26,10 +26,12 @@ class Knowledge:
         return by_skew(profile, self.pack_limit)
 
 
-def knowledge_of(stored: Iterable[Profile], runs: Iterable[Run], prior: float) -> Knowledge:
+def known_profiles(
+    stored: Iterable[Profile], runs: Iterable[RunTraffic], prior: float
+) -> KnownProfiles:
     """Combine stored profiles and runs. The pack limit is fitted if enough
     programs ran in both placements."""
     costs = what_spreading_costs(runs)
     pack_limit = fitted_pack_limit(pairs_of(costs), prior)
     profiles = {**built_in(), **{profile.key: profile for profile in stored}}
-    return Knowledge(profiles, costs, pack_limit)
+    return KnownProfiles(profiles, costs, pack_limit)
