@@ -439,8 +439,8 @@ class FairStanding(NamedTuple):
     """Whether it waits and must run now: it goes before all others."""
     length_known: bool = False
     """Whether its length is known, so that it may preempt jobs of the first tier too."""
-    kept_until_s: float = -math.inf
-    """Until this time its run is not preempted, because the job is near its bound."""
+    kept: bool = False
+    """Whether its run is not preempted, because the job is near its bound."""
 
 
 NOT_BOUND = FairStanding()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple
 
-from slurm_tiresias.core.features.protection import Protected, Shield, strongest
+from slurm_tiresias.core.features.protection import Protected, Shield, shield_now
 from slurm_tiresias.core.features.victim_rate import VictimRate
 from slurm_tiresias.core.placement.candidate_index import CandidateIndex
 from slurm_tiresias.core.placement.candidate_matrix import Candidate, Preemptor
@@ -220,11 +220,8 @@ class ClusterState:
             self._protections.pop(job_id, None)
             return Shield.NONE
         self._protections[job_id] = protections
-        shield = strongest(ahead, now_s)
-        times_s = sorted({at_s for each in ahead for at_s in (each.from_s, each.until_s)})
-        later_s = (at_s for at_s in times_s if now_s < at_s < math.inf)
-        changes_s = (at_s for at_s in later_s if strongest(ahead, at_s) is not shield)
-        self._next_change_s[job_id] = change_s = next(changes_s, math.inf)
+        shield, change_s = shield_now(ahead, now_s)
+        self._next_change_s[job_id] = change_s
         if change_s < math.inf:
             heapq.heappush(self._protection_changes, (change_s, next(self._change_numbers), job_id))
         return shield

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from copy import copy
 from dataclasses import replace
+from typing import Any
 
 from slurm_tiresias.core.cluster import ClusterState, EquivalenceClass, Start
 from slurm_tiresias.core.decisions import Decisions
@@ -66,6 +67,10 @@ class Engine:
         self.policy = policy
         self.config = config
         self._features = features
+        self._follow = _defined(features, "follow")
+        self._forget = _defined(features, "forget")
+        self._tick = _defined(features, "tick")
+        self._changing = [each for each in features if _defines(each, "next_change_s")]
         self._explains = explains
         self.promotes = not explains
         """Whether a promotion takes place when it is due. Otherwise the job is ranked as if it had
@@ -132,8 +137,8 @@ class Engine:
         if not job.managed:
             self._leave_alone(job)
             return
-        for feature in self._features:
-            feature.follow(job, now_s)
+        for follow in self._follow:
+            follow(job, now_s)
         role, holds = self._role_of(job)
         job_rank, promoted = self._judge(job, now_s)
         rank = UniqueRank(job_rank.level, job_rank.order_key, job.id_key, job.job_id)
@@ -181,8 +186,8 @@ class Engine:
         if entry is not None:
             self._take_out(entry)
             self._let_go(entry.job)
-            for feature in self._features:
-                feature.forget(entry.job)
+            for forget in self._forget:
+                forget(entry.job)
 
     def learn(self, ended: EndedJob) -> None:
         """Learn from a job that has run and ended."""
@@ -357,9 +362,10 @@ class Engine:
             due_s, job_id = heapq.heappop(self._due)
             if self._due_s.get(job_id) == due_s:
                 due.add(job_id)
-        for feature in self._features:
-            changed = (job.job_id for job in feature.tick(now_s))
-            due.update(job_id for job_id in changed if job_id in self._entries)
+        for tick in self._tick:
+            for job in tick(now_s):
+                if job.job_id in self._entries:
+                    due.add(job.job_id)
         for job_id in due:
             job = self._entries[job_id].job
             if job.state is JobState.RUNNING:
@@ -456,7 +462,9 @@ class Engine:
         while self._due and self._due_s.get(self._due[0][1]) != self._due[0][0]:
             heapq.heappop(self._due)
         next_s = min(self.state.next_try_s, self._due[0][0] if self._due else math.inf)
-        return min([next_s, *(feature.next_change_s for feature in self._features)])
+        for feature in self._changing:
+            next_s = min(next_s, feature.next_change_s)
+        return next_s
 
 
 def decide(snapshot: Snapshot, policy: Policy, config: Config) -> Plan:
@@ -480,6 +488,16 @@ def decide(snapshot: Snapshot, policy: Policy, config: Config) -> Plan:
     for job in snapshot.jobs:
         engine.update(job, snapshot.now_s)
     return engine.plan(snapshot.now_s, snapshot.recent_victims)
+
+
+def _defines(feature: Feature, name: str) -> bool:
+    """Whether a feature has its own form of an optional method."""
+    return getattr(type(feature), name) is not getattr(Feature, name)
+
+
+def _defined(features: Sequence[Feature], name: str) -> Sequence[Callable[..., Any]]:
+    """Return a method of those features that have their own form of it: calls are frequent."""
+    return [getattr(each, name) for each in features if _defines(each, name)]
 
 
 def _is_told_anew(entry: Entry, job: Job, job_rank: JobRank) -> bool:

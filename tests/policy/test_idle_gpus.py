@@ -266,7 +266,7 @@ def test_it_is_off_by_default_and_settings_that_contradict_each_other_are_refuse
 
 
 def test_an_idle_run_near_its_bound_is_preempted_first() -> None:
-    near = FairStanding(kept_until_s=math.inf)
+    near = FairStanding(kept=True)
     idle = job("1", gpus(4), fair=near, ranks_last=True)
     busy = job("2", gpus(4), tier=2)
     plan = plan_for(cluster("n1  1 1 1 1\nn2  2 2 2 2", [idle, busy, job("3", gpus(4))]))

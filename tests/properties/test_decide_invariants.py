@@ -166,7 +166,7 @@ jobs_lists = st.lists(
             [
                 *[NOT_BOUND] * 4,
                 *[FairStanding(at_bound=True), FairStanding(at_bound=True, length_known=True)],
-                *[FairStanding(kept_until_s=NOW_S + 60), FairStanding(kept_until_s=NOW_S - 1)],
+                *[FairStanding(kept=True)] * 2,
             ]
         ),
         ranks_last=st.integers(0, 5).map(lambda n: n == 0),

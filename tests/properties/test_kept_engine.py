@@ -115,7 +115,7 @@ class Cluster:
             if happens < 0.6:
                 return changed(job, at_stake=_other_stake(now_s, chance))
             if happens < 0.65:
-                return changed(job, fair=chance.choice((NOT_BOUND, _kept_for(now_s, chance))))
+                return changed(job, fair=chance.choice((NOT_BOUND, FairStanding(kept=True))))
             if happens < 0.68:
                 last = not job.ranks_last
                 return changed(job, ranks_last=last, leaves_idle=last and chance.random() < 0.5)
@@ -179,10 +179,6 @@ def _take(free: FreeResources, allocation: Allocation) -> bool:
 
 
 AT_BOUND = (FairStanding(at_bound=True), FairStanding(at_bound=True, length_known=True))
-
-
-def _kept_for(now_s: float, chance: random.Random) -> FairStanding:
-    return FairStanding(kept_until_s=now_s + chance.choice((-1.0, 30.0, math.inf)))
 
 
 def _other_stake(now_s: float, chance: random.Random) -> WorkAtStake | None:

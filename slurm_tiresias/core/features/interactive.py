@@ -58,6 +58,8 @@ class InteractiveLane(Feature):
 
     def follow(self, job: Job, now_s: float) -> None:
         self.forget(job)
+        if job.lane is Lane.PREEMPTIBLE and not (job.cannot_be_requeued or job.lane_because):
+            return
         waits = job.state is JobState.PENDING
         if not job.cannot_be_requeued:
             self._put(job, Lane.PREEMPTIBLE, "")
@@ -95,6 +97,8 @@ class InteractiveLane(Feature):
 
     @property
     def next_change_s(self) -> float:
+        if not self._waiting:
+            return math.inf
         refused = any(job.lane is Lane.IDLE_ONLY for job in self._waiting.values())
         return self._ticked_s + LOOKS_EVERY_S if refused else math.inf
 

@@ -148,10 +148,10 @@ def began_at(progress: JobProgress) -> int:
     return progress.first_step if resumed is None else resumed
 
 
-def protect(job: Job, _config: Config) -> Iterable[Protected]:
-    """Yield until when a run is protected because it redoes lost work."""
-    if job.learned.redoing_until_s is not None:
-        yield Protected(Protection.REDOING_WORK, -math.inf, job.learned.redoing_until_s)
+def protect(job: Job, _config: Config) -> Sequence[Protected]:
+    """Return until when a run is protected because it redoes lost work."""
+    until_s = job.learned.redoing_until_s
+    return () if until_s is None else (Protected(Protection.REDOING_WORK, -math.inf, until_s),)
 
 
 GAUGES: Final = (

@@ -51,6 +51,9 @@ LOOKS_BACK_S: Final = 3 * 86_400.0
 """Fair shares are reckoned from so long ago on. Older jobs count anew from then."""
 
 
+KEPT: Final = (Protected(Protection.AT_BOUND, -math.inf, math.inf),)
+
+
 class BoundNow(NamedTuple):
     """What is known of a job's bound."""
 
@@ -58,6 +61,8 @@ class BoundNow(NamedTuple):
     must_run_by_s: float
     """When it must run at the latest, and then to its end."""
     length_known: bool
+    kept_until_s: float = -math.inf
+    """When it is next seen whether its run must still be kept."""
 
 
 class EarlierJob(NamedTuple):
@@ -149,9 +154,9 @@ class MaxSlowdown(Feature):
         self._shares.shift(set_by_s)
         self._ticked_s += set_by_s
         for one in self._counted.values():
-            standing, must_run_by_s, known = one.now
-            standing = standing._replace(kept_until_s=standing.kept_until_s + set_by_s)
-            one.now = BoundNow(standing, must_run_by_s + set_by_s, known)
+            standing, must_run_by_s, known, kept_until_s = one.now
+            must_run_by_s += set_by_s
+            one.now = BoundNow(standing, must_run_by_s, known, kept_until_s + set_by_s)
             one.since_s += set_by_s
             one.blocked_since_s += set_by_s
             one.due_s = -math.inf
@@ -196,8 +201,13 @@ class MaxSlowdown(Feature):
         while self.next_change_s <= now_s:
             one = self._counted[heapq.heappop(self._due)[1]]
             one.due_s = math.inf
-            # Nearly all that are due stand otherwise, which the engine has ``follow`` find out.
-            yield one.job
+            job, before = one.job, one.now.standing
+            if one.blocked_since_s == math.inf:
+                if job.state is JobState.RUNNING:
+                    job.settle(now_s)
+                self._look_at(one, now_s)
+            if one.blocked_since_s < math.inf or one.now.standing != before:
+                yield job
 
     @property
     def next_change_s(self) -> float:
@@ -213,11 +223,11 @@ class MaxSlowdown(Feature):
         one = self.of(job.job_id)
         if one is None:
             return None
-        until_s = one.standing.kept_until_s
+        until_s = one.kept_until_s
         bound = PublishedBound(
             one.standing.at_bound,
             None if job.state is JobState.RUNNING else one.must_run_by_s,
-            until_s > now_s,
+            one.standing.kept,
             until_s if now_s < until_s < math.inf else None,
             one.length_known,
         )
@@ -239,10 +249,9 @@ class MaxSlowdown(Feature):
             length_s = done_s + remaining_gpu_s / max(1, job.gpus_asked)
         remaining_s = length_s - done_s
         shares.expect(job.job_id, math.inf if runs and not known else length_s)
-        kept_until_s = one.now.standing.kept_until_s
-        if runs and not known and now_s < kept_until_s < math.inf:
+        if runs and not known and now_s < one.now.kept_until_s < math.inf:
             # Otherwise the end of this protection would move with each look.
-            self._look_again(one, kept_until_s)
+            self._look_again(one, one.now.kept_until_s)
             return
         fair_end_s = shares.reached_s(job.job_id, length_s)
         slack_grows_by = 0.0  # at most, in each second
@@ -259,18 +268,19 @@ class MaxSlowdown(Feature):
         gets_away_in_s = short_s / slack_grows_by if slack_grows_by else math.inf
         # The slack of a waiting job falls by at most a second each second, that of a run never.
         standing, changes_in_s = NOT_BOUND, math.inf if runs else left_s
+        kept_until_s = -math.inf
         if runs and short_s > 0.0 and known:
             # It may also outlive what it was expected to run.
-            standing = FairStanding(kept_until_s=math.inf)
+            standing, kept_until_s = FairStanding(kept=True), math.inf
             changes_in_s = min(gets_away_in_s, remaining_s)
         elif runs and short_s > 0.0:
             # Each second of running moves the bound by at least so many seconds more than it takes.
             changes_in_s = max(short_s / ((self._times - 1.0) * (1.0 + RUNS_ON_BY)), 1.0)
-            standing = FairStanding(kept_until_s=now_s + changes_in_s)
+            standing, kept_until_s = FairStanding(kept=True), now_s + changes_in_s
         elif not runs and short_s >= 0.0:
             standing = FairStanding(at_bound=True, length_known=known)
             changes_in_s = gets_away_in_s
-        one.now = BoundNow(standing, now_s + slack_s, known)
+        one.now = BoundNow(standing, now_s + slack_s, known, kept_until_s)
         if standing is NOT_BOUND:
             self._bound.pop(job.job_id, None)
         else:
@@ -283,11 +293,10 @@ class MaxSlowdown(Feature):
             heapq.heappush(self._due, (one.due_s, one.job.job_id))
 
 
-def protect(job: Job, _config: Config) -> Iterable[Protected]:
-    """Yield until when a run is kept because the job is near its bound; one that leaves its GPUs
-    idle is not."""
-    if job.fair.kept_until_s > -math.inf and not job.ranks_last:
-        yield Protected(Protection.AT_BOUND, -math.inf, job.fair.kept_until_s)
+def protect(job: Job, _config: Config) -> Sequence[Protected]:
+    """Return whether a run is kept because the job is near its bound; one that leaves its GPUs idle
+    is not."""
+    return KEPT if job.fair.kept and not job.ranks_last else ()
 
 
 def counts(job: Job) -> bool:

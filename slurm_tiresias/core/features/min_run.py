@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final
 
 from slurm_tiresias.core.features.drilled import counts_as_drilled
@@ -59,8 +59,7 @@ def min_run_until_s(job: Job, config: PreemptionConfig) -> float:
     return job.running_since_s + least_s
 
 
-def protect(job: Job, config: Config) -> Iterable[Protected]:
-    """Yield when the minimum run time protects a run."""
+def protect(job: Job, config: Config) -> Sequence[Protected]:
+    """Return when the minimum run time protects a run."""
     until_s = min_run_until_s(job, config.preemption)
-    if until_s > -math.inf:
-        yield Protected(Protection.MIN_RUN, -math.inf, until_s)
+    return (Protected(Protection.MIN_RUN, -math.inf, until_s),) if until_s > -math.inf else ()

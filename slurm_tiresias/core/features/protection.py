@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -34,6 +35,18 @@ class Protected(NamedTuple):
 def strongest(protections: Iterable[Protected], now_s: float) -> Shield:
     """Return the strongest of those protections that hold at a time."""
     return max((one.shield for one in protections if one.holds(now_s)), default=Shield.NONE)
+
+
+def shield_now(protections: Sequence[Protected], now_s: float) -> tuple[Shield, float]:
+    """Return the strongest of those protections that hold now, and when that changes; none of them
+    has ended."""
+    if len(protections) == 1 and protections[0].from_s <= now_s:
+        return protections[0].shield, protections[0].until_s
+    shield = strongest(protections, now_s)
+    times_s = sorted({at_s for each in protections for at_s in (each.from_s, each.until_s)})
+    later_s = (at_s for at_s in times_s if now_s < at_s < math.inf)
+    changes_s = (at_s for at_s in later_s if strongest(protections, at_s) is not shield)
+    return shield, next(changes_s, math.inf)
 
 
 def least_shield(level: Key, *, even_protected: bool) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from slurm_tiresias.core.features import lost_work, max_slowdown, min_run, save_due
@@ -13,7 +13,7 @@ from slurm_tiresias.core.rank import Key
 from slurm_tiresias.model import Protection
 from slurm_tiresias.settings import Config
 
-IN_ORDER: Final[Sequence[Callable[[Job, Config], Iterable[Protected]]]] = (
+IN_ORDER: Final[Sequence[Callable[[Job, Config], Sequence[Protected]]]] = (
     min_run.protect,
     max_slowdown.protect,
     lost_work.protect,
@@ -26,7 +26,10 @@ def protections(job: Job, config: Config) -> tuple[Protected, ...]:
     """Return when a running job may not be preempted."""
     if job.protected_by is not None:
         return (Protected(job.protected_by, -math.inf, math.inf),)
-    return tuple([one for protect in IN_ORDER for one in protect(job, config)])
+    found: tuple[Protected, ...] = ()
+    for protect in IN_ORDER:
+        found += tuple(protect(job, config))
+    return found
 
 
 def protection_of(job: Job, now_s: float, config: Config, level: Key) -> Protection | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final
 
 from slurm_tiresias.core.features.protection import Protected, Shield
@@ -32,8 +32,8 @@ LEAST_OPEN_CYCLES: Final = 6
 preempt it."""
 
 
-def protect(job: Job, config: Config) -> Iterable[Protected]:
-    """Yield when a run is protected because its next save is due.
+def protect(job: Job, config: Config) -> Sequence[Protected]:
+    """Return when a run is protected because its next save is due.
 
     A preemption wastes what the job has done since its last save; waiting for the next save delays
     the job that needs the GPUs. A delay matters most to a short job, so jobs of the first tier wait
@@ -41,17 +41,19 @@ def protect(job: Job, config: Config) -> Iterable[Protected]:
     """
     at_stake = job.at_stake
     if at_stake is None or at_stake.save_due_s is None:
-        return
+        return ()
     due_s, since_s = at_stake.save_due_s, at_stake.unsaved_since_s
     every_s = due_s - since_s
     if not 0.0 < every_s < math.inf:
-        return
+        return ()
     until_s = due_s + LATE * every_s
     least_open_s = LEAST_OPEN_CYCLES * config.controller.interval_s
+    protections: list[Protected] = []
     for shield, most_s, open_share in (
         (Shield.FROM_LOWER_TIERS, WAIT_FOR_SAVE_S, OPEN_TO_LOWER_TIERS),
         (Shield.FROM_ALL, FIRST_TIER_WAIT_S, OPEN_TO_ALL),
     ):
         from_s = max(due_s - most_s, since_s + max(open_share * every_s, least_open_s))
         if from_s < due_s:
-            yield Protected(Protection.SAVE_DUE, from_s, until_s, shield)
+            protections.append(Protected(Protection.SAVE_DUE, from_s, until_s, shield))
+    return protections
