@@ -150,8 +150,9 @@ class Charging(Feature):
             job.inherited_gpu_s = 0.0 if job.promotions else self._recent.gpu_s(payer, now_s)
             return
         if job.job_id not in self._settled_gpu_s:
-            settled_gpu_s = self._recent.gpu_s(payer, job.first_started_s)
-            self._settled_gpu_s[job.job_id] = settled_gpu_s
+            # A run that ended at that moment, as a victim's does, may not be known of yet.
+            before_s = math.nextafter(job.first_started_s, -math.inf)
+            self._settled_gpu_s[job.job_id] = self._recent.gpu_s(payer, before_s)
         job.inherited_gpu_s = 0.0 if job.promotions else self._settled_gpu_s[job.job_id]
 
     def forget(self, job: Job) -> None:
