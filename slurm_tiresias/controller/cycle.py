@@ -243,6 +243,8 @@ class Cycles:
         self._planned_at_s = snapshot.now_s
         engine.promotes = promotes
         self._tell(engine, snapshot, policy)
+        # It keeps the policy that it has if the new one knows the same.
+        self._policy = engine.policy
         plan = engine.plan(snapshot.now_s, snapshot.recent_victims)
         budget = self.features.budget
         self.job_store.users_over_budget = budget.users_over if budget else frozenset()
@@ -281,10 +283,8 @@ class Cycles:
     def _tell(self, engine: Engine, snapshot: Snapshot, policy: Policy) -> None:
         """Tell the engine what has changed since its last plan."""
         told, self._told = self._told, frozenset(self._feed.jobs)
-        for key in told - self._told:
-            engine.remove(key)
-            if (ended := self.job_store.ends.sample_of(key)) is not None:
-                engine.learn(ended)
+        for key, ended in self.job_store.ends.in_order(told - self._told):
+            engine.remove(key, ended)
         engine.set_nodes(snapshot.nodes, snapshot.now_s)
         engine.set_policy(policy, snapshot.now_s)
         for job in self.job_store.in_hand.each(snapshot.jobs):

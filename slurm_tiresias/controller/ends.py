@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import math
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from slurm_tiresias.controller.accounts import Accounts
 from slurm_tiresias.controller.in_hand import InHand
 from slurm_tiresias.controller.runs import Runs
+from slurm_tiresias.core.rank import Key, job_id_key
 from slurm_tiresias.store.records import Sample
 
 
@@ -71,6 +73,15 @@ class Ends:
         ran_s, service_gpu_s = self._runs.executed_s(key), self._runs.attained_gpu_s(key)
         who = (account.user, account.name)
         return Sample(account.ended_s, *who, ran_s, service_gpu_s, account.time_limit_s)
+
+    def in_order(self, gone: Iterable[str]) -> Sequence[tuple[str, Sample | None]]:
+        """Return what there is to learn from jobs that have gone, in the order of their ends."""
+
+        def by_end(one: tuple[str, Sample | None]) -> tuple[float, Key]:
+            key, ended = one
+            return ended.ended_s if ended else -math.inf, job_id_key(key)
+
+        return sorted(((key, self.sample_of(key)) for key in gone), key=by_end)
 
     def report(self, key: str) -> None:
         """Report the end of a job, unless it was reported."""

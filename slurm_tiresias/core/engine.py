@@ -172,8 +172,8 @@ class Engine:
         if entry is not None and job.executed_since_promotion_s >= entry.steady_until_s:
             self.update(job, now_s)
 
-    def remove(self, job_id: str) -> None:
-        """Forget a job."""
+    def remove(self, job_id: str, ended: EndedJob | None = None) -> None:
+        """Forget a job, and learn from it if it has run and ended."""
         self._completing.pop(job_id, None)
         if job_id in self._unmanaged:
             _, holds = self._unmanaged.pop(job_id)
@@ -186,12 +186,11 @@ class Engine:
         if entry is not None:
             self._take_out(entry)
             self._let_go(entry.job)
+            if ended:
+                entry.job.run_s = ended.run_s
             for forget in self._forget:
                 forget(entry.job)
-
-    def learn(self, ended: EndedJob) -> None:
-        """Learn from a job that has run and ended."""
-        if self.policy.learns:
+        if ended and self.policy.learns:
             self.policy.learn(ended)
             self._learned_of.add((ended.user, ended.name))
 
@@ -306,6 +305,9 @@ class Engine:
             return self._ranked(job, now_s), False
         if self.promotes:
             job.promote(now_s)
+            # An estimate, for one, no longer counts.
+            for follow in self._follow:
+                follow(job, now_s)
         else:
             # It enters the tier when it is promoted. Until then its rank is the same at all times.
             job = copy(job)

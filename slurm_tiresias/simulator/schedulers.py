@@ -63,8 +63,7 @@ class TiresiasScheduler:
         assert job.running_since_s is not None
         job.settle(job.end_s)
         del self._jobs[job.job_id]
-        self._engine.remove(job.job_id)
-        self._engine.learn(job)
+        self._engine.remove(job.job_id, job)
         if self._reports:
             self._reports.ended(job)
         self._count_run(job, job.running_since_s, job.end_s)

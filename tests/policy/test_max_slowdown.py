@@ -332,11 +332,10 @@ def test_a_step_of_the_clock_moves_all_times(step_s: float) -> None:
         site.at(1500.0, JobState.RUNNING)
         waits = job("9", gpus(4), submitted_s=1500.0)
         site.bound.follow(waits, 1500.0)
-        if by_s:
-            site.bound.follow_clock(by_s)
-            for one in site.jobs:
-                one.settled_s += by_s
-            tick(site, 1501.0 + by_s)
+        site.bound.follow_clock(by_s)
+        for one in site.jobs:
+            one.settled_s += by_s
+        tick(site, 1501.0 + by_s)
         site.bound.follow(waits, 1501.0 + by_s)
         assert waits.fair == NOT_BOUND
         kept_until_s = bound_of(site, site.job).kept_until_s

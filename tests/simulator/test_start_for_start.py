@@ -11,6 +11,7 @@ from scripts.testbed.start_for_start import (
     RANDOM,
     configured,
     differences,
+    paper_differences,
     random_case,
 )
 
@@ -29,3 +30,7 @@ def test_they_are_the_same_with_several_features_at_once(seed: int) -> None:
 
 def test_they_are_the_same_with_all_features_at_once() -> None:
     assert differences(*random_case(8), configured(ALL)) == ""
+
+
+def test_they_are_the_same_on_jobs_of_the_paper_with_all_features_at_once() -> None:
+    assert paper_differences(2, configured(ALL), jobs=150) == ""

@@ -37,6 +37,11 @@ class Estimator(Protocol):
         """Return the service that a job still needs; None if there is no credible estimate."""
         ...
 
+    def basis_of(self, job: Job) -> object:
+        """Return what the estimate is based on besides the job's own service
+        (``Policy.basis_of``)."""
+        ...
+
     def steady_for_s(self, job: Job, least_gpu_s: float, most_gpu_s: float) -> float:
         """Return for how many seconds of running the estimate is guaranteed not to change, and for
         how long it is guaranteed to stay between ``least_gpu_s`` and ``most_gpu_s``, where it is
@@ -55,6 +60,9 @@ class ByReports:
 
     def remaining_gpu_s(self, job: Job) -> float | None:
         return claimed_gpu_s(job)
+
+    def basis_of(self, job: Job) -> object:
+        return job.claim
 
     def steady_for_s(self, job: Job, least_gpu_s: float, most_gpu_s: float) -> float:
         claim, attained_gpu_s = job.claim, job.attained_gpu_s
@@ -93,6 +101,9 @@ class ByHistory:
         # By requested GPUs: the job may hold more, and starting must not lower its rank.
         return None if expected_s is None else max(job.attained_gpu_s, job.gpus_asked * expected_s)
 
+    def basis_of(self, job: Job) -> object:
+        return self.runs.alike(job.user, job.name)
+
     def steady_for_s(self, job: Job, least_gpu_s: float, most_gpu_s: float) -> float:
         executed_s, gpus = job.executed_since_promotion_s, job.gpus_asked
         by_runs_s = self.runs.steady_for_s(
@@ -118,6 +129,9 @@ class ByLimits:
         executed_s = job.executed_since_promotion_s
         expected_s = self.limits.remaining_s(job.user, job.time_limit_s, executed_s)
         return None if expected_s is None else job.gpus_asked * expected_s
+
+    def basis_of(self, job: Job) -> object:
+        return self.limits.parts_used(job.user)
 
     def steady_for_s(self, job: Job, least_gpu_s: float, most_gpu_s: float) -> float:
         executed_s, gpus = job.executed_since_promotion_s, job.gpus_asked
@@ -182,6 +196,9 @@ class WithEstimates(Policy):
     def remaining_gpu_s(self, job: Job) -> float | None:
         remaining = self.remaining(job)
         return None if remaining is None else remaining.gpu_s
+
+    def basis_of(self, job: Job) -> object:
+        return tuple([estimator.basis_of(job) for estimator in self.estimators])
 
     def rank(self, job: Job) -> JobRank:
         # Most jobs do not report, and each cycle ranks very many of them.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -33,6 +33,16 @@ class LimitHistory:
         for user, limit_s, run_s in ended:
             self.add(user, limit_s, run_s)
 
+    def __eq__(self, other: object) -> bool:
+        """Whether both know the same, in whatever order jobs ended."""
+        return isinstance(other, LimitHistory) and self._known == other._known
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def _known(self) -> Mapping[str, Sequence[tuple[float, float]]]:
+        return {user: sorted(ended) for user, ended in self._ended.items()}
+
     def add(self, user: str, limit_s: float | None, run_s: float) -> None:
         """Add a job that has ended; a job without a limit, or that never ran, is ignored."""
         if limit_s and run_s > 0.0:
@@ -44,7 +54,7 @@ class LimitHistory:
 
         The reciprocal of the best Gittins index, as in ``RunHistory.remaining_s``.
         """
-        used = self._parts_used(user)
+        used = self.parts_used(user)
         if used is None or not limit_s:
             return None
         distance = used.distance(executed_s / limit_s)
@@ -55,7 +65,7 @@ class LimitHistory:
     ) -> float:
         """Return for how many more seconds of running ``remaining_s`` is guaranteed to stay between
         ``least_s`` and ``most_s``; it must be known, and in that range now."""
-        used = self._parts_used(user)
+        used = self.parts_used(user)
         assert used is not None and limit_s
         steady = used.steady_for(executed_s / limit_s, least_s / limit_s)
         return steady * limit_s if steady < math.inf else most_s - executed_s
@@ -72,7 +82,9 @@ class LimitHistory:
         correlation = float(np.corrcoef(limits, runs)[0, 1])
         return max(0.0, correlation) ** 2
 
-    def _parts_used(self, user: str) -> ServiceHistory | None:
+    def parts_used(self, user: str) -> ServiceHistory | None:
+        """Return the shares of their limits that jobs used; another object once one more is known.
+        None if the limits explain nothing."""
         if user not in self._used:
             explained = self.explained(user)
             believed = explained is not None and explained >= LEAST_EXPLAINED

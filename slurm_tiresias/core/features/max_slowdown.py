@@ -92,6 +92,8 @@ class _Counted:
     """Since when Slurm has kept it waiting for something else."""
     due_s: float = math.inf
     """When it may stand otherwise although nothing has happened to it."""
+    facts: object = None
+    """Of what it depended when it was last looked at."""
 
     @property
     def done_s(self) -> float:
@@ -117,6 +119,8 @@ class MaxSlowdown(Feature):
         """Those at their bound or near it."""
         self._due: list[tuple[float, str]] = []
         """Heap of (``due_s``, job id); some are outdated."""
+        self._left: dict[str, float] = {}
+        """What jobs have run that have left since time last advanced."""
         self._ticked_s = -math.inf
         for one in sorted(earlier, key=lambda one: (one.since_s, one.job_id)):
             self._shares.enter(one.job_id, max(1, one.gpus), one.since_s)
@@ -174,12 +178,17 @@ class MaxSlowdown(Feature):
         if one is None:
             # If it was submitted earlier, something else than resources kept it waiting.
             since_s = min(now_s, max(job.submitted_s, self._ticked_s))
+            self._left.pop(job.job_id, None)
             self._shares.enter(job.job_id, job.gpus_asked, now_s)
             one = self._counted[job.job_id] = _Counted(job, since_s, job.run_s)
         elif may_start:
             one.blocked_since_s = math.inf
         one.job = job
-        self._look_at(one, now_s)
+        # Each look expects another length of a run, so the reference would depend on how often the
+        # engine is told of a job.
+        if one.facts != (facts := self._facts_of(one)) or one.due_s <= now_s:
+            one.facts = facts
+            self._look_at(one, now_s)
         job.fair = one.now.standing
 
     def forget(self, job: Job) -> None:
@@ -188,7 +197,7 @@ class MaxSlowdown(Feature):
         one = self._counted.pop(job.job_id, None)
         if one is not None:
             one.job = job
-            self._shares.leave(job.job_id, one.done_s)
+            self._left[job.job_id] = one.done_s
 
     def forget_all_but(self, job_ids: Collection[str]) -> None:
         """Follow the ends of all other jobs."""
@@ -202,11 +211,14 @@ class MaxSlowdown(Feature):
             one = self._counted[heapq.heappop(self._due)[1]]
             one.due_s = math.inf
             job, before = one.job, one.now.standing
-            if one.blocked_since_s == math.inf:
-                if job.state is JobState.RUNNING:
-                    job.settle(now_s)
-                self._look_at(one, now_s)
-            if one.blocked_since_s < math.inf or one.now.standing != before:
+            if one.blocked_since_s < math.inf:
+                one.facts = None
+                yield job
+                continue
+            if job.state is JobState.RUNNING:
+                job.settle(now_s)
+            self._look_at(one, now_s)
+            if one.now.standing != before:
                 yield job
 
     @property
@@ -237,6 +249,23 @@ class MaxSlowdown(Feature):
     def _advance(self, now_s: float) -> None:
         self._shares.advance(now_s)
         self._shares.gpus = self._gpus
+        for job_id, done_s in self._left.items():
+            self._shares.leave(job_id, done_s)
+        self._left.clear()
+
+    def _facts_of(self, one: _Counted) -> object:
+        """Return of what a job's standing depends besides the time."""
+        job = one.job
+        runs = job.state is JobState.RUNNING
+        return (
+            runs or job.run_s,
+            one.blocked_since_s,
+            job.preemptions,
+            job.promotions,
+            job.gpus_asked,
+            _restart_s(job),
+            self._policy.basis_of(job),
+        )
 
     def _look_at(self, one: _Counted, now_s: float) -> None:
         """Update how a job stands, and when it may stand otherwise."""

@@ -57,6 +57,11 @@ class Policy(ABC):
         """Return the estimated service that a job still needs; None if there is no estimate."""
         return None
 
+    def basis_of(self, job: Job) -> object:
+        """Return what the estimate of a job's service is based on besides its own service; it
+        equals another one only if nothing has been learned for the job in between."""
+        return None
+
     def steady_for_s(self, job: Job) -> float:
         """Seconds that a running job can keep running before its level or tier may change."""
         return math.inf

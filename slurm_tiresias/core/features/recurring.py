@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from slurm_tiresias.core.features.gittins import ServiceHistory
@@ -31,6 +31,12 @@ class RunHistory:
         for user, name, run_s in ended:
             self.add(user, name, run_s)
 
+    def __eq__(self, other: object) -> bool:
+        """Whether both know the same, in whatever order jobs ended."""
+        return isinstance(other, RunHistory) and _sorted(self._run_s) == _sorted(other._run_s)
+
+    __hash__ = None  # type: ignore[assignment]
+
     def add(self, user: str, name: str, run_s: float) -> None:
         """Add the total running time of a job that has ended."""
         if not user:
@@ -46,7 +52,7 @@ class RunHistory:
         the same user and name, or else of the same user. A job that has outlived all of them is
         expected to need as much again. None if no similar jobs are known.
         """
-        alike = self._alike(user, name)
+        alike = self.alike(user, name)
         if alike is None:
             return None
         distance_s = alike.distance(executed_s)
@@ -57,12 +63,13 @@ class RunHistory:
     ) -> float:
         """Return for how many more seconds of running ``remaining_s`` is guaranteed to stay between
         ``least_s`` and ``most_s``; it must be known, and in that range now."""
-        alike = self._alike(user, name)
+        alike = self.alike(user, name)
         assert alike is not None
         steady_s = alike.steady_for(executed_s, least_s)
         return steady_s if steady_s < math.inf else most_s - executed_s
 
-    def _alike(self, user: str, name: str) -> ServiceHistory | None:
+    def alike(self, user: str, name: str) -> ServiceHistory | None:
+        """Return the running times of similar jobs; another object once one more is known."""
         for origin in _origins(user, name):
             known = self._known.get(origin)
             if known is None and origin in self._run_s:
@@ -70,6 +77,10 @@ class RunHistory:
             if known is not None:
                 return known
         return None
+
+
+def _sorted(by_origin: Mapping[Origin, Iterable[float]]) -> Mapping[Origin, Sequence[float]]:
+    return {origin: sorted(known) for origin, known in by_origin.items()}
 
 
 def _origins(user: str, name: str) -> tuple[Origin, ...]:
