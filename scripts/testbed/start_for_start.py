@@ -96,7 +96,7 @@ PLAIN: Tables = {
         "CHARGE_WINDOW_S": 600.0,
         "FIRST_TIER_WAIT_S": 0.0,
         "GITTINS_SAMPLES": 2,
-        "MAX_VICTIMS": 0,
+        "MAX_VICTIMS": 1000,
         "MIN_RUN_GROWTH": 1.0,
         "PROMOTE_FLOOR_S": 60.0,
         "WAIT_FOR_SAVE_S": 0.0,
