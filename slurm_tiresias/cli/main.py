@@ -30,7 +30,7 @@ _DID_YOU_MEAN = re.compile(r"Did you mean ([^?]*)\?")
 
 
 COMMANDS = {
-    "config": ("config", "Check, show and document the configuration."),
+    "config": ("config", "Check and show the configuration."),
     "controller": ("controller", "Run the controller."),
     "doctor": (
         "doctor",
