@@ -422,10 +422,6 @@ class InMemorySlurm:
                 return job
         raise KeyError(key)
 
-    def is_pinned(self, key: str) -> bool:
-        """Whether the priority of a job was written rather than computed."""
-        return self._record(key).pinned
-
     def _record(self, key: str) -> JobRecord:
         for record in self._ctld.records.values():
             if key in record.keys:

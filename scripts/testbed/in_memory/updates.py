@@ -34,7 +34,6 @@ BATCH_ONLY = "Only batch jobs are accepted or processed"
 DENIED = "Access/permission denied"
 NOT_PERSISTENT = "Changes to job priority are not persistent, change nice instead"
 NOT_SUSPENDED = "Job is not suspended"
-NOT_RUNNING = "Job/step already completing or completed"
 
 Change = Callable[[JobRecord], str]
 """Changes one record; returns Slurm's message if refused, else ""."""

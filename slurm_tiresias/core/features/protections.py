@@ -34,11 +34,6 @@ def protections(job: Job, config: Config) -> tuple[Protected, ...]:
 
 def protection_of(job: Job, now_s: float, config: Config, level: Key) -> Protection | None:
     """Return what protects a running job now from preemptors of a level; None if nothing does."""
-    if job.protected_by is not None:
-        return job.protected_by
     least = least_shield(level, even_protected=False)
-    for protect in IN_ORDER:
-        for one in protect(job, config):
-            if one.shield >= least and one.holds(now_s):
-                return one.why
-    return None
+    holding = (one for one in protections(job, config) if one.shield >= least and one.holds(now_s))
+    return next((one.why for one in holding), None)
