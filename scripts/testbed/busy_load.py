@@ -278,7 +278,7 @@ def _wrong_with(told: Told) -> Iterator[str]:
             f"requeued {requeues} times, and the ledger knows of {told.restarts}, of which it "
             f"decided {told.preemptions}"
         )
-    yield from _service_that_differs(told)
+    yield from service_that_differs(told)
     done_us = int(told.lines[-1].split()[2])
     if done_us < round(told.job.work_s * MICRO):
         yield f"it did {done_us / MICRO:.3f} s of its {told.job.work_s:g} s of work"
@@ -292,16 +292,10 @@ def _too_short_to_tell(rows: Sequence[AccountedRun]) -> int:
     return sum(row.elapsed_s <= LONGEST_LAUNCH_S for row in rows[:-1])
 
 
-def _service_that_differs(told: Told) -> Iterator[str]:
+def service_that_differs(told: Told) -> Iterator[str]:
+    """Yield the differences between the runs in the ledger and those in accounting."""
     rows = [row for row in told.rows if row.elapsed_s]
-    # slurmdbd may get the end of a run requeued soon after its start, and never the start.
-    startless_ends_s = [row.end_s for row in told.rows if row.start_s is None and row.end_s]
-    kept = [
-        one
-        for one in told.kept
-        if one.elapsed_s
-        and (one.confirmed or not any(_same_time(one.end_s, end_s) for end_s in startless_ends_s))
-    ]
+    kept = _without_startless(told)
     if [row.start_s for row in rows] != [one.start_s for one in kept]:
         yield f"accounting knows the runs {told.rows}, and the ledger {told.kept}"
         return
@@ -313,8 +307,28 @@ def _service_that_differs(told: Told) -> Iterator[str]:
             )
 
 
-def _same_time(one_s: float | None, other_s: float) -> bool:
-    return one_s is not None and abs(one_s - other_s) <= SAME_S
+def _without_startless(told: Told) -> Sequence[RunRecord]:
+    """Return the runs in the ledger, without one for each row that has an end and no start.
+
+    slurmdbd may get the end of a run requeued soon after its start, and never the start. The
+    controller then keeps what it saw of the run, and at last takes that as confirmed.
+    """
+    accounted = {row.start_s for row in told.rows}
+    startless = [row for row in told.rows if row.start_s is None and row.end_s]
+    kept = []
+    for run in told.kept:
+        candidates = [] if run.start_s in accounted else startless
+        if row := next((row for row in candidates if _covers(row, run)), None):
+            startless.remove(row)
+        elif run.elapsed_s:
+            kept.append(run)
+    return kept
+
+
+def _covers(row: AccountedRun, run: RunRecord) -> bool:
+    """Whether the run was between the row's submission and its end."""
+    first_s, last_s = (row.submit_s or 0.0) - SAME_S, (row.end_s or 0.0) + SAME_S
+    return first_s <= run.start_s and run.end_s is not None and run.end_s <= last_s
 
 
 def _requeued_twice(events: Sequence[EventRecord], runs: Mapping[str, int]) -> Iterator[str]:
