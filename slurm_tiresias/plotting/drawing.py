@@ -22,7 +22,7 @@ from slurm_tiresias.plotting import spans
 from slurm_tiresias.plotting.curves import Curve, distribution
 
 INK, RULE = "#fd0000", "#fd0001"
-SERIES = tuple(f"#fe00{number:02x}" for number in range(11))
+SERIES = tuple(f"#fe00{number:02x}" for number in range(15))
 """Placeholder colours, replaced by the page's own for light and dark mode."""
 
 DASHES: Sequence[tuple[float, Sequence[float]]] = (
@@ -37,6 +37,10 @@ DASHES: Sequence[tuple[float, Sequence[float]]] = (
     (0, (5, 5)),
     (0, (1, 4)),
     (0, (8, 2, 1.5, 2, 1.5, 2)),
+    (0, (3, 3)),
+    (0, (14, 3, 1, 3)),
+    (0, (6, 1, 1, 1)),
+    (0, (2, 1, 2, 4)),
 )
 """A line pattern per curve, for readers who cannot distinguish the colours."""
 

@@ -18,6 +18,7 @@ from slurm_tiresias.simulator import physics, schedulers
 from slurm_tiresias.simulator.baselines import (
     BASELINES,
     CONSOLIDATED_ONLY,
+    OWN_LIMITS,
     OWN_PACE,
     SUSPENDING,
     BaselineSetup,
@@ -66,7 +67,7 @@ class Setup:
     costs: Costs
     timing: Timing
     slurm: SlurmParameters = DEFAULTS
-    """Parameters of the baseline ``slurm``."""
+    """Parameters of the baselines on Slurm."""
     reports: ReportModel | None = None
     """How the jobs report; None if none does."""
     own_pace_s: float = 0.0
@@ -95,11 +96,13 @@ def simulate(
 
     All jobs must fit the cluster (``fitting``). Raises ``UnfinishedError`` if jobs never start.
     """
+    if policy in OWN_LIMITS:
+        workload = OWN_LIMITS[policy](workload)
     if policy in SUSPENDING:
         costs = replace(setup.costs, flat_s=0.0, saves=None)
         setup = replace(setup, costs=costs, timing=Timing())
     elif policy in OWN_PACE:
-        setup = replace(setup, timing=Timing(setup.own_pace_s))
+        setup = replace(setup, timing=replace(setup.timing, interval_s=setup.own_pace_s))
     outcomes = Simulation(
         workload.jobs,
         _scheduler(policy, workload, setup),

@@ -33,7 +33,9 @@ from slurm_tiresias.simulator.baselines.repack import (
 )
 from slurm_tiresias.simulator.cluster_file import NodeGroup
 from slurm_tiresias.simulator.engine import Outcome, Scheduler, SimJob, Simulation, Timing
+from slurm_tiresias.simulator.limits import ALIKE_S, ROUND_S, with_users_limits
 from slurm_tiresias.simulator.report import figures
+from slurm_tiresias.simulator.saves import NEVER_S, SaveModel
 from slurm_tiresias.simulator.sim_cluster import Costs, SimCluster, parse_cluster
 from slurm_tiresias.simulator.traces import load_trace
 from slurm_tiresias.simulator.workload import TraceJob, Workload, paper480
@@ -402,6 +404,103 @@ def test_backfill_tests_at_most_bf_max_job_test_jobs() -> None:
     rows = [(0.0, 2, 4.0, 4.0), *[(0.0, 4, 1.0, 1.0)] * 3, (1.0, 2, 2.0, 2.0)]
     assert backfilled(rows, "1x4", SlurmParameters(bf_max_job_test=3)) == [0, 4, 5, 6, 7]
     assert backfilled(rows, "1x4", SlurmParameters(bf_max_job_test=4)) == [0, 4, 5, 6, 1]
+
+
+# --------------------------------------------------------------------------- slurm-30d, slurm-users
+
+
+def started(
+    rows: Iterable[tuple[float, int, float, float | None]], policy: str, cluster: str = "1x4"
+) -> list[float]:
+    """Return the first starts of jobs given as (submitted, GPUs, duration, time limit), all in
+    hours."""
+    return [one.first_start_s / H for one in in_hours(rows, policy, cluster)]
+
+
+def in_hours(
+    rows: Iterable[tuple[float, int, float, float | None]],
+    policy: str,
+    cluster: str = "1x4",
+    users: str = "",
+    costs: Costs | None = None,
+) -> tuple[Outcome, ...]:
+    sim_cluster = parse_cluster(cluster, "consolidate")
+    jobs = tuple(
+        TraceJob(str(i), at * H, gpus, long * H, limit_s=limit and limit * H, user=users[i:][:1])
+        for i, (at, gpus, long, limit) in enumerate(rows)
+    )
+    setup = setup_on(sim_cluster)
+    return run.simulate(Workload("drawn", jobs), policy, replace(setup, costs=costs or setup.costs))
+
+
+def test_with_limits_of_30_days_backfill_reserves_nothing() -> None:
+    # C takes the GPUs that B waits for, although its own limit would end after B's start.
+    rows = [(0, 2, 4, 4), (0, 4, 1, 1), (1, 2, 6, 6)]
+    assert started(rows, "slurm") == [0, 4, 5]
+    assert started(rows, "slurm-30d") == [0, 7, 1]
+
+
+def test_limits_of_users_are_the_traces_own_where_it_has_them() -> None:
+    rows = [(0.0, 2, 4.0, 4.0), (0.0, 4, 1.0, 1.0), (1.0, 2, 2.0, 2.0)]
+    assert started(rows, "slurm-users") == started(rows, "slurm") == [0, 4, 1]
+    own, *without = jobs_of(*[(0.0, 1, 100.0)] * 400).jobs
+    drawn = with_users_limits(Workload("drawn", (replace(own, limit_s=7.0), *without)))
+    first, *others = [job.limit_s or 0.0 for job in drawn.jobs]
+    assert first == 7.0
+    assert all(limit_s in (*ROUND_S, ALIKE_S) for limit_s in others)
+    assert 0.2 < others.count(ALIKE_S) / len(others) < 0.3
+    assert 0.55 < sum(limit_s == ROUND_S[0] for limit_s in others) / len(others) < 0.75
+
+
+# --------------------------------------------------------------------------- slurm-qos
+
+
+def test_a_short_job_preempts_one_of_the_normal_qos() -> None:
+    long, short = in_hours([(0, 4, 9, 24), (1, 4, 0.5, 1)], "slurm-qos")
+    assert [s / H for run in long.runs for s in run] == [0, 1, 1.5, 9.5]
+    assert short.first_start_s == 1 * H
+    # Neither preempts a job of its own QOS, and nor does a normal job a short one.
+    assert started([(0, 4, 1, 1), (0.5, 4, 1, 1)], "slurm-qos") == [0, 1]
+    assert started([(0, 4, 9, 24), (1, 4, 9, 24)], "slurm-qos") == [0, 9]
+    assert started([(0, 4, 1, 1), (0.5, 4, 9, 24)], "slurm-qos") == [0, 1]
+
+
+def test_a_short_job_preempts_no_more_than_it_needs() -> None:
+    # Node 1 has a job of two GPUs and a short one; nodes 2 and 3 a wide job; node 4 one job. The
+    # short job of a whole node gets node 4, because the jobs of one node are preempted first.
+    rows = [(0.0, 2, 9.0, 24.0), (0.0, 2, 1.0, 1.0), (0.0, 8, 9.0, 24.0), (0.0, 4, 9.0, 24.0)]
+    outcomes = in_hours([*rows, (0.5, 4, 0.5, 0.5)], "slurm-qos", "4x4")
+    assert [one.preemptions for one in outcomes] == [0, 0, 0, 1, 0]
+    # No job is preempted as long as that would not be enough.
+    outcomes = in_hours([*rows[:2], (0.5, 4, 0.5, 0.5)], "slurm-qos", "1x4")
+    assert outcomes[0].runs[0] == (0, 1 * H)
+
+
+def test_a_job_waits_behind_those_of_users_who_have_used_less() -> None:
+    rows = [(0, 4, 2, 24), (0.5, 4, 1, 24), (1, 4, 1, 24)]
+    first_starts = [one.first_start_s / H for one in in_hours(rows, "slurm-qos", users="aab")]
+    assert first_starts == [0, 3, 2]
+    same_user = [one.first_start_s / H for one in in_hours(rows, "slurm-qos", users="aaa")]
+    assert same_user == [0, 2, 3]
+
+
+def test_use_decays_by_half_in_a_week() -> None:
+    # By the end of C, a week of B's has the weight of half of it at most; A's is older still.
+    week = 7 * 24
+    rows = [(0, 4, week, 24 * 30), (0, 4, week * 0.6, 24 * 30), (0, 4, week, 24 * 30)]
+    waiting = [(1, 4, 1, 24 * 30), (1, 4, 1, 24 * 30)]
+    outcomes = in_hours([*rows, *waiting], "slurm-qos", users="abcab")
+    assert outcomes[4].first_start_s > outcomes[3].first_start_s
+
+
+def test_a_victim_of_a_qos_restarts_and_repeats_what_it_has_not_saved() -> None:
+    sim_cluster = parse_cluster("1x4", "consolidate")
+    never = SaveModel(((NEVER_S, 1.0),))
+    costs = Costs(sim_cluster, speeds=False, flat_s=36.0, saves=never)
+    rows = [(0.0, 4, 9.0, 24.0), (1.0, 4, 0.5, 1.0)]
+    long, _ = in_hours(rows, "slurm-qos", costs=costs)
+    assert (long.preemptions, long.lost_s, long.again_s) == (1, 36.0, 1 * H)
+    assert long.end_s == 10.5 * H + 36.0
 
 
 # --------------------------------------------------------------------------- all of them

@@ -1,7 +1,7 @@
 """The baselines that Tiresias is compared to: one module each, and all of them by name.
 
-yarn-cs, slurm and gandiva have their own placement; of the placement settings they respect only
-``pooled``.
+yarn-cs, gandiva and those on Slurm have their own placement; of the placement settings they respect
+only ``pooled``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from slurm_tiresias.simulator.baselines.best_effort import best_effort
 from slurm_tiresias.simulator.baselines.gandiva import Gandiva
 from slurm_tiresias.simulator.baselines.head_of_line import HeadOfLine
 from slurm_tiresias.simulator.baselines.las import one_dimensional_las
+from slurm_tiresias.simulator.baselines.slurm_qos import SlurmQos
 from slurm_tiresias.simulator.engine import Scheduler
+from slurm_tiresias.simulator.limits import ALIKE, with_limits, with_users_limits
 from slurm_tiresias.simulator.sim_cluster import SimCluster
 from slurm_tiresias.simulator.workload import Workload
 
@@ -49,8 +51,15 @@ def _gandiva(setup: BaselineSetup) -> Gandiva:
     return Gandiva(setup.real_nodes(), (job.submitted_s for job in setup.workload.jobs))
 
 
+def _backfill(setup: BaselineSetup) -> Backfill:
+    return Backfill(setup.real_nodes(), setup.slurm)
+
+
 BASELINES: Mapping[str, Callable[[BaselineSetup], Scheduler]] = {
-    "slurm": lambda setup: Backfill(setup.real_nodes(), setup.slurm),
+    "slurm": _backfill,
+    "slurm-30d": _backfill,
+    "slurm-users": _backfill,
+    "slurm-qos": lambda setup: SlurmQos(setup.real_nodes(), setup.slurm, setup.workload),
     "yarn-cs": lambda setup: HeadOfLine(setup.nodes),
     "best-effort": lambda setup: best_effort(setup.config, setup.nodes),
     "gandiva": _gandiva,
@@ -64,8 +73,27 @@ BASELINES: Mapping[str, Callable[[BaselineSetup], Scheduler]] = {
 CONSOLIDATED_ONLY = ("yarn-cs",)
 """Baselines whose jobs wait rather than be spread (paper page 493)."""
 
-OWN_PACE = ("slurm", "yarn-cs", "best-effort")
+OWN_PACE = ("slurm", "slurm-30d", "slurm-users", "slurm-qos", "yarn-cs", "best-effort")
 """Resource managers that run without the controller and so do not use its interval."""
 
 SUSPENDING = ("gandiva",)
 """Baselines that suspend and resume jobs in place, without a restart or a requeue."""
+
+STOCK = "slurm"
+"""Slurm with the time limits of the trace, and its partition's default where there is none."""
+
+OWN_LIMITS: Mapping[str, Callable[[Workload], Workload]] = {
+    "slurm-30d": lambda workload: with_limits(workload, ALIKE),
+    "slurm-users": with_users_limits,
+    "slurm-qos": with_users_limits,
+}
+"""The time limits of baselines that do not take those of the workload as they are."""
+
+BEST = "best"
+"""The name of the baseline among ``SITES_RUN`` with the smallest average completion time."""
+
+SITES_RUN = (STOCK, *OWN_LIMITS, "best-effort")
+"""The baselines that know nothing of the jobs: what a site could run instead of Tiresias."""
+
+SOON_SIMULATED = ("slurm-users", "best-effort")
+"""Those of them that also a history of many jobs can be simulated under."""

@@ -57,7 +57,7 @@ DEFAULTS = SlurmParameters()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Class:
+class Asked:
     """Jobs with the same number of GPUs, time limit and usable nodes."""
 
     width: int
@@ -66,7 +66,7 @@ class _Class:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Running:
+class RunningJob:
     end_s: float
     """Latest end, by its time limit."""
     nodes: NodeSet
@@ -81,6 +81,10 @@ class _Slot:
     begin_s: float
     end_s: float
     nodes: NodeSet
+
+
+Room = tuple[dict[int, int], tuple[str, ...]]
+"""Where a job can start now: GPUs by node number, and the jobs that it preempts for them."""
 
 
 class Backfill(Scheduler):
@@ -108,19 +112,19 @@ class Backfill(Scheduler):
         default_limit_s: float = DEFAULT_LIMIT_S,
     ) -> None:
         self._names = sorted(node.name for node in nodes)
-        self._free = _Free([n.total.gpu_count for n in sorted(nodes, key=attrgetter("name"))])
+        self._free = FreeGpus([n.total.gpu_count for n in sorted(nodes, key=attrgetter("name"))])
         self._where = Where(nodes)
         self._parameters = parameters
         self._default_limit_s = default_limit_s
-        self._queue: list[tuple[SimJob, _Class]] = []
-        self._classes: dict[tuple[int, float, NodeSet], _Class] = {}
-        self._running: dict[str, _Running] = {}
+        self._queue: list[tuple[SimJob, Asked]] = []
+        self._classes: dict[tuple[int, float, NodeSet], Asked] = {}
+        self._running: dict[str, RunningJob] = {}
         self._changed = False
         self._pass_at_s = math.inf
         """When backfill next runs; infinite if nothing has changed since its last pass."""
 
     def waits(self, job: SimJob, now_s: float) -> None:
-        self._queue.append((job, self._class_of(job)))
+        self._enqueue(job, self._class_of(job), now_s)
         self._changed = True
 
     def ended(self, job: SimJob) -> None:
@@ -133,10 +137,10 @@ class Backfill(Scheduler):
             self._changed = False
             while self._queue:
                 _, first = self._queue[0]
-                chosen = _choose(self._free, first.nodes, first.width)
-                if chosen is None:
+                room = self._room(first, first.nodes)
+                if room is None:
                     break
-                starts.append(self._start(0, chosen, now_s))
+                starts.append(self._start(0, room, now_s))
             interval_s = self._parameters.bf_interval_s
             next_pass_s = max(now_s, math.ceil(now_s / interval_s) * interval_s)
             self._pass_at_s = min(self._pass_at_s, next_pass_s)
@@ -148,25 +152,43 @@ class Backfill(Scheduler):
     def next_wake_s(self, now_s: float) -> float:
         return self._pass_at_s if self._queue else math.inf
 
-    def _class_of(self, job: SimJob) -> _Class:
+    def _class_of(self, job: SimJob) -> Asked:
         grain_s = self._parameters.limit_grain_s
         limit_s = math.ceil((job.trace.limit_s or self._default_limit_s) / grain_s) * grain_s
         asked = (job.width, limit_s, self._where[job.ask])
-        return self._classes.setdefault(asked, _Class(*asked))
+        return self._classes.setdefault(asked, Asked(*asked))
 
-    def _start(self, place: int, chosen: dict[int, int], now_s: float) -> Start:
+    def _enqueue(self, job: SimJob, asked: Asked, now_s: float) -> None:
+        self._queue.append((job, asked))
+
+    def _room(self, asked: Asked, nodes: NodeSet) -> Room | None:
+        """Return where a job can start now; None if it cannot."""
+        chosen = choose_gpus(self._free, nodes, asked.width)
+        return None if chosen is None else (chosen, ())
+
+    def _most_gpus(self, asked: Asked, nodes: NodeSet) -> int:
+        """Return how many GPUs of these nodes a job could get now."""
+        return self._free.on(nodes)
+
+    def _foreseen(self, asked: Asked) -> tuple[FreeGpus, list[RunningJob]]:
+        """Return what a job that waits finds idle, and the running jobs for which it waits."""
+        return self._free.copy(), list(self._running.values())
+
+    def _start(self, place: int, room: Room, now_s: float) -> Start:
         job, asked = self._queue.pop(place)
+        chosen, victims = room
+        for victim in victims:
+            self._free.add(self._running.pop(victim).gpus)
         self._free.add({number: -gpus for number, gpus in chosen.items()})
-        self._running[job.job_id] = _Running(now_s + asked.limit_s, node_set(chosen), chosen)
+        self._running[job.job_id] = RunningJob(now_s + asked.limit_s, node_set(chosen), chosen)
         allocation = by_name((self._names[number], count) for number, count in chosen.items())
-        return Start(job.job_id, allocation)
+        return Start(job.job_id, allocation, victims)
 
     # Backfill
 
     def _backfill(self, now_s: float) -> Iterator[Start]:
         """Run one pass; it ends when no remaining job could start."""
         plan = _Plan(now_s, self._parameters)
-        running = sorted(self._running.values(), key=attrgetter("end_s"))
         untested = Counter(asked for _, asked in self._queue)
         could_start = list(untested)
         place = 0
@@ -179,60 +201,56 @@ class Backfill(Scheduler):
                 return
             asked = self._queue[place][1]
             untested[asked] -= 1
-            chosen = self._now_or_reserved(asked, plan, running)
-            if chosen is None:
+            room = self._now_or_reserved(asked, plan)
+            if room is None:
                 place += 1
-                continue
-            yield self._start(place, chosen, now_s)
-            running = sorted(self._running.values(), key=attrgetter("end_s"))
+            else:
+                yield self._start(place, room, now_s)
 
-    def _fits_now(self, asked: _Class, plan: _Plan) -> bool:
+    def _fits_now(self, asked: Asked, plan: _Plan) -> bool:
         nodes = plan.free_nodes(plan.now_s, asked.limit_s) & asked.nodes
-        return self._free.on(nodes) >= asked.width
+        return self._most_gpus(asked, nodes) >= asked.width
 
-    def _now_or_reserved(
-        self, asked: _Class, plan: _Plan, running: Sequence[_Running]
-    ) -> dict[int, int] | None:
-        """Return the GPUs on which the job starts now; None if it does not, and reserve nodes."""
+    def _now_or_reserved(self, asked: Asked, plan: _Plan) -> Room | None:
+        """Return where the job starts now; None if it does not, and reserve nodes."""
         at_s: float | None = plan.now_s
         while at_s is not None:
             nodes, later_s = plan.look(at_s, asked)
-            found = self._earliest(asked, nodes, running, plan.now_s) if nodes else None
+            found = self._earliest(asked, nodes, plan.now_s) if nodes else None
             if found is None:
                 at_s = later_s
                 continue
-            start_s, chosen = max(found[0], at_s), found[1]
+            start_s, room = max(found[0], at_s), found[1]
             if start_s <= plan.now_s:
-                return chosen
+                return room
             if later_s is not None and start_s > later_s:
                 at_s = later_s
-            elif plan.reserve(start_s, asked.limit_s, node_set(chosen)):
+            elif plan.reserve(start_s, asked.limit_s, node_set(room[0])):
                 return None
             else:
                 at_s = start_s
         return None
 
-    def _earliest(
-        self, asked: _Class, nodes: NodeSet, running: Sequence[_Running], now_s: float
-    ) -> tuple[float, dict[int, int]] | None:
+    def _earliest(self, asked: Asked, nodes: NodeSet, now_s: float) -> tuple[float, Room] | None:
         """Return when and where a job can start on these nodes, by the running jobs' limits."""
-        chosen = _choose(self._free, nodes, asked.width)
-        if chosen is not None:
-            return now_s, chosen
-        free = self._free.copy()
+        room = self._room(asked, nodes)
+        if room is not None:
+            return now_s, room
+        free, running = self._foreseen(asked)
+        running.sort(key=attrgetter("end_s"))
         for gone in _together([other for other in running if other.nodes & nodes]):
             for other in gone:
                 free.add(other.gpus)
-            chosen = _choose(free, nodes, asked.width)
+            chosen = choose_gpus(free, nodes, asked.width)
             if chosen is not None:
                 end_s = gone[-1].end_s
                 if end_s <= now_s:
                     end_s = max(end_s + self._parameters.kill_wait_s, now_s + 1.0)
-                return end_s, chosen
+                return end_s, (chosen, ())
         return None
 
 
-class _Free:
+class FreeGpus:
     """Idle GPUs by node number."""
 
     def __init__(self, gpus: list[int]) -> None:
@@ -260,13 +278,13 @@ class _Free:
         """Return the nodes without an idle GPU."""
         return self._with.get(0, 0)
 
-    def copy(self) -> _Free:
-        copied = _Free([])
+    def copy(self) -> FreeGpus:
+        copied = FreeGpus([])
         copied._gpus, copied._with = self._gpus.copy(), self._with.copy()
         return copied
 
 
-def _choose(free: _Free, nodes: NodeSet, width: int) -> dict[int, int] | None:
+def choose_gpus(free: FreeGpus, nodes: NodeSet, width: int) -> dict[int, int] | None:
     """Choose GPUs by node number; None if the job does not fit."""
     if free.on(nodes) < width:
         return None
@@ -309,7 +327,7 @@ class _Plan:
                 nodes &= slot.nodes
         return nodes
 
-    def look(self, start_s: float, asked: _Class) -> tuple[NodeSet, float | None]:
+    def look(self, start_s: float, asked: Asked) -> tuple[NodeSet, float | None]:
         """Return the unreserved nodes for a job that starts at ``start_s``, and the next time at
         which a reservation on a usable node ends (None if there is none)."""
         free = self.free_nodes(start_s, asked.limit_s) & asked.nodes
@@ -359,7 +377,7 @@ def _merged(slots: Iterable[_Slot]) -> Iterator[_Slot]:
         yield _Slot(first.begin_s, others[-1].end_s if others else first.end_s, nodes)
 
 
-def _together(running: Sequence[_Running]) -> Iterator[Sequence[_Running]]:
+def _together(running: Sequence[RunningJob]) -> Iterator[Sequence[RunningJob]]:
     """Yield running jobs by end time, in the groups that Slurm treats as ending together."""
     if not running:
         return
@@ -387,7 +405,7 @@ class _Row:
     nodes: tuple[int, ...]
 
 
-def _rows(free: _Free, nodes: NodeSet, width: int) -> Iterator[_Row]:
+def _rows(free: FreeGpus, nodes: NodeSet, width: int) -> Iterator[_Row]:
     def row_of(place: tuple[int, int]) -> tuple[int, int]:
         index, number = place
         return number - index, min(free[number], width)
@@ -419,7 +437,7 @@ def _best(rows: Iterable[_Row], left: int) -> _Row:
     return max(rows, key=rank)
 
 
-def _shared_out(free: _Free, chosen: Sequence[int], width: int) -> dict[int, int]:
+def _shared_out(free: FreeGpus, chosen: Sequence[int], width: int) -> dict[int, int]:
     """Distribute the GPUs over the nodes in order; each node gets at least one."""
     gpus: dict[int, int] = {}
     for number, others in zip(chosen, reversed(range(len(chosen))), strict=True):
