@@ -224,11 +224,14 @@ def test_a_victim_is_spared_where_its_preemptor_is_to_start_elsewhere() -> None:
 
 
 @contextmanager
-def two_victims() -> Iterator[tuple[Course, str, list[str]]]:
+def two_victims(
+    requeues_itself_in_s: float | None = None,
+) -> Iterator[tuple[Course, str, list[str]]]:
     """n1: the first, with the longest grace, n2: the second, n3: idle; the preemptor needs all."""
     with closing(World()) as world:
         patient = Ask(GPUS - 1, user="ann", checkpoint=f"USR2@{MAX_GRACE_S:.0f}")
-        victims = [*world.submit(patient), *world.submit(Ask(GPUS - 1, user="ann"))]
+        second = Ask(GPUS - 1, user="ann", requeues_itself_in_s=requeues_itself_in_s)
+        victims = [*world.submit(patient), *world.submit(second)]
         one = Course.__new__(Course)
         one.world = world
         one.until(lambda: all(map(one.runs, victims)))
@@ -256,6 +259,24 @@ def test_a_preemptor_backs_off_where_one_of_its_victims_is_to_stay(how: str) -> 
             one.cycle()
         assert not world.slurm.requeued
         assert one.runs(second)
+
+
+def test_no_victim_is_preempted_again_for_a_job_that_backed_off_before_its_victim_left() -> None:
+    """One of its victims is to stay; the other requeues itself after that, on its signal."""
+    with two_victims(requeues_itself_in_s=GRACE_S - STEP_S) as (one, preemptor, (first, second)):
+        world = one.world
+        since_s = world.now_s
+        world.suspend(first)
+        one.until(lambda: memory.backed_off_since(world.cycles, preemptor, since_s))
+        assert one.runs(second)
+        one.until(lambda: not one.runs(second))
+        world.resume(first)
+        one.until(lambda: one.runs(second))
+        world.advance(4 * RETRY_AFTER_S)
+        for _ in range(20):
+            one.cycle()
+        assert not world.slurm.requeued
+        assert world.signalled.count(second) == 1
 
 
 def test_victims_of_one_preemptor_leave_together_when_the_longest_grace_is_over() -> None:

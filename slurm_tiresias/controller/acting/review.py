@@ -45,7 +45,7 @@ def backoffs(under_way: UnderWay, awaited_limits: Mapping[str, str]) -> Backoffs
     # preempted for it elsewhere.
     half_done = (one.key for one in nominations if one.is_active and one.victims_left)
     now_s, retry_s, bound_s = under_way.now_s, nomination.RETRY_AFTER_S, nomination.START_BOUND_S
-    waiting = (one for one in nominations if one.backs_off(now_s, retry_s))
+    waiting = (one for one in nominations if not one.may_pass and one.backs_off(now_s, retry_s))
     return Backoffs(
         backing_off=in_vain.union(
             half_done, (one.key for one in waiting if one.situation == situation(one.key))

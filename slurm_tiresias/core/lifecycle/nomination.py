@@ -10,9 +10,9 @@ or if its nodes stay in use, as by an epilog that hangs.
 An expired nomination backs off, twice as long after each expiration. After its back-off the job may
 be nominated again; the expirations are forgotten when it starts. ``Withdrawn`` ends a nomination,
 but not what is left of an earlier back-off. If a victim had been requeued for the job
-(``VictimLeft``), an expired nomination was in vain: no job is preempted for this job again in the
-same situation, however long ago that was. That its nodes stayed in use says nothing about other
-nodes, so it was not in vain for that. Pure: no I/O and no clock.
+(``VictimLeft``), or is requeued on its signal later, an expired nomination was in vain: no job is
+preempted for this job again in the same situation, however long ago that was. That its nodes stayed
+in use says nothing about other nodes, so it was not in vain for that. Pure: no I/O and no clock.
 """
 
 from __future__ import annotations
@@ -58,10 +58,11 @@ class Nomination:
     """The nomination of one job, or what is remembered of its last one.
 
     ``allocation`` is JSON (``allocation_text``), "" if Slurm chooses the nodes. ``free_s`` is the
-    time since when nothing has blocked the start. ``expired_s`` and ``situation`` are of the last
-    expiration: its time, and the job's request and the state of its nodes when the start was tried
-    (``controller/situation.py``). ``victims_left``: a victim was requeued since the nomination
-    began. ``in_vain`` is the situation of the last expiration after that.
+    time since when nothing has blocked the start. ``expired_s``, ``situation`` and ``may_pass`` are
+    of the last expiration: its time, the job's request and the state of its nodes when the start
+    was tried (``controller/situation.py``; "" if the nodes stayed in use), and whether its reason
+    may go away in that situation. ``victims_left``: a victim was requeued since the nomination
+    began. ``in_vain`` is the situation of the last expiration for which a victim was requeued.
     """
 
     SHIFTED: ClassVar = ("nominated_s", "free_s", "expired_s")
@@ -73,6 +74,7 @@ class Nomination:
     allocation: str = ""
     expired_s: float | None = None
     situation: str = ""
+    may_pass: bool = False
     expirations: int = 0
     victims_left: bool = False
     in_vain: str = ""
@@ -213,8 +215,10 @@ def transition(
             return None, ()
         case Withdrawn():
             return _without_gpus(current) if current.expirations else None, ()
+        case VictimLeft() if current.is_active:
+            return replace(current, victims_left=True), ()
         case VictimLeft():
-            return replace(current, victims_left=current.is_active), ()
+            return replace(current, in_vain=current.situation or current.in_vain), ()
         case StillWaiting():
             return _still_waiting(current, event)
 
@@ -254,9 +258,8 @@ def _still_waiting(
     assert since_s is not None
     if event.at_s - since_s <= bound_s:
         return current, ()
-    if in_use:
-        current = replace(current, victims_left=False)
-    expired = _expired(current, Expired(event.at_s, event.situation, event.why, may_pass=in_use))
+    situation = "" if in_use else event.situation
+    expired = _expired(current, Expired(event.at_s, situation, event.why))
     return expired, (NoteExpired(event.at_s, event.why),)
 
 
@@ -264,10 +267,11 @@ def _expired(current: Nomination, event: Expired) -> Nomination:
     return replace(
         _without_gpus(current),
         expired_s=event.at_s,
-        situation="" if event.may_pass else event.situation,
+        situation=event.situation,
+        may_pass=event.may_pass,
         expirations=current.expirations + 1,
         victims_left=False,
-        in_vain=event.situation if current.victims_left else current.in_vain,
+        in_vain=(current.victims_left and event.situation) or current.in_vain,
     )
 
 

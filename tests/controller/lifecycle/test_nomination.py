@@ -118,12 +118,25 @@ def test_a_start_that_fails_after_a_victim_left_was_in_vain_in_that_situation() 
     licenses = Expired(EARLY_S, "abc", "Licenses", may_pass=True)
     nomination, _ = transition("7", nomination, licenses)
     assert nomination is not None
-    assert (nomination.in_vain, nomination.situation, nomination.victims_left) == ("abc", "", False)
+    assert (nomination.in_vain, nomination.may_pass, nomination.victims_left) == (
+        "abc",
+        True,
+        False,
+    )
     # Idle GPUs may be tried again, and cost no victims: the situation stays known.
     nomination, _ = transition("7", nomination, Nominated(2000.0, "{}", needs_victims=False))
     nomination, _ = transition("7", nomination, Expired(LATE_S, "abd", "None"))
     assert nomination is not None
-    assert (nomination.in_vain, nomination.situation) == ("abc", "abd")
+    assert (nomination.in_vain, nomination.situation, nomination.may_pass) == ("abc", "abd", False)
+
+
+@pytest.mark.parametrize("may_pass", [False, True])
+def test_a_victim_that_leaves_after_the_expiration_was_preempted_in_vain(may_pass: bool) -> None:
+    nomination, _ = transition("7", None, Nominated(1000.0, "{}", needs_victims=True))
+    nomination, _ = transition("7", nomination, Expired(EARLY_S, "abc", "Licenses", may_pass))
+    nomination, _ = transition("7", nomination, VictimLeft())
+    assert nomination is not None
+    assert (nomination.in_vain, nomination.victims_left) == ("abc", False)
 
 
 def test_a_start_on_nodes_that_stay_in_use_was_not_in_vain() -> None:
@@ -132,6 +145,8 @@ def test_a_start_on_nodes_that_stay_in_use_was_not_in_vain() -> None:
     nomination, _ = transition("7", nomination, looked(TOO_LATE_S, Blocker.NODES_IN_USE))
     assert nomination is not None and nomination.state is NominationState.EXPIRED
     assert (nomination.in_vain, nomination.situation, nomination.expirations) == ("", "", 1)
+    nomination, _ = transition("7", nomination, VictimLeft())
+    assert nomination is not None and nomination.in_vain == ""
 
 
 def test_a_start_that_fails_before_any_victim_left_was_not_in_vain() -> None:
