@@ -14,6 +14,7 @@ import pytest
 
 from scripts.testbed.debian import machine, namespaces
 from scripts.testbed.debian.namespaces import Namespaces
+from scripts.testbed.patience import PATIENCE_S
 from scripts.tools.document import Document, take_over, write_section
 from scripts.tools.matrix import document, root, suite
 from scripts.tools.matrix.releases import COMMANDS, PYSLURM, RELEASES, Release
@@ -145,7 +146,7 @@ def is_running(word: str) -> bool:
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
-    give_up_s = time.monotonic() + 30
+    give_up_s = time.monotonic() + PATIENCE_S
     while not condition():
-        assert time.monotonic() < give_up_s, f"not within 30 s: {what}"
+        assert time.monotonic() < give_up_s, f"not within {PATIENCE_S:g} s: {what}"
         time.sleep(0.02)

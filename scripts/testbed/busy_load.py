@@ -19,6 +19,7 @@ from pathlib import Path
 from scripts import ROOT
 from scripts.testbed import constants
 from scripts.testbed.kill_points import KillPoint
+from scripts.testbed.patience import PATIENCE_S
 from scripts.testbed.real_cluster import RealCluster
 from scripts.testbed.real_controller import RealController
 from slurm_tiresias.errors import NotRunningError
@@ -49,15 +50,14 @@ SHAPES: Sequence[tuple[float, tuple[str, ...]]] = (
 jobs that get a node list, and a job with its own node list."""
 
 JOBS_ALIVE = 10
-PATIENCE_S = 40.0
-DRAIN_S = 120.0
-SETTLE_S = 60.0
+DRAIN_S = 2 * PATIENCE_S
+SETTLE_S = PATIENCE_S
 """Accounting may be late; the controller asks it about a job after 2, 6, 14 and 30 s."""
 
 REQUEUED, COMPLETED = "REQUEUED", "COMPLETED"
 SAME_S = 1.0
 """Tolerance, because Slurm keeps whole seconds."""
-LONGEST_LAUNCH_S = 5.0
+LONGEST_LAUNCH_S = 10.0
 """The longest time from a job's start to its first line on a busy machine."""
 
 

@@ -10,7 +10,8 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 
-from scripts.testbed.real_cluster import PATIENCE_S, RealCluster
+from scripts.testbed.patience import PATIENCE_S
+from scripts.testbed.real_cluster import RealCluster
 from scripts.testbed.real_controller import RealController
 from scripts.testbed.slurm_commands import Commands
 from slurm_tiresias.errors import NotRunningError
@@ -112,7 +113,7 @@ def work(cluster: RealCluster, long: int = 4, short: int = 8) -> list[str]:
 
 def wait_until_completed(cluster: RealCluster, jobs: list[str]) -> None:
     for job in jobs:
-        cluster.wait_until(partial(_is_completed, cluster, job), f"{job} completed", timeout_s=90)
+        cluster.wait_until(partial(_is_completed, cluster, job), f"{job} completed")
 
 
 def _is_completed(cluster: RealCluster, job: str) -> bool:

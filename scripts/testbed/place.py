@@ -18,6 +18,7 @@ from pathlib import Path
 
 from scripts import ROOT
 from scripts.testbed import constants
+from scripts.testbed.patience import PATIENCE_S
 from slurm_tiresias.errors import NotRunningError
 from slurm_tiresias.status import published
 
@@ -28,7 +29,6 @@ MARK = "SLURM_TIRESIAS_DEMO_CONTROLLER"
 """The environment variable that marks the controller, so that `stop` finds it."""
 SIGN = "slurm-tiresias-demo"
 """The file that marks a folder as the demo's, which may therefore be removed."""
-PATIENCE_S = 30.0
 
 SCHEDULER = "bf_interval=1,bf_resolution=1,batch_sched_delay=1,sched_interval=2,disable_job_shrink"
 """Slurm's own schedulers run as often as possible, so that their delays do not matter."""

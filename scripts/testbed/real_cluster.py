@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from scripts import ROOT
+from scripts.testbed.patience import PATIENCE_S
 from slurm_tiresias.model import JobStatus
 from slurm_tiresias.slurm.choose import slurm_by
 from slurm_tiresias.slurm.commands import CommandSlurm
@@ -20,10 +21,6 @@ from slurm_tiresias.slurm.protocol import Commands, Observation
 from slurm_tiresias.slurm.pyslurm_driver import PyslurmSlurm
 
 SCRIPT = ROOT / "scripts" / "cluster"
-
-PATIENCE_S = 60.0
-"""How long a test waits for something that Slurm should do at once. Slurm makes a requeued job wait
-twice as long."""
 
 DRIVERS = ("commands", "pyslurm") if find_spec("pyslurm") else ("commands",)
 """The drivers that can be tested here."""

@@ -18,7 +18,8 @@ import pytest
 
 from scripts import ROOT
 from scripts.testbed import constants
-from scripts.testbed.real_cluster import PATIENCE_S, RealCluster
+from scripts.testbed.patience import PATIENCE_S
+from scripts.testbed.real_cluster import RealCluster
 from slurm_tiresias.errors import NotRunningError
 from slurm_tiresias.status import ask, published
 from slurm_tiresias.status.published import PublishedJob, PublishedState
@@ -44,7 +45,6 @@ QUICK: Mapping[str, Mapping[str, object]] = {
     "policy": {"thresholds_gpu_s": [8]},
     "preemption": {"min_run_s": 1},
     "controller": {"mode": "enforce", "interval_s": 0.5},
-    CONSTANTS: {"START_BOUND_S": 8},
 }
 """Two tiers, the second after two seconds on four GPUs; two cycles per second."""
 
@@ -191,7 +191,7 @@ class RealController:
             capture_output=True,
             text=True,
             check=False,
-            timeout=2 * PATIENCE_S,
+            timeout=PATIENCE_S,
         )
 
     # Waiting

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from scripts.testbed.patience import PATIENCE_S
 from scripts.testbed.real_cluster import RealCluster
 from scripts.testbed.real_controller import RealController
 from scripts.testbed.slurm_commands import WRITE, Commands
@@ -27,10 +28,7 @@ SETTINGS: dict[str, dict[str, object]] = {
 }
 NODE = "n2"
 GONE_S = 2.0
-FELT_WITHIN_S = 20.0
-WELL_WITHIN_S = 60.0
-DONE_WITHIN_S = 150.0
-SAVED_WITHIN_S = 20.0
+FELT_WITHIN_S = WELL_WITHIN_S = DONE_WITHIN_S = SAVED_WITHIN_S = PATIENCE_S
 SAVES_EVERY_S = 7
 """slurmctld saves its state every five seconds, plus some margin."""
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from click.testing import CliRunner, Result
 
+from scripts.testbed.patience import PATIENCE_S
 from slurm_tiresias.cli.main import cli
 from slurm_tiresias.status import published
 from slurm_tiresias.status.published import PublishedState
@@ -71,7 +72,7 @@ class Site:
             capture_output=True,
             text=True,
             encoding="utf-8",
-            timeout=60,
+            timeout=PATIENCE_S,
             check=False,
         )
 
@@ -91,7 +92,7 @@ class Site:
                 stdin=terminal,
                 stdout=terminal,
                 stderr=terminal,
-                timeout=60,
+                timeout=PATIENCE_S,
                 check=False,
             )
         return ended.returncode, shown()
@@ -109,11 +110,11 @@ def watched_until_interrupted(environment: Mapping[str, str]) -> tuple[int, str]
             stdout=terminal,
             stderr=terminal,
         )
-        give_up_s = time.monotonic() + 60
+        give_up_s = time.monotonic() + PATIENCE_S
         while "hopper" not in shown() and time.monotonic() < give_up_s:
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
-        code = process.wait(timeout=60)
+        code = process.wait(timeout=PATIENCE_S)
     return code, shown()
 
 

@@ -25,6 +25,7 @@ from typing import Any
 import click
 import pytest
 
+from scripts.testbed.patience import PATIENCE_S
 from scripts.testbed.real_cluster import short_folder
 from slurm_tiresias.cli.main import OUTPUT_CLOSED, cli
 from slurm_tiresias.controller.commands import Commands
@@ -648,6 +649,6 @@ def test_an_interrupt_while_the_program_loads_is_quiet(place: Place) -> None:
         "lambda *_: os.kill(os.getpid(), signal.SIGINT))})); begin.main()"
     )
     ended = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S
     )
     assert (ended.returncode, ended.stdout, ended.stderr) == (INTERRUPTED, "", "")

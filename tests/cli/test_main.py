@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from scripts.testbed.patience import PATIENCE_S
 from slurm_tiresias import __version__
 from slurm_tiresias.errors import (
     AlreadyRunningError,
@@ -193,7 +194,7 @@ def test_closed_output_is_no_traceback(live_site: Site) -> None:
         env=live_site.environment(),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert "Traceback" not in result.stderr

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import pytest
 
+from scripts.testbed.patience import PATIENCE_S
 from slurm_tiresias.cli.columns import COLUMNS, chosen, sorted_by
 from slurm_tiresias.cli.screen import Screen
 from slurm_tiresias.cli.status import Selection, View, cut, header_lines, tier_lines
@@ -490,7 +491,7 @@ def test_a_closed_pipe_is_not_an_error(live_site: Site) -> None:
         process.stdout.readline()
         process.stdout.close()
         assert process.stderr.read() == b""
-        assert process.wait(timeout=60) == 141
+        assert process.wait(timeout=PATIENCE_S) == 141
 
 
 def test_ten_thousand_jobs_are_all_shown(live_site: Site) -> None:

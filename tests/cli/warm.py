@@ -24,7 +24,7 @@ from typing import Any
 
 from tests.cli.running import ROOT, on_new_terminal
 
-LONGEST_S = 30
+LONGEST_S = 120
 MOST_BYTES = 1 << 16
 NOBODY = 65534
 

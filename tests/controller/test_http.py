@@ -11,11 +11,10 @@ from contextlib import contextmanager
 
 import pytest
 
+from scripts.testbed.patience import PATIENCE_S
 from scripts.testbed.ports import free_port
 from slurm_tiresias.web import http as shown
 from slurm_tiresias.web.http import MOST_AT_ONCE, Answer, Listener, Request
-
-PATIENCE_S = 20.0
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts.testbed.patience import PATIENCE_S
 from slurm_tiresias.errors import DamagedLedgerError, LeaseLostError
 from slurm_tiresias.ha.lease import FileLease, now_s
 from slurm_tiresias.profiler.profile import MODEL, Profile, key_of
@@ -198,7 +199,7 @@ def has_ended(process: Path) -> bool:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    give_up_s = time.monotonic() + 30
+    give_up_s = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < give_up_s
         time.sleep(0.01)

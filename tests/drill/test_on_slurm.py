@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from scripts.testbed.patience import PATIENCE_S
 from scripts.testbed.ports import free_port
 from scripts.testbed.real_cluster import RealCluster, short_folder, started_cluster
 from slurm_tiresias.cli.drill import FAILED
@@ -96,7 +97,7 @@ class User:
     def drill(self, folder: Path, *words: str) -> Drilled:
         before = names_in(folder)
         process = self.start(folder, "--json", *words)
-        said, complaints = process.communicate(timeout=280)
+        said, complaints = process.communicate(timeout=2 * PATIENCE_S)
         left = names_in(folder) - before
         return Drilled(process.returncode, json.loads(said) if said else {}, complaints, left)
 
@@ -156,7 +157,7 @@ def test_a_folder_that_is_named_like_the_job_is_left_and_named(user: User) -> No
     kept = folder / f"checkpoint-{job_id}"
     kept.mkdir()
     (kept / "model").write_text("of another job")
-    said, complaints = process.communicate(timeout=280)
+    said, complaints = process.communicate(timeout=2 * PATIENCE_S)
     assert (kept / "model").exists()
     assert kept.name in json.loads(said)["left"], complaints
 
@@ -186,7 +187,7 @@ def interrupted(user: User, name: str, number: signal.Signals, after_s: float) -
     before = names_in(folder)
     time.sleep(after_s)
     process.send_signal(number)
-    _, complaints = process.communicate(timeout=60)
+    _, complaints = process.communicate(timeout=PATIENCE_S)
     # On a busy machine it may not have begun yet.
     assert process.returncode == 128 + number or not complaints, complaints
     user.cluster.wait_until(lambda: nothing_runs(user), f"nothing runs: {after_s}")

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from scripts.testbed.patience import PATIENCE_S
+
 STEPS = 40
 PREEMPTIONS = 5
 
@@ -107,7 +109,7 @@ def preempted_training(program: str, folder: Path, environment: dict[str, str]) 
             steps += line.startswith("step")
             if steps == leave_after and line.startswith("step"):
                 os.killpg(process.pid, signal.SIGTERM)
-        assert process.wait(60) == (128 + signal.SIGTERM if leave_after else 0)
+        assert process.wait(PATIENCE_S) == (128 + signal.SIGTERM if leave_after else 0)
 
 
 def printed(program: str, environment: dict[str, str], *words: str) -> list[object]:

@@ -8,7 +8,8 @@ import pytest
 
 from scripts.testbed.busy_load import faulty
 from scripts.testbed.kill_points import AFTER, BEFORE, CLEARED, REFUSED, UNHEARD, KillPoint
-from scripts.testbed.real_cluster import PATIENCE_S, RealCluster
+from scripts.testbed.patience import PATIENCE_S
+from scripts.testbed.real_cluster import RealCluster
 from scripts.testbed.real_controller import RealController
 from slurm_tiresias.slurm.hostlist import refolded
 

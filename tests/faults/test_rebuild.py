@@ -11,6 +11,7 @@ import pytest
 
 from scripts.testbed.busy_load import faulty
 from scripts.testbed.kill_points import AFTER, KillPoint
+from scripts.testbed.patience import PATIENCE_S
 from scripts.testbed.real_cluster import RealCluster
 from scripts.testbed.real_controller import COMMAND, RealController
 from slurm_tiresias.store.ledger import FILE_NAME
@@ -79,7 +80,7 @@ def test_a_node_list_in_the_lost_ledger_is_removed(
         controller.wait_for_tier(job, 1)
     urgent = clean_cluster.sbatch(*IN_PIECES)
     assert controller.process is not None
-    controller.process.communicate(timeout=30)
+    controller.process.communicate(timeout=PATIENCE_S)
     controller.process = None
     assert clean_cluster.squeue_field(urgent, "ReqNodes") != ""
     ruin(controller)

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from scripts.testbed.busy_load import SETTINGS
+from scripts.testbed.patience import PATIENCE_S
 from scripts.testbed.real_cluster import RealCluster
 from scripts.testbed.real_controller import RealController
 from scripts.testbed.slurm_commands import Commands
 
 pytestmark = pytest.mark.slurm
 
-SOON_S = 15.0
-"""Less than ``COMMAND_TIMEOUT_S``."""
+NEVER_S = 3 * PATIENCE_S
 
 
 @pytest.fixture
@@ -27,7 +27,8 @@ def commands(tmp_path: Path) -> Commands:
 def controller(
     clean_cluster: RealCluster, tmp_path: Path, commands: Commands
 ) -> Iterator[RealController]:
-    made = RealController(clean_cluster, tmp_path, SETTINGS, extra_environment=commands.environment)
+    settings = {**SETTINGS, "constants": {"COMMAND_TIMEOUT_S": NEVER_S}}
+    made = RealController(clean_cluster, tmp_path, settings, extra_environment=commands.environment)
     yield made
     if made.process is not None:
         made.kill()
@@ -42,16 +43,18 @@ def requeued(cluster: RealCluster) -> str:
 
 
 def test_cycles_go_on_while_sacct_hangs(
-    clean_cluster: RealCluster, controller: RealController, commands: Commands
+    clean_cluster: RealCluster, controller: RealController, commands: Commands, tmp_path: Path
 ) -> None:
-    commands.go_wrong("sacct", "exec sleep 60")
+    go_on = tmp_path / "go-on"
+    commands.go_wrong("sacct", f"while [ ! -e {go_on} ]; do sleep 0.1; done")
     controller.start()
     requeued(clean_cluster)
     controller.wait_until(lambda: commands.calls() > 0, "accounting will be asked")
     first = controller.state().cycle
-    controller.wait_until(lambda: controller.state().cycle > first + 10, "ten cycles", SOON_S)
+    controller.wait_until(lambda: controller.state().cycle > first + 10, "ten cycles")
     assert controller.state().failures == 0
     assert commands.calls() == 1, "it is asked once at a time"
+    go_on.touch()
 
 
 def test_late_answers_of_accounting_are_used(
@@ -68,5 +71,4 @@ def test_late_answers_of_accounting_are_used(
     controller.wait_until(
         lambda: [run for run in controller.runs(job) if run.confirmed],
         "accounting is believed",
-        SOON_S,
     )

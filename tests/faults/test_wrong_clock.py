@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from scripts.testbed.real_cluster import PATIENCE_S, RealCluster
+from scripts.testbed.patience import PATIENCE_S
+from scripts.testbed.real_cluster import RealCluster
 from scripts.testbed.real_controller import RealController
 from slurm_tiresias.atomic_write import write_atomically
 

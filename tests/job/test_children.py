@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from scripts.testbed.patience import PATIENCE_S
+
 BEGINS = """
 import multiprocessing as mp, os, signal, subprocess, sys, threading, time
 from slurm_tiresias import job
@@ -43,10 +45,10 @@ def started(code: str) -> subprocess.Popen[str]:
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
     """How the program and all of its children ended: the pipe closes after the last."""
     try:
-        said, _ = process.communicate(timeout=20)
+        said, _ = process.communicate(timeout=PATIENCE_S)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
-        said, _ = process.communicate(timeout=20)
+        said, _ = process.communicate(timeout=PATIENCE_S)
         raise AssertionError(f"a process never ends: {said}") from None
     return process.returncode, said
 
@@ -181,16 +183,16 @@ for step in job.steps(100_000, save):
 def test_a_terminated_worker_ends_at_once_and_of_the_signal() -> None:
     code, said = ended(
         started("""
+children.GRACE_S = 3600.0
 list(job.steps(1, save))
 worker = fork.Process(target=works)
 worker.start()
-began = time.monotonic()
 worker.terminate()
 worker.join()
-print(worker.exitcode, time.monotonic() - began < children.GRACE_S / 2)
+print(worker.exitcode)
 """)
     )
-    assert (code, said) == (0, "save 1\n-15 True\n")
+    assert (code, said) == (0, "save 1\n-15\n")
 
 
 def test_a_child_that_its_parent_ends_by_os_kill_ends_a_while_later() -> None:

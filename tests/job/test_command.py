@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts.testbed.patience import PATIENCE_S
 from slurm_tiresias.job.channel import FILE_VARIABLE
 from slurm_tiresias.job.record import RECORD_BYTES, decode
 from slurm_tiresias.job.session import LEFT
@@ -44,7 +45,7 @@ def started(*words: str, **environment: str) -> subprocess.Popen[str]:
 
 def ended(*words: str, **environment: str) -> tuple[int, str]:
     process = started(*words, **environment)
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=PATIENCE_S)
     return process.returncode, said
 
 
@@ -60,7 +61,7 @@ def test_sigterm_to_all_processes_ends_the_program_only_after_its_save() -> None
     process = started("run", "--", sys.executable, "-c", LAUNCHER, TRAINING)
     wait_for(process, "step 3")
     os.killpg(process.pid, signal.SIGTERM)
-    assert process.wait(30) == LEFT
+    assert process.wait(PATIENCE_S) == LEFT
 
 
 def test_sigusr1_makes_the_program_save_and_continue() -> None:
@@ -71,7 +72,7 @@ def test_sigusr1_makes_the_program_save_and_continue() -> None:
     saved = next(line.split()[2:] for line in process.stdout if len(line.split()) > 2)
     assert len(saved) == 1
     os.killpg(process.pid, signal.SIGTERM)
-    assert process.wait(30) == LEFT
+    assert process.wait(PATIENCE_S) == LEFT
 
 
 CGROUP = "ProctrackType           = proctrack/cgroup"
@@ -108,7 +109,7 @@ def test_no_launcher_is_ended_by_what_slurm_sends(place: str, tmp_path: Path) ->
     else:
         for one in (process.pid, *descendants(process.pid)):
             os.kill(one, signal.SIGTERM)
-    assert process.wait(30) == LEFT
+    assert process.wait(PATIENCE_S) == LEFT
 
 
 def descendants(process: int) -> list[int]:
@@ -147,7 +148,7 @@ def test_what_the_program_starts_ends_on_its_signals(
     program: tuple[str, ...], place: str, tmp_path: Path
 ) -> None:
     process = started("run", "--", *program, **environment_of(place, tmp_path))
-    assert process.wait(10) == {"timeout": 124, "sh": 143}.get(program[0], 0)
+    assert process.wait(PATIENCE_S) == {"timeout": 124, "sh": 143}.get(program[0], 0)
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -156,7 +157,7 @@ def test_what_a_training_starts_ends_on_its_signals(place: str, tmp_path: Path) 
         *("run", "--", sys.executable, "-c", ENDS_A_COMMAND_IN_A_TRAINING),
         **environment_of(place, tmp_path),
     )
-    said, complaints = process.communicate(timeout=20)
+    said, complaints = process.communicate(timeout=PATIENCE_S)
     assert said.splitlines()[-1] == "-15", complaints
 
 
@@ -164,7 +165,7 @@ def test_ctrl_c_reaches_the_program() -> None:
     process = started("run", "--", "sh", "-c", "trap 'exit 9' INT; echo up; sleep 60 & wait")
     wait_for(process, "up")
     process.send_signal(signal.SIGINT)
-    assert process.wait(10) == 9
+    assert process.wait(PATIENCE_S) == 9
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
@@ -182,7 +183,7 @@ def test_a_full_disk_does_not_keep_a_request_from_the_program(tmp_path: Path) ->
         assert process.stdout is not None
         assert any(len(line.split()) > 2 for line in process.stdout), "it has saved"
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == LEFT
+        assert process.wait(PATIENCE_S) == LEFT
     finally:
         subprocess.run(["umount", "--lazy", tmp_path], check=True)
 
@@ -238,7 +239,7 @@ def test_outside_of_slurm_reports_go_nowhere(words: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("command", [(), ("run",), ("report",), ("saved",)])
 def test_the_help_explains_each_subcommand_and_argument(command: tuple[str, ...]) -> None:
     process = started(*command, "--help")
-    text, _ = process.communicate(timeout=30)
+    text, _ = process.communicate(timeout=PATIENCE_S)
     paragraphs = text.split("\n\n")
     assert process.returncode == 0 and len(paragraphs) >= 4
     assert len(paragraphs[1].split()) > 15

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from scripts.testbed.patience import PATIENCE_S
 from slurm_tiresias.profiler.traffic import FILE_BYTES, Section, parse
 
 SPANK = Path(__file__).parents[2] / "spank"
 
-PATIENCE_S = 120.0
 """The time limit of a program, on a slow machine and under valgrind."""
 
 

@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from scripts.testbed.patience import PATIENCE_S
 from slurm_tiresias.progress.output import FILE_BYTES, readings_in
-from tests.monitor.running import PATIENCE_S, Monitor
+from tests.monitor.running import Monitor
 
 TQDM = """
 import sys

@@ -7,8 +7,9 @@ import sys
 import pytest
 
 from scripts.testbed.models import tensor_sizes
+from scripts.testbed.patience import PATIENCE_S
 from slurm_tiresias.profiler.traffic import sent_in
-from tests.monitor.running import PATIENCE_S, Monitor, announced
+from tests.monitor.running import Monitor, announced
 
 EXACT = {
     "every_function": "each function that sends is seen",

@@ -12,8 +12,9 @@ from dataclasses import replace
 import pytest
 
 from scripts.testbed.models import tensor_sizes
+from scripts.testbed.patience import PATIENCE_S
 from slurm_tiresias.profiler.traffic import sent_in
-from tests.monitor.running import PATIENCE_S, Monitor
+from tests.monitor.running import Monitor
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="no PyTorch: scripts/venv test torch"

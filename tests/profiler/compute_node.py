@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from scripts.testbed.patience import PATIENCE_S
 from slurm_tiresias.profiler.gpu_runs import parse
 
 UUID = "GPU-11111111-2222-3333-4444-555555555555"
@@ -36,8 +37,8 @@ def with_rights(bounding_set: str) -> tuple[str, ...]:
     return prefix
 
 
-def eventually(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    deadline_s = time.monotonic() + seconds
+def eventually(condition: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline_s, "it did not come about"
         time.sleep(0.01)
@@ -117,7 +118,7 @@ class Node:
     def ends(self) -> int:
         assert self.sampler is not None
         self.sampler.terminate()
-        return self.sampler.wait(timeout=30)
+        return self.sampler.wait(timeout=PATIENCE_S)
 
     @property
     def logged(self) -> str:
@@ -137,7 +138,7 @@ class Node:
             everything.append(self.sampler)
         for process in everything:
             process.kill()
-            process.wait(timeout=30)
+            process.wait(timeout=PATIENCE_S)
 
 
 def build_driver(folder: Path) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts.testbed.patience import PATIENCE_S
 from tests.profiler.test_files import checkpoint, one_tensor, safetensors_file
 
 READS = """
@@ -117,7 +118,11 @@ def reading(path: Path) -> tuple[int, float, object]:
     """Return the memory in bytes and the CPU seconds used to read the file, and the tensors
     found."""
     ended = subprocess.run(
-        [sys.executable, "-c", READS, path], capture_output=True, text=True, check=True, timeout=120
+        [sys.executable, "-c", READS, path],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PATIENCE_S,
     )
     memory_bytes, cpu_s, found = json.loads(ended.stdout)
     return memory_bytes, cpu_s, found

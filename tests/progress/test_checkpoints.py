@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scripts.testbed.patience import PATIENCE_S
 from slurm_tiresias.job_hints import checkpoint_folder_of
 from slurm_tiresias.profiler.run_id import RunId
 from slurm_tiresias.progress import checkpoints
@@ -31,7 +32,6 @@ from slurm_tiresias.progress.checkpoints import (
 from slurm_tiresias.progress.live_file import parse, text_of
 from slurm_tiresias.progress.node import FOLDER, NodeProgress
 
-PATIENCE_S = 20.0
 RUN = RunId(7, 0, "n1")
 NOBODY = 65534
 

@@ -136,7 +136,7 @@ def test_invalid_content_of_a_users_file_is_ignored(
     began_s = time.monotonic()
     node.tick()
     assert node.told() == {"8.0.n1": record(10)}
-    assert time.monotonic() - began_s < 5.0
+    assert time.monotonic() - began_s < 30.0
 
 
 def test_a_lease_on_a_file_does_not_block_the_node(node: Node) -> None:
@@ -148,7 +148,7 @@ def test_a_lease_on_a_file_does_not_block_the_node(node: Node) -> None:
             assert fcntl.fcntl(stream, fcntl.F_SETLEASE, fcntl.F_WRLCK) == 0
             began_s = time.monotonic()
             node.tick()
-            assert time.monotonic() - began_s < 5.0
+            assert time.monotonic() - began_s < 30.0
     finally:
         signal.signal(signal.SIGIO, before)
     assert "8.0.n1" in node.told()

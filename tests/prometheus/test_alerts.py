@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from scripts.testbed.patience import PATIENCE_S
 from tests.prometheus.expressions import RULES, SCRAPE, alerts
 from tests.prometheus.programs import program
 
@@ -150,7 +151,7 @@ CASES = (
 
 def promtool(*arguments: str) -> None:
     command = [program("promtool"), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from scripts.testbed.patience import PATIENCE_S
 from scripts.testbed.ports import free_port
 from scripts.testbed.real_cluster import RealCluster
 from scripts.testbed.real_controller import RealController
@@ -23,7 +24,6 @@ from tests.prometheus.programs import program
 
 pytestmark = pytest.mark.slurm
 
-PATIENCE_S = 30.0
 CONFIG = """\
 global: {{scrape_interval: 1s, evaluation_interval: 1s}}
 rule_files: ["{rules}"]

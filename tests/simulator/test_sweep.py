@@ -14,6 +14,7 @@ from threading import Event, Thread
 
 import pytest
 
+from scripts.testbed.patience import PATIENCE_S
 from slurm_tiresias.config import parse
 from slurm_tiresias.simulator import run, sensitivity, sweep
 from slurm_tiresias.simulator.engine import Timing
@@ -137,7 +138,7 @@ def test_ctrl_c_ends_the_workers_quietly(
 ) -> None:
     _wait_until(lambda: _spawned(long_sweep.pid) == 2)
     os.killpg(long_sweep.pid, signal.SIGINT)
-    output, complaints = long_sweep.communicate(timeout=60)
+    output, complaints = long_sweep.communicate(timeout=PATIENCE_S)
     assert (long_sweep.returncode, output, complaints.strip()) == (130, "", "")
     _wait_until(lambda: not _session(long_sweep.pid))
 
@@ -192,8 +193,8 @@ def _command(process: int) -> str:
         return ""
 
 
-def _wait_until(condition: Callable[[], bool], patience_s: float = 60.0) -> None:
-    give_up = time.monotonic() + patience_s
+def _wait_until(condition: Callable[[], bool]) -> None:
+    give_up = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < give_up
         time.sleep(0.05)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, TypeVar
 
 from scripts.testbed.in_memory import InMemorySlurm, Settings, Submission
-from scripts.testbed.real_cluster import PATIENCE_S, RealCluster
+from scripts.testbed.patience import PATIENCE_S
+from scripts.testbed.real_cluster import RealCluster
 from slurm_tiresias.model import Amount, JobState, JobStatus, Request
 from slurm_tiresias.slurm.protocol import Slurm
 

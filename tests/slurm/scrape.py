@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from prometheus_client.parser import text_string_to_metric_families
 
-PATIENCE_S = 20.0
+from scripts.testbed.patience import PATIENCE_S
 
 
 @dataclass(frozen=True)

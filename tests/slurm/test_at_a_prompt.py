@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from scripts.testbed.patience import PATIENCE_S
 from scripts.testbed.real_cluster import RealCluster, short_folder, started_cluster
 from scripts.testbed.real_controller import RealController
 
@@ -25,8 +25,6 @@ LEAVES_AT_ONCE = "exec sleep 600"
 
 SALLOC = ("salloc", *ONE_GPU, "--kill-command")
 """A command that ends with its job; a shell at a terminal would stay."""
-
-WITHIN_S = 10.0
 
 pytestmark = [
     pytest.mark.slurm,
@@ -122,14 +120,14 @@ class Prompts:
         """Press Ctrl-C in the last one; return what it has said."""
         last = self._opened.pop()
         last.send_signal(2)
-        _, said = last.communicate(timeout=60)
+        _, said = last.communicate(timeout=PATIENCE_S)
         return said
 
     def close(self) -> None:
         self._cluster.run("scancel", "--me")
         self._cluster.run("scancel", f"--user={ANOTHER_USER}")
         for one in self._opened:
-            one.communicate(timeout=60)
+            one.communicate(timeout=PATIENCE_S)
 
 
 @pytest.fixture
@@ -160,18 +158,15 @@ def restarts(cluster: RealCluster, jobs: list[str]) -> int:
 
 
 @pytest.mark.parametrize("command", [SALLOC, ("srun", *ONE_GPU)])
-def test_a_job_at_a_prompt_starts_within_ten_seconds_on_a_full_cluster(
+def test_a_job_at_a_prompt_starts_long_before_the_next_cycle_on_a_full_cluster(
     cluster: RealCluster, start: Start, prompts: Prompts, command: tuple[str, ...]
 ) -> None:
-    # With the usual interval: job_submit.lua nudges the controller.
-    controller = start(controller={"interval_s": 10})
-    fill(cluster, controller)
-    began_s = time.monotonic()
-    job = prompts.open(*command)
-    cluster.wait_for_state(job, "RUNNING")
-    took_s = time.monotonic() - began_s
-
-    assert took_s <= WITHIN_S
+    quick = start()
+    fill(cluster, quick)
+    quick.stop()
+    # job_submit.lua nudges this one.
+    start(controller={"interval_s": 3 * PATIENCE_S})
+    cluster.wait_for_state(prompts.open(*command), "RUNNING")
 
 
 def test_a_user_gets_what_the_bound_allows_and_another_user_too(

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from scripts.testbed.real_cluster import PATIENCE_S, RealCluster
+from scripts.testbed.patience import PATIENCE_S
+from scripts.testbed.real_cluster import RealCluster
 from scripts.testbed.real_controller import COMMAND, RealController
 from slurm_tiresias.status.job_history import PAUSES
 from slurm_tiresias.store.ledger import Ledger
@@ -490,7 +491,7 @@ def test_attained_service_equals_what_accounting_says(
             for job in jobs
         )
 
-    controller.wait_until(agree, "the ledger agrees with sacct -D", timeout_s=40)
+    controller.wait_until(agree, "the ledger agrees with sacct -D")
 
 
 def test_pause_stops_acting_and_release_gives_everything_back(

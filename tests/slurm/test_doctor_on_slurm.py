@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from scripts import ROOT
-from scripts.testbed.real_cluster import PATIENCE_S, RealCluster, short_folder, started_cluster
+from scripts.testbed.patience import PATIENCE_S
+from scripts.testbed.real_cluster import RealCluster, short_folder, started_cluster
 from scripts.testbed.real_controller import COMMAND
 from slurm_tiresias.controller.bands import TOP_TIER
 from slurm_tiresias.errors import NotRunningError, SlurmUnreachableError
@@ -69,7 +70,7 @@ def tiresias(
         capture_output=True,
         text=True,
         check=False,
-        timeout=2 * PATIENCE_S,
+        timeout=PATIENCE_S,
     )
 
 
@@ -192,7 +193,7 @@ def test_doctor_shows_an_ordinary_user_the_same_findings_where_visible(
         capture_output=True,
         text=True,
         check=False,
-        timeout=2 * PATIENCE_S,
+        timeout=PATIENCE_S,
     )
     assert ended.stderr == ""
     told = json.loads(ended.stdout)

@@ -166,7 +166,7 @@ def test_no_job_is_preempted_for_jobs_that_slurm_would_not_start_and_explain_say
 def test_a_job_starts_when_its_licence_is_free_and_not_before(
     cluster: RealCluster, start: Start
 ) -> None:
-    controller = start()
+    controller = start(constants={"START_BOUND_S": 20})
     wall = wall_on(cluster, controller)
     has_the_licence = cluster.sbatch("-c1", "--mem=100", "-L", "solver:1")
     cluster.wait_for_state(has_the_licence, "RUNNING")

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts.testbed.patience import PATIENCE_S
 from scripts.testbed.real_cluster import RealCluster, short_folder, started_cluster
 from scripts.testbed.real_cluster import job as observed
 from scripts.testbed.real_controller import RealController, logged_cycles, only_by_commands
@@ -343,7 +344,7 @@ def test_a_repeatedly_preempted_job_gets_ever_longer_minimum_run_times(
     """With a minimum run time of one second, the runs last at least 1, 2 and 4 seconds."""
     controller = start(preemption={"budget_share": 0.0})
     hunted = hunted_job(cluster, controller)
-    give_up_s = time.monotonic() + 90.0
+    give_up_s = time.monotonic() + PATIENCE_S
 
     def restarts() -> int:
         return int(cluster.squeue_field(hunted, "RestartCnt"))
@@ -366,7 +367,7 @@ def test_a_user_over_budget_does_not_preempt_and_another_does(
 ) -> None:
     controller = start(preemption={"budget_share": 0.0003})  # 17 GPU-seconds on 16 GPUs
     hunted = hunted_job(cluster, controller)
-    give_up_s = time.monotonic() + 90.0
+    give_up_s = time.monotonic() + PATIENCE_S
 
     def over_budget() -> list[str]:
         return [job.job_id for job in controller.state().jobs if job.reason == "over-budget"]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts.testbed.patience import PATIENCE_S
 from scripts.testbed.real_cluster import RealCluster, short_folder
 from slurm_tiresias.job.comment import decode, split
 
@@ -142,15 +143,15 @@ def test_no_step_waits_for_a_slurmctld_that_has_stopped(
     clean_cluster.kill("slurmctld", signal="STOP")
     try:
         (folder / "go").touch()
-        give_up_s = time.monotonic() + STOPPED_S + 30.0
+        give_up_s = time.monotonic() + PATIENCE_S
         while not (folder / "delays").exists():
             assert time.monotonic() < give_up_s
             time.sleep(0.05)
     finally:
         clean_cluster.kill("slurmctld", signal="CONT")
     asked, steps, longest_s = json.loads((folder / "delays").read_text())
-    assert asked and steps > 100
-    # Some milliseconds, plus delays of a busy machine; the command takes seconds.
-    assert longest_s < 0.2
+    assert asked and steps > 20
+    # Some milliseconds, plus delays of a busy machine; the command takes as long as Slurm stops.
+    assert longest_s < STOPPED_S / 2
     clean_cluster.wait_for_state(job, "COMPLETED")
     assert split(comment_of(clean_cluster, job))[0] == WORDS

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from scripts.testbed.real_cluster import PATIENCE_S, RealCluster
+from scripts.testbed.patience import PATIENCE_S
+from scripts.testbed.real_cluster import RealCluster
 from scripts.testbed.real_controller import QUICK, RealController
 
 pytestmark = pytest.mark.slurm

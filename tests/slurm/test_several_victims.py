@@ -18,7 +18,6 @@ SETTINGS: Mapping[str, Mapping[str, object]] = {
     "policy": {"thresholds_gpu_s": [8]},
     "preemption": {"min_run_s": 1},
     "controller": {"interval_s": 0.5},
-    "constants": {"START_BOUND_S": 20},
 }
 
 

@@ -182,7 +182,7 @@ def test_requeues_in_flight_survive_a_slurmctld_that_is_killed_and_its_backup(
         bed.fill(later_s=SAVES_EVERY_S)
         bed.wait_until_requeues_are_in_flight()
         slurm_faults.go_through(bed, FAILOVER)
-        bed.cluster.wait_until(lambda: _over_with_an_admins_help(bed), "all jobs over", 150)
+        bed.cluster.wait_until(lambda: _over_with_an_admins_help(bed), "all jobs over")
         check(bed, replace(FAILOVER, slurm_requeues=True))
 
 

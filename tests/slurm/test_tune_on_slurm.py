@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from scripts.testbed.real_cluster import PATIENCE_S, RealCluster
+from scripts.testbed.patience import PATIENCE_S
+from scripts.testbed.real_cluster import RealCluster
 from tests.cli.running import COMMAND, ROOT
 
 pytestmark = pytest.mark.slurm
@@ -65,7 +66,7 @@ def waiting(clean_cluster: RealCluster) -> Iterator[RealCluster]:
 
 
 def printed(process: Sweep) -> str:
-    output, complaints = process.communicate(timeout=180)
+    output, complaints = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, complaints) == (0, "")
     return output
 
@@ -129,7 +130,7 @@ def test_ctrl_c_cancels_the_jobs(
 
 def test_a_refusal_by_sbatch_is_one_clear_line(start: Callable[..., Sweep], jobs_dir: Path) -> None:
     sweep = start("--on-slurm", "--jobs-dir", str(jobs_dir), "--slurm-partition", "nowhere")
-    output, complaints = sweep.communicate(timeout=60)
+    output, complaints = sweep.communicate(timeout=PATIENCE_S)
     assert (sweep.returncode, output) == (1, "")
     assert complaints.count("\n") == 1 and "invalid partition" in complaints.lower()
     assert list(jobs_dir.iterdir()) == []

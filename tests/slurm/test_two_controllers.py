@@ -18,7 +18,8 @@ from scripts.testbed.pair import (
     wait_until_completed,
     work,
 )
-from scripts.testbed.real_cluster import PATIENCE_S, RealCluster, short_folder, started_cluster
+from scripts.testbed.patience import PATIENCE_S
+from scripts.testbed.real_cluster import RealCluster, short_folder, started_cluster
 from scripts.testbed.real_controller import BY_COMMANDS
 
 pytestmark = pytest.mark.slurm

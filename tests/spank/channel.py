@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from scripts import ROOT
+from scripts.testbed.patience import PATIENCE_S
 from scripts.testbed.progress_channel import lay_job_library
 from scripts.testbed.real_controller import COMMAND, RealController
 from tests.spank.plugin import NOBODY, PluginCluster
@@ -41,6 +42,6 @@ def open_channel(
         # The next test requires that no job is left.
         plugin.cluster.run("scancel", f"--user={NOBODY}", "--full", "--signal=KILL")
         service.terminate()
-        service.wait(timeout=30)
+        service.wait(timeout=PATIENCE_S)
         if controller.process is not None:
             controller.kill()

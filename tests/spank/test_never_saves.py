@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts.testbed.patience import PATIENCE_S
 from scripts.testbed.real_controller import RealController
 from tests.spank.channel import open_channel
 from tests.spank.plugin import PluginCluster
@@ -37,7 +38,7 @@ for done in range(1, {STEPS} + 1):
     job.report(done, {STEPS})
 job.done()
 """
-LONGEST_S = 240.0
+LONGEST_S = 2 * PATIENCE_S
 PREEMPTION = {"min_run_s": 1}
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from scripts.testbed.real_cluster import PATIENCE_S
 from scripts.testbed.real_controller import RealController
 from slurm_tiresias.store.records import PreemptionCost
 from tests.spank.channel import open_channel
@@ -145,7 +144,7 @@ class Site:
             path = self.plugin.work / f"journal.{job}"
             return path.exists() and path.read_text().count('"step"') >= steps
 
-        self.controller.wait_until(has_done, f"job {job} has done {steps} steps", 2 * PATIENCE_S)
+        self.controller.wait_until(has_done, f"job {job} has done {steps} steps")
 
     def history(self, job: str) -> Any:
         return json.loads(self.controller.cli("history", job, "--json").stdout)
@@ -159,7 +158,7 @@ class Site:
             return cost is not None and cost["source"] != "awaited"
 
         what = f"what the preemption of job {job} cost"
-        self.controller.wait_until(is_known, what, 2 * PATIENCE_S)
+        self.controller.wait_until(is_known, what)
         return PreemptionCost(**self.history(job)["runs"][0]["cost"])
 
 

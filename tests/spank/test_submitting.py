@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts.testbed.patience import PATIENCE_S
 from scripts.testbed.real_cluster import RealCluster
 from slurm_tiresias.controller.bands import SITE_FACTOR_BAND, SITE_FACTOR_TOP_TIER, TOP_TIER
 from slurm_tiresias.job_hints import Checkpoint, Hints, hints_of
@@ -256,7 +257,7 @@ def _attempt(cluster: RealCluster, *command: str) -> subprocess.CompletedProcess
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
 
 

@@ -17,6 +17,8 @@ from typing import Any, cast
 
 import pytest
 
+from scripts.testbed.patience import PATIENCE_S
+
 pytestmark = pytest.mark.slurm
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "cluster"
@@ -28,7 +30,7 @@ SMALL = ("--nodes", "1", "--gpus", "2")
 def cluster(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
     command = [str(SCRIPT), *map(str, arguments)]
     return subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=120, **options
+        command, capture_output=True, text=True, check=False, timeout=PATIENCE_S, **options
     )
 
 
@@ -58,7 +60,7 @@ def in_shell(folder: Path, script: str) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=PATIENCE_S,
         cwd="/tmp",
         env=outside,
     )
@@ -66,10 +68,10 @@ def in_shell(folder: Path, script: str) -> str:
     return result.stdout
 
 
-def eventually(condition: Callable[[], bool], what: str, seconds: float = 15.0) -> None:
-    deadline = time.monotonic() + seconds
+def eventually(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
     while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        assert time.monotonic() < deadline, f"not within {PATIENCE_S:g} s: {what}"
         time.sleep(0.05)
 
 
@@ -203,7 +205,7 @@ def test_two_clusters_started_at_once_run_side_by_side(folder: Path) -> None:
             subprocess.Popen([*command, str(path)], stdout=subprocess.DEVNULL)
             for path in (folder, second)
         ]
-        assert [start.wait(60) for start in starts] == [0, 0]
+        assert [start.wait(PATIENCE_S) for start in starts] == [0, 0]
 
         for path in (folder, second):
             in_shell(path, f"srun -J {path.parent.name} true")
@@ -271,11 +273,11 @@ def test_a_backup_slurmctld_takes_over_and_gives_back(folder: Path) -> None:
     up(folder, *SMALL, "--backup")
     job = in_shell(folder, "sbatch --parsable -n1 --wrap 'sleep 600'").strip()
     assert cluster("kill", "--dir", folder, "slurmctld").returncode == 0
-    eventually(lambda: job in in_shell(folder, "squeue -h || true"), "the backup acts", 40)
+    eventually(lambda: job in in_shell(folder, "squeue -h || true"), "the backup acts")
     assert "Slurmctld(primary) at ctl1 is DOWN" in in_shell(folder, "scontrol ping || true")
     assert cluster("start", "--dir", folder, "slurmctld").returncode == 0
-    eventually(lambda: "ctl1 is UP" in in_shell(folder, "scontrol ping || true"), "it is back", 40)
-    eventually(lambda: job in in_shell(folder, "squeue -h || true"), "the job is still there", 40)
+    eventually(lambda: "ctl1 is UP" in in_shell(folder, "scontrol ping || true"), "it is back")
+    eventually(lambda: job in in_shell(folder, "squeue -h || true"), "the job is still there")
 
 
 @pytest.mark.usefixtures("own_mounts")
@@ -293,7 +295,7 @@ def test_a_backup_starts_if_the_machines_own_name_does_not_resolve(
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=PATIENCE_S,
     )
     assert result.returncode == 0, result.stderr
     assert "ctl2 is UP" in in_shell(folder, "scontrol ping")
@@ -329,7 +331,7 @@ def test_up_cleans_up_when_it_is_interrupted(folder: Path) -> None:
         assert "starting" in start.stderr.readline()
         time.sleep(0.5)
         start.terminate()
-        assert start.wait(30) == 128 + signal.SIGTERM
+        assert start.wait(PATIENCE_S) == 128 + signal.SIGTERM
         assert start.stderr.read() == "cluster: stopped by SIGTERM\n"
     assert traces(folder) == []
 
@@ -351,7 +353,7 @@ def test_a_node_that_slurm_refuses_is_named_at_once(folder: Path) -> None:
     assert result.returncode == 1
     assert "node n1" in result.stderr
     assert "gres/gpu count" in result.stderr
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < PATIENCE_S / 2
 
 
 def test_an_ordinary_user_can_run_it(folder: Path) -> None:
@@ -370,7 +372,7 @@ def test_an_ordinary_user_can_run_it(folder: Path) -> None:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=PATIENCE_S,
             cwd="/tmp",
             env=environment,
             **identity,

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from scripts.testbed.cluster.messages import ClusterError, UsageError, counted
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 """Seconds that `up` may take in all, once the packages are installed."""
 
 MARK = "SLURM_TIRESIAS_CLUSTER_DAEMON"

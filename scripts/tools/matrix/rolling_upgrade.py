@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from scripts.testbed.busy_load import SETTINGS, Busy, Job, drain
-from scripts.testbed.real_cluster import PATIENCE_S, RealCluster
+from scripts.testbed.real_cluster import RealCluster
 from scripts.testbed.real_controller import RealController
 from slurm_tiresias.store.ledger import FILE_NAME, Ledger
 
@@ -133,7 +133,7 @@ def wait_for_answer(cluster: RealCluster, *command: str) -> None:
             return False
         return True
 
-    cluster.wait_until(answers, f"an answer to {' '.join(command)}", 2 * PATIENCE_S)
+    cluster.wait_until(answers, f"an answer to {' '.join(command)}")
 
 
 def what_is_known(controller: RealController) -> Iterator[Known]:
