@@ -85,8 +85,8 @@ NEEDED_FOR_A_PAGE = (*NEEDED, "matplotlib", "jinja2")
     "--against-stock",
     "stock_cluster",
     metavar="NxG|FILE",
-    help="Also simulate the same jobs under stock Slurm on these nodes (as `simulate --cluster`), "
-    "and compare.",
+    help="Also simulate the same jobs without Tiresias on these nodes (as `simulate --cluster`), "
+    "and compare with the best of stock Slurm and other baselines.",
 )
 @takes_config
 def report(
@@ -156,7 +156,7 @@ def _make_report(
     else:
         from slurm_tiresias.cli.progress import progress
 
-        with progress("stock Slurm", len(period.jobs)) as advance:
+        with progress("baselines", len(period.jobs)) as advance:
             report, drawn = make_report(period, filters, *known, stock_cluster, advance)
     if not report.jobs.there:
         raise _nothing(period, any(only))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import click
@@ -16,6 +16,7 @@ from slurm_tiresias.cli.progress import progress
 from slurm_tiresias.cli.screen import stdout
 from slurm_tiresias.cli.simulate_options import (
     ALL,
+    NAMES,
     checked_seconds,
     policies,
     source_or_paper480,
@@ -27,7 +28,6 @@ from slurm_tiresias.cli.simulation_options import (
     deployed_options,
     fitting,
     reports_of,
-    saves_of,
     set_option,
     source_options,
     with_settings,
@@ -38,21 +38,23 @@ from slurm_tiresias.extras import check_installed
 from slurm_tiresias.settings import Config
 from slurm_tiresias.settings.policy import LIMITS
 from slurm_tiresias.simulator import files, page, run
+from slurm_tiresias.simulator.baselines import BEST, SITES_RUN, to_choose_from
 from slurm_tiresias.simulator.bound import best_speed, lower_bound_jct_s, unit_speed
 from slurm_tiresias.simulator.limits import LIMIT_MODELS, with_limits
 from slurm_tiresias.simulator.report import (
-    STOCK,
     Report,
     Result,
+    best_of,
     fair_jct_s,
     figures,
     records,
 )
 from slurm_tiresias.simulator.reports import ReportModel
-from slurm_tiresias.simulator.saves import SaveModel
+from slurm_tiresias.simulator.seeds import Record, spreads
 from slurm_tiresias.simulator.who_pays import BY, who_pays
 from slurm_tiresias.simulator.workload import Workload
 
+MOST_SEEDS = 1000
 FilePath = click.Path(path_type=Path)
 
 
@@ -93,11 +95,12 @@ class Outputs:
     "names",
     metavar="NAME[,...]",
     multiple=True,
-    default=(STOCK, Base(Config(), None).policy),
+    default=(BEST, Base(Config(), None).policy),
     show_default=True,
     callback=policies,
-    help=f"Any of {', '.join(run.POLICIES)}; {ALL}: every policy. May be given several times. "
-    f"With --config: {STOCK} and the policy of the site.",
+    help=f"Any of {', '.join(NAMES)}; {ALL}: every policy. May be given several times. "
+    f"{BEST}: the one of {', '.join(SITES_RUN)} with the smallest average. "
+    f"With --config: {BEST} and the policy of the site.",
 )
 @set_option
 @click.option(
@@ -127,19 +130,19 @@ class Outputs:
     + ".",
 )
 @click.option(
-    "--saves",
-    metavar="WHEN=SHARE[,...][@TOLD]",
-    callback=saves_of,
-    help="How programs save, e.g. asked=40,30=40,never=20: 40 % on request, 40 % every 30 minutes, "
-    "20 % never. TOLD: percentage that report their saves (100). Default: all on request, so that "
-    "preemption loses no work.",
-)
-@click.option(
     "--who-pays",
     "by",
     type=click.Choice(tuple(BY)),
-    help="Also show completion times relative to a fair share, and to stock Slurm if --policy "
-    "has it, by these groups.",
+    help="Also show completion times relative to a fair share, and to the best baseline or "
+    "stock Slurm if --policy has it, by these groups.",
+)
+@click.option(
+    "--seeds",
+    type=click.IntRange(1, MOST_SEEDS),
+    default=1,
+    show_default=True,
+    help="Repeat with this many seeds of a generated workload, and of what is drawn for the jobs "
+    "of a trace (saves, limits, reports), and show medians and ranges.",
 )
 @json_option
 @click.option("--csv", "csv_file", type=FilePath, metavar="FILE", help="Write a line for each job.")
@@ -154,8 +157,8 @@ def simulate(
     max_slowdown: float | None,
     reports: ReportModel | None,
     limits: str | None,
-    saves: SaveModel | None,
     by: str | None,
+    seeds: int,
     as_json: bool,
     csv_file: Path | None,
     html_file: Path | None,
@@ -163,8 +166,8 @@ def simulate(
     """Replay a trace or a workload under one or several policies, and compare them.
 
     Without a source of jobs, the paper's 480 jobs are replayed. Decisions are made by the
-    controller's own code, by default with its default configuration (--config); stock Slurm and
-    other baselines do not use it. All times are simulated.
+    controller's own code, by default with its default configuration (--config); the baselines do
+    not use it. All times are simulated.
     """
     source = source_or_paper480(source)
     if thresholds is not None:
@@ -178,14 +181,25 @@ def simulate(
     if limits is not None:
         estimates = tuple(dict.fromkeys((*config.policy.estimates, LIMITS)))
         config = replace(config, policy=replace(config.policy, estimates=estimates))
-    setup = world.setup(world.site(), config)
-    setup = replace(setup, costs=replace(setup.costs, saves=saves), reports=reports)
+    setup = replace(world.setup(world.site(), config), reports=reports)
     outputs = Outputs.checked(csv_file, html_file, (source.trace, Path(world.cluster), base.file))
-    report = replace(
-        _compare(source, world.cluster, setup, names, limits),
-        config_file=base.named,
-        preset=base.preset,
+    if seeds > 1 and (csv_file or html_file or by):
+        raise UsageError(
+            "--csv, --html and --who-pays show one seed, and --seeds asks for several",
+            "Leave out --seeds, or the others",
+        )
+    compared = (
+        replace(
+            _compare(workload, world.cluster, _with_seed(setup, number), names, limits),
+            config_file=base.named,
+            preset=base.preset,
+        )
+        for number, workload in enumerate(source.load_seeds(setup.cluster, seeds))
     )
+    report = next(compared)
+    if seeds > 1:
+        _show_seeds(report, [records(report), *map(records, compared)], as_json)
+        return
     try:
         outputs.write(report)
     finally:
@@ -193,10 +207,15 @@ def simulate(
         _show(report, by, as_json)
 
 
+def _with_seed(setup: run.Setup, seed: int) -> run.Setup:
+    saves = setup.costs.saves and replace(setup.costs.saves, seed=seed)
+    return replace(setup, costs=replace(setup.costs, saves=saves))
+
+
 def _compare(
-    source: Source, cluster: str, setup: run.Setup, names: Sequence[str], limits: str | None
+    workload: Workload, cluster: str, setup: run.Setup, names: Sequence[str], limits: str | None
 ) -> Report:
-    workload, unfit = fitting(source.load(setup.cluster), setup.cluster, cluster)
+    workload, unfit = fitting(workload, setup.cluster, cluster)
     if limits is not None:
         workload = with_limits(workload, limits)
     speed = best_speed if setup.costs.speeds else unit_speed
@@ -214,8 +233,12 @@ def _compare(
 def _results(workload: Workload, names: Sequence[str], setup: run.Setup) -> Iterator[Result]:
     """Yield the result of each policy; if there is a bound on the slowdown, also without it."""
     config = setup.config
+    simulated = cache(lambda name: _result(workload, name, setup))
     for name in names:
-        yield _result(workload, name, setup)
+        if name == BEST:
+            yield best_of([simulated(each) for each in to_choose_from(workload)])
+            continue
+        yield simulated(name)
         if name in run.TIRESIAS and config.policy.max_slowdown:
             unbounded = replace(config, policy=replace(config.policy, max_slowdown=0.0))
             result = _result(workload, name, replace(setup, config=unbounded))
@@ -226,6 +249,19 @@ def _result(workload: Workload, policy: str, setup: run.Setup) -> Result:
     with progress(policy, len(workload.jobs)) as advance:
         outcomes = run.simulate(workload, policy, setup, advance)
     return Result(policy, outcomes, figures(outcomes, setup.cluster.gpus))
+
+
+def _show_seeds(report: Report, seeds: Sequence[Sequence[Record]], as_json: bool) -> None:
+    """Show the medians and ranges of several seeds; ``report`` is the first seed's."""
+    if as_json:
+        found = {
+            policy: {name: spread and asdict(spread) for name, spread in figures.items()}
+            for policy, figures in spreads(seeds).items()
+        }
+        click.echo(json.dumps({"over_reference": found, "seeds": seeds}, allow_nan=False))
+        return
+    screen = stdout()
+    screen.show(simulate_text.seeds_lines(report, seeds, screen))
 
 
 def _show(report: Report, by: str | None, as_json: bool) -> None:

@@ -10,11 +10,13 @@ import click
 
 from slurm_tiresias.cli.simulation_options import Source
 from slurm_tiresias.errors import UsageError
+from slurm_tiresias.simulator.baselines import BEST
 from slurm_tiresias.simulator.run import POLICIES
 from slurm_tiresias.simulator.traces import AUTO
 from slurm_tiresias.text import printable
 
 ALL = "all"
+NAMES = (*POLICIES, BEST)
 DEFAULT_WORKLOAD = "paper480"
 MOST_SECONDS = 1e9
 
@@ -33,13 +35,13 @@ def policies(
 ) -> tuple[str, ...]:
     """Parse ``--policy``, as its callback: names, comma lists, or all; without duplicates."""
     words = [word.strip() for value in values for word in value.split(",")]
-    named = [name for word in words for name in (POLICIES if word == ALL else (word,))]
+    named = [name for word in words for name in (NAMES if word == ALL else (word,))]
     for name in named:
-        if name not in POLICIES:
-            close = get_close_matches(name, POLICIES, n=1)
+        if name not in NAMES:
+            close = get_close_matches(name, NAMES, n=1)
             hint = f"Perhaps {close[0]} was meant; there are" if close else "There are"
             raise UsageError(
-                f"{printable(name)!r} is not a policy", f"{hint}: {', '.join((*POLICIES, ALL))}"
+                f"{printable(name)!r} is not a policy", f"{hint}: {', '.join((*NAMES, ALL))}"
             )
     return tuple(dict.fromkeys(named))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from slurm_tiresias.cli.screen import Screen
@@ -19,7 +19,8 @@ from slurm_tiresias.simulator.report import (
     Result,
     ratio,
 )
-from slurm_tiresias.simulator.who_pays import Group, who_pays
+from slurm_tiresias.simulator.seeds import Record, Spread, spreads
+from slurm_tiresias.simulator.who_pays import Group, baseline_of, who_pays
 from slurm_tiresias.table import Column
 from slurm_tiresias.text import NOTHING, duration, or_dash, printable
 
@@ -53,7 +54,7 @@ class _Row:
         return or_dash(multiple, MULTIPLE)
 
 
-POLICY: Column[_Row] = Column("POLICY", lambda row: row.result.policy)
+POLICY: Column[_Row] = Column("POLICY", lambda row: row.result.label)
 
 COMPLETION: Sequence[Column[_Row]] = (
     POLICY,
@@ -146,11 +147,12 @@ def lines(report: Report, screen: Screen) -> Iterator[str]:
 def who_pays_lines(report: Report, by: str, screen: Screen) -> Iterator[str]:
     """Yield the table of who pays under the reference policy."""
     groups = who_pays(report, report.reference, by)[:MOST_SHOWN]
+    baseline = baseline_of(report)
+    stock = f" and under {baseline.label} (S)" if baseline else ""
     yield ""
     yield from screen.prose(
         f"Who pays under {report.reference.policy}: completion times in multiples of those with a "
-        f"fair share (F) and under stock Slurm (S), and how many jobs take more than "
-        f"{PAYS_ABOVE:g} times as long.",
+        f"fair share (F){stock}, and how many jobs take more than {PAYS_ABOVE:g} times as long.",
         indent="",
     )
     columns = [
@@ -161,6 +163,52 @@ def who_pays_lines(report: Report, by: str, screen: Screen) -> Iterator[str]:
     if any(group.over_stock for group in groups):
         columns += _multiples("S", lambda row: row.over_stock)
     yield from screen.table(columns, groups)
+
+
+def seeds_lines(report: Report, seeds: Sequence[Sequence[Record]], screen: Screen) -> Iterator[str]:
+    """Yield the medians and ranges of several seeds, and the best policies of each; ``report`` is
+    the first seed's."""
+    reference = report.reference.policy
+    yield from _head(report, screen)
+    yield ""
+    yield from screen.prose(
+        f"Completion times in multiples of those of {reference}, and GPU time of work that was "
+        f"done again: medians of {len(seeds)} seeds, and the smallest and largest values. The "
+        "above describes the first.",
+        indent="",
+    )
+    figures = (("xAVG", "avg_jct"), ("xMED", "median_jct"), ("xP95", "p95_jct"))
+    yield from screen.table(
+        (
+            Column("POLICY", lambda row: row[0]),
+            *(_spread(title, figure, "{:.2f}") for title, figure in figures),
+            _spread("AGAIN", "again_share", "{:.1%}"),
+        ),
+        list(spreads(seeds).items()),
+    )
+    yield ""
+    others = [name for name in spreads(seeds) if name != reference]
+    rows = [one for seed in seeds for one in seed if one["policy"] in others[:1]]
+    yield from screen.table(
+        (
+            Column("SEED", lambda row: printable(row["workload"])),
+            Column("POLICY", lambda row: row["baseline"] or row["policy"]),
+            *(Column(title, _multiple_of(figure), right=True) for title, figure in figures),
+        ),
+        rows,
+    )
+
+
+def _multiple_of(figure: str) -> Callable[[Record], str]:
+    return lambda row: or_dash(row["over_reference"][figure], MULTIPLE)
+
+
+def _spread(title: str, figure: str, shown: str) -> Column[tuple[str, Mapping[str, Spread | None]]]:
+    def words(spread: Spread) -> str:
+        median, least, most = map(shown.format, (spread.median, spread.least, spread.most))
+        return f"{median} ({least}-{most})"
+
+    return Column(title, lambda row: or_dash(row[1][figure], words), right=True)
 
 
 def _multiples(of: str, found: Callable[[Group], Multiples | None]) -> Sequence[Column[Group]]:

@@ -6,7 +6,7 @@ import functools
 import math
 import re
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,8 @@ from slurm_tiresias.errors import ConfigError, UsageError
 from slurm_tiresias.settings import Config
 from slurm_tiresias.settings.policy import GITTINS, HISTORY, LAS, ORDERS
 from slurm_tiresias.simulator import run
+from slurm_tiresias.simulator.baselines import BEST
 from slurm_tiresias.simulator.engine import Timing
-from slurm_tiresias.simulator.report import STOCK
 from slurm_tiresias.simulator.reports import ReportModel
 from slurm_tiresias.simulator.saves import NEVER_S, ON_REQUEST_S, SaveModel
 from slurm_tiresias.simulator.sim_cluster import PLACEMENTS, Costs, SimCluster, parse_cluster
@@ -66,14 +66,26 @@ class Source:
             return from_sacct(self.since)
         return generated(self.workload or "", site)
 
+    def load_seeds(self, site: SimCluster, seeds: int) -> Iterator[Workload]:
+        """Yield the jobs generated with this many successive seeds; the jobs of a trace remain the
+        same, but what is drawn for them differs."""
+        first = self.load(site)
+        yield first
+        for later in range(1, seeds):
+            if self.workload is None:
+                yield replace(first, name=f"{first.name}, draw {later + 1}")
+            else:
+                yield generated(self.workload, site, later)
 
-def generated(name: str, site: SimCluster) -> Workload:
-    """Generate ``paper480[:SEED]`` or, for the cluster, ``philly-like:JOBS[:SEED][@LOAD]``."""
+
+def generated(name: str, site: SimCluster, later: int = 0) -> Workload:
+    """Generate ``paper480[:SEED]`` or, for the cluster, ``philly-like:JOBS[:SEED][@LOAD]``, with
+    a seed that comes ``later`` than the named one."""
     seed = r"(?::(?P<seed>\d{1,9}))?"
     load = r"(?:@(?P<load>\d{1,2}(?:\.\d{1,3})?))?"
     paper = re.fullmatch(rf"paper480{seed}", name)
     if paper:
-        return paper480(int(paper["seed"] or PUBLISHED_SEED))
+        return paper480(int(paper["seed"] or PUBLISHED_SEED) + later)
     philly = re.fullmatch(rf"philly-like:(?P<jobs>\d{{1,7}}){seed}{load}", name)
     jobs, offered = (
         (int(philly["jobs"]), float(philly["load"] or PHILLY_LOAD)) if philly else (0, 0)
@@ -83,7 +95,7 @@ def generated(name: str, site: SimCluster) -> Workload:
             f"{name!r} is not a workload",
             "Write paper480[:SEED], or philly-like:JOBS[:SEED][@LOAD], up to a million jobs",
         )
-    return philly_like(jobs, int(philly["seed"] or PUBLISHED_SEED), site.gpus, offered)
+    return philly_like(jobs, int(philly["seed"] or PUBLISHED_SEED) + later, site.gpus, offered)
 
 
 _REPORTS = re.compile(r"(\d{1,3})%?(?::(\d{1,2}(?:\.\d{1,4})?))?(?::(\d{1,3})%?)?")
@@ -106,6 +118,7 @@ def reports_of(
     return ReportModel(share / 100, sigma, liars / 100)
 
 
+LOSSLESS_SAVES = "none"
 _SAVES = re.compile(r"(asked|never|[1-9]\d{0,4})=(\d{1,3})")
 
 
@@ -119,7 +132,7 @@ def saves_of(
     _context: click.Context, _parameter: click.Parameter, value: str | None
 ) -> SaveModel | None:
     """Parse ``--saves WHEN=SHARE[,...][@TOLD]``, as its callback; shares are in percent."""
-    if value is None:
+    if value is None or value == LOSSLESS_SAVES:
         return None
     mix, at, told = value.partition("@")
     kinds = [_SAVES.fullmatch(part) for part in mix.split(",")]
@@ -133,7 +146,7 @@ def saves_of(
             f"--saves {printable(value)!r} does not say how programs save",
             "Write WHEN=PERCENT[,...][@PERCENT], like asked=40,5=30,120=30@50: WHEN is asked, "
             "never or minutes; the shares are 100 in all; after @, the percentage that reports its "
-            "saves",
+            f"saves. Or write {LOSSLESS_SAVES}",
         )
     return SaveModel(shares, percent / 100)
 
@@ -146,13 +159,14 @@ class World:
     placement: str
     overhead: str
     interval_s: float | None
+    saves: SaveModel | None
 
     def site(self) -> SimCluster:
         return parse_cluster(self.cluster, self.placement)
 
     def setup(self, site: SimCluster, config: Config) -> run.Setup:
         """Return the setup; raises ``UsageError`` for an invalid overhead."""
-        costs = Costs(site, self.overhead != "none", flat_s(self.overhead))
+        costs = Costs(site, self.overhead != "none", flat_s(self.overhead), self.saves)
         interval_s = config.controller.interval_s if self.interval_s is None else self.interval_s
         return run.Setup(site, config, costs, Timing(interval_s))
 
@@ -223,7 +237,7 @@ def deployed_options(command: Command) -> Command:
         expose_value=False,
         callback=_preset,
         help="The settings of the paper's testbed: two tiers cut at "
-        f"{PAPER_GPU_S:g} GPU-seconds, decisions at every event, no protections; "
+        f"{PAPER_GPU_S:g} GPU-seconds, decisions at every event, no protections, no work lost; "
         f"policies {', '.join(PAPER_POLICIES)}.",
     )(command)
     return click.option(
@@ -248,11 +262,15 @@ def _deployed(context: click.Context, parameter: click.Parameter, value: str | N
     _check_not_both(context)
     preset = context.meta.get(_PRESET_KEY)
     if preset is not None:
-        context.default_map = {"names": PAPER_POLICIES, "interval_s": 0.0}
+        context.default_map = {
+            "names": PAPER_POLICIES,
+            "interval_s": 0.0,
+            "saves": LOSSLESS_SAVES,
+        }
         return Base(paper_config(), None, preset)
     file = named_config_path(context)
     base = Base(Config() if file is None else load(file), file)
-    context.default_map = {"names": (STOCK, base.policy)}
+    context.default_map = {"names": (BEST, base.policy)}
     return base
 
 
@@ -421,6 +439,16 @@ def world_options(command: Command, interval_s: float | None = 0.0) -> Command:
             default=interval_s,
             show_default=True,
             help="Time between two decisions; 0: a decision at every event.",
+        ),
+        click.option(
+            "--saves",
+            metavar=f"WHEN=SHARE[,...][@TOLD]|{LOSSLESS_SAVES}",
+            callback=saves_of,
+            default="asked=40,30=40,never=20@0",
+            show_default=True,
+            help="How programs save: by default 40 % on request, 40 % every 30 minutes, 20 % "
+            "never. TOLD: percentage that report their saves (100 if left out). "
+            f"{LOSSLESS_SAVES}: all save on request, so that preemption loses no work.",
         ),
     )
 

@@ -32,7 +32,8 @@ from slurm_tiresias.cli.simulation_options import (
 from slurm_tiresias.errors import UsageError
 from slurm_tiresias.simulator import sensitivity, sweep, sweep_on_slurm
 from slurm_tiresias.simulator import tune as tuning
-from slurm_tiresias.simulator.report import protection, settings, what_cannot_run
+from slurm_tiresias.simulator.baselines import SOON_SIMULATED
+from slurm_tiresias.simulator.report import how_saved, protection, settings, what_cannot_run
 from slurm_tiresias.simulator.run import TIRESIAS
 from slurm_tiresias.simulator.sweep import Cell, Failed, Result, Task
 from slurm_tiresias.simulator.sweep_on_slurm import DEFAULT_MINUTES, Jobs
@@ -208,6 +209,7 @@ def _preamble(inputs: _Inputs, screen: Screen) -> Iterator[str]:
     if (file := inputs.base.file) is not None:
         limits = protection(inputs.task.setup.config.preemption)
         notes.insert(0, f"as {file} has it; protection: {limits}")
+    notes.append(f"saves: {how_saved(inputs.task.setup.costs.saves)}")
     if inputs.unfit:
         notes.append(what_cannot_run(inputs.unfit))
     for note in notes:
@@ -251,20 +253,25 @@ def _show_advice(
     cells = [replace(like, thresholds_gpu_s=cuts) for cuts in cuts_to_try]
     tellers = tuning.what_jobs_could_tell(inputs.workload, cells[0])
     bounds = tuning.with_bounds(cells[0])
-    results = simulated([*cells, *tellers.values(), *bounds.values()])
+    baselines = {name: replace(cells[0], policy=name) for name in SOON_SIMULATED}
+    results = simulated([*cells, *tellers.values(), *bounds.values(), *baselines.values()])
     advice = tuning.advise(inputs.workload, results[: len(cells)], objective)
     failed = (result for result in results[len(cells) :] if isinstance(result, Failed))
     advice = replace(advice, failed=(*advice.failed, *failed))
     ratios = {
         title: tuning.told_ratio(results[0], result, objective)
-        for title, result in zip((*tellers, *bounds), results[len(cells) :], strict=True)
+        for title, result in zip(
+            (*tellers, *bounds, *baselines), results[len(cells) :], strict=True
+        )
     }
     told = {title: ratios[title] for title in tellers}
     bounded = {title: ratios[title] for title in bounds}
+    instead = {name: ratios[name] for name in baselines}
     if as_json:
         found = _advice_as_json(advice, inputs.present) | {
             "if_jobs_told_more": told,
             "with_max_slowdown": bounded,
+            "under_baselines": instead,
         }
         click.echo(json.dumps(_about(inputs) | found))
         return
@@ -278,6 +285,7 @@ def _show_advice(
     paragraphs = [sentence(advice, present)]
     paragraphs.append(_if_jobs_told_more(advice, told, present))
     paragraphs.append(_with_bounds(advice, bounded, present))
+    paragraphs.append(_under_the_best(advice, instead, present))
     screen.show(["", *(line for text in paragraphs for line in screen.prose(text, indent=""))])
     screen.show(["", *tuning.fragment(advice).splitlines()])
 
@@ -295,6 +303,17 @@ def _with_bounds(advice: Advice, bounded: Mapping[str, float | None], present: s
     return (
         f"With a bound on the slowdown (policy.max_slowdown) {_jct(advice)} would be, as a "
         f"multiple of the {present}'s: {', '.join(ratios)}."
+    )
+
+
+def _under_the_best(advice: Advice, instead: Mapping[str, float | None], present: str) -> str:
+    simulated = {name: ratio for name, ratio in instead.items() if ratio is not None}
+    if not simulated:
+        return ""
+    best = min(simulated, key=simulated.__getitem__)
+    return (
+        f"Without Tiresias, under the better of {' and '.join(simulated)}, {best}, {_jct(advice)} "
+        f"would be {RATIO(simulated[best])} of the {present}'s."
     )
 
 

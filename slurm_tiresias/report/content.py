@@ -146,12 +146,14 @@ def _stock_slurm(report: Report, most: int) -> Part | None:
         return None
     mean_s, stock_mean_s = found.all.mean_jct_s or 0.0, found.all.other_mean_jct_s or 0.0
     said = (
-        f"The same jobs under stock Slurm with backfill on {found.gpus:,} GPUs, simulated: "
-        f"average JCT {duration(stock_mean_s)}, measured {duration(mean_s)}. Completion times "
-        "in multiples of the simulated ones. Only jobs that came and ended in this time are "
-        "compared; jobs that Tiresias does not manage are not simulated."
+        f"The same jobs on {found.gpus:,} GPUs under the best of the baselines, {found.baseline}, "
+        f"simulated: average JCT {duration(stock_mean_s)}, measured {duration(mean_s)}. Completion "
+        "times in multiples of the simulated ones. Only jobs that came and ended in this time are "
+        "compared; jobs that Tiresias does not manage are not simulated. How programs save where "
+        f"a baseline preempts: {found.saves}."
     )
-    return Part("Against stock Slurm, simulated", (said,), _compared(found, most))
+    title = f"Against {found.baseline}, the best baseline, simulated"
+    return Part(title, (said,), _compared(found, most))
 
 
 def _compared(found: Comparison, most: int) -> tuple[Table, ...]:

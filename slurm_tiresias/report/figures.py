@@ -15,8 +15,8 @@ from slurm_tiresias.plotting.curves import POINTS, Curve, course
 from slurm_tiresias.report.comparisons import (
     AtBound,
     Comparison,
+    against_best_baseline,
     against_fair_share,
-    against_stock_slurm,
     by_width,
 )
 from slurm_tiresias.report.moved import VacatedGpus, moved_gpu_s
@@ -273,7 +273,8 @@ class Report:
     idle_requeues: int = 0
     """How often jobs were requeued for idle GPUs; these do not count as preemptions."""
     stock_slurm: Comparison | None = None
-    """Against stock Slurm, simulated; None if no cluster was named, or not all jobs are shown."""
+    """Against the best baseline, simulated; None if no cluster was named, or not all jobs are
+    shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,8 +312,8 @@ def make_report(
     """Return the report of a period, and the data for its pictures.
 
     ``gpus_now`` is the number of GPUs in the managed partitions; None if unknown. With a
-    ``stock_cluster`` the jobs are also simulated under stock Slurm on these nodes; ``progress``
-    gets the number of simulated jobs that have ended.
+    ``stock_cluster`` the jobs are also simulated under the baselines on these nodes; ``progress``
+    gets the number of simulated jobs that have ended, for each baseline.
     """
     # In whole seconds, like Slurm's start times.
     began_s = -math.inf if period.began_s is None else math.floor(period.began_s)
@@ -332,7 +333,7 @@ def make_report(
     if stock_cluster and not period.only_of:
         need_s = _needed_s(frames.every, frames.preemptions_of_all)
         every = frames.every.assign(need_s=need_s)
-        stock_slurm = against_stock_slurm(
+        stock_slurm = against_best_baseline(
             every, frames.completed, stock_cluster, period.since_s, progress
         )
         report = replace(report, stock_slurm=stock_slurm)

@@ -67,7 +67,7 @@ def gpus_held(outcomes: Sequence[Outcome], until_s: float) -> Curve:
 
 def _distribution(report: Report) -> Picture:
     by_policy = {
-        result.policy: [outcome.jct_s for outcome in result.outcomes] for result in report.results
+        result.label: [outcome.jct_s for outcome in result.outcomes] for result in report.results
     }
     figure = distributions(by_policy, [*chain(*by_policy.values())], "job completion time")
     title = "How long jobs take"
@@ -95,7 +95,7 @@ def _by_bin(report: Report) -> Picture:
         axes.xaxis.set_major_locator(NullLocator())
         axes.tick_params(left=False)
         axes.spines["bottom"].set_visible(False)
-    all_axes[0].set_yticks(range(len(results)), [result.policy for result in results])
+    all_axes[0].set_yticks(range(len(results)), [result.label for result in results])
     all_axes[0].invert_yaxis()
     title = "Average by kind of job"
     caption = (
@@ -106,14 +106,14 @@ def _by_bin(report: Report) -> Picture:
 
 
 def _queue(report: Report, found: Sequence[Curve], until_s: float, span: str) -> Picture:
-    names = [result.policy for result in report.results]
+    names = [result.label for result in report.results]
     figure, drawn = strips(names, found, until_s, SINCE)
     # All strips share one scale, so that they can be compared.
     drawn[0].set_ylim(0.0, max(1.0, *(float(curve.y.max()) for curve in found)) * 1.02)
     drawn[0].yaxis.set_major_locator(MaxNLocator(integer=True, nbins=3))
     title = "How many jobs wait"
     peaks = dict(zip(names, found, strict=True))
-    says = _each(report.results, lambda result: f"{peaks[result.policy].peak:,.0f}")
+    says = _each(report.results, lambda result: f"{peaks[result.label].peak:,.0f}")
     caption = (
         f"Jobs that have come, hold no GPUs and have not ended: means of spans of {span}. "
         f"The longest queues: {says}."
@@ -124,7 +124,7 @@ def _queue(report: Report, found: Sequence[Curve], until_s: float, span: str) ->
 def _gpu_use(report: Report, found: Sequence[Curve], until_s: float, span: str) -> Picture:
     gpus = report.setup.cluster.gpus
     shares = [Curve(curve.x, curve.y / gpus, curve.peak / gpus) for curve in found]
-    names = [result.policy for result in report.results]
+    names = [result.label for result in report.results]
     figure, drawn = strips(names, shares, until_s, SINCE)
     drawn[0].set_ylim(0.0, 1.0)
     drawn[0].set_yticks([0.0, 0.5, 1.0], ["0%", "", "100%"])
@@ -138,4 +138,4 @@ def _gpu_use(report: Report, found: Sequence[Curve], until_s: float, span: str) 
 
 
 def _each(results: Sequence[Result], value: Callable[[Result], str]) -> str:
-    return ", ".join(f"{result.policy} {value(result)}" for result in results)
+    return ", ".join(f"{result.label} {value(result)}" for result in results)

@@ -26,6 +26,7 @@ from slurm_tiresias.simulator.baselines import (
 from slurm_tiresias.simulator.baselines.backfill import DEFAULTS, SlurmParameters
 from slurm_tiresias.simulator.engine import Ask, Outcome, Scheduler, Simulation, Timing
 from slurm_tiresias.simulator.reports import ReportModel, Reports
+from slurm_tiresias.simulator.saves import PESSIMISTIC
 from slurm_tiresias.simulator.sim_cluster import Costs, SimCluster
 from slurm_tiresias.simulator.workload import TraceJob, Workload
 
@@ -74,9 +75,10 @@ class Setup:
     """Scheduling interval of the policies in ``OWN_PACE``; 0 means at every event."""
 
 
-def without_overhead(cluster: SimCluster) -> Setup:
-    """Return the setup for baselines that neither preempt nor slow jobs down by placement."""
-    return Setup(cluster, Config(), Costs(cluster, False, 0.0), Timing())
+def for_baselines(cluster: SimCluster) -> Setup:
+    """Return the setup for baselines on jobs of unknown models, whose speed does not depend on
+    their placement."""
+    return Setup(cluster, Config(), Costs(cluster, False, None, PESSIMISTIC), Timing())
 
 
 def fitting(workload: Workload, cluster: SimCluster) -> tuple[Workload, tuple[TraceJob, ...]]:

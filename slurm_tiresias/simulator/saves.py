@@ -17,6 +17,8 @@ ON_REQUEST_S = 0.0
 
 NEVER_S = math.inf
 
+LOSSLESS = "all save when asked to, so that preemption loses no work"
+
 
 @dataclass(frozen=True, slots=True)
 class SaveModel:
@@ -29,9 +31,13 @@ class SaveModel:
     """(save interval in seconds, share of the programs); the shares add up to 1."""
     told: float = 1.0
     """Share of the programs whose jobs report their saves."""
+    seed: int = 0
+    """Selects which programs save how."""
 
     def __str__(self) -> str:
         kinds = ", ".join(f"{100 * share:g} % {_words(every_s)}" for every_s, share in self.shares)
+        if self.told <= 0:
+            return f"{kinds}; none says when"
         silent = f"; {100 * (1 - self.told):g} % do not say when" if self.told < 1 else ""
         return f"{kinds}{silent}"
 
@@ -51,12 +57,16 @@ class SaveModel:
     def every_s(self, job: TraceJob) -> float:
         """Return the save interval of a job: ``ON_REQUEST_S``, ``NEVER_S`` or seconds."""
         ends = list(accumulate(share for _, share in self.shares))
-        drawn = _drawn("saves", job) * ends[-1]
+        drawn = _drawn(f"saves{self.seed or ''}", job) * ends[-1]
         return self.shares[min(bisect_right(ends, drawn), len(self.shares) - 1)][0]
 
     def tells(self, job: TraceJob) -> bool:
         """Whether a job reports its saves."""
-        return _drawn("tells", job) < self.told
+        return _drawn(f"tells{self.seed or ''}", job) < self.told
+
+
+PESSIMISTIC = SaveModel(((ON_REQUEST_S, 0.4), (1800.0, 0.4), (NEVER_S, 0.2)), told=0.0)
+"""The default assumption: none of the jobs tells the controller how much a preemption loses."""
 
 
 def reported(

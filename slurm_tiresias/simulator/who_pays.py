@@ -1,5 +1,5 @@
-"""Who pays: completion times compared with a fair share and with stock Slurm, by size, user,
-account.
+"""Who pays: completion times compared with a fair share and with what a site could run
+instead, by size, user, account.
 
 Every job is compared with itself: with its completion time if all jobs shared the GPUs evenly, and
 with the one under another policy on the same jobs.
@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slurm_tiresias.simulator.report import STOCK, Multiples, Report, Result, multiples_of
+from slurm_tiresias.simulator.baselines import BEST, STOCK
+from slurm_tiresias.simulator.report import Multiples, Report, Result, multiples_of
 from slurm_tiresias.simulator.sizes import width_of
 from slurm_tiresias.simulator.workload import TraceJob
 
@@ -35,13 +36,19 @@ class Group:
     jobs: int
     over_fair_share: Multiples
     over_stock: Multiples | None
-    """None if stock Slurm was not simulated."""
+    """Over ``baseline_of`` the report; None if it has none."""
+
+
+def baseline_of(report: Report) -> Result | None:
+    """Return the best baseline, or else stock Slurm, if it was simulated."""
+    results = {result.policy: result for result in report.results}
+    return results.get(BEST, results.get(STOCK))
 
 
 def who_pays(report: Report, result: Result, by: str) -> tuple[Group, ...]:
     """Return the groups of jobs under a policy, those with the longest times relative to a fair
     share first."""
-    stock = next((one for one in report.results if one.policy == STOCK), None)
+    stock = baseline_of(report)
     stock_s = {one.job.job_id: one.jct_s for one in stock.outcomes} if stock else {}
     found: dict[str, list[tuple[float, float]]] = {}
     for one in result.outcomes:

@@ -219,14 +219,20 @@ def test_the_report_can_be_limited_to_users_accounts_or_partitions(site: Site) -
     assert "No such job was there from Nov 07 22:13:20 to Nov 14 22:13:20" in error_of(result)
 
 
-def test_the_jobs_are_compared_with_stock_slurm_on_the_nodes_that_are_named(site: Site) -> None:
+def test_the_jobs_are_compared_with_the_best_baseline_on_the_nodes_that_are_named(
+    site: Site,
+) -> None:
     fill(site)
     text = told(site, "--against-stock", "1x4", "-u", "bob")
     # Job 1 would have run for 8 steps at once, and job 2 for 4 of its 6 after that.
-    assert re.search(r"Against stock Slurm, simulated\n.*JCT 10m00s, measured 11m40s", text)
+    assert re.search(
+        r"Against slurm, the best baseline, simulated\n.*\n*.*JCT\s10m00s, measured 11m40s", text
+    )
     data = json.loads(told(site, "--against-stock", "1x4", "--json"))
     assert data["stock_slurm"]["gpus"] == 4
-    assert "Against stock Slurm" not in told(site)
+    assert data["stock_slurm"]["baseline"] == "slurm"
+    assert "20 % never save" in data["stock_slurm"]["saves"]
+    assert "best baseline" not in told(site)
 
 
 def test_tables_can_be_printed_without_headers(site: Site) -> None:

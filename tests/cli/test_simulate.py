@@ -14,7 +14,9 @@ import pytest
 
 from slurm_tiresias import __version__
 from slurm_tiresias.cli.simulate import simulate
+from slurm_tiresias.cli.simulate_options import NAMES
 from slurm_tiresias.simulator import files, history, run
+from slurm_tiresias.simulator.baselines import SITES_RUN
 from slurm_tiresias.simulator.sim_cluster import PLACEMENTS
 from slurm_tiresias.simulator.traces import FORMATS
 from slurm_tiresias.simulator.workload import TraceJob, Workload
@@ -77,8 +79,8 @@ def test_with_all_policies_every_line_fits_the_terminal(live_site: Site, width: 
     shown = output[output.rindex("version ") :].splitlines()
     assert all(len(line) <= width + len("\x1b[1m\x1b[0m") for line in shown)
     tables = shown[shown.index("") :]
-    assert sum(line.startswith(tuple(run.POLICIES)) for line in tables) == 4 * len(run.POLICIES)
-    assert "xBOUND" in output and "MAKESPAN" in output and "LOST-GPU-H" in output
+    assert sum(line.startswith(NAMES) for line in tables) == 4 * len(NAMES)
+    assert "xBOUND" in output and "MAKESPAN" in output and "AGAIN" in output
 
 
 def test_json_has_one_record_per_policy_with_all_inputs(live_site: Site, trace: Path) -> None:
@@ -159,7 +161,7 @@ def test_policies_are_listed_repeated_or_all_of_them_and_run_once_each(
     words = ("--policy", "srtf, sf", "--policy", "sf")
     assert [r["policy"] for r in records(live_site, *arguments(trace, *words))] == ["srtf", "sf"]
     every = records(live_site, *arguments(trace, "--policy", "all"))
-    assert [record["policy"] for record in every] == list(run.POLICIES)
+    assert [record["policy"] for record in every] == list(NAMES)
 
 
 def test_an_interval_makes_jobs_wait_for_the_next_tick(live_site: Site, trace: Path) -> None:
@@ -245,12 +247,12 @@ unknown_model = "spread"
 """
 
 
-def test_a_site_simulates_with_its_own_settings_next_to_stock_slurm(
+def test_a_site_simulates_with_its_own_settings_next_to_the_best_baseline(
     live_site: Site, trace: Path
 ) -> None:
     live_site.configure(SITE_SETTINGS)
     stock, own = records(live_site, *arguments(trace, "--config", str(live_site.config)))
-    assert (stock["policy"], own["policy"]) == ("slurm", "tiresias-l")
+    assert (stock["policy"], own["policy"]) == ("best", "tiresias-l")
     assert own["config_file"] == str(live_site.config)
     config = own["config"]
     assert config["policy"]["thresholds_gpu_s"] == [900, 5000]
@@ -277,7 +279,7 @@ def test_options_take_precedence_over_the_configuration(live_site: Site, trace: 
 def test_other_policies_are_compared_to_the_configured_one(live_site: Site, trace: Path) -> None:
     live_site.configure('[policy]\nname = "2d-gittins"\n')
     found = records(live_site, *arguments(trace, "--config", str(live_site.config)))
-    assert [record["policy"] for record in found] == ["slurm", "tiresias-g"]
+    assert [record["policy"] for record in found] == ["best", "tiresias-g"]
     assert {record["reference"] for record in found} == {"tiresias-g"}
 
 
@@ -300,13 +302,13 @@ def test_a_controller_on_the_same_machine_changes_no_simulation(
     assert "\ntiers      cut at 3600, 18000, 90000, 450000, 2250000 GPU-s" in shown
 
 
-def test_the_default_comparison_is_the_default_configuration_and_stock_slurm(
+def test_the_default_comparison_is_the_default_configuration_and_the_best_baseline(
     live_site: Site, trace: Path
 ) -> None:
     empty = live_site.folder / "empty.toml"
     empty.write_text("")
     found = records(live_site, *arguments(trace))
-    assert [record["policy"] for record in found] == ["slurm", "tiresias-l"]
+    assert [record["policy"] for record in found] == ["best", "tiresias-l"]
     as_configured = records(live_site, *arguments(trace, "--config", str(empty)))
     assert found == [{**record, "config_file": None} for record in as_configured]
 
@@ -581,7 +583,93 @@ def test_the_manual_names_every_option_policy_format_and_figure(
     (record,) = records(live_site, *arguments(trace, "--policy", "sf"))
     figures = {name for name in record if name.endswith("_s")} | {"gpu_use", "bins", "unfinished"}
     figures |= {"reference", "over_reference", "avg_jct_over_lower_bound"}
-    assert {*options, *run.POLICIES, *PLACEMENTS, *FORMATS, *figures} <= named
+    assert {*options, *NAMES, *PLACEMENTS, *FORMATS, *figures} <= named
+
+
+def test_the_best_baseline_is_named_and_each_is_simulated_once(
+    live_site: Site, trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulated = []
+    simulate_one = run.simulate
+
+    def counted(workload: Workload, policy: str, *rest: Any) -> Any:
+        simulated.append(policy)
+        return simulate_one(workload, policy, *rest)
+
+    monkeypatch.setattr(run, "simulate", counted)
+    slurm, best, _ = records(live_site, *arguments(trace, "--policy", "slurm,best,tiresias-l"))
+    assert sorted(simulated) == sorted({*SITES_RUN, "tiresias-l"})
+    assert best["best_of"].keys() == {*SITES_RUN}
+    assert best["best_of"]["slurm"] == slurm["avg_jct_s"]
+    assert best["avg_jct_s"] == best["best_of"][best["baseline"]] == min(best["best_of"].values())
+    assert (slurm["baseline"], slurm["best_of"]) == (None, None)
+    shown = live_site.run(*arguments(trace, "--who-pays", "gpus")).stdout
+    assert f"\nbest: {best['baseline']} " in shown
+    assert f"\nbest       {best['baseline']}, by the average JCT of slurm " in shown
+    assert f"and under best: {best['baseline']} (S)" in " ".join(shown.split())
+
+
+def test_where_all_jobs_have_limits_those_of_users_are_not_drawn(
+    live_site: Site, trace: Path
+) -> None:
+    best, _ = records(live_site, *arguments(trace, "--limits", "users"))
+    assert best["best_of"].keys() == {*SITES_RUN} - {"slurm-users"}
+
+
+def test_some_jobs_lose_work_and_none_says_when_it_saves_unless_told_otherwise(
+    live_site: Site, trace: Path
+) -> None:
+    shown = " ".join(live_site.run(*arguments(trace)).stdout.split())
+    assert (
+        "saves 40 % save when asked to, 40 % save every 30 minutes, 20 % never save; none says when"
+        in shown
+    )
+    (found,) = records(live_site, *arguments(trace, "--policy", "tiresias-l", "--saves", "none"))
+    assert found["config"]["simulation"]["saves"] is None
+    assert found["again_gpu_s"] == 0.0
+    shown = " ".join(live_site.run(*arguments(trace, "--saves", "none")).stdout.split())
+    assert "saves all save when asked to, so that preemption loses no work" in shown
+
+
+def test_several_seeds_are_summarized_by_median_and_range(live_site: Site) -> None:
+    jobs = ("simulate", "--workload", "philly-like:40:7", "--cluster", "2x8", "--seeds", "3")
+    found: Any = records(live_site, *jobs)
+    seeds = found["seeds"]
+    assert [[record["seed"] for record in each] for each in seeds] == [[7, 7], [8, 8], [9, 9]]
+    (alone, _) = records(live_site, *jobs[:-2])
+    assert seeds[0][0]["avg_jct_s"] == alone["avg_jct_s"]
+    ratios = sorted(best["over_reference"]["avg_jct"] for best, _ in seeds)
+    spread = found["over_reference"]["best"]["avg_jct"]
+    assert [spread["least"], spread["median"], spread["most"]] == ratios
+    shown = live_site.run(*jobs).stdout
+    row = f"{ratios[1]:.2f} ({ratios[0]:.2f}-{ratios[2]:.2f})"
+    assert re.search(rf"^best +{re.escape(row)} ", shown, re.MULTILINE)
+    for best, _ in seeds:
+        assert re.search(
+            rf"^{re.escape(best['workload'])} +{best['baseline']} ", shown, re.MULTILINE
+        )
+
+
+def test_seeds_of_a_trace_draw_its_saves_limits_and_reports_anew(
+    live_site: Site, trace: Path
+) -> None:
+    trace.write_text(HEADER + "".join(f"{i},{i},{1 + i % 8},{4000 - 90 * i},\n" for i in range(30)))
+    more = ("--policy", "slurm-users,tiresias-l", "--reports", "50", "--seeds", "2")
+    found: Any = records(live_site, *arguments(trace, *more))
+    (users, ours), (users_again, ours_again) = found["seeds"]
+    assert users["avg_jct_s"] != users_again["avg_jct_s"]
+    assert ours["again_gpu_s"] != ours_again["again_gpu_s"]
+    assert users["input_sha256"] == users_again["input_sha256"]
+
+
+@pytest.mark.parametrize("more", [("--csv", "x.csv"), ("--html", "x.html"), ("--who-pays", "gpus")])
+def test_what_shows_single_jobs_is_refused_with_several_seeds(
+    live_site: Site, trace: Path, more: tuple[str, str]
+) -> None:
+    option, value = more
+    value = str(live_site.folder / value) if "." in value else value
+    result = live_site.run(*arguments(trace, "--seeds", "2", option, value))
+    assert "show one seed" in error_of(result)
 
 
 def test_jobs_that_report_are_simulated_and_named_in_the_result(

@@ -23,6 +23,10 @@ def test_the_evidence_fits_80_columns_and_ends_in_lines_to_paste(site: Site) -> 
     assert max(map(len, result.stdout.splitlines())) <= 80
     assert "warning: " in result.stdout
     assert "if half of the jobs report" in " ".join(result.stdout.split())
+    words = " ".join(result.stdout.split())
+    assert "saves: 40 % save when asked to, 40 % save every 30 minutes" in words
+    under = re.search(r"under the better of slurm-users and best-effort, ([a-z-]+), the a", words)
+    assert under is not None and under[1] in ("slurm-users", "best-effort")
     head, mark, fragment = result.stdout.partition("[policy]")
     assert re.search(r"^\* +1,5,25,125,625 +6 ", head, re.MULTILINE) and "AVERAGE" in head
     assert parse(tomllib.loads(mark + fragment)).policy == PolicyConfig()
@@ -41,6 +45,8 @@ def test_json_has_the_advice_its_evidence_and_its_warnings(site: Site) -> None:
     assert answer["if_jobs_told_more"].keys() == {
         *("half of the jobs report", "all jobs report", "history counts")
     }
+    assert answer["under_baselines"].keys() == {"slurm-users", "best-effort"}
+    assert answer["config"]["simulation"]["saves"]["told"] == 0.0
     assert any("jobs are too few" in warning for warning in answer["warnings"])
     assert answer["jobs"] + answer["cannot_run_on_the_cluster"] == 60
     assert (answer["config_file"], answer["config"]["preemption"]["min_run_s"]) == (None, 0)

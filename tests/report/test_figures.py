@@ -492,13 +492,13 @@ def test_requeues_for_idle_gpus_count_apart_from_preemptions(path: Path) -> None
     assert re.search(r"^ann +.* 2$", text, re.MULTILINE)
 
 
-def test_completion_times_are_compared_with_stock_slurm_simulated_on_the_same_jobs(
+def test_completion_times_are_compared_with_the_best_baseline_simulated_on_the_same_jobs(
     path: Path,
 ) -> None:
     remember(
         path,
         [
-            # On 4 GPUs; job 2 passed job 1, which stock Slurm would have started first.
+            # On 4 GPUs; job 2 passed job 1, which stock Slurm, the best, would have started first.
             #         0         1
             #         01234567890123456789
             job("1", ".####|", gpus=4, user="ann", account="lab"),
@@ -517,9 +517,9 @@ def test_completion_times_are_compared_with_stock_slurm_simulated_on_the_same_jo
     assert found.all.mean_jct_s == pytest.approx(3 * STEP_S)
     assert found.all.other_mean_jct_s == pytest.approx(4 * STEP_S)
     text = "\n".join(report_lines(report, Screen(80, False, True)))
-    assert "Against stock Slurm, simulated" in text
+    assert "Against slurm, the best baseline, simulated" in text
     page = html(*reported(path, 0, 20, stock_cluster=SimCluster(1, 4)))
-    assert b"Against stock Slurm, simulated" in page
+    assert b"Against slurm, the best baseline, simulated" in page
 
 
 def test_work_lost_to_preemption_is_not_simulated_under_stock_slurm(path: Path) -> None:

@@ -23,9 +23,10 @@ from scripts.tools.bench.studies import (
 )
 from scripts.tools.document import markdown
 from slurm_tiresias.settings.policy import HISTORY, LIMITS, REPORTS
+from slurm_tiresias.simulator.baselines import STOCK
 from slurm_tiresias.simulator.engine import Outcome
 from slurm_tiresias.simulator.limits import with_limits
-from slurm_tiresias.simulator.report import STOCK, figures
+from slurm_tiresias.simulator.report import figures
 from slurm_tiresias.simulator.reports import Reporter, ReportModel
 
 TITLE = "What jobs tell"

@@ -18,7 +18,7 @@ import numpy as np
 from scripts.tools.pictures.svg import PALETTES, Drawing
 from slurm_tiresias.simulator.baselines.backfill import DEFAULT_LIMIT_S
 
-COMMAND = ("simulate", "--policy", "slurm,tiresias-l")
+COMMAND = ("simulate", "--policy", "slurm,tiresias-l", "--saves", "none")
 REPORTS = {"Tiresias": "", "half of the jobs report": "50", "all jobs report": "100"}
 """The name of each line, and its option ``--reports``."""
 

@@ -93,7 +93,14 @@ BEST = "best"
 """The name of the baseline among ``SITES_RUN`` with the smallest average completion time."""
 
 SITES_RUN = (STOCK, *OWN_LIMITS, "best-effort")
-"""The baselines that know nothing of the jobs: what a site could run instead of Tiresias."""
+"""The baselines that know no durations: what a site could run instead of Tiresias."""
 
 SOON_SIMULATED = ("slurm-users", "best-effort")
-"""Those of them that also a history of many jobs can be simulated under."""
+"""Those of them that can be simulated beside a sweep."""
+
+
+def to_choose_from(workload: Workload) -> tuple[str, ...]:
+    """Return the baselines among which the best is chosen, each of which differs from the others:
+    where every job has a time limit, ``slurm-users`` equals ``slurm``."""
+    same = "slurm-users" if all(job.limit_s for job in workload.jobs) else ""
+    return tuple(name for name in SITES_RUN if name != same)
