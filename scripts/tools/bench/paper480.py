@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import click
 
@@ -11,8 +12,16 @@ from scripts.tools.bench.record import count_option, record
 from scripts.tools.bench.runs import Run
 from scripts.tools.bench.studies import in_processes
 from scripts.tools.document import markdown
+from slurm_tiresias.settings import Config
 from slurm_tiresias.simulator import run
+from slurm_tiresias.simulator.baselines import SITES_RUN
 from slurm_tiresias.simulator.bound import best_speed, lower_bound_jct_s
+from slurm_tiresias.simulator.engine import Timing
+from slurm_tiresias.simulator.limits import LIMIT_MODELS, USERS, with_limits
+from slurm_tiresias.simulator.report import Figures, figures
+from slurm_tiresias.simulator.reports import ReportModel
+from slurm_tiresias.simulator.saves import PESSIMISTIC
+from slurm_tiresias.simulator.sim_cluster import Costs, parse_cluster
 from slurm_tiresias.simulator.workload import PUBLISHED_SEED, paper480
 
 CLUSTER, GPUS = "15x4", 60
@@ -34,6 +43,7 @@ def testbed_workload(seeds: int) -> None:
     parts = [
         _part("with the overhead and the speeds of the models", "skew", "model", numbers),
         _part("pooled and without overhead, as the paper's simulation", "pooled", "none", numbers),
+        _against_the_best(numbers),
     ]
     record("The paper's 480 jobs", "\n\n".join(parts))
 
@@ -85,6 +95,80 @@ def _part(title: str, placement: str, overhead: str, seeds: Sequence[int]) -> st
         "it the smallest, the median and the largest of all seeds. `paper`: its testbed / its "
         "simulation. The lower bound is proved in "
         "[simulator.md](../../docs/explanation/simulator.md)."
+    )
+
+
+SHARES = (0.0, 0.5, 1.0)
+"""Shares of the jobs that report their progress."""
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """One simulation with the default configuration, lost work, and limits as users give them."""
+
+    seed: int
+    policy: str
+    reporting: float = 0.0
+
+    def figures(self) -> Figures:
+        site, config = parse_cluster(CLUSTER, "skew"), Config()
+        setup = run.Setup(
+            site,
+            config,
+            Costs(site, True, None, replace(PESSIMISTIC, seed=self.seed)),
+            Timing(config.controller.interval_s),
+            reports=ReportModel(self.reporting),
+        )
+        workload = with_limits(paper480(self.seed), USERS)
+        return figures(run.simulate(workload, self.policy, setup), GPUS)
+
+
+RATIOS: Sequence[Callable[[Figures], float]] = (
+    lambda one: one.average_jct_s,
+    lambda one: one.median_jct_s,
+    lambda one: one.p95_jct_s,
+)
+
+
+def _against_the_best(seeds: Sequence[int]) -> str:
+    """Return the ratios of the best baseline's completion times to those of Tiresias-L, by seed."""
+    # All jobs have limits, so that slurm-users equals slurm.
+    baselines = [name for name in SITES_RUN if name != "slurm-users"]
+    trials = [_Trial(seed, name) for seed in seeds for name in baselines]
+    trials += [_Trial(seed, REFERENCE, share) for seed in seeds for share in SHARES]
+    found = in_processes(_Trial.figures, trials, None)
+    rows: list[tuple[str, ...]] = []
+    ratios: dict[tuple[float, int], list[float]] = {}
+    again: dict[float, list[float]] = {}
+    for seed in seeds:
+        best = min(baselines, key=lambda name: found[_Trial(seed, name)].average_jct_s)
+        theirs = found[_Trial(seed, best)]
+        row = [str(seed), best, f"{theirs.average_jct_s:,.0f}"]
+        for share in SHARES:
+            ours = found[_Trial(seed, REFERENCE, share)]
+            mine = [of(theirs) / of(ours) for of in RATIOS]
+            for number, value in enumerate(mine):
+                ratios.setdefault((share, number), []).append(value)
+            again.setdefault(share, []).append(ours.again_share)
+            row += [" / ".join(f"{value:.2f}" for value in mine), f"{ours.again_share:.1%}"]
+        rows.append(tuple(row))
+    for title, of in (("median", statistics.median), ("smallest", min), ("largest", max)):
+        row = [title, "", ""]
+        for share in SHARES:
+            of_all = (of(ratios[share, number]) for number in range(len(RATIOS)))
+            row += [" / ".join(f"{value:.2f}" for value in of_all), f"{of(again[share]):.1%}"]
+        rows.append(tuple(row))
+    shares = (f"{share:.0%} report" for share in SHARES)
+    columns = (column for share in shares for column in (share, "work done again"))
+    return (
+        "### The best baseline over Tiresias-L, with lost work and limits of users\n\n"
+        f"{markdown(('seed', 'best baseline', 'its average JCT, s', *columns), rows)}\n\n"
+        f"The best of {', '.join(baselines)} by the average JCT, over the default configuration "
+        "while so many of the jobs report their progress: average / median / 95th percentile; "
+        "above 1, Tiresias-L is faster. Work done again: its share of Tiresias-L's GPU time. Both "
+        f"lose work: {PESSIMISTIC}. All see the same limits ({LIMIT_MODELS[USERS][1]}). "
+        f"{CLUSTER}, speeds and restart costs by model, decisions every "
+        f"{Config().controller.interval_s:g} s."
     )
 
 
