@@ -268,6 +268,7 @@ HAPPENINGS = (
     *("drain", "resume", "resume", "fail", "hold", "cancel") * 2,
     *("forget", "forget", "lose_state", "step_clock"),
     *("submit_idle_ones", "hang") * 2,
+    *("suspend", "suspend", "resume_job") * 2,
 )
 
 

@@ -249,23 +249,11 @@ class RealRound(Round):
             self.note(f"top {key}")
             self._scontrol("top", key)
 
-    def suspend(self) -> None:
-        if key := self.one(RUNNING):
-            self.note(f"suspend {key}")
-            self._scontrol("suspend", key)
-
     def requeue_and_hold(self) -> None:
         if key := self.one(RUNNING):
             self.note(f"requeuehold {key}")
             self._scontrol("requeuehold", key)
             self.user_holds.add(key)
-
-    def let_all_run(self) -> None:
-        """Resume suspended jobs too."""
-        super().let_all_run()
-        for key, shown in self.queue().items():
-            if shown.state == "SUSPENDED":
-                self._scontrol("resume", key)
 
     # What must hold
 
@@ -314,7 +302,7 @@ HAPPENINGS = (
     *("submit",) * 10,
     *("submit_several",) * 2,
     *("drain", "resume", "resume", "hold", "cancel"),
-    *("throttle", "exclude", "widen", "top", "suspend", "requeue_and_hold"),
+    *("throttle", "exclude", "widen", "top", "suspend", "resume_job", "requeue_and_hold"),
     *("submit_together", "forget", "lose_state", "hang"),
 )
 

@@ -15,7 +15,7 @@ from typing import ClassVar, NamedTuple
 
 from scripts.testbed.sites.drawn import Ask, Site, ask, told
 
-PENDING, RUNNING = "PENDING", "RUNNING"
+PENDING, RUNNING, SUSPENDED = "PENDING", "RUNNING", "SUSPENDED"
 DRAIN, RESUME, FAIL = "drain", "resume", "fail"
 
 
@@ -87,7 +87,7 @@ class Round(ABC):
 
     @abstractmethod
     def change_job(self, what: str, key: str) -> None:
-        """Do this to a job: "hold", "release", "cancel"."""
+        """Do this to a job: "hold", "release", "cancel", "suspend", "resume"."""
 
     @abstractmethod
     def kill_slurmctld(self, lose_state: bool) -> None:
@@ -182,6 +182,16 @@ class Round(ABC):
             self.note(f"cancel {key}")
             self.change_job("cancel", key)
 
+    def suspend(self) -> None:
+        if key := self.one(RUNNING):
+            self.note(f"suspend {key}")
+            self.change_job("suspend", key)
+
+    def resume_job(self) -> None:
+        if key := self.one(SUSPENDED):
+            self.note(f"resume-job {key}")
+            self.change_job("resume", key)
+
     def forget(self) -> None:
         """Kill slurmctld, which gives the ids of jobs that it has not saved out again."""
         self.restart("forget", lose_state=False)
@@ -203,12 +213,15 @@ class Round(ABC):
         return self.random.choice(found) if found else ""
 
     def let_all_run(self) -> None:
-        """Resume all nodes and release the jobs that users hold."""
+        """Resume all nodes and suspended jobs, and release the jobs that users hold."""
         for node in self.site.nodes:
             self.set_epilogs(node.name, hang=False)
             self.set_node(node.name, RESUME)
         for key in self.user_holds & self.queue().keys():
             self.change_job("release", key)
+        for key, shown in self.queue().items():
+            if shown.state == SUSPENDED:
+                self.change_job("resume", key)
         self.changed_s.append(self.now_s)
 
     # What must hold
