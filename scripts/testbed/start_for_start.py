@@ -335,7 +335,8 @@ class Controlled:
         chosen = self._chosen.get(record.spec.key, NOWHERE)
         if not chosen:
             return self._slurms_choice(record, ready)
-        return chosen if chosen.keys() <= ready and self._is_idle(chosen) else None
+        may_start = chosen.keys() <= ready and self._is_free_for(record.spec.key, chosen)
+        return chosen if may_start else None
 
     def _pass_time(self, until_s: float) -> None:
         """Let jobs end and arrive until a tick, while Slurm starts none."""
@@ -440,10 +441,21 @@ class Controlled:
         pending = {record.spec.key: record for record in ctld.pending()}
         for key, chosen in self._chosen.items():
             record = pending.get(key)
-            if record and not (record.begin_s or 0.0) > ctld.now_s and self._is_idle(chosen):
+            eligible = record and (record.begin_s or 0.0) <= ctld.now_s
+            if record and eligible and self._is_free_for(key, chosen):
                 ctld.start(record, chosen)
 
-    def _is_idle(self, chosen: Allocation) -> bool:
+    def _is_free_for(self, key: str, chosen: Allocation) -> bool:
+        """Whether a job can start there, on no GPUs that another job's victims have left for it.
+
+        Of two jobs on the same nodes, the one whose victims leave later would take the GPUs of the
+        other, which would then have preempted in vain.
+        """
+        if any(
+            one.preemptor == key and one.makes_room
+            for one in self.cycles.job_store.lifecycles.preemptions.values()
+        ):
+            return False
         nodes = self.slurm._ctld.nodes
         return all(nodes[name].free_gpus >= one.gpu_count for name, one in chosen.items())
 

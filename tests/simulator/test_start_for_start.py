@@ -14,6 +14,8 @@ from scripts.testbed.start_for_start import (
     paper_differences,
     random_case,
 )
+from slurm_tiresias.simulator.sim_cluster import SimCluster
+from slurm_tiresias.simulator.workload import TraceJob, Workload
 
 SEEDS = {name: 3 + number % 2 for number, name in enumerate(FEATURES)}
 
@@ -34,3 +36,11 @@ def test_they_are_the_same_with_all_features_at_once() -> None:
 
 def test_they_are_the_same_on_jobs_of_the_paper_with_all_features_at_once() -> None:
     assert paper_differences(2, configured(ALL), jobs=150) == ""
+
+
+def test_of_two_jobs_that_start_together_each_gets_what_its_own_victim_leaves() -> None:
+    """Slurm tries the first one first, and the plan has the newest first."""
+    long = (TraceJob(str(number), 0.0, 1, 400.0, user="ann") for number in range(2))
+    short = (TraceJob(str(number), 190.0 + number, 1, 30.0, user="ben") for number in (2, 3))
+    jobs = Workload("two at once", (*long, *short))
+    assert differences(SimCluster(1, 2), jobs, configured("newest")) == ""
