@@ -166,8 +166,8 @@ def who_pays_lines(report: Report, by: str, screen: Screen) -> Iterator[str]:
 
 
 def seeds_lines(report: Report, seeds: Sequence[Sequence[Record]], screen: Screen) -> Iterator[str]:
-    """Yield the medians and ranges of several seeds, and the best policies of each; ``report`` is
-    the first seed's."""
+    """Yield the medians and ranges of several seeds, and on each seed the ratios of the first
+    policy besides the reference; ``report`` is the first seed's."""
     reference = report.reference.policy
     yield from _head(report, screen)
     yield ""
@@ -186,9 +186,11 @@ def seeds_lines(report: Report, seeds: Sequence[Sequence[Record]], screen: Scree
         ),
         list(spreads(seeds).items()),
     )
-    yield ""
     others = [name for name in spreads(seeds) if name != reference]
     rows = [one for seed in seeds for one in seed if one["policy"] in others[:1]]
+    if not rows:
+        return
+    yield ""
     yield from screen.table(
         (
             Column("SEED", lambda row: printable(row["workload"])),

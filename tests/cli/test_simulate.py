@@ -641,6 +641,7 @@ def test_several_seeds_are_summarized_by_median_and_range(live_site: Site) -> No
     ratios = sorted(best["over_reference"]["avg_jct"] for best, _ in seeds)
     spread = found["over_reference"]["best"]["avg_jct"]
     assert [spread["least"], spread["median"], spread["most"]] == ratios
+    assert "SEED" not in live_site.run(*jobs, "--policy", "tiresias-l").stdout
     shown = live_site.run(*jobs).stdout
     row = f"{ratios[1]:.2f} ({ratios[0]:.2f}-{ratios[2]:.2f})"
     assert re.search(rf"^best +{re.escape(row)} ", shown, re.MULTILINE)

@@ -485,7 +485,8 @@ def test_a_job_waits_behind_those_of_users_who_have_used_less() -> None:
 
 
 def test_use_decays_by_half_in_a_week() -> None:
-    # By the end of C, a week of B's has the weight of half of it at most; A's is older still.
+    # A used its week of GPUs two weeks before the end, which counts less than the more recent 101
+    # hours of B.
     week = 7 * 24
     rows = [(0, 4, week, 24 * 30), (0, 4, week * 0.6, 24 * 30), (0, 4, week, 24 * 30)]
     waiting = [(1, 4, 1, 24 * 30), (1, 4, 1, 24 * 30)]
