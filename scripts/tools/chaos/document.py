@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import click
+
 from scripts import ROOT
 from scripts.tools.document import Document, write_section
 
@@ -16,5 +18,6 @@ typed. [operate.md](../../docs/how-to/operate.md) has what the controller does o
 
 
 def record(title: str, command: str, body: str) -> None:
-    """Replace the section of this title, or append it."""
-    write_section(title, command, body, RELIABILITY)
+    """With ``chaos --record``, replace the section of this title, or append it."""
+    if click.get_current_context().obj:
+        write_section(title, command, body, RELIABILITY)

@@ -15,12 +15,14 @@ COMMANDS = (faults, random_kills, kill_points, load, lifecycle, sites)
 
 
 @click.group(invoke_without_command=True)
+@click.option("--record", is_flag=True, help="Write results into scripts/records/reliability.md.")
 @click.pass_context
-def chaos(context: click.Context) -> None:
-    """Inject faults around the controller; write the results into scripts/records/reliability.md.
+def chaos(context: click.Context, record: bool) -> None:
+    """Inject faults around the controller.
 
     Without a command, all of them, one after the other: three hours.
     """
+    context.obj = record
     if context.invoked_subcommand is None:
         for command in COMMANDS:
             click.echo(f"chaos: {command.name}", err=True)
