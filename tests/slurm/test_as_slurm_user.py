@@ -146,7 +146,6 @@ def test_the_controller_works_fully_as_slurm_user_or_operator(
     controller.wait_until(
         lambda: all(i.confirmed for i in controller.runs(victim) if i.end_s is not None),
         "accounting has told how long the first was",
-        timeout_s=150.0,  # it is asked at growing intervals while slurmdbd lags behind
     )
     file = leave_traffic(collect_dir, preemptor)
     controller.wait_until(lambda: not file.exists(), "what the preemptor sent is learned")

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slurm
 
 WHOLE_NODE = ("--gres=gpu:4", "--mem=100")
 ONE_GPU = ("--gres=gpu:1", "--mem=100")
-SHORT = "sleep 3"
+SHORT = "sleep 10"
 TRAIN = Path(__file__).parents[2] / "examples" / "train.py"
 
 Start = Callable[..., RealController]
@@ -408,18 +408,24 @@ def test_a_job_that_leaves_the_managed_partition_loses_its_priority_again(
 
 
 def test_jobs_finish_after_the_controller_is_killed_and_a_new_one_continues(
-    clean_cluster: RealCluster, start: Start
+    clean_cluster: RealCluster, start: Start, tmp_path: Path
 ) -> None:
     controller = start()
-    wall = [clean_cluster.sbatch(*WHOLE_NODE, script="sleep 14") for _ in range(4)]
+
+    def until(file: Path) -> str:
+        return f"until [ -e {file} ]; do sleep 0.2; done"
+
+    killed, known = tmp_path / "killed", tmp_path / "known"
+    wall = [clean_cluster.sbatch(*WHOLE_NODE, script=until(known)) for _ in range(4)]
     for job in wall:
         controller.wait_for_tier(job, 1)
-    urgent = clean_cluster.sbatch(*WHOLE_NODE, script="sleep 6")
+    urgent = clean_cluster.sbatch(*WHOLE_NODE, script=until(killed))
     controller.wait_until(lambda: controller.events("preempted"), "a preemption")
     victim = controller.events("preempted")[0][0]
     controller.wait_for_reason(victim, "no-room")
     before = controller.job(victim)
     controller.kill()
+    killed.touch()
     clean_cluster.wait_for_state(urgent, "COMPLETED")
     clean_cluster.wait_for_state(victim, "RUNNING")
     controller.start()
@@ -429,6 +435,7 @@ def test_jobs_finish_after_the_controller_is_killed_and_a_new_one_continues(
     assert after.first_started_s == before.first_started_s
     assert after.submitted_s == before.submitted_s
     assert (after.tier, after.preemptions, after.preempted_by) == (1, 1, urgent)
+    known.touch()
     for job in wall:
         clean_cluster.wait_for_state(job, "COMPLETED")
 

@@ -100,7 +100,7 @@ def test_a_requeued_job_is_one_job_that_ran_for_the_sum_of_its_runs(
 
 def test_suspended_time_does_not_count_as_running_time(clean_cluster: RealCluster) -> None:
     since = now()
-    suspended = clean_cluster.sbatch("--gpus=1", script="sleep 6")
+    suspended = clean_cluster.sbatch("--gpus=1", script="sleep 15")
     run_for_s(clean_cluster, suspended, 1.0)
     clean_cluster.run("scontrol", "suspend", suspended)
     time.sleep(4.0)

