@@ -357,7 +357,7 @@ def test_no_job_is_preempted_for_a_job_that_slurm_would_not_start(
 def test_a_preemptor_whose_node_is_drained_is_placed_on_another(
     clean_cluster: RealCluster, start: Start
 ) -> None:
-    controller = start()
+    controller = start(constants={"START_BOUND_S": 20})
     # They ignore SIGTERM: from the requeue until KillWait is over, their nodes start nothing.
     stubborn = "trap '' TERM; while :; do sleep 1; done"
     wall = [clean_cluster.sbatch(*WHOLE_NODE, script=stubborn) for _ in range(4)]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts.testbed.patience import PATIENCE_S
 from scripts.testbed.real_controller import RealController
 from slurm_tiresias.status.published import PublishedEstimate
 from tests.spank.channel import open_channel
@@ -81,8 +82,13 @@ OFTEN = {"REPORT_EVERY_S": 1}
 
 
 @pytest.fixture
-def site(plugin: PluginCluster, tmp_path: Path) -> Iterator[Site]:
-    policy = {"thresholds_gpu_s": [THRESHOLD_GPU_S]}
+def threshold_gpu_s() -> float:
+    return THRESHOLD_GPU_S
+
+
+@pytest.fixture
+def site(plugin: PluginCluster, tmp_path: Path, threshold_gpu_s: float) -> Iterator[Site]:
+    policy = {"thresholds_gpu_s": [threshold_gpu_s]}
     preemption = {"min_run_s": 0.5, "budget_share": 0}
     with open_channel(
         plugin, tmp_path, TRAIN, policy=policy, preemption=preemption, constants=OFTEN
@@ -90,12 +96,13 @@ def site(plugin: PluginCluster, tmp_path: Path) -> Iterator[Site]:
         yield Site(plugin, controller)
 
 
-def test_a_job_with_much_left_is_preempted_early(site: Site) -> None:
+@pytest.mark.parametrize("threshold_gpu_s", [PATIENCE_S * GPUS])
+def test_a_job_with_much_left_is_preempted_early(site: Site, threshold_gpu_s: float) -> None:
     long = site.train(1_000_000)
     site.wait_until_ranked_by_reports(long)
     site.controller.wait_for_tier(long, 1)
     seen = site.controller.job(long)
-    assert seen is not None and seen.attained_gpu_s < THRESHOLD_GPU_S
+    assert seen is not None and seen.attained_gpu_s < threshold_gpu_s
     assert "It is ranked by the service that it still needs:" in site.explained(long)
     short = site.submit("sleep 1")
     assert site.plugin.wait(short).status == "0:0"
