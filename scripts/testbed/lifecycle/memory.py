@@ -46,6 +46,12 @@ def has_signal(cycles: Cycles, victim: str) -> bool:
     return preemption is not None and preemption.signalled_s is not None
 
 
+def victims_of(cycles: Cycles, preemptor: str) -> Collection[str]:
+    """The jobs that are to make room for this one, and still hold their GPUs."""
+    under_way = cycles.job_store.lifecycles.preemptions.values()
+    return [one.key for one in under_way if one.preemptor == preemptor and one.makes_room]
+
+
 def preempted_runs(cycles: Cycles) -> Sequence[tuple[tuple[str, float], Cause]]:
     """The run, by job and start time, and the cause of each preemption in the ledger."""
     query = "SELECT key, run_start_s, cause FROM preemptions"

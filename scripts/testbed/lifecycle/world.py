@@ -19,7 +19,7 @@ from unittest import mock
 
 from scripts.testbed.constants import replaced
 from scripts.testbed.in_memory import InMemorySlurm, Submission
-from scripts.testbed.in_memory.records import BAD_CONSTRAINTS
+from scripts.testbed.in_memory.records import BAD_CONSTRAINTS, SUSPENDED
 from scripts.testbed.in_memory.slurmctld import Settings
 from scripts.testbed.lifecycle import memory
 from scripts.testbed.lifecycle.faulty import Fault, FaultyLedger, FaultySlurm, Killed, told
@@ -742,6 +742,9 @@ class World:
         nodes = memory.nominations(self.cycles).get(key, ())
         if set(nodes).isdisjoint(victim.allocation):
             self.violated(f"{write.key} is requeued for {key}, which is to start on {set(nodes)}")
+        others = memory.victims_of(self.cycles, key)
+        if staying := [one for one in others if one in seen and seen[one].slurm_state == SUSPENDED]:
+            self.violated(f"{write.key} is requeued for {key}, and {staying} stay where they are")
         down = {node.name for node in self.slurm.seen.nodes if not node.available}
         if down.intersection(nodes):
             self.violated(f"{write.key} is requeued for {key} on {down}, which start nothing")
