@@ -16,6 +16,9 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
 PROGRAM = "slurm-tiresias"
+PATIENCE = ("scripts/testbed/__init__.py", "scripts/testbed/patience.py")
+"""How long tests wait, which the commands in tests/cli import."""
+
 EXTRAS = ("report", "tune", "metrics")
 
 
@@ -25,7 +28,9 @@ def copy_program(folder: Path) -> None:
     ignored = shutil.ignore_patterns("*.pyc.*")
     for name in ("slurm_tiresias", "tests/cli"):
         shutil.copytree(ROOT / name, folder / name, copy_function=_link, ignore=ignored)
-    _link(ROOT / "tests" / "__init__.py", folder / "tests" / "__init__.py")
+    (folder / "scripts" / "testbed").mkdir(parents=True)
+    for name in ("tests/__init__.py", "scripts/__init__.py", *PATIENCE):
+        _link(ROOT / name, folder / name)
     required = _required(PROGRAM, EXTRAS, {})
     del required[PROGRAM]
     for needed in required.values():
