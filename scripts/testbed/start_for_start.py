@@ -40,13 +40,13 @@ from slurm_tiresias.controller.preemption_costs import PreemptionCosts
 from slurm_tiresias.core.cluster import Start
 from slurm_tiresias.core.features import make
 from slurm_tiresias.core.features.gittins import ServiceHistory
+from slurm_tiresias.core.features.program_costs import CostHistory, Measured
 from slurm_tiresias.model import (
     NOWHERE,
     Allocation,
     Estimate,
     JobProgress,
     JobState,
-    ProgramCosts,
     ProgressSource,
 )
 from slurm_tiresias.profiler.service import Profiler
@@ -59,7 +59,7 @@ from slurm_tiresias.simulator import schedulers
 from slurm_tiresias.simulator.engine import Scheduler, Simulation, Timing
 from slurm_tiresias.simulator.reports import Reporter, ReportModel, Reports
 from slurm_tiresias.simulator.run import Setup, asking
-from slurm_tiresias.simulator.saves import SaveModel, program_costs
+from slurm_tiresias.simulator.saves import SaveModel
 from slurm_tiresias.simulator.sim_cluster import PARTITION, Costs, SimCluster
 from slurm_tiresias.simulator.workload import TraceJob, Workload, paper480
 from slurm_tiresias.store.ledger import Ledger
@@ -96,8 +96,8 @@ PLAIN: Tables = {
         "CHARGE_WINDOW_S": 600.0,
         "FIRST_TIER_WAIT_S": 0.0,
         "GITTINS_SAMPLES": 2,
+        "KEPT_TIMES": 0.0,
         "MAX_VICTIMS": 1000,
-        "MIN_RUN_GROWTH": 1.0,
         "PROMOTE_FLOOR_S": 60.0,
         "WAIT_FOR_SAVE_S": 0.0,
     },
@@ -110,7 +110,7 @@ FEATURES: Mapping[str, Tables] = {
     "min-run": {"preemption": {"min_run_s": 60.0}},
     "min-run-growth": {
         "preemption": {"min_run_s": 30.0},
-        "constants": {"MIN_RUN_GROWTH": 2.0},
+        "constants": {"KEPT_TIMES": 2.0},
     },
     "victims-per-interval": {"constants": {"MAX_VICTIMS": 1}},
     "first-tier-wait": {"constants": {"FIRST_TIER_WAIT_S": 60.0}},
@@ -124,7 +124,6 @@ FEATURES: Mapping[str, Tables] = {
     "budget": {"preemption": {"budget_share": 0.05}},
     "max-slowdown": {"policy": {"max_slowdown": 3.0}},
     "history": {"policy": {"estimates": ["history"]}},
-    "limits": {"policy": {"estimates": ["limits"]}},
     "reports": {"policy": {"estimates": ["reports"]}},
     "saves": {"constants": {"WAIT_FOR_SAVE_S": 100.0}},
 }
@@ -284,7 +283,9 @@ class Controlled:
         self._chosen: Mapping[str, Allocation] = {}
         """Where the last plan starts jobs."""
         self._progress = ProgressFolder("")
-        with mock.patch.object(PreemptionCosts, "costs_of", self._costs_of):
+        self._costs = CostHistory()
+        """What preemptions of each program cost."""
+        with mock.patch.object(PreemptionCosts, "costs_of", self._costs.costs_of):
             self.cycles = Cycles(
                 self.slurm,
                 self.slurm.cluster(),
@@ -396,9 +397,7 @@ class Controlled:
             if start_s is None:
                 continue
             saves = self.setup.costs.tells_saves(trace)
-            tells = self.setup.reports and (
-                self.setup.reports.reporter(self.workload.name, trace.job_id) is Reporter.HONEST
-            )
+            tells = self._tells(trace)
             if not saves and not tells:
                 continue
             left_s = self._work_s[job.key] - (self.now_s - start_s)
@@ -429,11 +428,26 @@ class Controlled:
         saves = every_s and math.floor((self.now_s - self._running[key]) / every_s)
         return self._running[key] + saves * every_s if every_s and saves else None
 
-    def _costs_of(self, user: str, name: str) -> ProgramCosts | None:
-        """What preemptions of a program cost, if its jobs report their saves."""
-        trace = TraceJob("", 0.0, 1, 0.0, user=user, name=name)
-        costs = self.setup.costs
-        return program_costs(costs.save_every_s(trace), 0.0) if costs.tells_saves(trace) else None
+    def _tells(self, trace: TraceJob) -> bool:
+        """Whether a job reports its progress."""
+        reports = self.setup.reports
+        who = reports.reporter(self.workload.name, trace.job_id) if reports else Reporter.SILENT
+        return who is Reporter.HONEST
+
+    def _measure(self, key: str, unsaved_s: float, saved_s: float | None) -> None:
+        """Learn what a preemption cost, as the controller would from reports."""
+        trace, costs = self._trace_of[key], self.setup.costs
+        if not costs.tells_saves(trace) and not self._tells(trace):
+            return
+        every_s = costs.save_every_s(trace)
+        measured = Measured(
+            restart_s=costs.restart_s(trace),
+            unsaved_s=unsaved_s,
+            save_every_s=_regular(every_s) or None,
+            lost_all=every_s > 0.0 and saved_s is None,
+            saved=every_s == 0.0,
+        )
+        self._costs.add(trace.user, trace.name, measured)
 
     def _start_as_planned(self) -> None:
         """Start the planned jobs whose GPUs are idle already, in the order of the plan."""
@@ -467,8 +481,10 @@ class Controlled:
         for key in left:
             start_s, end_s = self._running[key], self.now_s
             self._ran_s[key] += end_s - start_s
+            saved_s = self._saved_s(key)
             if self.setup.costs.save_every_s(self._trace_of[key]) > 0.0:
-                end_s = self._saved_s(key) or start_s
+                end_s = saved_s or start_s
+            self._measure(key, self.now_s - end_s, saved_s)
             self._work_s[key] -= end_s - start_s
             del self._running[key]
             self._add("preempted", key)

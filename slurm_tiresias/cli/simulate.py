@@ -36,7 +36,6 @@ from slurm_tiresias.cli.simulation_options import (
 from slurm_tiresias.errors import UsageError
 from slurm_tiresias.extras import check_installed
 from slurm_tiresias.settings import Config
-from slurm_tiresias.settings.policy import LIMITS
 from slurm_tiresias.simulator import files, page, run
 from slurm_tiresias.simulator.baselines import BEST, SITES_RUN, to_choose_from
 from slurm_tiresias.simulator.bound import best_speed, lower_bound_jct_s, unit_speed
@@ -125,7 +124,7 @@ class Outputs:
 @click.option(
     "--limits",
     type=click.Choice(tuple(LIMIT_MODELS)),
-    help="Time limits, which Tiresias uses as estimates: "
+    help="Time limits: "
     + "; ".join(f"{name}: {described}" for name, (_, described) in LIMIT_MODELS.items())
     + ".",
 )
@@ -178,9 +177,6 @@ def simulate(
         interval_s = checked_seconds("--interval", world.interval_s)
         changes += (f"controller.interval_s={interval_s}",)
     config = with_settings(base.config, changes)
-    if limits is not None:
-        estimates = tuple(dict.fromkeys((*config.policy.estimates, LIMITS)))
-        config = replace(config, policy=replace(config.policy, estimates=estimates))
     setup = replace(world.setup(world.site(), config), reports=reports)
     outputs = Outputs.checked(csv_file, html_file, (source.trace, Path(world.cluster), base.file))
     if seeds > 1 and (csv_file or html_file or by):

@@ -17,7 +17,7 @@ from slurm_tiresias.cli.options import named_config_path, remember_config
 from slurm_tiresias.config import load, parse
 from slurm_tiresias.errors import ConfigError, UsageError
 from slurm_tiresias.settings import Config
-from slurm_tiresias.settings.policy import GITTINS, HISTORY, LAS, ORDERS
+from slurm_tiresias.settings.policy import GITTINS, LAS, ORDERS
 from slurm_tiresias.simulator import run
 from slurm_tiresias.simulator.baselines import BEST
 from slurm_tiresias.simulator.engine import Timing
@@ -188,8 +188,6 @@ class Base:
     def policy(self) -> str:
         """Its policy, by the name used in simulations."""
         policy = self.config.policy
-        if HISTORY in policy.estimates:
-            return "tiresias-h"
         return {LAS: "tiresias-l", GITTINS: "tiresias-g"}.get(policy.name, policy.name)
 
 

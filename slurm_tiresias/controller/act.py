@@ -64,12 +64,14 @@ class Actor:
         progress_of: Callable[[str], JobProgress | None] = lambda _key: None,
         why_spared: Callable[[str], str] = lambda _key: "",
         ranks_last: Callable[[str], bool] = lambda _key: False,
+        goes_by_gpu_s: Callable[[str], float | None] = lambda _key: None,
     ) -> None:
         """``progress_of`` returns a job's progress, ``why_spared`` why it is not preempted for its
-        idle GPUs any more, ``ranks_last`` whether it has ranked last since its last requeue."""
+        idle GPUs any more, ``ranks_last`` whether it has ranked last since its last requeue,
+        ``goes_by_gpu_s`` the estimate by which it is ordered in its tier."""
         self._job_store = job_store
         self._under_way = under_way = UnderWay(slurm, job_store, config, progress_of)
-        self._updates = Updates(under_way, ranks_last)
+        self._updates = Updates(under_way, ranks_last, goes_by_gpu_s)
         self._signaller = Signaller(under_way)
         self._requeue_delay_s = requeue_delay_s
         self._why_spared = why_spared

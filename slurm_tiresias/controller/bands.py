@@ -2,8 +2,9 @@
 
 Slurm starts the job of highest priority first and lets no job pass one that cannot start. Therefore
 the jobs planned to start now are in the nominations' band, and the head of Slurm's queue is always
-a job that can start. Within a tier's band jobs are numbered in the configured order, so that Slurm
-keeps it by itself although it resets a job's submission time at every requeue.
+a job that can start. Within a tier's band jobs go by their estimates, those without one last and
+numbered in the configured order, so that Slurm keeps the order by itself although it resets a job's
+submission time at every requeue.
 """
 
 from __future__ import annotations
@@ -31,7 +32,12 @@ TOP_TIER = 3_000_000_000
 BAND = 375_000_000
 assert TOP_TIER == MAX_TIERS * BAND
 
-_NEWEST = BAND - 1
+STEPS = 100
+STEP = BAND // STEPS
+"""A band has a step for jobs without an estimate, and above it one for each half of a power of two
+of GPU-seconds, the least on top."""
+
+_NEWEST = STEP - 1
 
 SITE_FACTOR_NOMINATED_ON_NODES = 2_000_000_000
 SITE_FACTOR_NOMINATED = 1_800_000_000
@@ -60,7 +66,8 @@ def starts_managed(priority: int, written_as: str) -> bool:
     Exact numbers are compared where possible: a site's own priorities may reach into the bands.
     """
     if written_as == "pinned":
-        return priority in (TOP_TIER, NOMINATED, NOMINATED_ON_NODES, NOMINATED_ON_FREE_NODES)
+        first_run = (priority - TOP_TIER) % STEP == 0 and TOP_TIER <= priority < NOMINATED
+        return first_run or priority in (NOMINATED, NOMINATED_ON_NODES, NOMINATED_ON_FREE_NODES)
     factors = (SITE_FACTOR_TOP_TIER, SITE_FACTOR_NOMINATED, SITE_FACTOR_NOMINATED_ON_NODES)
     return any(bears_site_factor(priority, factor) for factor in factors)
 
@@ -90,21 +97,28 @@ def is_nominated(priority: int, written_as: str) -> bool:
 
 
 def tier_priority(
-    record: JobAccount, tier: int, order: str, most_service_gpu_s: float = 0.0
+    record: JobAccount,
+    tier: int,
+    order: str,
+    most_service_gpu_s: float = 0.0,
+    goes_by_gpu_s: float | None = None,
 ) -> int:
     """Return the pinned priority of a job that waits or runs in a tier.
 
-    Jobs that never started share the lowest priority of the band, where Slurm orders them by
-    submission. Under ``newest`` they share the highest. Jobs of the lane for people at a prompt
-    share the highest of the top tier. Other jobs that cannot be preempted come after their tier,
-    ordered by the service that they may use at most.
+    ``goes_by_gpu_s`` is ``Policy.goes_by_gpu_s``. Jobs of a step that never started share its
+    lowest priority, where Slurm orders them by submission. Under ``newest`` they share the highest.
+    Jobs of the lane for people at a prompt share the highest of the top tier. Other jobs that
+    cannot be preempted come after their tier, ordered by the service that they may use at most.
     """
     foot = TOP_TIER - tier * BAND
     if record.lane is Lane.INTERACTIVE:
-        return foot + _NEWEST
+        return foot + BAND - 1
     if record.lane is Lane.IDLE_ONLY:
         size = int(1000 * math.log2(1.0 + min(most_service_gpu_s, 1e12)))
         return max(foot - 1 - size, LOWEST["pinned"])
+    if goes_by_gpu_s is not None:
+        halves = int(2.0 * math.log2(1.0 + max(0.0, goes_by_gpu_s)))
+        foot += STEP * max(1, STEPS - 1 - halves)
     if record.start_number is None:
         return foot + (_NEWEST if order == "newest" else 0)
     if order == "newest":

@@ -174,6 +174,7 @@ class Cycles:
             self.progress.of,
             idle_gpus.why_spared,
             lambda key: idle_gpus.ranks_last_anew(self._feed.jobs[key]),
+            self._goes_by_gpu_s,
         )
         self._policy: Policy | None = None
         self._told: frozenset[str] = frozenset()
@@ -223,6 +224,9 @@ class Cycles:
             act_s=time.monotonic() - decided_s,
         )
         return Cycle(seen, snapshot, plan, self._policy, outcome, took, self.job_store.take_stats())
+
+    def _goes_by_gpu_s(self, key: str) -> float | None:
+        return self._policy.goes_by_gpu_s(self._feed.jobs[key]) if self._policy else None
 
     def _made_snapshot(self, now_s: float) -> Snapshot:
         feed, idle_gpus = self._feed, self.features.idle_gpus

@@ -53,11 +53,13 @@ def from_decision(
     *,
     factor_shows: bool = True,
     ranks_last: bool = False,
+    goes_by_gpu_s: float | None = None,
 ) -> Difference:
     """Return what a managed job's node list, start time and priority must become.
 
     ``factor_shows``: the priority that Slurm shows can contain the site factor written for the job.
-    ``ranks_last``: it waits behind all others, since its GPUs were idle.
+    ``ranks_last``: it waits behind all others, since its GPUs were idle. ``goes_by_gpu_s`` is
+    ``Policy.goes_by_gpu_s``.
     """
     if not record.is_preemptible and not is_pending(job):
         return Difference(job, record)  # it is never requeued, so its priority no longer matters
@@ -77,7 +79,9 @@ def from_decision(
     tier = config.policy.tier_count - 1 if over_budget else decision.tier or 0
     if config.priority.write == "pinned":
         most_gpu_s = most_service_gpu_s(job.spec.request.gpu_count, job.spec.time_limit_s)
-        wanted = bands.tier_priority(nodes.record, tier, config.policy.order, most_gpu_s)
+        wanted = bands.tier_priority(
+            nodes.record, tier, config.policy.order, most_gpu_s, goes_by_gpu_s
+        )
         if ranks_last:
             wanted = bands.LOWEST["pinned"]
         if starts:

@@ -102,8 +102,10 @@ class Engine:
         """Running jobs whose places among the others of their tiers change while they run."""
         self._of_user: dict[str, set[str]] = {}
         """Managed jobs by user; filled only if the policy learns."""
-        self._learned_of: set[tuple[str, str]] = set()
-        """(User, name) of the jobs that the policy has learned from since the last choice."""
+        self._learned_of: set[str] = set()
+        """Users of the jobs that the policy has learned from since the last choice."""
+        self._learned_of_all = False
+        """Whether it has learned something for jobs of all users since."""
         jobs = [entry.job for entry in self._entries.values()]
         jobs += [job for job, _ in self._unmanaged.values()]
         self._entries, self._unmanaged = {}, {}
@@ -191,8 +193,8 @@ class Engine:
             for forget in self._forget:
                 forget(entry.job)
         if ended and self.policy.learns:
-            self.policy.learn(ended)
-            self._learned_of.add((ended.user, ended.name))
+            self._learned_of_all |= self.policy.learn(ended)
+            self._learned_of.add(ended.user)
 
     @property
     def jobs(self) -> list[Job]:
@@ -353,13 +355,10 @@ class Engine:
     def _follow_due(self, now_s: float) -> None:
         """Rank again the jobs whose ranks may have changed by the passing of time, or by what the
         policy has learned."""
-        due = {
-            job_id
-            for user, name in self._learned_of
-            for job_id in self._of_user.get(user, ())
-            if self.policy.is_judged_by(self._entries[job_id].job, name)
-        }
+        due = set(self._entries) if self._learned_of_all else set()
+        due.update(*(self._of_user.get(user, ()) for user in self._learned_of))
         self._learned_of.clear()
+        self._learned_of_all = False
         while self._due and self._due[0][0] <= now_s:
             due_s, job_id = heapq.heappop(self._due)
             if self._due_s.get(job_id) == due_s:

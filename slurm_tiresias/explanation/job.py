@@ -19,7 +19,7 @@ from slurm_tiresias.explanation.reasons import (
 from slurm_tiresias.explanation.section import SCHEMA, Explanation, Section
 from slurm_tiresias.gpu_hours import exact_gpu_hours, gpu_hours
 from slurm_tiresias.model import Action, JobState, Lane, ProgressSource, Reason
-from slurm_tiresias.settings.policy import HISTORY, LIMITS, REPORTS
+from slurm_tiresias.settings.policy import HISTORY, REPORTS
 from slurm_tiresias.status.eta import (
     estimated_room,
     goes_by_estimate,
@@ -41,14 +41,14 @@ MOST_EVENTS = 10
 PLACED = {"consolidate": "consolidated"}
 ESTIMATED = {
     REPORTS: "by its own reports",
-    HISTORY: "by the run times of jobs of its user and name",
-    LIMITS: "by its time limit and its user's use of earlier limits",
+    HISTORY: "by the run times of ended jobs like it",
 }
 LANES = {
     Lane.INTERACTIVE.value: "It is a job at a prompt within its user's bound ([interactive]): "
     "it goes first in the top tier, and it is not preempted.",
     Lane.IDLE_ONLY.value: "It is not preempted and preempts no job, because Slurm cannot requeue "
-    "it. Its tier follows from the most that it may use: its GPUs times its time limit.",
+    "it, or its program loses all work in preemptions. Its tier follows from the most that it may "
+    "use: its GPUs times its time limit.",
 }
 LEAVES = (Reason.PREEMPTED.value, Reason.VACATING.value, Reason.IDLE_GPUS.value)
 CARRIED_OUT = (Action.START.value, Action.PREEMPT.value, Action.RUN_ON.value)

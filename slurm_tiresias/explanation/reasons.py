@@ -211,7 +211,8 @@ PROTECTION_TEXTS: Mapping[Protection, ProtectionText] = {
     ),
     Protection.NO_REQUEUE: ProtectionText(
         "cannot be requeued",
-        "Slurm cannot requeue it: it was submitted with --no-requeue, or at a prompt",
+        "Slurm cannot requeue it (--no-requeue, or at a prompt), or its program lost all its work "
+        "in its last preemptions",
     ),
     Protection.UNMANAGED: ProtectionText("not managed", "it is not managed by this controller"),
     Protection.SAME_TIER: ProtectionText(

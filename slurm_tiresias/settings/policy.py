@@ -19,8 +19,8 @@ LEAST_SLOWDOWN = 1.5
 
 LAS, GITTINS = "2d-las", "2d-gittins"
 POLICIES = (LAS, GITTINS)
-ESTIMATES = ("reports", "history", "limits")
-REPORTS, HISTORY, LIMITS = ESTIMATES
+ESTIMATES = ("reports", "history")
+REPORTS, HISTORY = ESTIMATES
 CHARGES = ("job", "user", "account")
 ORDERS = ("first-start", "entry", "running-first", "newest")
 
@@ -36,16 +36,16 @@ class PolicyConfig(Table):
         choices=POLICIES,
     )
     estimates: tuple[str, ...] = setting(
-        (REPORTS,),
+        ESTIMATES,
         "Sources for a job's remaining service; the first that has an estimate is used. A job with "
         "an estimate gets the tier of its remaining service, any other that of its attained "
-        "service. reports: the job's own progress reports, while they prove true. history: earlier "
-        "jobs of the same user and name. limits: the share of their time limits that the user's "
-        "jobs used (docs/explanation/algorithm.md).",
+        "service. reports: the job's own progress reports, while they prove true. history: how "
+        "long ended jobs of a similar time limit, the same user and name ran; each job still gets "
+        "its try in the first tier (docs/explanation/algorithm.md).",
         choices=ESTIMATES,
     )
     thresholds_gpu_s: tuple[float, ...] = setting(
-        (3600.0, 18_000.0, 90_000.0, 450_000.0, 2_250_000.0),
+        (10_800.0, 43_200.0, 172_800.0, 691_200.0, 2_764_800.0),
         "Attained service at which a job moves down a tier, in ascending order; one threshold "
         "makes two tiers. The paper has one, 3200 or 3600. Several, far apart, suit jobs that "
         "differ by orders of magnitude (docs/how-to/simulate.md).",

@@ -18,8 +18,9 @@ class PreemptionConfig(Table):
 
     min_run_s: float = setting(
         120.0,
-        "A job is not preempted before it has run this long since its last start. Each preemption "
-        "doubles this time for the job, up to an hour.",
+        "A job is not preempted before it has run this long since its last start. After "
+        "preemptions it is five times what one costs the program, as measured, or else five times "
+        "this for each, up to half an hour.",
         unit="seconds",
         minimum=0,
     )

@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 
 from slurm_tiresias.core.cluster import Start
 from slurm_tiresias.core.features.at_stake import work_at_stake
+from slurm_tiresias.core.features.program_costs import Measured
 from slurm_tiresias.core.job import Job
 from slurm_tiresias.model import (
     NOWHERE,
@@ -26,7 +27,7 @@ from slurm_tiresias.model import (
     PlacementStyle,
     Request,
 )
-from slurm_tiresias.simulator.saves import program_costs, reported
+from slurm_tiresias.simulator.saves import ON_REQUEST_S, reported
 from slurm_tiresias.simulator.workload import TraceJob
 
 ENDS_BETWEEN_PROGRESS = 100
@@ -64,6 +65,8 @@ class SimJob(Job):
         self._physics = physics
         self.save_every_s = physics.save_every_s(trace)
         self.tells_saves = physics.tells_saves(trace)
+        self.reports = False
+        """Whether it reports its progress."""
         self.number = number
         self.ask = ask
         self.work_s = self.remaining_s = trace.duration_s
@@ -81,6 +84,8 @@ class SimJob(Job):
         """When this run begins to make progress."""
         self.saved_s: float | None = None
         """When this run last saved; None if it has not, or saves when it is asked to."""
+        self.measured: Measured | None = None
+        """What its last preemption cost."""
         self.again_s = 0.0
         """Running time whose work was lost in preemptions and repeated."""
         self.spread_s = 0.0
@@ -113,7 +118,7 @@ class SimJob(Job):
             if before_s + ran_s >= self.save_every_s:
                 self.saved_s = now_s - self.unsaved_s
         if self.tells_saves:
-            self._follow_stake()
+            self.follow_stake()
 
     def start(self, start_s: float, allocation: Allocation) -> None:
         self.state = JobState.RUNNING
@@ -129,8 +134,7 @@ class SimJob(Job):
         self.unsaved_s, self.saved_s = 0.0, None
         self.end_s = start_s + self.overhead_s + self.work_s / self.speed
         self.version += 1
-        if self.tells_saves:
-            self._follow_stake()
+        self.follow_stake()
 
     def stop(self, now_s: float) -> None:
         """End a run, because the job is preempted or done."""
@@ -151,6 +155,13 @@ class SimJob(Job):
         """End a run by a preemption, which loses the work since the last save."""
         self.stop(now_s)
         self.preemptions += 1
+        self.measured = Measured(
+            restart_s=self._physics.restart_s(self.trace),
+            unsaved_s=self.unsaved_s,
+            save_every_s=self.save_every_s if 0.0 < self.save_every_s < math.inf else None,
+            lost_all=self.save_every_s > 0.0 and self.saved_s is None,
+            saved=self.save_every_s == ON_REQUEST_S,
+        )
         self.again_s += self.unsaved_s
         self.work_s += self.unsaved_s * self.speed
         self.remaining_s = self.work_s
@@ -162,15 +173,14 @@ class SimJob(Job):
             return math.inf
         return self.settled_s + self.overhead_s + self.save_every_s - self.unsaved_s
 
-    def _follow_stake(self) -> None:
-        """Follow what a preemption would lose, by what the job reports of its saves."""
+    def follow_stake(self) -> None:
+        """Follow what a preemption would lose, by what the job reports and its program's costs."""
         assert self.running_since_s is not None
-        restart_s = self._physics.restart_s(self.trace)
-        costs = program_costs(self.save_every_s, restart_s)
-        progress = reported(
-            self.preemptions, self.settled_s, self.first_s, self.saved_s, self.save_every_s
-        )
-        self.at_stake = work_at_stake(self.running_since_s, progress, costs)
+        progress = None
+        if self.tells_saves or self.reports:
+            saves = (self.saved_s, self.save_every_s) if self.tells_saves else (None, 0.0)
+            progress = reported(self.preemptions, self.settled_s, self.first_s, *saves)
+        self.at_stake = work_at_stake(self.running_since_s, progress, self.program_costs)
 
 
 class Scheduler(Protocol):

@@ -87,6 +87,10 @@ class Reports:
             due_in_s = self._accepted.due_in_s(job.job_id, job.run_s, ran_s=0.0)
             reporting.next_s = job.running_since_s + due_in_s
 
+    def has(self, job: SimJob) -> bool:
+        """Whether a job reports."""
+        return self._model.reporter(self._workload, job.job_id) is not Reporter.SILENT
+
     def next_s(self, job: SimJob) -> float:
         """When the next report of a running job is accepted; infinite if it does not report."""
         reporting = self._reporting.get(job.job_id)

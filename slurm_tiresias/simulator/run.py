@@ -12,7 +12,7 @@ from slurm_tiresias.core.placement.choose import style_of_skew
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.model import PlacementStyle
 from slurm_tiresias.settings import Config
-from slurm_tiresias.settings.policy import GITTINS, HISTORY, LAS
+from slurm_tiresias.settings.policy import GITTINS, LAS
 from slurm_tiresias.settings.policy import POLICIES as CONFIGURED
 from slurm_tiresias.simulator import physics, schedulers
 from slurm_tiresias.simulator.baselines import (
@@ -39,14 +39,11 @@ class Variant(NamedTuple):
     knows_service: bool = False
     """Whether the distribution of service is known from the start, as in the paper; the service of
     a single job is not."""
-    estimates: tuple[str, ...] = ()
-    """Added to ``policy.estimates``."""
 
 
 _AS_IN_THE_PAPER = {
     "tiresias-l": Variant(LAS),
     "tiresias-g": Variant(GITTINS, knows_service=True),
-    "tiresias-h": Variant(LAS, estimates=(HISTORY,)),
 }
 _OTHERS = {name: Variant(name) for name in CONFIGURED if name not in (LAS, GITTINS)}
 TIRESIAS = _AS_IN_THE_PAPER | _OTHERS
@@ -147,9 +144,7 @@ def _scheduler(policy: str, workload: Workload, setup: Setup) -> Scheduler:
     if policy in BASELINES:
         return BASELINES[policy](BaselineSetup(workload, setup.cluster, config, setup.slurm))
     variant = TIRESIAS[policy]
-    estimates = dict.fromkeys((*config.policy.estimates, *variant.estimates))
-    policy_config = replace(config.policy, name=variant.policy, estimates=tuple(estimates))
-    named = replace(config, policy=policy_config)
+    named = replace(config, policy=replace(config.policy, name=variant.policy))
     history = None
     if variant.knows_service:
         history = ServiceHistory(job.gpus * job.duration_s for job in workload.jobs)

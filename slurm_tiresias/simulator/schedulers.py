@@ -12,6 +12,7 @@ from slurm_tiresias.core.features.in_order import Past, make_features
 from slurm_tiresias.core.features.losses import RecentLosses, losses_of
 from slurm_tiresias.core.features.make import make_policy
 from slurm_tiresias.core.features.policy import Policy
+from slurm_tiresias.core.features.program_costs import CostHistory
 from slurm_tiresias.model import JobState, Node
 from slurm_tiresias.settings import Config
 from slurm_tiresias.simulator.engine import SimJob
@@ -37,11 +38,16 @@ class TiresiasScheduler:
         self._charging = features.charging
         self._engine = Engine(policy, config, nodes, features=features.in_order, explains=False)
         self._reports = reports
+        self._costs = CostHistory()
+        self._costs_changed = False
+        """Whether a preemption was measured since the last choice."""
         self._jobs: dict[str, SimJob] = {}
 
     def waits(self, job: SimJob, now_s: float) -> None:
         self._jobs[job.job_id] = job
         job.not_eligible = ""
+        job.reports = self._reports is not None and self._reports.has(job)
+        job.program_costs = self._costs.costs_of(*_program(job))
         self._engine.update(job, now_s)
 
     def runs(self, job: SimJob, now_s: float) -> None:
@@ -58,6 +64,9 @@ class TiresiasScheduler:
         self._count_run(job, *job.runs[-1])
         job.not_eligible = BEGIN_TIME
         self._engine.update(job, now_s)
+        if job.measured and (job.tells_saves or job.reports):
+            self._costs.add(*_program(job), job.measured)
+            self._costs_changed = True
 
     def ended(self, job: SimJob) -> None:
         assert job.running_since_s is not None
@@ -71,6 +80,17 @@ class TiresiasScheduler:
     def ended_in_grace(self, job: SimJob) -> None:
         self.ended(job)
 
+    def _follow_costs(self, now_s: float) -> None:
+        """Let all jobs know what preemptions of their programs cost now."""
+        for job in self._jobs.values():
+            costs = self._costs.costs_of(*_program(job))
+            if costs != job.program_costs:
+                job.program_costs = costs
+                if job.state is JobState.RUNNING:
+                    job.settle(now_s)
+                    job.follow_stake()
+                self._engine.update(job, now_s)
+
     def _count_run(self, job: SimJob, start_s: float, end_s: float) -> None:
         if self._charging:
             service_gpu_s = (end_s - start_s) * job.width
@@ -79,6 +99,9 @@ class TiresiasScheduler:
             )
 
     def choose(self, now_s: float) -> Iterable[Start]:
+        if self._costs_changed:
+            self._costs_changed = False
+            self._follow_costs(now_s)
         starts = self._engine.choose(now_s)
         for start in starts:
             for victim in map(self._jobs.__getitem__, start.victims):
@@ -102,13 +125,18 @@ class TiresiasScheduler:
         return self._engine.next_wake_s
 
 
+def _program(job: SimJob) -> tuple[str, str]:
+    """Return the user and the name of a job; a job without a name is a program of its own."""
+    return job.user, job.name or job.job_id
+
+
 def tiresias(
     config: Config,
     nodes: Sequence[Node],
     history: ServiceHistory | None = None,
     reports: Reports | None = None,
 ) -> TiresiasScheduler:
-    """Return Tiresias-L, Tiresias-G or Tiresias-H, according to the configuration.
+    """Return Tiresias-L or Tiresias-G, according to the configuration.
 
     ``history`` is the distribution of service that the policy knows from the start; ``reports``
     are those of the jobs.

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slurm_tiresias.errors import TiresiasError, UsageError
-from slurm_tiresias.settings.policy import HISTORY, LIMITS, PolicyConfig
+from slurm_tiresias.settings.policy import REPORTS, PolicyConfig
 from slurm_tiresias.simulator import sensitivity
 from slurm_tiresias.simulator.report import mean, median, percentile
 from slurm_tiresias.simulator.reports import ReportModel
@@ -266,14 +266,11 @@ def _half(
 
 def what_jobs_could_tell(workload: Workload, like: Cell) -> Mapping[str, Cell]:
     """Return variants of a setting with more information about jobs, each with a title."""
-    cells = {
+    return {
         "half of the jobs report": replace(like, reports=ReportModel(0.5)),
         "all jobs report": replace(like, reports=ReportModel(1.0)),
-        "history counts": replace(like, estimates=(HISTORY,)),
+        "no history counts": replace(like, estimates=(REPORTS,)),
     }
-    if any(job.limit_s for job in workload.jobs):
-        cells["time limits count"] = replace(like, estimates=(LIMITS,))
-    return cells
 
 
 def with_bounds(like: Cell) -> Mapping[str, Cell]:

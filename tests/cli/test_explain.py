@@ -759,8 +759,8 @@ def test_an_estimate_counts_on_the_end_of_a_job_that_reports(site: Site) -> None
             "once that is less than 1 GPU-h it moves up to tier 0.",
         ),
         (
-            PublishedEstimate("limits", 9000.0),
-            "still needs: 2.5 GPU-h, by its time limit and its user's use of earlier limits",
+            PublishedEstimate("history", 9000.0),
+            "still needs: 2.5 GPU-h, by the run times of ended jobs like it",
         ),
         (
             PublishedEstimate("reports", None, "it was promoted"),

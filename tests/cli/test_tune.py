@@ -28,7 +28,7 @@ def test_the_evidence_fits_80_columns_and_ends_in_lines_to_paste(site: Site) -> 
     under = re.search(r"under the better of slurm-users and best-effort, ([a-z-]+), the a", words)
     assert under is not None and under[1] in ("slurm-users", "best-effort")
     head, mark, fragment = result.stdout.partition("[policy]")
-    assert re.search(r"^\* +1,5,25,125,625 +6 ", head, re.MULTILINE) and "AVERAGE" in head
+    assert re.search(r"^\* +3,12,48,192,768 +6 ", head, re.MULTILINE) and "AVERAGE" in head
     assert parse(tomllib.loads(mark + fragment)).policy == PolicyConfig()
 
 
@@ -43,7 +43,7 @@ def test_json_has_the_advice_its_evidence_and_its_warnings(site: Site) -> None:
     assert (answer["objective"], answer["failed"]) == ("p95", [])
     assert {row["queues"] for row in answer["evidence"]} == {2, 3, 4, 5, 6}
     assert answer["if_jobs_told_more"].keys() == {
-        *("half of the jobs report", "all jobs report", "history counts")
+        *("half of the jobs report", "all jobs report", "no history counts")
     }
     assert answer["under_baselines"].keys() == {"slurm-users", "best-effort"}
     assert answer["config"]["simulation"]["saves"]["told"] == 0.0

@@ -24,7 +24,7 @@ Tables = Mapping[str, Mapping[str, object]]
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "algorithm.md"
 
 SETTINGS: Mapping[str, Tables] = {
-    "`policy.estimates`": {"policy": {"estimates": ["reports", "limits", "history"]}},
+    "`policy.estimates`": {"policy": {"estimates": ["reports"]}},
     '`policy.charge = "user"`': {"policy": {"charge": "user"}},
     '`policy.charge = "account"`': {"policy": {"charge": "account"}},
     '`priority.write = "site-factor"`': {"priority": {"write": "site-factor"}},

@@ -328,7 +328,7 @@ def test_a_program_that_lost_all_work_since_its_drill_is_protected_like_others()
     assert min_run_s(one, config) == 10.0
     one.program_costs = ProgramCosts(10.0, 10.0, lost_all_in_a_row=1)
     LostWork().follow(one, NOW_S)
-    assert min_run_s(one, config) == 240.0
+    assert min_run_s(one, config) == 120.0
 
 
 def test_jobs_of_a_program_are_judged_anew_when_it_passes_a_drill() -> None:

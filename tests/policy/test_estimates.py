@@ -72,14 +72,14 @@ def test_a_promoted_job_is_ranked_as_without_reports() -> None:
 
 
 @given(snapshots(), configs)
-def test_without_any_report_history_or_limit_the_plans_are_those_without_estimates(
+def test_without_any_report_or_history_the_plans_are_those_without_estimates(
     snapshot: Snapshot, config: Config
 ) -> None:
     def silent(one: Job) -> Job:
         return replace(one, claim=None)
 
     snapshot = replace(snapshot, jobs=tuple(map(silent, snapshot.jobs)))
-    all_of_them = replace(config.policy, estimates=("reports", "history", "limits"))
+    all_of_them = replace(config.policy, estimates=("reports", "history"))
     without = replace(config.policy, estimates=())
     estimating = decide(snapshot, make_policy(all_of_them, HISTORY), config)
     plain = decide(snapshot, make_policy(without, HISTORY), config)

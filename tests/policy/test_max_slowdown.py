@@ -131,7 +131,7 @@ class ToldLengths(Policy):
     def rank(self, job: Job) -> JobRank:
         return JobRank(FIRST_LEVEL, (), 0)
 
-    def remaining_gpu_s(self, job: Job) -> float | None:
+    def reported_gpu_s(self, job: Job) -> float | None:
         remaining_s = self.remaining_s.get(job.job_id)
         return None if remaining_s is None else remaining_s * job.gpus_asked
 

@@ -1,4 +1,4 @@
-"""Running times of jobs of the same user and name, and the rank of the next one."""
+"""Running times of ended jobs, and the rank of the next one like them."""
 
 from __future__ import annotations
 
@@ -10,34 +10,58 @@ from hypothesis import strategies as st
 
 from slurm_tiresias.core.engine import decide
 from slurm_tiresias.core.features.estimates import ByHistory
-from slurm_tiresias.core.features.limits import LimitHistory
 from slurm_tiresias.core.features.make import make_policy
-from slurm_tiresias.core.features.recurring import KEPT, RunHistory
+from slurm_tiresias.core.features.recurring import ENOUGH, KEPT, RunHistory
 from slurm_tiresias.core.job import Snapshot
 from slurm_tiresias.model import Amount, JobState, Plan, Request
 from tests.pictures import PARTITION, after, cluster, configured, drawn, gpus, job
 
-CONFIG = configured(policy={"estimates": ["history"]})
-ANN_TRAINS_LONG = [("ann", "train", 60.0)] * 3
-BEN_IS_QUICK = [("ben", "debug", 2.0)] * 3
+CONFIG = configured(policy={"estimates": ["history"]})  # tiers from 100 and 200 GPU-seconds on
+Ended = tuple[str, str, float | None, float]
 
 
-def decided(snapshot: Snapshot, *ended: tuple[str, str, float]) -> Plan:
-    runs = RunHistory(ended)
-    return decide(snapshot, make_policy(CONFIG.policy, runs=runs), CONFIG)
+def ended(user: str, name: str, run_s: float, limit_s: float | None = None) -> list[Ended]:
+    """Enough jobs of one program that ran for as long."""
+    return [(user, name, limit_s, run_s)] * ENOUGH
 
 
-def test_a_job_with_long_running_history_is_preempted_for_one_with_short_history() -> None:
-    """Neither job has attained service; by LAS both would be equal."""
+ANN_TRAINS_LONG = ended("ann", "train", 160.0)
+BEN_TRAINS_SHORT = ended("ben", "train", 45.0)
+
+
+def decided(snapshot: Snapshot, *known: Ended) -> Plan:
+    return decide(snapshot, make_policy(CONFIG.policy, runs=RunHistory(known)), CONFIG)
+
+
+def test_a_job_with_much_left_by_its_history_is_preempted_for_one_with_little() -> None:
+    """Both have attained as much; by LAS they would be equal."""
     before = cluster(
         """
         n1  1 1 1 1
         """,
-        [job("1", gpus(4), user="ann", name="train"), job("2", gpus(4), user="ben", name="debug")],
+        [
+            job("1", gpus(4), tier=1, user="ann", name="train", executed_since_promotion_s=25.0),
+            job("2", gpus(4), tier=1, user="ben", name="train", executed_since_promotion_s=25.0),
+        ],
     )
     assert after(before, decided(before)) == drawn("n1  1 1 1 1")
-    plan = decided(before, *ANN_TRAINS_LONG, *BEN_IS_QUICK)
+    plan = decided(before, *ANN_TRAINS_LONG, *BEN_TRAINS_SHORT)
     assert after(before, plan) == drawn("n1  2 2 2 2")
+
+
+def test_a_job_gets_its_try_in_the_first_tier_however_long_jobs_like_it_ran() -> None:
+    policy = make_policy(CONFIG.policy, runs=RunHistory(ANN_TRAINS_LONG))
+    new = job("1", gpus(4), user="ann", name="train")
+    assert policy.rank(new).tier == 0
+    tried = replace(new, attained_gpu_s=100.0, attained_since_promotion_gpu_s=100.0)
+    assert policy.rank(tried).tier == 2
+
+
+def test_a_guess_moves_a_job_down_by_two_tiers_at_most() -> None:
+    settings = configured(policy={"thresholds_gpu_s": [100, 200, 300, 400, 500]}).policy
+    policy = make_policy(settings, runs=RunHistory(ended("ann", "train", 1000.0)))
+    one = job("1", gpus(4), user="ann", name="train", attained_gpu_s=100.0)
+    assert policy.rank(replace(one, attained_since_promotion_gpu_s=100.0)).tier == 3
 
 
 def test_in_a_tier_the_job_with_the_shortest_expected_run_starts_first() -> None:
@@ -46,21 +70,50 @@ def test_in_a_tier_the_job_with_the_shortest_expected_run_starts_first() -> None
         job("2", gpus(4), user="ben", name="x"),
     ]
     before = cluster("n1  . . . .", jobs)
-    plan = decided(before, ("ann", "x", 9.0), ("ben", "x", 4.0))
+    plan = decided(before, *ended("ann", "x", 9.0), *ended("ben", "x", 4.0))
     assert after(before, plan) == drawn("n1  2 2 2 2")
 
 
-def test_a_new_job_name_is_ranked_by_its_users_history_and_a_new_user_by_service() -> None:
-    runs = RunHistory([("ann", "train", 50.0)])
-    assert runs.remaining_s("ann", "train", 0.0) == 50.0
-    assert runs.remaining_s("ann", "other", 10.0) == 40.0
-    assert runs.remaining_s("eve", "train", 10.0) is None
-    assert runs.remaining_s("", "", 10.0) is None
+def test_a_new_name_is_judged_by_its_user_and_a_new_user_by_the_site() -> None:
+    runs = RunHistory(ended("ann", "train", 50.0) + ended("ben", "x", 90.0))
+    assert runs.remaining_s("ann", "train", None, 0.0) == 50.0
+    assert runs.remaining_s("ann", "other", None, 10.0) == 40.0
+    assert runs.remaining_s("eve", "train", None, 60.0) == 30.0
+    assert runs.remaining_s("", "", None, 60.0) == 30.0
+
+
+def test_there_is_no_estimate_before_enough_jobs_have_ended() -> None:
+    known = ended("ann", "train", 50.0)
+    assert RunHistory(known[1:]).remaining_s("ann", "train", None, 0.0) is None
+    assert RunHistory(known).remaining_s("ann", "train", None, 0.0) == 50.0
+
+
+def test_jobs_of_another_time_limit_do_not_count() -> None:
+    hour_s, day_s = 3600.0, 86_400.0
+    known = ended("ann", "train", 50.0, hour_s) + ended("ann", "train", 5000.0, day_s)
+    runs = RunHistory(known)
+    assert runs.remaining_s("ann", "train", 1.2 * hour_s, 0.0) == 50.0
+    assert runs.remaining_s("ann", "train", day_s, 0.0) == 5000.0
+
+
+def test_a_group_of_few_runs_is_completed_by_typical_ones_of_the_next_larger() -> None:
+    runs = RunHistory([*ended("ben", "x", 90.0), *[("ann", "train", None, 10.0)] * 2])
+    assert runs.remaining_s("ann", "train", None, 20.0) == 70.0, "ben's"
+    most_are_short = [("ann", "train", None, 10.0)] * (ENOUGH // 2)
+    runs = RunHistory([*ended("ben", "x", 90.0) * 4, *most_are_short])
+    assert runs.remaining_s("ann", "train", None, 0.0) == 20.0, "half of all have ended by 10 s"
+
+
+def test_estimates_change_at_few_ends_not_at_each() -> None:
+    runs = RunHistory()
+    changes = sum(runs.add("ann", "train", None, float(run_s)) for run_s in range(1, 501))
+    assert 20 < changes < 50
+    assert not runs.add("ann", "train", None, 0.0), "it never ran"
 
 
 def test_old_runs_are_forgotten() -> None:
-    runs = RunHistory([("ann", "train", 5000.0)] + [("ann", "train", 10.0)] * KEPT)
-    assert runs.remaining_s("ann", "train", 10.0) == 10.0
+    runs = RunHistory([("ann", "train", None, 5000.0)] + [("ann", "train", None, 10.0)] * 2 * KEPT)
+    assert runs.remaining_s("ann", "train", None, 10.0) == 10.0
 
 
 def test_a_promoted_job_returns_to_the_top_whatever_its_history() -> None:
@@ -77,15 +130,12 @@ def test_a_promoted_job_returns_to_the_top_whatever_its_history() -> None:
 def test_a_job_that_has_outlived_all_others_is_expected_to_run_as_long_again(
     executed_s: float, remaining_s: float
 ) -> None:
-    runs = RunHistory([("ann", "train", 100.0)])
-    assert runs.remaining_s("ann", "train", executed_s) == remaining_s
+    runs = RunHistory(ended("ann", "train", 100.0))
+    assert runs.remaining_s("ann", "train", None, executed_s) == remaining_s
 
 
-@pytest.mark.parametrize("estimates", [("history",), ("limits",)])
-def test_a_job_whose_request_cannot_be_read_has_no_estimate(estimates: tuple[str, ...]) -> None:
-    limits = LimitHistory(("ann", limit_s, limit_s / 2) for limit_s in range(10, 1000))
-    settings = replace(CONFIG.policy, estimates=estimates)
-    policy = make_policy(settings, runs=RunHistory(ANN_TRAINS_LONG), limits=limits)
+def test_a_job_whose_request_cannot_be_read_has_no_estimate() -> None:
+    policy = make_policy(CONFIG.policy, runs=RunHistory(ANN_TRAINS_LONG))
     request = Request(Amount({}), chunks=1, partitions=(PARTITION,))
     waiting = job("1", request, user="ann", name="train", time_limit_s=100.0)
     unreadable = replace(waiting, allocation={"n1": Amount({"": 2})}, state=JobState.RUNNING)
@@ -93,15 +143,30 @@ def test_a_job_whose_request_cannot_be_read_has_no_estimate(estimates: tuple[str
     assert policy.steady_for_s(unreadable) > 0.0
 
 
-seconds = st.integers(0, 10**6).map(float)
+seconds = st.integers(1, 10**6).map(float)
 
 
-@given(st.lists(seconds, min_size=1, max_size=80), seconds)
+@given(st.lists(seconds, min_size=ENOUGH, max_size=80), seconds)
 def test_no_estimate_by_history_is_less_than_the_service_attained(
     run_s: list[float], ran_s: float
 ) -> None:
-    runs = RunHistory([("ann", "train", each) for each in run_s])
+    runs = RunHistory(("ann", "train", None, each) for each in run_s)
     one = job("1", gpus(4), user="ann", name="train", attained_gpu_s=4 * ran_s)
     one = replace(one, attained_since_promotion_gpu_s=4 * ran_s, executed_since_promotion_s=ran_s)
     remaining_gpu_s = ByHistory(runs).remaining_gpu_s(one)
     assert remaining_gpu_s is not None and remaining_gpu_s >= 4 * ran_s
+
+
+@given(st.lists(seconds, min_size=ENOUGH, max_size=KEPT), seconds, seconds)
+def test_an_estimate_stays_in_its_range_for_as_long_as_guaranteed(
+    run_s: list[float], ran_s: float, cut_s: float
+) -> None:
+    runs = RunHistory(("ann", "train", None, each) for each in run_s)
+    now_s = runs.remaining_s("ann", "train", None, ran_s)
+    assert now_s is not None
+    least_s, most_s = (0.0, cut_s) if now_s < cut_s else (cut_s, 1e9)
+    steady_s = runs.steady_for_s("ann", "train", None, ran_s, least_s, most_s)
+    assert steady_s >= 0.0
+    for share in (0.01, 0.5, 0.99):
+        later_s = runs.remaining_s("ann", "train", None, ran_s + share * steady_s)
+        assert later_s is not None and least_s - 1e-6 <= later_s <= most_s + 1e-6

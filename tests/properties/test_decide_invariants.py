@@ -15,7 +15,6 @@ from scripts.testbed.job_views import changed, view
 from slurm_tiresias.core.engine import decide
 from slurm_tiresias.core.features import victim_rate
 from slurm_tiresias.core.features.gittins import ServiceHistory
-from slurm_tiresias.core.features.limits import LimitHistory
 from slurm_tiresias.core.features.make import make_policy
 from slurm_tiresias.core.features.policy import Policy, rank_of
 from slurm_tiresias.core.features.protections import protection_of
@@ -109,14 +108,12 @@ requests = st.builds(
     reserved_nodes=st.sampled_from([frozenset(), frozenset(), frozenset({"n0", "n2"})]),
 )
 
-RUNS = [("ann", "train", 40.0), ("ann", "train", 200.0), ("ann", "debug", 1.0), ("ben", "x", 9.0)]
-
-LIMITS = LimitHistory(
-    (user, limit_s, limit_s * part)
-    for user in ("ann", "ben")
-    for limit_s in (100.0, 1000.0)
-    for part in (0.1, 0.3, 0.3, 0.5, 0.9)
-)
+RUNS = [
+    (user, name, limit_s, run_s)
+    for user, name in (("ann", "train"), ("ann", "debug"), ("ben", "x"))
+    for limit_s in (None, 100.0, 1000.0)
+    for run_s in (1.0, 9.0, 40.0, 200.0)
+]
 
 HISTORY = ServiceHistory([20.0, 130.0, 510.0, 900.0])
 
@@ -193,7 +190,7 @@ configs = st.builds(
         },
     ),
     st.sampled_from(["2d-las", "2d-gittins"]),
-    st.sampled_from([[], ["reports"], ["history"], ["limits", "history"], ["reports", "limits"]]),
+    st.sampled_from([[], ["reports"], ["history"], ["reports", "history"]]),
     st.sampled_from(ORDERS),
     st.sampled_from([[100], [100, 200], [10, 60, 140, 200, 400, 550, 700]]),
     st.sampled_from([0, 0, 2]),
@@ -226,7 +223,7 @@ def _anywhere(one: Job, nodes: list[Node], free: FreeResources) -> Allocation | 
 
 
 def _decided(snapshot: Snapshot, config: Config) -> tuple[Plan, Policy]:
-    policy = make_policy(config.policy, HISTORY, RunHistory(RUNS), LIMITS)
+    policy = make_policy(config.policy, HISTORY, RunHistory(RUNS))
     return decide(snapshot, policy, config), policy
 
 

@@ -33,7 +33,6 @@ from slurm_tiresias.model import (
 from slurm_tiresias.settings import Config
 from tests.properties.test_decide_invariants import (
     HISTORY,
-    LIMITS,
     RECENT_VICTIMS,
     RUNS,
     configs,
@@ -224,7 +223,7 @@ def test_a_kept_planner_plans_what_a_new_one_would(
     first: Snapshot, config: Config, others: list[Job], nodes: list[Node], steps: list[int]
 ) -> None:
     cluster = Cluster(first, others, nodes)
-    policy = make_policy(config.policy, HISTORY, RunHistory(RUNS), LIMITS)
+    policy = make_policy(config.policy, HISTORY, RunHistory(RUNS))
     engine = KeptEngine(policy, config)
     plan_before = expected_before = Plan({})
     for step in [0, *steps]:
@@ -237,8 +236,8 @@ def test_a_kept_planner_plans_what_a_new_one_would(
         assert engine.plan(cluster.snapshot) == expected
         if step % 7 == 0:
             # A policy that has learned more may rank all jobs differently.
-            runs = RunHistory([*RUNS, ("ann", "train", float(step % 1000))])
-            policy = make_policy(config.policy, HISTORY, runs, LIMITS)
+            runs = RunHistory([*RUNS, ("ann", "train", None, float(step % 1000))])
+            policy = make_policy(config.policy, HISTORY, runs)
             plan = engine.plan(cluster.snapshot, policy)
             assert plan == decide(cluster.snapshot, policy, config)
         cluster.goes_on(plan, random.Random(step))

@@ -24,11 +24,15 @@ def simulate(
     timing: Timing | None = None,
     saves: SaveModel | None = None,
     first_tier_wait_s: float = 0.0,
+    estimates: tuple[str, ...] = (),
 ) -> tuple[Outcome, ...]:
     sim_cluster = parse_cluster(cluster, placement)
     config = parse(
         {
-            "policy": {"thresholds_gpu_s": list(thresholds_gpu_s)},
+            "policy": {
+                "thresholds_gpu_s": list(thresholds_gpu_s),
+                "estimates": list(estimates),
+            },
             "preemption": {"min_run_s": 0},
         }
     )
@@ -108,16 +112,26 @@ def test_a_job_wider_than_the_cluster_is_left_out_and_reported() -> None:
     assert (len(kept.jobs), len(wide)) == (1, 1)
 
 
-def test_tiresias_h_learns_from_a_users_ended_jobs_only_as_they_end() -> None:
-    jobs = (
-        TraceJob("0", 0, 4, 5000, user="ann", name="train"),
-        TraceJob("1", 10, 4, 100, user="ben", name="debug"),
-        TraceJob("2", 20_000, 4, 5000, user="ann", name="train"),
-        TraceJob("3", 20_010, 4, 100, user="ben", name="debug"),
-    )
-    _, early, _, late = simulate(Workload("two users", jobs), "tiresias-h", "1x4")
-    assert early.first_start_s == pytest.approx(800, abs=0.01)  # at the threshold, as under LAS
-    assert late.first_start_s == 20_010  # ann's jobs are known to be long
+@pytest.mark.parametrize(("estimates", "first"), [((), "ben"), (("history",), "ann")])
+def test_in_a_tier_the_jobs_go_first_whose_like_ran_shorter(
+    estimates: tuple[str, ...], first: str
+) -> None:
+    ran_s = {"ann": 1, "ben": 4000}
+    ended = [
+        TraceJob(f"{user}{number}", 10_000 * number, 1, ran_s[user], user=user, name="x")
+        for number in range(20)
+        for user in ran_s
+    ]
+    begin_s = 300_000
+    long = TraceJob("long", begin_s, 4, 9000, user="eve", name="x")
+    waiting = [
+        TraceJob(user, begin_s + second, 4, ran_s[user], user=user, name="x")
+        for second, user in enumerate(("ben", "ann"), 1)
+    ]
+    workload = Workload("two users", (*ended, long, *waiting))
+    outcomes = simulate(workload, "tiresias-l", "1x4", estimates=estimates)
+    waited = sorted(outcomes[-2:], key=lambda one: one.first_start_s)
+    assert waited[0].job.job_id == first
 
 
 def test_every_job_ends_whatever_the_policy() -> None:

@@ -111,7 +111,7 @@ def test_jobs_without_a_user_inherit_no_service() -> None:
     assert simulated(*anonymous, charge="user") == simulated(*anonymous)
 
 
-@pytest.mark.parametrize("policy", ["tiresias-l", "tiresias-g", "tiresias-h"])
+@pytest.mark.parametrize("policy", ["tiresias-l", "tiresias-g"])
 def test_every_job_ends_under_every_policy(policy: str) -> None:
     with replaced({"CHARGE_WINDOW_S": 50}):
         outcomes = simulated(*submitted(*CHOPPED, *SHORT), policy=policy, charge="user")

@@ -197,7 +197,7 @@ configs = st.builds(
         }
     ),
     st.sampled_from(["2d-las", "2d-gittins"]),
-    st.sampled_from([[], ["reports"], ["history"], ["limits", "history"], ["reports", "limits"]]),
+    st.sampled_from([[], ["reports"], ["history"], ["reports", "history"]]),
     st.sampled_from(ORDERS),
     st.sampled_from(["job", "job", "user"]),
     st.sampled_from([0, 0, 2]),

@@ -57,4 +57,4 @@ def test_with_the_papers_two_tiers_preemption_costs_more_but_stays_bounded() -> 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_promotion_does_not_make_jobs_take_turns_under_a_synthetic_load(seed: int) -> None:
     busy = philly_like(1390, seed, SIM_CLUSTER.gpus, load=2.0)
-    assert preemptions(busy, with_knob(8.0)) <= 1.5 * preemptions(busy, with_knob(0.0))
+    assert preemptions(busy, with_knob(8.0)) <= 2.0 * preemptions(busy, with_knob(0.0))

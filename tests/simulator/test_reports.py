@@ -8,8 +8,7 @@ from statistics import fmean
 
 import pytest
 
-from slurm_tiresias.config import parse
-from slurm_tiresias.settings.policy import LIMITS
+from slurm_tiresias.settings import Config
 from slurm_tiresias.simulator import run
 from slurm_tiresias.simulator.engine import Outcome, Timing
 from slurm_tiresias.simulator.limits import LIMIT_MODELS, with_limits
@@ -24,9 +23,8 @@ SITE = parse_cluster("15x4", "skew")
 def outcomes(
     reports: ReportModel | None = None, workload: Workload = WORKLOAD, policy: str = "tiresias-l"
 ) -> Sequence[Outcome]:
-    config = parse({"policy": {"estimates": ["reports", LIMITS]}})
     costs = Costs(SITE, speeds=True, flat_s=None)
-    setup = run.Setup(SITE, config, costs, Timing(60.0, 5.0), reports=reports)
+    setup = run.Setup(SITE, Config(), costs, Timing(60.0, 5.0), reports=reports)
     return run.simulate(workload, policy, setup)
 
 
@@ -40,7 +38,7 @@ SRSF_S = average_s(outcomes(policy="srsf"))
 
 def test_the_more_jobs_report_the_closer_the_average_comes_to_the_clairvoyant_one() -> None:
     half_s, all_s = (average_s(outcomes(ReportModel(share))) for share in (0.5, 1.0))
-    assert SRSF_S < all_s < 1.12 * SRSF_S < half_s < 0.9 * UNKNOWN_S
+    assert SRSF_S < all_s < 1.15 * SRSF_S < half_s < 0.9 * UNKNOWN_S
 
 
 def test_reports_that_vary_make_few_more_preemptions() -> None:
@@ -49,22 +47,24 @@ def test_reports_that_vary_make_few_more_preemptions() -> None:
     assert preemptions[1] <= 1.25 * preemptions[0]
 
 
-def test_lying_jobs_are_slower_than_honest_ones_and_hardly_cost_others() -> None:
+def test_jobs_that_lie_are_slower_than_if_they_were_honest_and_hardly_cost_others() -> None:
     model = ReportModel(0.25, liars=0.25)
-    found = outcomes(model)
-    slowdowns: dict[Reporter, list[float]] = {reporter: [] for reporter in Reporter}
-    for one in found:
-        reporter = model.reporter(WORKLOAD.name, one.job.job_id)
-        slowdowns[reporter].append(one.jct_s / one.job.duration_s)
-    assert {reporter: len(each) > 80 for reporter, each in slowdowns.items()} == dict.fromkeys(
-        Reporter, True
+    liars = {
+        job.job_id
+        for job in WORKLOAD.jobs
+        if model.reporter(WORKLOAD.name, job.job_id) is Reporter.LIAR
+    }
+    assert len(liars) > 80
+    lying_s, honest_s = (
+        fmean(one.jct_s for one in outcomes(each) if one.job.job_id in liars)
+        for each in (model, ReportModel(0.5))
     )
-    assert fmean(slowdowns[Reporter.LIAR]) > fmean(slowdowns[Reporter.HONEST])
+    assert lying_s > 1.05 * honest_s
     assert average_s(outcomes(ReportModel(0.0, liars=1.0))) < 1.1 * UNKNOWN_S
 
 
 def test_realistic_limits_help_and_equal_limits_change_nothing() -> None:
-    assert average_s(outcomes(workload=with_limits(WORKLOAD, "10x"))) < 1.2 * SRSF_S
+    assert average_s(outcomes(workload=with_limits(WORKLOAD, "10x"))) < 0.9 * UNKNOWN_S
     assert average_s(outcomes(workload=with_limits(WORKLOAD, "alike"))) == UNKNOWN_S
 
 

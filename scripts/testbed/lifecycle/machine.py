@@ -42,7 +42,7 @@ setups = st.builds(
     signal=st.sampled_from(["USR1", "USR1", ""]),
     accounting=st.sampled_from([True, True, False]),
     policy=st.sampled_from(["2d-las", "2d-las", "2d-gittins"]),
-    estimates=st.sampled_from([("reports",), ("reports",), ("reports", "history"), ("limits",)]),
+    estimates=st.sampled_from([("reports",), ("reports",), ("reports", "history")]),
     budget_share=st.sampled_from([0.0, 0.0, 0.1]),
     idle=st.sampled_from(["", "leave", "leave", "rank-last"]),
 )

@@ -165,7 +165,7 @@ def site(seed: int) -> Site:
         tuple(managed),
         write=random.choice(("pinned", "pinned", "site-factor")),
         policy=random.choice(("2d-las", "2d-las", "2d-gittins")),
-        estimates=random.choice((("reports",), ("reports",), ("history",), ("limits", "history"))),
+        estimates=random.choice((("reports",), ("history",), ("reports", "history"))),
         backfill=random.random() < 0.5,
         epilog_s=random.choice((0.2, 1.0, 5.0)),
         signal=random.choice(("", "USR1")),

@@ -53,10 +53,11 @@ CANDIDATES = (
     Candidate("2 tiers (the paper)", "tiresias-l", (3600,)),
     Candidate("3 tiers, 3250 and 7200 (the authors' simulator)", "tiresias-l", (3250, 7200)),
     Candidate("5 tiers from 3600, each 5 times the last", "tiresias-l", tuple(LADDER_5)),
-    Candidate("6 tiers, the same ladder (the default)", "tiresias-l", DEFAULT_GPU_S),
+    Candidate(
+        "6 tiers from 10800, each 4 times the last (the default)", "tiresias-l", DEFAULT_GPU_S
+    ),
     Candidate("5 tiers, newest first", "tiresias-l", tuple(LADDER_5), "newest"),
     Candidate("8 tiers from 900, each 4 times the last", "tiresias-l", tuple(LADDER_8)),
-    Candidate("5 tiers by user and name, from 1 job on", "tiresias-h", tuple(LADDER_5)),
     Candidate("5 tiers, Gittins knowing the distribution", "tiresias-g", tuple(LADDER_5)),
 )
 

@@ -22,7 +22,7 @@ from scripts.tools.bench.studies import (
     titled,
 )
 from scripts.tools.document import markdown
-from slurm_tiresias.settings.policy import HISTORY, LIMITS, REPORTS
+from slurm_tiresias.settings.policy import HISTORY, REPORTS
 from slurm_tiresias.simulator.baselines import STOCK
 from slurm_tiresias.simulator.engine import Outcome
 from slurm_tiresias.simulator.limits import with_limits
@@ -86,7 +86,7 @@ class Trial:
     def found(self) -> Found:
         case = self.case
         policy = case.title if case in (OF_SRSF, OF_STOCK) else "tiresias-l"
-        counts = {REPORTS: True, LIMITS: bool(case.limits), HISTORY: case.history}
+        counts = {REPORTS: True, HISTORY: case.history or bool(case.limits)}
         outcomes = self.sample.outcomes(
             policy,
             {"policy": {"estimates": [name for name in counts if counts[name]]}},

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple, Protocol
+from typing import ClassVar, Final, NamedTuple, Protocol
 
 from slurm_tiresias.core.features.claims import (
     MOST_TIMES_ATTAINED,
@@ -16,7 +16,6 @@ from slurm_tiresias.core.features.claims import (
     expires_at_gpu_s,
     is_broken,
 )
-from slurm_tiresias.core.features.limits import LimitHistory
 from slurm_tiresias.core.features.policy import EndedJob, Policy
 from slurm_tiresias.core.features.promotion import Promotion
 from slurm_tiresias.core.features.recurring import RunHistory
@@ -24,7 +23,11 @@ from slurm_tiresias.core.features.tiers import LEVELS, tier_of
 from slurm_tiresias.core.job import Job
 from slurm_tiresias.core.rank import JobRank
 from slurm_tiresias.model import JobState
-from slurm_tiresias.settings.policy import HISTORY, LIMITS, REPORTS
+from slurm_tiresias.settings.policy import HISTORY, REPORTS
+
+GUESS_TIERS: Final = 2
+"""A guess moves a job down by so many tiers at most. With one, long jobs of Microsoft's traces wait
+for each other; with more, some starve for a wrong guess."""
 
 
 class Estimator(Protocol):
@@ -37,18 +40,16 @@ class Estimator(Protocol):
         """Return the service that a job still needs; None if there is no credible estimate."""
         ...
 
-    def basis_of(self, job: Job) -> object:
-        """Return what the estimate is based on besides the job's own service
-        (``Policy.basis_of``)."""
-        ...
-
     def steady_for_s(self, job: Job, least_gpu_s: float, most_gpu_s: float) -> float:
         """Return for how many seconds of running the estimate is guaranteed not to change, and for
         how long it is guaranteed to stay between ``least_gpu_s`` and ``most_gpu_s``, where it is
         now."""
         ...
 
-    def learn(self, ended: EndedJob) -> None: ...
+    def learn(self, ended: EndedJob) -> bool:
+        """Learn from a job that has ended; return whether the estimates for jobs of other users may
+        have changed."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +61,6 @@ class ByReports:
 
     def remaining_gpu_s(self, job: Job) -> float | None:
         return claimed_gpu_s(job)
-
-    def basis_of(self, job: Job) -> object:
-        return job.claim
 
     def steady_for_s(self, job: Job, least_gpu_s: float, most_gpu_s: float) -> float:
         claim, attained_gpu_s = job.claim, job.attained_gpu_s
@@ -78,13 +76,14 @@ class ByReports:
         ahead_gpu_s = (gpu_s - attained_gpu_s for gpu_s in until_gpu_s if gpu_s > attained_gpu_s)
         return min(ahead_gpu_s, default=math.inf) / job.width
 
-    def learn(self, ended: EndedJob) -> None:
-        return
+    def learn(self, ended: EndedJob) -> bool:
+        return False
 
 
 @dataclass(frozen=True, slots=True)
 class ByHistory:
-    """Estimates from the running times of jobs of the same user and name.
+    """Estimates from the running times of ended jobs with a similar limit, of the same user and
+    name.
 
     Never less than the service attained: a job that has outlived most similar jobs is likely to
     continue.
@@ -97,50 +96,34 @@ class ByHistory:
     def remaining_gpu_s(self, job: Job) -> float | None:
         if not job.gpus_asked:  # Its request cannot be read at the moment.
             return None
-        expected_s = self.runs.remaining_s(job.user, job.name, job.executed_since_promotion_s)
+        expected_s = self.runs.remaining_s(
+            job.user, job.name, job.time_limit_s, job.executed_since_promotion_s
+        )
         # By requested GPUs: the job may hold more, and starting must not lower its rank.
         return None if expected_s is None else max(job.attained_gpu_s, job.gpus_asked * expected_s)
-
-    def basis_of(self, job: Job) -> object:
-        return self.runs.alike(job.user, job.name)
 
     def steady_for_s(self, job: Job, least_gpu_s: float, most_gpu_s: float) -> float:
         executed_s, gpus = job.executed_since_promotion_s, job.gpus_asked
         by_runs_s = self.runs.steady_for_s(
-            job.user, job.name, executed_s, least_gpu_s / gpus, most_gpu_s / gpus
+            job.user,
+            job.name,
+            job.time_limit_s,
+            executed_s,
+            least_gpu_s / gpus,
+            most_gpu_s / gpus,
         )
         return min(by_runs_s, (most_gpu_s - job.attained_gpu_s) / job.width)
 
-    def learn(self, ended: EndedJob) -> None:
-        self.runs.add(ended.user, ended.name, ended.run_s)
+    def learn(self, ended: EndedJob) -> bool:
+        return self.runs.add(ended.user, ended.name, ended.time_limit_s, ended.run_s)
 
 
-@dataclass(frozen=True, slots=True)
-class ByLimits:
-    """Estimates from the shares of their time limits that the user's jobs used."""
+def _lowest_of_a_guess(las_tier: int) -> int:
+    """Return the lowest tier to which a guess may move a job that has this tier without it.
 
-    limits: LimitHistory
-    name: ClassVar[str] = LIMITS
-    learns: ClassVar[bool] = True
-
-    def remaining_gpu_s(self, job: Job) -> float | None:
-        if not job.gpus_asked:
-            return None
-        executed_s = job.executed_since_promotion_s
-        expected_s = self.limits.remaining_s(job.user, job.time_limit_s, executed_s)
-        return None if expected_s is None else job.gpus_asked * expected_s
-
-    def basis_of(self, job: Job) -> object:
-        return self.limits.parts_used(job.user)
-
-    def steady_for_s(self, job: Job, least_gpu_s: float, most_gpu_s: float) -> float:
-        executed_s, gpus = job.executed_since_promotion_s, job.gpus_asked
-        return self.limits.steady_for_s(
-            job.user, job.time_limit_s, executed_s, least_gpu_s / gpus, most_gpu_s / gpus
-        )
-
-    def learn(self, ended: EndedJob) -> None:
-        self.limits.add(ended.user, ended.time_limit_s, ended.run_s)
+    Each job gets its try in the first tier, however long jobs like it ran.
+    """
+    return las_tier + GUESS_TIERS if las_tier else 0
 
 
 def is_promoted(job: Job) -> bool:
@@ -153,6 +136,15 @@ class Remaining(NamedTuple):
 
     gpu_s: float
     estimator: Estimator
+
+
+def _order_of(remaining: Remaining, job: Job) -> float:
+    """Return by what a waiting job is ordered in its tier. Guesses are rounded to a power of two:
+    jobs that differ by less go by submission."""
+    gpu_s = remaining.gpu_s + job.inherited_gpu_s
+    if not remaining.estimator.learns or gpu_s <= 0.0:
+        return gpu_s
+    return float(2.0 ** round(math.log2(gpu_s)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,12 +185,13 @@ class WithEstimates(Policy):
                 return Remaining(gpu_s, estimator)
         return None
 
-    def remaining_gpu_s(self, job: Job) -> float | None:
+    def reported_gpu_s(self, job: Job) -> float | None:
         remaining = self.remaining(job)
-        return None if remaining is None else remaining.gpu_s
+        return None if remaining is None or remaining.estimator.learns else remaining.gpu_s
 
-    def basis_of(self, job: Job) -> object:
-        return tuple([estimator.basis_of(job) for estimator in self.estimators])
+    def goes_by_gpu_s(self, job: Job) -> float | None:
+        remaining = self.remaining(job)
+        return None if remaining is None else _order_of(remaining, job)
 
     def rank(self, job: Job) -> JobRank:
         # Most jobs do not report, and each cycle ranks very many of them.
@@ -210,14 +203,15 @@ class WithEstimates(Policy):
             if not silent and is_broken(job):
                 stands_for_gpu_s *= 2
             return JobRank(level, (stands_for_gpu_s, *order_key), tier)
-        charged_gpu_s = remaining.gpu_s + job.inherited_gpu_s
-        tier = tier_of(charged_gpu_s, self.thresholds_gpu_s)
+        tier = tier_of(remaining.gpu_s + job.inherited_gpu_s, self.thresholds_gpu_s)
+        if remaining.estimator.learns:
+            tier = min(tier, _lowest_of_a_guess(self.base.rank(job).tier))
         if job.state is JobState.RUNNING:
             # The order of running jobs only breaks ties between victims. If it depended on
             # remaining service, each cycle would change it, and the planner would try every class
             # again.
             return JobRank(LEVELS[tier], (0.0, job.submitted_s), tier)
-        return JobRank(LEVELS[tier], (charged_gpu_s, job.submitted_s), tier)
+        return JobRank(LEVELS[tier], (_order_of(remaining, job), job.submitted_s), tier)
 
     def steady_for_s(self, job: Job) -> float:
         remaining = self.remaining(job)
@@ -225,16 +219,16 @@ class WithEstimates(Policy):
             return self.base.steady_for_s(job)
         tier = tier_of(remaining.gpu_s + job.inherited_gpu_s, self.thresholds_gpu_s)
         least_gpu_s, most_gpu_s = (-math.inf, *self.thresholds_gpu_s, math.inf)[tier : tier + 2]
-        return remaining.estimator.steady_for_s(
+        steady_s = remaining.estimator.steady_for_s(
             job, least_gpu_s - job.inherited_gpu_s, most_gpu_s - job.inherited_gpu_s
         )
+        if remaining.estimator.learns:
+            steady_s = min(steady_s, self.base.steady_for_s(job))
+        return steady_s
 
     def drifts_in(self, tier: int, job: Job) -> bool:
         return self.remaining(job) is None and self.base.drifts_in(tier, job)
 
-    def learn(self, ended: EndedJob) -> None:
-        for estimator in self.estimators:
-            estimator.learn(ended)
-
-    def is_judged_by(self, job: Job, name: str) -> bool:
-        return self.learns
+    def learn(self, ended: EndedJob) -> bool:
+        changed = [estimator.learn(ended) for estimator in self.estimators]
+        return any(changed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import numpy as np
@@ -55,18 +55,26 @@ class ServiceHistory:
         distance = self.distance(attained_gpu_s)
         return 1.0 / distance if distance > 0.0 else math.inf
 
-    def distance(self, attained_gpu_s: float) -> float:
+    def distance(self, attained_gpu_s: float, least_share: float = 0.0) -> float:
         """Least expected service per completed job: ``1 / best_index``; infinite if no sample
-        exceeds the attained service."""
+        exceeds the attained service. Only quanta that complete ``least_share`` of the jobs that
+        attained as much are considered."""
         above = bisect_right(self._samples, attained_gpu_s)
         left = len(self._samples) - above
         if left == 0:
             return math.inf
         so_far = self._served[above] + attained_gpu_s * left
+        first = _first_quantum(left, least_share)
+        distances = (self._totals[above + first :] - so_far) / self._counts[first:left]
         # Differences of large sums lose digits.
-        return max(0.0, float(((self._totals[above:] - so_far) / self._counts[:left]).min()))
+        return max(0.0, float(distances.min()))
 
-    def steady_for(self, attained: float, least: float) -> float:
+    def typical(self, number: int) -> Sequence[float]:
+        """Return so many samples that stand for all, evenly from the least to the most."""
+        every = len(self._samples) / number
+        return [self._samples[int((rank + 0.5) * every)] for rank in range(number)]
+
+    def steady_for(self, attained: float, least: float, least_share: float = 0.0) -> float:
         """Service that a job may still attain before its ``distance`` jumps (at the next sample)
         or falls below ``least``; infinite if no sample exceeds the attained service."""
         above = bisect_right(self._samples, attained)
@@ -77,8 +85,14 @@ class ServiceHistory:
         if math.isinf(least):
             return to_sample
         # Between two samples, the distance is linear in the attained service for each quantum.
-        needed = self._totals[above:] - self._counts[:left] * least
+        first = _first_quantum(left, least_share)
+        needed = self._totals[above + first :] - self._counts[first:left] * least
         to_least = (float(needed.min()) - self._served[above]) / left - attained
         if to_least <= 0.0:
-            to_least = 0.0 if self.distance(attained) >= least else math.inf
+            to_least = 0.0 if self.distance(attained, least_share) >= least else math.inf
         return min(to_sample, to_least)
+
+
+def _first_quantum(left: int, least_share: float) -> int:
+    """Return the index of the first of ``left`` samples by which this share of them are done."""
+    return max(1, math.ceil(least_share * left)) - 1

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from slurm_tiresias.core.features.feature import Explained, Feature
+from slurm_tiresias.core.features.lost_work import loses_all
 from slurm_tiresias.core.features.news import Happened, Remember
 from slurm_tiresias.core.features.window import is_recent
 from slurm_tiresias.core.job import Job, most_service_gpu_s
@@ -58,23 +59,24 @@ class InteractiveLane(Feature):
 
     def follow(self, job: Job, now_s: float) -> None:
         self.forget(job)
-        if job.lane is Lane.PREEMPTIBLE and not (job.cannot_be_requeued or job.lane_because):
+        cannot_be_requeued = job.cannot_be_requeued or loses_all(job)
+        if job.lane is Lane.PREEMPTIBLE and not (cannot_be_requeued or job.lane_because):
             return
         waits = job.state is JobState.PENDING
-        if not job.cannot_be_requeued:
+        if not cannot_be_requeued:
             self._put(job, Lane.PREEMPTIBLE, "")
         elif waits and job.at_a_prompt:
             self._waiting[job.job_id] = job
             lane = Lane.IDLE_ONLY if job.lane is Lane.PREEMPTIBLE else job.lane
             self._put(job, lane, job.lane_because)
         elif waits or (job.lane is Lane.PREEMPTIBLE and job.at_a_prompt):
-            self._put(job, Lane.IDLE_ONLY, job.cannot_be_requeued)
+            self._put(job, Lane.IDLE_ONLY, cannot_be_requeued)
         elif job.lane is Lane.INTERACTIVE and job.state is JobState.RUNNING:
             self._running[job.job_id] = job
             job.lane_because = ""
         else:
             only_idle = job.lane is Lane.IDLE_ONLY
-            job.lane_because = job.cannot_be_requeued if only_idle else ""
+            job.lane_because = cannot_be_requeued if only_idle else ""
 
     def forget(self, job: Job) -> None:
         self._waiting.pop(job.job_id, None)

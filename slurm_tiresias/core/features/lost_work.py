@@ -13,6 +13,7 @@ from typing import Final
 
 from slurm_tiresias.core.features.claims import SPEAKS_AGAIN_WITHIN_S
 from slurm_tiresias.core.features.feature import Explained, Feature, Gauge
+from slurm_tiresias.core.features.min_run import LONGEST_MIN_RUN_S
 from slurm_tiresias.core.features.news import Happened, Remember
 from slurm_tiresias.core.features.protection import Protected
 from slurm_tiresias.core.job import Job
@@ -60,6 +61,26 @@ def stuck_runs(starts: Sequence[int]) -> int:
     while count + 1 < len(starts) and starts[-1 - count] <= furthest[-2 - count]:
         count += 1
     return count
+
+
+def loses_all(job: Job) -> str:
+    """Return why a job is as one that cannot be requeued, and what its user can do: its program is
+    known to lose more in a preemption than a minimum run can keep; "" if it is not."""
+    costs = job.program_costs
+    if (
+        costs is None
+        or costs.lost_all_in_a_row < STUCK_RUNS
+        or costs.unsaved_s < LONGEST_MIN_RUN_S
+        or job.drilled
+    ):
+        return ""
+    progress, since_s = job.progress, job.running_since_s
+    if progress and progress.saved_s and since_s is not None and progress.saved_s >= since_s:
+        return ""
+    return (
+        f"its program lost all its work in its last {costs.lost_all_in_a_row} preemptions: let it "
+        "save its state and resume from it"
+    )
 
 
 class LostWork(Feature):

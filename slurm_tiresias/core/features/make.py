@@ -7,18 +7,16 @@ from collections.abc import Callable, Iterable, Mapping
 from slurm_tiresias.core.features import gittins
 from slurm_tiresias.core.features.estimates import (
     ByHistory,
-    ByLimits,
     ByReports,
     Estimator,
     WithEstimates,
 )
 from slurm_tiresias.core.features.gittins import ServiceHistory
-from slurm_tiresias.core.features.limits import LimitHistory
 from slurm_tiresias.core.features.policy import EndedJob, Policy
 from slurm_tiresias.core.features.promotion import Promotion
 from slurm_tiresias.core.features.recurring import RunHistory
 from slurm_tiresias.core.features.tiers import ORDERS, TieredGittins, TieredLas
-from slurm_tiresias.settings.policy import GITTINS, HISTORY, LAS, LIMITS, REPORTS, PolicyConfig
+from slurm_tiresias.settings.policy import GITTINS, HISTORY, LAS, REPORTS, PolicyConfig
 
 Factory = Callable[[PolicyConfig, ServiceHistory | None], Policy]
 
@@ -45,12 +43,11 @@ def make_policy(
     config: PolicyConfig,
     history: ServiceHistory | None = None,
     runs: RunHistory | None = None,
-    limits: LimitHistory | None = None,
 ) -> Policy:
     """Return the policy that a configuration specifies; ``ValueError`` for an unknown name.
 
     2D-Gittins falls back to 2D-LAS until ``history`` holds ``GITTINS_SAMPLES`` ended jobs. ``runs``
-    and ``limits`` are the initial data of the estimates by history and by limits.
+    are the initial data of the estimates by history.
     """
     if config.name not in FACTORIES:
         raise ValueError(f"no policy is called {config.name!r}")
@@ -60,7 +57,6 @@ def make_policy(
     estimators: dict[str, Callable[[], Estimator]] = {
         REPORTS: ByReports,
         HISTORY: lambda: ByHistory(runs or RunHistory()),
-        LIMITS: lambda: ByLimits(limits or LimitHistory()),
     }
     made = tuple(estimators[name]() for name in config.estimates)
     return WithEstimates(base, config.thresholds_gpu_s, made, base.promotion)
@@ -71,11 +67,9 @@ def learned_policy(config: PolicyConfig, ended: Callable[[], Iterable[EndedJob]]
 
     ``ended`` returns these jobs, the latest last; it is called only if the policy uses them.
     """
-    history = runs = limits = None
+    history = runs = None
     if config.name == GITTINS:
         history = ServiceHistory(job.service_gpu_s for job in ended())
     if HISTORY in config.estimates:
-        runs = RunHistory((job.user, job.name, job.run_s) for job in ended())
-    if LIMITS in config.estimates:
-        limits = LimitHistory((job.user, job.time_limit_s, job.run_s) for job in ended())
-    return make_policy(config, history, runs, limits)
+        runs = RunHistory((job.user, job.name, job.time_limit_s, job.run_s) for job in ended())
+    return make_policy(config, history, runs)

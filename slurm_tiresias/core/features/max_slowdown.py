@@ -264,14 +264,14 @@ class MaxSlowdown(Feature):
             job.promotions,
             job.gpus_asked,
             _restart_s(job),
-            self._policy.basis_of(job),
+            job.claim,
         )
 
     def _look_at(self, one: _Counted, now_s: float) -> None:
         """Update how a job stands, and when it may stand otherwise."""
         job, shares, done_s = one.job, self._shares, one.done_s
         runs = job.state is JobState.RUNNING
-        remaining_gpu_s = self._policy.remaining_gpu_s(job)
+        remaining_gpu_s = self._policy.reported_gpu_s(job)
         known = remaining_gpu_s is not None
         length_s = max(done_s, LEAST_RUN_S) * (1.0 + RUNS_ON_BY)
         if remaining_gpu_s is not None:

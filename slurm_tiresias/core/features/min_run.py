@@ -1,4 +1,4 @@
-"""The minimum run time of a job, which grows with its preemptions."""
+"""The minimum run time of a job, which follows what its preemptions cost."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from typing import Final
 from slurm_tiresias.core.features.drilled import counts_as_drilled
 from slurm_tiresias.core.features.protection import Protected
 from slurm_tiresias.core.job import Job
-from slurm_tiresias.model import NOTHING_LEARNED, STUCK_RUNS, Learned, Protection
+from slurm_tiresias.model import NOTHING_LEARNED, STUCK_RUNS, Learned, ProgramCosts, Protection
 from slurm_tiresias.settings import Config
 from slurm_tiresias.settings.preemption import PreemptionConfig
 
-MIN_RUN_GROWTH = 2.0
-LONGEST_MIN_RUN_S = 3600.0
-"""Each preemption of a job multiplies its minimum run time by this, up to this. On the paper's 480
-jobs a constant minimum costs 1.8 times the preemptions; a longer maximum gains nothing."""
+KEPT_TIMES: Final = 5.0
+"""A run is kept for at least this many times what a preemption of its program costs, so that
+preemptions of one job cost at most a sixth of its time."""
+
+LONGEST_MIN_RUN_S: Final = 1800.0
+"""No run is kept for longer, unless the job's last runs saved nothing: short jobs may have to wait
+for it."""
 
 MOST_DOUBLINGS: Final = 64
 """Keeps a float from overflowing."""
@@ -26,29 +29,34 @@ def protected_for_s(
     preemptions: int,
     config: PreemptionConfig,
     learned: Learned = NOTHING_LEARNED,
+    costs: ProgramCosts | None = None,
     *,
     drilled: bool = False,
 ) -> float:
     """Return the minimum run time of a job's current run, in seconds since it (re)started.
 
-    ``preemptions`` counts the earlier preemptions of the job, plus the latest consecutive ones in
-    which its program lost all its work. The time grows so that a job that is preempted repeatedly,
-    by chance or on purpose, gets runs long enough to save a checkpoint. For a job that saved
-    nothing in its last runs it grows without bound, so that the job can end. It may start lower for
-    a program that has passed a drill (``preemption.drilled_min_run_s``).
+    It follows what a preemption of the program costs; where none was measured, it grows with the
+    earlier ``preemptions`` of the job, which may lose all their work. For a job that saved nothing
+    in its last runs it grows without bound, so that the job can end. It may start lower for a
+    program that has passed a drill (``preemption.drilled_min_run_s``).
     """
     first_s = config.min_run_s
     if drilled and config.drilled_min_run_s > 0:
         first_s = config.drilled_min_run_s
-    times = min(max(preemptions, learned.program_lost), MOST_DOUBLINGS)
-    most_s = math.inf if learned.stuck_runs >= STUCK_RUNS else LONGEST_MIN_RUN_S
-    return max(first_s, min(first_s * MIN_RUN_GROWTH**times, most_s))
+    if first_s <= 0.0:
+        return 0.0
+    if learned.stuck_runs >= STUCK_RUNS:
+        return first_s * 2.0 ** min(max(preemptions, learned.program_lost), MOST_DOUBLINGS)
+    cost_s = first_s * preemptions
+    if costs is not None and costs.measured:
+        cost_s = costs.restart_s + costs.unsaved_s
+    return max(first_s, min(KEPT_TIMES * cost_s, LONGEST_MIN_RUN_S))
 
 
 def min_run_s(job: Job, config: PreemptionConfig) -> float:
     """Return the minimum run time of a job's current run."""
     drilled = counts_as_drilled(job)
-    return protected_for_s(job.preemptions, config, job.learned, drilled=drilled)
+    return protected_for_s(job.preemptions, config, job.learned, job.program_costs, drilled=drilled)
 
 
 def min_run_until_s(job: Job, config: PreemptionConfig) -> float:

@@ -43,7 +43,7 @@ class Policy(ABC):
     (``policy.estimates``). Only for policies whose levels are tiers."""
 
     learns: bool = False
-    """Whether the end of a job may change the ranks of other jobs of the same user."""
+    """Whether the end of a job may change the ranks of other jobs."""
 
     @abstractmethod
     def rank(self, job: Job) -> JobRank:
@@ -53,13 +53,14 @@ class Policy(ABC):
         """Return the tier that a job would have after attaining this much service."""
         return 0
 
-    def remaining_gpu_s(self, job: Job) -> float | None:
-        """Return the estimated service that a job still needs; None if there is no estimate."""
+    def reported_gpu_s(self, job: Job) -> float | None:
+        """Return the service that a job still needs by its own reports; None if they do not
+        count."""
         return None
 
-    def basis_of(self, job: Job) -> object:
-        """Return what the estimate of a job's service is based on besides its own service; it
-        equals another one only if nothing has been learned for the job in between."""
+    def goes_by_gpu_s(self, job: Job) -> float | None:
+        """Return the estimated service by which a waiting job is ordered in its tier, the least
+        first; None if it is ordered otherwise."""
         return None
 
     def steady_for_s(self, job: Job) -> float:
@@ -70,13 +71,10 @@ class Policy(ABC):
         """Whether a running job's place among the others of this tier changes while it runs."""
         return False
 
-    def learn(self, ended: EndedJob) -> None:
-        """Update the policy with a job that has ended."""
-        return
-
-    def is_judged_by(self, job: Job, name: str) -> bool:
-        """Whether the end of a job with this name and the same user may change the job's rank."""
-        return self.learns
+    def learn(self, ended: EndedJob) -> bool:
+        """Update the policy with a job that has ended; return whether the ranks of jobs of other
+        users may have changed."""
+        return False
 
 
 def rank_of(job: Job, policy: Policy) -> JobRank:
