@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,12 +13,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_tiresias.config import parse
-from slurm_tiresias.core.features.interactive import Applicant, LaneUse, used_gpu_s, why_refused
+from slurm_tiresias.core.features.interactive import (
+    Applicant,
+    InteractiveLane,
+    LaneUse,
+    used_gpu_s,
+    why_refused,
+)
 from slurm_tiresias.core.job import Job
 from slurm_tiresias.errors import ConfigError
-from slurm_tiresias.model import Action, FairStanding, Lane, Protection, Reason
+from slurm_tiresias.model import (
+    Action,
+    FairStanding,
+    JobState,
+    Lane,
+    ProgramCosts,
+    Protection,
+    Reason,
+)
 from slurm_tiresias.settings.interactive import InteractiveConfig
 from tests.pictures import after, cluster, configured, gpus, job, plan_for
+from tests.policy.test_at_stake import told
 
 HOUR_S = 3600.0
 BOUND = InteractiveConfig(gpus_per_user=2, gpu_hours_per_user=4.0)
@@ -59,6 +75,37 @@ def test_a_job_that_cannot_be_requeued_preempts_no_job_and_is_not_preempted() ->
     decision = plan_for(ran).decisions["3"]
     assert decision.reason is Reason.PROTECTED
     assert decision.blockers == (("2", Protection.NO_REQUEUE),)
+
+
+SAVED = told(saved_s=1500.0)
+LOSES_ALL = ProgramCosts(60.0, 7200.0, measured=2, lost_all_in_a_row=2)
+
+
+@pytest.mark.parametrize(
+    ("costs", "facts", "lane"),
+    [
+        (LOSES_ALL, {}, Lane.IDLE_ONLY),
+        (None, {}, Lane.PREEMPTIBLE),
+        (replace(LOSES_ALL, lost_all_in_a_row=1), {}, Lane.PREEMPTIBLE),
+        (replace(LOSES_ALL, unsaved_s=60.0), {}, Lane.PREEMPTIBLE),
+        (LOSES_ALL, {"drilled": True}, Lane.PREEMPTIBLE),
+    ],
+)
+def test_a_job_whose_program_loses_all_its_work_is_as_one_that_cannot_be_requeued(
+    costs: ProgramCosts | None, facts: Mapping[str, Any], lane: Lane
+) -> None:
+    one = job("1", gpus(1), program_costs=costs, **facts)
+    InteractiveLane(parse({})).follow(one, 2000.0)
+    assert one.lane is lane
+    assert ("save" in one.lane_because) is (lane is Lane.IDLE_ONLY)
+
+
+@pytest.mark.parametrize(("since_s", "lane"), [(1000, Lane.PREEMPTIBLE), (1600, Lane.IDLE_ONLY)])
+def test_once_a_run_has_saved_it_can_be_preempted_again(since_s: float, lane: Lane) -> None:
+    facts: dict[str, Any] = {"running_since_s": since_s, "progress": SAVED, "lane": Lane.IDLE_ONLY}
+    one = replace(job("1", gpus(1), program_costs=LOSES_ALL, **facts), state=JobState.RUNNING)
+    InteractiveLane(parse({})).follow(one, 2000.0)
+    assert one.lane is lane
 
 
 def test_idle_gpus_go_to_the_shortest_unpreemptible_jobs_first() -> None:
