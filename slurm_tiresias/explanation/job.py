@@ -19,7 +19,6 @@ from slurm_tiresias.explanation.reasons import (
 from slurm_tiresias.explanation.section import SCHEMA, Explanation, Section
 from slurm_tiresias.gpu_hours import exact_gpu_hours, gpu_hours
 from slurm_tiresias.model import Action, JobState, Lane, ProgressSource, Reason
-from slurm_tiresias.settings.policy import HISTORY, REPORTS
 from slurm_tiresias.status.eta import (
     estimated_room,
     goes_by_estimate,
@@ -39,10 +38,7 @@ LATELY = "What happened to it lately"
 MOST_BLOCKERS = 8
 MOST_EVENTS = 10
 PLACED = {"consolidate": "consolidated"}
-ESTIMATED = {
-    REPORTS: "by its own reports",
-    HISTORY: "by the run times of ended jobs like it",
-}
+BY_REPORTS = "by its own reports"
 LANES = {
     Lane.INTERACTIVE.value: "It is a job at a prompt within its user's bound ([interactive]): "
     "it goes first in the top tier, and it is not preempted.",
@@ -204,25 +200,42 @@ def _ranked_by(case: Case) -> Iterator[str]:
     estimate, tier = case.job.estimate, case.tier
     if estimate is None:
         return
-    source = ESTIMATED.get(estimate.source, estimate.source)
     if estimate.remaining_gpu_s is None:
-        yield f"It is not ranked {source}: {estimate.why_not}. It is ranked by attained service."
+        why_not = f"It is not ranked {BY_REPORTS}: {estimate.why_not}."
+        yield f"{why_not} It is ranked by attained service."
+        return
+    needs = gpu_hours(estimate.remaining_gpu_s)
+    if estimate.is_guess:
+        lower = " That is why its tier is lower than by attained service." if _sunk(case) else ""
+        yield (
+            f"By the run times of ended jobs like it, it still needs {needs}: of the waiting jobs "
+            f"of a tier, those that need less go first.{lower}"
+        )
         return
     up = ""
     if tier is not None and tier.tier > 0:
         limit = exact_gpu_hours(tier.from_gpu_s)
         up = f"; once that is less than {limit} it moves up to tier {tier.tier - 1}"
-    needs = gpu_hours(estimate.remaining_gpu_s)
-    yield f"It is ranked by the service that it still needs: {needs}, {source}{up}."
+    yield f"It is ranked by the service that it still needs: {needs}, {BY_REPORTS}{up}."
+
+
+def _sunk(case: Case) -> bool:
+    """Whether a guess has moved the job below the tier of its attained service."""
+    job, tier = case.job, case.tier
+    counts_gpu_s = job.attained_since_promotion_gpu_s + job.inherited_gpu_s
+    is_guess = job.estimate is not None and job.estimate.is_guess
+    return is_guess and tier is not None and counts_gpu_s < tier.from_gpu_s
 
 
 def _way_to_next_tier(case: Case) -> str:
     job, tier = case.job, case.tier
-    if tier is None or job.lane or goes_by_estimate(job):
+    if tier is None or job.lane or goes_by_estimate(job) or _sunk(case):
         return ""
     if tier.to_gpu_s is None:
         return "; there is no tier below its own"
-    move = f"; at {exact_gpu_hours(tier.to_gpu_s)} it moves down to tier {tier.tier + 1}"
+    # A guess may move it down further.
+    below = f" to tier {tier.tier + 1}" if job.estimate is None else ""
+    move = f"; at {exact_gpu_hours(tier.to_gpu_s)} it moves down{below}"
     missing_gpu_s = tier.to_gpu_s - job.attained_since_promotion_gpu_s - job.inherited_gpu_s
     if not job.gpus or missing_gpu_s <= 0:
         return move

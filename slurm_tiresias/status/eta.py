@@ -102,7 +102,10 @@ def _loose_at_s(
 
 def goes_by_estimate(job: PublishedJob) -> bool:
     """Whether a job's tier is that of its remaining service rather than its attained service."""
-    return job.estimate is not None and job.estimate.remaining_gpu_s is not None
+    estimate = job.estimate
+    if estimate is None or estimate.is_guess:
+        return False
+    return estimate.remaining_gpu_s is not None
 
 
 def waits_for_room(job: PublishedJob) -> bool:

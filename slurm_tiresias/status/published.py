@@ -103,11 +103,16 @@ class PublishedEstimate:
     """The service that a job still needs, if that was or could have been estimated."""
 
     source: str
-    """``reports``, ``history`` or ``limits``."""
+    """``reports`` or ``history``."""
     remaining_gpu_s: float | None
     """The service by which the job is ranked; None if the source does not count."""
     why_not: str = ""
     """Why the source does not count, in words; "" if it does."""
+
+    @property
+    def is_guess(self) -> bool:
+        """Whether it comes from other jobs, not from the job itself."""
+        return self.source == "history"
 
 
 @dataclass

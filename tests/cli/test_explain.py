@@ -272,7 +272,7 @@ def test_a_pending_unmanaged_job_shows_its_place_by_slurms_priority(site: Site) 
     ("tier", "estimate", "protection"),
     [
         (2, None, Protection.SAME_TIER),
-        (0, PublishedEstimate("history", 9e6), Protection.SAME_TIER),
+        (0, PublishedEstimate("reports", 9e6), Protection.SAME_TIER),
         (0, None, Protection.UNMANAGED),
     ],
 )
@@ -760,7 +760,8 @@ def test_an_estimate_counts_on_the_end_of_a_job_that_reports(site: Site) -> None
         ),
         (
             PublishedEstimate("history", 9000.0),
-            "still needs: 2.5 GPU-h, by the run times of ended jobs like it",
+            "By the run times of ended jobs like it, it still needs 2.5 GPU-h: of the waiting jobs "
+            "of a tier, those that need less go first. That is why its tier is lower than by",
         ),
         (
             PublishedEstimate("reports", None, "it was promoted"),
