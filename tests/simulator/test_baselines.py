@@ -18,7 +18,7 @@ from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.model import Node
 from slurm_tiresias.settings import Config
 from slurm_tiresias.simulator import run
-from slurm_tiresias.simulator.baselines import BASELINES, BaselineSetup
+from slurm_tiresias.simulator.baselines import BASELINES, CONSOLIDATED_ONLY, BaselineSetup
 from slurm_tiresias.simulator.baselines.backfill import (
     DEFAULT_LIMIT_S,
     DEFAULTS,
@@ -265,6 +265,46 @@ def test_a_pool_of_gpus_is_time_sliced_like_its_nodes() -> None:
         for placement in ("pooled", "consolidate")
     )
     assert pooled == on_nodes
+
+
+# --------------------------------------------------------------------------- dlas
+
+
+def test_dlas_decides_every_six_minutes_and_gpus_that_come_free_between_stay_idle() -> None:
+    outcomes = simulated(jobs_of((0, 4, 100), (10, 4, 300), (400, 4, 50)), "dlas", "1x4")
+    assert [outcome.runs for outcome in outcomes] == [((0, 100),), ((360, 660),), ((720, 770),)]
+
+
+def test_dlas_demotes_to_the_end_of_the_next_queue_where_no_job_preempts_another() -> None:
+    # Four GPUs reach the 3200 GPU-seconds between the rounds at 720 and 1080. The second, demoted
+    # later, waits for the first to end.
+    outcomes = simulated(jobs_of((0, 4, 5000), (10, 4, 5000)), "dlas", "1x4")
+    assert outcomes[0].runs == ((0, 1080), (2160, 6080))
+    assert outcomes[1].runs == ((1080, 2160), (6120, 10040))
+
+
+def test_dlas_passes_over_a_job_that_does_not_fit() -> None:
+    outcomes = simulated(jobs_of((0, 3, 700), (1, 4, 50), (2, 1, 50)), "dlas", "1x4")
+    assert [outcome.first_start_s for outcome in outcomes] == [0, 720, 360]
+
+
+def test_dlas_moves_a_running_job_only_if_the_chosen_do_not_fit_beside_each_other() -> None:
+    # The first three leave two GPUs on node 1 at 360, and two on node 2: the last needs a node, so
+    # the third, which is on node 2, moves to node 1.
+    rows = [(0.0, 2, 100.0), (0.0, 2, 600.0), (0.0, 2, 600.0), (10.0, 4, 50.0)]
+    setup = setup_on(parse_cluster("2x4", "consolidate"), flat_s=20.0)
+    outcomes = run.simulate(jobs_of(*rows), "dlas", setup)
+    assert [outcome.preemptions for outcome in outcomes] == [0, 0, 1, 0]
+    assert [outcome.end_s for outcome in outcomes] == [100, 600, 620, 410]
+    narrower = run.simulate(jobs_of(*rows[:3], (10.0, 2, 50.0)), "dlas", setup)
+    assert sum(outcome.preemptions for outcome in narrower) == 0
+
+
+def test_dlas_preempts_no_job_if_none_starts() -> None:
+    # At 1080 the wide jobs go behind the narrow ones, which packed first leave one wide job out.
+    rows = [(0.0, 3, 2000.0), (0.0, 3, 2000.0), (0.0, 1, 2000.0), (0.0, 1, 2000.0)]
+    outcomes = simulated(jobs_of(*rows), "dlas", "2x4")
+    assert [outcome.end_s for outcome in outcomes] == [2000] * 4
 
 
 # --------------------------------------------------------------------------- slurm
@@ -620,7 +660,7 @@ def test_every_job_ends_and_no_node_is_overfull(
         ),
         setup.costs,
         setup.timing,
-        run.asking(setup, only_consolidated=policy == "yarn-cs"),
+        run.asking(setup, only_consolidated=policy in CONSOLIDATED_ONLY),
     ).run()
     assert len(outcomes) == len(kept.jobs)
     for outcome in outcomes:

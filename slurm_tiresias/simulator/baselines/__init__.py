@@ -1,7 +1,7 @@
 """The baselines that Tiresias is compared to: one module each, and all of them by name.
 
-yarn-cs, gandiva and those on Slurm have their own placement; of the placement settings they respect
-only ``pooled``.
+yarn-cs, dlas, gandiva and those on Slurm have their own placement; of the placement settings they
+respect only ``pooled``.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from slurm_tiresias.settings import Config
 from slurm_tiresias.simulator.baselines import repack
 from slurm_tiresias.simulator.baselines.backfill import DEFAULTS, Backfill, SlurmParameters
 from slurm_tiresias.simulator.baselines.best_effort import best_effort
+from slurm_tiresias.simulator.baselines.dlas import Dlas
 from slurm_tiresias.simulator.baselines.gandiva import Gandiva
 from slurm_tiresias.simulator.baselines.head_of_line import HeadOfLine
 from slurm_tiresias.simulator.baselines.las import one_dimensional_las
@@ -67,14 +68,15 @@ BASELINES: Mapping[str, Callable[[BaselineSetup], Scheduler]] = {
     "srtf": lambda setup: repack.Repack(repack.least_time, setup.nodes),
     "srsf": lambda setup: repack.Repack(repack.least_service, setup.nodes),
     "las": lambda setup: one_dimensional_las(setup.config, setup.nodes),
+    "dlas": lambda setup: Dlas(setup.config.policy.thresholds_gpu_s, setup.nodes),
 }
 """Constructors by the names used on the command line."""
 
-CONSOLIDATED_ONLY = ("yarn-cs",)
-"""Baselines whose jobs wait rather than be spread (paper page 493)."""
+CONSOLIDATED_ONLY = ("yarn-cs", "dlas")
+"""Baselines whose jobs wait rather than be spread (YARN-CS: paper page 493)."""
 
-OWN_PACE = ("slurm", "slurm-30d", "slurm-users", "slurm-qos", "yarn-cs", "best-effort")
-"""Resource managers that run without the controller and so do not use its interval."""
+OWN_PACE = ("slurm", "slurm-30d", "slurm-users", "slurm-qos", "yarn-cs", "best-effort", "dlas")
+"""Schedulers that run without the controller and so do not use its interval."""
 
 SUSPENDING = ("gandiva",)
 """Baselines that suspend and resume jobs in place, without a restart or a requeue."""

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
 from slurm_tiresias.core.cluster import Start
-from slurm_tiresias.core.placement.free_resources import FreeResources, lowest
+from slurm_tiresias.core.placement.free_resources import FreeResources, NodeSet, lowest
 from slurm_tiresias.model import Node
 from slurm_tiresias.simulator.baselines.where import Where
 from slurm_tiresias.simulator.engine import Scheduler, SimJob
@@ -34,7 +34,7 @@ class HeadOfLine(Scheduler):
     def choose(self, now_s: float) -> Iterable[Start]:
         while self._queue:
             job = self._queue[0]
-            chosen = self._first_fit(job)
+            chosen = first_fit(job, self._where[job.ask], self._free)
             if chosen is None:
                 return
             allocation = self._free.lay(chosen, job.ask.request)
@@ -42,22 +42,23 @@ class HeadOfLine(Scheduler):
             self._queue.popleft()
             yield Start(job.job_id, allocation)
 
-    def _first_fit(self, job: SimJob) -> Mapping[int, int] | None:
-        """Return the GPUs by node number, or None if the job must wait."""
-        if self._free.most_free_gpus < job.width:
-            return None
-        nodes, left = self._where[job.ask], job.width
-        chosen: dict[int, int] = {}
-        while len(chosen) < (job.ask.request.max_nodes or job.width):
-            roomy = self._free.with_free_gpus(nodes, left)
-            if roomy:
-                return chosen | {lowest(roomy): left}
-            idle = (idle for _, idle, _ in self._free.emptiest_first(nodes) if idle)
-            largest = next(idle, 0)
-            if not largest:
-                return None
-            number = lowest(largest)
-            chosen[number] = self._free.free_gpus(number)
-            left -= chosen[number]
-            nodes &= ~(1 << number)
+
+def first_fit(job: SimJob, nodes: NodeSet, free: FreeResources) -> Mapping[int, int] | None:
+    """Return the GPUs by node number, consolidated on the first nodes; None if it does not fit."""
+    if free.most_free_gpus < job.width:
         return None
+    left = job.width
+    chosen: dict[int, int] = {}
+    while len(chosen) < (job.ask.request.max_nodes or job.width):
+        roomy = free.with_free_gpus(nodes, left)
+        if roomy:
+            return chosen | {lowest(roomy): left}
+        idle = (idle for _, idle, _ in free.emptiest_first(nodes) if idle)
+        largest = next(idle, 0)
+        if not largest:
+            return None
+        number = lowest(largest)
+        chosen[number] = free.free_gpus(number)
+        left -= chosen[number]
+        nodes &= ~(1 << number)
+    return None
