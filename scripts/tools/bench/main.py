@@ -16,6 +16,7 @@ from scripts.tools.bench.job_library import job_library
 from scripts.tools.bench.latency import latency
 from scripts.tools.bench.launch import launch
 from scripts.tools.bench.monitor import monitor
+from scripts.tools.bench.muri import muri
 from scripts.tools.bench.paper480 import testbed_workload
 from scripts.tools.bench.printing import output
 from scripts.tools.bench.progress import progress
@@ -26,7 +27,7 @@ from scripts.tools.bench.slowdown import slowdown
 from scripts.tools.bench.speed import simulator
 
 COMMANDS = (
-    *(aged, beyond, cycle, drivers, estimates, eta, job_library, latency, launch, monitor),
+    *(aged, beyond, cycle, drivers, estimates, eta, job_library, latency, launch, monitor, muri),
     *(next_decision, one_decision, output, placement, progress, ranges, replay, saves),
     *(simulator, slowdown, testbed_workload),
 )
