@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from scripts.tools.bench import muri, record
+from tests.simulator.clones import bare_clone
 
 TRACE = """\
 job_id,num_gpu,submit_time,iterations,model_name,batch_size,duration,priority
@@ -26,22 +26,10 @@ time,job_id,num_gpu,real_executed_time,JCT
 """
 
 
-@pytest.fixture(params=["whole", "bare"])
-def clone(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    whole, bare = tmp_path / "whole", tmp_path / "bare"
-    files = {muri.TRACE: TRACE} | {muri.RESULTS.format(name): MEASURED for name in muri.SCHEDULERS}
-    for name, text in files.items():
-        (whole / name).parent.mkdir(parents=True, exist_ok=True)
-        (whole / name).write_text(text)
-    identity = ("-c", "user.name=a", "-c", "user.email=a@example.org")
-    for command in (
-        ("init", "-q", str(whole)),
-        ("-C", str(whole), "add", "-A"),
-        ("-C", str(whole), *identity, "commit", "-q", "-m", "Add the trace"),
-        ("clone", "-q", "--bare", str(whole), str(bare)),
-    ):
-        subprocess.run(["git", *command], check=True)
-    return tmp_path / str(request.param)
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    results = {muri.RESULTS.format(name): MEASURED.encode() for name in muri.SCHEDULERS}
+    return bare_clone(tmp_path, results | {muri.TRACE: TRACE.encode()})
 
 
 def test_the_jobs_come_from_the_trace_and_their_running_times_from_the_results(clone: Path) -> None:

@@ -23,13 +23,14 @@ from scripts.tools.bench.progress import progress
 from scripts.tools.bench.ranges import ranges
 from scripts.tools.bench.replay.course import replay
 from scripts.tools.bench.saves import saves
+from scripts.tools.bench.shockwave import shockwave
 from scripts.tools.bench.slowdown import slowdown
 from scripts.tools.bench.speed import simulator
 
 COMMANDS = (
     *(aged, beyond, cycle, drivers, estimates, eta, job_library, latency, launch, monitor, muri),
     *(next_decision, one_decision, output, placement, progress, ranges, replay, saves),
-    *(simulator, slowdown, testbed_workload),
+    *(shockwave, simulator, slowdown, testbed_workload),
 )
 
 

@@ -7,7 +7,6 @@ ran 400 jobs on 64 GPUs under Tiresias, SRSF and SRTF.
 from __future__ import annotations
 
 import csv
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ import click
 import numpy as np
 import numpy.typing as npt
 
+from scripts.tools.bench.clones import clone_option, content
 from scripts.tools.bench.record import record
 from scripts.tools.document import markdown
 from slurm_tiresias.config import parse
@@ -70,12 +70,7 @@ class Agreement:
 
 
 @click.command("muri")
-@click.option(
-    "--clone",
-    required=True,
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="A clone of github.com/Rivendile/Muri; may be bare.",
-)
+@clone_option("Rivendile/Muri")
 def muri(clone: Path) -> None:
     """The testbed runs that the authors of Muri published, job by job."""
     testbeds = {name: load(clone, name) for name in SCHEDULERS}
@@ -143,11 +138,7 @@ def load(clone: Path, name: str) -> Testbed:
 
 
 def _rows(clone: Path, path: str) -> Sequence[Mapping[str, str]]:
-    command = ["git", "-C", str(clone), "show", f"HEAD:{path}"]
-    shown = subprocess.run(command, capture_output=True, text=True, check=False)
-    if shown.returncode:
-        raise click.UsageError(f"{clone} has no {path}. Name a clone of Rivendile/Muri.")
-    return list(csv.DictReader(shown.stdout.splitlines()))
+    return list(csv.DictReader(content(clone, path).decode().splitlines()))
 
 
 def simulated(
