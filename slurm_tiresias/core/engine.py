@@ -22,7 +22,7 @@ from slurm_tiresias.core.cluster import ClusterState, EquivalenceClass, Start
 from slurm_tiresias.core.decisions import Decisions
 from slurm_tiresias.core.entry import Entry, Role
 from slurm_tiresias.core.features.feature import Feature
-from slurm_tiresias.core.features.policy import EndedJob, Policy, rank_of
+from slurm_tiresias.core.features.policy import Concerns, EndedJob, Policy, rank_of
 from slurm_tiresias.core.features.protections import protections
 from slurm_tiresias.core.features.victim_rate import VictimRate
 from slurm_tiresias.core.job import Job, Snapshot
@@ -193,8 +193,11 @@ class Engine:
             for forget in self._forget:
                 forget(entry.job)
         if ended and self.policy.learns:
-            self._learned_of_all |= self.policy.learn(ended)
-            self._learned_of.add(ended.user)
+            match self.policy.learn(ended):
+                case Concerns.USER:
+                    self._learned_of.add(ended.user)
+                case Concerns.ALL:
+                    self._learned_of_all = True
 
     @property
     def jobs(self) -> list[Job]:

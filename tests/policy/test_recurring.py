@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from slurm_tiresias.core.engine import decide
 from slurm_tiresias.core.features.estimates import ByHistory
 from slurm_tiresias.core.features.make import make_policy
+from slurm_tiresias.core.features.policy import Concerns
 from slurm_tiresias.core.features.recurring import ENOUGH, KEPT, RunHistory
 from slurm_tiresias.core.job import Snapshot
 from slurm_tiresias.model import Amount, JobState, Plan, Request
@@ -106,9 +108,11 @@ def test_a_group_of_few_runs_is_completed_by_typical_ones_of_the_next_larger() -
 
 def test_estimates_change_at_few_ends_not_at_each() -> None:
     runs = RunHistory()
-    changes = sum(runs.add("ann", "train", None, float(run_s)) for run_s in range(1, 501))
-    assert 20 < changes < 50
-    assert not runs.add("ann", "train", None, 0.0), "it never ran"
+    concerned = Counter(runs.add("ann", "train", None, float(run_s)) for run_s in range(1, 501))
+    assert 20 < concerned[Concerns.ALL] < 50
+    assert concerned[Concerns.USER] == 0, "it is the only one"
+    assert runs.add("ben", "train", None, 9.0) is Concerns.USER
+    assert runs.add("ann", "train", None, 0.0) is Concerns.NOBODY, "it never ran"
 
 
 def test_old_runs_are_forgotten() -> None:

@@ -16,7 +16,7 @@ from slurm_tiresias.core.features.claims import (
     expires_at_gpu_s,
     is_broken,
 )
-from slurm_tiresias.core.features.policy import EndedJob, Policy
+from slurm_tiresias.core.features.policy import Concerns, EndedJob, Policy
 from slurm_tiresias.core.features.promotion import Promotion
 from slurm_tiresias.core.features.recurring import RunHistory
 from slurm_tiresias.core.features.tiers import LEVELS, tier_of
@@ -46,9 +46,8 @@ class Estimator(Protocol):
         now."""
         ...
 
-    def learn(self, ended: EndedJob) -> bool:
-        """Learn from a job that has ended; return whether the estimates for jobs of other users may
-        have changed."""
+    def learn(self, ended: EndedJob) -> Concerns:
+        """Learn from a job that has ended; return whose estimates may have changed."""
         ...
 
 
@@ -76,8 +75,8 @@ class ByReports:
         ahead_gpu_s = (gpu_s - attained_gpu_s for gpu_s in until_gpu_s if gpu_s > attained_gpu_s)
         return min(ahead_gpu_s, default=math.inf) / job.width
 
-    def learn(self, ended: EndedJob) -> bool:
-        return False
+    def learn(self, ended: EndedJob) -> Concerns:
+        return Concerns.NOBODY
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +113,7 @@ class ByHistory:
         )
         return min(by_runs_s, (most_gpu_s - job.attained_gpu_s) / job.width)
 
-    def learn(self, ended: EndedJob) -> bool:
+    def learn(self, ended: EndedJob) -> Concerns:
         return self.runs.add(ended.user, ended.name, ended.time_limit_s, ended.run_s)
 
 
@@ -229,6 +228,6 @@ class WithEstimates(Policy):
     def drifts_in(self, tier: int, job: Job) -> bool:
         return self.remaining(job) is None and self.base.drifts_in(tier, job)
 
-    def learn(self, ended: EndedJob) -> bool:
-        changed = [estimator.learn(ended) for estimator in self.estimators]
-        return any(changed)
+    def learn(self, ended: EndedJob) -> Concerns:
+        concerned = [estimator.learn(ended) for estimator in self.estimators]
+        return max(concerned, key=lambda each: each.value)

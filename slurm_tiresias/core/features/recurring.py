@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from slurm_tiresias.core.features.gittins import ServiceHistory
+from slurm_tiresias.core.features.policy import Concerns
 
 KEPT: Final = 60
 """Number of latest runs kept for each group; older ones are dropped because programs change."""
@@ -53,20 +54,20 @@ class RunHistory:
     def _counted(self) -> Mapping[Group, Sequence[float]]:
         return {group: runs.counted for group, runs in self._groups.items() if runs.counted}
 
-    def add(self, user: str, name: str, limit_s: float | None, run_s: float) -> bool:
+    def add(self, user: str, name: str, limit_s: float | None, run_s: float) -> Concerns:
         """Add the total running time of a job that has ended; a job that never ran is ignored.
 
-        Return whether the estimates for jobs of other users may have changed.
+        Return whose estimates may have changed.
         """
         if run_s <= 0.0:
-            return False
+            return Concerns.NOBODY
         grown = [group for group in _groups(user, name, limit_s) if self._runs_of(group).add(run_s)]
         if not grown:
-            return False
+            return Concerns.NOBODY
         largest = grown[-1]
         for group in [each for each in self._known if each[: len(largest)] == largest]:
             del self._known[group]
-        return len(largest) < 2 or not user
+        return Concerns.USER if len(largest) > 1 else Concerns.ALL
 
     def _runs_of(self, group: Group) -> _Runs:
         runs = self._groups.get(group)
@@ -102,7 +103,7 @@ class RunHistory:
         ``least_s`` and ``most_s``; it must be known, and in that range now."""
         alike = self.alike(user, name, limit_s)
         assert alike is not None
-        steady_s = alike.steady_for(executed_s, least_s, LEAST_SHARE)
+        steady_s = alike.steady_for(executed_s, least_s, most_s, LEAST_SHARE)
         return steady_s if steady_s < math.inf else most_s - executed_s
 
     def alike(self, user: str, name: str, limit_s: float | None) -> ServiceHistory | None:
