@@ -44,7 +44,13 @@ MENTIONED = [
     one for page in pages() for one in commands(page) if one.in_prose and page.name != GENERATED
 ]
 EXAMPLE = ROOT / "etc" / "tiresias.toml"
-WORDS_FOR_THINGS = {"[SECONDS]": "9", "[READER...]": "squeue", "DATE": "now", "JOBID": "1"}
+WORDS_FOR_THINGS = {
+    "[SECONDS]": "9",
+    "[READER...]": "squeue",
+    "DATE": "now",
+    "DIRECTORY": str(ROOT),
+    "JOBID": "1",
+}
 
 
 def elsewhere(text: str) -> list[str]:

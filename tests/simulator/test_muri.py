@@ -59,11 +59,12 @@ def test_the_section_has_the_published_and_the_simulated_figures(
 ) -> None:
     written: dict[str, str] = {}
     monkeypatch.setattr(
-        record, "write_section", lambda title, command, body: written.update({title: body})
+        record, "write_section", lambda title, command, body: written.update({command: body})
     )
     ran = CliRunner().invoke(muri.muri, ["--clone", str(clone)], catch_exceptions=False)
     assert ran.exit_code == 0
-    (body,) = written.values()
+    ((command, body),) = written.items()
+    assert command == "scripts/dev bench muri --clone DIRECTORY"
     for name, policy in muri.SCHEDULERS.items():
         start = f"| {name} | {policy} | measured | 1.000000 | 2 of 3 |"
         assert f"{start} 390 | 375 | 400 | 355 |" in body

@@ -61,5 +61,5 @@ def _options(context: click.Context) -> Iterator[str]:
         if value is None or value is False or parameter.name in _NOT_SHOWN:
             continue
         for one in value if isinstance(value, tuple) else (value,):
-            shown = one.name if isinstance(one, Path) else one
+            shown = (one.name if one.is_file() else "DIRECTORY") if isinstance(one, Path) else one
             yield parameter.opts[0] if one is True else f"{parameter.opts[0]} {shown}"
