@@ -18,7 +18,7 @@ from slurm_tiresias.simulator.baselines import SITES_RUN
 from slurm_tiresias.simulator.bound import best_speed, lower_bound_jct_s
 from slurm_tiresias.simulator.engine import Timing
 from slurm_tiresias.simulator.limits import LIMIT_MODELS, USERS, with_limits
-from slurm_tiresias.simulator.report import Figures, figures
+from slurm_tiresias.simulator.report import BINS, SHORT_S, SMALL_GPUS, Figures, figures
 from slurm_tiresias.simulator.reports import ReportModel
 from slurm_tiresias.simulator.saves import PESSIMISTIC
 from slurm_tiresias.simulator.sim_cluster import Costs, parse_cluster
@@ -140,6 +140,7 @@ def _against_the_best(seeds: Sequence[int]) -> str:
     rows: list[tuple[str, ...]] = []
     ratios: dict[tuple[float, int], list[float]] = {}
     again: dict[float, list[float]] = {}
+    kinds: dict[tuple[float, str], list[float]] = {}
     for seed in seeds:
         best = min(baselines, key=lambda name: found[_Trial(seed, name)].average_jct_s)
         theirs = found[_Trial(seed, best)]
@@ -150,6 +151,10 @@ def _against_the_best(seeds: Sequence[int]) -> str:
             for number, value in enumerate(mine):
                 ratios.setdefault((share, number), []).append(value)
             again.setdefault(share, []).append(ours.again_share)
+            for one, other in zip(theirs.bins, ours.bins, strict=True):
+                if one.average_jct_s is not None and other.average_jct_s is not None:
+                    ratio = one.average_jct_s / other.average_jct_s
+                    kinds.setdefault((share, one.name), []).append(ratio)
             row += [" / ".join(f"{value:.2f}" for value in mine), f"{ours.again_share:.1%}"]
         rows.append(tuple(row))
     for title, of in (("median", statistics.median), ("smallest", min), ("largest", max)):
@@ -158,8 +163,11 @@ def _against_the_best(seeds: Sequence[int]) -> str:
             of_all = (of(ratios[share, number]) for number in range(len(RATIOS)))
             row += [" / ".join(f"{value:.2f}" for value in of_all), f"{of(again[share]):.1%}"]
         rows.append(tuple(row))
-    shares = (f"{share:.0%} report" for share in SHARES)
+    shares = [f"{share:.0%} report" for share in SHARES]
     columns = (column for share in shares for column in (share, "work done again"))
+    by_kind = [
+        (title, *(_span(kinds[share, name]) for share in SHARES)) for name, title in BINS.items()
+    ]
     return (
         "### The best baseline over Tiresias-L, with lost work and limits of users\n\n"
         f"{markdown(('seed', 'best baseline', 'its average JCT, s', *columns), rows)}\n\n"
@@ -168,13 +176,20 @@ def _against_the_best(seeds: Sequence[int]) -> str:
         "above 1, Tiresias-L is faster. Work done again: its share of Tiresias-L's GPU time. Both "
         f"lose work: {PESSIMISTIC}. All see the same limits ({LIMIT_MODELS[USERS][1]}). "
         f"{CLUSTER}, speeds and restart costs by model, decisions every "
-        f"{Config().controller.interval_s:g} s."
+        f"{Config().controller.interval_s:g} s.\n\n"
+        f"{markdown(('kind of job', *shares), by_kind)}\n\n"
+        "The same ratio of the average JCT by kind of job, small being up to "
+        f"{SMALL_GPUS} GPUs and short under {SHORT_S:g} s: the smallest, the median and the "
+        "largest of all seeds."
     )
 
 
 def _first_and_span(values: Sequence[float]) -> str:
-    low, middle, high = min(values), statistics.median(values), max(values)
-    return f"{values[0]:.2f} ({low:.2f}, {middle:.2f}, {high:.2f})"
+    return f"{values[0]:.2f} ({_span(values)})"
+
+
+def _span(values: Sequence[float]) -> str:
+    return f"{min(values):.2f}, {statistics.median(values):.2f}, {max(values):.2f}"
 
 
 def _of(seed: int, policy: str, placement: str, overhead: str) -> Run:
