@@ -11,6 +11,7 @@ import numpy as np
 
 from slurm_tiresias import __version__
 from slurm_tiresias.core.features.fair_finish import SharedJob, fair_ends_s
+from slurm_tiresias.core.features.min_run import KEPT_TIMES
 from slurm_tiresias.settings.preemption import PreemptionConfig
 from slurm_tiresias.simulator.baselines import BEST, OWN_LIMITS, STOCK
 from slurm_tiresias.simulator.engine import Outcome
@@ -379,8 +380,8 @@ def how_saved(saves: SaveModel | None) -> str:
 def protection(preemption: PreemptionConfig) -> str:
     """Return a description of the protection of running jobs."""
     limits = {
-        f"none preempted within {preemption.min_run_s:g} s of a start, twice as long after each "
-        "preemption": preemption.min_run_s > 0,
+        f"none preempted within {preemption.min_run_s:g} s of a start, after preemptions within "
+        f"{KEPT_TIMES:g} times what one costs": preemption.min_run_s > 0,
         f"no user's jobs cost others more than {preemption.budget_share:.0%} of all GPU time": (
             preemption.budget_share > 0
         ),

@@ -155,7 +155,7 @@ def test_protections_are_described_in_words() -> None:
     off = PreemptionConfig(min_run_s=0.0, budget_share=0.0)
     assert protection(off) == "off"
     assert protection(replace(off, min_run_s=120.0, budget_share=0.1)) == (
-        "none preempted within 120 s of a start, twice as long after each preemption, "
+        "none preempted within 120 s of a start, after preemptions within 5 times what one costs, "
         "no user's jobs cost others more than 10% of all GPU time"
     )
 

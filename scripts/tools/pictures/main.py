@@ -27,7 +27,7 @@ def diagrams() -> None:
 
 @pictures.command()
 def results() -> None:
-    """Simulate the paper's 480 jobs, and draw what they take on stock Slurm and with Tiresias.
+    """Simulate the paper's 480 jobs under the best baseline and with Tiresias, and draw both.
 
     Takes about a minute. The figures go into results.json beside the pictures.
     """
