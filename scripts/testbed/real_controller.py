@@ -42,11 +42,12 @@ only_by_commands = pytest.mark.skipif(
 )
 
 QUICK: Mapping[str, Mapping[str, object]] = {
-    "policy": {"thresholds_gpu_s": [8]},
+    "policy": {"thresholds_gpu_s": [8], "estimates": ["reports"]},
     "preemption": {"min_run_s": 1},
     "controller": {"mode": "enforce", "interval_s": 0.5},
 }
-"""Two tiers, the second after two seconds on four GPUs; two cycles per second."""
+"""Two tiers, the second after two seconds on four GPUs; two cycles per second. How long earlier
+jobs ran does not count: they are those of other tests."""
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ class Managed:
     def __init__(self, ledger: Ledger, settings: Mapping[str, Mapping[str, object]]) -> None:
         config = self.config = parse({name: dict(table) for name, table in settings.items()})
         self._site = InMemorySite()
-        slurm = self._site.slurm
+        slurm = self.slurm = self._site.slurm
         self.ledger = ledger
         self._cycles = Cycles(
             slurm, slurm.cluster(), ledger, config, Profiler(ProfileStore(None), config)
