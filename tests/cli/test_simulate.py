@@ -289,7 +289,7 @@ def test_the_configuration_may_be_named_before_the_command(live_site: Site, trac
     after = live_site.run(*words, "--config", str(live_site.config)).stdout
     assert before == after
     assert f"\nconfig     {live_site.config}\n" in after
-    assert "\nprotection none preempted within 120 s of a start, twice as long" in after
+    assert "\nprotection none preempted within 120 s of a start, after preemptions" in after
     assert "\ndecisions  every 10 s\n" in after
 
 

@@ -19,11 +19,11 @@ from tests.cli.running import COMMAND, ROOT
 pytestmark = pytest.mark.slurm
 
 TUNE = ("tune", "--workload", "philly-like:60", "--cluster", "2x4", "--json")
-CANDIDATES = 14
+CANDIDATES = 20
 """The number of settings compared for this workload, one job each."""
 
 ALL = CANDIDATES + 6
-"""Plus half of the jobs reporting, all of them reporting, history, and three bounds on the
+"""Plus half of the jobs reporting, all of them reporting, no history, and three bounds on the
 slowdown."""
 
 Sweep = subprocess.Popen[str]

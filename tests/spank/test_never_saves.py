@@ -103,7 +103,7 @@ def test_a_job_that_never_saves_still_ends_and_its_user_is_informed(site: Site) 
     told = site.press(job)
     history = json.loads(site.controller.cli("history", job, "--json").stdout)
     print(f"ended after {time.monotonic() - began_s:.0f} s", [r["ran_s"] for r in history["runs"]])
-    assert history["preemptions"] >= 3
+    assert history["preemptions"] >= 2
     assert max(run["ran_s"] for run in history["runs"][:-1]) > MAX_MIN_RUN_S
     assert any("runs saved nothing" in one for one in told)
     events = [event["kind"] for event in history["events"]]
