@@ -22,9 +22,9 @@ TUNE = ("tune", "--workload", "philly-like:60", "--cluster", "2x4", "--json")
 CANDIDATES = 20
 """The number of settings compared for this workload, one job each."""
 
-ALL = CANDIDATES + 6
-"""Plus half of the jobs reporting, all of them reporting, no history, and three bounds on the
-slowdown."""
+ALL = CANDIDATES + 8
+"""Plus half of the jobs reporting, all of them reporting, no history, three bounds on the slowdown,
+and two baselines."""
 
 Sweep = subprocess.Popen[str]
 
