@@ -40,7 +40,7 @@ from slurm_tiresias.controller.preemption_costs import PreemptionCosts
 from slurm_tiresias.core.cluster import Start
 from slurm_tiresias.core.features import make
 from slurm_tiresias.core.features.gittins import ServiceHistory
-from slurm_tiresias.core.features.program_costs import CostHistory, Measured
+from slurm_tiresias.core.features.program_costs import CostHistory
 from slurm_tiresias.model import (
     NOWHERE,
     Allocation,
@@ -59,7 +59,7 @@ from slurm_tiresias.simulator import schedulers
 from slurm_tiresias.simulator.engine import Scheduler, Simulation, Timing
 from slurm_tiresias.simulator.reports import Reporter, ReportModel, Reports
 from slurm_tiresias.simulator.run import Setup, asking
-from slurm_tiresias.simulator.saves import SaveModel
+from slurm_tiresias.simulator.saves import SaveModel, measured, regular_s
 from slurm_tiresias.simulator.sim_cluster import PARTITION, Costs, SimCluster
 from slurm_tiresias.simulator.workload import TraceJob, Workload, paper480
 from slurm_tiresias.store.ledger import Ledger
@@ -418,13 +418,13 @@ class Controlled:
                 per_step=Estimate(1.0, 1.0, 1.0),
                 first_s=EPOCH_S + start_s,
                 saved_s=EPOCH_S + saved_s if saves and saved_s else None,
-                save_every_s=_regular(self.setup.costs.save_every_s(trace)) if saves else None,
+                save_every_s=regular_s(self.setup.costs.save_every_s(trace)) if saves else None,
             )
         self._progress.latest = Latest(found, {})
 
     def _saved_s(self, key: str) -> float | None:
         """When a running job last saved, in this run; None if it has not."""
-        every_s = _regular(self.setup.costs.save_every_s(self._trace_of[key]))
+        every_s = regular_s(self.setup.costs.save_every_s(self._trace_of[key]))
         saves = every_s and math.floor((self.now_s - self._running[key]) / every_s)
         return self._running[key] + saves * every_s if every_s and saves else None
 
@@ -439,15 +439,9 @@ class Controlled:
         trace, costs = self._trace_of[key], self.setup.costs
         if not costs.tells_saves(trace) and not self._tells(trace):
             return
-        every_s = costs.save_every_s(trace)
-        measured = Measured(
-            restart_s=costs.restart_s(trace),
-            unsaved_s=unsaved_s,
-            save_every_s=_regular(every_s) or None,
-            lost_all=every_s > 0.0 and saved_s is None,
-            saved=every_s == 0.0,
-        )
-        self._costs.add(trace.user, trace.name, measured)
+        every_s, restart_s = costs.save_every_s(trace), costs.restart_s(trace)
+        cost = measured(restart_s, unsaved_s, saved_s, every_s)
+        self._costs.add(trace.user, trace.name, cost)
 
     def _start_as_planned(self) -> None:
         """Start the planned jobs whose GPUs are idle already, in the order of the plan."""
@@ -510,10 +504,6 @@ class Controlled:
                 f"{one.action.value}: {one.reason.value}"  # type: ignore[attr-defined]
             )
         self.told[self.now_s] = "\n".join(lines)
-
-
-def _regular(every_s: float) -> float | None:
-    return every_s if 0.0 < every_s < math.inf else None
 
 
 def _gpus(allocation: Allocation) -> tuple[tuple[str, int], ...]:

@@ -251,7 +251,7 @@ def _show_advice(
 ) -> None:
     cuts_to_try = tuning.candidates(inputs.workload, like.thresholds_gpu_s)
     cells = [replace(like, thresholds_gpu_s=cuts) for cuts in cuts_to_try]
-    tellers = tuning.what_jobs_could_tell(inputs.workload, cells[0])
+    tellers = tuning.what_jobs_could_tell(cells[0])
     bounds = tuning.with_bounds(cells[0])
     baselines = {name: replace(cells[0], policy=name) for name in SOON_SIMULATED}
     results = simulated([*cells, *tellers.values(), *bounds.values(), *baselines.values()])

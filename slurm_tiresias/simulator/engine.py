@@ -27,7 +27,7 @@ from slurm_tiresias.model import (
     PlacementStyle,
     Request,
 )
-from slurm_tiresias.simulator.saves import ON_REQUEST_S, reported
+from slurm_tiresias.simulator.saves import measured, reported
 from slurm_tiresias.simulator.workload import TraceJob
 
 ENDS_BETWEEN_PROGRESS = 100
@@ -155,13 +155,8 @@ class SimJob(Job):
         """End a run by a preemption, which loses the work since the last save."""
         self.stop(now_s)
         self.preemptions += 1
-        self.measured = Measured(
-            restart_s=self._physics.restart_s(self.trace),
-            unsaved_s=self.unsaved_s,
-            save_every_s=self.save_every_s if 0.0 < self.save_every_s < math.inf else None,
-            lost_all=self.save_every_s > 0.0 and self.saved_s is None,
-            saved=self.save_every_s == ON_REQUEST_S,
-        )
+        restart_s = self._physics.restart_s(self.trace)
+        self.measured = measured(restart_s, self.unsaved_s, self.saved_s, self.save_every_s)
         self.again_s += self.unsaved_s
         self.work_s += self.unsaved_s * self.speed
         self.remaining_s = self.work_s

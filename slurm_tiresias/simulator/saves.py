@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
-from slurm_tiresias.model import JobProgress, ProgramCosts, ProgressSource
+from slurm_tiresias.core.features.program_costs import Measured
+from slurm_tiresias.model import JobProgress, ProgressSource
 from slurm_tiresias.simulator.workload import TraceJob
 
 ON_REQUEST_S = 0.0
@@ -86,18 +87,27 @@ def reported(
         quiet_after_s=math.inf,
         first_s=first_s,
         saved_s=saved_s,
-        save_every_s=save_every_s if 0.0 < save_every_s < math.inf else None,
+        save_every_s=regular_s(save_every_s),
     )
 
 
-def program_costs(save_every_s: float, restart_s: float) -> ProgramCosts:
-    """Return what preemptions of a program cost on average, as if many had been measured."""
-    return ProgramCosts(
+def measured(
+    restart_s: float, unsaved_s: float, saved_s: float | None, save_every_s: float
+) -> Measured:
+    """Return what a preemption cost that lost ``unsaved_s`` of work; ``saved_s`` is when the run
+    last saved, None if it has not."""
+    return Measured(
         restart_s=restart_s,
-        unsaved_s=save_every_s / 2.0,
-        measured=1,
-        saved_when_asked=float(save_every_s == ON_REQUEST_S),
+        unsaved_s=unsaved_s,
+        save_every_s=regular_s(save_every_s),
+        lost_all=save_every_s > ON_REQUEST_S and saved_s is None,
+        saved=save_every_s == ON_REQUEST_S,
     )
+
+
+def regular_s(save_every_s: float) -> float | None:
+    """Return the time between two saves; None if a program does not save at intervals."""
+    return save_every_s if ON_REQUEST_S < save_every_s < NEVER_S else None
 
 
 def _drawn(what: str, job: TraceJob) -> float:

@@ -264,7 +264,7 @@ def _half(
     )
 
 
-def what_jobs_could_tell(workload: Workload, like: Cell) -> Mapping[str, Cell]:
+def what_jobs_could_tell(like: Cell) -> Mapping[str, Cell]:
     """Return variants of a setting with more information about jobs, each with a title."""
     return {
         "half of the jobs report": replace(like, reports=ReportModel(0.5)),

@@ -7,7 +7,8 @@ import math
 import pytest
 
 from slurm_tiresias.core.features.at_stake import work_at_stake
-from slurm_tiresias.simulator.saves import NEVER_S, ON_REQUEST_S, program_costs, reported
+from slurm_tiresias.model import ProgramCosts
+from slurm_tiresias.simulator.saves import NEVER_S, ON_REQUEST_S, reported
 
 STARTED_S, FIRST_S, RESTART_S = 100.0, 130.0, 30.0
 
@@ -26,7 +27,9 @@ def test_only_work_since_the_last_save_of_the_run_is_lost(
     every_s: float, saved_s: float | None, now_s: float, lost_s: float
 ) -> None:
     progress = reported(1, now_s, FIRST_S, saved_s, every_s)
-    stake = work_at_stake(STARTED_S, progress, program_costs(every_s, RESTART_S))
+    asked = float(every_s == ON_REQUEST_S)
+    costs = ProgramCosts(RESTART_S, every_s / 2.0, measured=1, saved_when_asked=asked)
+    stake = work_at_stake(STARTED_S, progress, costs)
     assert stake is not None
     assert stake.lost_s(now_s) == lost_s + RESTART_S
     assert math.isfinite(stake.lost_s(now_s))
