@@ -266,6 +266,8 @@ def _next(snapshot: Snapshot, plan: Plan, later_s: float, served_s: float = 0.0)
                 allocation=decision.start_on,
                 running_since_s=now_s,
                 first_started_s=one.first_started_s or now_s,
+                # A job that starts at its slowdown bound is near it for a while.
+                fair=FairStanding(kept=True) if one.fair.at_bound else one.fair,
             )
         elif decision.action is Action.PREEMPT:
             one = changed(
