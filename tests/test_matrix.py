@@ -15,7 +15,7 @@ import pytest
 from scripts.testbed.debian import machine, namespaces
 from scripts.testbed.debian.namespaces import Namespaces
 from scripts.testbed.patience import PATIENCE_S
-from scripts.tools.document import Document, take_over, write_section
+from scripts.tools.document import Document, write_section
 from scripts.tools.matrix import document, root, suite
 from scripts.tools.matrix.releases import COMMANDS, PYSLURM, RELEASES, Release
 from scripts.tools.matrix.root import Root
@@ -70,17 +70,14 @@ def test_the_page_names_what_failed_and_why_something_was_skipped(
     assert "## From Slurm 24.11.5 to 26.05.5 under load" in lines and "- 5 jobs wait" in lines
 
 
-def test_a_measurement_in_a_root_replaces_the_previous_section(tmp_path: Path) -> None:
-    page, measured = Document(tmp_path / "here.md", "# Here\n"), Document(tmp_path / "there.md", "")
-    for title in ("Drivers, Slurm 24.11", "Drivers, Slurm 26.05", "Something else"):
+def test_a_measurement_replaces_only_its_own_section(tmp_path: Path) -> None:
+    page = Document(tmp_path / "here.md", "# Here\n")
+    for title in ("A cycle", "Latency", "Something else"):
         write_section(title, "bench", f"old of {title}", page)
-    write_section("Drivers, Slurm 26.05", "bench", "new", measured)
-    take_over("Drivers, Slurm 26.05", measured.path, page)
+    write_section("Latency", "bench", "new", page)
     told = page.path.read_text()
-    assert "\nnew\n\n## Something else\n" in told and "old of Drivers, Slurm 26.05" not in told
-    assert "old of Drivers, Slurm 24.11" in told and told.endswith("old of Something else\n")
-    with pytest.raises(ValueError, match="no section"):
-        take_over("Drivers, Slurm 24.11", measured.path, page)
+    assert "\nnew\n\n## Something else\n" in told and "old of Latency" not in told
+    assert "old of A cycle" in told and told.endswith("old of Something else\n")
 
 
 def test_a_run_without_any_test_fails() -> None:

@@ -36,14 +36,6 @@ def write_section(title: str, command: str, body: str, document: Document = BENC
     _put(title, f"## {title}\n\n    {command}\n\n{_made_with()}\n\n{body.strip()}\n", document)
 
 
-def take_over(title: str, other: Path, document: Document = BENCHMARKS) -> None:
-    """Copy the section of this title from another copy of the page."""
-    found = _find(title, other.read_text())
-    if found is None:
-        raise ValueError(f"{other} has no section {title}")
-    _put(title, found[0].rstrip("\n") + "\n", document)
-
-
 def _put(title: str, section: str, document: Document) -> None:
     text = document.path.read_text() if document.path.exists() else document.head
     found = _find(title, text)

@@ -9,28 +9,23 @@ from scripts.tools.bench.beyond import beyond
 from scripts.tools.bench.by_skew import placement
 from scripts.tools.bench.cycle import cycle
 from scripts.tools.bench.deciding import next_decision, one_decision
-from scripts.tools.bench.drivers import drivers
 from scripts.tools.bench.estimates import estimates
 from scripts.tools.bench.eta import eta
 from scripts.tools.bench.job_library import job_library
 from scripts.tools.bench.latency import latency
 from scripts.tools.bench.launch import launch
 from scripts.tools.bench.monitor import monitor
-from scripts.tools.bench.muri import muri
 from scripts.tools.bench.paper480 import testbed_workload
-from scripts.tools.bench.printing import output
-from scripts.tools.bench.progress import progress
 from scripts.tools.bench.ranges import ranges
 from scripts.tools.bench.replay.course import replay
 from scripts.tools.bench.saves import saves
-from scripts.tools.bench.shockwave import shockwave
 from scripts.tools.bench.slowdown import slowdown
 from scripts.tools.bench.speed import simulator
 
 COMMANDS = (
-    *(aged, beyond, cycle, drivers, estimates, eta, job_library, latency, launch, monitor, muri),
-    *(next_decision, one_decision, output, placement, progress, ranges, replay, saves),
-    *(shockwave, simulator, slowdown, testbed_workload),
+    *(aged, beyond, cycle, estimates, eta, job_library, latency, launch, monitor),
+    *(next_decision, one_decision, placement, ranges, replay, saves),
+    *(simulator, slowdown, testbed_workload),
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import click
 
 from scripts.testbed.debian import machine
 from scripts.testbed.debian.root import cache_option
-from scripts.tools.matrix import cost, document, suite, upgrade
+from scripts.tools.matrix import document, suite, upgrade
 from scripts.tools.matrix.releases import COMMANDS, DRIVERS, RELEASES
 from scripts.tools.matrix.root import Root, held, make, say
 from scripts.tools.matrix.suite import IN_PARALLEL, ON_A_CLUSTER, SHORT, WHOLE, Run
@@ -40,12 +40,6 @@ PATIENCE_S = 1500.0
 )
 @click.option("--short", is_flag=True, help="The essential tests only; the page is left alone.")
 @click.option("--upgrade", "only_upgrade", is_flag=True, help="Test only the upgrade.")
-@click.option(
-    "--cost",
-    "only_cost",
-    is_flag=True,
-    help="Only measure the cost of reads and writes into scripts/records/benchmarks.md.",
-)
 @click.option("--fresh", is_flag=True, help="Build the roots anew.")
 @cache_option("matrix")
 @click.option("--mirror", help="Debian's mirror. Default: this machine's own.")
@@ -55,7 +49,6 @@ def matrix(
     drivers: Sequence[str],
     short: bool,
     only_upgrade: bool,
-    only_cost: bool,
     fresh: bool,
     cache: Path,
     mirror: str | None,
@@ -68,9 +61,6 @@ def matrix(
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     machine.get_ready()
     mirror = mirror or machine.debian_mirror()
-    if only_cost:
-        _measure(_wanted(chosen, drivers), cache, mirror, fresh=fresh)
-        return
     began_s = time.monotonic()
     runs: list[Run] = []
     wanted = {} if only_upgrade else _wanted(chosen, drivers)
@@ -94,15 +84,6 @@ def matrix(
     _tell(runs, upgrades, time.monotonic() - began_s)
     good = [run.is_good for run in runs] + [each.is_good for each in upgrades]
     sys.exit(0 if good and all(good) else 1)
-
-
-def _measure(wanted: Mapping[str, Sequence[str]], cache: Path, mirror: str, *, fresh: bool) -> None:
-    for release in RELEASES:
-        if release.slurm in wanted:
-            with held(cache, release) as root:
-                make(root, wanted[release.slurm], mirror, fresh=fresh)
-                say(f"Slurm {release.slurm}: what reading and writing cost")
-                cost.measure(root, wanted[release.slurm][-1])
 
 
 def _wanted(chosen: Sequence[str], drivers: Sequence[str]) -> dict[str, tuple[str, ...]]:
