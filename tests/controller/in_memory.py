@@ -60,6 +60,9 @@ class Managed:
     def release(self, key: str) -> None:
         self._site.release(key)
 
+    def requeue(self, key: str) -> None:
+        self._site.requeue(key)
+
     @property
     def last(self) -> Cycle:
         """The result of the last cycle."""

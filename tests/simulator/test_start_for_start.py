@@ -25,12 +25,7 @@ def test_starts_and_preemptions_are_the_same(name: str) -> None:
     assert differences(*random_case(SEEDS[name]), configured(name)) == ""
 
 
-SHARED_VICTIM = pytest.mark.xfail(
-    reason="the controller expires a start on GPUs that another job's victim leaves", strict=True
-)
-
-
-@pytest.mark.parametrize("seed", [1, 2, 3, 4, pytest.param(5, marks=SHARED_VICTIM), 6])
+@pytest.mark.parametrize("seed", [1, 2, 3, 4, 5, 6])
 def test_they_are_the_same_with_several_features_at_once(seed: int) -> None:
     assert differences(*random_case(seed), configured(RANDOM, seed)) == ""
 

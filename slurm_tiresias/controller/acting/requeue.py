@@ -72,10 +72,10 @@ def awaits_saves(under_way: UnderWay) -> bool:
 def _due(under_way: UnderWay, plan: Plan) -> Sequence[Preemption]:
     """Return the preemptions whose victims are to be requeued now.
 
-    The victims of one preemptor are requeued together: while it still lacks GPUs, Slurm backfills
-    other jobs, or the victim itself, onto those that have been vacated. Then the preemption is in
-    vain, which costs more than what a victim does between its save and the end of the others'
-    graces. The longest grace bounds this wait.
+    The victims that a preemptor awaits are requeued together: while it still lacks GPUs, Slurm
+    backfills other jobs, or the victim itself, onto those that have been vacated. Then the
+    preemption is in vain, which costs more than what a victim does between its save and the end of
+    the others' graces. The longest grace bounds this wait.
 
     The preemptor's limits are checked again: other jobs may have reached them during the grace.
     """
@@ -90,18 +90,28 @@ def _due(under_way: UnderWay, plan: Plan) -> Sequence[Preemption]:
         for one in leaving
         if one.state is REQUEUE_SENT or under_way.now_s >= (one.grace_until_s or 0.0)
     ]
-    incomplete = {one.preemptor for one in leaving if one not in over}
+    awaited_by: dict[str, set[str]] = {}
+    for preemptor, victims in under_way.awaited_victims().items():
+        for one in victims:
+            awaited_by.setdefault(one.key, set()).add(preemptor)
+    incomplete = {key for one in leaving if one not in over for key in awaited_by.get(one.key, ())}
     ready = [
         one
         for one in over
         if one.cause is Cause.FOR_JOB
-        and (one.state is REQUEUE_SENT or one.preemptor not in incomplete)
+        and (one.state is REQUEUE_SENT or incomplete.isdisjoint(awaited_by[one.key]))
     ]
-    specs = [under_way.jobs[key].spec for key in {one.preemptor for one in ready}]
+    specs = [
+        under_way.jobs[key].spec
+        for key in {key for one in ready for key in awaited_by[one.key]}
+        if under_way.waits(key)
+    ]
     limits = under_way.slurm.limits(specs) if specs else {}
-    within_limits = [
-        one for one in ready if not any(limit.is_reached for limit in limits.get(one.preemptor, ()))
-    ]
+
+    def may_start(preemptor: str) -> bool:
+        return not any(limit.is_reached for limit in limits.get(preemptor, ()))
+
+    within_limits = [one for one in ready if any(map(may_start, awaited_by[one.key]))]
     # Those requeued for idle GPUs need not wait for other victims.
     return [*within_limits, *(one for one in over if one.cause is Cause.IDLE_GPUS)]
 

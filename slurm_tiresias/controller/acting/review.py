@@ -5,8 +5,7 @@ Nothing is written to Slurm here.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from slurm_tiresias.controller.acting.under_way import UnderWay, why_it_did_not_start
 from slurm_tiresias.controller.feed import Backoffs
@@ -14,7 +13,7 @@ from slurm_tiresias.controller.prospects import is_past_deadline, is_protected, 
 from slurm_tiresias.core.lifecycle import nomination
 from slurm_tiresias.core.lifecycle.nomination import Blocker, Started, StillWaiting
 from slurm_tiresias.core.lifecycle.preemption import Cause, PreemptorGone
-from slurm_tiresias.model import Allocation, JobState
+from slurm_tiresias.model import JobState
 
 LOST_WITHIN_S = 10.0
 """The least time between a requeue that is sent now and the job's next start."""
@@ -63,26 +62,18 @@ def _withdraw_where_others_run(under_way: UnderWay) -> None:
     its nomination until that expires; if it would need further victims, the nomination expires now.
     Otherwise each new place would cost more victims.
     """
-    seen = under_way.seen
-    running = {job.key: job.allocation for job in seen.jobs if job.state is JobState.RUNNING}
-    free = {node.name: node.total.gpu_count for node in seen.nodes}
-    for held in running.values():
-        for node, amount in held.items():
-            free[node] = free.get(node, 0) - amount.gpu_count
-    victims: dict[str, list[str]] = {}
-    for preemption in under_way.preemptions(cause=Cause.FOR_JOB):
-        if preemption.makes_room and preemption.key in running:
-            victims.setdefault(preemption.preemptor, []).append(preemption.key)
+    awaited = under_way.awaited_victims()
     for one in list(under_way.nominations.values()):
-        leave = victims.get(one.key, [])
-        allocation = one.allocated() if leave or one.needs_no_victims else None
-        if allocation is None or _has_room(allocation, free, map(running.__getitem__, leave)):
+        victims = awaited.get(one.key, ())
+        allocation = one.allocated() if victims or one.needs_no_victims else None
+        if allocation is None or not under_way.nodes_without_room(allocation, victims):
             continue
-        for key in leave:
-            under_way.call_off(key)
+        for victim in victims:
+            if victim.preemptor == one.key:
+                under_way.call_off(victim.key)
         if one.victims_left:
             why = "Slurm gave GPUs that were set aside for it to other jobs"
-            under_way.expire(one.key, seen.at_s, why)
+            under_way.expire(one.key, under_way.now_s, why)
         else:
             under_way.withdraw(one.key)
 
@@ -115,9 +106,8 @@ def _expire_where_victims_stay(under_way: UnderWay) -> None:
 def _look_at_nominations(under_way: UnderWay) -> None:
     """Update each nomination with what still blocks its start; some expire."""
     config, jobs = under_way.config.preemption, under_way.jobs
-    preemptions = under_way.preemptions(cause=Cause.FOR_JOB)
-    leaving = {one.preemptor for one in preemptions if one.is_leaving}
-    has_victims = {one.preemptor for one in preemptions if one.makes_room}
+    awaited = under_way.awaited_victims()
+    leaving = {key for key, victims in awaited.items() if any(one.is_leaving for one in victims)}
     completing = (job for job in jobs.values() if job.state is JobState.COMPLETING)
     cleaning_up = {node for job in completing for node in job.allocation}
     for one in list(under_way.nominations.values()):
@@ -129,7 +119,7 @@ def _look_at_nominations(under_way: UnderWay) -> None:
         blocker, why = Blocker.NOTHING, why_it_did_not_start(jobs[one.key])
         if one.key in leaving or not cleaning_up.isdisjoint(one.allocated() or {}):
             blocker, why = Blocker.NODES_IN_USE, "its nodes have not been vacated in time"
-        elif one.key in has_victims:
+        elif one.key in awaited:
             blocker = Blocker.NOT_TRIED
         waits = StillWaiting(
             under_way.now_s,
@@ -140,11 +130,3 @@ def _look_at_nominations(under_way: UnderWay) -> None:
             longest_grace_s=max(config.grace_s, config.max_grace_s),
         )
         under_way.tell_nominated(one.key, waits)
-
-
-def _has_room(wanted: Allocation, free: Mapping[str, int], leaving: Iterable[Allocation]) -> bool:
-    """Whether each node has enough GPUs once the leaving jobs are gone."""
-    room = Counter(free)
-    for allocation in leaving:
-        room.update({node: amount.gpu_count for node, amount in allocation.items()})
-    return all(room[node] >= amount.gpu_count for node, amount in wanted.items())

@@ -9,6 +9,7 @@ from slurm_tiresias.controller.prospects import lacks_only_resources, partitions
 from slurm_tiresias.controller.turns import Awaited, Turns, turns
 from slurm_tiresias.core.lifecycle.preemption import (
     Cause,
+    Preemption,
     PreemptionState,
     PreemptorTried,
     SendSignal,
@@ -54,39 +55,49 @@ class Signaller:
             # Its node list would keep the jobs that it waits for off these nodes.
             under_way.withdraw(key)
             for victim in tried[key]:
-                under_way.call_off(victim)
-        due: list[tuple[str, type[PreemptorTried] | type[StillIdle]]]
-        due = [(victim, PreemptorTried) for key in found.now for victim in tried[key]]
-        due += [
-            (one.key, StillIdle)
+                if victim.preemptor == key:
+                    under_way.call_off(victim.key)
+        due: dict[str, type[PreemptorTried] | type[StillIdle]]
+        due = {victim.key: PreemptorTried for key in found.now for victim in tried[key]}
+        due |= {
+            one.key: StillIdle
             for one in under_way.preemptions(PreemptionState.PLANNED, cause=Cause.IDLE_GPUS)
             if under_way.has_to_leave(one, plan)
-        ]
+        }
         signalled: dict[str, list[str]] = {}
         """The victims to signal, by signal."""
-        for key, event in due:
+        for key, event in due.items():
             checkpoint, asks = self._checkpoint(under_way.jobs[key])
             effects = under_way.tell(key, event(under_way.now_s, checkpoint.grace_s, asks))
             if any(isinstance(effect, SendSignal) for effect in effects):
                 signalled.setdefault(checkpoint.signal, []).append(key)
         self._send(signalled)
 
-    def _victims_of_tried(self, plan: Plan, told: Collection[str]) -> Mapping[str, Sequence[str]]:
-        """Return the preemptors that Slurm has found to lack only resources, with their victims.
+    def _victims_of_tried(
+        self, plan: Plan, told: Collection[str]
+    ) -> Mapping[str, Sequence[Preemption]]:
+        """Return the preemptors that Slurm has found to lack only resources, with the victims that
+        they await and that have not been signalled.
 
         A preemptor in ``told`` was written to in this cycle, so its observed reason is older than
         its nomination: a licence that was free then may have been taken since. The update makes
         Slurm forget the reason and try the job again at once.
         """
-        victims: dict[str, list[str]] = {}
-        tried_later = partitions_tried_later(self._under_way.seen)
-        for one in self._under_way.preemptions(PreemptionState.PLANNED, cause=Cause.FOR_JOB):
-            if not self._under_way.has_to_leave(one, plan):
+        under_way = self._under_way
+        victims: dict[str, Sequence[Preemption]] = {}
+        tried_later = partitions_tried_later(under_way.seen)
+        for key, awaited in under_way.awaited_victims().items():
+            planned = [
+                one
+                for one in awaited
+                if one.state is PreemptionState.PLANNED and under_way.has_to_leave(one, plan)
+            ]
+            if not planned or key in told or not under_way.is_awaited(key):
                 continue
-            preemptor = self._under_way.jobs[one.preemptor]
+            preemptor = under_way.jobs[key]
             later = not tried_later.isdisjoint(preemptor.spec.partitions)
-            if one.preemptor not in told and lacks_only_resources(preemptor, tried_later=later):
-                victims.setdefault(one.preemptor, []).append(one.key)
+            if lacks_only_resources(preemptor, tried_later=later):
+                victims[key] = planned
         return victims
 
     def _turns(self, ready: Collection[str]) -> Turns:

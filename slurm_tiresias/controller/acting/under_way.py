@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from slurm_tiresias.controller.difference import is_pending
 from slurm_tiresias.controller.job_store import JobStore
@@ -27,7 +28,7 @@ from slurm_tiresias.core.lifecycle.preemption import (
     PreemptionState,
     PreemptorGone,
 )
-from slurm_tiresias.model import Action, JobProgress, JobState, JobStatus, Plan
+from slurm_tiresias.model import Action, Allocation, JobProgress, JobState, JobStatus, Plan
 from slurm_tiresias.settings import Config
 from slurm_tiresias.slurm.protocol import Observation, Slurm
 
@@ -50,6 +51,8 @@ class UnderWay:
         """The present observation."""
         self.jobs: Mapping[str, JobStatus] = {}
         """Its jobs that have not ended."""
+        self._free_gpus: Counter[str] = Counter()
+        """By node, the GPUs on which no job runs."""
         self._situations = Situations()
         self._tried_in: dict[str, str] = {}
         """By nominated job, the last situation before any victim had left for it."""
@@ -60,6 +63,10 @@ class UnderWay:
             return
         self.seen = seen
         self.jobs = {job.key: job for job in seen.jobs if job.state is not None}
+        self._free_gpus = Counter({node.name: node.total.gpu_count for node in seen.nodes})
+        for job in seen.jobs:
+            if job.state is JobState.RUNNING:
+                self._free_gpus.subtract(_gpus(job.allocation))
         self._situations = Situations(seen.nodes, self.jobs, self.job_store.accounts.all)
         self._tried_in = {
             one.key: (one.victims_left and self._tried_in.get(one.key)) or self.situation(one.key)
@@ -97,6 +104,41 @@ class UnderWay:
             for one in self.job_store.lifecycles.preemptions.values()
             if (not states or one.state in states) and cause in (None, one.cause)
         ]
+
+    def awaited_victims(self) -> Mapping[str, Sequence[Preemption]]:
+        """Return, by preemptor, the running victims that must leave before it can start.
+
+        These are its own; where they leave too few GPUs on a node, also the victims of other
+        preemptors there, since a victim may leave more than its own preemptor needs.
+        """
+        making_room = [
+            one
+            for one in self.preemptions(cause=Cause.FOR_JOB)
+            if one.makes_room and self.runs(one.key)
+        ]
+        awaited: dict[str, list[Preemption]] = {}
+        for one in making_room:
+            awaited.setdefault(one.preemptor, []).append(one)
+        for key, nomination in self.nominations.items():
+            wanted = None if nomination.needs_no_victims else nomination.allocated()
+            lacking = self.nodes_without_room(wanted or {}, awaited.get(key, ()))
+            others = [
+                one
+                for one in making_room
+                if one.preemptor != key and not lacking.isdisjoint(self.jobs[one.key].allocation)
+            ]
+            if others:
+                awaited[key] = [*awaited.get(key, ()), *others]
+        return awaited
+
+    def nodes_without_room(self, wanted: Allocation, leaving: Iterable[Preemption]) -> set[str]:
+        """Return the nodes that lack GPUs for an allocation even once these victims have left."""
+        if not wanted:
+            return set()
+        room = self._free_gpus.copy()
+        for one in leaving:
+            room.update(_gpus(self.jobs[one.key].allocation))
+        return {node for node, amount in wanted.items() if room[node] < amount.gpu_count}
 
     def runs(self, key: str) -> bool:
         """Whether a job runs."""
@@ -154,6 +196,10 @@ class UnderWay:
     def withdraw(self, key: str) -> None:
         """Withdraw a job's nomination."""
         self.tell_nominated(key, Withdrawn())
+
+
+def _gpus(allocation: Allocation) -> Mapping[str, int]:
+    return {node: amount.gpu_count for node, amount in allocation.items()}
 
 
 def why_it_did_not_start(job: JobStatus) -> str:
