@@ -56,6 +56,9 @@ state_dir = "{state_dir}"
 nudge_file = "{state_dir}/nudge"
 """
 
+CYCLE_FAILED = "cycle failed"
+"""Text in the controller's log after a failed cycle."""
+
 
 class DemoError(Exception):
     """An error to show to the user: exit status 1."""
@@ -251,6 +254,20 @@ def end(pids: list[int]) -> None:
         with contextlib.suppress(DemoError):
             wait_until(lambda: not any(map(is_alive, pids)), "the controller's end", 10.0)
             return
+
+
+def check_controller(place: Place, pid: int) -> None:
+    """Fail if the controller has died: Slurm would go on alone, which is another experiment."""
+    if not is_alive(pid):
+        words = place.controller_log.read_text().strip().splitlines()
+        raise DemoError("\n  ".join(["the controller ended before the jobs did:", *words[-5:]]))
+
+
+def failed_cycles(log: str) -> tuple[str, ...]:
+    """Return the failed cycles of a controller's log: after each, Slurm schedules alone for a
+    while."""
+    failures = [line.strip() for line in log.splitlines() if CYCLE_FAILED in line]
+    return (f"{len(failures)} of the controller's cycles: {failures[0]}",) if failures else ()
 
 
 def is_alive(pid: int) -> bool:

@@ -13,7 +13,6 @@ COMMANDS: Mapping[str, str] = {
     "chaos": "chaos.main:chaos",
     "containers": "containers.main:containers",
     "docs": "docs.main:docs",
-    "fidelity": "fidelity.main:fidelity",
     "frameworks": "frameworks:frameworks",
     "fuzz": "fuzz.main:fuzz",
     "generate": "generate:generate",

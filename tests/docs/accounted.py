@@ -31,7 +31,6 @@ ELSEWHERE: Mapping[str, str] = {
     r"pytest .*": ".ci/run",
     r"(\./)?scripts/dev bench .*": "scripts/records/benchmarks.md",
     r"(\./)?scripts/dev chaos.*": "scripts/records/reliability.md",
-    r"(\./)?scripts/dev fidelity.*": "scripts/records/fidelity.md",
     r"(\./)?scripts/dev matrix": "tests/test_matrix.py",
     r"(\./)?scripts/dev fuzz.*": "tests/test_fuzz.py",
     r"scripts/dev frameworks": "scripts/tools/frameworks.py",

@@ -20,6 +20,7 @@ from scripts.testbed.place import (
     DemoError,
     Place,
     bring_up,
+    failed_cycles,
     say,
     start_controller,
     temporary_place,
@@ -29,7 +30,6 @@ from scripts.testbed.slurmctld import SUBMITTERS, cpu_s, pid_of, submit_many
 from scripts.tools.chaos.document import record
 from scripts.tools.chaos.outcome import fail
 from scripts.tools.document import markdown
-from scripts.tools.fidelity.main import failed_cycles
 from slurm_tiresias.status.published import FILE_NAME
 
 NODES = 16

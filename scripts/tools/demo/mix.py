@@ -13,7 +13,7 @@ import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from scripts.tools.fidelity.limits import USUAL_S, as_users_give_them
+from scripts.tools.bench.replay.limits import USUAL_S, as_users_give_them
 
 GPUS_PER_NODE = 4
 MOST_GPUS = 16

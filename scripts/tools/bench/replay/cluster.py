@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import platform
 import re
 import shutil
 import signal
@@ -16,23 +18,21 @@ from scripts import ROOT
 from scripts.testbed import place, progress_channel
 from scripts.testbed.jobs import accounted, slurm
 from scripts.testbed.place import CLUSTER_SCRIPT, DemoError, Place
+from scripts.tools.bench.replay import calibrate, jobs
+from scripts.tools.bench.replay.calibrate import Calibration
+from scripts.tools.bench.replay.jobs import Ran
 from scripts.tools.bench.replay.policies import POLICIES, Policy
+from scripts.tools.bench.replay.setting import Setting
 from scripts.tools.bench.replay.store import JobRuns, Replayed
 from scripts.tools.demo.main import STOPPING_SIGNALS
-from scripts.tools.fidelity import calibrate, jobs, report
-from scripts.tools.fidelity.calibrate import Calibration
-from scripts.tools.fidelity.jobs import Ran
-from scripts.tools.fidelity.main import (
-    CALIBRATION_SEED,
-    LEAST_PATIENCE_S,
-    SLOWEST,
-    check_controller,
-    failed_cycles,
-)
-from scripts.tools.fidelity.setting import Setting
+from slurm_tiresias import __version__
 from slurm_tiresias.simulator.reports import Reporter
 from slurm_tiresias.simulator.workload import TraceJob
 
+CALIBRATION_SEED = 1
+SLOWEST = 3.0
+"""Limit on the real run's duration, as a multiple of the simulated one."""
+LEAST_PATIENCE_S = 120.0
 JOB_SUBMIT = ROOT / "etc" / "job_submit.lua"
 NUDGE = ROOT / "etc" / "nudge"
 REPORTING = ROOT / "scripts" / "testbed" / "reporting_sleeper.py"
@@ -78,13 +78,22 @@ def replayed(
             for fault in jobs.faults_of(one, rows, saves_when_stopped=saves_when_stopped)
         ]
         faults += faults_so_far()
-        machine = report.machine(slurm(where, "sinfo", "--version").strip())
+        on = machine(slurm(where, "sinfo", "--version").strip())
     return Replayed(
         policy=name,
-        machine=machine,
+        machine=on,
         took_s=time.monotonic() - began_s,
         jobs=as_slow_as_in_the_paper(told, setting.factor),
         faults=tuple(faults),
+    )
+
+
+def machine(slurm_version: str) -> str:
+    """Return a description of this machine and its Slurm."""
+    system = platform.freedesktop_os_release().get("PRETTY_NAME", platform.system())
+    return (
+        f"{os.cpu_count()} cores, {system}, Python {platform.python_version()}, "
+        f"{slurm_version}, slurm-tiresias {__version__}"
     )
 
 
@@ -177,8 +186,8 @@ def start(where: Place, policy: Policy, setting: Setting) -> Callable[[], tuple[
     controller = place.start_controller(where, replaced=policy.own(setting).constants)
 
     def faults() -> tuple[str, ...]:
-        check_controller(where, controller)
-        return failed_cycles(where.controller_log.read_text())
+        place.check_controller(where, controller)
+        return place.failed_cycles(where.controller_log.read_text())
 
     return faults
 

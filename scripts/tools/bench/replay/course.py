@@ -16,17 +16,17 @@ import click
 from scripts.testbed import place
 from scripts.testbed.place import DemoError, Place, UsageError
 from scripts.tools.bench.replay import cluster
+from scripts.tools.bench.replay.calibrate import SAMPLES, Calibration
 from scripts.tools.bench.replay.figures import compared, foreseen_s
+from scripts.tools.bench.replay.limits import DAY, LIMITS, USERS
 from scripts.tools.bench.replay.policies import POLICIES
 from scripts.tools.bench.replay.progress import shown
 from scripts.tools.bench.replay.report import PREEMPTION_S, body, cost, is_of_stock_slurm
+from scripts.tools.bench.replay.setting import MOST_JOBS, Setting
 from scripts.tools.bench.replay.store import Head, Replayed, Store
 from scripts.tools.bench.runs import THRESHOLD_GPU_S
 from scripts.tools.demo.main import STOPPING_SIGNALS, StoppedError, stop_once
 from scripts.tools.document import write_section
-from scripts.tools.fidelity.calibrate import SAMPLES, Calibration
-from scripts.tools.fidelity.limits import DAY, LIMITS, USERS
-from scripts.tools.fidelity.setting import MOST_JOBS, Setting
 from slurm_tiresias.errors import TiresiasError
 
 TITLES = {

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
+from scripts.tools.bench.replay.calibrate import Calibration
 from scripts.tools.bench.replay.policies import POLICIES
+from scripts.tools.bench.replay.setting import Setting
 from scripts.tools.bench.replay.store import Head, JobRuns, Replayed
-from scripts.tools.fidelity.calibrate import Calibration
-from scripts.tools.fidelity.setting import Setting
 from slurm_tiresias.config import parse
 from slurm_tiresias.simulator import report, run
 from slurm_tiresias.simulator.bound import lower_bound_jct_s

@@ -9,9 +9,9 @@ from functools import partial
 
 from scripts import ROOT
 from scripts.testbed.place import SCHEDULER, UsageError
+from scripts.tools.bench.replay.jobs import Ask, on_any_nodes, time_limit
+from scripts.tools.bench.replay.setting import Setting
 from scripts.tools.bench.saves import INTERVALS
-from scripts.tools.fidelity.jobs import Ask, on_any_nodes, time_limit
-from scripts.tools.fidelity.setting import Setting
 from slurm_tiresias.settings.policy import LAS, PolicyConfig
 from slurm_tiresias.simulator.reports import ReportModel
 from slurm_tiresias.simulator.saves import SaveModel

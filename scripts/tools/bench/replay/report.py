@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from scripts.tools.bench.replay.figures import Compared, Measures
+from scripts.tools.bench.replay.limits import USERS, in_minutes
+from scripts.tools.bench.replay.setting import Setting
 from scripts.tools.bench.replay.store import Head, Replayed
 from scripts.tools.document import markdown
-from scripts.tools.fidelity.limits import USERS, in_minutes
-from scripts.tools.fidelity.setting import Setting
 
 REFERENCE = "tiresias-l"
 YARN = "yarn-cs"

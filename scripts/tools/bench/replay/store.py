@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from scripts.testbed.place import UsageError
+from scripts.tools.bench.replay.calibrate import Calibration
 from scripts.tools.bench.replay.policies import POLICIES
-from scripts.tools.fidelity.calibrate import Calibration
-from scripts.tools.fidelity.setting import Setting
+from scripts.tools.bench.replay.setting import Setting
 
 HEAD = "replay.json"
 Runs = tuple[tuple[float, float], ...]

@@ -10,7 +10,7 @@ from pathlib import Path
 from scripts import ROOT
 from scripts.testbed.jobs import COMPLETED, REQUEUED, AccountedRun, slurm
 from scripts.testbed.place import DemoError, Place
-from scripts.tools.fidelity.limits import in_minutes
+from scripts.tools.bench.replay.limits import in_minutes
 from slurm_tiresias.simulator.workload import TraceJob
 
 SLEEPER = ROOT / "scripts" / "testbed" / "sleeper.sh"

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from scripts.testbed.place import DemoError, Place
-from scripts.tools.fidelity import jobs
-from scripts.tools.fidelity.jobs import Ran
+from scripts.tools.bench.replay import jobs
+from scripts.tools.bench.replay.jobs import Ran
 from slurm_tiresias.simulator.workload import TraceJob
 
 SAMPLES = 8

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from scripts.testbed.constants import replaced
 from scripts.testbed.place import UsageError
-from scripts.tools.fidelity.calibrate import Calibration
-from scripts.tools.fidelity.limits import DAY, with_limits
+from scripts.tools.bench.replay.calibrate import Calibration
+from scripts.tools.bench.replay.limits import DAY, with_limits
 from slurm_tiresias.config import parse
 from slurm_tiresias.core.features import claims, save_due
 from slurm_tiresias.settings import Config
@@ -54,7 +54,6 @@ BATCH_SCHED_DELAY_S = 1.0
 Slurm, for which the controller's measured response time is irrelevant."""
 
 MOST_JOBS = 480
-FEWEST_JOBS = 4
 
 
 @dataclass(frozen=True, slots=True)

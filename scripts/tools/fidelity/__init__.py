@@ -1,1 +1,0 @@
-"""Fidelity: one workload on a real Slurm with the real controller, and in the simulator."""
