@@ -14,7 +14,7 @@ from slurm_tiresias.config import parse
 from slurm_tiresias.settings.policy import PolicyConfig
 from tests.cli.running import Site, error_of, typed
 
-SMALL = ("tune", "--workload", "philly-like:60", "--cluster", "2x4", "--workers", "2")
+SMALL = ("tune", "--workload", "philly-like:60", "--cluster", "2x4", "--workers", "1")
 
 
 def test_the_evidence_fits_80_columns_and_ends_in_lines_to_paste(site: Site) -> None:

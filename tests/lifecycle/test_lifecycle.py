@@ -6,8 +6,8 @@ from hypothesis import HealthCheck, settings
 
 from scripts.testbed.lifecycle.machine import Lifecycle
 
-EXAMPLES, STEPS = 60, 25
-"""Half a minute on one core."""
+EXAMPLES, STEPS = 30, 25
+"""Six seconds on one core."""
 
 Lifecycle.TestCase.settings = settings(
     max_examples=EXAMPLES,

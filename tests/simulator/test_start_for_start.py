@@ -35,7 +35,7 @@ def test_they_are_the_same_with_all_features_at_once() -> None:
 
 
 def test_they_are_the_same_on_jobs_of_the_paper_with_all_features_at_once() -> None:
-    assert paper_differences(2, configured(ALL), jobs=150) == ""
+    assert paper_differences(2, configured(ALL), jobs=60) == ""
 
 
 def test_of_two_jobs_that_start_together_each_gets_what_its_own_victim_leaves() -> None:

@@ -157,7 +157,9 @@ def restarts(cluster: RealCluster, jobs: list[str]) -> int:
     return sum(int(cluster.squeue_field(job, "RestartCnt")) for job in jobs)
 
 
-@pytest.mark.parametrize("command", [SALLOC, ("srun", *ONE_GPU)])
+@pytest.mark.parametrize(
+    "command", [SALLOC, pytest.param(("srun", *ONE_GPU), marks=pytest.mark.long)]
+)
 def test_a_job_at_a_prompt_starts_long_before_the_next_cycle_on_a_full_cluster(
     cluster: RealCluster, start: Start, prompts: Prompts, command: tuple[str, ...]
 ) -> None:
@@ -202,6 +204,7 @@ def test_a_user_gets_what_the_bound_allows_and_another_user_too(
     assert states(cluster, shells[1:]) == ["RUNNING"] * 2 + ["PENDING"] * 7
 
 
+@pytest.mark.long
 def test_the_hours_that_a_user_has_had_count_after_a_kill_and_a_cancel(
     cluster: RealCluster, start: Start, prompts: Prompts
 ) -> None:
@@ -228,6 +231,7 @@ def test_the_hours_that_a_user_has_had_count_after_a_kill_and_a_cancel(
     assert restarts(cluster, wall) <= 2
 
 
+@pytest.mark.long
 def test_no_job_preempts_a_job_at_a_prompt(
     cluster: RealCluster, start: Start, prompts: Prompts
 ) -> None:
@@ -288,6 +292,7 @@ def test_a_waiting_job_with_raised_limits_waits_for_the_controller(
     controller.wait_until(lambda: lane() == "idle-only", "it has left the lane")
 
 
+@pytest.mark.long
 def test_jobs_that_cannot_be_requeued_take_idle_gpus_the_short_ones_first(
     cluster: RealCluster, start: Start
 ) -> None:

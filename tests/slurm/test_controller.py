@@ -128,6 +128,7 @@ def test_a_preempted_job_resumes_from_its_checkpoint_and_does_every_step_once(
     assert sorted(proof["restarts"] for proof in proofs) == [0, 0, 1, 1]
 
 
+@pytest.mark.long
 def test_a_wide_job_that_cannot_fit_does_not_stop_a_narrow_one_behind_it(
     clean_cluster: RealCluster, start: Start
 ) -> None:
@@ -142,6 +143,7 @@ def test_a_wide_job_that_cannot_fit_does_not_stop_a_narrow_one_behind_it(
     assert clean_cluster.squeue_field(wide, "State") == "PENDING"
 
 
+@pytest.mark.long
 def test_jobs_of_one_tier_start_in_the_configured_order_also_after_a_requeue(
     clean_cluster: RealCluster, start: Start
 ) -> None:
@@ -272,6 +274,7 @@ def test_a_priority_that_an_admin_sets_is_repaired_and_reported(
     controller.wait_until(lambda: (waiting, "") in controller.events("repaired"), "and reported")
 
 
+@pytest.mark.long
 def test_a_preemptor_that_does_not_start_backs_off(
     clean_cluster: RealCluster, start: Start
 ) -> None:
@@ -324,6 +327,7 @@ def test_a_stopped_controller_leaves_no_node_list_and_resumes_later(
     controller.wait_until(lambda: node_list() == "", "they are taken back")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("why", ["reservation", "array"])
 def test_no_job_is_preempted_for_a_job_that_slurm_would_not_start(
     clean_cluster: RealCluster, start: Start, why: str
@@ -354,6 +358,7 @@ def test_no_job_is_preempted_for_a_job_that_slurm_would_not_start(
             clean_cluster.run("scontrol", "delete", "ReservationName=soon")
 
 
+@pytest.mark.long
 def test_a_preemptor_whose_node_is_drained_is_placed_on_another(
     clean_cluster: RealCluster, start: Start
 ) -> None:
@@ -375,6 +380,7 @@ def test_a_preemptor_whose_node_is_drained_is_placed_on_another(
         clean_cluster.run("scontrol", "update", f"NodeName={nominated}", "State=RESUME")
 
 
+@pytest.mark.long
 def test_a_preemptor_that_its_user_holds_loses_its_node_list_and_starts_once_released(
     clean_cluster: RealCluster, start: Start
 ) -> None:
@@ -554,10 +560,16 @@ def test_site_factors_order_the_tiers_and_slurm_orders_within_them(
 @pytest.mark.parametrize(
     ("site", "wish"),
     [
-        ({"signal": "USR1", "grace_s": 3}, "my run"),
-        ({"signal": "USR2", "grace_s": 0}, "tiresias:checkpoint=USR1@3"),
+        pytest.param(
+            *({"signal": "USR1", "grace_s": 3}, "my run"),
+            id="as the site has it",
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            *({"signal": "USR2", "grace_s": 0}, "tiresias:checkpoint=USR1@3"),
+            id="as its user said",
+        ),
     ],
-    ids=["as the site has it", "as its user said"],
 )
 def test_a_victim_gets_its_signal_and_its_grace_before_it_is_requeued(
     clean_cluster: RealCluster, start: Start, tmp_path: Path, site: dict[str, object], wish: str
@@ -579,6 +591,7 @@ def test_a_victim_gets_its_signal_and_its_grace_before_it_is_requeued(
     clean_cluster.wait_for_state(short, "RUNNING")
 
 
+@pytest.mark.long
 def test_a_job_placed_on_a_victims_leftover_gpus_does_not_block_the_preemptor(
     clean_cluster: RealCluster, start: Start
 ) -> None:
@@ -619,6 +632,7 @@ def test_a_cluster_with_every_node_down_is_explained_and_recovers(
     clean_cluster.wait_for_state(waiting, "RUNNING")
 
 
+@pytest.mark.long
 def test_a_job_wider_than_its_partition_has_become_is_explained(
     clean_cluster: RealCluster, start: Start
 ) -> None:

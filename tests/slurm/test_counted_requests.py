@@ -34,6 +34,9 @@ COUNTED = {
 }
 """A request, and how many jobs of one GPU each it takes the place of."""
 
+OF_EACH_KIND = ("--gres=gpu:2,gpu:1", "--gpus=2 --overcommit -n40", "--gres=gpu:1 --exclusive")
+"""Those in the short suite; ``tests/test_slurm_parsers.py`` counts all of them."""
+
 LEFT_TO_SLURM = (
     "--gpus-per-socket=1 --sockets-per-node=2",
     "-n4 --gpus-per-socket=1 --sockets-per-node=1",
@@ -58,7 +61,13 @@ def controller(three_nodes: RealCluster, tmp_path: Path) -> Iterator[RealControl
         yield started
 
 
-@pytest.mark.parametrize("options", COUNTED)
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(options, marks=() if options in OF_EACH_KIND else pytest.mark.long)
+        for options in COUNTED
+    ],
+)
 def test_no_more_jobs_are_preempted_than_the_request_needs(
     three_nodes: RealCluster, controller: RealController, options: str
 ) -> None:
@@ -70,7 +79,9 @@ def test_no_more_jobs_are_preempted_than_the_request_needs(
     assert seen is not None and seen.gpus == COUNTED[options]
 
 
-@pytest.mark.parametrize("option", ["--mem=0", "--mem-per-cpu=0"])
+@pytest.mark.parametrize(
+    "option", ["--mem=0", pytest.param("--mem-per-cpu=0", marks=pytest.mark.long)]
+)
 def test_all_memory_of_a_node_takes_the_jobs_of_that_node_only(
     three_nodes: RealCluster, controller: RealController, option: str
 ) -> None:

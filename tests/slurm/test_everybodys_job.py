@@ -163,6 +163,7 @@ def test_no_job_is_preempted_for_jobs_that_slurm_would_not_start_and_explain_say
             assert cluster.squeue_field(job, "State") == "PENDING"
 
 
+@pytest.mark.long
 def test_a_job_starts_when_its_licence_is_free_and_not_before(
     cluster: RealCluster, start: Start
 ) -> None:
@@ -199,6 +200,7 @@ def test_het_jobs_start_as_a_whole_or_not_at_all_and_keep_their_resources(
     assert {b.protection for b in controller.job(urgent).blockers} == {"unmanaged"}  # type: ignore[union-attr]
 
 
+@pytest.mark.long
 def test_a_job_of_several_partitions_preempts_only_on_their_nodes(
     cluster: RealCluster, start: Start
 ) -> None:
@@ -215,6 +217,7 @@ def test_a_job_of_several_partitions_preempts_only_on_their_nodes(
     assert cluster.squeue_field(narrow, "NodeList") == "n2"
 
 
+@pytest.mark.long
 def test_an_exclusive_job_gets_exactly_one_whole_node(cluster: RealCluster, start: Start) -> None:
     controller = start()
     quarters = [cluster.sbatch(*ONE_GPU, "-w", "n1") for _ in range(4)]
@@ -243,7 +246,7 @@ def test_an_exclusive_job_gets_exactly_one_whole_node(cluster: RealCluster, star
         )
 
 
-@pytest.mark.parametrize("when", ["idle", "taken"])
+@pytest.mark.parametrize("when", ["idle", pytest.param("taken", marks=pytest.mark.long)])
 def test_no_job_is_placed_on_nodes_reserved_before_it_could_end(
     cluster: RealCluster, start: Start, when: str
 ) -> None:
@@ -268,6 +271,7 @@ def test_no_job_is_placed_on_nodes_reserved_before_it_could_end(
         cluster.wait_for_state(longer, "RUNNING")
 
 
+@pytest.mark.long
 def test_a_suspended_job_keeps_its_gpus_and_is_left_alone_until_it_is_resumed(
     cluster: RealCluster, start: Start
 ) -> None:
@@ -290,6 +294,7 @@ def test_a_suspended_job_keeps_its_gpus_and_is_left_alone_until_it_is_resumed(
     assert requeued(cluster, wall) == {"n1"}
 
 
+@pytest.mark.long
 def test_with_charge_by_user_a_resubmitted_job_starts_with_the_service_of_the_last(
     cluster: RealCluster, start: Start
 ) -> None:

@@ -221,6 +221,7 @@ def is_preempted(cluster: RealCluster, controller: RealController, wall: str) ->
     )
 
 
+@pytest.mark.long
 def test_an_owners_hold_on_a_running_job_gives_no_protection(
     cluster: RealCluster, start: Start
 ) -> None:
@@ -231,6 +232,7 @@ def test_an_owners_hold_on_a_running_job_gives_no_protection(
     assert cluster.squeue_field(wall, "Reason") == "JobHeldUser"
 
 
+@pytest.mark.long
 def test_an_administrators_hold_on_a_running_job_protects_it(
     cluster: RealCluster, start: Start
 ) -> None:
@@ -245,7 +247,14 @@ def test_an_administrators_hold_on_a_running_job_protects_it(
     cluster.wait_for_state(honest, "RUNNING")
 
 
-@pytest.mark.parametrize("when", ["once it runs", "as its first act", "again and again"])
+@pytest.mark.parametrize(
+    "when",
+    [
+        pytest.param("once it runs", marks=pytest.mark.long),
+        pytest.param("as its first act", marks=pytest.mark.long),
+        "again and again",
+    ],
+)
 def test_the_owner_cannot_forbid_the_requeue_of_a_running_job(
     cluster: RealCluster, start: Start, when: str
 ) -> None:
@@ -338,6 +347,7 @@ def hunted_job(cluster: RealCluster, controller: RealController) -> str:
     return hunted
 
 
+@pytest.mark.long
 def test_a_repeatedly_preempted_job_gets_ever_longer_minimum_run_times(
     cluster: RealCluster, start: Start
 ) -> None:
@@ -362,6 +372,7 @@ def ended_runs(controller: RealController, job: str) -> list[float]:
     return [run.elapsed_s for run in controller.runs(job) if run.confirmed and run.end_s]
 
 
+@pytest.mark.long
 def test_a_user_over_budget_does_not_preempt_and_another_does(
     cluster: RealCluster, start: Start
 ) -> None:

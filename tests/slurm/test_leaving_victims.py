@@ -110,6 +110,7 @@ def test_victims_that_requeue_themselves_between_two_signals_delay_no_cycle(
     assert "no answer within" not in controller.stop()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("start_bound_s", [2.0])
 def test_a_preemptor_goes_elsewhere_if_an_epilog_hangs_on_its_node(
     two_nodes: RealCluster, controller: RealController, hangs: Path

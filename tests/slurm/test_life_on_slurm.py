@@ -34,6 +34,7 @@ def controller(clean_cluster: RealCluster, tmp_path: Path) -> Iterator[RealContr
         started.kill()
 
 
+@pytest.mark.long
 def test_history_shows_the_preemptor_and_how_each_run_ended(
     controller: RealController,
 ) -> None:
@@ -134,6 +135,7 @@ def test_history_shows_ends_exit_codes_and_cancellers_as_in_accounting(
     assert f"waited {duration(waited_s)} in all" in told(controller, preempted)
 
 
+@pytest.mark.long
 def test_a_victim_whose_node_fails_in_its_grace_was_not_preempted(
     clean_cluster: RealCluster, tmp_path: Path
 ) -> None:

@@ -96,7 +96,9 @@ def longest_cycle_s(controller: RealController, count: int) -> float:
     return max(took_s.values())
 
 
-@pytest.mark.parametrize("locked_before_it_starts", [False, True])
+@pytest.mark.parametrize(
+    "locked_before_it_starts", [pytest.param(False, marks=pytest.mark.long), True]
+)
 def test_locks_of_another_user_delay_no_cycle(
     clean_cluster: RealCluster,
     controller: RealController,

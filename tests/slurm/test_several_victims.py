@@ -40,11 +40,17 @@ def victim(cluster: RealCluster, grace_s: int, *options: str) -> str:
     return cluster.sbatch(*WHOLE_NODE, hint, *options, script="trap '' USR1; sleep 600")
 
 
-@pytest.mark.parametrize("waits", [(), ("--time=1",)], ids=["alone", "another waits"])
+ALONE = pytest.param((), id="alone", marks=pytest.mark.long)
+ANOTHER_WAITS = pytest.param(("--time=1",), id="another waits")
+
+
+@pytest.mark.parametrize("waits", [ALONE, ANOTHER_WAITS])
 @pytest.mark.parametrize(
     "limits",
-    [(), ("--time=2", "--time=60")],
-    ids=["no limits", "the first fits before the end of the second"],
+    [
+        pytest.param((), id="no limits", marks=pytest.mark.long),
+        pytest.param(("--time=2", "--time=60"), id="the first fits before the end of the second"),
+    ],
 )
 @pytest.mark.parametrize("pinned", [False, True], ids=["anywhere", "pinned"])
 def test_no_victim_restarts_before_its_preemptor(
@@ -69,7 +75,7 @@ def test_no_victim_restarts_before_its_preemptor(
     expect_preempted(two_nodes, controller, victims, preemptor)
 
 
-@pytest.mark.parametrize("waits", [(), ("--time=1",)], ids=["alone", "another waits"])
+@pytest.mark.parametrize("waits", [ALONE, ANOTHER_WAITS])
 def test_a_slow_victim_does_not_let_the_other_victim_restart(
     two_nodes: RealCluster, controller: RealController, waits: Sequence[str]
 ) -> None:
