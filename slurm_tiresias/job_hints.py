@@ -57,6 +57,8 @@ class Hints:
     checkpoint: Checkpoint | None = None
     checkpoint_dir: str = ""
     """A folder in which the job writes its checkpoints."""
+    restarts: int = 0
+    """How often in a row it is to be restarted after failures."""
     problem: str = ""
 
 
@@ -127,7 +129,8 @@ def _parsed(word: str) -> Hints:
         said[name] = value
     checkpoint = _checkpoint(said["checkpoint"]) if "checkpoint" in said else None
     style = STYLES[said.get("placement", "auto")]
-    return Hints(said.get("model", ""), style, checkpoint, said.get("checkpoint-dir", ""))
+    folder, restarts = said.get("checkpoint-dir", ""), int(said.get("restart", "0"))
+    return Hints(said.get("model", ""), style, checkpoint, folder, restarts)
 
 
 def _is_right(name: str, value: str) -> bool:
@@ -142,6 +145,8 @@ def _is_right(name: str, value: str) -> bool:
             return _checkpoint(value) is not None
         case "checkpoint-dir":
             return _FOLDER.fullmatch(value) is not None
+        case "restart":
+            return re.fullmatch("[0-9]{1,2}", value, re.ASCII) is not None
     return False
 
 

@@ -155,6 +155,7 @@ class Reason(enum.Enum):
     RESERVED = "reserved"
     BACKS_OFF = "backs-off"
     OVER_BUDGET = "over-budget"
+    FAILED_BEFORE = "failed-before"
     IDLE_ONLY = "idle-only"
     HELD = "held"
     SLURM_WAITS = "slurm-waits"
@@ -267,6 +268,8 @@ class JobStatus:
     unreadable: str = ""
     """What could not be read, in a few words; the request is then empty. Users write some of these
     values, so one unreadable job must not keep the others from being observed."""
+    ended_on: tuple[str, ...] = ()
+    """The nodes of the last run of a job that has ended."""
     key: str = field(init=False, repr=False, compare=False)
     """The key of its spec, copied here because each cycle reads it many times."""
 
@@ -528,6 +531,19 @@ class JobAccount:
     """How often in a row it was requeued for its idle GPUs, without having used one in between."""
     idle_signalled_run: int | None = None
     """The restarts of the run that was last signalled for its idle GPUs; None if none was."""
+    failed_run: int | None = None
+    """The restarts of the last run whose failure was judged; None if none was."""
+    is_restarted: bool = False
+    """Whether it is to be restarted after that failure."""
+    failures_in_a_row: int = 0
+    """How many of its last runs in a row failed without progress."""
+    failed_step: int | None = None
+    """The furthest step of its failed runs; None if they did not report steps."""
+    avoided_nodes: str = ""
+    """The nodes of its last failed run, on which it is not restarted if others will do."""
+    own_excluded: str | None = None
+    """The nodes that its user excludes, kept while the avoided ones are excluded too; None if they
+    are not."""
 
     @staticmethod
     def opened(job: JobStatus, entry_number: int = 0) -> JobAccount:
@@ -582,6 +598,11 @@ class RunRecord:
     those before. 0 once that time has ended a run, or the next run has used a GPU."""
     clock_set_since_s: float = 0.0
     """How far Slurm's clock was set after the run."""
+    nodes: str = ""
+    """Its nodes, as a hostlist."""
+    outcome: str = ""
+    """How it ended, as Slurm calls it (``COMPLETED``, ``FAILED``, ``NODE_FAIL``, ...); "" while it
+    runs, and if it was requeued for another reason or that is unknown."""
 
     @property
     def began_s(self) -> float:

@@ -85,6 +85,9 @@ class FaultySlurm:
     def dependency(self, key: str) -> str:
         return self._slurm.dependency(key)
 
+    def exit_codes(self, keys: Collection[str]) -> Mapping[str, str]:
+        return self._slurm.exit_codes(keys)
+
     def limits(self, jobs: Collection[JobSpec]) -> Mapping[str, Sequence[Limit]]:
         return self._slurm.limits(jobs)
 

@@ -19,7 +19,8 @@ from slurm_tiresias.slurm.protocol import Slurm, Update, Write
 CONTROLLER = Path(controller.__file__).parent
 
 READING = frozenset(
-    ("driver", "cluster", "may_operate", "acting_host", "observe", "runs", "dependency", "limits")
+    {"driver", "cluster", "may_operate", "acting_host", "observe", "runs", "dependency", "limits"}
+    | {"exit_codes"}
 )
 """The driver's methods that change nothing in Slurm."""
 WRITING = frozenset({"write", "signal"})

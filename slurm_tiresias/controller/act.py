@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from slurm_tiresias.controller.acting.intents import record
 from slurm_tiresias.controller.acting.requeue import awaits_saves, requeue, restart
+from slurm_tiresias.controller.acting.restart import restarts, returns
 from slurm_tiresias.controller.acting.review import backoffs, review
 from slurm_tiresias.controller.acting.send import keys_of, send
 from slurm_tiresias.controller.acting.signal import Signaller
@@ -62,15 +63,17 @@ class Actor:
         config: Config,
         requeue_delay_s: float,
         progress_of: Callable[[str], JobProgress | None] = lambda _key: None,
+        reports_of: Callable[[str], Sequence[JobProgress]] = lambda _key: (),
         why_spared: Callable[[str], str] = lambda _key: "",
         ranks_last: Callable[[str], bool] = lambda _key: False,
         goes_by_gpu_s: Callable[[str], float | None] = lambda _key: None,
     ) -> None:
-        """``progress_of`` returns a job's progress, ``why_spared`` why it is not preempted for its
+        """``progress_of`` returns a job's progress, ``reports_of`` the last report of each of its
+        ended runs, ``why_spared`` why it is not preempted for its
         idle GPUs any more, ``ranks_last`` whether it has ranked last since its last requeue,
         ``goes_by_gpu_s`` the estimate by which it is ordered in its tier."""
         self._job_store = job_store
-        self._under_way = under_way = UnderWay(slurm, job_store, config, progress_of)
+        self._under_way = under_way = UnderWay(slurm, job_store, config, progress_of, reports_of)
         self._updates = Updates(under_way, ranks_last, goes_by_gpu_s)
         self._signaller = Signaller(under_way)
         self._requeue_delay_s = requeue_delay_s
@@ -93,6 +96,7 @@ class Actor:
         self._under_way.follow(seen)
         record(self._under_way, plan, self._why_spared)
         updates = [*self._updates.to_plan(plan), *self._restarts()]
+        updates += returns(self._under_way, self._requeue_delay_s)
         failures = send(self._under_way, updates)
         self._drop_refused(keys_of(failures))
         # Preempt only now, and only for jobs whose priority Slurm has accepted, and which it has
@@ -101,7 +105,7 @@ class Actor:
         # Signal before the commit: a second signal costs the victim nothing, but a victim that the
         # ledger wrongly records as signalled would be requeued without having saved its state.
         self._signaller.signal(plan, told)
-        due = requeue(self._under_way, plan)
+        due = [*requeue(self._under_way, plan), *restarts(self._under_way)]
         failures += send(self._under_way, due)
         return WriteSummary(
             len(updates) + len(due), failures, not self._job_store.lifecycles.is_settled

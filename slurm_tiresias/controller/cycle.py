@@ -172,8 +172,11 @@ class Cycles:
             config,
             self._requeue_delay_s,
             self.progress.of,
+            self.progress.past_runs,
             idle_gpus.why_spared,
-            lambda key: idle_gpus.ranks_last_anew(self._feed.jobs[key]),
+            lambda key: (
+                idle_gpus.ranks_last_anew(self._feed.jobs[key]) or self._feed.jobs[key].waits_behind
+            ),
             self._goes_by_gpu_s,
         )
         self._policy: Policy | None = None

@@ -22,6 +22,7 @@ from slurm_tiresias.controller.in_hand import InHand
 from slurm_tiresias.controller.lifecycles import IDLE_REQUEUED, Lifecycles
 from slurm_tiresias.controller.manage import why_unmanaged
 from slurm_tiresias.controller.runs import Runs
+from slurm_tiresias.core.features.failed_runs import EARLY_S
 from slurm_tiresias.core.features.news import Happened, Remember
 from slurm_tiresias.core.lifecycle.nomination import Started
 from slurm_tiresias.core.lifecycle.preemption import Cause, Ended, NotRunning, Requeued, Running
@@ -223,6 +224,7 @@ class JobStore:
         self.accounts.open(job)
         if job.state is None and (job.end_s or 0.0) < self._first_look_s:
             self.ends.ended_before(job.key)
+            self.accounts.put(replace(self.accounts.all[job.key], failed_run=job.restarts))
 
     def _drop(self, key: str) -> None:
         """Forget a job whose id was given to another job."""
@@ -282,13 +284,29 @@ class JobStore:
             self.events.note(
                 now_s, "node-failed", job.key, f"{failed} is {down[failed]}, {restart}"
             )
-        else:
+        elif not (record.is_restarted and record.failed_run == record.restarts):
             self.events.note(now_s, "requeued", job.key, restart)
+        record = self._with_failure(job, record, failed=bool(failed))
         self.accounts.put(
             replace(record, restarts=job.restarts, queued_s=self.runs.left_s(job, now_s))
         )
         self.lifecycles.preemption_event(job.key, Requeued(now_s, by_others))
         return self.accounts.all[job.key]
+
+    def _with_failure(self, job: JobStatus, record: JobAccount, *, failed: bool) -> JobAccount:
+        """Return the account of a requeued job with its failures in a row; ``failed``: one of its
+        nodes has."""
+        last, under_way = self.runs.last_ended(job.key), self.lifecycles.preemptions.get(job.key)
+        if failed and last is not None:
+            self.runs.keep(replace(last, outcome="NODE_FAIL"))
+        elif under_way is not None and under_way.signalled_s is not None:
+            return replace(record, failures_in_a_row=0)
+        elif record.failed_run == record.restarts or job.held:
+            return record
+        elif last is not None and last.elapsed_s < EARLY_S:
+            # Its script, its user or an administrator requeued it.
+            return replace(record, failures_in_a_row=record.failures_in_a_row + 1)
+        return record
 
     def node_failed(self, record: JobAccount, now_s: float) -> None:
         """Note that, by accounting, the run before a job's last requeue ended with its node."""

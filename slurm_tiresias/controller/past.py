@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping
 
 from slurm_tiresias.controller.drilled import DrilledPrograms
 from slurm_tiresias.controller.job_store import JobStore
+from slurm_tiresias.core.features import failed_runs
 from slurm_tiresias.core.features.charge import EndedRun
 from slurm_tiresias.core.features.drilled import Program
 from slurm_tiresias.core.features.in_order import Past
 from slurm_tiresias.core.features.interactive import WINDOW_S
 from slurm_tiresias.core.features.max_slowdown import LOOKS_BACK_S, EarlierJob, counts
 from slurm_tiresias.core.job import Job, Snapshot
-from slurm_tiresias.model import Lane, RunRecord
+from slurm_tiresias.model import JobAccount, Lane, RunRecord
 from slurm_tiresias.settings import Config
 from slurm_tiresias.store.retention import charged_since_s
 
@@ -36,6 +37,12 @@ class LedgersPast(Past):
 
     def runs_in_lane(self) -> Iterable[tuple[str, RunRecord]]:
         return self._ledger.runs.in_lane(Lane.INTERACTIVE, self.now_s - WINDOW_S)
+
+    def recent_runs(self) -> Iterable[tuple[JobAccount, RunRecord]]:
+        since_s = self.now_s - failed_runs.LOOKS_BACK_S
+        jobs = {job.key: job for job in self._ledger.jobs.alive_since(since_s)}
+        runs = self._ledger.runs.select("WHERE end_s > ? ORDER BY end_s", since_s)
+        return [(jobs[run.key], run) for run in runs if run.key in jobs]
 
     def drilled(self) -> Mapping[Program, float]:
         return self._drilled.programs

@@ -92,7 +92,8 @@ class ProgressTracker:
         self._keep(before)
         self._take_collected(seen, latest)
         if self._over:
-            alive = {job.key for job in seen.jobs if job.state is not None}
+            # A job that has just ended may be restarted.
+            alive = {job.key for job in seen.jobs}
             self._over = {key: one for key, one in self._over.items() if key in alive}
             self._past = {key: runs for key, runs in self._past.items() if key in alive}
 

@@ -16,6 +16,9 @@ from slurm_tiresias.store.records import RunRecord
 
 log = logging.getLogger("tiresias-slurm")
 
+NO_OUTCOMES = frozenset({"REQUEUED", "PREEMPTED", "RESIZING"})
+"""The states of runs that did not end by themselves."""
+
 FIRST_PAUSE_S = 2.0
 FIRST_PAUSE_AFTER_FAILURE_S = 5.0
 LAST_PAUSE_S = 120.0
@@ -160,9 +163,10 @@ class Reconciler:
         if known and row.end_s is not None:
             elapsed_s = ended_without_steps(known, row.end_s, row.elapsed_s)
         run = known or RunRecord(row.key, row.start_s, None, 0.0, row.gpus, confirmed=True)
-        self._job_store.runs.keep(
-            replace(run, end_s=row.end_s, elapsed_s=elapsed_s, gpus=row.gpus, confirmed=True)
-        )
+        run = replace(run, end_s=row.end_s, elapsed_s=elapsed_s, gpus=row.gpus, confirmed=True)
+        # Accounting shows a run after which its job was restarted as requeued.
+        outcome = "" if row.end_s is None or row.state in NO_OUTCOMES else row.state
+        self._job_store.runs.keep(replace(run, outcome=run.outcome or outcome))
 
 
 def _own_rows(rows: Iterable[AccountedRun], record: JobAccount) -> Sequence[AccountedRun]:

@@ -172,6 +172,8 @@ class Decisions:
                 return _verdict(entry, Action.WAIT, Reason.BACKS_OFF, IN_VAIN * job.in_vain)
             if job.over_budget:
                 return _verdict(entry, Action.WAIT, Reason.OVER_BUDGET)
+            if job.failures_in_a_row:
+                return _verdict(entry, Action.WAIT, Reason.FAILED_BEFORE)
             assert entry.job_class is not None
             why = self._why.of(entry.job_class)
             detail = job.lane_because if why.reason is Reason.IDLE_ONLY else why.detail

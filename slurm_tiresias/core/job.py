@@ -58,6 +58,9 @@ class KeptBySlurm(NamedTuple):
 
 NOT_KEPT = KeptBySlurm()
 
+WAITS_BEHIND_AFTER = 2
+"""A job with so many failures in a row waits behind all others."""
+
 
 @dataclass(slots=True, eq=False)
 class Job:
@@ -150,6 +153,9 @@ class Job:
     ranks_last: bool = False
     """Whether its run is preempted before all others, or it waits behind all others,
     because of idle GPUs."""
+    failures_in_a_row: int = 0
+    """While it waits: how many of its last runs, or those of its program, failed without
+    progress."""
     leaves_idle: bool = False
     """Whether its run is preempted now, because of idle GPUs, even for no other job."""
     at_stake: WorkAtStake | None = None
@@ -226,7 +232,12 @@ class Job:
     def only_idle(self) -> bool:
         """Whether it may start on idle GPUs only: no job is preempted for it."""
         never = self.request.gpus_vary or self.lane is Lane.IDLE_ONLY
-        return never or self.backs_off or self.over_budget
+        return never or self.backs_off or self.over_budget or self.failures_in_a_row > 0
+
+    @property
+    def waits_behind(self) -> bool:
+        """Whether it waits behind all others: its runs fail again and again."""
+        return self.failures_in_a_row >= WAITS_BEHIND_AFTER
 
     @property
     def charged_gpu_s(self) -> float:

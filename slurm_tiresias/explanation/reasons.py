@@ -135,6 +135,13 @@ REASON_TEXTS: Mapping[Reason, ReasonText] = {
         "it starts earlier if GPUs happen to be free.",
         "Nothing is needed. Fewer and longer jobs preempt less often than many short ones.",
     ),
+    Reason.FAILED_BEFORE: ReasonText(
+        "failed before",
+        "Its last runs, or those of its user's jobs of this name, failed without progress, so no "
+        "job is preempted for it.",
+        "It starts on idle GPUs. A run that gets further makes it as any other job.",
+        "Find out why it fails: tiresias-slurm history JOBID, and its output.",
+    ),
     Reason.IDLE_ONLY: ReasonText(
         "idle GPUs only",
         "It cannot be preempted, so no job is preempted for it: it starts on idle GPUs.",

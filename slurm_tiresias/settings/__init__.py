@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from slurm_tiresias.settings.controller import ControllerConfig
+from slurm_tiresias.settings.failures import FailuresConfig
 from slurm_tiresias.settings.http import HttpConfig
 from slurm_tiresias.settings.idle_gpus import IdleGpusConfig
 from slurm_tiresias.settings.interactive import InteractiveConfig
@@ -29,6 +30,7 @@ class Config:
     placement: PlacementConfig = field(default_factory=PlacementConfig)
     profiler: ProfilerConfig = field(default_factory=ProfilerConfig)
     idle_gpus: IdleGpusConfig = field(default_factory=IdleGpusConfig)
+    failures: FailuresConfig = field(default_factory=FailuresConfig)
     priority: PriorityConfig = field(default_factory=PriorityConfig)
     slurm: SlurmConfig = field(default_factory=SlurmConfig)
     controller: ControllerConfig = field(default_factory=ControllerConfig)

@@ -57,6 +57,7 @@ from slurm_tiresias.slurm.protocol import (
     Observation,
     Unbounded,
     UnfinishedWriteError,
+    Update,
     Write,
     WriteFailure,
     says_that_job_ended,
@@ -123,6 +124,7 @@ _NOT_THERE = re.compile(
 )
 _PROMPT = re.compile(r"\A(?:scontrol: )+")
 _SIGNAL = re.compile(r"(?:SIG)?[A-Z][A-Z0-9+-]*", re.ASCII)
+_EXIT_CODE = re.compile(r" ExitCode=(\d{1,3}:\d{1,3}) ", re.ASCII)
 _SIGNALLED = re.compile(r"Kill job error on job id ([\w+]+)(?=:)", re.ASCII)
 _PING = re.compile(r"^Slurmctld\(\S*\) at (\S+) is UP", re.MULTILINE)
 """The primary is listed first, then the backups in the order in which they take over."""
@@ -348,6 +350,15 @@ class CommandSlurm:
         said = next(job_rows.split(self._squeues(answer), separator), [""])
         return notation.present(said[0].strip())
 
+    def exit_codes(self, keys: Collection[str]) -> Mapping[str, str]:
+        """Return the exit codes of ended jobs as Slurm writes them, by job.
+
+        A user can fake them in a job's name: they decide about nothing but that job's restarts.
+        """
+        answers = self._show([f"show job {key}" for key in keys])
+        found = zip(keys, map(_EXIT_CODE.search, answers), strict=True)
+        return {key: code[1] for key, code in found if code}
+
     def limits(self, jobs: Collection[JobSpec]) -> Mapping[str, Sequence[Limit]]:
         """Return by job key the limits that each of these jobs shares with others."""
         if self._limits is None:
@@ -364,6 +375,9 @@ class CommandSlurm:
         """Send all writes, in order, through one scontrol; return those that Slurm refused."""
         if not writes:
             return ()
+        self._memory.ask_again(
+            one.key for one in writes if isinstance(one, Update) and one.excluded is not None
+        )
         failures = self._send(writes)
         denied = [failure for failure in failures if process.is_denial(failure.message)]
         if len(denied) == len(writes):

@@ -115,6 +115,12 @@ class JobMemory:
         same_shape = known is not None and known.shape == _shape(fields)
         return known.times_asked if known is not None and same_shape else 0
 
+    def ask_again(self, keys: Iterable[str]) -> None:
+        """Let scontrol be asked about these jobs again, although squeue shows no change."""
+        for key in keys:
+            if known := self._known.get(key):
+                self._known[key] = replace(known, complete=False)
+
     def live_but_missing(self, jobs: Iterable[JobFields]) -> set[str]:
         """Return the ids for scontrol of jobs that were alive before and are not listed now."""
         listed = {fields.key for fields in jobs}

@@ -70,6 +70,7 @@ def status(
         elapsed_s=fields.elapsed_s,
         allocation=allocation,
         unreadable=unreadable,
+        ended_on=tuple(fields.allocated_nodes) if state is None else (),
     )
 
 

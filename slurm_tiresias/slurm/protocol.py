@@ -179,7 +179,7 @@ class Update:
     ``node_list`` "" removes the node list; None leaves it unchanged. It is written to each task
     separately, which splits the record, and it resets the accrue time and thus Slurm's age factor.
     ``start_in_s`` sets StartTime that far from now. With either, Slurm refuses the whole request
-    if the job is not pending.
+    if the job is not pending. ``excluded`` replaces the nodes that the job must not use.
     """
 
     key: str
@@ -187,6 +187,15 @@ class Update:
     site_factor: int | None = None
     node_list: str | None = None
     start_in_s: int | None = None
+    excluded: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """Requeue a job that has failed. Never send it for another job: whatever its state, it runs
+    again."""
+
+    key: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +219,7 @@ class Unpin:
     key: str
 
 
-Write = Update | Requeue | Unpin
+Write = Update | Requeue | Restart | Unpin
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,6 +342,11 @@ class Slurm(Protocol):
 
     def dependency(self, key: str) -> str:
         """The dependency of a pending job, as Slurm writes it; "" if it has none."""
+        ...
+
+    def exit_codes(self, keys: Collection[str]) -> Mapping[str, str]:
+        """Return the exit codes of ended jobs as Slurm writes them (``code:signal``), by job;
+        without those that slurmctld has forgotten."""
         ...
 
     def limits(self, jobs: Collection[JobSpec]) -> Mapping[str, Sequence[Limit]]:

@@ -220,7 +220,7 @@ class PyslurmSlurm(CommandSlurm):
         match write:
             case Unpin():
                 return True
-            case Update(node_list=None, site_factor=factor):
+            case Update(node_list=None, excluded=None, site_factor=factor):
                 return factor != 0
         return False
 

@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Sequence
 
 from slurm_tiresias.slurm import notation
-from slurm_tiresias.slurm.protocol import Requeue, Unpin, Update, Write, WriteFailure
+from slurm_tiresias.slurm.protocol import Requeue, Restart, Unpin, Update, Write, WriteFailure
 
 LOWEST_PRIORITY, HIGHEST_PRIORITY = 1, 4294967293
 """0 would hold the job; the two numbers above the highest mean "no value" and "infinite"."""
@@ -53,6 +53,8 @@ def lines(write: Write, ahead_s: float = 0.0) -> Sequence[str]:
         case Requeue(key, allow):
             allowing = [f"update JobId={key} Requeue=1"] if allow else []
             return [*allowing, f"requeue incomplete {key}"]
+        case Restart(key):
+            return [f"requeue {key}"]
         case Unpin(key):
             return [f"release {key}"]
         case Update():
@@ -101,4 +103,8 @@ def _changes(update: Update, ahead_s: float) -> list[str]:
         # ResetAccrueTime, and with it the whole request, for any job that is not pending, before
         # it looks at the nodes; so a job that has started meanwhile is left unchanged.
         changes += [f"ReqNodeList={update.node_list}", "ResetAccrueTime"]
+    if update.excluded is not None:
+        if not _NODE_LIST.fullmatch(update.excluded):
+            raise notation.unreadable("a node list", update.excluded)
+        changes.append(f"ExcNodeList={update.excluded}")
     return changes

@@ -12,7 +12,7 @@ from scripts.testbed.in_memory.accounting import Accounting
 from scripts.testbed.in_memory.clock import Clock
 from scripts.testbed.in_memory.faults import Faults, unreachable
 from scripts.testbed.in_memory.placing import NodeRecord
-from scripts.testbed.in_memory.records import SUSPENDED, JobRecord, Submission
+from scripts.testbed.in_memory.records import LAUNCH_FAILED, SUSPENDED, JobRecord, Submission
 from scripts.testbed.in_memory.slurmctld import ROOT_ID, Settings, Slurmctld
 from slurm_tiresias.model import Amount, JobSpec, JobStatus, Node
 from slurm_tiresias.slurm import write_lines
@@ -190,6 +190,10 @@ class InMemorySlurm:
         self.faults.before("dependency")
         return ",".join(map(str, self._record(key).conditions))
 
+    def exit_codes(self, keys: Collection[str]) -> Mapping[str, str]:
+        """Return the exit codes of the jobs' last runs."""
+        return {key: f"{self._record(key).exit_code}:0" for key in keys}
+
     def limits(self, jobs: Collection[JobSpec]) -> Mapping[str, Sequence[Limit]]:
         """Return by job key the limits that each of these jobs shares with others."""
         self.faults.before("limits")
@@ -330,6 +334,15 @@ class InMemorySlurm:
     def fail_node(self, node: str) -> None:
         """Take the node down, so that its runs are lost."""
         self._ctld.fail_node(node)
+
+    def fail_launch(self, key: str) -> None:
+        """Let the launch of a job fail, as after an error of the prolog: Slurm requeues the job,
+        holds it and drains the node."""
+        record = self._record(key)
+        (node, *_) = record.allocation
+        self._ctld.requeue(record)
+        record.priority, record.pinned, record.reason = 0, False, LAUNCH_FAILED
+        self.drain(node)
 
     def let_epilogs_hang(self, node: str, *, hang: bool) -> None:
         """Let no epilog on a node end from now on, or let them end again."""

@@ -12,7 +12,8 @@ NO_REASON = "None"
 PENDING, RUNNING, SUSPENDED = "PENDING", "RUNNING", "SUSPENDED"
 ALIVE = frozenset({PENDING, RUNNING, SUSPENDED})
 HELD_BY_USER, HELD_BY_ADMIN, BAD_CONSTRAINTS = "JobHeldUser", "JobHeldAdmin", "BadConstraints"
-HOLDS = frozenset({HELD_BY_USER, HELD_BY_ADMIN, BAD_CONSTRAINTS})
+LAUNCH_FAILED = "launch failed requeued held"
+HOLDS = frozenset({HELD_BY_USER, HELD_BY_ADMIN, BAD_CONSTRAINTS, LAUNCH_FAILED})
 """The reasons of jobs with priority 0."""
 
 HIGHEST_PRIORITY = 4294967295
@@ -122,6 +123,10 @@ class JobRecord:
     conditions: tuple[Condition, ...] = ()
     obstacle: str = ""
     unreadable: str = ""
+    ended_on: tuple[str, ...] = ()
+    exit_code: int = 0
+    excluded: frozenset[str] | None = None
+    """The excluded nodes since they were changed; None while they are those of the submission."""
     _shown: tuple[JobStatus, ...] = ()
     _specs: tuple[JobSpec, dict[str, JobSpec]] | None = None
     """The spec, and the derived specs of its tasks by key."""
@@ -205,6 +210,7 @@ class JobRecord:
             elapsed_s=self.elapsed_s(now_s),
             allocation=self.allocation,
             unreadable=self.unreadable,
+            ended_on=self.ended_on if state is None and self.start_s is not None else (),
         )
         return (first, *(replace(first, spec=spec) for spec in specs[1:]))
 

@@ -121,10 +121,8 @@ class Slurmctld:
     """The nodes on which epilogs do not end."""
     requeued_themselves: list[tuple[str, float]] = field(default_factory=list)
     """The runs, by job and start time, whose scripts have requeued their job."""
-    _requests: dict[tuple[int, tuple[str, ...], str], Request] = field(
-        default_factory=dict, init=False
-    )
-    """By the id of the submitted request, partitions and node list."""
+    _requests: dict[Hashable, Request] = field(default_factory=dict, init=False)
+    """By the id of the submitted request, partitions, node list and excluded nodes."""
     _alike: dict[Hashable, Request] = field(default_factory=dict, init=False)
     """By shape."""
     _fitting: dict[tuple[int, frozenset[str]], bool] = field(default_factory=dict, init=False)
@@ -158,11 +156,14 @@ class Slurmctld:
         """Change a record's spec. Its request is updated with its partitions and node list; equal
         requests share one object."""
         spec = replace(record.spec, **changes)
-        asked = id(record.submission.request), spec.partitions, spec.required_node_list
+        submitted = record.submission.request
+        excluded = submitted.excluded_nodes if record.excluded is None else record.excluded
+        asked = id(submitted), spec.partitions, spec.required_node_list, excluded
         if asked not in self._requests:
             self._requests[asked] = self._one_for_all(
                 replace(
-                    record.submission.request,
+                    submitted,
+                    excluded_nodes=excluded,
                     partitions=spec.partitions,
                     required_nodes=frozenset(node_names(spec.required_node_list)),
                 )
@@ -372,6 +373,7 @@ class Slurmctld:
         end_s = self.now_s if record.suspended_since_s is None else record.suspended_since_s
         self.accounting.ended(record, state, end_s, exit_code=exit_code, cancelled_by=cancelled_by)
         record.end_s, record.suspended_since_s = end_s, None
+        record.ended_on, record.exit_code = tuple(record.allocation), exit_code
         self._hold_on_nodes(record, +1)
         record.completing = True
         by_itself = self.runs.pop(record.raw_id, None) is None or state in ("COMPLETED", "FAILED")

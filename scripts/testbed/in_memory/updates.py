@@ -20,7 +20,7 @@ from scripts.testbed.in_memory.records import (
 from scripts.testbed.in_memory.slurmctld import Slurmctld
 from slurm_tiresias.slurm.hostlist import array_tasks, folded
 from slurm_tiresias.slurm.notation import node_names
-from slurm_tiresias.slurm.protocol import Requeue, Unpin, Update, Write
+from slurm_tiresias.slurm.protocol import Requeue, Restart, Unpin, Update, Write
 
 INVALID_ID = "Invalid job id specified"
 FINISHED = "Job has already finished"
@@ -51,6 +51,8 @@ def apply(ctld: Slurmctld, write: Write) -> str:
                 return requeue(ctld, record) if record.runs else ""
 
             return each(ctld, key, requeue_if_it_runs)
+        case Restart(key):
+            return each(ctld, key, lambda record: requeue(ctld, record))
         case Unpin(key):
             words = each(ctld, key, lambda record: release(ctld, record))
             # scontrol then tries to resume it as a suspended job.
@@ -127,6 +129,11 @@ def _change(ctld: Slurmctld, record: JobRecord, write: Update) -> str:
         if not record.is_pending:
             return NOT_PENDING
         record.begin_s = ctld.now_s + max(write.start_in_s, 0)
+    if write.excluded is not None:
+        if not record.is_pending:
+            return NOT_PENDING
+        record.excluded = frozenset(node_names(write.excluded))
+        ctld.ask(record)
     if write.site_factor is not None:
         record.site_factor = write.site_factor
         if record.priority and not record.pinned:

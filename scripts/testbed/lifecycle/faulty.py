@@ -21,6 +21,7 @@ from slurm_tiresias.slurm.protocol import (
     Limit,
     Observation,
     Requeue,
+    Restart,
     Slurm,
     Unpin,
     Update,
@@ -91,6 +92,8 @@ class FaultySlurm:
     accounting_fails: bool = False
     before_requeue: Callable[[Requeue], None] = lambda _write: None
     """Called with every requeue before it is sent to Slurm."""
+    before_restart: Callable[[str, JobStatus | None], None] = lambda _key, _job: None
+    """Called with every job before its restart is sent to Slurm."""
     after_observation: Callable[[], None] = lambda: None
     """Called between the controller's observation and its writes."""
     stopped: Callable[[], None] = lambda: None
@@ -153,6 +156,9 @@ class FaultySlurm:
     def dependency(self, key: str) -> str:
         return self.slurm.dependency(key)
 
+    def exit_codes(self, keys: Collection[str]) -> Mapping[str, str]:
+        return self.slurm.exit_codes(keys)
+
     def limits(self, jobs: Collection[JobSpec]) -> Mapping[str, Sequence[Limit]]:
         return self.slurm.limits(jobs)
 
@@ -180,6 +186,8 @@ class FaultySlurm:
         return failures
 
     def _carried_out(self, write: Write) -> Sequence[WriteFailure]:
+        if isinstance(write, Restart):
+            self.before_restart(write.key, self._job(write.key))
         if not isinstance(write, Requeue):
             failures = self.slurm.write([write])
             self.sent.append(write)
@@ -236,5 +244,7 @@ def told(write: Write) -> str:
             return f"update {write.key} { {n: v for n, v in what.items() if v is not None} }"
         case Requeue():
             return f"requeue {write.key}"
+        case Restart():
+            return f"restart {write.key}"
         case Unpin():
             return f"unpin {write.key}"

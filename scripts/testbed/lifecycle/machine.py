@@ -55,6 +55,7 @@ asks = st.builds(
     partitions=st.sampled_from([(MANAGED,)] * 4 + [(MANAGED, SMALL), (SMALL, MANAGED)]),
     checkpoint=st.sampled_from(["", "", "USR2@5", "TERM@30", "HUP@3600"]),
     requeues_itself_in_s=st.sampled_from([None, None, None, 0.0, 4.0, 12.0]),
+    restarts=st.sampled_from([0, 0, 1, 2]),
 )
 odd_asks = st.builds(
     Ask,
@@ -229,6 +230,10 @@ class Lifecycle(RuleBasedStateMachine):
     @paced(pick=picks)
     def finishes(self, pick: int) -> None:
         self._to_one(pick, self.at_work.finish, JobState.RUNNING)
+
+    @paced(pick=picks)
+    def fails(self, pick: int) -> None:
+        self._to_one(pick, self.at_work.fail_run, JobState.RUNNING)
 
     @paced(pick=picks)
     def cancels(self, pick: int) -> None:

@@ -43,7 +43,7 @@ from slurm_tiresias.progress.saving import CLOCKS_DIFFER_S
 from slurm_tiresias.settings import Config
 from slurm_tiresias.settings.idle_gpus import LEAVE
 from slurm_tiresias.slurm.hostlist import refolded
-from slurm_tiresias.slurm.protocol import Partition, Requeue, Update
+from slurm_tiresias.slurm.protocol import Partition, Requeue, Restart, Update
 from slurm_tiresias.store.terms import inherited_ledger, newest_ledger, stamps
 
 INTERVAL_S = 10.0
@@ -178,6 +178,8 @@ class Ask:
     """The checkpoint signal and grace that its user asked for: ``USR2@30``."""
     requeues_itself_in_s: float | None = None
     """How long after its checkpoint signal its script requeues it; None: it does not."""
+    restarts: int = 0
+    """How many restarts after failures its user asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +200,10 @@ class Own:
     node_list: str = ""
     may_end: set[str] = field(default_factory=set)
     ended: bool = False
+    reported: bool = False
+    """Whether it has reported steps, which may be progress."""
+    restarted: set[int] = field(default_factory=set)
+    """The failed runs, by restarts, after which the controller has restarted it."""
     pinned: bool = False
     """Whether an administrator has set its priority."""
     managed: bool = True
@@ -278,6 +284,7 @@ class World:
             self.sim.reached_by(self.lease),
             setup.accounting,
             before_requeue=self._check_requeue,
+            before_restart=self._check_restart,
             stopped=self._taken_over,
         )
         self.open()
@@ -503,6 +510,11 @@ class World:
         self.own[key].may_end.add("COMPLETED")
         self._done("finish", key, self.sim.finish(key))
 
+    def fail_run(self, key: str) -> None:
+        """Let the job's script fail."""
+        self.own[key].may_end.add("FAILED")
+        self._done("fail", key, self.sim.finish(key, exit_code=1))
+
     def cancel(self, key: str) -> None:
         self.own[key].may_end.add("CANCELLED")
         self._done("cancel", key, self.sim.cancel(key))
@@ -573,6 +585,7 @@ class World:
     def report(self, key: str, steps: int, first_step: int) -> None:
         """Let a running job report steps; its first report of a run begins at ``first_step``."""
         self.reports.report(self.jobs()[key], steps, first_step)
+        self.own[key].reported = True
         self._done(f"report {steps} steps from {first_step}", key, "")
 
     def save(self, key: str) -> None:
@@ -760,6 +773,16 @@ class World:
         self._check_grace(victim)
         self.preemptions.append(Preemption(write.key, key, self.now_s, self.step))
 
+    def _check_restart(self, key: str, failed: JobStatus | None) -> None:
+        """Check that a restarted job had failed, and how often that happens without reports."""
+        if failed is None or failed.slurm_state != "FAILED":
+            self.violated(f"{key} is restarted, which was {failed and _told(failed)}")
+        own = self.own[key]
+        own.restarted.add(failed.restarts)
+        if len(own.restarted) > own.ask.restarts and not own.reported:
+            self.violated(f"{key} is restarted after its runs {own.restarted}")
+        own.ended = False
+
     def _check_idle_requeue(self, victim: JobStatus) -> None:
         """Check that a job requeued for its idle GPUs had used none for ``leave_after_s`` and may
         be preempted."""
@@ -908,7 +931,8 @@ class World:
                 self.violated(f"{key} was held, and has priority {now.priority} now")
             if was.slurm_state == "SUSPENDED" != now.slurm_state:
                 self.violated(f"{key} was suspended, and is {now.slurm_state} now")
-            if was.state is None and now.state is not None:
+            restarted = Restart(key) in self.slurm.sent
+            if was.state is None and now.state is not None and not restarted:
                 self.violated(f"{key} was over ({was.slurm_state}), and is {_told(now)} now")
 
     def check(self) -> None:
@@ -1068,12 +1092,14 @@ def _submission(ask: Ask) -> Submission:
         max_nodes=ask.nodes,
         features=ask.features,
     )
+    hints = [f"checkpoint={ask.checkpoint}"] if ask.checkpoint else []
+    hints += [f"restart={ask.restarts}"] if ask.restarts else []
     return Submission(
         request,
         user=ask.user,
         name="train",
         partitions=ask.partitions,
-        comment=f"tiresias:checkpoint={ask.checkpoint}" if ask.checkpoint else "",
+        comment=f"tiresias:{','.join(hints)}" if hints else "",
         dies_in_s=DIES_IN_S,
         array=tuple(range(ask.tasks)),
         array_limit=ask.array_limit,

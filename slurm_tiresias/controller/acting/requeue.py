@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from slurm_tiresias.controller.acting.under_way import UnderWay
+from slurm_tiresias.controller.acting.under_way import (
+    RESTART_IN_S,
+    UnderWay,
+    put_off_by_slurm,
+)
 from slurm_tiresias.core.lifecycle.preemption import (
     Cause,
     GraceOver,
@@ -20,10 +24,6 @@ from slurm_tiresias.core.lifecycle.preemption import (
 from slurm_tiresias.model import Plan
 from slurm_tiresias.progress.saving import has_saved_since
 from slurm_tiresias.slurm.protocol import Requeue, Update, Write
-
-RESTART_IN_S = 2
-"""StartTime=now races with the revocation of the old credential and can kill the job; two seconds
-later is safe (30 requeues on each of Slurm 22.05 and 24.11)."""
 
 SIGNALLED, REQUEUE_SENT = PreemptionState.SIGNALLED, PreemptionState.REQUEUE_SENT
 
@@ -57,9 +57,7 @@ def restart(under_way: UnderWay, requeue_delay_s: float) -> Sequence[Write]:
         if not under_way.waits(one.key) or one.preemptor in awaiting:
             continue
         job = under_way.jobs[one.key]
-        waits_s = (job.eligible_s or under_way.now_s) - under_way.now_s
-        slurms_own_delay = RESTART_IN_S + 1 < waits_s <= requeue_delay_s + RESTART_IN_S
-        delayed = slurms_own_delay and job.priority != 0
+        delayed = put_off_by_slurm(job, under_way.now_s, requeue_delay_s)
         writes += _told(under_way, one, StartDelayed() if delayed else Resumed())
     return writes
 

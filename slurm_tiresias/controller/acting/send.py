@@ -11,6 +11,7 @@ from slurm_tiresias.core.lifecycle.preemption import RequeueRefused
 from slurm_tiresias.slurm.hostlist import task_keys
 from slurm_tiresias.slurm.protocol import (
     Requeue,
+    Restart,
     UnfinishedWriteError,
     Unpin,
     Update,
@@ -58,6 +59,9 @@ def _answered(
                 job_store.events.note(now_s, "failed", key, failure.message)
         if isinstance(failure.write, Requeue):
             job_store.lifecycles.preemption_event(failure.write.key, RequeueRefused())
+        account = job_store.accounts.of(failure.write.key)
+        if isinstance(failure.write, Restart) and account is not None:
+            job_store.accounts.put(replace(account, is_restarted=False))
     job_store.commit()
 
 

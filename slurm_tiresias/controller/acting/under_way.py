@@ -32,6 +32,10 @@ from slurm_tiresias.model import Action, Allocation, JobProgress, JobState, JobS
 from slurm_tiresias.settings import Config
 from slurm_tiresias.slurm.protocol import Observation, Slurm
 
+RESTART_IN_S = 2
+"""StartTime=now races with the revocation of the old credential and can kill the job; two seconds
+later is safe (30 requeues on each of Slurm 22.05 and 24.11)."""
+
 
 class UnderWay:
     """The nominations and preemptions under way, with what all steps of acting work on."""
@@ -42,11 +46,13 @@ class UnderWay:
         job_store: JobStore,
         config: Config,
         progress_of: Callable[[str], JobProgress | None],
+        reports_of: Callable[[str], Sequence[JobProgress]],
     ) -> None:
         self.slurm = slurm
         self.job_store = job_store
         self.config = config
         self.progress_of = progress_of
+        self.reports_of = reports_of
         self.seen = Observation(0.0, (), (), ())
         """The present observation."""
         self.jobs: Mapping[str, JobStatus] = {}
@@ -200,6 +206,12 @@ class UnderWay:
 
 def _gpus(allocation: Allocation) -> Mapping[str, int]:
     return {node: amount.gpu_count for node, amount in allocation.items()}
+
+
+def put_off_by_slurm(job: JobStatus, now_s: float, requeue_delay_s: float) -> bool:
+    """Whether only Slurm's own delay of ``requeue_delay_s`` keeps a requeued job from starting."""
+    waits_s = (job.eligible_s or now_s) - now_s
+    return RESTART_IN_S + 1 < waits_s <= requeue_delay_s + RESTART_IN_S and job.priority != 0
 
 
 def why_it_did_not_start(job: JobStatus) -> str:

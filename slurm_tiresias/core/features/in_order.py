@@ -8,13 +8,14 @@ from typing import Final, NamedTuple
 
 from slurm_tiresias.core.features.charge import BY_JOB, Charging, EndedRun
 from slurm_tiresias.core.features.drilled import Drilled, Program
+from slurm_tiresias.core.features.failed_runs import FailedRuns
 from slurm_tiresias.core.features.feature import Feature
 from slurm_tiresias.core.features.idle_gpus import IdleGpus
 from slurm_tiresias.core.features.interactive import InteractiveLane
 from slurm_tiresias.core.features.losses import PreemptionBudget, RecentLosses
 from slurm_tiresias.core.features.lost_work import LostWork
 from slurm_tiresias.core.features.max_slowdown import EarlierJob, MaxSlowdown
-from slurm_tiresias.model import Node, RunRecord
+from slurm_tiresias.model import JobAccount, Node, RunRecord
 from slurm_tiresias.settings import Config
 
 
@@ -31,6 +32,7 @@ class Features(NamedTuple):
     slowdown: MaxSlowdown | None = None
     drilled: Drilled | None = None
     lost_work: LostWork | None = None
+    failed_runs: FailedRuns | None = None
     idle_gpus: IdleGpus | None = None
 
     @property
@@ -63,6 +65,10 @@ class Past:
         """Return the runs at a prompt that count for their users."""
         return ()
 
+    def recent_runs(self) -> Iterable[tuple[JobAccount, RunRecord]]:
+        """Return the runs that ended in the last day, with their jobs."""
+        return ()
+
     def drilled(self) -> Mapping[Program, float]:
         """Return the programs that have passed a drill: see ``Drilled``."""
         return NONE_DRILLED
@@ -93,5 +99,6 @@ def make_features(
         slowdown=slowdown,
         drilled=Drilled(past.drilled) if config.preemption.drilled_min_run_s > 0 else None,
         lost_work=LostWork(),
+        failed_runs=FailedRuns(past.recent_runs()),
         idle_gpus=before.idle_gpus,
     )

@@ -88,8 +88,8 @@ class Policy(ABC):
 
 def rank_of(job: Job, policy: Policy) -> JobRank:
     """Return the rank of a job: by its lane (``interactive``), after all others while it leaves
-    its GPUs idle, before all others if it is at its bound (``max_slowdown``), or else that of the
-    policy."""
+    its GPUs idle or waits after failures, before all others if it is at its bound
+    (``max_slowdown``), or else that of the policy."""
     if job.lane is Lane.INTERACTIVE:
         # Ahead of jobs at their bounds, which are late because others went ahead of them.
         return JobRank(FIRST_LEVEL, (-math.inf, -math.inf, job.submitted_s), 0)
@@ -99,7 +99,7 @@ def rank_of(job: Job, policy: Policy) -> JobRank:
         kept_gpu_s = most_service_gpu_s(job.gpus_asked, job.time_limit_s)
         tier = policy.tier_after(kept_gpu_s)
         return JobRank((float(tier),), (math.inf, kept_gpu_s, job.submitted_s), tier)
-    if job.ranks_last:
+    if job.ranks_last or job.waits_behind:
         # Its tier stays: once it uses a GPU again, it is as if it had never been idle. Among
         # themselves such jobs keep the order of the policy.
         rank = policy.rank(job)

@@ -1,0 +1,47 @@
+"""The table ``[failures]``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from slurm_tiresias.settings.declare import SettingError, Table, setting
+
+if TYPE_CHECKING:
+    from slurm_tiresias.settings import Config
+
+HIGHEST_EXIT_CODE = 255
+
+
+@dataclass(frozen=True)
+class FailuresConfig(Table):
+    """What is done about failed runs and bad nodes (docs/how-to/operate.md#failed-runs)."""
+
+    restarts: int = setting(
+        3,
+        "How often in a row a job is restarted after failures of its node, or after any failure if "
+        "it asks for that (restart=N in its hint), without a step beyond those of earlier runs. A "
+        "job can ask for fewer. 0: never.",
+        minimum=0,
+        maximum=100,
+    )
+    restart_exit_codes: tuple[int, ...] = setting(
+        (),
+        "Jobs that end with one of these exit codes are restarted without asking for it.",
+        minimum=1,
+        maximum=HIGHEST_EXIT_CODE,
+    )
+    final_exit_codes: tuple[int, ...] = setting(
+        (93,),
+        "Jobs that end with one of these exit codes are never restarted.",
+        minimum=1,
+        maximum=HIGHEST_EXIT_CODE,
+    )
+
+    def check(self, config: Config) -> None:
+        if both := set(self.restart_exit_codes) & set(self.final_exit_codes):
+            raise SettingError(
+                "failures.restart_exit_codes",
+                f"has exit code {min(both)}, which is in failures.final_exit_codes too",
+                "Remove it from one of the two",
+            )
