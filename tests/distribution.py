@@ -18,10 +18,7 @@ TOGETHER = ("tests/spank/", "tests/monitor/")
 
 REPORTING = tuple(
     f"tests/spank/test_{name}.py"
-    for name in (
-        *("drill", "estimates", "never_saves", "preemption_costs"),
-        *("progress", "saves", "slowdown_bound", "victims_by_loss"),
-    )
+    for name in ("drill", "estimates", "preemption_costs", "progress", "saves")
 )
 """Those of them whose jobs report; they run beside the others on a separate cluster."""
 

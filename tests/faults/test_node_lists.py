@@ -25,7 +25,7 @@ OF_ITS_OWN = ("-N2", "--ntasks-per-node=1", *WHOLE_NODE, "-w", "n2")
     [
         (REFUSED, OF_ITS_OWN, 2),
         (UNHEARD, IN_PIECES, 1),
-        (BEFORE, IN_PIECES, 1),
+        pytest.param(BEFORE, IN_PIECES, 1, marks=pytest.mark.long),
         pytest.param(REFUSED, IN_PIECES, 1, marks=pytest.mark.long),
         pytest.param(AFTER, IN_PIECES, 1, marks=pytest.mark.long),
     ],

@@ -204,52 +204,6 @@ def test_a_user_gets_what_the_bound_allows_and_another_user_too(
     assert states(cluster, shells[1:]) == ["RUNNING"] * 2 + ["PENDING"] * 7
 
 
-@pytest.mark.long
-def test_the_hours_that_a_user_has_had_count_after_a_kill_and_a_cancel(
-    cluster: RealCluster, start: Start, prompts: Prompts
-) -> None:
-    controller = start(interactive={"gpu_hours_per_user": 0.1})
-    wall = fill(cluster, controller)
-    too_long = prompts.open(*SALLOC, "--time=7")
-    controller.wait_for_reason(too_long, "idle-only")
-    said = " ".join(controller.cli("explain", too_long).stdout.split())
-    assert "ask for --time=6 or less" in said
-    first = prompts.open(*SALLOC, "--time=6", "--job-name=one")
-    cluster.wait_for_state(first, "RUNNING")
-    controller.cycles(4)
-    controller.kill()
-    cluster.run("scancel", first)
-    cluster.wait_for_state(first, "CANCELLED")
-    controller.start()
-    # It has used some seconds of its six minutes, which a new name does not restore.
-    again = prompts.open(*SALLOC, "--time=6", "--job-name=another")
-    controller.wait_for_reason(again, "idle-only")
-    said = " ".join(controller.cli("explain", again).stdout.split())
-    assert "ask for --time=5 or less" in said
-    shorter = prompts.open(*SALLOC, "--time=4", "--job-name=another")
-    cluster.wait_for_state(shorter, "RUNNING")
-    assert restarts(cluster, wall) <= 2
-
-
-@pytest.mark.long
-def test_no_job_preempts_a_job_at_a_prompt(
-    cluster: RealCluster, start: Start, prompts: Prompts
-) -> None:
-    controller = start()
-    fill(cluster, controller)
-    shell = prompts.open(*SALLOC)
-    cluster.wait_for_state(shell, "RUNNING")
-    node = cluster.squeue_field(shell, "NodeList")
-    urgent = cluster.sbatch(*WHOLE_NODE, "-w", node)
-    controller.wait_for_reason(urgent, "no-room")
-    controller.cycles(6)
-    assert cluster.squeue_field(shell, "State") == "RUNNING"
-    assert restarts(cluster, [shell]) == 0
-    said = " ".join(controller.cli("explain", urgent).stdout.split())
-    holds = f"Job {shell} of root (tier 0), 1 GPU on {node}: its user works in it at a prompt"
-    assert holds in said
-
-
 def test_a_prompt_cancelled_before_its_start_preempts_no_further_job(
     cluster: RealCluster, start: Start, prompts: Prompts
 ) -> None:
@@ -290,28 +244,3 @@ def test_a_waiting_job_with_raised_limits_waits_for_the_controller(
     assert cluster.squeue_field(shell, "EligibleTime") > began
     controller.command("resume")
     controller.wait_until(lambda: lane() == "idle-only", "it has left the lane")
-
-
-@pytest.mark.long
-def test_jobs_that_cannot_be_requeued_take_idle_gpus_the_short_ones_first(
-    cluster: RealCluster, start: Start
-) -> None:
-    controller = start(policy={"thresholds_gpu_s": [2, 2000]})
-    wall = fill(cluster, controller)
-    cannot = ("--no-requeue", *ONE_GPU)
-    unlimited = cluster.sbatch(*cannot)
-    long = cluster.sbatch(*cannot, "--time=600")
-    short = cluster.sbatch(*cannot, "--time=5")
-    for job, tier in ((unlimited, 2), (long, 2), (short, 1)):
-        controller.wait_for_reason(job, "idle-only")
-        controller.wait_for_tier(job, tier)
-    controller.cycles(6)
-    assert restarts(cluster, wall) == 0
-    started = []
-    for leaves, starts in zip(wall, (short, long, unlimited), strict=False):
-        cluster.run("scancel", leaves)
-        cluster.wait_for_state(starts, "RUNNING")
-        started.append(starts)
-        waiting = {short, long, unlimited} - set(started)
-        assert {cluster.squeue_field(job, "State") for job in waiting} <= {"PENDING"}
-    assert restarts(cluster, wall[3:]) == 0

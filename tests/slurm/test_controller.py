@@ -358,49 +358,6 @@ def test_no_job_is_preempted_for_a_job_that_slurm_would_not_start(
             clean_cluster.run("scontrol", "delete", "ReservationName=soon")
 
 
-@pytest.mark.long
-def test_a_preemptor_whose_node_is_drained_is_placed_on_another(
-    clean_cluster: RealCluster, start: Start
-) -> None:
-    controller = start(constants={"START_BOUND_S": 20})
-    # They ignore SIGTERM: from the requeue until KillWait is over, their nodes start nothing.
-    stubborn = "trap '' TERM; while :; do sleep 1; done"
-    wall = [clean_cluster.sbatch(*WHOLE_NODE, script=stubborn) for _ in range(4)]
-    for job in wall:
-        controller.wait_for_tier(job, 1)
-    preemptor = clean_cluster.sbatch(*WHOLE_NODE)
-    controller.wait_until(lambda: controller.events("preempted"), "a preemption")
-    nominated = clean_cluster.squeue_field(preemptor, "ReqNodes")
-    assert nominated in ("n1", "n2", "n3", "n4")
-    clean_cluster.run("scontrol", "update", f"NodeName={nominated}", "State=DRAIN", "Reason=test")
-    try:
-        clean_cluster.wait_for_state(preemptor, "RUNNING")
-        assert clean_cluster.squeue_field(preemptor, "NodeList") != nominated
-    finally:
-        clean_cluster.run("scontrol", "update", f"NodeName={nominated}", "State=RESUME")
-
-
-@pytest.mark.long
-def test_a_preemptor_that_its_user_holds_loses_its_node_list_and_starts_once_released(
-    clean_cluster: RealCluster, start: Start
-) -> None:
-    controller = start()
-    # The victim ignores SIGTERM, so the preemptor waits on its node list until KillWait is over.
-    stubborn = "trap '' TERM; while :; do sleep 1; done"
-    for job in [clean_cluster.sbatch(*WHOLE_NODE, script=stubborn) for _ in range(4)]:
-        controller.wait_for_tier(job, 1)
-    preemptor = clean_cluster.sbatch(*WHOLE_NODE)
-    controller.wait_until(lambda: controller.events("preempted"), "a preemption")
-    assert clean_cluster.squeue_field(preemptor, "ReqNodes") != ""
-    clean_cluster.run("scontrol", "hold", preemptor)
-    clean_cluster.wait_until(
-        lambda: clean_cluster.squeue_field(preemptor, "ReqNodes") == "", "the list is taken back"
-    )
-    assert priority(clean_cluster, preemptor) == 0, "a held job stays held"
-    clean_cluster.run("scontrol", "release", preemptor)
-    clean_cluster.wait_for_state(preemptor, "RUNNING")
-
-
 def test_a_job_that_leaves_the_managed_partition_loses_its_priority_again(
     clean_cluster: RealCluster, start: Start
 ) -> None:

@@ -163,22 +163,6 @@ def test_no_job_is_preempted_for_jobs_that_slurm_would_not_start_and_explain_say
             assert cluster.squeue_field(job, "State") == "PENDING"
 
 
-@pytest.mark.long
-def test_a_job_starts_when_its_licence_is_free_and_not_before(
-    cluster: RealCluster, start: Start
-) -> None:
-    controller = start(constants={"START_BOUND_S": 20})
-    wall = wall_on(cluster, controller)
-    has_the_licence = cluster.sbatch("-c1", "--mem=100", "-L", "solver:1")
-    cluster.wait_for_state(has_the_licence, "RUNNING")
-    waits = cluster.sbatch(*ONE_GPU, "-L", "solver:1")
-    controller.wait_for_reason(waits, "slurm-waits")
-    assert requeued(cluster, wall) == set()
-    cluster.run("scancel", has_the_licence)
-    cluster.wait_for_state(waits, "RUNNING")
-    assert len(requeued(cluster, wall)) == 1
-
-
 def test_het_jobs_start_as_a_whole_or_not_at_all_and_keep_their_resources(
     cluster: RealCluster, start: Start
 ) -> None:
@@ -198,23 +182,6 @@ def test_het_jobs_start_as_a_whole_or_not_at_all_and_keep_their_resources(
     urgent = cluster.sbatch("-N2", *WHOLE_NODE)
     controller.wait_for_reason(urgent, "no-room")
     assert {b.protection for b in controller.job(urgent).blockers} == {"unmanaged"}  # type: ignore[union-attr]
-
-
-@pytest.mark.long
-def test_a_job_of_several_partitions_preempts_only_on_their_nodes(
-    cluster: RealCluster, start: Start
-) -> None:
-    controller = start()
-    wall = wall_on(cluster, controller)
-    preemptor = cluster.sbatch(*WHOLE_NODE, "-p", "narrow,wide", "-x", "n1,n3,n4")
-    cluster.wait_for_state(preemptor, "RUNNING")
-    assert requeued(cluster, wall) == {"n2"}
-    narrow = cluster.sbatch(*WHOLE_NODE, "-p", "narrow")
-    controller.wait_for_tier(preemptor, 1)
-    cluster.wait_for_state(narrow, "RUNNING")
-    assert requeued(cluster, wall) == {"n2"}
-    assert cluster.squeue_field(preemptor, "RestartCnt") == "1"
-    assert cluster.squeue_field(narrow, "NodeList") == "n2"
 
 
 @pytest.mark.long
@@ -292,20 +259,6 @@ def test_a_suspended_job_keeps_its_gpus_and_is_left_alone_until_it_is_resumed(
     cluster.run("scontrol", "resume", wall["n1"])
     cluster.wait_for_state(urgent, "RUNNING")
     assert requeued(cluster, wall) == {"n1"}
-
-
-@pytest.mark.long
-def test_with_charge_by_user_a_resubmitted_job_starts_with_the_service_of_the_last(
-    cluster: RealCluster, start: Start
-) -> None:
-    controller = start(policy={"thresholds_gpu_s": [8], "charge": "user"})
-    first = cluster.sbatch(*WHOLE_NODE, script="sleep 3")
-    cluster.wait_for_state(first, "COMPLETED")
-    again = cluster.sbatch(*WHOLE_NODE, "--begin=now+1hour")
-    controller.wait_for_tier(again, 1)
-    assert "more count for its tier: the service of runs of other jobs of its user" in explained(
-        controller, again
-    )
 
 
 @as_root

@@ -221,32 +221,6 @@ def is_preempted(cluster: RealCluster, controller: RealController, wall: str) ->
     )
 
 
-@pytest.mark.long
-def test_an_owners_hold_on_a_running_job_gives_no_protection(
-    cluster: RealCluster, start: Start
-) -> None:
-    controller = start()
-    wall = wall_of(cluster, controller)
-    as_attacker(cluster, "scontrol", "update", f"JobId={wall}", "Priority=0")
-    is_preempted(cluster, controller, wall)
-    assert cluster.squeue_field(wall, "Reason") == "JobHeldUser"
-
-
-@pytest.mark.long
-def test_an_administrators_hold_on_a_running_job_protects_it(
-    cluster: RealCluster, start: Start
-) -> None:
-    controller = start()
-    wall = wall_of(cluster, controller)
-    cluster.run("scontrol", "hold", wall)
-    honest = cluster.sbatch(*WHOLE_NODE)
-    controller.wait_for_reason(honest, "protected")
-    controller.cycles(4)
-    assert cluster.squeue_field(wall, "State") == "RUNNING"
-    cluster.run("scontrol", "release", wall)
-    cluster.wait_for_state(honest, "RUNNING")
-
-
 @pytest.mark.parametrize(
     "when",
     [
@@ -345,31 +319,6 @@ def hunted_job(cluster: RealCluster, controller: RealController) -> str:
     cluster.wait_for_state(hunted, "RUNNING")
     controller.wait_for_tier(hunted, 1)
     return hunted
-
-
-@pytest.mark.long
-def test_a_repeatedly_preempted_job_gets_ever_longer_minimum_run_times(
-    cluster: RealCluster, start: Start
-) -> None:
-    """With a minimum run time of one second, the runs last at least 1, 2 and 4 seconds."""
-    controller = start(preemption={"budget_share": 0.0})
-    hunted = hunted_job(cluster, controller)
-    give_up_s = time.monotonic() + PATIENCE_S
-
-    def restarts() -> int:
-        return int(cluster.squeue_field(hunted, "RestartCnt"))
-
-    hunt(cluster, controller, lambda: restarts() < 3 and time.monotonic() < give_up_s)
-    assert restarts() == 3
-    controller.wait_until(lambda: len(ended_runs(controller, hunted)) == 3, "three runs are over")
-    # Slurm's starts and ends are in whole seconds.
-    for number, run_s in enumerate(ended_runs(controller, hunted)):
-        assert run_s > 2**number - 1
-
-
-def ended_runs(controller: RealController, job: str) -> list[float]:
-    """Return the durations of its ended runs that accounting has."""
-    return [run.elapsed_s for run in controller.runs(job) if run.confirmed and run.end_s]
 
 
 @pytest.mark.long

@@ -11,7 +11,6 @@ import pytest
 
 from scripts.testbed.real_cluster import RealCluster, job, short_folder, started_cluster
 from scripts.testbed.real_controller import RealController, controller_of_one_test
-from slurm_tiresias.core.lifecycle.nomination import START_BOUND_S
 from slurm_tiresias.store.terms import newest_ledger
 
 pytestmark = pytest.mark.slurm
@@ -31,35 +30,15 @@ while :; do sleep 0.2; done
 
 
 @pytest.fixture(scope="module")
-def hangs() -> Iterator[Path]:
-    """While this file exists, the epilog of a job hangs on node n1."""
-    with short_folder() as folder:
-        yield folder / "hangs"
-
-
-@pytest.fixture(scope="module")
-def two_nodes(hangs: Path) -> Iterator[RealCluster]:
-    epilog = hangs.parent / "epilog"
-    epilog.write_text(f"""#!/bin/bash
-while [ $SLURMD_NODENAME = n1 ] && [ -e {hangs} ]; do sleep 0.2; done
-""")
-    epilog.chmod(0o755)
-    options = ("--nodes", "2", "--no-accounting", "--slurm-conf-line", f"Epilog={epilog}")
+def two_nodes() -> Iterator[RealCluster]:
+    options = ("--nodes", "2", "--no-accounting")
     with short_folder() as folder, started_cluster(folder, *options) as cluster:
         yield cluster
 
 
 @pytest.fixture
-def start_bound_s() -> float:
-    return START_BOUND_S
-
-
-@pytest.fixture
-def controller(
-    two_nodes: RealCluster, tmp_path: Path, start_bound_s: float
-) -> Iterator[RealController]:
-    settings = {**SETTINGS, "constants": {"START_BOUND_S": start_bound_s}}
-    with controller_of_one_test(two_nodes, tmp_path, settings) as started:
+def controller(two_nodes: RealCluster, tmp_path: Path) -> Iterator[RealController]:
+    with controller_of_one_test(two_nodes, tmp_path, SETTINGS) as started:
         yield started
 
 
@@ -108,27 +87,3 @@ def test_victims_that_requeue_themselves_between_two_signals_delay_no_cycle(
     )
     assert sorted(preemptions(controller)) == sorted((victim, preemptor) for victim in victims)
     assert "no answer within" not in controller.stop()
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("start_bound_s", [2.0])
-def test_a_preemptor_goes_elsewhere_if_an_epilog_hangs_on_its_node(
-    two_nodes: RealCluster, controller: RealController, hangs: Path
-) -> None:
-    victim = two_nodes.sbatch("--nodelist=n1", *WHOLE_NODE)
-    other = two_nodes.sbatch("--nodelist=n2", "--no-requeue", *WHOLE_NODE)
-    controller.wait_for_tier(victim, 1)
-    hangs.touch()
-    try:
-        preemptor = two_nodes.sbatch(*WHOLE_NODE)
-        controller.wait_until(lambda: controller.events("preempted"), "the victim is requeued")
-        two_nodes.run("scancel", other)
-        two_nodes.wait_until(
-            lambda: two_nodes.squeue_field(preemptor, "State") == "RUNNING", "it starts on n2"
-        )
-        assert two_nodes.squeue_field(preemptor, "NodeList") == "n2"
-        assert two_nodes.squeue_field(victim, "State") == "COMPLETING"
-        assert controller.events("preempted") == [(victim, preemptor)]
-        assert {one for one, _ in controller.events("backed-off")} == {preemptor}
-    finally:
-        hangs.unlink()

@@ -34,33 +34,6 @@ def controller(clean_cluster: RealCluster, tmp_path: Path) -> Iterator[RealContr
         started.kill()
 
 
-@pytest.mark.long
-def test_history_shows_the_preemptor_and_how_each_run_ended(
-    controller: RealController,
-) -> None:
-    cluster = controller.cluster
-    wall = [cluster.sbatch(*WHOLE_NODE, "-J", "wall") for _ in range(4)]
-    for job in wall:
-        cluster.wait_for_state(job, "RUNNING")
-        controller.wait_for_tier(job, 1)
-    short = cluster.sbatch("--gres=gpu:1", "--mem=100", "-J", "short", script="true")
-    cluster.wait_for_state(short, "COMPLETED")
-    controller.wait_until(lambda: controller.events("preempted"), "the preemption is recorded")
-    victim, by = controller.events("preempted")[0]
-    assert by == short
-    cluster.wait_for_state(victim, "RUNNING")
-    controller.wait_until(lambda: len(runs_of(controller, victim)) == 2, "its second run is seen")
-    first, second = runs_of(controller, victim)
-    assert first["ended"] == f"preempted by {short}"
-    assert second["ended"] == ""
-    assert second["waited_s"] == pytest.approx(second["start_s"] - first["end_s"])
-    cluster.run("scancel", victim)
-    cluster.wait_for_state(victim, "CANCELLED")
-    controller.wait_until(lambda: "cancelled" in told(controller, victim), "its end is shown")
-    controller.stop()
-    assert f"preempted by {short}" in told(controller, victim), "from the ledger alone"
-
-
 @dataclass(frozen=True)
 class Row:
     """The last row of a job in accounting, as ``sacct -D`` prints it."""
@@ -135,55 +108,6 @@ def test_history_shows_ends_exit_codes_and_cancellers_as_in_accounting(
     assert f"waited {duration(waited_s)} in all" in told(controller, preempted)
 
 
-@pytest.mark.long
-def test_a_victim_whose_node_fails_in_its_grace_was_not_preempted(
-    clean_cluster: RealCluster, tmp_path: Path
-) -> None:
-    settings = {"preemption": {"signal": "URG", "grace_s": 60}}
-    controller = RealController(clean_cluster, tmp_path, settings).start()
-    cluster = clean_cluster
-    down = ""
-    try:
-        wall = [cluster.sbatch(*WHOLE_NODE) for _ in range(4)]
-        for job in wall:
-            controller.wait_for_tier(job, 1)
-        cluster.sbatch("--gres=gpu:1", "--mem=100")
-        controller.wait_until(lambda: leaving(controller), "a victim has its grace")
-        victim = leaving(controller)[0]
-        down = cluster.squeue_field(victim, "NodeList")
-        cluster.kill(f"slurmd.{down}")
-        cluster.run("scontrol", "update", f"NodeName={down}", "State=DOWN", "Reason=test")
-        controller.wait_until(lambda: controller.events("node-failed"), "the failure is recorded")
-        assert controller.events("node-failed") == [(victim, "")]
-        cluster.wait_until(lambda: states_of(cluster, victim) == ["NODE_FAIL"], "accounting knows")
-        (run,) = runs_of(controller, victim)
-        assert (run["ended"], run["state"]) == ("node failed", "NODE_FAIL")
-        assert "node failed: " in told(controller, victim)
-        report = json.loads(controller.cli("report", "-S", "now-1hour", "--json").stdout)
-        assert report["preemptions"]["preemptions"] == report["events"].get("preempted", 0) == 0
-        assert report["events"]["node-failed"] == 1
-        published = controller.job(victim)
-        assert published and published.preemptions == 0
-    finally:
-        controller.kill()
-        if down:
-            cluster.start(f"slurmd.{down}")
-            cluster.wait_until(
-                lambda: "DOWN" not in cluster.run("sinfo", "-h", "-n", down, "-o", "%T").upper(),
-                f"{down} is back",
-            )
-
-
-def leaving(controller: RealController) -> list[str]:
-    return [job.job_id for job in controller.state().jobs if job.reason == "vacating"]
-
-
-def states_of(cluster: RealCluster, job: str) -> list[str]:
-    """How its runs ended according to accounting."""
-    rows = cluster.driver().runs([job], 0.0)
-    return [row.state for row in rows if row.end_s is not None]
-
-
 def wait_for_rows(cluster: RealCluster, jobs: Collection[str]) -> Mapping[str, Row]:
     """Return accounting's rows of these jobs once it has all their ends."""
 
@@ -229,9 +153,3 @@ def told(controller: RealController, job: str) -> str:
     answer = controller.cli("history", job)
     assert answer.returncode == 0, answer.stderr
     return answer.stdout
-
-
-def runs_of(controller: RealController, job: str) -> list[dict[str, Any]]:
-    answer = controller.cli("history", job, "--json")
-    runs: list[dict[str, Any]] = json.loads(answer.stdout)["runs"]
-    return runs

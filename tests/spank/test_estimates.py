@@ -27,10 +27,10 @@ THRESHOLD_GPU_S = 160
 TRAIN = f"""
 import sys, time
 from slurm_tiresias import job
-total, lies = int(sys.argv[1]), "lies" in sys.argv
+total = int(sys.argv[1])
 for done in range(1, total + 1):
     time.sleep({STEP_S})
-    job.report(done, done + 1 if lies else total)
+    job.report(done, total)
 job.done()
 """
 
@@ -42,10 +42,10 @@ class Site:
     plugin: PluginCluster
     controller: RealController
 
-    def train(self, total: int, *arguments: str) -> str:
+    def train(self, total: int) -> str:
         """Submit a job on all GPUs that does twenty steps per second and reports them."""
         script = f"cd {self.plugin.work}; env PYTHONPATH={self.plugin.work}/lib "
-        script += f"/usr/bin/python3 train.py {total} {' '.join(arguments)}"
+        script += f"/usr/bin/python3 train.py {total}"
         return self.plugin.submit(script, f"--gpus={GPUS}")
 
     def submit(self, script: str) -> str:
@@ -62,13 +62,6 @@ class Site:
             return estimate is not None and estimate.remaining_gpu_s is not None
 
         self.controller.wait_until(is_ranked, f"job {job} is ranked by what it still needs")
-
-    def wait_until_disbelieved(self, job: str, why: str) -> None:
-        def is_disbelieved() -> bool:
-            estimate = self.estimate(job)
-            return estimate is not None and why in estimate.why_not
-
-        self.controller.wait_until(is_disbelieved, f"of job {job} it is said: {why}")
 
     def is_running(self, job: str) -> bool:
         shown = self.controller.job(job)
@@ -132,18 +125,3 @@ def test_a_job_about_to_end_is_not_preempted_and_a_dead_channel_or_controller_st
     assert site.plugin.wait(old).status == "0:0"
     assert site.plugin.wait(short).status == "0:0"
     assert site.plugin.restarts(old) == 0
-
-
-def test_always_reporting_a_near_end_gains_little(
-    site: Site,
-) -> None:
-    liar = site.train(1_000_000, "lies")
-    site.wait_until_disbelieved(liar, "attained far more than it said")
-    site.controller.kill()
-    site.controller.start()
-    site.wait_until_disbelieved(liar, "attained far more than it said")
-    assert "It is not ranked by its own reports" in site.explained(liar)
-    site.controller.wait_for_tier(liar, 1)
-    short = site.submit("sleep 1")
-    assert site.plugin.wait(short).status == "0:0"
-    assert (liar, short) in site.controller.events("preempted")

@@ -173,55 +173,6 @@ def test_a_job_that_has_long_used_no_gpu_is_preempted_before_a_busy_one_of_its_o
         assert max(held) > AFTER_S * NODE_GPUS * 0.5
 
 
-def test_an_idle_job_is_flagged_until_it_computes_again(
-    plugin: PluginCluster, tmp_path: Path
-) -> None:
-    with opened(plugin, tmp_path, "rank-last") as site:
-        controller = site.controller
-        job = site.submit("job")
-        use = site.wait_until_idle(job, long=True)
-        controller.wait_until(
-            lambda: (use := site.use(job)) is not None and use.ranks_last, "it ranks last"
-        )
-        assert "idle 4 GPUs since" in site.cli("status")
-        assert f"It has not used any of its {NODE_GPUS} GPUs since" in site.cli("explain", job)
-        assert "preempted before all other jobs" in site.cli("explain", job)
-        assert "none of its 4 GPUs has been used for 15 s" in site.cli("history", job)
-
-        # A restart of the controller neither loses nor invents the idle time.
-        controller.kill()
-        controller.start()
-        after = site.wait_until_idle(job, long=True)
-        assert after.idle_since_s == pytest.approx(use.idle_since_s, abs=0.01)
-        assert [one for one, _ in controller.events(GPUS_IDLE)] == [job]
-
-        site.gpu.computes(site.pid("job"))
-        site.wait_until_busy(job, 1)
-        shown = site.use(job)
-        assert shown is not None
-        assert not shown.ranks_last
-        other = site.submit("other")
-        site.gpu.computes(site.pid("job"), site.pid("other"))
-        site.wait_until_busy(other, 1)
-        waiting = site.submit("waiting")
-        controller.wait_for_reason(waiting, "no-room")
-        # Its process is still there, but no kernel runs.
-        site.gpu.says("utilization", 0)
-        controller.wait_until(lambda: site.is_running(waiting), "one of the two is preempted")
-
-
-def test_the_action_flag_only_reports(plugin: PluginCluster, tmp_path: Path) -> None:
-    with opened(plugin, tmp_path, "flag") as site:
-        jobs = [site.submit(name) for name in ("one", "two")]
-        waiting = site.submit("waiting")
-        for job in jobs:
-            assert not site.wait_until_idle(job, long=True).ranks_last
-        site.controller.cycles(CYCLES)
-        assert site.controller.events("preempted") == []
-        assert all(site.is_running(job) for job in jobs)
-        site.controller.wait_for_reason(waiting, "no-room")
-
-
 @pytest.mark.long
 def test_an_idle_job_is_requeued_if_no_job_waits_and_busy_jobs_run_on(
     plugin: PluginCluster, tmp_path: Path
@@ -275,22 +226,16 @@ def test_an_idle_job_is_requeued_if_no_job_waits_and_busy_jobs_run_on(
         assert site.signalled("partly") == site.signalled("busy") == []
 
 
-@pytest.mark.parametrize("action", ["rank-last", "leave"])
 def test_forged_late_foreign_and_missing_samples_have_no_effect(
-    plugin: PluginCluster, tmp_path: Path, action: str
+    plugin: PluginCluster, tmp_path: Path
 ) -> None:
     nowhere = tmp_path / "no-driver"
     nowhere.mkdir()
-    with opened(plugin, tmp_path, action, driver=str(nowhere)) as site:
+    with opened(plugin, tmp_path, "leave", driver=str(nowhere)) as site:
         controller = site.controller
         jobs = {node: site.submit(node, node) for node in ("n1", "n2")}
-        waiting = ""
-        if action == "rank-last":
-            waiting = site.submit("waiting")
-            controller.wait_for_reason(waiting, "no-room")
-        else:
-            for job in jobs.values():
-                site.wait_until_running(job)
+        for job in jobs.values():
+            site.wait_until_running(job)
         began_s = time.time()
         one = int(jobs["n1"])
         site.tells("late", RunId(one, 0, "n1"), at_s=began_s - LATE_AFTER_S - 5)
@@ -310,8 +255,7 @@ def test_forged_late_foreign_and_missing_samples_have_no_effect(
         assert controller.events(IDLE_SIGNALLED) == []
         # The same file written by a node now counts, so the file above was ignored for its owner.
         site.tells("n1", RunId(one, 0, "n1"), at_s=time.time())
-        kind = "preempted" if waiting else IDLE_REQUEUED
         controller.wait_until(
-            lambda: (jobs["n1"], waiting) in controller.events(kind), "it is preempted"
+            lambda: (jobs["n1"], "") in controller.events(IDLE_REQUEUED), "it is preempted"
         )
         assert site.is_running(jobs["n2"])
