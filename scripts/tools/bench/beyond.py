@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from scripts.tools.bench.record import fresh_option, on_traces, record
+from scripts.tools.bench.record import TRACE, record
 from scripts.tools.bench.studies import (
     CLAIRVOYANT,
     INTERVAL_S,
@@ -21,7 +21,6 @@ from scripts.tools.bench.studies import (
     in_processes,
     kinds_of,
     mean_and_interval,
-    titled,
 )
 from scripts.tools.document import markdown
 from slurm_tiresias.settings.policy import PolicyConfig
@@ -76,11 +75,17 @@ class Trial:
 
 
 @click.command("beyond")
-@fresh_option
-@on_traces
+@click.option(
+    "--fresh", is_flag=True, help="Use other seeds and sections, as a check of the default."
+)
+@click.option("--philly", type=TRACE, help="The Philly trace, as a file.")
+@click.option("--itp", type=TRACE, help="The ITP trace, as a file.")
+@click.option(
+    "--workers", type=click.IntRange(1), help="Number of processes. Default: one per core."
+)
 def beyond(philly: Path | None, itp: Path | None, fresh: bool, workers: int | None) -> None:
     """How close a policy that knows no durations comes to a clairvoyant one."""
-    samples = drawn(fresh, philly, itp, and_recurring=True)
+    samples = drawn(fresh, philly, itp)
     trials = [Trial(sample, each) for sample in samples for each in (None, *CANDIDATES)]
     found = in_processes(Trial.figures, trials, workers)
     kinds = kinds_of(samples)
@@ -88,7 +93,7 @@ def beyond(philly: Path | None, itp: Path | None, fresh: bool, workers: int | No
     # The averages suffice as a check.
     parts = [] if fresh else [_part_of(kind, some, found) for kind, some in kinds.items()]
     record(
-        titled(TITLE, fresh),
+        f"{TITLE}, on other work" if fresh else TITLE,
         _what_is_shown(fresh),
         _against(None, kinds, found),
         f"The same over that of {paper.title} on the same sample:",

@@ -9,7 +9,6 @@ from scripts.tools.bench.beyond import beyond
 from scripts.tools.bench.by_skew import placement
 from scripts.tools.bench.cycle import cycle
 from scripts.tools.bench.deciding import next_decision, one_decision
-from scripts.tools.bench.estimates import estimates
 from scripts.tools.bench.eta import eta
 from scripts.tools.bench.job_library import job_library
 from scripts.tools.bench.latency import latency
@@ -18,14 +17,11 @@ from scripts.tools.bench.monitor import monitor
 from scripts.tools.bench.paper480 import testbed_workload
 from scripts.tools.bench.ranges import ranges
 from scripts.tools.bench.replay.course import replay
-from scripts.tools.bench.saves import saves
-from scripts.tools.bench.slowdown import slowdown
 from scripts.tools.bench.speed import simulator
 
 COMMANDS = (
-    *(aged, beyond, cycle, estimates, eta, job_library, latency, launch, monitor),
-    *(next_decision, one_decision, placement, ranges, replay, saves),
-    *(simulator, slowdown, testbed_workload),
+    *(aged, beyond, cycle, eta, job_library, latency, launch, monitor, next_decision),
+    *(one_decision, placement, ranges, replay, simulator, testbed_workload),
 )
 
 

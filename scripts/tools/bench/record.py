@@ -24,24 +24,6 @@ def record(title: str, *parts: str) -> None:
     click.echo(body)
 
 
-def on_traces(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of a benchmark that simulates the traces, in several processes."""
-    for option in (
-        click.option("--philly", type=TRACE, help="The Philly trace, as a file."),
-        click.option("--itp", type=TRACE, help="The ITP trace, as a file."),
-        click.option(
-            "--workers", type=click.IntRange(1), help="Number of processes. Default: one per core."
-        ),
-    ):
-        command = option(command)
-    return command
-
-
-fresh_option = click.option(
-    "--fresh", is_flag=True, help="Use other seeds and sections, as a check of the default."
-)
-
-
 def count_option(
     name: str, default: int, most: int, least: int = 1
 ) -> Callable[[Command], Command]:

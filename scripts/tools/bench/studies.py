@@ -1,7 +1,4 @@
-"""What the studies by simulation share: the workloads, how they are simulated, and the statistics.
-
-The options of ``record.on_traces`` name the traces.
-"""
+"""The workloads of ``beyond``, how they are simulated, and the statistics."""
 
 from __future__ import annotations
 
@@ -18,9 +15,7 @@ from typing import Any, TypeVar
 
 from slurm_tiresias.config import parse
 from slurm_tiresias.simulator.engine import Outcome, Timing
-from slurm_tiresias.simulator.reports import ReportModel
 from slurm_tiresias.simulator.run import Setup, simulate
-from slurm_tiresias.simulator.saves import SaveModel
 from slurm_tiresias.simulator.sim_cluster import Costs, SimCluster, parse_cluster
 from slurm_tiresias.simulator.traces import load_trace
 from slurm_tiresias.simulator.workload import TraceJob, Workload, paper480, philly_like
@@ -45,19 +40,12 @@ class Sample:
     def site(self) -> SimCluster:
         return parse_cluster(self.cluster, "skew")
 
-    def outcomes(
-        self,
-        policy: str,
-        settings: Mapping[str, Any],
-        reports: ReportModel | None = None,
-        saves: SaveModel | None = None,
-        change: Callable[[Workload], Workload] = lambda workload: workload,
-    ) -> Sequence[Outcome]:
-        """Simulate this workload with all costs counted; ``change`` is applied to it before."""
-        costs = Costs(self.site, speeds=True, flat_s=None, saves=saves)
+    def outcomes(self, policy: str, settings: Mapping[str, Any]) -> Sequence[Outcome]:
+        """Simulate this workload with all costs counted."""
+        costs = Costs(self.site, speeds=True, flat_s=None)
         timing = Timing(INTERVAL_S, REQUEUE_DELAY_S)
-        setup = Setup(self.site, parse(dict(settings)), costs, timing, reports=reports)
-        return simulate(change(self.make()), policy, setup)
+        setup = Setup(self.site, parse(dict(settings)), costs, timing)
+        return simulate(self.make(), policy, setup)
 
 
 PAPER480_SEEDS = 10
@@ -204,13 +192,11 @@ def _nodes_of_widest(jobs: Sequence[TraceJob]) -> int:
     return -(-max(job.gpus for job in jobs) // TRACE_GPUS_PER_NODE)
 
 
-def drawn(
-    fresh: bool, philly: Path | None, itp: Path | None, *, and_recurring: bool = False
-) -> list[Sample]:
+def drawn(fresh: bool, philly: Path | None, itp: Path | None) -> list[Sample]:
     """Return the generated workloads, and the stretches of the traces that are there."""
-    draw = Draw(fresh)
-    again = recurring(draw) if and_recurring else ()
-    return [*generated(draw), *again, *_of_traces(philly, itp, draw)]
+    draw, traces = Draw(fresh), (("Philly", philly), ("ITP", itp))
+    parts = [one for title, path in traces if path for one in stretches(title, path, draw)]
+    return [*generated(draw), *recurring(draw), *parts]
 
 
 def kinds_of(samples: Iterable[Sample]) -> Mapping[str, Sequence[Sample]]:
@@ -219,16 +205,6 @@ def kinds_of(samples: Iterable[Sample]) -> Mapping[str, Sequence[Sample]]:
     for sample in samples:
         found.setdefault(sample.kind, []).append(sample)
     return found
-
-
-def titled(title: str, fresh: bool) -> str:
-    return f"{title}, on other work" if fresh else title
-
-
-def _of_traces(philly: Path | None, itp: Path | None, draw: Draw) -> list[Sample]:
-    """Return the stretches of the traces that are there."""
-    traces = (("Philly", philly), ("ITP", itp))
-    return [one for title, path in traces if path for one in stretches(title, path, draw)]
 
 
 # Results

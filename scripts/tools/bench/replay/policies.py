@@ -11,7 +11,6 @@ from scripts import ROOT
 from scripts.testbed.place import SCHEDULER, UsageError
 from scripts.tools.bench.replay.jobs import Ask, on_any_nodes, time_limit
 from scripts.tools.bench.replay.setting import Setting
-from scripts.tools.bench.saves import INTERVALS
 from slurm_tiresias.settings.policy import LAS, PolicyConfig
 from slurm_tiresias.simulator.reports import ReportModel
 from slurm_tiresias.simulator.saves import SaveModel
@@ -19,6 +18,9 @@ from slurm_tiresias.simulator.workload import TraceJob
 
 EXAMPLE = ROOT / "etc" / "slurm.conf.example"
 PARAMETERS = "SchedulerParameters="
+
+MINUTE_S = 60.0
+INTERVALS = SaveModel(((5 * MINUTE_S, 0.34), (30 * MINUTE_S, 0.33), (120 * MINUTE_S, 0.33)))
 
 BY_AGE = ("PriorityType=priority/multifactor", "PriorityWeightAge=1000", "PriorityMaxAge=1-0")
 """Multifactor priority by age alone, that is in order of submission."""
