@@ -6,6 +6,7 @@ import ast
 import re
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -176,8 +177,13 @@ def _imports(part: str) -> Iterator[tuple[Path, str]]:
             yield file, module
 
 
+@cache
+def _nodes(file: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(ast.parse(file.read_text())))
+
+
 def _imported_by(file: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(file.read_text())):
+    for node in _nodes(file):
         if isinstance(node, ast.ImportFrom) and node.module:
             yield node.module
         elif isinstance(node, ast.Import):
@@ -252,7 +258,7 @@ def test_the_job_library_needs_nothing_but_the_standard_library() -> None:
 
 def test_only_one_file_asks_which_release_of_slurm_it_is() -> None:
     for file in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text())):
+        for node in _nodes(file):
             if isinstance(node, ast.Compare) and file.name != "release.py":
                 sides = [node.left, *node.comparators]
                 assert not any(_is_a_release(side) for side in sides), f"{file}:{node.lineno}"
@@ -286,7 +292,7 @@ HAVE_MORE = {
 def test_no_class_has_more_than_twenty_methods() -> None:
     large = set()
     for file in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text())):
+        for node in _nodes(file):
             if isinstance(node, ast.ClassDef):
                 methods = [one for one in node.body if isinstance(one, ast.FunctionDef)]
                 if len(methods) > MOST_METHODS:
@@ -300,7 +306,7 @@ BECOMES_A_COMMAND = PACKAGE / "slurm" / "ended_at.py"
 
 def test_nothing_is_ever_passed_through_a_shell() -> None:
     for file in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text())):
+        for node in _nodes(file):
             if isinstance(node, ast.Call):
                 assert all(keyword.arg != "shell" for keyword in node.keywords), file
                 called = ast.unparse(node.func)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from scripts.tools.pictures.main import IMAGES
 from scripts.tools.pictures.results import drawn, measured, text_of
 
 FILE = IMAGES / "results.json"
 
 
+@pytest.mark.long
 def test_the_figures_are_those_of_the_simulator() -> None:
     assert FILE.read_text() == text_of(measured()), "run scripts/dev pictures results"
 

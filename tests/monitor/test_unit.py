@@ -28,6 +28,7 @@ def test_the_hooks_are_clean_under_the_sanitizers(monitor: Monitor, program: str
     assert monitor.messages().listed == announced(ended.stdout)
 
 
+@pytest.mark.long
 def test_the_unit_tests_pass_under_valgrind(build: Path) -> None:
     if shutil.which("valgrind") is None:
         pytest.skip("no valgrind on this machine")
@@ -35,7 +36,13 @@ def test_the_unit_tests_pass_under_valgrind(build: Path) -> None:
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
-@pytest.mark.parametrize("program", ["every_function", "partial", "forked", "interrupted"])
+@pytest.mark.parametrize(
+    "program",
+    [
+        *("every_function", "interrupted"),
+        *(pytest.param(name, marks=pytest.mark.long) for name in ("partial", "forked")),
+    ],
+)
 def test_a_program_with_the_monitor_is_clean_under_valgrind(monitor: Monitor, program: str) -> None:
     if shutil.which("valgrind") is None:
         pytest.skip("no valgrind on this machine")

@@ -15,7 +15,7 @@ from scripts.tools.chaos.main import chaos
 from scripts.tools.document import Document
 
 
-@pytest.mark.parametrize("first", range(0, 80, 20))
+@pytest.mark.parametrize("first", range(0, 40, 20))
 def test_random_requests_on_random_sites_in_memory(first: int) -> None:
     for seed in range(first, first + 20):
         played = in_memory.play(seed)

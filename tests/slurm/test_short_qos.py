@@ -94,6 +94,7 @@ def test_the_same_jobs_are_preempted_as_in_the_model(cluster: RealCluster) -> No
     cluster.clean()
 
 
+@pytest.mark.long
 def test_the_user_who_has_used_less_comes_first_as_in_the_model(cluster: RealCluster) -> None:
     much, little = USERS
     jobs = jobs_of(

@@ -87,6 +87,7 @@ def test_results_on_the_cluster_equal_those_on_this_machine(
     assert list(jobs_dir.iterdir()) == []
 
 
+@pytest.mark.long
 def test_a_job_that_is_requeued_runs_its_cell_again(
     start: Callable[..., Sweep], clean_cluster: RealCluster, jobs_dir: Path
 ) -> None:

@@ -16,7 +16,13 @@ HOOKS = {"init", "init_post_opt", "task_init", "job_prolog", "job_epilog"}
 MARKS = {"plugin_name", "plugin_type", "plugin_version", "spank_plugin_version"}
 
 
-@pytest.mark.parametrize("target", ["test-plugin", "test-plugin-asan", "test-plugin-valgrind"])
+@pytest.mark.parametrize(
+    "target",
+    [
+        *("test-plugin", "test-plugin-asan"),
+        pytest.param("test-plugin-valgrind", marks=pytest.mark.long),
+    ],
+)
 def test_the_unit_tests_pass(build: Path, target: str) -> None:
     ended = make(f"BUILD={build}", target)
     assert ended.returncode == 0, ended.stdout + ended.stderr
