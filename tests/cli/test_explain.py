@@ -633,13 +633,6 @@ def test_an_array_in_a_stale_state_is_explained_with_a_warning(site: Site) -> No
     assert result.exit_code == 3 and result.stdout.startswith("Array 5 ")
 
 
-def test_an_unknown_job_is_exit_code_one(site: Site) -> None:
-    site.publish(busy_state())
-    result = site.run("explain", "99")
-    assert result.exit_code == 1
-    assert error_of(result).startswith("The controller knows no job 99: it has ended, ")
-
-
 def test_an_unknown_job_in_a_stale_state_blames_the_controller(site: Site) -> None:
     site.publish(busy_state(at_s=NOW_S - 600))
     assert site.run("explain", "99").exit_code == 3
@@ -660,14 +653,6 @@ def test_the_state_of_a_stopped_controller_is_explained_with_a_warning(site: Sit
     assert error_of(site.run("explain", "99")).startswith("The controller was stopped; ")
 
 
-@pytest.mark.parametrize("job_id", ["foo", "", "-1", "1;2", "1_", "\x1b[2J", "1" * 5000])
-def test_an_invalid_job_id_is_refused(site: Site, job_id: str) -> None:
-    site.publish(busy_state())
-    result = site.run("explain", "--", job_id)
-    assert result.exit_code in (1, 2)
-    assert error_of(result)
-
-
 def test_json_holds_the_job_its_blockers_and_the_sentences(site: Site) -> None:
     site.publish(busy_state())
     answer = json.loads(site.run("explain", "40729", "--json").stdout)
@@ -675,17 +660,6 @@ def test_json_holds_the_job_its_blockers_and_the_sentences(site: Site) -> None:
     assert [job["job_id"] for job in answer["blocking_jobs"]] == ["40718_3", "40600"]
     assert answer["tier"]["to_gpu_s"] == 3600.0
     assert answer["sections"][0]["title"] == "Tier and rank"
-
-
-def test_hostile_text_is_printed_without_control_characters(site: Site) -> None:
-    texts = ("name", "user", "partition", "slurm_state", "slurm_reason", "detail", "nodes")
-    more = ("start_on", "style", "preempted_by", "preempted_for", "reason")
-    job = waiting("1", preemptions=1, **dict.fromkeys(texts + more, HOSTILE))
-    job = replace(job, victims=(HOSTILE,), blockers=(Blocker(HOSTILE, HOSTILE, until_s=1e300),))
-    event = PublishedEvent(NOW_S, HOSTILE, "1", HOSTILE, HOSTILE)
-    output = explained(site, job, events=(event,))
-    assert all(line.isprintable() for line in output.splitlines())
-    assert "?[2J?[bold]?x" in output
 
 
 def test_times_beyond_the_calendar_are_no_traceback(site: Site) -> None:
@@ -699,11 +673,6 @@ def test_it_says_by_which_rule_and_number_a_job_is_placed(site: Site, build: Bui
     job = build("12", placement="consolidate", placement_because=because)
     assert f"Placement: consolidated: {because}." in explained(site, job)
     assert "Placement" not in explained(site, replace(job, gpus=1))
-
-
-def test_a_models_name_is_printed_without_control_characters(site: Site) -> None:
-    output = explained(site, waiting("12", placement="spread", placement_because=HOSTILE))
-    assert "Placement: spread: ?[2J?[bold]?x." in output
 
 
 # Progress

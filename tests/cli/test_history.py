@@ -407,19 +407,6 @@ def test_history_of_an_array_with_several_tasks_asks_for_one_task(site: Site) ->
     assert told(site, "12_10").startswith("Job 12_10 (train)")
 
 
-def test_an_unknown_job_is_one_line_and_an_exit_code(site: Site) -> None:
-    remember(site, record())
-    result = site.run("history", "99")
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert "remembers no job 99" in error_of(result)
-
-
-def test_without_controller_and_ledger_there_is_a_clear_error(site: Site) -> None:
-    result = site.run("history", "12")
-    assert result.exit_code == 3
-    assert "No controller answers" in error_of(result)
-
-
 def test_control_characters_in_names_are_replaced(site: Site) -> None:
     remember(site, record(name=HOSTILE, user=HOSTILE))
     assert "\x1b" not in told(site)

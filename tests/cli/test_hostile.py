@@ -18,7 +18,12 @@ from slurm_tiresias.cli.log import OneLine
 from slurm_tiresias.profiler.profile import JOB, MODEL, Key, Profile
 from slurm_tiresias.profiler.skew import Skew
 from slurm_tiresias.profiler.store import FILE_NAME, ProfileStore
-from slurm_tiresias.status.published import PublishedEvent, PublishedJob, PublishedState
+from slurm_tiresias.status.published import (
+    PublishedEvent,
+    PublishedJob,
+    PublishedStandby,
+    PublishedState,
+)
 from tests.cli.running import Site
 from tests.cli.states import NOW_S, state, waiting
 
@@ -38,7 +43,16 @@ def hostile_job(**changes: object) -> PublishedJob:
 def hostile_state() -> PublishedState:
     event = PublishedEvent(NOW_S, HOSTILE, "7", HOSTILE, HOSTILE)
     texts = ("cluster", "slurm_version", "version", "driver", "policy", "order", "only_of", "error")
-    return state(hostile_job(), events=(event,), failures=1, **dict.fromkeys(texts, HOSTILE))
+    more = {"host": HOSTILE, "mode": HOSTILE, "warning": HOSTILE}
+    standbys = (PublishedStandby(HOSTILE, 7, wanted=False),)
+    return state(
+        hostile_job(),
+        events=(event,),
+        failures=1,
+        standbys=standbys,
+        **dict.fromkeys(texts, HOSTILE),
+        **more,
+    )
 
 
 def shown_on(site: Site, *arguments: str) -> str:

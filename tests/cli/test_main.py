@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-import subprocess
 import sys
 import time
 import types
@@ -12,7 +11,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from scripts.testbed.patience import PATIENCE_S
 from slurm_tiresias import __version__
 from slurm_tiresias.errors import (
     AlreadyRunningError,
@@ -21,7 +19,7 @@ from slurm_tiresias.errors import (
     TiresiasError,
 )
 from slurm_tiresias.settings import Config
-from tests.cli.running import COMMAND, ROOT, Site, error_of, watched_until_interrupted
+from tests.cli.running import Site, error_of, watched_until_interrupted
 from tests.cli.states import busy_state
 
 COMMANDS = (
@@ -185,16 +183,3 @@ def test_watch_runs_until_interrupted_and_restores_the_terminal(live_site: Site)
     code, output = watched_until_interrupted(live_site.environment())
     assert code == 128 + signal.SIGINT
     assert "hopper" in output and "\x1b[?1049l" in output and "Traceback" not in output
-
-
-def test_closed_output_is_no_traceback(live_site: Site) -> None:
-    result = subprocess.run(
-        ["bash", "-c", f"{' '.join(COMMAND)} --version >&-"],
-        cwd=ROOT,
-        env=live_site.environment(),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert "Traceback" not in result.stderr

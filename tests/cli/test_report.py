@@ -359,12 +359,6 @@ def test_a_report_that_the_controller_refuses_is_one_line(
     assert "for your own jobs alone (--own)" in error_of(result)
 
 
-def test_if_no_controller_ever_ran_there_is_a_clear_error(site: Site) -> None:
-    result = site.run("report")
-    assert result.exit_code == 3
-    assert "No controller answers in" in error_of(result)
-
-
 @pytest.mark.parametrize("library", NEEDED_FOR_A_PAGE)
 def test_a_missing_library_is_reported_with_how_to_install_it(
     site: Site, monkeypatch: pytest.MonkeyPatch, library: str
@@ -390,12 +384,3 @@ def test_the_report_is_printed_even_if_the_page_cannot_be_written(
     result = site.run("report", "--html", str(page))
     assert result.exit_code == 1 and "No space left on device" in error_of(result)
     assert "Completed jobs" in result.stdout and page.read_text() == "what was there"
-
-
-def test_a_closed_pipe_ends_the_report_quietly(site: Site, live_site: Site) -> None:
-    fill(site)
-    command = ("sh", "-c", 'exec 2>"$0"; "$@" | true; exit 0', str(site.folder / "said"))
-    live_site.spawn(
-        "report", "-S", "2023-11-14", command=(*command, sys.executable, "-m", "slurm_tiresias.cli")
-    )
-    assert (site.folder / "said").read_text() == ""

@@ -217,12 +217,6 @@ def test_the_error_for_an_ordinary_user_says_who_may_read_the_ledger() -> None:
     )
 
 
-def test_if_no_controller_ever_ran_there_is_a_clear_error(site: Site) -> None:
-    result = site.run("shadow", "report")
-    assert result.exit_code == 3
-    assert "There is no ledger in" in error_of(result)
-
-
 def test_control_characters_in_names_are_replaced(site: Site) -> None:
     remember(site, [job("1", user=HOSTILE, name=HOSTILE)], [], [would_start("1", 0)])
     assert "\x1b" not in told(site)

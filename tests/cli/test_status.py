@@ -391,22 +391,6 @@ def test_json_of_a_stale_state_comes_with_the_same_exit_code(site: Site) -> None
     assert json.loads(result.stdout)["cycle"] == 4821
 
 
-@pytest.mark.parametrize("field", ["name", "user", "account", "partition", "detail", "nodes"])
-def test_control_characters_in_job_text_are_replaced(site: Site, field: str) -> None:
-    site.publish(state(waiting("7", **{field: HOSTILE})))
-    lines = site.run("status", "-n", "-o", ",".join(COLUMNS)).stdout.splitlines()
-    assert len(lines) == 1
-    assert lines[0].isprintable()
-    assert "?]0;owned??[2J?[red]evil[/red]?root??" in lines[0]
-
-
-def test_control_characters_in_cluster_name_and_errors_are_replaced(site: Site) -> None:
-    standby = PublishedStandby(HOSTILE, 7, wanted=False)
-    hostile = {"host": HOSTILE, "term": 1, "standbys": (standby,), "warning": HOSTILE}
-    site.publish(busy_state(cluster=HOSTILE, mode=HOSTILE, failures=1, error=HOSTILE, **hostile))
-    assert all(line.isprintable() for line in site.run("status").stdout.splitlines())
-
-
 @pytest.mark.parametrize("width", [20, 30, 40, 60, 80, 120, 200])
 def test_no_line_is_wider_than_the_screen(width: int) -> None:
     troubled = busy_state(failures=3, error="x " * 80, warning="y " * 90, term=7, host="h " * 60)
@@ -463,11 +447,6 @@ def test_a_terminal_gets_colour_and_lines_that_fit(live_site: Site, width: int) 
     assert ESCAPE in output
     plain = re.sub(r"\x1b\[[0-9;]*m", "", output)
     assert max(map(cells, plain.splitlines())) <= width
-
-
-def test_no_color_is_honoured(live_site: Site) -> None:
-    live_site.publish(busy_state(at_s=time.time()))
-    assert ESCAPE not in live_site.on_terminal(80, "status", NO_COLOR="1")[1]
 
 
 @pytest.mark.parametrize("locale", [{"LC_ALL": "C"}, {"PYTHONIOENCODING": "ascii"}])
