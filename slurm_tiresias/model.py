@@ -126,6 +126,8 @@ class Node:
     state: str = "IDLE"
     switch: str = ""
     powered_down: bool = False
+    weight: int = 1
+    """Slurm prefers nodes of less weight."""
 
 
 class JobState(enum.Enum):
@@ -599,10 +601,12 @@ class RunRecord:
     clock_set_since_s: float = 0.0
     """How far Slurm's clock was set after the run."""
     nodes: str = ""
-    """Its nodes, as a hostlist."""
+    """Its nodes, separated by commas."""
     outcome: str = ""
     """How it ended, as Slurm calls it (``COMPLETED``, ``FAILED``, ``NODE_FAIL``, ...); "" while it
     runs, and if it was requeued for another reason or that is unknown."""
+    step_s: float | None = None
+    """The duration of one of its steps; None if it did not report any."""
 
     @property
     def began_s(self) -> float:

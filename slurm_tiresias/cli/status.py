@@ -400,6 +400,10 @@ def header_lines(state: PublishedState, screen: Screen, now_s: float) -> Iterato
         yield from screen.prose(failed, indent="", look="bad")
     if state.warning:
         yield from screen.prose(printable(state.warning), indent="", look="bad")
+    if suspects := [node for node in state.nodes if node.is_suspect]:
+        named = listed(tuple(f"{one.name} ({one.evidence})" for one in suspects))
+        said = f"{count(len(suspects), 'node')} suspected: {printable(named)}. See: nodes."
+        yield from screen.prose(said, indent="", look="note")
     yield from _gpu_lines(state, screen)
 
 

@@ -11,9 +11,10 @@ answer of Slurm is the next event.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from slurm_tiresias.controller.acting.drain import cleared, drains, weights
 from slurm_tiresias.controller.acting.intents import record
 from slurm_tiresias.controller.acting.requeue import awaits_saves, requeue, restart
 from slurm_tiresias.controller.acting.restart import restarts, returns
@@ -24,6 +25,7 @@ from slurm_tiresias.controller.acting.under_way import UnderWay
 from slurm_tiresias.controller.acting.updates import Updates
 from slurm_tiresias.controller.feed import Backoffs
 from slurm_tiresias.controller.job_store import JobStore
+from slurm_tiresias.core.features.bad_nodes import BadNodes
 from slurm_tiresias.core.lifecycle.preemption import Cause, StoodDown
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.model import JobProgress, Plan
@@ -91,9 +93,12 @@ class Actor:
         self._signaller.review()
         return backoffs(self._under_way, self._signaller.awaited_limits)
 
-    def carry_out(self, plan: Plan, seen: Observation) -> WriteSummary:
-        """Write everything in which Slurm differs from the plan."""
+    def carry_out(
+        self, plan: Plan, seen: Observation, bad_nodes: BadNodes | None = None
+    ) -> WriteSummary:
+        """Write everything in which Slurm differs from the plan, and drain suspected nodes."""
         self._under_way.follow(seen)
+        self._under_way.suspects = bad_nodes.last_resort if bad_nodes else ()
         record(self._under_way, plan, self._why_spared)
         updates = [*self._updates.to_plan(plan), *self._restarts()]
         updates += returns(self._under_way, self._requeue_delay_s)
@@ -106,10 +111,18 @@ class Actor:
         # ledger wrongly records as signalled would be requeued without having saved its state.
         self._signaller.signal(plan, told)
         due = [*requeue(self._under_way, plan), *restarts(self._under_way)]
+        if bad_nodes and not self._job_store.nodes.may_not_be_set:
+            due += weights(self._under_way, bad_nodes.last_resort)
+            due += drains(self._under_way, bad_nodes)
         failures += send(self._under_way, due)
         return WriteSummary(
             len(updates) + len(due), failures, not self._job_store.lifecycles.is_settled
         )
+
+    def clear(self, node: str, seen: Observation, bad_nodes: BadNodes) -> WriteSummary:
+        """Clear a node of suspicion, and return it to service if it was drained for that."""
+        self._under_way.follow(seen)
+        return self._sent(cleared(self._under_way, bad_nodes, node))
 
     def stand_down(self, seen: Observation) -> WriteSummary:
         """Stop acting: restore node lists, drop intents, and let requeued jobs start again."""
@@ -118,7 +131,7 @@ class Actor:
             self._under_way.tell(victim, StoodDown())
         for nominated in list(self._job_store.lifecycles.nominations):
             self._under_way.withdraw(nominated)
-        return self._sent([*self._updates.to_own_lists(), *self._restarts()])
+        return self._sent([*self._updates.to_own_lists(), *self._restarts(), *self._own_weights()])
 
     def take_lists_back(self, seen: Observation) -> WriteSummary:
         """Restore users' node lists before the controller stops.
@@ -153,6 +166,9 @@ class Actor:
 
     def _restarts(self) -> Sequence[Write]:
         return restart(self._under_way, self._requeue_delay_s)
+
+    def _own_weights(self) -> Iterable[Write]:
+        return () if self._job_store.nodes.may_not_be_set else weights(self._under_way, ())
 
     def _sent(self, writes: Sequence[Write]) -> WriteSummary:
         return WriteSummary(len(writes), send(self._under_way, writes), unsettled=False)

@@ -11,7 +11,7 @@ from typing import Any
 from slurm_tiresias import json_codec
 from slurm_tiresias.errors import SlurmPermissionError, TiresiasError
 from slurm_tiresias.status.ask import COMMAND_SCHEMA, COMMANDS
-from slurm_tiresias.status.service import Peer, Question, Service, Text
+from slurm_tiresias.status.service import Question, Service, Text
 
 
 class Commands:
@@ -35,7 +35,7 @@ class Commands:
         self._wake()
         return answer
 
-    def carry_out(self, obey: Callable[[str, Peer], Mapping[str, Any]]) -> None:
+    def carry_out(self, obey: Callable[[str, Question], Mapping[str, Any]]) -> None:
         """Carry out the waiting commands, except those whose client has given up."""
         while not self._waiting.empty():
             name, question, answer = self._waiting.get()
@@ -43,7 +43,7 @@ class Commands:
                 answer.cancel()
                 continue
             try:
-                told = obey(name, question.peer)
+                told = obey(name, question)
                 answer.set_result(json_codec.dumps({"schema": COMMAND_SCHEMA, **told}))
             except TiresiasError as error:
                 error.what = f"The command failed in the controller: {error.what}"

@@ -23,12 +23,14 @@ from slurm_tiresias.controller.reconcile import Reconciler
 from slurm_tiresias.controller.shadow import ShadowRecord
 from slurm_tiresias.core.engine import Engine, decide
 from slurm_tiresias.core.features import promotion
+from slurm_tiresias.core.features.bad_nodes import BadNodes
 from slurm_tiresias.core.features.idle_gpus import IdleGpus
 from slurm_tiresias.core.features.in_order import Features, make_features
 from slurm_tiresias.core.features.make import learned_policy
 from slurm_tiresias.core.features.policy import Policy
 from slurm_tiresias.core.features.victim_rate import CountedVictims
 from slurm_tiresias.core.job import Snapshot
+from slurm_tiresias.errors import RefusedError
 from slurm_tiresias.model import JobState, Plan
 from slurm_tiresias.profiler.gpu_use_folder import GpuUseFolder
 from slurm_tiresias.profiler.service import Profiler
@@ -212,7 +214,7 @@ class Cycles:
         decided_s = time.monotonic()
         if mode == ENFORCE:
             self._victims.count(plan, snapshot.recent_victims, self._feed.jobs, seen.at_s)
-            outcome = self._actor.carry_out(plan, seen)
+            outcome = self._actor.carry_out(plan, seen, self.features.bad_nodes)
             if self._actor.awaits_saves:
                 self.progress.look_soon()
         else:
@@ -315,6 +317,14 @@ class Cycles:
         seen = self._observe()
         self._account(seen)
         return self._actor.release(seen)
+
+    def clear_node(self, name: str) -> None:
+        """Clear a node of suspicion, and return it to service if it was drained for that."""
+        seen = self._observe()
+        if name not in {node.name for node in seen.nodes}:
+            raise RefusedError(f"Slurm has no node {name}", "See: tiresias-slurm nodes")
+        bad_nodes = self.features.bad_nodes or BadNodes()
+        self._actor.clear(name, seen, bad_nodes).raise_for_failures()
 
     def culprits(self, meanwhile: Callable[[], None]) -> frozenset[str]:
         """Find the jobs that made the last decision fail; empty if something else failed."""

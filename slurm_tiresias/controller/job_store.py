@@ -21,6 +21,7 @@ from slurm_tiresias.controller.event_log import EventLog
 from slurm_tiresias.controller.in_hand import InHand
 from slurm_tiresias.controller.lifecycles import IDLE_REQUEUED, Lifecycles
 from slurm_tiresias.controller.manage import why_unmanaged
+from slurm_tiresias.controller.node_records import NodeRecords
 from slurm_tiresias.controller.runs import Runs
 from slurm_tiresias.core.features.failed_runs import EARLY_S
 from slurm_tiresias.core.features.news import Happened, Remember
@@ -77,6 +78,7 @@ class JobStore:
         self.lifecycles = Lifecycles(
             changes, config, self.accounts, self.runs, self.events, self._shown
         )
+        self.nodes = NodeRecords(changes)
         self.ends = Ends(self.accounts, self.runs, self.in_hand)
         self._as_before: dict[str, _Followed] = {}
         """The jobs of the last observation, by key."""

@@ -134,6 +134,9 @@ TERM = _gauge(
     "tiresias_term", "Number of the lease, which grows with each takeover; 0 without standby."
 )
 STANDBYS = _gauge("tiresias_standbys", "Standby controllers.")
+SUSPECTED_NODES = _gauge(
+    "tiresias_suspected_nodes", "Nodes suspected to be bad, which are used only last."
+)
 GPUS = _gauge(
     "tiresias_gpus",
     "GPUs of the nodes of the managed partitions. down: on nodes where no job can start.",
@@ -255,7 +258,18 @@ QUEUEING_SECONDS = Metric(
 
 METRICS: tuple[Metric, ...] = (
     *(INFO, STARTED, MODE, INTERVAL, LAST_CYCLE, FAILED_IN_A_ROW, TROUBLE, NEXT_TRY, WARNING),
-    *(TERM, STANDBYS, GPUS, JOBS, JOB_GPUS, ATTAINED, LONGEST_WAIT, PROGRESS, QUIET),
+    *(
+        TERM,
+        STANDBYS,
+        SUSPECTED_NODES,
+        GPUS,
+        JOBS,
+        JOB_GPUS,
+        ATTAINED,
+        LONGEST_WAIT,
+        PROGRESS,
+        QUIET,
+    ),
     *(*OF_FEATURES, UNMANAGED, DECIDED),
     *(CYCLES, FAILED_CYCLES, DECISIONS, PREEMPTIONS, MEASURED, LOST, PROMOTIONS),
     *(JOB_EVENTS, WRITES),

@@ -227,6 +227,8 @@ def _of_state(state: PublishedState) -> Iterator[Family]:
     yield _gauge(definitions.WARNING, [((), bool(state.warning))])
     yield _gauge(definitions.TERM, [((), state.term)])
     yield _gauge(definitions.STANDBYS, [((), len(state.standbys))])
+    suspects = sum(node.is_suspect for node in state.nodes)
+    yield _gauge(definitions.SUSPECTED_NODES, [((), suspects)])
     yield _gauge(
         definitions.GPUS,
         [((use,), getattr(state.gpus, use)) for use in definitions.USES],

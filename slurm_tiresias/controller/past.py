@@ -30,6 +30,7 @@ class LedgersPast(Past):
         self._runs = job_store.runs
         self._ledger = job_store.changes.ledger
         self._drilled = drilled
+        self._nodes = job_store.nodes.all
 
     def ended_runs(self) -> Iterable[EndedRun]:
         since_s = charged_since_s(self._ledger, self.now_s)
@@ -43,6 +44,9 @@ class LedgersPast(Past):
         jobs = {job.key: job for job in self._ledger.jobs.alive_since(since_s)}
         runs = self._ledger.runs.select("WHERE end_s > ? ORDER BY end_s", since_s)
         return [(jobs[run.key], run) for run in runs if run.key in jobs]
+
+    def cleared_s(self) -> Mapping[str, float]:
+        return {node.name: node.cleared_s for node in self._nodes.values()}
 
     def drilled(self) -> Mapping[Program, float]:
         return self._drilled.programs

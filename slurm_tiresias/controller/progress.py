@@ -147,6 +147,10 @@ class ProgressTracker:
         """Record the last report of a run; it is committed with the job store's changes."""
         changes = self._job_store.changes
         changes.put(changes.ledger.progress, _row_of(key, progress))
+        runs = self._job_store.runs.in_order(key)
+        if progress.per_step and progress.restarts < len(runs):
+            run = runs[progress.restarts]
+            self._job_store.runs.keep(replace(run, step_s=progress.per_step.likely_s))
 
     def _is_over(self, key: str, progress: JobProgress) -> None:
         self._over[key] = progress

@@ -13,6 +13,7 @@ from slurm_tiresias import __version__
 from slurm_tiresias.controller.difference import why_left_to_slurm
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.prospects import is_put_off_for_us
+from slurm_tiresias.core.features.bad_nodes import BadNodes, NodeStanding
 from slurm_tiresias.core.features.claims import is_broken
 from slurm_tiresias.core.features.estimates import WithEstimates, is_promoted
 from slurm_tiresias.core.features.feature import Feature
@@ -143,7 +144,7 @@ def report(
         tiers=tuple(_tiers(config, snapshot, plan)),
         jobs=tuple(_jobs(config, snapshot, plan, job_store, features, policy, acts=state.acts)),
         events=tuple(PublishedEvent(**asdict(event)) for event in events),
-        nodes=tuple(_nodes(nodes, snapshot.jobs, plan)),
+        nodes=tuple(_nodes(nodes, snapshot.jobs, plan, features)),
     )
 
 
@@ -165,7 +166,15 @@ def _gpus(nodes: Sequence[Node], jobs: Iterable[Job]) -> PublishedGpus:
     )
 
 
-def _nodes(nodes: Iterable[Node], jobs: Iterable[Job], plan: Plan) -> Iterable[PublishedNode]:
+def _nodes(
+    nodes: Iterable[Node], jobs: Iterable[Job], plan: Plan, features: Iterable[Feature]
+) -> Iterable[PublishedNode]:
+    standings = {
+        name: one
+        for feature in features
+        if isinstance(feature, BadNodes)
+        for name, one in feature.standings.items()
+    }
     held: dict[str, list[PublishedHold]] = {}
     for job in jobs:
         if job.state is JobState.RUNNING:
@@ -176,7 +185,12 @@ def _nodes(nodes: Iterable[Node], jobs: Iterable[Job], plan: Plan) -> Iterable[P
     for node in nodes:
         if gpus := node.total.gpu_count:
             what = tuple(held.get(node.name, ()))
-            yield PublishedNode(node.name, gpus, node.available, node.state, what)
+            one = standings.get(node.name, NodeStanding())
+            yield PublishedNode(
+                *(node.name, gpus, node.available, node.state, what),
+                **one._asdict(),
+                is_suspect=one.is_suspect,
+            )
 
 
 def _tiers(config: Config, snapshot: Snapshot, plan: Plan) -> Iterable[PublishedTier]:

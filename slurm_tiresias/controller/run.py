@@ -74,7 +74,7 @@ from slurm_tiresias.status.privacy import Views
 from slurm_tiresias.status.published import STOPPED, PublishedStandby, PublishedState
 from slurm_tiresias.status.report_query import report_service
 from slurm_tiresias.status.server import serving
-from slurm_tiresias.status.service import Peer
+from slurm_tiresias.status.service import Peer, Question
 from slurm_tiresias.store.ledger import Ledger, check_cluster
 from slurm_tiresias.store.terms import (
     newest_ledger,
@@ -483,8 +483,12 @@ class Controller:
             log.warning("the state cannot be published: %s", error)
             self._instruments.not_published()
 
-    def _do(self, command: str, who: Peer) -> dict[str, str]:
+    def _do(self, command: str, question: Question) -> dict[str, str]:
         """Carry out one of ``ask.COMMANDS``."""
+        who = question.peer
+        if command == "clear-node":
+            self._cycles.clear_node(question.text)
+            return {"mode": self._mode(), "text": f"Node {question.text} was cleared."}
         if command == "nudge":
             self._nudge()
             return {"mode": self._mode(), "text": "The next cycle runs at once."}

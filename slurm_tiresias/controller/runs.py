@@ -10,7 +10,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from slurm_tiresias.model import JobState, JobStatus, last_ended
-from slurm_tiresias.slurm.hostlist import folded
 from slurm_tiresias.store.changes import Changes
 from slurm_tiresias.store.records import RunRecord
 
@@ -116,8 +115,10 @@ class Runs:
                     clock_set_by_s=known.clock_set_by_s if known else 0.0,
                     idle_s=known.idle_s if known else 0.0,
                     clock_set_since_s=known.clock_set_since_s if known else 0.0,
-                    nodes=folded(job.ended_on or job.allocation) or (known.nodes if known else ""),
+                    nodes=",".join(sorted(job.ended_on or job.allocation))
+                    or (known.nodes if known else ""),
                     outcome=job.slurm_state if ended else "",
+                    step_s=known.step_s if known else None,
                 )
             )
 

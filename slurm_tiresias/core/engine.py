@@ -71,6 +71,7 @@ class Engine:
         self._forget = _defined(features, "forget")
         self._tick = _defined(features, "tick")
         self._changing = [each for each in features if _defines(each, "next_change_s")]
+        self._avoiding = [each for each in features if _defines(each, "last_resort")]
         self._explains = explains
         self.promotes = not explains
         """Whether a promotion takes place when it is due. Otherwise the job is ranked as if it had
@@ -445,9 +446,10 @@ class Engine:
             self._begin(self._nodes, now_s)
         self._follow_due(now_s)
         self._follow_drift(now_s)
-        # The last resort: nodes that complete other jobs, and those that must be booted first.
+        # The last resort: nodes that complete other jobs, that must be booted first, or suspects.
         later = {node for job in self._completing.values() for node in job.allocation}
         later.update(node.name for node in self._nodes if node.powered_down)
+        later.update(*(feature.last_resort for feature in self._avoiding))
         self.state.last_resort = self.state.free.nodes(later)
         self.state.recent_victims = recent_victims
         unmanaged = [job for job, _ in self._unmanaged.values()]

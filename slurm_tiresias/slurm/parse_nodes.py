@@ -171,6 +171,7 @@ def _node(line: str, up: Iterable[Partition], switches: Switches) -> Node:
         powered_down=powered_down,
         state=state,
         switch=switches.get(name, ""),
+        weight=notation.whole(has.get("Weight", "1")),
     )
 
 

@@ -219,7 +219,16 @@ class Unpin:
     key: str
 
 
-Write = Update | Requeue | Restart | Unpin
+@dataclass(frozen=True, slots=True)
+class SetNode:
+    """Set the weight of a node (``key``), drain it with a reason, or else return it to service."""
+
+    key: str
+    drain: str = ""
+    weight: int | None = None
+
+
+Write = Update | Requeue | Restart | Unpin | SetNode
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,22 @@ import secrets
 from collections.abc import Sequence
 
 from slurm_tiresias.slurm import notation
-from slurm_tiresias.slurm.protocol import Requeue, Restart, Unpin, Update, Write, WriteFailure
+from slurm_tiresias.slurm.protocol import (
+    Requeue,
+    Restart,
+    SetNode,
+    Unpin,
+    Update,
+    Write,
+    WriteFailure,
+)
 
 LOWEST_PRIORITY, HIGHEST_PRIORITY = 1, 4294967293
 """0 would hold the job; the two numbers above the highest mean "no value" and "infinite"."""
 
 _KEY = re.compile(r"\d+(?:\+\d+|_\d+|_\[[\d,-]+\])?", re.ASCII)
+_NODE = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
+_DRAIN_REASON = re.compile(r"[\w .,:%-]{0,200}", re.ASCII)
 _NODE_LIST = re.compile(r"[\w.,\[\]-]*", re.ASCII)
 _NO_COMPLAINT = re.compile(r"(?:\S+: )?No error")
 """The answer for an array also lists the tasks that succeeded: ``73_1,5-9: No error``."""
@@ -47,6 +57,13 @@ def lines(write: Write, ahead_s: float = 0.0) -> Sequence[str]:
     per task: scontrol refuses ``123_[4-9]`` there with "Invalid job ID". A requeue that first
     allows requeues takes two.
     """
+    if isinstance(write, SetNode):
+        if not _NODE.fullmatch(write.key) or not _DRAIN_REASON.fullmatch(write.drain):
+            raise ValueError(f"node {write.key!r} cannot be set")
+        if write.weight is not None:
+            return [f"update NodeName={write.key} Weight={write.weight:d}"]
+        state = f'DRAIN Reason="{write.drain}"' if write.drain else "RESUME"
+        return [f"update NodeName={write.key} State={state}"]
     if not _KEY.fullmatch(write.key):
         raise ValueError(f"{write.key!r} is not a job id")
     match write:

@@ -19,10 +19,10 @@ from slurm_tiresias import errors, json_codec
 from slurm_tiresias.errors import NotRunningError, TiresiasError
 
 SOCKET_NAME = "tiresias.sock"
-COMMANDS = ("nudge", "pause", "resume", "release")
+COMMANDS = ("nudge", "pause", "resume", "release", "clear-node")
 """Requests of root and the controller's user. nudge: run a cycle now. pause: decide and publish,
 but do not act. resume: act again. release: pause, and hand every managed job back to Slurm as if it
-had not been managed."""
+had not been managed. clear-node NAME: clear a node of suspicion."""
 COMMAND_SCHEMA = 1
 
 ANSWER_S = 15.0

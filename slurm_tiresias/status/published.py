@@ -256,6 +256,17 @@ class PublishedNode:
     available: bool
     state: str
     held: tuple[PublishedHold, ...]
+    runs: int = 0
+    """Runs that ended there in the last day; the next three are of these too."""
+    early_failures: int = 0
+    speed: float | None = None
+    """The usual speed of steps, as a share of their speed elsewhere; None if unknown."""
+    idle_gpu_s: float = 0.0
+    suspicion: float = 0.0
+    is_suspect: bool = False
+    """Whether it is used only if no other node suffices."""
+    evidence: str = ""
+    """The evidence against it, in a few words."""
 
 
 @dataclass(frozen=True, slots=True)

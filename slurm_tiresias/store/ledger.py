@@ -103,6 +103,7 @@ class Ledger(LedgerDatabase):
         self.events = EventRows(self, tables.EVENTS)
         self.samples = SampleRows(self, tables.SAMPLES)
         self.drilled = Rows(self, tables.DRILLED)
+        self.nodes = Rows(self, tables.NODES)
         self.nominations = Rows(self, tables.NOMINATIONS)
         """The nominations of all jobs, expired ones included."""
         self.preemptions_under_way = Rows(self, tables.PREEMPTIONS_UNDER_WAY)

@@ -165,6 +165,20 @@ class DrilledProgram:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """A node that was drained on suspicion, or cleared of it."""
+
+    name: str
+    drained_s: float = 0.0
+    is_drained: bool = False
+    """Whether it has been out of service since then."""
+    own_weight: int | None = None
+    """Its weight in Slurm, kept while a suspect has another one."""
+    cleared_s: float = 0.0
+    """Runs that ended before this do not count against it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Pruned:
     """The number of rows that were removed, or would be."""
 

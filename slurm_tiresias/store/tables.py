@@ -21,6 +21,7 @@ from slurm_tiresias.model import JobAccount
 from slurm_tiresias.store.records import (
     DrilledProgram,
     EventRecord,
+    NodeRecord,
     PreemptionCost,
     PreemptionRecord,
     RunProgressRecord,
@@ -117,12 +118,13 @@ EVENTS = Table(
 )
 SAMPLES = Table("samples", Sample, most_rows=100_000, holds="samples of pruned jobs")
 DRILLED = Table("drilled", DrilledProgram, ("user", "name"), holds="drills")
+NODES = Table("nodes", NodeRecord, ("name",), holds="drained nodes")
 NOMINATIONS = Table("nominations", Nomination, ("key",))
 PREEMPTIONS_UNDER_WAY = Table("preemptions_under_way", Preemption, ("key",))
 
 TABLES: tuple[Table[Any], ...] = (
     *(JOBS, RUNS, RUN_PROGRESS, PREEMPTIONS, PREEMPTION_COSTS, EVENTS, SAMPLES, DRILLED),
-    *(NOMINATIONS, PREEMPTIONS_UNDER_WAY),
+    *(NODES, NOMINATIONS, PREEMPTIONS_UNDER_WAY),
 )
 
 

@@ -144,6 +144,8 @@ CASES = (
     Case("TiresiasJobsLeaveGpusIdle", False, {one("tiresias_idle_gpu_jobs"): always(0)}),
     Case("TiresiasJobsKeepNothing", True, {one("tiresias_stuck_jobs"): always(1)}),
     Case("TiresiasJobsKeepNothing", False, {one("tiresias_stuck_jobs"): always(0)}),
+    Case("TiresiasNodeSuspected", True, {one("tiresias_suspected_nodes"): always(1)}),
+    Case("TiresiasNodeSuspected", False, {one("tiresias_suspected_nodes"): always(0)}),
     Case("TiresiasPaused", True, modes("paused"), after_minutes=24 * 60 + 1),
     Case("TiresiasPaused", False, modes("paused"), after_minutes=24 * 60 - 1),
 )

@@ -63,7 +63,11 @@ def place(request: Request, nodes: Iterable[NodeRecord]) -> Allocation | None:
     if any(name not in room for name in required):
         return None
     rest = [name for name in sorted(room) if name not in request.required_nodes]
-    tightest = sorted(rest, key=lambda name: (room[name][0].free_gpus, room[name][0].cpus, name))
+    weight = {name: room[name][0].node.weight for name in rest}
+    rest.sort(key=weight.__getitem__)
+    tightest = sorted(
+        rest, key=lambda name: (weight[name], room[name][0].free_gpus, room[name][0].cpus, name)
+    )
     roomiest = sorted(rest, key=lambda name: (-room[name][1], name))
     counts = {name: chunks for name, (_, chunks) in room.items()}
     for order in ([name for name in tightest if counts[name] >= request.chunks], rest, roomiest):

@@ -20,7 +20,7 @@ from scripts.testbed.in_memory.records import (
 from scripts.testbed.in_memory.slurmctld import Slurmctld
 from slurm_tiresias.slurm.hostlist import array_tasks, folded
 from slurm_tiresias.slurm.notation import node_names
-from slurm_tiresias.slurm.protocol import Requeue, Restart, Unpin, Update, Write
+from slurm_tiresias.slurm.protocol import Requeue, Restart, SetNode, Unpin, Update, Write
 
 INVALID_ID = "Invalid job id specified"
 FINISHED = "Job has already finished"
@@ -51,6 +51,13 @@ def apply(ctld: Slurmctld, write: Write) -> str:
                 return requeue(ctld, record) if record.runs else ""
 
             return each(ctld, key, requeue_if_it_runs)
+        case SetNode(node, _, int(weight)):
+            one = ctld.nodes[node]
+            one.node = replace(one.node, weight=weight)
+            return ""
+        case SetNode(node, drain):
+            ctld.set_node(node, "DRAIN" if drain else "IDLE", available=not drain)
+            return ""
         case Restart(key):
             return each(ctld, key, lambda record: requeue(ctld, record))
         case Unpin(key):

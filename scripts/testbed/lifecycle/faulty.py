@@ -22,6 +22,7 @@ from slurm_tiresias.slurm.protocol import (
     Observation,
     Requeue,
     Restart,
+    SetNode,
     Slurm,
     Unpin,
     Update,
@@ -244,6 +245,8 @@ def told(write: Write) -> str:
             return f"update {write.key} { {n: v for n, v in what.items() if v is not None} }"
         case Requeue():
             return f"requeue {write.key}"
+        case SetNode():
+            return f"set node {write.key}"
         case Restart():
             return f"restart {write.key}"
         case Unpin():

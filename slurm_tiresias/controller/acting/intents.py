@@ -52,13 +52,14 @@ def _names_its_nodes(under_way: UnderWay, job: JobStatus) -> bool:
     """Whether a start on idle GPUs names its nodes.
 
     A job of one chunk does not need them: Slurm places it on the node with the tightest fit, as we
-    would. A job of several chunks does, since Slurm assigns nodes in order of their names. A job
-    that did not start on the nodes named for it is left to Slurm from then on.
+    would if no node is suspected. A job of several chunks does, since Slurm assigns nodes in order
+    of their names. A job that did not start on the nodes named for it is left to Slurm from then
+    on.
     """
     nomination = under_way.nominations.get(job.key)
     record = under_way.job_store.accounts.of(job.key)
     left_to_slurm = record is None or why_left_to_slurm(job, record)
-    if left_to_slurm or job.spec.request.chunks == 1:
+    if left_to_slurm or (job.spec.request.chunks == 1 and not under_way.suspects):
         return False
     return nomination is None or not nomination.expirations
 

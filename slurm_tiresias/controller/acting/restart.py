@@ -137,7 +137,7 @@ def _described(under_way: UnderWay, job: JobStatus, failed_run: int, exit_code: 
         restarts=failed_run,
         state="NODE_FAIL" if launch_failed else job.slurm_state,
         exit_code=exit_code,
-        nodes=last.nodes if last else "",
+        nodes=folded(node_names(last.nodes)) if last else "",
         furthest_step=max(steps, default=None),
         ran_s=runs.executed_s(job.key),
         asks_for=_asks_for(job),

@@ -12,6 +12,7 @@ from slurm_tiresias.slurm.hostlist import task_keys
 from slurm_tiresias.slurm.protocol import (
     Requeue,
     Restart,
+    SetNode,
     UnfinishedWriteError,
     Unpin,
     Update,
@@ -55,7 +56,10 @@ def _answered(
             _written(job_store, write)
     for failure in failures:
         if not failure.has_ended:
-            for key in task_keys(failure.write.key)[:MOST_FAILURES_NOTED]:
+            is_of_node = isinstance(failure.write, SetNode)
+            job_store.nodes.may_not_be_set |= is_of_node
+            keys = [""] if is_of_node else task_keys(failure.write.key)[:MOST_FAILURES_NOTED]
+            for key in keys:
                 job_store.events.note(now_s, "failed", key, failure.message)
         if isinstance(failure.write, Requeue):
             job_store.lifecycles.preemption_event(failure.write.key, RequeueRefused())
@@ -66,7 +70,7 @@ def _answered(
 
 
 def _written(job_store: JobStore, write: Write) -> None:
-    for key in task_keys(write.key):
+    for key in () if isinstance(write, SetNode) else task_keys(write.key):
         record = job_store.accounts.of(key)
         if record is None:
             continue
@@ -80,4 +84,5 @@ def _written(job_store: JobStore, write: Write) -> None:
 
 def keys_of(failures: Sequence[WriteFailure]) -> set[str]:
     """Return the jobs whose writes were refused."""
-    return {key for failure in failures for key in task_keys(failure.write.key)}
+    refused = (failure.write for failure in failures)
+    return {key for one in refused if not isinstance(one, SetNode) for key in task_keys(one.key)}

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from slurm_tiresias.controller.difference import is_pending
 from slurm_tiresias.controller.job_store import JobStore
@@ -59,6 +59,8 @@ class UnderWay:
         """Its jobs that have not ended."""
         self._free_gpus: Counter[str] = Counter()
         """By node, the GPUs on which no job runs."""
+        self.suspects: Collection[str] = ()
+        """The nodes that are suspected to be bad."""
         self._situations = Situations()
         self._tried_in: dict[str, str] = {}
         """By nominated job, the last situation before any victim had left for it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -90,6 +90,11 @@ class Feature:
         """Return what has been reported since the last call."""
         news, self._news = self._news, ()
         return news
+
+    @property
+    def last_resort(self) -> Collection[str]:
+        """The nodes that are to be used only if no others suffice."""
+        return ()
 
     @property
     def warning(self) -> str:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from slurm_tiresias.core.features.bad_nodes import BadNodes
 from slurm_tiresias.core.features.charge import BY_JOB, Charging, EndedRun
 from slurm_tiresias.core.features.drilled import Drilled, Program
 from slurm_tiresias.core.features.failed_runs import FailedRuns
@@ -33,6 +34,7 @@ class Features(NamedTuple):
     drilled: Drilled | None = None
     lost_work: LostWork | None = None
     failed_runs: FailedRuns | None = None
+    bad_nodes: BadNodes | None = None
     idle_gpus: IdleGpus | None = None
 
     @property
@@ -69,6 +71,10 @@ class Past:
         """Return the runs that ended in the last day, with their jobs."""
         return ()
 
+    def cleared_s(self) -> Mapping[str, float]:
+        """Return when an administrator cleared nodes of suspicion."""
+        return {}
+
     def drilled(self) -> Mapping[Program, float]:
         """Return the programs that have passed a drill: see ``Drilled``."""
         return NONE_DRILLED
@@ -92,6 +98,7 @@ def make_features(
     charges, has_budget = policy.charge != BY_JOB, bool(config.preemption.budget_share)
     if slowdown is None and policy.max_slowdown > 0:
         slowdown = MaxSlowdown(config, nodes, past.earlier_jobs())
+    recent_runs = list(past.recent_runs())
     return Features(
         lane=InteractiveLane(config, past.runs_in_lane()),
         charging=Charging(policy, past.ended_runs(), past.now_s) if charges else None,
@@ -99,6 +106,7 @@ def make_features(
         slowdown=slowdown,
         drilled=Drilled(past.drilled) if config.preemption.drilled_min_run_s > 0 else None,
         lost_work=LostWork(),
-        failed_runs=FailedRuns(past.recent_runs()),
+        failed_runs=FailedRuns(recent_runs),
+        bad_nodes=BadNodes(recent_runs, past.cleared_s()),
         idle_gpus=before.idle_gpus,
     )

@@ -90,7 +90,11 @@ def of_cluster(
     data: dict[str, Any] = {name: getattr(state, name) for name in OF_STATE}
     data["acts"] = state.acts
     data["nodes"] = {
-        **_columns(("name", "gpus", "available", "state"), state.nodes),
+        **_columns(("name", "gpus", "available"), state.nodes),
+        "state": [
+            f"{node.state}, suspected: {node.evidence}" if node.is_suspect else node.state
+            for node in state.nodes
+        ],
         "held": [[[h.job_id, h.gpus, h.tier] for h in node.held] for node in state.nodes],
     }
     data["jobs"] = _columns(OF_JOB, state.jobs)

@@ -1,0 +1,218 @@
+"""Nodes that are suspected to be bad, by the runs that ended on them in the last day.
+
+A user complains about a node if a program of that user failed early there, and not elsewhere, or
+is slower there than elsewhere at the same width. However often, a user's complaints count once,
+and on several nodes they are divided among these: so no single user makes a node suspect. Failures
+that Slurm itself sees count too. Users whose later runs last longer than early failures speak for
+the node.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Final, NamedTuple
+
+from slurm_tiresias.core.features.failed_runs import EARLY_S, LOOKS_BACK_S, NODE_FAILURES
+from slurm_tiresias.core.features.feature import Explained, Feature
+from slurm_tiresias.core.features.news import Happened
+from slurm_tiresias.core.job import Job
+from slurm_tiresias.model import JobAccount, JobState, Node, RunRecord
+
+NODE_SUSPECTED: Final = "node-suspected"
+"""The event of a node that has become suspect."""
+
+SUSPECT_AT: Final = 2.0
+"""The suspicion from which on a node is avoided: two complaints, for example."""
+
+SPEAKS_FOR: Final = 0.5
+"""By how much each user speaks for a node."""
+
+SLOW: Final = 0.8
+"""A node is slow for a program whose steps have less than this share of their speed elsewhere."""
+
+ONE_FAILURE_S: Final = 60.0
+"""Runs that end with a node within this time are one failure of the node."""
+
+LOOKS_EVERY_S: Final = 600.0
+"""How often all nodes are looked at again: runs become too old to count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """An ended run, as far as it says something of its nodes."""
+
+    user: str
+    name: str
+    gpus: int
+    nodes: frozenset[str]
+    end_s: float
+    elapsed_s: float
+    outcome: str
+    idle_gpu_s: float
+    step_s: float | None
+
+    @property
+    def failed_early(self) -> bool:
+        return self.outcome in ("FAILED", "HUNG") and self.elapsed_s < EARLY_S
+
+    @property
+    def share(self) -> float:
+        """How much of a complaint each of its nodes gets."""
+        return 1.0 / len(self.nodes)
+
+
+class NodeStanding(NamedTuple):
+    """What the runs of the last day say of a node."""
+
+    runs: int = 0
+    early_failures: int = 0
+    speed: float | None = None
+    """The usual speed of steps, as a share of their speed on other nodes; None if unknown."""
+    idle_gpu_s: float = 0.0
+    """Idle time of its GPUs in these runs, summed over the GPUs."""
+    suspicion: float = 0.0
+    evidence: str = ""
+
+    @property
+    def is_suspect(self) -> bool:
+        return self.suspicion >= SUSPECT_AT
+
+
+class BadNodes(Feature):
+    """Knows the nodes that are suspected, which are used only if no others suffice."""
+
+    def __init__(
+        self,
+        ended: Iterable[tuple[JobAccount, RunRecord]] = (),
+        cleared_s: Mapping[str, float] | None = None,
+    ) -> None:
+        """``ended`` are the runs of the last day, with their jobs; ``cleared_s`` is when nodes were
+        cleared: earlier runs no longer count."""
+        self._runs: dict[tuple[str, float], Ended] = {}
+        self._on: dict[str, dict[tuple[str, float], Ended]] = {}
+        """The ended runs by node."""
+        self._of: dict[tuple[str, str], dict[tuple[str, float], Ended]] = {}
+        """The ended runs by program."""
+        self._cleared_s = dict(cleared_s or {})
+        self._changed: set[str] = set()
+        self._looks_at_s = -math.inf
+        self._is_there: frozenset[str] = frozenset()
+        self.standings: dict[str, NodeStanding] = {}
+        for account, run in ended:
+            self.run_ended(account, run)
+
+    @property
+    def last_resort(self) -> frozenset[str]:
+        suspects = (name for name, one in self.standings.items() if one.is_suspect)
+        return self._is_there.intersection(suspects)
+
+    def clear(self, node: str, at_s: float) -> None:
+        """Count no run on a node that ended before this time."""
+        self._cleared_s[node] = at_s
+        self._changed.add(node)
+
+    def follow_nodes(self, nodes: Sequence[Node]) -> None:
+        self._is_there = frozenset(node.name for node in nodes)
+
+    def run_ended(self, account: JobAccount, run: RunRecord) -> None:
+        if run.end_s is None or not run.nodes:
+            return
+        key, program = (run.key, run.start_s), (account.user, account.name)
+        names = frozenset(run.nodes.split(","))
+        ended = Ended(
+            *(*program, run.gpus, names, run.end_s, run.elapsed_s, run.outcome),
+            *(run.idle_gpu_s, run.step_s),
+        )
+        if self._runs.get(key) == ended:
+            return
+        self._runs[key] = ended
+        self._of.setdefault(program, {})[key] = ended
+        for node in names:
+            self._on.setdefault(node, {})[key] = ended
+        # Whether a program fails or is slow elsewhere says something of all its nodes.
+        for other in self._of[program].values():
+            self._changed |= other.nodes
+
+    def tick(self, now_s: float) -> Iterable[Job]:
+        if not 0.0 <= now_s - self._looks_at_s < LOOKS_EVERY_S:
+            self._looks_at_s = now_s
+            self._forget_before(now_s - LOOKS_BACK_S)
+            self._changed.update(self.standings)
+        for node in sorted(self._changed):
+            before, now = self.standings.get(node), self._standing(node)
+            self.standings[node] = now
+            if now.is_suspect and not (before and before.is_suspect):
+                self.report(Happened("", NODE_SUSPECTED, f"{node}: {now.evidence}", once=True))
+        self._changed.clear()
+        return ()
+
+    def explain(self, job: Job, account: JobAccount | None, now_s: float) -> Explained | None:
+        if job.state is not JobState.RUNNING:
+            return None
+        suspects = sorted(self.last_resort.intersection(job.allocation))[:3]
+        says = (
+            f"Its node {node} is suspected: {self.standings[node].evidence}." for node in suspects
+        )
+        return Explained(says=tuple(says)) if suspects else None
+
+    def _forget_before(self, at_s: float) -> None:
+        for key, run in list(self._runs.items()):
+            if run.end_s < at_s:
+                del self._runs[key]
+                self._of[run.user, run.name].pop(key)
+                for node in run.nodes:
+                    self._on[node].pop(key)
+
+    def _standing(self, node: str) -> NodeStanding:
+        since_s = self._cleared_s.get(node, -math.inf)
+        runs = [run for run in self._on.get(node, {}).values() if run.end_s > since_s]
+        complaints: dict[str, float] = {}
+        node_failures = {run.end_s // ONE_FAILURE_S for run in runs if run.outcome in NODE_FAILURES}
+        early = [run for run in runs if run.failed_early]
+        blamed = [run for run in early if not self._fails_elsewhere(run, node)]
+        speeds = [(run, speed) for run in runs if (speed := self._speed(run, node)) is not None]
+        slow = [run for run, speed in speeds if speed < SLOW]
+        for run in (*blamed, *slow):
+            complaints[run.user] = max(complaints.get(run.user, 0.0), run.share)
+        first_s = min((run.end_s for run in blamed), default=math.inf)
+        speak_for = {
+            run.user
+            for run in runs
+            if run.end_s > first_s and run.elapsed_s >= EARLY_S and run.outcome not in NODE_FAILURES
+        }
+        suspicion = sum(complaints.values()) + len(node_failures) - SPEAKS_FOR * len(speak_for)
+        speed = median(speed for _, speed in speeds) if speeds else None
+        counted = (
+            (len(blamed), f"early failures of {len({run.user for run in blamed})} users"),
+            (len(slow), f"slow runs of {len({run.user for run in slow})} users"),
+            (len(node_failures), "failures of the node"),
+            (len(speak_for), "users with longer runs since"),
+        )
+        evidence = ", ".join(f"{number} {what}" for number, what in counted if number)
+        return NodeStanding(
+            runs=len(runs),
+            early_failures=len(early),
+            speed=speed,
+            idle_gpu_s=sum(run.idle_gpu_s * run.share for run in runs),
+            suspicion=max(0.0, suspicion),
+            evidence=evidence,
+        )
+
+    def _fails_elsewhere(self, run: Ended, node: str) -> bool:
+        others = self._of[run.user, run.name].values()
+        return any(other.failed_early and node not in other.nodes for other in others)
+
+    def _speed(self, run: Ended, node: str) -> float | None:
+        """Return the speed of a run's steps, as a share of that of the program's runs of the same
+        width elsewhere; None if unknown."""
+        if not run.step_s:
+            return None
+        elsewhere = [
+            other.step_s
+            for other in self._of[run.user, run.name].values()
+            if other.step_s and other.gpus == run.gpus and node not in other.nodes
+        ]
+        return median(elsewhere) / run.step_s if elsewhere else None

@@ -1,0 +1,128 @@
+"""Which nodes are suspected, by the runs that ended on them."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_tiresias.core.features.bad_nodes import BadNodes
+from slurm_tiresias.core.features.failed_runs import EARLY_S, LOOKS_BACK_S
+from slurm_tiresias.model import Amount, JobAccount, Node, RunRecord
+
+NODES = tuple(Node(f"n{number}", Amount({"": 4})) for number in range(1, 5))
+LONG_S = 2 * EARLY_S
+
+
+class Site:
+    """Four nodes, and the runs that end on them one second after the other."""
+
+    def __init__(self) -> None:
+        self.feature = BadNodes()
+        self.feature.follow_nodes(NODES)
+        self._ids = count(1)
+        self.now_s = 0.0
+
+    def run(
+        self,
+        user: str,
+        nodes: str,
+        outcome: str = "FAILED",
+        ran_s: float = 5.0,
+        program: str = "train",
+        step_s: float | None = None,
+    ) -> None:
+        key = str(next(self._ids))
+        self.now_s += 1.0
+        account = JobAccount(key, 0, 0.0, 0.0, 0.0, 0, user=user, name=program)
+        run = RunRecord(
+            *(key, self.now_s - ran_s, self.now_s, ran_s, 4, True),
+            nodes=nodes,
+            outcome=outcome,
+            step_s=step_s,
+        )
+        self.feature.run_ended(account, run)
+
+    @property
+    def suspects(self) -> set[str]:
+        list(self.feature.tick(self.now_s))
+        return set(self.feature.last_resort)
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site()
+
+
+def test_early_failures_of_two_users_make_a_node_suspect(site: Site) -> None:
+    site.run("ann", "n1")
+    assert site.suspects == set()
+    site.run("ben", "n1")
+    assert site.suspects == {"n1"}
+
+
+@given(st.lists(st.tuples(st.sampled_from(["n1", "n2", "n1,n2"]), st.sampled_from("abc"))))
+def test_one_users_failures_never_make_a_node_suspect(failures: list[tuple[str, str]]) -> None:
+    site = Site()
+    for nodes, program in failures:
+        site.run("ann", nodes, program=program)
+    assert site.suspects == set()
+
+
+def test_a_program_that_fails_on_other_nodes_too_incriminates_none(site: Site) -> None:
+    for user in ("ann", "ben"):
+        site.run(user, "n1")
+        site.run(user, "n2")
+    assert site.suspects == set()
+
+
+def test_failures_of_wide_jobs_incriminate_the_node_that_they_share(site: Site) -> None:
+    for user, nodes in (("ann", "n1,n2"), ("ben", "n1,n3"), ("cy", "n1,n4"), ("dan", "n1,n2")):
+        site.run(user, nodes)
+    assert site.suspects == {"n1"}
+
+
+def test_failures_that_slurm_sees_need_no_user(site: Site) -> None:
+    site.run("ann", "n1", "NODE_FAIL")
+    site.run("ann", "n1", "NODE_FAIL")  # the same failure of the node
+    assert site.suspects == set()
+    site.now_s += 3600.0
+    site.run("ann", "n1", "NODE_FAIL")
+    assert site.suspects == {"n1"}
+
+
+def test_slower_steps_than_elsewhere_of_two_users_make_a_node_suspect(site: Site) -> None:
+    for user in ("ann", "ben"):
+        site.run(user, "n2", "COMPLETED", LONG_S, step_s=1.0)
+        site.run(user, "n1", "COMPLETED", LONG_S, step_s=1.5)
+    assert site.suspects == {"n1"}
+    assert site.feature.standings["n1"].speed == pytest.approx(2 / 3)
+
+
+def test_longer_runs_since_speak_for_a_node(site: Site) -> None:
+    site.run("ann", "n1")
+    site.run("cy", "n1", "COMPLETED", LONG_S)
+    site.run("ben", "n1")
+    assert site.suspects == set()
+    site.run("dan", "n1")
+    assert site.suspects == {"n1"}
+
+
+@pytest.mark.parametrize("outcome", ["COMPLETED", "CANCELLED", "TIMEOUT", ""])
+def test_short_runs_that_did_not_fail_say_nothing(site: Site, outcome: str) -> None:
+    for user in ("ann", "ben", "cy"):
+        site.run(user, "n1", outcome)
+    assert site.suspects == set()
+
+
+def test_suspicion_ends_when_it_is_cleared_and_after_a_day(site: Site) -> None:
+    for node in ("n1", "n2"):
+        site.run("ann", node, program=node)
+        site.run("ben", node, program=node)
+    assert site.suspects == {"n1", "n2"}
+    site.feature.clear("n1", site.now_s)
+    assert site.suspects == {"n2"}
+    site.now_s += LOOKS_BACK_S
+    assert site.suspects == set()
