@@ -275,7 +275,7 @@ cycles = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(cycles=cycles)
 def test_the_latest_unexpired_result_of_each_program_counts(
     cycles: list[tuple[float, list[tuple[tuple[str, str], bool]]]],

@@ -18,9 +18,9 @@ from tests.report.pictures import job, remember
 
 @pytest.fixture
 def job_store(ledger: Ledger) -> JobStore:
-    """A ledger with an array of 2,400 tasks of alice, and a job of bob."""
+    """A ledger with an array of 240 tasks of alice, and a job of bob."""
     job_store = JobStore(ledger, CONFIG, accounting=False)
-    tasks = [pending(f"12_{task}", raw_id=1000 + task, user="alice") for task in range(2400)]
+    tasks = [pending(f"12_{task}", raw_id=1000 + task, user="alice") for task in range(240)]
     see(job_store, 1000, *tasks, pending("7", raw_id=7, user="bob"))
     return job_store
 
@@ -35,17 +35,17 @@ def test_an_arrays_first_events_of_a_cycle_are_kept_with_a_count_of_the_rest(
     job_store: JobStore, ledger: Ledger, kind: str
 ) -> None:
     job_store.events.note(1000, kind, "7", "bob's")
-    for task in range(2400):
+    for task in range(240):
         job_store.events.note(1000, kind, f"12_{task}", "alice's")
     at(job_store, 1000)
     events = ledger.events.last(300)
     assert Counter(event.text for event in events) == {
         "bob's": 1,
         "alice's": MOST_AT_ONCE - 1,
-        f"the same happened to this user's jobs {2400 - MOST_AT_ONCE + 1:,} more times": 1,
+        f"the same happened to this user's jobs {240 - MOST_AT_ONCE + 1:,} more times": 1,
     }
-    assert events[-1].job_id == "12_2399"
-    assert job_store.take_stats().events == {kind: 2401}, "every one is counted"
+    assert events[-1].job_id == "12_239"
+    assert job_store.take_stats().events == {kind: 241}, "every one is counted"
 
 
 def test_over_a_day_a_user_has_one_event_of_a_kind_a_minute(

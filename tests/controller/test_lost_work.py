@@ -204,7 +204,7 @@ def test_a_program_that_loses_all_its_work_counts_from_the_first_run_on(tmp_path
     assert life.job.learned.program_lost == 3
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(runs=st.lists(st.integers(1, 30), min_size=1, max_size=6))
 def test_nothing_is_learned_about_a_job_without_reports(runs: list[int]) -> None:
     with TemporaryDirectory() as folder:
@@ -222,7 +222,7 @@ reports = st.none() | st.tuples(st.integers(0, 50), st.integers(0, 50)).map(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     runs=st.lists(
         st.tuples(st.lists(reports, min_size=1, max_size=12), st.booleans()),

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slurm
 STEP_S = 0.1
 LOAD_S = 3.0
 SAVE_S = 1.5
-EVERY = 80
+EVERY = 50
 """Steps between two saves of the jobs that save only by themselves."""
 
 TOLD_WITHIN_STEPS = 30
@@ -196,7 +196,7 @@ def check(cost: PreemptionCost, lines: Sequence[Line], runs: Sequence[Mapping[st
 def test_measured_costs_agree_with_the_journals(site: Site) -> None:
     jobs = site.train("asked", "every", "nothing", "prints")
     for job in jobs.values():
-        site.wait_for_steps(job, 420)
+        site.wait_for_steps(job, 270)
     site.preempt()
     costs = {way: site.cost(job) for way, job in jobs.items()}
     sources = {way: cost.source for way, cost in costs.items()}
