@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,7 +12,7 @@ import pytest
 
 from scripts.testbed.debian import machine, namespaces
 from scripts.testbed.debian.namespaces import Namespaces
-from scripts.testbed.patience import PATIENCE_S
+from scripts.testbed.patience import wait_until
 from scripts.tools.document import Document, write_section
 from scripts.tools.matrix import document, root, suite
 from scripts.tools.matrix.releases import COMMANDS, PYSLURM, RELEASES, Release
@@ -126,9 +124,9 @@ def test_a_namespace_ends_with_its_processes_and_mounts_when_its_creator_is_kill
     before = Path("/proc/self/mounts").read_text()
     command = Namespaces((Path("/"),)).command(["sh", "-c", script])
     with subprocess.Popen(command, env=namespaces.ENVIRONMENT) as maker:
-        until(lambda: is_running(seconds), "it is at work")
+        wait_until(lambda: is_running(seconds), "it is at work")
         maker.kill()
-    until(lambda: not is_running(seconds), "nothing of it runs any more")
+    wait_until(lambda: not is_running(seconds), "nothing of it runs any more")
     assert Path("/proc/self/mounts").read_text() == before
     assert not Path("/mnt/here").exists()
 
@@ -140,10 +138,3 @@ def is_running(word: str) -> bool:
             if word.encode() in (process / "cmdline").read_bytes().split(b"\0"):
                 return True
     return False
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    give_up_s = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < give_up_s, f"not within {PATIENCE_S:g} s: {what}"
-        time.sleep(0.02)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from scripts.testbed.patience import PATIENCE_S
+from scripts.testbed.patience import PATIENCE_S, wait_until
 from scripts.testbed.real_cluster import RealCluster
 from scripts.testbed.real_controller import RealController
 from scripts.testbed.slurm_commands import WRITE, Commands
@@ -147,13 +147,6 @@ class Bed:
         """Return waiting jobs with a node list, which no user here requests."""
         shown = self.cluster.run("squeue", "-h", "-t", "PD", "-O", "JobID:|,ReqNodes:|")
         return [row for row in shown.splitlines() if row.split("|")[1].strip()]
-
-
-def wait_until(condition: Callable[[], object], what: str, timeout_s: float) -> None:
-    give_up = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < give_up, f"not within {timeout_s:g} s: {what}"
-        time.sleep(0.05)
 
 
 @dataclass(frozen=True)

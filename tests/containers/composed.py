@@ -15,7 +15,7 @@ from docker.errors import DockerException, ImageNotFound
 from docker.models.containers import Container
 
 from scripts import ROOT
-from scripts.testbed.slurm_faults import wait_until
+from scripts.testbed.patience import wait_until
 from scripts.tools.containers.image import base_image
 from scripts.tools.containers.tools import compose_command
 

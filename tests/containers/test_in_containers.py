@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from scripts import ROOT
-from scripts.testbed.slurm_faults import wait_until
+from scripts.testbed.patience import wait_until
 from tests.containers.composed import PATIENCE_S, SERVICES, Composed, UnavailableError, composed
 
 pytestmark = [pytest.mark.containers, pytest.mark.long]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from types import MappingProxyType
 
 import pytest
@@ -12,31 +11,17 @@ from slurm_tiresias.controller.drilled import DrilledPrograms
 from slurm_tiresias.controller.past import LedgersPast
 from slurm_tiresias.core.features import max_slowdown
 from slurm_tiresias.core.features.max_slowdown import BoundNow, MaxSlowdown
-from slurm_tiresias.model import USUAL_STAKE, JobState
-from slurm_tiresias.store.ledger import FILE_NAME, Ledger
+from slurm_tiresias.model import JobState
+from slurm_tiresias.store.ledger import Ledger
 from tests.controller.in_memory import WHOLE_NODE, Managed
+
+pytestmark = pytest.mark.usefixtures("short_runs")
 
 SETTINGS: Mapping[str, Mapping[str, object]] = {
     "policy": {"thresholds_gpu_s": [20.0], "max_slowdown": 2.0},
     "preemption": {"min_run_s": 0.0, "grace_s": 0.0},
     "controller": {"interval_s": 0.5},
 }
-
-
-@pytest.fixture(autouse=True)
-def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seconds in place of minutes: what a job of unknown length runs, and what a restart takes."""
-    monkeypatch.setattr(max_slowdown, "LEAST_RUN_S", 5.0)
-    monkeypatch.setattr(max_slowdown, "NEAR_S", 1.0)
-    usual = USUAL_STAKE._replace(restart_s=1.0)
-    monkeypatch.setattr(f"{max_slowdown.__name__}.USUAL_STAKE", usual)
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    ledger = Ledger(tmp_path / FILE_NAME)
-    yield ledger
-    ledger.close()
 
 
 class Starved(Managed):

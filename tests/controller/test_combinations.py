@@ -7,17 +7,18 @@ Slurm.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
-from slurm_tiresias.core.features import max_slowdown
-from slurm_tiresias.model import USUAL_STAKE, JobState, Lane
-from slurm_tiresias.store.ledger import FILE_NAME, Ledger
+from slurm_tiresias.model import JobState, Lane
+from slurm_tiresias.store.ledger import Ledger
 from tests.controller.in_memory import WHOLE_NODE, Managed
 from tests.controller.test_bounds import Starved
 from tests.controller.test_idle_gpus import AFTER_S, Site
+
+pytestmark = pytest.mark.usefixtures("short_runs")
 
 Tables = Mapping[str, Mapping[str, object]]
 
@@ -36,22 +37,6 @@ SETTINGS: Mapping[str, Tables] = {
     },
     "`preemption.drilled_min_run_s`": {"preemption": {"min_run_s": 1, "drilled_min_run_s": 0.5}},
 }
-
-
-@pytest.fixture(autouse=True)
-def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seconds in place of minutes, as in ``test_bounds``."""
-    monkeypatch.setattr(max_slowdown, "LEAST_RUN_S", 5.0)
-    monkeypatch.setattr(max_slowdown, "NEAR_S", 1.0)
-    usual = USUAL_STAKE._replace(restart_s=1.0)
-    monkeypatch.setattr(f"{max_slowdown.__name__}.USUAL_STAKE", usual)
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    ledger = Ledger(tmp_path / FILE_NAME)
-    yield ledger
-    ledger.close()
 
 
 def a_short_job_preempts_one_of_a_lower_tier(ledger: Ledger, tables: Tables) -> None:

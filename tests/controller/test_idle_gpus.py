@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -17,18 +17,11 @@ from slurm_tiresias.profiler.gpu_use_folder import FOLDER
 from slurm_tiresias.profiler.run_id import RunId
 from slurm_tiresias.profiler.service import Profiler
 from slurm_tiresias.profiler.store import ProfileStore
-from slurm_tiresias.store.ledger import FILE_NAME, Ledger
+from slurm_tiresias.store.ledger import Ledger
 from tests.controller.in_memory import WHOLE_NODE, Managed
 
 AFTER_S = 20.0
 NODE_GPUS = 4
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    ledger = Ledger(tmp_path / FILE_NAME)
-    yield ledger
-    ledger.close()
 
 
 class Site(Managed):

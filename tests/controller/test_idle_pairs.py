@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,18 +10,11 @@ from slurm_tiresias.controller import bands
 from slurm_tiresias.controller.lifecycles import IDLE_REQUEUED
 from slurm_tiresias.model import JobState
 from slurm_tiresias.settings.idle_gpus import LEAVE, RANK_LAST
-from slurm_tiresias.store.ledger import FILE_NAME, Ledger
+from slurm_tiresias.store.ledger import Ledger
 from tests.controller.in_memory import WHOLE_NODE
 from tests.controller.test_idle_gpus import AFTER_S, Site
 
 LEAVE_AFTER_S = 4 * AFTER_S
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    ledger = Ledger(tmp_path / FILE_NAME)
-    yield ledger
-    ledger.close()
 
 
 class IdlePair(Site):

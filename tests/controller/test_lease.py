@@ -7,14 +7,12 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from scripts.testbed.patience import PATIENCE_S
+from scripts.testbed.patience import wait_until
 from slurm_tiresias.errors import DamagedLedgerError, LeaseLostError
 from slurm_tiresias.ha.lease import FileLease, now_s
 from slurm_tiresias.profiler.profile import MODEL, Profile, key_of
@@ -182,11 +180,11 @@ def test_a_command_is_killed_at_the_end_of_the_lease_even_if_its_parent_is_gone(
         "run(command, stdin='', timeout_s=90, environment=os.environ, until_s=now_s() + 1.5)\n"
     )
     starter = subprocess.Popen([sys.executable, "-c", program])
-    until(lambda: pid.exists() and pid.read_text().endswith("\n"))
+    wait_until(lambda: pid.exists() and pid.read_text().endswith("\n"))
     command = Path("/proc", pid.read_text().strip())
     starter.kill()
     starter.wait()
-    until(lambda: has_ended(command))
+    wait_until(lambda: has_ended(command))
     assert not mark.exists()
 
 
@@ -196,13 +194,6 @@ def has_ended(process: Path) -> bool:
         return ") Z " in (process / "stat").read_text()
     except OSError:
         return True
-
-
-def until(condition: Callable[[], bool]) -> None:
-    give_up_s = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < give_up_s
-        time.sleep(0.01)
 
 
 def test_a_command_stopped_beyond_the_lease_does_nothing_when_continued(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -14,7 +14,7 @@ from slurm_tiresias.controller.lifecycles import IDLE_REQUEUED, IDLE_SIGNALLED, 
 from slurm_tiresias.core.features.idle_gpus import GPUS_IDLE, LATE_AFTER_S, MOST_IN_A_ROW
 from slurm_tiresias.core.lifecycle.preemption import Cause, PreemptionState
 from slurm_tiresias.model import Action, JobState, Reason
-from slurm_tiresias.store.ledger import FILE_NAME, Ledger
+from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.records import PreemptionRecord
 from tests.controller.in_memory import WHOLE_NODE
 from tests.controller.test_idle_gpus import AFTER_S, NODE_GPUS, Site
@@ -22,13 +22,6 @@ from tests.controller.test_idle_gpus import AFTER_S, NODE_GPUS, Site
 LEAVE_AFTER_S = 2 * AFTER_S
 GRACE_S = 6.0
 SIGNAL = "USR1"
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    ledger = Ledger(tmp_path / FILE_NAME)
-    yield ledger
-    ledger.close()
 
 
 class LeavingSite(Site):

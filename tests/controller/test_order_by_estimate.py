@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from scripts.testbed.in_memory.records import Submission
 from slurm_tiresias.controller.bands import TOP_TIER
 from slurm_tiresias.core.features.recurring import ENOUGH
 from slurm_tiresias.model import Amount, JobState, Request
-from slurm_tiresias.store.ledger import FILE_NAME, Ledger
+from slurm_tiresias.store.ledger import Ledger
 from tests.controller.in_memory import INTERVAL_S, WHOLE_NODE, Managed
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    ledger = Ledger(tmp_path / FILE_NAME)
-    yield ledger
-    ledger.close()
 
 
 @pytest.mark.parametrize("estimates", [[], ["history"]])

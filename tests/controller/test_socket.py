@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.testbed.patience import PATIENCE_S
+from scripts.testbed.patience import PATIENCE_S, wait_until
 from slurm_tiresias.errors import LedgerError, NotRunningError, RefusedError
 from slurm_tiresias.status import report_query, server
 from slurm_tiresias.status.ask import SOCKET_NAME, answer_of, ask
@@ -414,11 +414,3 @@ def connections_of(monkeypatch: pytest.MonkeyPatch, uids: Sequence[int]) -> Sequ
     following = iter(uids)
     monkeypatch.setattr(server, "peer_of", lambda _connection: Peer(next(following)))
     return uids
-
-
-def wait_until(condition: object) -> None:
-    until_s = time.monotonic() + PATIENCE_S
-    assert callable(condition)
-    while not condition():
-        assert time.monotonic() < until_s
-        time.sleep(0.01)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from scripts.testbed.patience import PATIENCE_S
+from scripts.testbed.patience import PATIENCE_S, wait_until
 
 TRAIN = Path(__file__).parents[2] / "examples" / "train.py"
 
@@ -88,13 +88,6 @@ def proof_in(output: str) -> dict[str, Any]:
     proof = json.loads(output.splitlines()[-1])
     assert isinstance(proof, dict)
     return proof
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline_s, "waited in vain"
-        time.sleep(0.005)
 
 
 @pytest.fixture
@@ -313,7 +306,7 @@ def test_a_step_applied_twice_to_the_model_fails_verification(new_run: NewRun) -
 
 
 def test_two_trainings_that_both_passed_the_lock_are_detected(new_run: NewRun) -> None:
-    run = new_run(60, step_s=0.01)
+    run = new_run(60, step_s=0.05)
     first = run.start()
     run.wait_for_steps(5)
     (run.folder / "lock").unlink()

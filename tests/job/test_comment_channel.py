@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.testbed.patience import PATIENCE_S
+from scripts.testbed.patience import PATIENCE_S, wait_until
 from slurm_tiresias.job.channel import BY_COMMENT, WAY_VARIABLE
 from slurm_tiresias.job.comment import MARK, decode, split
 from slurm_tiresias.job.comment_channel import CommentChannel
@@ -440,7 +440,4 @@ def test_a_signal_to_the_programs_group_does_not_reach_the_command(slurm: Slurm)
     )
     ended = run_program(slurm, "killed")
     assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGTERM, "", "")
-    give_up_s = time.monotonic() + PATIENCE_S
-    while not slurm.calls("survived"):
-        assert time.monotonic() < give_up_s
-        time.sleep(0.01)
+    wait_until(lambda: slurm.calls("survived"))

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis.strategies import DataObject, data, integers, lists, none, sampled_from
 
-from scripts.testbed.patience import PATIENCE_S
+from scripts.testbed.patience import wait_until
 from slurm_tiresias.job.channel import FILE_VARIABLE
 from slurm_tiresias.job.record import RECORD_BYTES, Record, RecordError, decode
 from slurm_tiresias.job.requests import FILE_VARIABLE as REQUEST_FILE
@@ -351,10 +351,7 @@ def test_a_daemon_reports_once_its_parent_has_ended(file: Path, clock: Clock) ->
             os._exit(0)
 
     in_child(begins)
-    deadline_s = time.monotonic() + PATIENCE_S
-    while record_in(file).step != 2 and time.monotonic() < deadline_s:
-        time.sleep(0.01)
-    assert record_in(file).step == 2
+    wait_until(lambda: record_in(file).step == 2)
 
 
 def test_a_child_of_the_program_reports_nothing(file: Path, clock: Clock) -> None:

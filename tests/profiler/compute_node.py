@@ -8,14 +8,13 @@ import re
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from scripts.testbed.patience import PATIENCE_S
+from scripts.testbed.patience import PATIENCE_S, wait_until
 from slurm_tiresias.profiler.gpu_runs import parse
 
 UUID = "GPU-11111111-2222-3333-4444-555555555555"
@@ -35,13 +34,6 @@ def with_rights(bounding_set: str) -> tuple[str, ...]:
     if subprocess.run([*prefix, "test", "-r", __file__], check=False).returncode != 0:
         pytest.skip("root without its rights cannot read the checkout")
     return prefix
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline_s, "it did not come about"
-        time.sleep(0.01)
 
 
 class Node:
@@ -87,7 +79,7 @@ class Node:
     def when_sampled(self) -> None:
         """Wait for one complete sample of the GPU from now on."""
         self.says("asked", "")
-        eventually(lambda: re.search("i[^i]*s[^i]*i", self.asked) is not None)
+        wait_until(lambda: re.search("i[^i]*s[^i]*i", self.asked) is not None)
 
     @property
     def asked(self) -> str:
@@ -113,7 +105,7 @@ class Node:
 
     def begins(self, *options: str, driver: str | None = None, wrapper: Sequence[str] = ()) -> None:
         self.starts(*options, driver=driver, wrapper=wrapper)
-        eventually(lambda: "handles the jobs" in self.logged)
+        wait_until(lambda: "handles the jobs" in self.logged)
 
     def ends(self) -> int:
         assert self.sampler is not None
@@ -127,7 +119,7 @@ class Node:
     def written(self, run_id: str) -> dict[str, Any]:
         """The content of a file about a run that used one GPU."""
         file = self.collect / f"{run_id}.gpus"
-        eventually(file.exists)
+        wait_until(file.exists)
         [gpu] = json.loads(file.read_bytes())["gpus"]
         parse(file.read_bytes())
         return dict(gpu)

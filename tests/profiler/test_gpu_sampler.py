@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from scripts.testbed.patience import PATIENCE_S
+from scripts.testbed.patience import PATIENCE_S, wait_until
 from scripts.testbed.real_cluster import short_folder
 from slurm_tiresias.profiler import gpu_sampler, node_folders, processes
 from slurm_tiresias.profiler.gpu_activity import SUFFIX, parse
@@ -23,7 +23,7 @@ from slurm_tiresias.profiler.gpu_sampler import Sampler
 from slurm_tiresias.profiler.gpu_use import GpuAtWork, GpuUse
 from slurm_tiresias.profiler.gpu_use_folder import FOLDER
 from slurm_tiresias.profiler.processes import ProcessOwner, confined_to, owner_of
-from tests.profiler.compute_node import ANN, BOB, GIB, SQUASHED, UUID, Node, eventually, with_rights
+from tests.profiler.compute_node import ANN, BOB, GIB, SQUASHED, UUID, Node, with_rights
 
 ME = os.geteuid()
 ROOT = Path(__file__).parents[2]
@@ -198,7 +198,7 @@ def test_without_a_driver_the_sampler_continues_with_one_message(
     node.prolog("7.0.n1")
     node.computes(node.process(SLURM_JOB_ID="7"))
     node.begins(driver=str(nothing))
-    eventually(lambda: "nothing is sampled" in node.logged)
+    wait_until(lambda: "nothing is sampled" in node.logged)
     node.epilog("7.0.n1")
     assert node.ends() == 0
     assert node.logged.count("NVML") == 1
@@ -212,7 +212,7 @@ def test_samples_of_a_lost_gpu_are_kept(node: Node) -> None:
     node.when_sampled()
     node.says("lost", "")
     node.says("asked", "")
-    eventually(lambda: node.asked.count("i") >= 3)
+    wait_until(lambda: node.asked.count("i") >= 3)
     node.epilog("7.0.n1")
     assert node.written("7.0.n1")["samples"] >= 1
     assert node.ends() == 0
@@ -449,16 +449,16 @@ def test_busy_gpus_of_all_jobs_are_reported_once_the_folder_exists(
     time.sleep(0.5)
     assert list(node.collect.iterdir()) == []
     file = wanted(node)
-    eventually(lambda: told(file) == {"7.0.n1": 1, "8.0.n1": None})
+    wait_until(lambda: told(file) == {"7.0.n1": 1, "8.0.n1": None})
     node.says("utilization", 0)
-    eventually(lambda: told(file) == {"7.0.n1": None, "8.0.n1": None})
+    wait_until(lambda: told(file) == {"7.0.n1": None, "8.0.n1": None})
     node.says("utilization", 1)
-    eventually(lambda: told(file)["7.0.n1"] == 1)
+    wait_until(lambda: told(file)["7.0.n1"] == 1)
     node.computes()
-    eventually(lambda: told(file)["7.0.n1"] is None)
+    wait_until(lambda: told(file)["7.0.n1"] is None)
     for run_id in ("7.0.n1", "8.0.n1"):
         (node.run / f"{run_id}.progress").unlink()
-    eventually(lambda: told(file) == {})
+    wait_until(lambda: told(file) == {})
     assert node.ends() == 0
     assert "WARNING" not in node.logged
 
@@ -472,13 +472,13 @@ def test_an_unattributed_process_makes_all_jobs_busy(
     file = wanted(node)
     node.computes(node.process(BOB, SLURM_JOB_ID="7"))
     node.begins()
-    eventually(lambda: told(file) == {"7.0.n1": None, "8.0.n1": None})
+    wait_until(lambda: told(file) == {"7.0.n1": None, "8.0.n1": None})
     node.computes(node.process(BOB))
-    eventually(lambda: told(file) == {"7.0.n1": 1, "8.0.n1": 1})
+    wait_until(lambda: told(file) == {"7.0.n1": 1, "8.0.n1": 1})
     node.computes()
-    eventually(lambda: told(file) == {"7.0.n1": None, "8.0.n1": None})
+    wait_until(lambda: told(file) == {"7.0.n1": None, "8.0.n1": None})
     node.computes(node.process(0, SLURM_JOB_ID="7"))
-    eventually(lambda: told(file) == {"7.0.n1": 1, "8.0.n1": 1})
+    wait_until(lambda: told(file) == {"7.0.n1": 1, "8.0.n1": 1})
     assert node.ends() == 0
 
 
@@ -488,7 +488,7 @@ def test_without_a_driver_no_activity_is_reported(node: Node, tmp_path: Path) ->
     node.prolog("7.0.n1")
     file = wanted(node)
     node.begins(driver=str(nothing))
-    eventually(lambda: "without NVML" in node.logged)
+    wait_until(lambda: "without NVML" in node.logged)
     time.sleep(1.0)
     assert not file.exists()
     assert node.ends() == 0

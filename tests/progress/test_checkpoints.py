@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scripts.testbed.patience import PATIENCE_S
+from scripts.testbed.patience import PATIENCE_S, wait_until
 from slurm_tiresias.job_hints import checkpoint_folder_of
 from slurm_tiresias.profiler.run_id import RunId
 from slurm_tiresias.progress import checkpoints
@@ -81,10 +81,7 @@ class Node:
         return self.tick()
 
     def wait_for(self, saved_s: float) -> None:
-        give_up_s = time.monotonic() + PATIENCE_S
-        while self.tick().get(RUN) != saved_s:
-            assert time.monotonic() < give_up_s, self.tick()
-            time.sleep(0.01)
+        wait_until(lambda: self.tick().get(RUN) == saved_s)
 
 
 @pytest.fixture

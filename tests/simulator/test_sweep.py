@@ -7,14 +7,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event, Thread
 
 import pytest
 
-from scripts.testbed.patience import PATIENCE_S
+from scripts.testbed.patience import PATIENCE_S, wait_until
 from slurm_tiresias.config import parse
 from slurm_tiresias.simulator import run, sensitivity, sweep
 from slurm_tiresias.simulator.engine import Timing
@@ -136,11 +136,11 @@ def long_sweep() -> Iterator[subprocess.Popen[str]]:
 def test_ctrl_c_ends_the_workers_quietly(
     long_sweep: subprocess.Popen[str],
 ) -> None:
-    _wait_until(lambda: _spawned(long_sweep.pid) == 2)
+    wait_until(lambda: _spawned(long_sweep.pid) == 2)
     os.killpg(long_sweep.pid, signal.SIGINT)
     output, complaints = long_sweep.communicate(timeout=PATIENCE_S)
     assert (long_sweep.returncode, output, complaints.strip()) == (130, "", "")
-    _wait_until(lambda: not _session(long_sweep.pid))
+    wait_until(lambda: not _session(long_sweep.pid))
 
 
 def test_ctrl_c_takes_effect_once_all_workers_are_started() -> None:
@@ -159,10 +159,10 @@ def test_ctrl_c_takes_effect_once_all_workers_are_started() -> None:
 
 
 def test_workers_do_not_outlive_a_killed_parent(long_sweep: subprocess.Popen[str]) -> None:
-    _wait_until(lambda: _spawned(long_sweep.pid) == 2)
+    wait_until(lambda: _spawned(long_sweep.pid) == 2)
     long_sweep.kill()
     long_sweep.wait()
-    _wait_until(lambda: not _session(long_sweep.pid))
+    wait_until(lambda: not _session(long_sweep.pid))
 
 
 def _session(leader: int) -> list[int]:
@@ -191,10 +191,3 @@ def _command(process: int) -> str:
         return Path(f"/proc/{process}/cmdline").read_bytes().decode()
     except OSError:
         return ""
-
-
-def _wait_until(condition: Callable[[], bool]) -> None:
-    give_up = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < give_up
-        time.sleep(0.05)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from scripts.testbed.patience import PATIENCE_S
+from scripts.testbed.patience import wait_until
 from scripts.testbed.real_cluster import RealCluster, short_folder
 from slurm_tiresias.job.comment import decode, split
 
@@ -143,10 +142,7 @@ def test_no_step_waits_for_a_slurmctld_that_has_stopped(
     clean_cluster.kill("slurmctld", signal="STOP")
     try:
         (folder / "go").touch()
-        give_up_s = time.monotonic() + PATIENCE_S
-        while not (folder / "delays").exists():
-            assert time.monotonic() < give_up_s
-            time.sleep(0.05)
+        wait_until((folder / "delays").exists)
     finally:
         clean_cluster.kill("slurmctld", signal="CONT")
     asked, steps, longest_s = json.loads((folder / "delays").read_text())

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.profiler.compute_node import UUID, Node, build_driver, eventually
+from scripts.testbed.patience import wait_until
+from tests.profiler.compute_node import UUID, Node, build_driver
 from tests.spank.plugin import PluginCluster
 
 pytestmark = pytest.mark.slurm
@@ -32,7 +33,7 @@ def job(plugin: PluginCluster, name: str) -> str:
 
 def pid_of(plugin: PluginCluster, name: str) -> int:
     file = plugin.work / name
-    eventually(lambda: file.exists() and file.read_text() != "")
+    wait_until(lambda: file.exists() and file.read_text() != "")
     pid = int(file.read_text())
     file.unlink()
     return pid

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts.testbed.patience import wait_until
 from scripts.testbed.real_controller import RealController
 from slurm_tiresias.controller.lifecycles import IDLE_REQUEUED, IDLE_SIGNALLED, IDLE_SPARED
 from slurm_tiresias.core.features.idle_gpus import GPUS_IDLE, LATE_AFTER_S
@@ -18,7 +19,7 @@ from slurm_tiresias.model import NodeUse, PublishedGpuUse
 from slurm_tiresias.profiler.gpu_activity import SUFFIX, text_of
 from slurm_tiresias.profiler.gpu_use_folder import FOLDER
 from slurm_tiresias.profiler.run_id import RunId
-from tests.profiler.compute_node import Node, build_driver, eventually
+from tests.profiler.compute_node import Node, build_driver
 from tests.spank.channel import open_channel
 from tests.spank.plugin import NOBODY, PluginCluster
 
@@ -61,7 +62,7 @@ class Site:
 
     def pid(self, name: str) -> int:
         file = self.plugin.work / name
-        eventually(lambda: file.exists() and file.read_text() != "")
+        wait_until(lambda: file.exists() and file.read_text() != "")
         return int(file.read_text())
 
     def use(self, job: str) -> PublishedGpuUse | None:

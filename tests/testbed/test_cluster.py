@@ -11,13 +11,13 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from scripts.testbed.patience import PATIENCE_S
+from scripts.testbed.patience import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.slurm
 
@@ -66,13 +66,6 @@ def in_shell(folder: Path, script: str) -> str:
     )
     assert result.returncode == 0, result.stderr
     return result.stdout
-
-
-def eventually(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {PATIENCE_S:g} s: {what}"
-        time.sleep(0.05)
 
 
 def traces(folder: Path) -> list[str]:
@@ -145,7 +138,7 @@ def test_a_gpu_job_runs_and_accounting_counts_its_gpus(shared: Path) -> None:
     def row() -> str:
         return in_shell(shared, f"sacct -nPX -j {job} -o state,alloctres").strip()
 
-    eventually(lambda: row().startswith("COMPLETED"), "the job completed")
+    wait_until(lambda: row().startswith("COMPLETED"), "the job completed")
     assert "gres/gpu=6" in row()
 
 
@@ -209,7 +202,7 @@ def test_two_clusters_started_at_once_run_side_by_side(folder: Path) -> None:
 
         for path in (folder, second):
             in_shell(path, f"srun -J {path.parent.name} true")
-        eventually(lambda: bool(job_names(folder) and job_names(second)), "both are accounted")
+        wait_until(lambda: bool(job_names(folder) and job_names(second)), "both are accounted")
         assert job_names(folder) == [folder.parent.name]
         assert job_names(second) == [second.parent.name]
 
@@ -227,7 +220,7 @@ def test_down_ends_jobs_that_ignore_sigterm_and_spares_the_users_shell(folder: P
         f"{shlex.quote(stubborn)}\n"
     )
     in_shell(folder, f"sbatch -o /dev/null {script}")
-    eventually(lambda: pids.exists() and len(pids.read_text().split()) == 2, "the job runs")
+    wait_until(lambda: pids.exists() and len(pids.read_text().split()) == 2, "the job runs")
 
     exported = {"SLURM_CONF": f"{folder}/etc/slurm.conf", "SLURM_TIRESIAS_CLUSTER_DIR": str(folder)}
     with subprocess.Popen(["sleep", "60"], env={**os.environ, **exported}) as shell:
@@ -243,7 +236,7 @@ def test_a_daemon_restarted_by_hand_is_ended_too(folder: Path) -> None:
     up(folder, *SMALL, "--no-accounting")
     first = running(folder)["slurmctld"]
     os.kill(first, signal.SIGKILL)
-    eventually(lambda: not is_alive(first), "slurmctld is dead")
+    wait_until(lambda: not is_alive(first), "slurmctld is dead")
     assert state(folder) == "broken"
 
     in_shell(folder, "PATH=$PATH:/usr/sbin slurmctld; until scontrol ping | grep UP; do :; done")
@@ -262,7 +255,7 @@ def test_a_daemon_is_killed_and_started_again_by_its_name(folder: Path) -> None:
     assert cluster("start", "--dir", folder, "slurmctld", "slurmd.n1", "munged").returncode == 0
     after = running(folder)
     assert after.keys() == before.keys() and after["munged"] == before["munged"]
-    eventually(lambda: "1" in in_shell(folder, "srun -N1 echo 1 || true"), "it runs jobs again")
+    wait_until(lambda: "1" in in_shell(folder, "srun -N1 echo 1 || true"), "it runs jobs again")
     unknown = cluster("start", "--dir", folder, "slurmd.n9")
     assert unknown.returncode == 2 and "There are: munged, slurmctld, slurmd.n1." in unknown.stderr
 
@@ -273,11 +266,11 @@ def test_a_backup_slurmctld_takes_over_and_gives_back(folder: Path) -> None:
     up(folder, *SMALL, "--backup")
     job = in_shell(folder, "sbatch --parsable -n1 --wrap 'sleep 600'").strip()
     assert cluster("kill", "--dir", folder, "slurmctld").returncode == 0
-    eventually(lambda: job in in_shell(folder, "squeue -h || true"), "the backup acts")
+    wait_until(lambda: job in in_shell(folder, "squeue -h || true"), "the backup acts")
     assert "Slurmctld(primary) at ctl1 is DOWN" in in_shell(folder, "scontrol ping || true")
     assert cluster("start", "--dir", folder, "slurmctld").returncode == 0
-    eventually(lambda: "ctl1 is UP" in in_shell(folder, "scontrol ping || true"), "it is back")
-    eventually(lambda: job in in_shell(folder, "squeue -h || true"), "the job is still there")
+    wait_until(lambda: "ctl1 is UP" in in_shell(folder, "scontrol ping || true"), "it is back")
+    wait_until(lambda: job in in_shell(folder, "squeue -h || true"), "the job is still there")
 
 
 @pytest.mark.usefixtures("own_mounts")
@@ -317,7 +310,7 @@ def test_up_removes_leftovers_of_a_dead_cluster(folder: Path) -> None:
     dead = running(folder)
     for name in ("slurmctld", "database"):
         os.kill(dead[name], signal.SIGKILL)
-    eventually(lambda: not is_alive(dead["slurmctld"]), "slurmctld is dead")
+    wait_until(lambda: not is_alive(dead["slurmctld"]), "slurmctld is dead")
 
     up(folder, *SMALL)
     assert state(folder) == "up"
@@ -382,7 +375,7 @@ def test_an_ordinary_user_can_run_it(folder: Path) -> None:
 
     as_user(f"{script} up --dir {folder} --nodes 2 --gpus 2")
     assert as_user("srun -N2 --gpus=4 id -un").split() == [as_user("id -un").strip()] * 2
-    eventually(lambda: "gres/gpu=4" in as_user("sacct -nPX -o alloctres"), "accounting knows it")
+    wait_until(lambda: "gres/gpu=4" in as_user("sacct -nPX -o alloctres"), "accounting knows it")
     as_user(f"{script} down --dir {folder}")
     assert traces(folder) == []
     assert not folder.exists()
