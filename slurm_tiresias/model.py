@@ -546,6 +546,10 @@ class JobAccount:
     own_excluded: str | None = None
     """The nodes that its user excludes, kept while the avoided ones are excluded too; None if they
     are not."""
+    given_back: bool = False
+    """Whether an administrator has given it back to Slurm, until it is to be managed again."""
+    boosted_until_s: float | None = None
+    """Until when an administrator boosts it; None if none does."""
 
     @staticmethod
     def opened(job: JobStatus, entry_number: int = 0) -> JobAccount:

@@ -1,4 +1,4 @@
-"""``pause``, ``resume``, ``release`` and ``nudge``: commands to the running controller.
+"""``pause``, ``resume``, ``release``, ``boost`` and ``nudge``: commands to the running controller.
 
 Some also work when no controller runs: ``pause`` and ``resume`` are stored for the next one, and
 ``release`` gives the jobs back to Slurm by itself.
@@ -11,14 +11,22 @@ from pathlib import Path
 
 import click
 
-from slurm_tiresias.cli.options import takes_config
+from slurm_tiresias.cli.options import checked_job_id, job_id_argument, takes_config
+from slurm_tiresias.cli.times import slurm_time
 from slurm_tiresias.errors import NotRunningError, TiresiasError
 from slurm_tiresias.settings import Config
 from slurm_tiresias.status.ask import command
-from slurm_tiresias.text import count, printable
+from slurm_tiresias.text import count, moment, printable
 
 NO_CONTROLLER = "No controller runs; "
 SHADOW = "shadow"
+
+one_job = click.argument(
+    "job_id",
+    metavar="[JOBID]",
+    required=False,
+    callback=lambda _context, _parameter, value: value and checked_job_id(value),
+)
 
 
 @click.command()
@@ -38,9 +46,13 @@ def pause(config: Config) -> None:
 
 
 @click.command()
+@one_job
 @takes_config
-def resume(config: Config) -> None:
-    """Act on Slurm again, after `pause` or `release`."""
+def resume(config: Config, job_id: str | None) -> None:
+    """Act on Slurm again, after `pause` or `release`; or manage one job again."""
+    if job_id:
+        _order(config, f"resume {job_id}", f"Job {job_id} is managed again.")
+        return
     _tell(
         config,
         "resume",
@@ -50,12 +62,18 @@ def resume(config: Config) -> None:
 
 
 @click.command()
+@one_job
 @takes_config
-def release(config: Config) -> None:
-    """Give every managed job back to Slurm, and pause.
+def release(config: Config, job_id: str | None) -> None:
+    """Give every managed job back to Slurm, and pause; or give one job back.
 
-    Jobs are left as if the controller had never managed them. Also works if no controller runs.
+    Jobs are left as if the controller had never managed them. Without JOBID it also works if no
+    controller runs.
     """
+    if job_id:
+        done = f"Job {job_id} is Slurm's own until: tiresias-slurm resume {job_id}"
+        _order(config, f"release {job_id}", done)
+        return
     _tell(
         config,
         "release",
@@ -65,11 +83,36 @@ def release(config: Config) -> None:
 
 
 @click.command()
+@click.argument("job_id", metavar="JOBID", callback=job_id_argument)
+@click.option(
+    "--until",
+    metavar="TIME",
+    required=True,
+    callback=slurm_time,
+    help="As sacct -S takes it, such as now+2days; now ends a boost.",
+)
+@takes_config
+def boost(config: Config, job_id: str, until: float) -> None:
+    """Let one job go before all others, and not be preempted, until a time.
+
+    Only root and the controller's user may do this. The job's history says who did it.
+    """
+    done = f"Job {job_id} is boosted until {moment(until)}."
+    _order(config, f"boost {job_id} {until:.0f}", done)
+
+
+@click.command()
 @takes_config
 def nudge(config: Config) -> None:
     """Run a cycle now, without waiting for the interval."""
     answer = command(Path(config.controller.state_dir), "nudge")
     click.echo(printable(str(answer.get("text") or "A cycle was run.")))
+
+
+def _order(config: Config, request: str, done: str) -> None:
+    """Send what is ordered for one job."""
+    mode = command(Path(config.controller.state_dir), request).get("mode")
+    click.echo(done if mode != SHADOW else f"{done} (The controller runs in shadow mode.)")
 
 
 def _tell(config: Config, word: str, done: str, without_controller: Callable[[], str]) -> None:

@@ -30,6 +30,7 @@ _DID_YOU_MEAN = re.compile(r"Did you mean ([^?]*)\?")
 
 
 COMMANDS = {
+    "boost": ("control", "Let one job go before all others, and not be preempted, until a time."),
     "config": ("config", "Check and show the configuration."),
     "controller": ("controller", "Run the controller."),
     "doctor": (
@@ -52,12 +53,18 @@ COMMANDS = {
     "nudge": ("control", "Run a cycle now, without waiting for the interval."),
     "pause": ("control", "Stop acting on Slurm, but keep deciding and publishing."),
     "profile": ("profile", "Show and manage profiles of models: how skewed each model is."),
-    "release": ("control", "Give every managed job back to Slurm, and pause."),
+    "release": (
+        "control",
+        "Give every managed job back to Slurm, and pause; or give one job back.",
+    ),
     "report": (
         "report",
         "Report what the controller did in a period, by job size, user and account.",
     ),
-    "resume": ("control", "Act on Slurm again, after `pause` or `release`."),
+    "resume": (
+        "control",
+        "Act on Slurm again, after `pause` or `release`; or manage one job again.",
+    ),
     "shadow": ("shadow", "What the controller would have done in shadow mode."),
     "simulate": (
         "simulate",
@@ -68,6 +75,20 @@ COMMANDS = {
 }
 """Each command's module in this package, and the first sentence of its help: so ``--help`` and
 shell completion need not load the modules, which would take half a second."""
+
+EXIT_CODES = """\b
+Exit codes: 0 ok, 1 error, 2 usage, 3 controller not running or stale,
+4 configuration, 5 slurmctld unreachable, 6 permission denied,
+7 unreadable answer of Slurm, 8 ledger, 9 already running,
+10 a folder of a node (profile sample), 11 a damaged ledger,
+12 and 13 what doctor found: a warning, an error,
+14 pyslurm cannot be used, 15 a request too large or too frequent,
+16 and 17 what drill found: a trial failed, something could not be tested,
+130 interrupted, 141 output closed by its reader.
+"""
+
+FOR_USERS = ("status", "explain", "history", "drill", "profile")
+TO_PLAN = ("simulate", "tune", "shadow", "report")
 
 
 class Program(click.Group):
@@ -85,9 +106,13 @@ class Program(click.Group):
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         limit = formatter.width - 6 - max(map(len, COMMANDS))
-        rows = [(name, each.get_short_help_str(limit)) for name, each in self.commands.items()]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
+        others = [name for name in self.commands if name not in (*FOR_USERS, *TO_PLAN)]
+        groups = {"For users": FOR_USERS, "To operate it": others, "To plan": TO_PLAN}
+        for title, names in groups.items():
+            with formatter.section(title):
+                formatter.write_dl(
+                    [(name, self.commands[name].get_short_help_str(limit)) for name in names]
+                )
 
     def shell_complete(self, context: click.Context, incomplete: str) -> list[CompletionItem]:
         items = [
@@ -169,23 +194,13 @@ def _flush_stdout() -> None:
     name=PROGRAM,
     commands=[click.Command(name, help=text) for name, (_, text) in COMMANDS.items()],
     no_args_is_help=False,
+    epilog=EXIT_CODES,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, prog_name=PROGRAM)
 @root_config_option
 def cli() -> None:
-    """Tiresias on stock Slurm: short jobs first, without knowing how long any of them runs.
-
-    \b
-    Exit codes: 0 ok, 1 error, 2 usage, 3 controller not running or stale,
-    4 configuration, 5 slurmctld unreachable, 6 permission denied,
-    7 unreadable answer of Slurm, 8 ledger, 9 already running,
-    10 a folder of a node (profile sample), 11 a damaged ledger,
-    12 and 13 what doctor found: a warning, an error,
-    14 pyslurm cannot be used, 15 a request too large or too frequent,
-    16 and 17 what drill found: a trial failed, something could not be tested,
-    130 interrupted, 141 output closed by its reader.
-    """
+    """Tiresias on stock Slurm: short jobs first, without knowing how long any of them runs."""
 
 
 def main() -> None:

@@ -28,7 +28,7 @@ from slurm_tiresias.slurm.protocol import Observation, Partition
 
 _OF_ACCOUNT = (
     *("name", "submitted_s", "lane", "tier", "tier_entered_s", "first_started_s", "queued_s"),
-    *("preemptions", "promotions"),
+    *("preemptions", "promotions", "boosted_until_s"),
 )
 """What a job has as its account has it."""
 

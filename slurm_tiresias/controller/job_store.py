@@ -13,6 +13,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from slurm_tiresias.controller import bands
 from slurm_tiresias.controller.accounts import Accounts
@@ -38,6 +39,8 @@ log = logging.getLogger("tiresias-slurm")
 
 CLOCK_WANDERS_S = 5.0
 """The most that clocks drift apart between two observations; a larger step means a set clock."""
+
+GIVEN_BACK: Final = "an administrator has given it back to Slurm (tiresias-slurm release)"
 
 
 @dataclass(slots=True)
@@ -181,18 +184,23 @@ class JobStore:
                 self._drop(key)
                 self.reused.add(key)
                 one = None
-            if one is None or one.job is not job or one.started_managed:
-                one = self._newly_shown(job, one)
-                new.append(job)
-            elif one.account is not self.accounts.of(key) or (
-                one.learned != self.runs.learned(key)
+            if (
+                one is None
+                or one.job is not job
+                or one.started_managed
+                or one.account is not self.accounts.of(key)
+                or one.learned != self.runs.learned(key)
             ):
+                one = self._newly_shown(job, one)
                 new.append(job)
             shown[key] = one
         return shown, new
 
     def _newly_shown(self, job: JobStatus, before: _Followed | None) -> _Followed:
         manage = self._config.manage
+        account = self.accounts.of(job.key)
+        if account is not None and account.given_back:
+            return _Followed(job, GIVEN_BACK)
         why = why_unmanaged(job, manage)
         if not why or not self._started_managed(job, before):
             return _Followed(job, why)

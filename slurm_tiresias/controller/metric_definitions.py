@@ -42,6 +42,7 @@ EVENTS = (
     "released",
     "paused",
     "resumed",
+    "boosted",
 )
 """Kinds of events without a separate metric."""
 

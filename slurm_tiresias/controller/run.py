@@ -31,6 +31,7 @@ from slurm_tiresias.controller.driver import driver
 from slurm_tiresias.controller.instruments import Instruments, instruments
 from slurm_tiresias.controller.manage import missing_partitions, no_such_partitions
 from slurm_tiresias.controller.metrics_asked import metrics_service
+from slurm_tiresias.controller.orders import obey
 from slurm_tiresias.controller.pace import LEAST_GAP_S, Pace
 from slurm_tiresias.controller.publish import (
     after_a_failure,
@@ -485,7 +486,7 @@ class Controller:
 
     def _do(self, command: str, question: Question) -> dict[str, str]:
         """Carry out one of ``ask.COMMANDS``."""
-        who = question.peer
+        who, of = question.peer, question.text
         if command == "clear-node":
             self._cycles.clear_node(question.text)
             return {"mode": self._mode(), "text": f"Node {question.text} was cleared."}
@@ -493,13 +494,16 @@ class Controller:
             self._nudge()
             return {"mode": self._mode(), "text": "The next cycle runs at once."}
         text = ""
-        if command == "release" and not self._shadow:
+        if of:
+            obey(self._cycles.job_store, command, of.split(), f"by {who}")
+        elif command == "release" and not self._shadow:
             # Otherwise the next cycle would manage the jobs again if not all can be given back.
             self._pause(True, who)
             outcome = self._cycles.release()
             outcome.raise_for_failures()
             text = f"Every managed job was given back to Slurm ({outcome.writes} changes)."
-        self._pause(command != "resume", who)
+        if not of:
+            self._pause(command != "resume", who)
         self._cycle()
         if self._state.error:
             raise TiresiasError(self._state.error, "Its log may say more")

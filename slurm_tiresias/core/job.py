@@ -156,6 +156,10 @@ class Job:
     failures_in_a_row: int = 0
     """While it waits: how many of its last runs, or those of its program, failed without
     progress."""
+    boosted_until_s: float | None = None
+    """Until when an administrator boosts it; None if none does."""
+    boosted: bool = False
+    """Whether it goes before all others now, and is not preempted."""
     leaves_idle: bool = False
     """Whether its run is preempted now, because of idle GPUs, even for no other job."""
     at_stake: WorkAtStake | None = None

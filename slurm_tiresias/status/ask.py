@@ -19,10 +19,12 @@ from slurm_tiresias import errors, json_codec
 from slurm_tiresias.errors import NotRunningError, TiresiasError
 
 SOCKET_NAME = "tiresias.sock"
-COMMANDS = ("nudge", "pause", "resume", "release", "clear-node")
+COMMANDS = ("nudge", "pause", "resume", "release", "boost", "clear-node")
 """Requests of root and the controller's user. nudge: run a cycle now. pause: decide and publish,
 but do not act. resume: act again. release: pause, and hand every managed job back to Slurm as if it
-had not been managed. clear-node NAME: clear a node of suspicion."""
+had not been managed. ``release ID`` hands one job back, until ``resume ID``. ``boost ID TIME``: let
+a job go first, and not be preempted, until a time in seconds since the epoch. clear-node NAME:
+clear a node of suspicion."""
 COMMAND_SCHEMA = 1
 
 ANSWER_S = 15.0
@@ -66,9 +68,9 @@ def ask(
         ) from error
 
 
-def command(state_dir: Path, name: str) -> Mapping[str, Any]:
+def command(state_dir: Path, request: str) -> Mapping[str, Any]:
     """Send one of ``COMMANDS``; return the ``mode`` of the controller, and perhaps a ``text``."""
-    return ask(state_dir, name, COMMAND_SCHEMA, lambda raw: raw, COMMAND_S)
+    return ask(state_dir, request, COMMAND_SCHEMA, lambda raw: raw, COMMAND_S)
 
 
 def answer_of(state_dir: Path, request: str, answer_s: float = ANSWER_S) -> bytes:

@@ -41,18 +41,22 @@ def line(**answer: Any) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("word", "said"),
+    ("words", "said"),
     [
-        ("pause", "Paused: "),
-        ("resume", "Resumed: "),
-        ("release", "Released: "),
-        ("nudge", "A cycle was run."),
+        (["pause"], "Paused: "),
+        (["resume"], "Resumed: "),
+        (["resume", "12"], "Job 12 is managed again."),
+        (["release"], "Released: "),
+        (["release", "12_3"], "Job 12_3 is Slurm's own until: tiresias-slurm resume 12_3"),
+        (["nudge"], "A cycle was run."),
     ],
 )
-def test_each_command_sends_one_word_to_the_controller(site: Site, word: str, said: str) -> None:
+def test_each_command_sends_a_line_to_the_controller(
+    site: Site, words: list[str], said: str
+) -> None:
     heard = answering(site.folder, line(mode="enforce"))
-    result = site.run(word)
-    assert result.exit_code == 0 and heard == [word]
+    result = site.run(*words)
+    assert result.exit_code == 0 and heard == [" ".join(words)]
     assert result.stdout.startswith(said) and result.stdout.count("\n") == 1
 
 

@@ -493,6 +493,35 @@ def test_pause_stops_acting_and_release_gives_everything_back(
         assert [event.text for event in ledger.events.of_kind("resumed", 0.0)] == [by_me()] * 2
 
 
+def test_one_job_is_given_back_and_another_one_boosted(
+    clean_cluster: RealCluster, start: Start
+) -> None:
+    parked = clean_cluster.sbatch(*WHOLE_NODE, "--begin=now+1hour")
+    controller = start()
+
+    def pinned() -> bool:
+        return priority(clean_cluster, parked) == 3_000_000_000
+
+    controller.wait_until(pinned, "pinned")
+    assert controller.cli("release", parked).returncode == 0
+    assert not pinned()
+    assert "given it back to Slurm" in controller.cli("explain", parked).stdout
+    controller.cycles(3)
+    assert not pinned()
+    assert controller.cli("resume", parked).returncode == 0
+    controller.wait_until(pinned, "managed again")
+    victim, boosted, *_ = fill(clean_cluster, controller)
+    assert controller.cli("boost", boosted, "--until", "now+1hour").returncode == 0
+    assert "boosts it until" in " ".join(controller.cli("explain", boosted).stdout.split())
+    assert f"boosted: {by_me()}, until" in controller.cli("history", boosted).stdout
+    short = [clean_cluster.sbatch(*WHOLE_NODE) for _ in range(3)]
+    for job in short:
+        clean_cluster.wait_for_state(job, "RUNNING")
+    assert clean_cluster.squeue_field(boosted, "State") == "RUNNING"
+    assert clean_cluster.squeue_field(victim, "State") == "PENDING"
+    assert controller.cli("boost", "4711", "--until", "now+1hour").returncode == 2
+
+
 def by_me() -> str:
     return f"by {pwd.getpwuid(os.getuid()).pw_name} (uid {os.getuid()})"
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from slurm_tiresias.core.features.bad_nodes import BadNodes
+from slurm_tiresias.core.features.boost import Boost
 from slurm_tiresias.core.features.charge import BY_JOB, Charging, EndedRun
 from slurm_tiresias.core.features.drilled import Drilled, Program
 from slurm_tiresias.core.features.failed_runs import FailedRuns
@@ -36,6 +37,7 @@ class Features(NamedTuple):
     failed_runs: FailedRuns | None = None
     bad_nodes: BadNodes | None = None
     idle_gpus: IdleGpus | None = None
+    boost: Boost | None = None
 
     @property
     def in_order(self) -> Sequence[Feature]:
@@ -109,4 +111,5 @@ def make_features(
         failed_runs=FailedRuns(recent_runs),
         bad_nodes=BadNodes(recent_runs, past.cleared_s()),
         idle_gpus=before.idle_gpus,
+        boost=Boost(),
     )

@@ -87,9 +87,11 @@ class Policy(ABC):
 
 
 def rank_of(job: Job, policy: Policy) -> JobRank:
-    """Return the rank of a job: by its lane (``interactive``), after all others while it leaves
-    its GPUs idle or waits after failures, before all others if it is at its bound
-    (``max_slowdown``), or else that of the policy."""
+    """Return the rank of a job: before all others while it is boosted, by its lane
+    (``interactive``), after all others while it leaves its GPUs idle or waits after failures,
+    before all others if it is at its bound (``max_slowdown``), or else that of the policy."""
+    if job.boosted:
+        return JobRank(BOUND_LEVEL, (-math.inf, -math.inf, job.submitted_s), 0)
     if job.lane is Lane.INTERACTIVE:
         # Ahead of jobs at their bounds, which are late because others went ahead of them.
         return JobRank(FIRST_LEVEL, (-math.inf, -math.inf, job.submitted_s), 0)
