@@ -26,11 +26,12 @@ APART = ("tests/slurm/test_controller.py", "tests/faults/test_wrong_clock.py")
 """Files whose tests share only the cluster of all tests: each test is a unit."""
 
 LONGEST = (
-    "tests/slurm/test_hostile_users.py",
-    "tests/cli/test_bad_input.py",
-    "tests/slurm/test_everybodys_job.py",
     "tests/spank/",
+    "tests/slurm/test_hostile_users.py",
     "tests/testbed/test_cluster.py",
+    "tests/cli/test_bad_input.py",
+    "tests/drill/",
+    "tests/slurm/test_everybodys_job.py",
     "tests/slurm/test_contract.py",
     "tests/docs/test_commands.py",
     "tests/controller/test_socket.py",

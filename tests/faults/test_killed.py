@@ -45,16 +45,6 @@ def test_a_controller_killed_while_it_acts_loses_nothing_and_harms_no_job(
 
 
 @pytest.mark.slurm
-@pytest.mark.long
-@pytest.mark.parametrize("setting", kill_sweep.ALL_SETTINGS, ids=lambda setting: setting.name)
-def test_a_controller_killed_at_any_point_loses_nothing_and_harms_no_job(
-    clean_cluster: RealCluster, tmp_path: Path, setting: kill_sweep.Setting
-) -> None:
-    _, wrong = kill_sweep.kill_at(kill_sweep.points_of(setting), setting, clean_cluster, tmp_path)
-    assert wrong == []
-
-
-@pytest.mark.slurm
 def test_a_controller_killed_at_random_loses_nothing_and_harms_no_job(
     clean_cluster: RealCluster, tmp_path: Path
 ) -> None:

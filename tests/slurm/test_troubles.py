@@ -26,7 +26,6 @@ from scripts.testbed.slurm_faults import (
     Bed,
     Trouble,
 )
-from slurm_tiresias.controller.run import LONGEST_BACKOFF_S
 
 pytestmark = pytest.mark.slurm
 
@@ -201,32 +200,6 @@ def _over_with_an_admins_help(bed: Bed) -> bool:
         if reason.startswith("launch failed"):
             run("scontrol", "release", job)
     return not run("squeue", "-h").strip()
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("trouble", COMMAND_TROUBLES, ids=lambda trouble: trouble.name)
-def test_the_controller_recovers_from_every_kind_of_command_failure(
-    single_cluster: RealCluster, tmp_path: Path, trouble: Trouble
-) -> None:
-    with bed_on(single_cluster, tmp_path) as bed:
-        bed.controller.start()
-        bed.fill()
-        survived = slurm_faults.go_through(bed, trouble)
-        assert survived.well_after_s < LONGEST_BACKOFF_S
-        check(bed)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("trouble", SLURM_TROUBLES, ids=lambda trouble: trouble.name)
-def test_the_controller_recovers_from_every_fault_of_slurm(
-    single_cluster: RealCluster, tmp_path: Path, trouble: Trouble
-) -> None:
-    with bed_on(single_cluster, tmp_path) as bed:
-        bed.controller.start()
-        bed.fill(later_s=SAVES_EVERY_S)
-        bed.wait_until_requeues_are_in_flight()
-        slurm_faults.go_through(bed, trouble)
-        check(bed, trouble)
 
 
 @pytest.mark.long
