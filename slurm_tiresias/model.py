@@ -163,6 +163,7 @@ class Reason(enum.Enum):
     SLURM_WAITS = "slurm-waits"
     SHARES_LIMIT = "shares-limit"
     IDLE_GPUS = "idle-gpus"
+    HUNG = "hung"
     UNMANAGED = "unmanaged"
 
 
@@ -350,6 +351,18 @@ class JobProgress:
     """Whether it saves on request (``job.requests``)."""
     answered_s: float | None = None
     """When the last request came that was answered by a save which began after it."""
+    heard_s: float = math.inf
+    """When its node last told of it, even if nothing had changed."""
+    longest_gap_s: float = 0.0
+    """The longest time between two of its steps in this run, as far as it was not announced."""
+    gaps: int = 0
+    """How many of them were seen."""
+    busy_until_s: float = -math.inf
+    """When the last phase without steps that it has announced ended, or ends at the latest."""
+    phase: str = ""
+    """What it called this phase."""
+    dumps: bool = False
+    """Whether it prints its stacks when it is signalled (``job.requests.DUMP_SIGNAL``)."""
 
     @property
     def finished(self) -> bool:
@@ -369,9 +382,14 @@ class JobProgress:
 
     def quiet_since_s(self, now_s: float) -> float | None:
         """Since when the run has made no step, if that is unusually long; None otherwise."""
-        if self.finished or self.lost or now_s - self.advanced_s <= self.quiet_after_s:
+        if self.finished or self.lost or self.silent_s(now_s) <= self.quiet_after_s:
             return None
         return self.advanced_s
+
+    def silent_s(self, now_s: float) -> float:
+        """For how long it has made no step, as far as its node has told, and beside phases that it
+        has announced."""
+        return min(now_s, self.heard_s) - max(self.advanced_s, self.busy_until_s)
 
 
 class WorkAtStake(NamedTuple):
@@ -415,6 +433,45 @@ class ProgramCosts:
     """The share of them in which the job saved after its checkpoint signal."""
     lost_all_in_a_row: int = 0
     """How many of its latest preemptions in a row lost all work of the run."""
+
+
+class ProgramHabit(NamedTuple):
+    """The longest pauses that earlier runs of one program (a user's jobs of one name) went on
+    after."""
+
+    furthest_step: int
+    """None of what follows tells anything of later steps."""
+    gap_s: float = 0.0
+    gap_steps: float = 0.0
+    """The same in usual steps of the run."""
+    startups: int = 0
+    """How many runs have told when they began and when they made their first step."""
+    startup_s: float = 0.0
+    """The longest time between the two."""
+
+    @staticmethod
+    def of(progress: JobProgress) -> ProgramHabit:
+        """Return what one run shows, by its last report."""
+        step_s = progress.per_step.likely_s if progress.per_step else 0.0
+        began_s, first_s = progress.first_s, progress.first_step_s
+        startup_s = None if began_s is None or first_s is None else first_s - began_s
+        return ProgramHabit(
+            progress.step,
+            progress.longest_gap_s,
+            progress.longest_gap_s / step_s if step_s else 0.0,
+            int(startup_s is not None),
+            startup_s or 0.0,
+        )
+
+    def joined(self, other: ProgramHabit) -> ProgramHabit:
+        """Return what both show."""
+        return ProgramHabit(
+            max(self.furthest_step, other.furthest_step),
+            max(self.gap_s, other.gap_s),
+            max(self.gap_steps, other.gap_steps),
+            self.startups + other.startups,
+            max(self.startup_s, other.startup_s),
+        )
 
 
 class Learned(NamedTuple):
@@ -463,6 +520,11 @@ class NodeUse(NamedTuple):
     """For how long the run has been sampled."""
     busy_gpu_s: float
     """The busy time summed over its GPUs."""
+    low_since_s: float | None = None
+    """Since when each of them has been idle or drawn little power; None if one has worked, or may
+    have."""
+    power: float | None = None
+    """The most that one of its busy GPUs draws, as a share of its limit; None if unknown."""
 
 
 class Claim(NamedTuple):
@@ -550,6 +612,18 @@ class JobAccount:
     """Whether an administrator has given it back to Slurm, until it is to be managed again."""
     boosted_until_s: float | None = None
     """Until when an administrator boosts it; None if none does."""
+    hung_requeues: int = 0
+    """How often in a row it was requeued because it hung, without having got any further."""
+    hung_signalled_run: int | None = None
+    """The restarts of the run that was last signalled before such a requeue; None if none was."""
+    hung_run: int | None = None
+    """The restarts of the run that was last found to hang; None if that proved wrong."""
+    hung_step: int = 0
+    """The steps that this run had done."""
+    hung_furthest_step: int = 0
+    """The most steps that a run had done which was found to hang."""
+    dumped_run: int | None = None
+    """The restarts of the run that was last told to print its stacks."""
 
     @staticmethod
     def opened(job: JobStatus, entry_number: int = 0) -> JobAccount:
@@ -611,6 +685,10 @@ class RunRecord:
     runs, and if it was requeued for another reason or that is unknown."""
     step_s: float | None = None
     """The duration of one of its steps; None if it did not report any."""
+    hung_s: float = 0.0
+    """For how long it had hung when it was last seen; 0 once it has made a step."""
+    false_verdicts: int = 0
+    """How often it was found to hang and made a step afterwards."""
 
     @property
     def began_s(self) -> float:
@@ -716,6 +794,23 @@ class PublishedBound:
     protected."""
     length_known: bool
     """Whether the length of the job is known by an estimate."""
+
+
+@dataclass(frozen=True)
+class PublishedHung:
+    """A running job that is found to hang."""
+
+    since_s: float
+    """When it made its last step, or the last phase without steps that it announced ended."""
+    allowed_s: float
+    """The longest pause that would have been usual for it."""
+    gpus: int
+    requeued: bool
+    """Whether it is being requeued for that."""
+    busy: int | None = None
+    """How many of its GPUs are busy, without doing work; None if they are not sampled."""
+    power: float | None = None
+    """The most that one of them draws, as a share of its limit; None if unknown."""
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ static const char *empty_fault(const void *content, size_t bytes)
 
 static const struct kind all_kinds[] = {
 	{RUN_FILE_TRAFFIC, "traffic", TRAFFIC_FILE_BYTES, NULL, traffic_fault},
-	{RUN_FILE_PROGRESS, "progress", 512, "progress", empty_fault},
+	{RUN_FILE_PROGRESS, "progress", 1024, "progress", empty_fault},
 	{RUN_FILE_OUTPUT, "output", OUTPUT_FILE_BYTES, NULL, NULL},
 };
 

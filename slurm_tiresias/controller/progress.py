@@ -11,12 +11,23 @@ from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.job.comment import MARK, split
 from slurm_tiresias.job.comment import decode as decode_word
 from slurm_tiresias.job.record import Record, RecordError
-from slurm_tiresias.model import Estimate, JobProgress, JobState, JobStatus, ProgressSource
+from slurm_tiresias.model import (
+    Estimate,
+    JobAccount,
+    JobProgress,
+    JobState,
+    JobStatus,
+    ProgramHabit,
+    ProgressSource,
+)
 from slurm_tiresias.profiler.run_id import RunId
 from slurm_tiresias.progress.folder import CLOCK_WANDERS_S, Latest, ProgressFolder
 from slurm_tiresias.progress.reported_run import LEAST_QUIET_S, ReportedRun
 from slurm_tiresias.slurm.protocol import Observation
 from slurm_tiresias.store.records import RunProgressRecord
+
+MOST_PROGRAMS = 20_000
+"""Programs whose pauses are remembered, those of which a run ended last."""
 
 AGREE_S = 5.0
 """Clocks of nodes agree with slurmctld's within this."""
@@ -49,12 +60,26 @@ class ProgressTracker:
         for row in job_store.changes.ledger.progress.of_live_jobs():
             self._is_over(row.key, progress_in(row))
         self._comments: dict[str, _Comment] = {}
+        self._habits = dict(job_store.changes.ledger.progress.habits())
         self._collected: frozenset[RunId] = frozenset()
         """Collected files whose reports the last cycle has recorded."""
 
     def of(self, key: str) -> JobProgress | None:
         """The progress of a job, now or when it last ran."""
         return self._running.get(key) or self._over.get(key)
+
+    def habit_of(self, account: JobAccount) -> ProgramHabit | None:
+        """What the ended runs of a job's program show of its pauses; None if there are none."""
+        return self._habits.get((account.user, account.name))
+
+    def _learn(self, account: JobAccount, progress: JobProgress, *, is_new: bool) -> None:
+        """Follow the end of a run; ``is_new`` is false if more has become known of it."""
+        program, habit = (account.user, account.name), ProgramHabit.of(progress)
+        before = self._habits.pop(program, None)
+        habit = habit if is_new else habit._replace(startups=0)
+        self._habits[program] = before.joined(habit) if before else habit
+        if len(self._habits) > MOST_PROGRAMS:
+            del self._habits[next(iter(self._habits))]
 
     def watch_checkpoints(self, folders: Mapping[int, str]) -> None:
         """Make the nodes watch the checkpoint folders of these jobs, by raw id."""
@@ -140,8 +165,9 @@ class ProgressTracker:
             now = self._running.get(key)
             if now is None or now.restarts != progress.restarts:
                 self._is_over(key, progress)
-                if self._job_store.accounts.of(key) is not None:
+                if account := self._job_store.accounts.of(key):
                     self._record(key, progress)
+                    self._learn(account, progress, is_new=True)
 
     def _record(self, key: str, progress: JobProgress) -> None:
         """Record the last report of a run; it is committed with the job store's changes."""
@@ -174,6 +200,7 @@ class ProgressTracker:
             known = self._over.get(key)
             progress = _collected(run_id.restarts, latest.ended[run_id], known)
             self._record(key, progress)
+            self._learn(account, progress, is_new=known is None)
             if known is None or known.restarts <= run_id.restarts:
                 self._over[key] = progress
             self._past.setdefault(key, {})[run_id.restarts] = progress
@@ -186,9 +213,9 @@ def _collected(restarts: int, record: Record, before: JobProgress | None) -> Job
     if before is None or before.restarts != restarts:
         return run.progress
     progress = replace(run.progress, save_every_s=before.save_every_s)
-    if before.per_step is None:
-        return progress
-    return replace(progress, per_step=before.per_step, quiet_after_s=before.quiet_after_s)
+    gap_s = before.longest_gap_s
+    progress = replace(progress, longest_gap_s=gap_s, quiet_after_s=before.quiet_after_s)
+    return replace(progress, per_step=before.per_step) if before.per_step else progress
 
 
 _IN_BOTH = {one.name for one in fields(RunProgressRecord)} & {

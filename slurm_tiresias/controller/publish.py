@@ -284,7 +284,7 @@ def _progress(told: JobProgress, job: Job, now_s: float) -> PublishedProgress:
     runs = job.state is JobState.RUNNING
     step, total, per_step, saved_step = told.step, told.total, told.per_step, told.saved_step
     quiet_since_s = eta_s = likely_s = least_s = most_s = step_s = None
-    if runs and now_s - told.advanced_s > told.quiet_after_s:
+    if runs:
         quiet_since_s = told.quiet_since_s(now_s)
     if per_step:
         step_s = per_step.likely_s

@@ -23,6 +23,7 @@ from slurm_tiresias.job.session import LEFT, Session
 
 __all__ = [
     "LEFT",
+    "busy",
     "done",
     "leave",
     "leaving",
@@ -36,12 +37,14 @@ __all__ = [
     "session",
     "steps",
     "stop",
+    "waiting",
     "writing",
 ]
 
 session = Session()
 """The session of this program."""
 
+busy = session.busy
 done = session.done
 leave = session.leave
 leaving = session.leaving
@@ -54,3 +57,4 @@ saves_every = session.saves_every
 saving = session.saving
 steps = session.steps
 stop = session.stop
+waiting = session.waiting

@@ -25,6 +25,7 @@ RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLUR
 """Variables of launchers with the number of this process in the job; the innermost launcher
 counts."""
 
+LOCAL_RANK_VARIABLES = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
 
 LOCK_TRIES, LOCK_TRY_S = 5, 0.002
 """A forked process holds the lock only while it writes its report."""
@@ -141,6 +142,12 @@ def rank_in(environment: Mapping[str, str]) -> int:
     return 0
 
 
+def local_rank_in(environment: Mapping[str, str]) -> int | None:
+    """The number of this process on its node; None if no launcher sets it."""
+    names = LOCAL_RANK_VARIABLES
+    return next((int(environment[n]) for n in names if environment.get(n, "").isdecimal()), None)
+
+
 def channel_for(
     environment: Mapping[str, str],
     clock: Callable[[], float] = time.monotonic,
@@ -148,12 +155,17 @@ def channel_for(
 ) -> Channel | None:
     """The channel of this process; None if its reports go nowhere.
 
-    Only the first process of a job reports: all are at the same step. ``is_forked``: the process
-    was forked by the program.
+    The first process of a job reports: all are at the same step. Those that are the first on other
+    nodes report the step times there. ``is_forked``: the process was forked by the program.
     """
-    if rank_in(environment) != 0:
+    is_first, path = rank_in(environment) == 0, environment.get(FILE_VARIABLE, "")
+    if path and not is_first and local_rank_in(environment) == 0:
+        # Where two steps of the job share a node, the file is taken.
+        with contextlib.suppress(ChannelError):
+            return FileChannel(path, is_forked)
+    if not is_first:
         return None
-    if path := environment.get(FILE_VARIABLE, ""):
+    if path:
         return FileChannel(path, is_forked)
     job_id = environment.get(JOB_VARIABLE, "")
     way = environment.get(WAY_VARIABLE, "")

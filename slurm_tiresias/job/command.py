@@ -35,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not program:
             parser().error("run: no program. Name one after --")
         return run(program)
+    session.is_the_program = False
     if options.command == "report":
         step, total = options.progress
         session.report(step, total)

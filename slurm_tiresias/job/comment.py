@@ -1,13 +1,13 @@
 """A job's progress as the last word of its comment, for nodes without the SPANK plugin.
 
     my words tiresias-progress:37;90;1795464000;36;1795463900;-;running;1;1795460000;\
-    1795460100;-;1795463880;4;1a2b3c4d
+    1795460100;-;1795463880;4;-;1;1a2b3c4d
 
 The user's words come first and stay as they are; the progress word follows them after one blank. It
 has ``FIELDS`` in order, ``-`` for None and times in whole seconds, then the CRC-32 of all
 characters before the last semicolon.
 
-With steps below 10**9 the word has at most 166 characters, all of them ASCII. Slurm keeps a comment
+With steps below 10**9 the word has at most 179 characters, all of them ASCII. Slurm keeps a comment
 when it requeues a job: a word whose ``at_s`` is before the start of the run is of an earlier run.
 
 Users can write anything into a comment, so a reader trusts nothing that it cannot check.
@@ -28,6 +28,7 @@ MOST_CHARACTERS = 256
 FIELDS = (
     *("step", "total", "at_s", "saved_step", "saved_s", "resumed_step", "state"),
     *("first_step", "first_s", "new_step_s", "asked_s", "saving_s", "saves"),
+    *("busy_until_s", "dumps"),
 )
 
 
@@ -82,6 +83,8 @@ def _value(name: str, text: str) -> float | str | None:
         return text
     if text == "-":
         return None
+    if name == "dumps":
+        return text == "1"
     return float(text) if name.endswith("_s") else int(text)
 
 

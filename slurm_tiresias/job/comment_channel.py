@@ -108,6 +108,8 @@ class CommentChannel:
         """
         self._state.last = record
         self._advance()
+        if record.busy_until_s is not None:
+            self._settle()  # the next report may come much later
         self._write_state()
 
     def close(self) -> None:
@@ -122,14 +124,17 @@ class CommentChannel:
         """At the end of the program, wait a little for its last update."""
         if os.getpid() != self._pid:
             return
-        until_s = time.monotonic() + AT_EXIT_S
         with contextlib.suppress(OSError):
             self._advance()
-            while self._command is not None and time.monotonic() < until_s:
-                time.sleep(0.01)
-                self._advance()
+            self._settle()
             self._write_state()
         self.close()
+
+    def _settle(self) -> None:
+        until_s = time.monotonic() + AT_EXIT_S
+        while self._command is not None and time.monotonic() < until_s:
+            time.sleep(0.01)
+            self._advance()
 
     def _advance(self) -> None:
         """Collect the result of the running command, and start the next one if it is due."""

@@ -58,6 +58,9 @@ class Pace:
             return False
         if record.state in (LEAVING, DONE) and (sent is None or sent.state != record.state):
             return True
+        busy_s, known_s = record.busy_until_s or 0.0, (sent and sent.busy_until_s) or 0.0
+        if busy_s > known_s and self.updates < MOST_UPDATES // 2:
+            return now_s >= self.last_s + FIRST_AFTER_S
         has_saved = record.saved_s is not None and (sent is None or sent.saved_s != record.saved_s)
         wait_s = self.interval_s * self.slowness * (AFTER_SAVE if has_saved else 1.0)
         return self.updates < MOST_UPDATES - RESERVED_UPDATES and now_s >= self.last_s + wait_s

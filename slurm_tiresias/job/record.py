@@ -8,16 +8,25 @@ cannot check.
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from dataclasses import asdict, dataclass
 from typing import Any
 
-RECORD_BYTES = 512
+RECORD_BYTES = 1024
 """The length of every record; the rest of the line is blanks."""
 
 MOST_STEPS = 10**15
 MOST_TIME_S = 10.0**11
 MOST_SAVES = 10**9
+MOST_RANKS = 16
+"""Maximum number of processes of a node whose step times are in one record."""
+
+MOST_BUSY_MIN = 24 * 60.0
+"""The longest phase that a program can announce."""
+
+PHASE = re.compile(r"[A-Za-z0-9 _.-]{0,32}")
+"""The possible names of a phase that a program announces."""
 
 RUNNING, SAVING, LEAVING, DONE = "running", "saving", "leaving", "done"
 STATES = (RUNNING, SAVING, LEAVING, DONE)
@@ -39,6 +48,7 @@ _NUMBERS = (
     ("saves", _WHOLE, MOST_SAVES),
     ("answered_s", (*_ANY, type(None)), MOST_TIME_S),
     ("save_every_s", (*_ANY, type(None)), MOST_TIME_S),
+    ("busy_until_s", (*_ANY, type(None)), MOST_TIME_S),
 )
 """The fields that are numbers, their types, and the largest that they may be."""
 
@@ -79,6 +89,15 @@ class Record:
     answered_s: float | None = None
     save_every_s: float | None = None
     """Seconds between two saves that the program makes by itself; None if not reported."""
+    busy_until_s: float | None = None
+    """The end of a phase without steps that the program has announced, at the latest."""
+    phase: str = ""
+    """What it called this phase."""
+    dumps: bool = False
+    """Whether it prints the stacks of its threads on ``requests.DUMP_SIGNAL``."""
+    ranks: tuple[tuple[int, float], ...] = ()
+    """The processes of this node by rank, with the time that a step takes each, without waiting for
+    others. The first is the one that reports; empty if the program has one process only."""
 
 
 def encode(record: Record) -> bytes:
@@ -107,7 +126,8 @@ def decode(content: bytes) -> Record:
 def checked(fields: dict[str, Any]) -> Record:
     """The record with these fields; ``RecordError`` if any is missing or invalid."""
     try:
-        record = Record(**fields)
+        ranks = tuple(tuple(one) for one in fields.get("ranks", ()))
+        record = Record(**{**fields, "ranks": ranks})
     except TypeError as error:
         raise RecordError("the fields are not those of a record") from error
     for name, types, most in _NUMBERS:
@@ -117,10 +137,20 @@ def checked(fields: dict[str, Any]) -> Record:
             raise RecordError(f"{name} is out of range")
     if record.state not in STATES:
         raise RecordError("an unknown state")
-    if type(record.listens) is not bool:
-        raise RecordError("listens is neither true nor false")
+    if type(record.listens) is not bool or type(record.dumps) is not bool:
+        raise RecordError("listens or dumps is neither true nor false")
+    if type(record.phase) is not str or not PHASE.fullmatch(record.phase):
+        raise RecordError("not a name of a phase")
+    if len(record.ranks) > MOST_RANKS or not all(map(_is_rank, record.ranks)):
+        raise RecordError("ranks are out of range")
     if record.total is not None and not 0 < record.total >= record.step:
         raise RecordError("more steps than the total")
     if record.first_step > record.step:
         raise RecordError("fewer steps than at the first report")
     return record
+
+
+def _is_rank(one: Any) -> bool:
+    if len(one) != 2 or type(one[0]) is not int or type(one[1]) not in _ANY:
+        return False
+    return 0 <= one[0] <= MOST_STEPS and 0 <= one[1] <= MOST_TIME_S

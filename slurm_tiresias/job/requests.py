@@ -28,6 +28,10 @@ requests."""
 LOOK_EVERY_S = 0.25
 LEAVE_SIGNAL = signal.SIGTERM
 SAVE_SIGNALS = (signal.SIGUSR1, signal.SIGURG)
+DUMP_SIGNAL = signal.SIGWINCH
+"""Makes a program print the stacks of all of its threads. Like SIGURG, processes that do not handle
+it ignore it."""
+
 _SIGNALS = (LEAVE_SIGNAL, *SAVE_SIGNALS)
 
 _forks_are_watched = False
@@ -145,6 +149,18 @@ def _listener(handler: Any) -> Requests | None:
 
 def _ignore(_number: int, _frame: FrameType | None) -> None:
     """Unlike SIG_IGN, a handler is not inherited by the programs that a child starts."""
+
+
+def dump_stacks_on_signal() -> bool:
+    """Print the stacks of this process to stderr on ``DUMP_SIGNAL``, even if it hangs in a call of
+    a library; return whether that was possible."""
+    try:
+        import faulthandler
+
+        faulthandler.register(DUMP_SIGNAL, chain=True)
+    except (ImportError, AttributeError, OSError, RuntimeError, ValueError):
+        return False  # for example, stderr is no file
+    return True
 
 
 def watch_forks() -> None:

@@ -12,17 +12,20 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NoReturn
 
 from slurm_tiresias.job.channel import Channel, ChannelError, channel_for, rank_in
+from slurm_tiresias.job.ranks import Ranks
 from slurm_tiresias.job.record import (
     DONE,
     LEAVING,
+    MOST_BUSY_MIN,
     MOST_SAVES,
     MOST_STEPS,
     MOST_TIME_S,
+    PHASE,
     RUNNING,
     SAVING,
     Record,
 )
-from slurm_tiresias.job.requests import LEAVE_SIGNAL, Requests
+from slurm_tiresias.job.requests import LEAVE_SIGNAL, Requests, dump_stacks_on_signal
 from slurm_tiresias.job.time_limit import NEVER, ends_s
 
 SEND_EVERY_S = 1.0
@@ -94,6 +97,12 @@ class Session:
         self._answered_s: float | None = None
         self._ends_s: float | None = None
         self._save_every_s: float | None = None
+        self._busy: tuple[str, float | None] = "", None
+        """A phase that was announced, and its end by ``clock``."""
+        self._dumps = False
+        self.is_the_program = True
+        """Whether this process does the work, so that its stacks show where the job hangs."""
+        self._ranks = Ranks(environment)
 
     def report(self, step: int, total: int | None = None) -> None:
         """Report that ``step`` steps are done, of ``total`` if known.
@@ -105,19 +114,51 @@ class Session:
         if type(step) is not int or (total is not None and type(total) is not int):
             step = operator.index(step)
             total = None if total is None else operator.index(total)
+        if step != self._step:
+            self._busy = "", None
         self._step = step
         self._total = total
         self._stepped = self._unsent = True
         if self._new_step_s is None and step > (self._resumed_step or 0):
             self._new_step_s = self._clock()
         if self._clock() >= self._due_s:
+            self._ranks.follow(step, self._clock())
             self._send(RUNNING)
+
+    def busy(self, phase: str, minutes: float) -> None:
+        """Announce a phase without steps, such as an evaluation: the job does not hang meanwhile.
+
+        The phase ends with the next step, and counts for a day at most. Raises ``ValueError``
+        for a negative time.
+        """
+        if not minutes >= 0:
+            raise ValueError(f"{minutes} is not a time in minutes. Give 0 or more.")
+        name = "".join(c for c in str(phase) if PHASE.fullmatch(c))[:32]
+        self._busy = name, self._clock() + 60.0 * min(minutes, MOST_BUSY_MIN)
+        self._ranks.begin_anew()
+        self._send(RUNNING)
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Mark a time in which this process waits for others, such as an all-reduce: without it,
+        the step times show which process is the slowest."""
+        began_s = self._clock()
+        try:
+            yield
+        finally:
+            self._ranks.has_waited(self._clock() - began_s)
+
+    def _agreed(self, agree: Agree, mine: bool) -> bool:
+        if agree is _alone:
+            return mine
+        with self.waiting():
+            return agree(mine)
 
     def leaving(self, agree: Agree = _alone) -> bool:
         """Whether Slurm or ``tiresias-job run`` has asked the job to save and exit."""
         self._listen()
         self._asks_to_leave = True
-        return agree(self.requests.leave)
+        return self._agreed(agree, self.requests.leave)
 
     def save_due(self, every_min: float = NEVER, agree: Agree = _alone) -> bool:
         """Whether to save now: on request, before the time limit, or this long after the last
@@ -131,11 +172,12 @@ class Session:
             self._asked_s = self.requests.asked_s
         if asked and self._saved_to_leave and not self._asks_to_leave:
             self._warn("the job was told to leave, but goes on: call job.leaving() after a save")
-        return agree(
+        mine = (
             asked
             or self._clock() - self._last_save_s >= 60.0 * every_min
             or self._wall() >= self._last_moment_s()
         )
+        return self._agreed(agree, mine)
 
     def saves_every(self, minutes: float) -> None:
         """Announce that the program saves by itself at this interval in minutes.
@@ -153,6 +195,7 @@ class Session:
         self.requests.saving_begins()
         self._asked_s = self.requests.asked_s
         self._save_began_s = self._clock()
+        self._ranks.begin_anew()
         self._send(SAVING)
 
     def saved(self, step: int) -> None:
@@ -362,8 +405,8 @@ class Session:
             self._channel = channel_for(self._environment, self._clock, is_forked)
         except (ChannelError, OSError) as error:
             self._warn(f"no progress is reported: {error}")
+        self._dumps = self.is_the_program and dump_stacks_on_signal()
         if self._channel is None:
-            self._due_s = NEVER
             return
         atexit.register(self.flush)
         if last := self._channel.last():
@@ -396,11 +439,10 @@ class Session:
             if self._channel is not None:
                 self._channel.close()
             self._open()
-        channel = self._channel
+        channel, now_s = self._channel, self._clock()
+        self._due_s = now_s + SEND_EVERY_S
         if channel is None:
             return
-        now_s = self._clock()
-        self._due_s = now_s + SEND_EVERY_S
         self._unsent = False
         record = self._record(state, now_s)
         if record is None:
@@ -410,7 +452,7 @@ class Session:
         except OSError as error:
             self._warn(f"no progress is reported any more: {error}")
             channel.close()
-            self._channel, self._due_s = None, NEVER
+            self._channel = None
 
     def _record(self, state: str, now_s: float) -> Record | None:
         step, total = self._step, self._total
@@ -441,6 +483,10 @@ class Session:
             listens=self._saves_on_request and self.requests.reach_it,
             answered_s=self._answered_s,
             save_every_s=self._save_every_s,
+            busy_until_s=self._wall_or_none(self._busy[1], now_s),
+            phase=self._busy[0],
+            dumps=self._dumps,
+            ranks=self._ranks.told(now_s),
         )
 
     def _at_wall(self, steady_s: float, now_s: float) -> float:

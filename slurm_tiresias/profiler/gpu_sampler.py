@@ -157,7 +157,8 @@ def _whose(gpus: Iterable[GpuAtWork], owners: Mapping[RunId, int]) -> list[Sampl
         for pid in gpu.pids:
             runs_there = _runs_of_process(pid, jobs, by_id)
             found = None if found is None or runs_there is None else found | runs_there
-        sampled.append(SampledGpu(gpu.use.uuid or "", gpu.use.utilization, found))
+        use = gpu.use
+        sampled.append(SampledGpu(use.uuid or "", use.utilization, found, use.power))
     return sampled
 
 

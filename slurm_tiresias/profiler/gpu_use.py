@@ -41,6 +41,8 @@ class GpuUse:
     pcie_received_bytes_per_s: int | None = None
     nvlink_sent_bytes: int | None = None
     nvlink_received_bytes: int | None = None
+    power: float | None = None
+    """The share of its enforced power limit that it draws."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +179,14 @@ def _use(nvml: Any, gpu: str, handle: Any) -> GpuUse:
         ),
         nvlink_sent_bytes=nvlink_sent,
         nvlink_received_bytes=nvlink_received,
+        power=_power(nvml, handle),
     )
+
+
+def _power(nvml: Any, handle: Any) -> float | None:
+    drawn = _got(nvml, nvml.nvmlDeviceGetPowerUsage, handle)
+    limit = _got(nvml, nvml.nvmlDeviceGetEnforcedPowerLimit, handle)
+    return drawn / limit if drawn is not None and limit else None
 
 
 def _nvlink_bytes(nvml: Any, handle: Any) -> tuple[int | None, int | None]:

@@ -34,7 +34,7 @@ KEPT_S = 600.0
 """How long a run is kept that its node no longer reports: until a cycle has seen its end."""
 
 LOST_AFTER_S = 180.0
-"""Three heartbeats of a node (``node.SIGN_OF_LIFE_S``)."""
+"""Six heartbeats of a node (``node.SIGN_OF_LIFE_S``)."""
 
 CLOCK_WANDERS_S = 1.0
 """While Slurm's clock stays within this of the steady clock, known times are not adjusted."""
@@ -157,7 +157,7 @@ class ProgressFolder:
                 del self._runs[run_id]
                 continue
             if now_s - run.told_s > LOST_AFTER_S:
-                run.told_again(now_s, lost=True)
+                run.told_again(now_s, now_s + self._ahead_s, lost=True)
             # Several nodes of a job may report: the first by name counts, for the whole run.
             order = (-run_id.restarts, run_id.node)
             if order < chosen.get(run_id.job_id, (1, "")):
@@ -211,7 +211,7 @@ class ProgressFolder:
     def _take(self, run_id: RunId, told: NodeReport, unchanged: bool, now_s: float) -> None:
         run = self._runs.get(run_id)
         if run is not None and unchanged:
-            run.told_again(now_s)
+            run.told_again(now_s, now_s + self._ahead_s)
             return
         try:
             record = told.record()

@@ -3,7 +3,7 @@
 Each line is about one run of a job: its name, the source of the record, and the record as the job
 wrote it; or its name, the word "saved", and when it last saved according to its checkpoint folder.
 The node and the controller both validate records, because users' programs write them. A node
-rewrites its file every minute even without changes, as a sign of life.
+rewrites its file every half minute even without changes, as a sign of life.
 """
 
 from __future__ import annotations

@@ -26,8 +26,9 @@ from slurm_tiresias.warn_once import WarnOnce
 FOLDER = "progress"
 """The subfolder of the shared folder for all progress reports; the controller creates it."""
 
-SIGN_OF_LIFE_S = 60.0
-"""How often the file is written if nothing has changed."""
+SIGN_OF_LIFE_S = 30.0
+"""How often the file is written if nothing has changed. A pause of a job counts only as far as its
+node has told of it."""
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
 

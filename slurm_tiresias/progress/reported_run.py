@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
-from slurm_tiresias.job.record import Record
+from slurm_tiresias.job.record import MOST_BUSY_MIN, SAVING, Record
 from slurm_tiresias.model import Estimate, JobProgress, ProgressSource
 from slurm_tiresias.progress.pace import Pace
 
@@ -21,9 +22,12 @@ QUIET_STEPS = 10
 """A run has stalled after this many times its longest gap between two steps so far, this many times
 its usual step time, and this many seconds, whichever is longest."""
 
+SAVES_WITHIN_S = 1800.0
+"""A save may take so long, as on a file system that pauses, before it counts as a stall."""
+
 _TIMES = (
     *("reported_s", "advanced_s", "saved_s", "first_step_s", "first_s"),
-    *("asked_s", "saving_s", "answered_s"),
+    *("asked_s", "saving_s", "answered_s", "heard_s", "busy_until_s"),
 )
 """The fields of ``JobProgress`` that are points in time."""
 
@@ -52,15 +56,20 @@ class ReportedRun:
         """How far the clock of the node was set forward during the run."""
         self._advanced_s = 0.0
         self._longest_gap_s = 0.0
+        self._gaps = 0
+        self._busy_until_s = 0.0
         self._first_save: tuple[int, float] | None = None
 
-    def told_again(self, steady_s: float, *, lost: bool = False) -> None:
+    def told_again(self, steady_s: float, by_slurms_clock_s: float, *, lost: bool = False) -> None:
         """Record that its node reports no change; with ``lost``, that it has not reported for
         long."""
         if not lost:
             self.told_s = steady_s
-        if self.progress.lost is not lost:
-            self.progress = replace(self.progress, lost=lost)
+        known = self.progress
+        if known.lost is not lost:
+            self.progress = replace(known, lost=lost)
+        elif not lost and by_slurms_clock_s - known.advanced_s > LEAST_QUIET_S / 2:
+            self.progress = replace(known, heard_s=by_slurms_clock_s)
 
     def take(self, source: ProgressSource, record: Record, now_s: float, steady_s: float) -> None:
         """Take in a report that has just arrived."""
@@ -75,9 +84,16 @@ class ReportedRun:
         reported_s = record.at_s if 0 <= age_s <= LONGEST_AGE_S else now_s
         at_s = record.at_s - self._set_by_s
         if step > self._step:
-            if self._step >= 0 and at_s > self._at_s:
-                self._longest_gap_s = max(self._longest_gap_s, at_s - self._at_s)
+            if self._step > record.first_step and at_s > self._at_s:
+                # Not the first new step, before which a program compiles and loads its data.
+                gap_s = at_s - max(self._at_s, min(at_s, self._busy_until_s))
+                self._longest_gap_s, self._gaps = max(self._longest_gap_s, gap_s), self._gaps + 1
             self._step, self._at_s, self._advanced_s = step, at_s, reported_s
+        busy_until_s = self._announced_until_s(record)
+        # A phase that is not announced any more has ended.
+        self._busy_until_s = min(self._busy_until_s, at_s)
+        if busy_until_s is not None:
+            self._busy_until_s = busy_until_s - self._set_by_s
         self._pace.add(step, at_s)
         per_step = self._per_step(record)
         usual_s = QUIET_STEPS * per_step.likely_s if per_step else 0.0
@@ -109,6 +125,12 @@ class ReportedRun:
             by_slurms_clock(record.saving_s),
             record.listens,
             by_slurms_clock(record.answered_s),
+            math.inf if source is ProgressSource.COMMENT else now_s,
+            self._longest_gap_s,
+            self._gaps,
+            self._busy_until_s + reported_s - at_s,
+            record.phase,
+            record.dumps,
         )
 
     def clock_was_set(self, by_s: float) -> None:
@@ -118,6 +140,14 @@ class ReportedRun:
         times = {name: getattr(known, name) for name in _TIMES}
         moved = {name: at_s + by_s for name, at_s in times.items() if at_s is not None}
         self.progress = replace(known, **moved)
+
+    def _announced_until_s(self, record: Record) -> float | None:
+        """Return until when it makes no step at the latest, as it says; None if it does not."""
+        if record.state == SAVING:
+            return record.at_s + SAVES_WITHIN_S
+        if record.busy_until_s is None:
+            return None
+        return min(record.busy_until_s, record.at_s + 60.0 * MOST_BUSY_MIN)
 
     def _follow_node_clock(self, ahead_s: float) -> None:
         by_s = 0.0 if self._ahead_s is None else ahead_s - self._ahead_s
@@ -146,6 +176,6 @@ class ReportedRun:
         self._source = source
         self._first_save = None
         self._step = -1
-        self._longest_gap_s = 0.0
+        self._longest_gap_s, self._gaps = 0.0, 0
         at_s = min(record.first_s, record.at_s) - self._set_by_s
         self._pace = Pace(record.first_step, at_s)

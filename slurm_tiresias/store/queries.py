@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from slurm_tiresias.core.features.charge import EndedRun, payer_of
 from slurm_tiresias.core.features.losses import Loss, losses_of
-from slurm_tiresias.model import JobAccount, Lane
+from slurm_tiresias.model import JobAccount, Lane, ProgramHabit
 from slurm_tiresias.store.records import (
     LOST_PARTS,
     UNKNOWN,
@@ -131,6 +131,17 @@ class ProgressRows(Rows[RunProgressRecord]):
         """Return those of all jobs that have not ended, earliest runs first."""
         rest = "JOIN jobs USING (key) WHERE ended_s IS NULL ORDER BY run_progress.restarts"
         return list(self.select(rest))
+
+    def habits(self) -> Iterator[tuple[tuple[str, str], ProgramHabit]]:
+        """Yield what the runs of each program, by user and name, show of its pauses."""
+        query = (
+            "SELECT user, name, MAX(step), MAX(longest_gap_s), "
+            "COALESCE(MAX(longest_gap_s / NULLIF(step_s, 0)), 0), "
+            "COUNT(first_step_s - first_s), COALESCE(MAX(first_step_s - first_s), 0) "
+            "FROM run_progress JOIN jobs USING (key) GROUP BY user, name"
+        )
+        for user, name, *shown in self._database.read(query):
+            yield (user, name), ProgramHabit(*shown)
 
 
 class PreemptionRows(Rows[PreemptionRecord]):

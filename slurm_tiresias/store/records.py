@@ -37,6 +37,7 @@ class RunProgressRecord:
     first_s: float | None = None
     asked_s: float | None = None
     saving_s: float | None = None
+    longest_gap_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

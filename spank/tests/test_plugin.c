@@ -1287,7 +1287,7 @@ static void slurm_itself_may_fail_anywhere(void)
 static const struct made {
 	const char *name;
 	off_t bytes;
-} progress_files[] = {{"7.2.n1.progress", 512}, {"7.2.n1.output", 4096}};
+} progress_files[] = {{"7.2.n1.progress", 1024}, {"7.2.n1.output", 4096}};
 
 static const char *progress(void)
 {
@@ -1565,13 +1565,13 @@ static void progress_files_are_collected_in_the_subfolder_progress(void)
 	write_into("7.2.n1.output", 'x');
 	epilog();
 	/* What a job prints stays on its node. */
-	check_progress_collected("7.2.n1.progress", 1, 512);
+	check_progress_collected("7.2.n1.progress", 1, 1024);
 	CHECK(entries_in(collect) == 1);
 	fake.restarts++;
 	start_job_with_both_files();
 	write_into("7.3.n1.progress", 'x');
 	epilog();
-	check_progress_collected("7.3.n1.progress", 2, 512);
+	check_progress_collected("7.3.n1.progress", 2, 1024);
 }
 
 static void progress_files_without_content_are_not_collected(void)
@@ -1664,10 +1664,10 @@ static void a_user_who_fills_the_folder_does_not_keep_others_from_reporting(void
 		return;
 	start_job_with_both_files();
 	pid_t user = user_who(progress(), writes_all_he_can);
-	CHECK(status_of(progress()).st_size > 512);
+	CHECK(status_of(progress()).st_size > 1024);
 	fake.job = 8;
 	start_job_with_both_files();
-	CHECK(status_of(progress()).st_size == 512);
+	CHECK(status_of(progress()).st_size == 1024);
 	epilog();
 	fake.job = 7;
 	epilog();
@@ -1686,7 +1686,7 @@ static void progress_of_squashed_root(void)
 	setfsgid(NOBODY);
 	setfsuid(NOBODY);
 	struct stat status = status_of(collected_progress("7.2.n1.progress"));
-	CHECK(status.st_uid == NOBODY && status.st_gid == NOBODY && status.st_size == 512);
+	CHECK(status.st_uid == NOBODY && status.st_gid == NOBODY && status.st_size == 1024);
 	CHECK((status.st_mode & 07777) == 0640 && entries_in(in(collect, "progress")) == 1);
 	setfsuid(geteuid());
 	setfsgid(getegid());

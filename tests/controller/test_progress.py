@@ -187,6 +187,9 @@ def test_a_stalled_job_is_quiet_since_its_last_step(site: Site) -> None:
     site.run_to(100)
     progress = site.tracker.of("7")
     assert progress is not None
+    late_s = site.now_s + 200.0
+    assert progress.quiet_since_s(late_s) is None, "its node has not told of it since"
+    progress = replace(progress, heard_s=late_s)
     assert progress.quiet_since_s(site.now_s + 100.0) is None
     assert progress.quiet_since_s(site.now_s + 200.0) == START_S + 100
 

@@ -267,7 +267,7 @@ def test_the_node_reports_saves_to_the_controller(tmp_path: Path) -> None:
     for path in (run, collect, collect / FOLDER, folder):
         path.mkdir()
     save(folder / "step-10", 500.25)
-    (run / "7.0.n1.progress").write_bytes(bytes(512))
+    (run / "7.0.n1.progress").write_bytes(bytes(1024))
     (collect / FOLDER / LIST_NAME).write_bytes(text_of_folders({7: str(folder)}))
     service = NodeProgress(run, collect, host="n1")
     live = collect / FOLDER / "n1.live"

@@ -160,7 +160,7 @@ def test_ended_runs_are_read_once_and_removed_when_they_are_stored(site: Site) -
 
 
 def test_invalid_records_are_removed_and_foreign_files_left_alone(site: Site) -> None:
-    (site.folder / "7.0.a.progress").write_bytes(b"x" * 512)
+    (site.folder / "7.0.a.progress").write_bytes(b"x" * 1024)
     (site.folder / "8.0.a.progress").symlink_to("/etc/passwd")
     (site.folder / "notes").write_text("an admin's")
     (site.folder / "c.live").write_bytes(os.urandom(1000))

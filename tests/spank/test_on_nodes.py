@@ -372,7 +372,7 @@ PROGRESS_TAMPERING = {
     "truncated": 'truncate -s 0 "$TIRESIAS_PROGRESS_FILE"',
     "longer": 'echo more >> "$TIRESIAS_PROGRESS_FILE"',
     "linked": 'ln "$TIRESIAS_PROGRESS_FILE" second',
-    "empty": 'head -c 512 /dev/zero > "$TIRESIAS_PROGRESS_FILE"',
+    "empty": 'head -c 1024 /dev/zero > "$TIRESIAS_PROGRESS_FILE"',
 }
 
 
@@ -396,7 +396,7 @@ def test_a_link_or_foreign_file_in_place_of_a_report_is_discarded(
     plugin.cluster.wait_until((plugin.work / "sent").exists, "it has reported")
     file = plugin.run_folder / f"{job}.0.n1.progress"
     secret = plugin.folder / "secret"
-    secret.write_bytes(b"x" * 512)
+    secret.write_bytes(b"x" * 1024)
     file.unlink()
     if is_link:
         file.symlink_to(secret)
@@ -409,7 +409,7 @@ def test_a_link_or_foreign_file_in_place_of_a_report_is_discarded(
 
 @pytest.mark.usefixtures("reporter")
 def test_the_content_of_a_report_is_collected_unchecked(plugin: PluginCluster) -> None:
-    ended = plugin.finish('head -c 512 /dev/urandom > "$TIRESIAS_PROGRESS_FILE"')
+    ended = plugin.finish('head -c 1024 /dev/urandom > "$TIRESIAS_PROGRESS_FILE"')
     assert (ended.status, ended.output) == ("0:0", "")
     assert plugin.reported() == [f"{ended.job}.0.n1.progress"]
 
