@@ -604,7 +604,8 @@ class JobAccount:
     failed_step: int | None = None
     """The furthest step of its failed runs; None if they did not report steps."""
     avoided_nodes: str = ""
-    """The nodes of its last failed run, on which it is not restarted if others will do."""
+    """The nodes of its last run that failed or hung; it does not start there again if others will
+    do."""
     own_excluded: str | None = None
     """The nodes that its user excludes, kept while the avoided ones are excluded too; None if they
     are not."""

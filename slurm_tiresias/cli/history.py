@@ -37,6 +37,7 @@ SAME_START_S = 1.5
 BY_CONTROLLER: Mapping[str, str] = {
     "preempted": "preempted",
     "idle-requeued": "requeued for idle GPUs",
+    "hung-requeued": "requeued, hung",
 }
 LEFT = (*BY_CONTROLLER, "requeued", "node-failed")
 """Events that end a run but not the job."""

@@ -66,20 +66,22 @@ class Actor:
         requeue_delay_s: float,
         progress_of: Callable[[str], JobProgress | None] = lambda _key: None,
         reports_of: Callable[[str], Sequence[JobProgress]] = lambda _key: (),
-        why_spared: Callable[[str], str] = lambda _key: "",
+        why_spared: Callable[[str, Cause], str] = lambda _key, _cause: "",
         ranks_last: Callable[[str], bool] = lambda _key: False,
         goes_by_gpu_s: Callable[[str], float | None] = lambda _key: None,
+        to_dump: Callable[[], Sequence[str]] = tuple,
     ) -> None:
         """``progress_of`` returns a job's progress, ``reports_of`` the last report of each of its
-        ended runs, ``why_spared`` why it is not preempted for its
-        idle GPUs any more, ``ranks_last`` whether it has ranked last since its last requeue,
-        ``goes_by_gpu_s`` the estimate by which it is ordered in its tier."""
+        ended runs, ``why_spared`` why it is not preempted for this cause any more, ``ranks_last``
+        whether it has ranked last since its last requeue, ``goes_by_gpu_s`` the estimate by which
+        it is ordered in its tier, ``to_dump`` which jobs are to print their stacks."""
         self._job_store = job_store
         self._under_way = under_way = UnderWay(slurm, job_store, config, progress_of, reports_of)
         self._updates = Updates(under_way, ranks_last, goes_by_gpu_s)
         self._signaller = Signaller(under_way)
         self._requeue_delay_s = requeue_delay_s
         self._why_spared = why_spared
+        self._to_dump = to_dump
 
     @property
     def awaits_saves(self) -> bool:
@@ -109,6 +111,7 @@ class Actor:
         told = {key for update in updates for key in task_keys(update.key)}
         # Signal before the commit: a second signal costs the victim nothing, but a victim that the
         # ledger wrongly records as signalled would be requeued without having saved its state.
+        self._signaller.dump(self._to_dump())
         self._signaller.signal(plan, told)
         due = [*requeue(self._under_way, plan), *restarts(self._under_way)]
         if bad_nodes and not self._job_store.nodes.may_not_be_set:
@@ -158,7 +161,7 @@ class Actor:
 
     def _drop_refused(self, refused: set[str]) -> None:
         """Set no GPUs aside for jobs whose priority was refused (one was just held, say)."""
-        for one in self._under_way.preemptions(cause=Cause.FOR_JOB):
+        for one in self._under_way.preemptions(for_job=True):
             if one.preemptor in refused:
                 self._under_way.call_off(one.key)
         for key in refused & self._job_store.lifecycles.nominations.keys():

@@ -24,12 +24,14 @@ from slurm_tiresias.controller.shadow import ShadowRecord
 from slurm_tiresias.core.engine import Engine, decide
 from slurm_tiresias.core.features import promotion
 from slurm_tiresias.core.features.bad_nodes import BadNodes
+from slurm_tiresias.core.features.hung import Hung
 from slurm_tiresias.core.features.idle_gpus import IdleGpus
 from slurm_tiresias.core.features.in_order import Features, make_features
 from slurm_tiresias.core.features.make import learned_policy
 from slurm_tiresias.core.features.policy import Policy
 from slurm_tiresias.core.features.victim_rate import CountedVictims
 from slurm_tiresias.core.job import Snapshot
+from slurm_tiresias.core.lifecycle.preemption import Cause
 from slurm_tiresias.errors import RefusedError
 from slurm_tiresias.model import JobState, Plan
 from slurm_tiresias.profiler.gpu_use_folder import GpuUseFolder
@@ -46,6 +48,8 @@ from slurm_tiresias.store.retention import Retention
 from slurm_tiresias.store.samples import Samples
 
 PAUSED = "paused"
+
+RUNS_ON = "it cannot be requeued now, or made a step"
 
 NONE_LEFT_ALONE: Mapping[str, str] = MappingProxyType({})
 
@@ -87,8 +91,8 @@ class Cycle:
 
 
 def folder_of(config: Config) -> GpuUseFolder:
-    """Return the folder in which nodes report the GPU use of jobs, if that is wanted."""
-    return GpuUseFolder(config.profiler.collect_dir if config.idle_gpus.after_s > 0 else "")
+    """Return the folder in which nodes report the GPU use of jobs, if there is one."""
+    return GpuUseFolder(config.profiler.collect_dir)
 
 
 def collect_seldom() -> None:
@@ -166,8 +170,8 @@ class Cycles:
             self.progress,
             self.costs.costs_of,
         )
-        idle_gpus = IdleGpus(config)
-        self.features = Features(idle_gpus=idle_gpus)
+        idle_gpus, hung = IdleGpus(config), Hung(config)
+        self.features = Features(idle_gpus=idle_gpus, hung=hung)
         self._actor = Actor(
             self._slurm,
             self.job_store,
@@ -175,11 +179,12 @@ class Cycles:
             self._requeue_delay_s,
             self.progress.of,
             self.progress.past_runs,
-            idle_gpus.why_spared,
+            lambda key, cause: idle_gpus.why_spared(key) if cause is Cause.IDLE_GPUS else RUNS_ON,
             lambda key: (
                 idle_gpus.ranks_last_anew(self._feed.jobs[key]) or self._feed.jobs[key].waits_behind
             ),
             self._goes_by_gpu_s,
+            lambda: hung.to_dump(self._feed.jobs),
         )
         self._policy: Policy | None = None
         self._told: frozenset[str] = frozenset()
@@ -234,11 +239,13 @@ class Cycles:
         return self._policy.goes_by_gpu_s(self._feed.jobs[key]) if self._policy else None
 
     def _made_snapshot(self, now_s: float) -> Snapshot:
-        feed, idle_gpus = self._feed, self.features.idle_gpus
+        feed, idle_gpus, hung = self._feed, self.features.idle_gpus, self.features.hung
         recent = self._victims.without_spared(feed.jobs)
+        self._gpu_use.background.step_unless_started()
         if self._config.idle_gpus.after_s > 0 and idle_gpus:
-            self._gpu_use.background.step_unless_started()
             recent = idle_gpus.hear(self._gpu_use.latest, feed.running, now_s, recent)
+        if hung:
+            recent = hung.hear(feed.jobs.values(), self._gpu_use.latest, now_s, recent)
         return Snapshot(now_s, feed.nodes, tuple(feed.jobs.values()), recent)
 
     def _plan(self, snapshot: Snapshot, policy: Policy, *, promotes: bool) -> Plan:

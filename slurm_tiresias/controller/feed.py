@@ -223,6 +223,7 @@ class Feed:
             "running_since_s": since_s,
             "in_slurm": prospect.requeued,
             "program_costs": costs,
+            "habit": self._progress.habit_of(account) if self._progress else None,
             "not_eligible": prospect.why_not,
             "nominated_to": nomination.allocated() if nomination else None,
             "preemptor": under_way.preemptor if under_way and under_way.makes_room else "",

@@ -20,7 +20,7 @@ from slurm_tiresias.controller.accounts import Accounts
 from slurm_tiresias.controller.ends import EndedJob, Ends
 from slurm_tiresias.controller.event_log import EventLog
 from slurm_tiresias.controller.in_hand import InHand
-from slurm_tiresias.controller.lifecycles import IDLE_REQUEUED, Lifecycles
+from slurm_tiresias.controller.lifecycles import OWN_BOOKS, Lifecycles
 from slurm_tiresias.controller.manage import why_unmanaged
 from slurm_tiresias.controller.node_records import NodeRecords
 from slurm_tiresias.controller.runs import Runs
@@ -287,7 +287,8 @@ class JobStore:
         by_others = bool(failed) and (sent_s is None or left_before)
         restart = f"restart {job.restarts}"
         if under_way is not None and under_way.signalled_s is not None and not by_others:
-            kind = "preempted" if under_way.cause is Cause.FOR_JOB else IDLE_REQUEUED
+            for_job = under_way.cause is Cause.FOR_JOB
+            kind = "preempted" if for_job else OWN_BOOKS[under_way.cause].requeued
             self.events.note(now_s, kind, job.key, restart, under_way.charged)
         elif failed:
             self._node_failures.add((job.key, job.restarts))

@@ -3,8 +3,9 @@ and at what cost."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Any, Final, NamedTuple
 
 from slurm_tiresias.controller.accounts import Accounts
 from slurm_tiresias.controller.event_log import EventLog
@@ -23,7 +24,8 @@ from slurm_tiresias.core.lifecycle.nomination import (
 )
 from slurm_tiresias.core.lifecycle.preemption import (
     BackOff,
-    CountIdleRequeue,
+    Cause,
+    CountOwnRequeue,
     CountPreemption,
     MarkSignalled,
     NoteSignalRefused,
@@ -39,11 +41,35 @@ from slurm_tiresias.core.lifecycle.tracker import LifecycleTracker
 from slurm_tiresias.model import JobAccount, JobStatus
 from slurm_tiresias.progress.saving import asked
 from slurm_tiresias.settings import Config
+from slurm_tiresias.slurm.hostlist import folded
+from slurm_tiresias.slurm.notation import node_names
 from slurm_tiresias.store.changes import Changes
 from slurm_tiresias.store.records import CostSource, PreemptionCost, PreemptionRecord
 
 IDLE_SIGNALLED, IDLE_REQUEUED, IDLE_SPARED = "idle-signalled", "idle-requeued", "idle-spared"
-"""The events of a job that is signalled for its idle GPUs, is requeued for them, or is spared."""
+HUNG_SIGNALLED, HUNG_REQUEUED, HUNG_SPARED = "hung-signalled", "hung-requeued", "hung-spared"
+"""The events of a job that is signalled for its idle GPUs or because it hangs, is requeued for
+that, or is spared."""
+
+
+class _Books(NamedTuple):
+    """How a preemption without a preemptor is recorded: its events, and fields of the account."""
+
+    signalled: str
+    requeued: str
+    spared: str
+    requeues: str
+    signalled_run: str
+
+
+OWN_BOOKS: Final[Mapping[Cause, _Books]] = {
+    Cause.IDLE_GPUS: _Books(
+        *(IDLE_SIGNALLED, IDLE_REQUEUED, IDLE_SPARED), "idle_requeues", "idle_signalled_run"
+    ),
+    Cause.HUNG: _Books(
+        *(HUNG_SIGNALLED, HUNG_REQUEUED, HUNG_SPARED), "hung_requeues", "hung_signalled_run"
+    ),
+}
 
 EffectToCarryOut = SendSignal | SendRequeue | SetStartTime | BackOff
 """The effects of a preemption that are left to the caller once the rest is in the books."""
@@ -92,12 +118,12 @@ class Lifecycles(LifecycleTracker):
                 case CountPreemption(at_s, of):
                     self._count_preemption(of, at_s)
                     self.nomination_event(of.preemptor, VictimLeft())
-                case CountIdleRequeue(at_s, of):
-                    self._count_idle_requeue(of, at_s)
-                case MarkSignalled(at_s, heard):
-                    self._mark_signalled(key, at_s, heard=heard)
-                case NoteSpared(at_s, why):
-                    self._events.note(at_s, IDLE_SPARED, key, why)
+                case CountOwnRequeue(at_s, of):
+                    self._count_own_requeue(of, at_s)
+                case MarkSignalled(at_s, cause, heard):
+                    self._mark_signalled(key, at_s, cause, heard=heard)
+                case NoteSpared(at_s, cause, why):
+                    self._events.note(at_s, OWN_BOOKS[cause].spared, key, why)
                 case _:
                     others.append(effect)
         return others
@@ -140,14 +166,18 @@ class Lifecycles(LifecycleTracker):
             )
         )
 
-    def _count_idle_requeue(self, of: Preemption, now_s: float) -> None:
-        """Record a requeue for idle GPUs. It is charged to no preemptor and does not protect the
+    def _count_own_requeue(self, of: Preemption, now_s: float) -> None:
+        """Record a requeue for no other job. It is charged to no preemptor and does not protect the
         job from preemption."""
-        account = self._account(of.key)
+        account, requeues = self._account(of.key), OWN_BOOKS[of.cause].requeues
         self._record_preemption(account, of, now_s)
-        self._accounts.put(replace(account, idle_requeues=account.idle_requeues + 1))
+        more: dict[str, Any] = {requeues: getattr(account, requeues) + 1}
         if run := self._runs.last_ended(of.key):
             self._runs.keep(replace(run, idle_s=0.0))
+            if of.cause is Cause.HUNG:
+                before = account.avoided_nodes if account.hung_requeues else ""
+                more["avoided_nodes"] = folded({*node_names(before), *node_names(run.nodes)})
+        self._accounts.put(replace(account, **more))
 
     def _record_preemption(self, account: JobAccount, of: Preemption, now_s: float) -> None:
         run = self._runs.last_ended(of.key)
@@ -167,16 +197,18 @@ class Lifecycles(LifecycleTracker):
             ),
         )
 
-    def _mark_signalled(self, key: str, now_s: float, *, heard: bool) -> None:
-        """Record that a job's present run was signalled for its idle GPUs."""
-        account = self._accounts.of(key)
-        if account is None or account.idle_signalled_run == account.restarts:
+    def _mark_signalled(self, key: str, now_s: float, cause: Cause, *, heard: bool) -> None:
+        """Record that a job's present run was signalled for no other job."""
+        account, books = self._accounts.of(key), OWN_BOOKS[cause]
+        if account is None or getattr(account, books.signalled_run) == account.restarts:
             return
-        self._accounts.put(replace(account, idle_signalled_run=account.restarts))
+        run: dict[str, Any] = {books.signalled_run: account.restarts}
+        self._accounts.put(replace(account, **run))
         if heard:
-            gpus_s = f"{self._config.idle_gpus.leave_after_s:g} s"
-            text = f"no GPU used for {gpus_s}, restart {account.restarts}"
-            self._events.note(now_s, IDLE_SIGNALLED, key, text)
+            text = f"restart {account.restarts}"
+            if cause is Cause.IDLE_GPUS:
+                text = f"no GPU used for {self._config.idle_gpus.leave_after_s:g} s, {text}"
+            self._events.note(now_s, books.signalled, key, text)
 
     def _await_cost(self, account: JobAccount, of: Preemption, now_s: float) -> None:
         last = self._runs.last_ended(of.key)

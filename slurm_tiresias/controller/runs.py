@@ -119,6 +119,8 @@ class Runs:
                     or (known.nodes if known else ""),
                     outcome=job.slurm_state if ended else "",
                     step_s=known.step_s if known else None,
+                    hung_s=known.hung_s if known else 0.0,
+                    false_verdicts=known.false_verdicts if known else 0,
                 )
             )
 

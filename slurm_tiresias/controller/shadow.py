@@ -6,6 +6,11 @@ from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.model import Plan, Reason
 from slurm_tiresias.slurm.hostlist import folded
 
+_WHAT = {
+    Reason.IDLE_GPUS: "be requeued for its idle GPUs",
+    Reason.HUNG: "be requeued because it hangs",
+}
+
 
 class ShadowRecord:
     """Records what plans would have done."""
@@ -18,8 +23,7 @@ class ShadowRecord:
         """Record what would have been done, once for each change of the plan."""
         planned = {d.job_id: (f"start on {folded(d.start_on)}", "") for d in plan.starts}
         for decision in plan.preemptions:
-            idle = decision.reason is Reason.IDLE_GPUS
-            what = "be requeued for its idle GPUs" if idle else "be preempted"
+            what = _WHAT.get(decision.reason, "be preempted")
             planned[decision.job_id] = (what, decision.preempted_for)
         for key, (what, other) in planned.items():
             if self._planned.get(key) != (what, other):

@@ -183,8 +183,8 @@ class Decisions:
         if job.state is JobState.RUNNING:
             if job.preemptor:
                 return _verdict(entry, Action.WAIT, Reason.VACATING, preempted_for=job.preemptor)
-            if job.leaves_idle:
-                return _verdict(entry, Action.PREEMPT, Reason.IDLE_GPUS)
+            if job.leaves_because:
+                return _verdict(entry, Action.PREEMPT, job.leaves_because)
             return _verdict(entry, Action.RUN_ON, Reason.RUNS_ON)
         if blocked := job.blocked_by_slurm:
             return _verdict(entry, Action.WAIT, blocked, job.not_eligible or job.awaited_limit)

@@ -156,7 +156,7 @@ class Engine:
             if self._decisions and (role is not Role.RUNS or _is_told_anew(entry, job, job_rank)):
                 self._decisions.undecided.add(job.job_id)
             entry.job, entry.tier, entry.promoted = job, job_rank.tier, promoted
-            entry.leaves_idle = job.leaves_idle
+            entry.leaves_because = job.leaves_because
         else:
             booked = entry.role is Role.STARTS and role is Role.RUNS
             if not booked:
@@ -230,7 +230,7 @@ class Engine:
                     self.state.book(entry.holds)
                 entry.protections = protections(job, self.config)
                 entry.at_stake = job.at_stake
-                entry.leaves_idle = job.leaves_idle
+                entry.leaves_because = job.leaves_because
                 self.state.run(
                     entry.rank, entry.holds, job.width, now_s, entry.protections, entry.at_stake
                 )
@@ -508,7 +508,7 @@ def _defined(features: Sequence[Feature], name: str) -> Sequence[Callable[..., A
 
 def _is_told_anew(entry: Entry, job: Job, job_rank: JobRank) -> bool:
     """Whether the decision on a job that runs on is another one than before."""
-    return job_rank.tier != entry.tier or job.leaves_idle != entry.leaves_idle
+    return job_rank.tier != entry.tier or job.leaves_because is not entry.leaves_because
 
 
 def _same_nodes(before: tuple[Node, ...], now: tuple[Node, ...]) -> bool:

@@ -10,7 +10,7 @@ from slurm_tiresias.core.cluster import EquivalenceClass
 from slurm_tiresias.core.features.protection import Protected
 from slurm_tiresias.core.job import Job
 from slurm_tiresias.core.rank import UniqueRank
-from slurm_tiresias.model import NOWHERE, Allocation, WorkAtStake
+from slurm_tiresias.model import NOWHERE, Allocation, Reason, WorkAtStake
 
 
 class Role(Enum):
@@ -40,6 +40,6 @@ class Entry:
     job_class: EquivalenceClass | None = None
     protections: tuple[Protected, ...] = ()
     at_stake: WorkAtStake | None = None
-    leaves_idle: bool = False
+    leaves_because: Reason | None = None
     steady_until_s: float = math.inf
     """Its running time since its promotion beyond which its rank may be another."""

@@ -26,6 +26,7 @@ from slurm_tiresias.model import (
     Node,
     PlacementStyle,
     ProgramCosts,
+    ProgramHabit,
     Protection,
     Reason,
     RecentVictims,
@@ -162,6 +163,10 @@ class Job:
     """Whether it goes before all others now, and is not preempted."""
     leaves_idle: bool = False
     """Whether its run is preempted now, because of idle GPUs, even for no other job."""
+    leaves_hung: bool = False
+    """Whether its run is preempted now, because it hangs, even for no other job."""
+    habit: ProgramHabit | None = None
+    """What earlier runs of its program show about its pauses; None if there was none."""
     at_stake: WorkAtStake | None = None
     """What preempting it now would lose; None if nothing is known of it or of any other job."""
     remaining_s: float | None = None
@@ -217,6 +222,13 @@ class Job:
     def is_preemptible(self) -> bool:
         """Whether it can be preempted at all: it is in no lane."""
         return self.lane is Lane.PREEMPTIBLE
+
+    @property
+    def leaves_because(self) -> Reason | None:
+        """Why its run is preempted now even for no other job; None if it is not."""
+        if self.leaves_hung:
+            return Reason.HUNG
+        return Reason.IDLE_GPUS if self.leaves_idle else None
 
     @property
     def present_run(self) -> RunRecord | None:

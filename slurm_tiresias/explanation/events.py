@@ -10,7 +10,15 @@ from slurm_tiresias.status.job_history import JobHistory
 from slurm_tiresias.status.published import PublishedEvent
 from slurm_tiresias.text import at, printable
 
-_OF_IDLE_GPUS: Mapping[str, str] = {
+_OWN_WORDS: Mapping[str, str] = {
+    "hung": "found to hang",
+    "hung-false": "did not hang after all",
+    "hung-dumped": "told to print its stacks, because it hangs",
+    "hung-signalled": "to be requeued because it hangs",
+    "hung-requeued": "requeued because it hung",
+    "hung-spared": "not requeued after all",
+    "gpus-idle": "does nothing with its GPUs",
+    "no-net-progress": "makes no net progress",
     "idle-signalled": "to be preempted for its idle GPUs",
     "idle-requeued": "requeued for its idle GPUs",
     "idle-spared": "not preempted for its idle GPUs after all",
@@ -46,12 +54,8 @@ def _its_own(event: PublishedEvent) -> str:
         )
     if event.kind == "failed":
         return f"Slurm refused a change to it: {text}"
-    if event.kind == "no-net-progress":
-        return f"makes no net progress: {text}"
-    if event.kind == "gpus-idle":
-        return f"does nothing with its GPUs: {text}"
-    if event.kind in _OF_IDLE_GPUS:
-        return f"{_OF_IDLE_GPUS[event.kind]}{_after_colon(text)}"
+    if event.kind in _OWN_WORDS:
+        return f"{_OWN_WORDS[event.kind]}{_after_colon(text)}"
     if event.kind == "demoted":
         return f"{event.kind} {text}"
     return f"{_kind(event)}{_after_colon(text)}"

@@ -46,7 +46,7 @@ LANES = {
     "it, or its program loses all work in preemptions. Its tier follows from the most that it may "
     "use: its GPUs times its time limit.",
 }
-LEAVES = (Reason.PREEMPTED.value, Reason.VACATING.value, Reason.IDLE_GPUS.value)
+LEAVES = (Reason.PREEMPTED.value, Reason.VACATING.value, Reason.IDLE_GPUS.value, Reason.HUNG.value)
 CARRIED_OUT = (Action.START.value, Action.PREEMPT.value, Action.RUN_ON.value)
 WITHOUT_NEWS = ("", "None", "Priority", "Resources")
 """Slurm's reasons that say only that a job waits for its turn."""

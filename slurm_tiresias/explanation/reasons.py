@@ -82,6 +82,13 @@ REASON_TEXTS: Mapping[Reason, ReasonText] = {
         "Find out why its GPUs are idle. If it no longer needs them: scancel JOBID.",
         would="Its GPUs have long been idle, so it would be preempted even if no other job waited.",
     ),
+    Reason.HUNG: ReasonText(
+        "requeued, hung",
+        "It hangs, it seems, so it is requeued even if no other job waits.",
+        "Once its grace is over it is requeued, and comes back by itself.",
+        "Find out where it hangs: its output has the stacks of a program with the job library.",
+        would="It hangs, it seems, so it would be requeued.",
+    ),
     Reason.COMPLETING: ReasonText(
         "ending",
         "It has ended or been requeued, and its nodes are still being cleaned up.",
@@ -282,6 +289,7 @@ _WOULD = {
     Reason.PREEMPTED.value: "would be preempted",
     Reason.VACATING.value: "would be preempted",
     Reason.IDLE_GPUS.value: "would be requeued for its idle GPUs",
+    Reason.HUNG.value: "would be requeued because it hangs",
 }
 
 

@@ -8,7 +8,7 @@ from slurm_tiresias.model import JobState, Reason
 from slurm_tiresias.status.published import PublishedJob
 from slurm_tiresias.text import printable
 
-PREEMPTED = (Reason.PREEMPTED.value, Reason.VACATING.value, Reason.IDLE_GPUS.value)
+PREEMPTED = (Reason.PREEMPTED.value, Reason.VACATING.value)
 _STAYS = (Reason.RUNS_ON.value, Reason.UNMANAGED.value)
 
 

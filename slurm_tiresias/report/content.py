@@ -91,6 +91,7 @@ def parts(report: Report, most: int) -> tuple[Part, ...]:
             _stock_slurm(report, most),
             _parties(report, most),
             _held_idle(report, most),
+            _hung(report),
             _over_time(report),
         )
         if part is not None
@@ -198,6 +199,27 @@ def _held_idle(report: Report, most: int) -> Part | None:
         idle = sorted((one for one in parties if one.idle_gpu_s), key=lambda one: -one.idle_gpu_s)
         tables.append(Table((Column(name, _named, least=6), *columns), idle[:most]))
     return Part("GPU-hours held idle", tuple(sentences), tuple(tables))
+
+
+def _hung(report: Report) -> Part | None:
+    hung = report.hung
+    if not (hung.runs or hung.requeues or hung.false_verdicts):
+        return None
+    sentences = [
+        f"{count(hung.runs, 'run')} hung, and held {gpu_hours(hung.held_gpu_s)} meanwhile."
+    ]
+    if hung.requeues:
+        sentences.append(
+            f"{count(hung.requeues, 'requeue')} of hung jobs saved up to "
+            f"{gpu_hours(hung.saved_gpu_s)}: what they could have held until their time limits, or "
+            "without one for as long as a typical job runs."
+        )
+    if hung.false_verdicts:
+        sentences.append(
+            f"{count(hung.false_verdicts, 'verdict')} proved false, since the run made a step "
+            f"afterwards. Requeues for them lost {gpu_hours(hung.lost_gpu_s)} at most."
+        )
+    return Part("Hung jobs", tuple(sentences), ())
 
 
 def _over_time(report: Report) -> Part:

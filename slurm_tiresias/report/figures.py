@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -37,9 +37,10 @@ a single 1-second job would outweigh all others."""
 MOST_LISTED = 100
 """Maximum number of user pairs, and of jobs, in the lists of most preemptions."""
 
+_HUNG = ("hung_s", "false_verdicts")
 _NUMBERS = {
     "jobs": ("submitted_s", "ended_s", "restarts", "preemptions", "time_limit_s"),
-    "runs": ("start_s", "end_s", "elapsed_s", "gpus", "confirmed", "idle_gpu_s"),
+    "runs": ("start_s", "end_s", "elapsed_s", "gpus", "confirmed", "idle_gpu_s", *_HUNG),
     "preemptions": tuple(
         c for c in PERIOD["preemptions"] if c not in ("job_id", "for_job", "cost_source")
     ),
@@ -218,6 +219,23 @@ class PartyFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class HungFigures:
+    """Runs that hung at their end or hang now, and the effect of the verdicts."""
+
+    runs: int = 0
+    held_gpu_s: float = 0.0
+    """GPU time that they held while they hung."""
+    requeues: int = 0
+    saved_gpu_s: float = 0.0
+    """What the requeued ones could have held longer: until their time limits, or if they have none,
+    for as long as a typical job runs."""
+    false_verdicts: int = 0
+    """How often a run made a step after it was found to hang."""
+    lost_gpu_s: float = 0.0
+    """The GPU time of runs that were requeued by a false verdict: at most that was lost."""
+
+
+@dataclass(frozen=True, slots=True)
 class Fairness:
     """Jain's index of the progress of users and of accounts; None if there was no progress."""
 
@@ -272,6 +290,7 @@ class Report:
     """GPU time held idle, as far as the nodes reported it."""
     idle_requeues: int = 0
     """How often jobs were requeued for idle GPUs; these do not count as preemptions."""
+    hung: HungFigures = field(default_factory=HungFigures)
     stock_slurm: Comparison | None = None
     """Against the best baseline, simulated; None if no cluster was named, or not all jobs are
     shown."""
@@ -298,6 +317,7 @@ class _Frames:
     preemptions_of_all: Frame
     preemptions: Frame
     idle_requeues: Frame
+    hung_requeues: Frame
 
 
 def make_report(
@@ -383,6 +403,25 @@ def _report(
         pruned_before_s=period.pruned_before_s,
         idle_gpu_s=float(jobs["idle_gpu_s"].sum()),
         idle_requeues=len(idle_requeues),
+        hung=_hung(frames),
+    )
+
+
+def _hung(frames: _Frames) -> HungFigures:
+    runs = frames.runs[frames.runs["job_id"].isin(frames.jobs["job_id"])]
+    requeues, limits_s = frames.hung_requeues, frames.jobs.set_index("job_id")["time_limit_s"]
+    typical_s = frames.completed["ran_s"].median() if len(frames.completed) else 0.0
+    ran_s = (requeues["left_s"] - requeues["start_s"]).clip(lower=0.0)
+    would_s = requeues["job_id"].map(limits_s).fillna(typical_s).astype(float)
+    left_gpu_s = (would_s - ran_s).clip(lower=0.0) * requeues["gpus"]
+    was_false = requeues["false_verdicts"] > 0
+    return HungFigures(
+        runs=int((runs["hung_s"] > 0).sum()),
+        held_gpu_s=float((runs["hung_s"] * runs["gpus"]).sum()),
+        requeues=len(requeues),
+        saved_gpu_s=float(left_gpu_s[~was_false].sum()),
+        false_verdicts=int(runs["false_verdicts"].sum()),
+        lost_gpu_s=float((ran_s * requeues["gpus"])[was_false].sum()),
     )
 
 
@@ -395,7 +434,8 @@ def _frames(period: Period, filters: Filters, began_s: float) -> _Frames:
     every = _with_runs(all_jobs, runs, period)
     every = every.assign(earlier=every["first_s"] < began_s)
     jobs = every[_selected(every, filters)]
-    for_itself = requeues["for_itself"] > 0
+    for_itself, hung = requeues["for_itself"] > 0, requeues["hung"] > 0
+    mine = requeues["job_id"].isin(jobs["job_id"])
     return _Frames(
         every,
         jobs,
@@ -403,7 +443,8 @@ def _frames(period: Period, filters: Filters, began_s: float) -> _Frames:
         _completed(jobs, period),
         requeues[~for_itself],
         _with_both_sides(requeues[~for_itself], all_jobs, jobs, period),
-        requeues[for_itself & requeues["job_id"].isin(jobs["job_id"])],
+        requeues[for_itself & ~hung & mine],
+        requeues[hung & mine],
     )
 
 

@@ -10,12 +10,15 @@ from slurm_tiresias.settings.declare import SettingError, Table, setting
 if TYPE_CHECKING:
     from slurm_tiresias.settings import Config
 
+FLAG, SIGNAL, REQUEUE = "flag", "signal", "requeue"
+
 HIGHEST_EXIT_CODE = 255
 
 
 @dataclass(frozen=True)
 class FailuresConfig(Table):
-    """What is done about failed runs and bad nodes (docs/how-to/operate.md#failed-runs)."""
+    """What is done about failed runs, bad nodes (docs/how-to/operate.md#failed-runs) and hung jobs
+    (docs/how-to/limits.md#hung-jobs)."""
 
     restarts: int = setting(
         3,
@@ -51,6 +54,15 @@ class FailuresConfig(Table):
         "more. The last node with a feature or a GPU type is never drained.",
         minimum=1,
         maximum=1000,
+    )
+
+    hung: str = setting(
+        FLAG,
+        "What happens to a job that hangs. flag: it is only shown. signal: if it uses the job "
+        "library, it also prints the stacks of its threads (SIGWINCH). requeue: it also gets its "
+        "checkpoint signal and its grace and is requeued, at most 3 times in a row without getting "
+        "further.",
+        choices=(FLAG, SIGNAL, REQUEUE),
     )
 
     def check(self, config: Config) -> None:

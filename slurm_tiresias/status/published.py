@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from slurm_tiresias import json_codec
 from slurm_tiresias.atomic_write import write_atomically
 from slurm_tiresias.errors import NotRunningError
-from slurm_tiresias.model import ASK_SIGNAL, PublishedBound, PublishedGpuUse
+from slurm_tiresias.model import ASK_SIGNAL, PublishedBound, PublishedGpuUse, PublishedHung
 from slurm_tiresias.status.ask import ask
 
 SCHEMA = 1
@@ -200,6 +200,8 @@ class PublishedJob:
     """Its GPU use; None if it does not run or its GPU use is unknown."""
     idle_requeues: int = 0
     """How often in a row it was requeued for idle GPUs and has used none since."""
+    hung: PublishedHung | None = None
+    """Why it seems to hang; None if it does not."""
     ranks_last: bool = False
     """Whether it is preempted before all others and waits behind them, since its GPUs are idle, or
     were when it was requeued."""
@@ -223,8 +225,9 @@ class PublishedEvent:
 
     Events of jobs: demoted, promoted, preempted, requeued, node-failed, repaired, backed-off,
     list-refused, signal-refused, no-net-progress, gpus-idle, idle-signalled, idle-requeued,
-    idle-spared, failed (Slurm refused a write) and so on. Events of the controller: paused,
-    resumed, released.
+    idle-spared, hung (a verdict, with its evidence), hung-false (it made a step afterwards),
+    hung-dumped, hung-signalled, hung-requeued, failed (Slurm refused a write) and so on. Events of
+    the controller: paused, resumed, released.
     """
 
     at_s: float
@@ -384,6 +387,7 @@ def _state(raw: Mapping[str, Any]) -> PublishedState:
             "estimate": _if_any(PublishedEstimate, job.get("estimate")),
             "bound": _if_any(PublishedBound, job.get("bound")),
             "gpu_use": _if_any(PublishedGpuUse, job.get("gpu_use")),
+            "hung": _if_any(PublishedHung, job.get("hung")),
         }
         for job, who in zip(raw["jobs"], blockers, strict=True)
     ]

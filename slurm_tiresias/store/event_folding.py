@@ -1,8 +1,8 @@
 """Limits the events that each user can cause at will, which would displace all others' events.
 
 For each kind, a user has ``MOST_AT_ONCE`` events at once and one more each minute; further ones are
-counted and reported as one event. The kinds that reports count (preempted, would, idle-requeued)
-are never folded.
+counted and reported as one event. The kinds that reports count (preempted, would, idle-requeued,
+hung-requeued) are never folded.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ AT_WILL = frozenset(
         *("repaired", "unpinned", "failed", "backed-off", "requeued", "list-refused"),
         *("signal-refused", "no-net-progress", "admitted"),
         *("gpus-idle", "idle-signalled", "idle-spared"),
+        *("hung", "hung-false", "hung-dumped", "hung-signalled", "hung-spared"),
     }
 )
 """Kinds that users cause by lowering their jobs' priority, moving jobs out of a band, requeueing
-them, making Slurm refuse writes, sending false reports, holding jobs at a prompt, or leaving their
-GPUs idle."""
+them, making Slurm refuse writes, sending false reports, holding jobs at a prompt, leaving their
+GPUs idle, or making no steps."""
 
 MOST_AT_ONCE = 20
 ONE_MORE_AFTER_S = 60.0

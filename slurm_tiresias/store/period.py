@@ -43,6 +43,8 @@ PERIOD: Mapping[str, Mapping[str, str]] = {
         "gpus": "i.gpus",
         "confirmed": "i.confirmed",
         "idle_gpu_s": "i.idle_gpu_s",
+        "hung_s": "i.hung_s",
+        "false_verdicts": "i.false_verdicts",
     },
     "preemptions": {
         "job_id": "p.key",
@@ -54,7 +56,9 @@ PERIOD: Mapping[str, Mapping[str, str]] = {
         "gpus": "r.gpus",
         "start_s": "r.start_s",
         "left_s": "r.end_s",
-        "for_itself": f"p.cause = '{Cause.IDLE_GPUS}'",
+        "for_itself": f"p.cause != '{Cause.FOR_JOB}'",
+        "hung": f"p.cause = '{Cause.HUNG}'",
+        "false_verdicts": "COALESCE(r.false_verdicts, 0)",
         "again_s": "(SELECT MIN(start_s) FROM runs a "
         "WHERE a.key = p.key AND a.start_s > r.start_s)",
         "ended_s": "v.ended_s",
@@ -76,7 +80,7 @@ _IS_SEEN = "(:user IS NULL OR (:user != '' AND {} = :user))"
 
 
 _OF_VICTIM = (
-    *("signalled_s", "tier", "gpus", "start_s", "left_s", "again_s", "ended_s"),
+    *("signalled_s", "tier", "gpus", "start_s", "left_s", "again_s", "ended_s", "false_verdicts"),
     *_COST_COLUMNS,
 )
 _OF_PREEMPTOR = ("for_tier", "for_gpus", "for_start_s", "for_end_s")

@@ -126,13 +126,14 @@ def test_a_user_sees_only_the_own_side_of_a_preemption(tmp_path: Path) -> None:
         )
         for user in (None, "alice", "bob")
     )
-    ids = {"job_id": "1", "for_job": "2", "at_s": 400.0, "for_itself": 0}
+    ids = {"job_id": "1", "for_job": "2", "at_s": 400.0, "for_itself": 0, "hung": 0}
     victims: dict[str, object] = {
         "signalled_s": 350.0,
         "tier": 1,
         "gpus": 4,
         "start_s": 0.0,
         "left_s": 400.0,
+        "false_verdicts": 0,
     }
     victims |= {"again_s": 800.0, "ended_s": 1100.0, "cost_source": "reports"}
     victims |= {"lost_save_s": 1.0, "lost_leave_s": 2.0, "lost_again_s": 3.0}

@@ -140,6 +140,8 @@ CASES = (
     Case("TiresiasWarns", False, {one("tiresias_warning"): always(0)}),
     Case("TiresiasJobsStandStill", True, {one("tiresias_quiet_jobs"): always(2)}),
     Case("TiresiasJobsStandStill", False, {one("tiresias_quiet_jobs"): always(0)}),
+    Case("TiresiasJobsHang", True, {one("tiresias_hung_jobs"): always(1)}),
+    Case("TiresiasJobsHang", False, {one("tiresias_hung_jobs"): always(0)}),
     Case("TiresiasJobsLeaveGpusIdle", True, {one("tiresias_idle_gpu_jobs"): always(2)}),
     Case("TiresiasJobsLeaveGpusIdle", False, {one("tiresias_idle_gpu_jobs"): always(0)}),
     Case("TiresiasJobsKeepNothing", True, {one("tiresias_stuck_jobs"): always(1)}),

@@ -19,7 +19,14 @@ from slurm_tiresias.cli.report import lines as report_lines
 from slurm_tiresias.cli.screen import Screen
 from slurm_tiresias.core.lifecycle.preemption import Cause
 from slurm_tiresias.model import JobAccount
-from slurm_tiresias.report.figures import Filters, PartyFigures, Report, Spread, make_report
+from slurm_tiresias.report.figures import (
+    Filters,
+    HungFigures,
+    PartyFigures,
+    Report,
+    Spread,
+    make_report,
+)
 from slurm_tiresias.report.page import html
 from slurm_tiresias.simulator.sim_cluster import SimCluster
 from slurm_tiresias.store.ledger import Ledger
@@ -464,6 +471,32 @@ def test_fair_shares_are_hidden_from_users_who_see_only_own_jobs(path: Path) -> 
     three(path)
     report, _ = make_report(period_of(path, 0, 20, "alice"), Filters(), gpus_now=8)
     assert report.fair_share is None
+
+
+def test_requeues_of_hung_jobs_save_the_rest_of_their_time_limits_unless_the_verdict_was_false(
+    path: Path,
+) -> None:
+    jobs = [
+        #         0         1
+        #         01234567890123456789
+        job("1", "####..####|", gpus=4, user="ann", account="lab"),
+        job("2", "####..####|", gpus=2, user="bob", account="lab"),
+    ]
+    hung = [replace(jobs[0][1][0], hung_s=100.0), *jobs[0][1][1:]]
+    false = [replace(jobs[1][1][0], false_verdicts=1), *jobs[1][1][1:]]
+    preemptions = [
+        preempted("1", "", 4, 0, 3, cause=Cause.HUNG),
+        preempted("2", "", 4, 0, 3, cause=Cause.HUNG),
+    ]
+    limited = replace(jobs[0][0], time_limit_s=10 * hung[0].elapsed_s)
+    remember(path, [(limited, hung), (jobs[1][0], false)], preemptions)
+    report, _ = reported(path, 0, 20, gpus_now=8)
+    assert (report.preemptions.preemptions, report.idle_requeues) == (0, 0)
+    ran_s = hung[0].elapsed_s
+    assert report.hung == HungFigures(1, 400.0, 2, 4 * 9 * ran_s, 1, 2 * ran_s)
+    text = "\n".join(report_lines(report, Screen(100, False, True)))
+    assert "1 run hung, and held 0.11 GPU-h meanwhile" in text
+    assert "1 verdict proved false" in text
 
 
 def test_requeues_for_idle_gpus_count_apart_from_preemptions(path: Path) -> None:

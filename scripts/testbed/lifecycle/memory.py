@@ -16,10 +16,10 @@ def preemptor_of(cycles: Cycles, victim: str) -> str:
     return preemption.preemptor if preemption and preemption.makes_room else ""
 
 
-def leaves_idle_gpus(cycles: Cycles, victim: str) -> bool:
-    """Whether a job is being preempted for its idle GPUs, and for no other job."""
+def leaves_for(cycles: Cycles, victim: str, cause: Cause) -> bool:
+    """Whether a job is being preempted for this cause."""
     preemption = cycles.job_store.lifecycles.preemptions.get(victim)
-    return preemption is not None and preemption.cause is Cause.IDLE_GPUS and preemption.makes_room
+    return preemption is not None and preemption.cause is cause and preemption.makes_room
 
 
 def is_asked(cycles: Cycles, victim: str) -> bool:

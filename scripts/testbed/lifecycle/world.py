@@ -24,7 +24,7 @@ from scripts.testbed.in_memory.slurmctld import Settings
 from scripts.testbed.lifecycle import memory
 from scripts.testbed.lifecycle.faulty import Fault, FaultyLedger, FaultySlurm, Killed, told
 from scripts.testbed.lifecycle.gpu_use import GpuUses
-from scripts.testbed.lifecycle.reports import Reports
+from scripts.testbed.lifecycle.reports import NODE, Reports
 from scripts.testbed.user_text import IN_MEMORY
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller import bands
@@ -37,10 +37,13 @@ from slurm_tiresias.core.lifecycle.preemption import Cause
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.ha.lease import FileLease
 from slurm_tiresias.model import ASK_SIGNAL, Amount, JobState, JobStatus, Node, Request
+from slurm_tiresias.profiler.run_id import RunId
 from slurm_tiresias.profiler.service import Profiler
 from slurm_tiresias.profiler.store import ProfileStore
+from slurm_tiresias.progress.reported_run import LEAST_QUIET_S
 from slurm_tiresias.progress.saving import CLOCKS_DIFFER_S
 from slurm_tiresias.settings import Config
+from slurm_tiresias.settings.failures import REQUEUE
 from slurm_tiresias.settings.idle_gpus import LEAVE
 from slurm_tiresias.slurm.hostlist import refolded
 from slurm_tiresias.slurm.protocol import Partition, Requeue, Restart, Update
@@ -120,6 +123,7 @@ class Setup:
     budget_share: float = 0.0
     idle: str = ""
     """``idle_gpus.action``; "" if the GPUs are not sampled."""
+    hung: str = "flag"
 
     @property
     def config(self) -> Config:
@@ -143,6 +147,7 @@ class Setup:
         return parse(
             {
                 "idle_gpus": idle_gpus,
+                "failures": {"hung": self.hung},
                 # Only tells that there is a folder: each world has its own.
                 "profiler": {"collect_dir": "/nonexistent/collect"} if self.idle else {},
                 "policy": policy,
@@ -239,6 +244,7 @@ class World:
         self.reports = Reports(self.folder / "collect", self.sim.clock)
         self.gpu_uses = GpuUses(self.folder / "collect", self.sim.clock)
         self.idle_requeues: set[tuple[str, float]] = set()
+        self.hung_requeues: set[tuple[str, float]] = set()
         """The runs, by job and start time, whose requeues were sent for idle GPUs."""
         self.in_a_row: Counter[str] = Counter()
         """How often each job was requeued for idle GPUs since it last used a GPU by the samples."""
@@ -740,8 +746,11 @@ class World:
         """
         assert self.slurm.seen is not None
         seen = {job.key: job for job in self.slurm.seen.jobs}
-        if memory.leaves_idle_gpus(self.cycles, write.key):
+        if memory.leaves_for(self.cycles, write.key, Cause.IDLE_GPUS):
             self._check_idle_requeue(seen[write.key])
+            return
+        if memory.leaves_for(self.cycles, write.key, Cause.HUNG):
+            self._check_hung_requeue(seen[write.key])
             return
         victim, key = seen[write.key], memory.preemptor_of(self.cycles, write.key)
         preemptor = seen.get(key)
@@ -806,6 +815,18 @@ class World:
         self._check_grace(victim)
         self.idle_requeues.add((key, victim.start_s or 0.0))
 
+    def _check_hung_requeue(self, victim: JobStatus) -> None:
+        """Check that a job requeued because it hangs had reported no step for long."""
+        assert self.slurm.seen is not None
+        said = self.reports.records.get(RunId(victim.raw_id, victim.restarts, NODE))
+        if self.setup.hung != REQUEUE or said is None:
+            self.violated(f"{victim.key} is requeued because it hangs, which it does not")
+        if not self.stepped and self.sim.clock.now_s - said.at_s < LEAST_QUIET_S:
+            self.violated(f"{victim.key} is requeued because it hangs, and made a step just now")
+        self._check_not_protected(victim, self.slurm.seen.at_s)
+        self._check_grace(victim)
+        self.hung_requeues.add((victim.key, victim.start_s or 0.0))
+
     def _check_not_protected(self, victim: JobStatus, now_s: float) -> None:
         own = self.own[victim.key]
         ran_s = now_s - (victim.start_s or now_s)
@@ -859,6 +880,8 @@ class World:
             if (one.key, one.run_start_s) in self.idle_requeues:
                 self._note_idle_requeue(one.key)
                 self.counts["requeues for idle GPUs"] += 1
+            elif (one.key, one.run_start_s) in self.hung_requeues:
+                self.counts["requeues of hung jobs"] += 1
             else:
                 self.counts["preemptions"] += 1
             self.ended_runs[one.key, one.run_start_s] += 1

@@ -107,8 +107,8 @@ def preemption(palette: Palette) -> str:
     )
     drawing.label(
         (40, 498),
-        "For idle GPUs, without a preemptor:",
-        "GpusIdle plans it, StillIdle leads to SIGNALLED, Spared abandons it",
+        "For idle GPUs and hung jobs, without a preemptor:",
+        "Leaves plans it, StillLeaves leads to SIGNALLED, Spared abandons it",
         anchor="start",
     )
     return drawing.svg()

@@ -7,26 +7,32 @@ from collections.abc import Callable
 from slurm_tiresias.controller.acting.under_way import UnderWay, why_it_did_not_start
 from slurm_tiresias.controller.difference import why_left_to_slurm
 from slurm_tiresias.core.lifecycle.nomination import Nominated, allocation_text
-from slurm_tiresias.core.lifecycle.preemption import Cause, GpusIdle, Planned, Spared
+from slurm_tiresias.core.lifecycle.preemption import (
+    OWN_CAUSES,
+    Cause,
+    Leaves,
+    Planned,
+    Spared,
+)
 from slurm_tiresias.model import Action, Decision, JobStatus, Plan, Reason
 
 
-def record(under_way: UnderWay, plan: Plan, why_spared: Callable[[str], str]) -> None:
+def record(under_way: UnderWay, plan: Plan, why_spared: Callable[[str, Cause], str]) -> None:
     """Record the nominations and preemptions of a plan, and end those that it does not have any
     more."""
     _nominate(under_way, plan)
     for decision in plan.preemptions:
         if under_way.job_store.accounts.of(decision.job_id) is not None:
-            idle = decision.reason is Reason.IDLE_GPUS
-            event = GpusIdle() if idle else Planned(decision.preempted_for)
+            own = OWN_CAUSES.get(decision.reason)
+            event = Leaves(own) if own else Planned(decision.preempted_for)
             under_way.tell(decision.job_id, event)
     _spare_victims_elsewhere(under_way)
-    # Drop preemptions for idle GPUs that the plan does not have any more.
-    for one in under_way.preemptions(cause=Cause.IDLE_GPUS):
+    # Drop preemptions for no other job that the plan does not have any more.
+    for one in under_way.preemptions(for_job=False):
         going = plan.decisions.get(one.key)
         goes = going is not None and going.action is Action.PREEMPT
         if one.makes_room and under_way.runs(one.key) and not goes:
-            under_way.tell(one.key, Spared(under_way.now_s, why_spared(one.key)))
+            under_way.tell(one.key, Spared(under_way.now_s, why_spared(one.key, one.cause)))
 
 
 def _nominate(under_way: UnderWay, plan: Plan) -> None:
@@ -73,7 +79,7 @@ def _nodes_being_vacated(under_way: UnderWay, plan: Plan) -> set[str]:
     leaving = {decision.job_id for decision in plan.preemptions if decision.preempted_for}
     leaving |= {
         one.key
-        for one in under_way.preemptions(cause=Cause.FOR_JOB)
+        for one in under_way.preemptions(for_job=True)
         if one.makes_room or under_way.is_awaited(one.preemptor)
     }
     jobs = under_way.jobs
@@ -94,7 +100,7 @@ def _drop_nomination(under_way: UnderWay, key: str, decision: Decision) -> None:
 
 def _spare_victims_elsewhere(under_way: UnderWay) -> None:
     """Drop victims on nodes where their preemptor is no longer placed (one was drained)."""
-    for one in under_way.preemptions(cause=Cause.FOR_JOB):
+    for one in under_way.preemptions(for_job=True):
         nomination = under_way.nominations.get(one.preemptor)
         allocation = nomination.allocated() if nomination and one.makes_room else None
         if allocation is None or not under_way.runs(one.key):

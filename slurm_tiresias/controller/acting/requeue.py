@@ -51,7 +51,7 @@ def restart(under_way: UnderWay, requeue_delay_s: float) -> Sequence[Write]:
     might start it on the GPUs that its preemptor awaits.
     """
     writes: list[Write] = []
-    preemptions = under_way.preemptions(cause=Cause.FOR_JOB)
+    preemptions = under_way.preemptions(for_job=True)
     awaiting = {one.preemptor for one in preemptions if one.makes_room}
     for one in under_way.preemptions(PreemptionState.REQUEUED):
         if not under_way.waits(one.key) or one.preemptor in awaiting:
@@ -110,8 +110,8 @@ def _due(under_way: UnderWay, plan: Plan) -> Sequence[Preemption]:
         return not any(limit.is_reached for limit in limits.get(preemptor, ()))
 
     within_limits = [one for one in ready if any(map(may_start, awaited_by[one.key]))]
-    # Those requeued for idle GPUs need not wait for other victims.
-    return [*within_limits, *(one for one in over if one.cause is Cause.IDLE_GPUS)]
+    # Those requeued for no other job need not wait for other victims.
+    return [*within_limits, *(one for one in over if one.cause is not Cause.FOR_JOB)]
 
 
 def _told(under_way: UnderWay, one: Preemption, event: PreemptionEvent) -> Sequence[Write]:

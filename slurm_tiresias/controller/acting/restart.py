@@ -27,6 +27,9 @@ from slurm_tiresias.slurm.protocol import Restart, Unpin, Update, Write
 LAUNCH_FAILED = "launch failed requeued held"
 """Slurm's reason to hold a job after its prolog or its launch has failed on a node."""
 
+HUNG_AVOIDS_S = 600.0
+"""How long a job that hung waits for other nodes, which need not be at fault."""
+
 MOST_JUDGED = 200
 """How many failed jobs are judged in one cycle: Slurm is asked for their exit codes."""
 
@@ -60,33 +63,41 @@ def restarts(under_way: UnderWay) -> Sequence[Write]:
 
 
 def returns(under_way: UnderWay, requeue_delay_s: float) -> Iterator[Write]:
-    """Yield what lets restarted jobs start soon, on other nodes if others will do."""
+    """Yield what lets restarted jobs start soon, and these and those that hung on other nodes if
+    others will do."""
     nodes: NodeIndex | None = None
     accounts = under_way.job_store.accounts
     for account in list(accounts.all.values()):
-        if not account.is_restarted and account.own_excluded is None:
+        goes_elsewhere = account.is_restarted or account.hung_requeues
+        if not goes_elsewhere and account.own_excluded is None:
             continue
         job = under_way.jobs.get(account.key)
         if job is None or not under_way.waits(job.key) or job.spec.request.opaque:
             continue
         nodes = nodes or NodeIndex(under_way.seen.nodes)
-        update, changed = _return(job, account, nodes)
-        if put_off_by_slurm(job, under_way.now_s, requeue_delay_s):
+        update, changed = _return(job, account, nodes, under_way.now_s)
+        if account.is_restarted and put_off_by_slurm(job, under_way.now_s, requeue_delay_s):
             update = replace(update, start_in_s=RESTART_IN_S)
         accounts.put(changed)
         if update != Update(job.key):
             yield update
 
 
-def _return(job: JobStatus, account: JobAccount, nodes: NodeIndex) -> tuple[Update, JobAccount]:
+def _return(
+    job: JobStatus, account: JobAccount, nodes: NodeIndex, now_s: float
+) -> tuple[Update, JobAccount]:
     """Return how the excluded nodes of a waiting job must change, and its account."""
     request = job.spec.request
     shown, own = folded(request.excluded_nodes), account.own_excluded
-    has_returned = account.is_restarted and job.restarts == (account.failed_run or 0) + 1
+    failed_run = account.failed_run if account.is_restarted else None
+    hung_run = account.hung_run if account.hung_requeues else None
+    if now_s - account.queued_s > HUNG_AVOIDS_S:
+        hung_run = None
+    has_returned = any(n is not None and job.restarts == n + 1 for n in (failed_run, hung_run))
     excluded = frozenset(node_names(shown if own is None else own))
     both = excluded | set(node_names(account.avoided_nodes))
     wanted = folded(both if has_returned and _would_do(request, both, nodes) else excluded)
-    if own is not None and shown not in (own, folded(both)):
+    if own is not None and not excluded <= request.excluded_nodes <= both:
         # The user has changed the list meanwhile, which takes precedence.
         wanted, own = shown, shown
     if wanted == shown:

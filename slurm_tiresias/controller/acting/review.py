@@ -12,7 +12,7 @@ from slurm_tiresias.controller.feed import Backoffs
 from slurm_tiresias.controller.prospects import is_past_deadline, is_protected, partitions_that_take
 from slurm_tiresias.core.lifecycle import nomination
 from slurm_tiresias.core.lifecycle.nomination import Blocker, Started, StillWaiting
-from slurm_tiresias.core.lifecycle.preemption import Cause, PreemptorGone
+from slurm_tiresias.core.lifecycle.preemption import PreemptorGone
 from slurm_tiresias.model import JobState
 
 LOST_WITHIN_S = 10.0
@@ -27,7 +27,7 @@ def review(under_way: UnderWay) -> None:
     lifecycles = under_way.job_store.lifecycles
     for key in list(lifecycles.preemptions):
         lifecycles.expire_signal(key, under_way.now_s)
-    for victim in under_way.preemptions(cause=Cause.FOR_JOB):
+    for victim in under_way.preemptions(for_job=True):
         # A job that no longer waits on its nomination no longer needs its victims.
         if not under_way.is_awaited(victim.preemptor):
             under_way.tell(victim.key, PreemptorGone(under_way.runs(victim.key)))
@@ -88,7 +88,7 @@ def _expire_where_victims_stay(under_way: UnderWay) -> None:
     seen = under_way.seen
     staying: dict[str, str] = {}
     partitions = {one.name: one for one in seen.partitions}
-    for one in under_way.preemptions(cause=Cause.FOR_JOB):
+    for one in under_way.preemptions(for_job=True):
         awaited = one.makes_room and under_way.is_awaited(one.preemptor)
         if not awaited or not under_way.runs(one.key):
             continue

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from slurm_tiresias.controller.acting.under_way import UnderWay
 from slurm_tiresias.controller.prospects import lacks_only_resources, partitions_tried_later
 from slurm_tiresias.controller.turns import Awaited, Turns, turns
 from slurm_tiresias.core.lifecycle.preemption import (
-    Cause,
     Preemption,
     PreemptionState,
     PreemptorTried,
@@ -16,12 +16,16 @@ from slurm_tiresias.core.lifecycle.preemption import (
     SignalHeard,
     SignalRefused,
     SignalUnanswered,
-    StillIdle,
+    StillLeaves,
 )
 from slurm_tiresias.errors import TiresiasError
+from slurm_tiresias.job.requests import DUMP_SIGNAL
 from slurm_tiresias.job_hints import Checkpoint
 from slurm_tiresias.model import JobStatus, Plan
 from slurm_tiresias.progress.saving import checkpoint_for
+
+DUMPED = "hung-dumped"
+"""The event of a job that was told to print its stacks."""
 
 
 class Signaller:
@@ -57,11 +61,11 @@ class Signaller:
             for victim in tried[key]:
                 if victim.preemptor == key:
                     under_way.call_off(victim.key)
-        due: dict[str, type[PreemptorTried] | type[StillIdle]]
+        due: dict[str, type[PreemptorTried] | type[StillLeaves]]
         due = {victim.key: PreemptorTried for key in found.now for victim in tried[key]}
         due |= {
-            one.key: StillIdle
-            for one in under_way.preemptions(PreemptionState.PLANNED, cause=Cause.IDLE_GPUS)
+            one.key: StillLeaves
+            for one in under_way.preemptions(PreemptionState.PLANNED, for_job=False)
             if under_way.has_to_leave(one, plan)
         }
         signalled: dict[str, list[str]] = {}
@@ -72,6 +76,17 @@ class Signaller:
             if any(isinstance(effect, SendSignal) for effect in effects):
                 signalled.setdefault(checkpoint.signal, []).append(key)
         self._send(signalled)
+
+    def dump(self, keys: Sequence[str]) -> None:
+        """Make jobs that hang print their stacks. A controller that is killed may do it twice."""
+        store = self._under_way.job_store
+        refused = self._under_way.slurm.signal(keys, DUMP_SIGNAL.name) if keys else {}
+        for key in keys:
+            account = store.accounts.of(key)
+            if account is not None:
+                store.accounts.put(replace(account, dumped_run=account.restarts))
+                text = refused.get(key, f"restart {account.restarts}")
+                store.events.note(self._under_way.now_s, DUMPED, key, text)
 
     def _victims_of_tried(
         self, plan: Plan, told: Collection[str]
@@ -106,7 +121,7 @@ class Signaller:
             return Turns()
         under_way = self._under_way
         starting = filter(under_way.is_about_to_start, under_way.nominations)
-        preemptions = under_way.preemptions(cause=Cause.FOR_JOB)
+        preemptions = under_way.preemptions(for_job=True)
         leaving = {one.preemptor for one in preemptions if one.is_leaving}
 
         def place(job: JobStatus) -> tuple[bool, int, int]:

@@ -104,13 +104,14 @@ class UnderWay:
         return self._tried_in.get(key) or self.situation(key)
 
     def preemptions(
-        self, *states: PreemptionState, cause: Cause | None = None
+        self, *states: PreemptionState, for_job: bool | None = None
     ) -> Sequence[Preemption]:
-        """Return the preemptions in these states, or in any, and of a cause if one is given."""
+        """Return the preemptions in these states, or in any; with ``for_job``, those that have a
+        preemptor, or those that have none."""
         return [
             one
             for one in self.job_store.lifecycles.preemptions.values()
-            if (not states or one.state in states) and cause in (None, one.cause)
+            if (not states or one.state in states) and for_job in (None, one.cause is Cause.FOR_JOB)
         ]
 
     def awaited_victims(self) -> Mapping[str, Sequence[Preemption]]:
@@ -120,9 +121,7 @@ class UnderWay:
         preemptors there, since a victim may leave more than its own preemptor needs.
         """
         making_room = [
-            one
-            for one in self.preemptions(cause=Cause.FOR_JOB)
-            if one.makes_room and self.runs(one.key)
+            one for one in self.preemptions(for_job=True) if one.makes_room and self.runs(one.key)
         ]
         awaited: dict[str, list[Preemption]] = {}
         for one in making_room:
@@ -171,15 +170,13 @@ class UnderWay:
 
     def has_to_leave(self, one: Preemption, plan: Plan) -> bool:
         """Whether a victim still runs and is managed, and its preemptor still awaits its GPUs or
-        the plan still preempts it for idle GPUs."""
+        the plan still preempts it for no other job."""
         decision = plan.decisions.get(one.key)
         if decision is None or not self.runs(one.key) or is_protected(self.jobs[one.key]):
             return False
-        match one.cause:
-            case Cause.FOR_JOB:
-                return decision.action is not Action.LEAVE and self.is_awaited(one.preemptor)
-            case Cause.IDLE_GPUS:
-                return decision.action is Action.PREEMPT
+        if one.cause is Cause.FOR_JOB:
+            return decision.action is not Action.LEAVE and self.is_awaited(one.preemptor)
+        return decision.action is Action.PREEMPT
 
     def tell(self, victim: str, event: PreemptionEvent) -> Sequence[EffectToCarryOut]:
         """Apply an event to a preemption, carry out its back-off, and return all its effects."""

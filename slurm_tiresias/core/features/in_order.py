@@ -12,6 +12,7 @@ from slurm_tiresias.core.features.charge import BY_JOB, Charging, EndedRun
 from slurm_tiresias.core.features.drilled import Drilled, Program
 from slurm_tiresias.core.features.failed_runs import FailedRuns
 from slurm_tiresias.core.features.feature import Feature
+from slurm_tiresias.core.features.hung import Hung
 from slurm_tiresias.core.features.idle_gpus import IdleGpus
 from slurm_tiresias.core.features.interactive import InteractiveLane
 from slurm_tiresias.core.features.losses import PreemptionBudget, RecentLosses
@@ -38,6 +39,7 @@ class Features(NamedTuple):
     bad_nodes: BadNodes | None = None
     idle_gpus: IdleGpus | None = None
     boost: Boost | None = None
+    hung: Hung | None = None
 
     @property
     def in_order(self) -> Sequence[Feature]:
@@ -92,9 +94,9 @@ def make_features(
 ) -> Features:
     """Return the features of a configuration.
 
-    Only the GPUs of ``partitions`` count for the budget; all do if it is empty. The bound and the
-    idle GPUs go on as they were ``before``: across a step of the clock the ledger cannot tell what
-    the bound knows, and the nodes are heard by the caller.
+    Only the GPUs of ``partitions`` count for the budget; all do if it is empty. The bound,
+    the idle GPUs and the hung jobs go on as they were ``before``: across a step of the clock the
+    ledger cannot tell what the bound knows, and the nodes are heard by the caller.
     """
     policy, slowdown = config.policy, before.slowdown
     charges, has_budget = policy.charge != BY_JOB, bool(config.preemption.budget_share)
@@ -112,4 +114,5 @@ def make_features(
         bad_nodes=BadNodes(recent_runs, past.cleared_s()),
         idle_gpus=before.idle_gpus,
         boost=Boost(),
+        hung=before.hung,
     )

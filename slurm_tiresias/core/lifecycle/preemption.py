@@ -1,4 +1,5 @@
-"""Preemption: one running job makes room for a nominated one, or leaves GPUs that it does not use.
+"""Preemption: one running job makes room for a nominated one, or leaves GPUs of which it makes no
+use.
 
     none --Planned--> PLANNED --PreemptorTried--> SIGNALLED --------GraceOver---> REQUEUE_SENT
                          ^                           |  |                         |     |
@@ -19,9 +20,10 @@ preemption is called off, and still counts if the victim requeues itself in its 
                                                   |  |
                   none <--------SignalExpired-----+  +--Planned, for another--> PLANNED
 
-``Cause`` says why. A preemption for idle GPUs has no preemptor: ``GpusIdle`` plans it,
-``StillIdle`` takes the place of ``PreemptorTried``, and ``Spared`` that of ``PreemptorGone``. If
-the plan preempts such a victim for another job meanwhile, a preemption for that job begins.
+``Cause`` says why. A preemption of a job that leaves its GPUs idle or hangs has no preemptor:
+``Leaves`` plans it, ``StillLeaves`` takes the place of ``PreemptorTried``, and ``Spared`` that of
+``PreemptorGone``. If the plan preempts such a victim for another job meanwhile, a preemption for
+that job begins.
 
 A preemption is abandoned (its state is removed) when its preemptor no longer waits and the victim
 has got no signal, when the victim uses a GPU again, when Slurm refuses the signal
@@ -33,8 +35,11 @@ Pure: no I/O and no clock.
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Final
+
+from slurm_tiresias.model import Reason
 
 MAX_SIGNAL_REFUSALS = 3
 """How often a victim is sent its checkpoint signal, once a cycle, if Slurm refuses it."""
@@ -62,6 +67,15 @@ class Cause(enum.StrEnum):
     """Another job, its preemptor, is to start on its GPUs."""
     IDLE_GPUS = "idle-gpus"
     """Its GPUs have long been idle. No other job needs to wait for them."""
+    HUNG = "hung"
+    """It has made no step for unusually long. No other job needs to wait for its GPUs."""
+
+
+OWN_CAUSES: Final[Mapping[Reason, Cause]] = {
+    Reason.IDLE_GPUS: Cause.IDLE_GPUS,
+    Reason.HUNG: Cause.HUNG,
+}
+"""The causes without a preemptor, by the reasons of decisions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +131,10 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True)
-class GpusIdle:
-    """The plan preempts the job for its idle GPUs."""
+class Leaves:
+    """The plan preempts the job for no other job."""
+
+    cause: Cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +150,8 @@ class PreemptorTried:
 
 
 @dataclass(frozen=True, slots=True)
-class StillIdle:
-    """The plan still preempts the victim for its idle GPUs. Has the same as ``PreemptorTried``."""
+class StillLeaves:
+    """The plan still preempts the victim for no other job. Has the same as ``PreemptorTried``."""
 
     at_s: float
     grace_s: float = 0.0
@@ -243,10 +259,10 @@ class PreemptorGone:
 
 @dataclass(frozen=True, slots=True)
 class Spared:
-    """The victim of a preemption for idle GPUs still runs, and is not preempted for them any more.
+    """The victim of a preemption for no other job still runs, and is not preempted any more.
 
-    It uses a GPU, for example, or its nodes report nothing. Since Slurm shows it as running, a
-    requeue that is recorded as sent was not carried out.
+    It uses a GPU again, for example, or its nodes report nothing. Since Slurm shows it as running,
+    a requeue that is recorded as sent was not carried out.
     """
 
     at_s: float
@@ -260,9 +276,9 @@ class StoodDown:
 
 PreemptionEvent = (
     Planned
-    | GpusIdle
+    | Leaves
     | PreemptorTried
-    | StillIdle
+    | StillLeaves
     | SignalHeard
     | SignalRefused
     | SignalUnanswered
@@ -329,8 +345,8 @@ class CountPreemption:
 
 
 @dataclass(frozen=True, slots=True)
-class CountIdleRequeue:
-    """Record that the job was requeued for its idle GPUs."""
+class CountOwnRequeue:
+    """Record that the job was requeued for no other job."""
 
     at_s: float
     of: Preemption
@@ -338,20 +354,22 @@ class CountIdleRequeue:
 
 @dataclass(frozen=True, slots=True)
 class MarkSignalled:
-    """Record that this run was signalled for its idle GPUs: it is not signalled for them again.
+    """Record that this run was signalled for no other job: it is not again for this cause.
 
     ``heard`` is false if Slurm refused the signal too often.
     """
 
     at_s: float
+    cause: Cause
     heard: bool
 
 
 @dataclass(frozen=True, slots=True)
 class NoteSpared:
-    """Record that the job is not preempted for its idle GPUs after all, and why."""
+    """Record that the job is not preempted for this cause after all, and why."""
 
     at_s: float
+    cause: Cause
     why: str
 
 
@@ -362,7 +380,7 @@ PreemptionEffect = (
     | NoteSignalRefused
     | BackOff
     | CountPreemption
-    | CountIdleRequeue
+    | CountOwnRequeue
     | MarkSignalled
     | NoteSpared
 )
@@ -383,7 +401,7 @@ def transition(
     match current.cause:
         case Cause.FOR_JOB:
             decided = _for_job(current, event)
-        case Cause.IDLE_GPUS:
+        case _:
             decided = _for_itself(current, event)
     return decided or _before_requeue(current, event)
 
@@ -392,8 +410,8 @@ def _begun(key: str, event: PreemptionEvent) -> Preemption | None:
     match event:
         case Planned(preemptor):
             return Preemption(key, PreemptionState.PLANNED, preemptor)
-        case GpusIdle():
-            return Preemption(key, PreemptionState.PLANNED, "", cause=Cause.IDLE_GPUS)
+        case Leaves(cause):
+            return Preemption(key, PreemptionState.PLANNED, "", cause=cause)
         case _:
             return None
 
@@ -406,7 +424,7 @@ def _after_requeue(
             return current, (SetStartTime(),)
         case Resumed() | Running():
             return None, ()
-        case Planned() | GpusIdle():
+        case Planned() | Leaves():
             return _begun(current.key, event), ()
         case _:
             return current, ()
@@ -445,14 +463,14 @@ def _called_off(current: Preemption) -> Preemption | None:
 def _for_itself(
     current: Preemption, event: PreemptionEvent
 ) -> tuple[Preemption | None, PreemptionEffects] | None:
-    """Apply the events that concern the idle GPUs; None for all others."""
+    """Apply the events of a preemption without a preemptor; None for all others."""
     match event:
-        case StillIdle() if current.state is PreemptionState.PLANNED:
+        case StillLeaves() if current.state is PreemptionState.PLANNED:
             return _signalled(current, event), (SendSignal(),)
         case Spared(at_s, why):
             # A victim that was not signalled has noticed nothing.
             was_signalled = current.state is not PreemptionState.PLANNED
-            return None, ((NoteSpared(at_s, why),) if was_signalled else ())
+            return None, ((NoteSpared(at_s, current.cause, why),) if was_signalled else ())
         case Planned() if current.state is not PreemptionState.REQUEUE_SENT:
             # It is signalled again once its preemptor has been tried, and has its whole grace from
             # then on: it may have worked since it saved.
@@ -461,7 +479,7 @@ def _for_itself(
             return None
 
 
-def _signalled(current: Preemption, event: PreemptorTried | StillIdle) -> Preemption:
+def _signalled(current: Preemption, event: PreemptorTried | StillLeaves) -> Preemption:
     return replace(
         current,
         state=PreemptionState.SIGNALLED,
@@ -517,20 +535,18 @@ def _unsignalled(current: Preemption) -> Preemption:
     )
 
 
-def _counted(current: Preemption, at_s: float) -> CountPreemption | CountIdleRequeue:
-    match current.cause:
-        case Cause.FOR_JOB:
-            return CountPreemption(at_s, current)
-        case Cause.IDLE_GPUS:
-            return CountIdleRequeue(at_s, current)
+def _counted(current: Preemption, at_s: float) -> CountPreemption | CountOwnRequeue:
+    if current.cause is Cause.FOR_JOB:
+        return CountPreemption(at_s, current)
+    return CountOwnRequeue(at_s, current)
 
 
 def _signal_answered(
     current: Preemption, event: SignalHeard | SignalUnanswered | SignalRefused
 ) -> tuple[Preemption | None, PreemptionEffects]:
-    for_itself = current.cause is Cause.IDLE_GPUS
+    for_itself = current.cause is not Cause.FOR_JOB
     if isinstance(event, SignalHeard):
-        mark = MarkSignalled(current.signalled_s or 0.0, heard=True)
+        mark = MarkSignalled(current.signalled_s or 0.0, current.cause, heard=True)
         return replace(current, refusals=0), (mark,) if for_itself else ()
     if isinstance(event, SignalUnanswered):
         planned = replace(current, state=PreemptionState.PLANNED)
@@ -540,6 +556,6 @@ def _signal_answered(
         return replace(_unsignalled(current), refusals=current.refusals + 1), (note,)
     # A requeue without the signal would lose its work.
     if for_itself:
-        return None, (note, MarkSignalled(event.at_s, heard=False))
+        return None, (note, MarkSignalled(event.at_s, current.cause, heard=False))
     why = f"job {current.key} cannot be told to save its state ({event.words})"
     return None, (note, BackOff(event.at_s, current.preemptor, why))

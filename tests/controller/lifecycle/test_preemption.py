@@ -10,11 +10,11 @@ from slurm_tiresias.core.lifecycle.preemption import (
     MAX_SIGNAL_REFUSALS,
     BackOff,
     Cause,
-    CountIdleRequeue,
+    CountOwnRequeue,
     CountPreemption,
     Ended,
-    GpusIdle,
     GraceOver,
+    Leaves,
     MarkSignalled,
     NoteSignalRefused,
     NoteSpared,
@@ -39,7 +39,7 @@ from slurm_tiresias.core.lifecycle.preemption import (
     SignalUnanswered,
     Spared,
     StartDelayed,
-    StillIdle,
+    StillLeaves,
     StoodDown,
     transition,
 )
@@ -64,9 +64,9 @@ IDLE_STATES: dict[str, Preemption | None] = {
 }
 EVENTS: dict[str, PreemptionEvent] = {
     "planned": Planned("9"),
-    "gpus idle": GpusIdle(),
+    "gpus idle": Leaves(Cause.IDLE_GPUS),
     "preemptor tried": PreemptorTried(1020.0),
-    "still idle": StillIdle(1020.0),
+    "still idle": StillLeaves(1020.0),
     "signal heard": SignalHeard(),
     "signal refused": SignalRefused(1020.0, "USR1", "denied"),
     "signal unanswered": SignalUnanswered(),
@@ -93,7 +93,7 @@ MARKS = {
     CountPreemption: "count",
     NoteSignalRefused: "note",
     BackOff: "back off",
-    CountIdleRequeue: "count idle",
+    CountOwnRequeue: "count idle",
     MarkSignalled: "mark",
     NoteSpared: "note stays",
 }
@@ -177,11 +177,11 @@ def test_a_victim_with_idle_gpus_is_signalled_anew_for_a_preemptor() -> None:
 def test_a_run_that_cannot_be_signalled_is_not_preempted_for_its_idle_gpus_again() -> None:
     current = IDLE_STATES["idle planned"]
     for number in range(MAX_SIGNAL_REFUSALS):
-        signalled, _ = transition("7", current, StillIdle(1000.0 + number))
+        signalled, _ = transition("7", current, StillLeaves(1000.0 + number))
         current, effects = transition("7", signalled, EVENTS["signal refused"])
     assert current is None
     assert [type(effect) for effect in effects] == [NoteSignalRefused, MarkSignalled]
-    assert effects[-1] == MarkSignalled(1020.0, heard=False)
+    assert effects[-1] == MarkSignalled(1020.0, Cause.IDLE_GPUS, heard=False)
 
 
 def test_a_planned_preemption_keeps_its_preemptor() -> None:
