@@ -134,6 +134,8 @@ told = st.dictionaries(
         idle_since_s=st.none() | thousandths.filter(lambda s: s <= 1e9),
         sampled_s=thousandths.filter(lambda s: s < 1e9),
         busy_gpu_s=thousandths,
+        low_since_s=st.none() | thousandths.filter(lambda s: s <= 1e9),
+        power=st.none() | thousandths.filter(lambda share: share < 10),
     ),
 )
 
@@ -158,18 +160,20 @@ def test_any_file_is_refused_or_its_invalid_lines_are_left_out(
 @pytest.mark.parametrize(
     "line",
     [
-        "7.0.n1 0 2000.000 1.000 1.000",
-        "7.0.n1 0 nan 1.000 1.000",
-        "7.0.n1 -1 - 1.000 1.000",
-        "7.0.n1 9999 - 1.000 1.000",
-        "7.0.n1 0 - 1e99 1.000",
-        "7.0.n1 0 - 1.000",
-        "../7.0.n1 0 - 1.000 1.000",
-        "7.0.n1 0 - 1.000 1.000 more",
+        "7.0.n1 0 2000.000 1.000 1.000 - -",
+        "7.0.n1 0 nan 1.000 1.000 - -",
+        "7.0.n1 -1 - 1.000 1.000 - -",
+        "7.0.n1 9999 - 1.000 1.000 - -",
+        "7.0.n1 0 - 1e99 1.000 - -",
+        "7.0.n1 0 - 1.000 - -",
+        "../7.0.n1 0 - 1.000 1.000 - -",
+        "7.0.n1 0 - 1.000 1.000 - - more",
+        "7.0.n1 0 - 1.000 1.000 2000.000 -",
+        "7.0.n1 0 - 1.000 1.000 - nan",
     ],
 )
 def test_lines_with_impossible_values_are_left_out(line: str) -> None:
-    good = "8.0.n1 0 900.000 1.000 1.000"
+    good = "8.0.n1 0 900.000 1.000 1.000 - 0.500"
     content = f"tiresias-gpu-use 1 1000.000\n{line}\n{good}\n".encode()
     assert list(parse(content)) == [RunId(8, 0, "n1")]
 
