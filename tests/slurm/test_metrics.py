@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -177,44 +176,6 @@ def test_metrics_show_back_off_with_its_reason_and_duration(
     )
     wait_for(clean_cluster, port, "no trouble", is_("tiresias_trouble", 0))
     wait_for(clean_cluster, port, "no next try", is_("tiresias_next_try_seconds", 0))
-
-
-def test_a_port_in_use_does_not_stop_scheduling(clean_cluster: RealCluster, tmp_path: Path) -> None:
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        listen = f"127.0.0.1:{other.getsockname()[1]}"
-        controller = RealController(clean_cluster, tmp_path, {"http": {"listen": listen}})
-        controller.start()
-        job = clean_cluster.sbatch(*ONE_GPU, script="true")
-        clean_cluster.wait_for_state(job, "COMPLETED")
-        log = controller.stop()
-    assert log.count(f"{listen} cannot be used (Address already in use)") == 1
-    assert "Traceback" not in log
-
-
-def test_metrics_show_a_standby_without_jobs_until_it_acts(
-    clean_cluster: RealCluster, start: Start
-) -> None:
-    def settings(host: str) -> dict[str, dict[str, object]]:
-        return {
-            "controller": {"interval_s": 2.0, "standby": True},
-            "constants": {"HOST": host},
-        }
-
-    first, acts = start("first", **settings("first"))
-    assert Scrape.of(acts).value("tiresias_mode", mode="enforce") == 1
-    second, waits = start("second", wait=False, **settings("second"))
-    wait_for(clean_cluster, waits, "a standby", is_("tiresias_mode", 1, mode="standby"))
-    wait_for(clean_cluster, acts, "that a standby is shown", is_("tiresias_standbys", 1))
-    scrape = Scrape.of(waits)
-    assert scrape.value("tiresias_mode") == 1
-    for name in ("tiresias_jobs", "tiresias_gpus", "tiresias_last_cycle_timestamp_seconds"):
-        assert scrape.value(name) is None
-    first.kill()
-    wait_for(clean_cluster, waits, "that it acts", is_("tiresias_mode", 1, mode="enforce"))
-    wait_for(clean_cluster, waits, "its term", is_("tiresias_term", 2))
-    second.stop()
 
 
 def wait_for_the_next_second(cluster: RealCluster) -> None:
