@@ -44,6 +44,9 @@ class Source:
     trace_format: str
     from_sacct: bool
     since: str | None
+    until: str
+    partition: str
+    account: str
     workload: str | None
 
     def load(self, site: SimCluster) -> Workload:
@@ -58,12 +61,19 @@ class Source:
             raise UsageError(
                 "--from-sacct and --since belong together", "Give both, like --since 2026-01-31"
             )
+        if self.since is None and (self.until or self.partition or self.account):
+            raise UsageError(
+                "--until, --partition and --account choose from the accounting",
+                "Give --from-sacct --since DATE with them",
+            )
         if self.trace is not None:
             return load_trace(self.trace, self.trace_format)
         if self.since is not None:
             from slurm_tiresias.simulator.history import from_sacct
 
-            return from_sacct(self.since)
+            return from_sacct(
+                self.since, until=self.until, partition=self.partition, account=self.account
+            )
         return generated(self.workload or "", site)
 
     def load_seeds(self, site: SimCluster, seeds: int) -> Iterator[Workload]:
@@ -393,6 +403,9 @@ def source_options(command: Command) -> Command:
         ),
         click.option("--from-sacct", is_flag=True, help="The jobs in this cluster's accounting."),
         click.option("--since", metavar="DATE", help="Start of that history, as for sacct."),
+        click.option("--until", metavar="DATE", default="", help="Its end. Default: now."),
+        click.option("--partition", metavar="NAMES", default="", help="Only these partitions."),
+        click.option("--account", metavar="NAMES", default="", help="Only these accounts."),
         click.option(
             "--workload",
             metavar="NAME",

@@ -14,23 +14,34 @@ MOST_SHOWN = 40
 """Maximum length of the time argument shown in messages, in characters."""
 
 
-def from_sacct(since: str, commands: Commands | None = None) -> Workload:
+def from_sacct(
+    since: str,
+    commands: Commands | None = None,
+    *,
+    until: str = "",
+    partition: str = "",
+    account: str = "",
+) -> Workload:
     """Return all GPU jobs of this cluster that were alive at or after ``since`` and have ended.
 
-    ``since`` is a time in any of sacct's formats, with dates and times of day in UTC:
-    ``2026-01-31``, ``2026-01-31T12:00``, ``now-30days``. Raises ``UsageError`` if it is not a time,
-    if there was no job since, or if the cluster has no accounting; ``SlurmUnreachableError`` or
+    ``since`` and ``until`` are times in any of sacct's formats, with dates and times of day in UTC:
+    ``2026-01-31``, ``2026-01-31T12:00``, ``now-30days``. Several partitions and accounts have
+    commas between them; "" means all. Raises ``UsageError`` if one is not a time, if there was no
+    such job, or if the cluster has no accounting; ``SlurmUnreachableError`` or
     ``SlurmPermissionError`` if the accounting cannot be read; ``TraceError`` if none of the jobs
     can be simulated.
     """
     # sacct takes an empty time as today, which cannot have been meant.
-    if not since.strip() or not since.isprintable():
-        raise UsageError(
-            f"--since {since[:MOST_SHOWN]!r} is not a time", "write a date, like 2026-01-31"
-        )
-    answer = history.printed(sacct.arguments(since), sacct.ENVIRONMENT, commands or Commands())
+    for option, value in (("since", since), ("until", until or since)):
+        if not value.strip() or not value.isprintable():
+            raise UsageError(
+                f"--{option} {value[:MOST_SHOWN]!r} is not a time", "write a date, like 2026-01-31"
+            )
+    asked = sacct.arguments(since, until=until, partition=partition, account=account)
+    answer = history.printed(asked, sacct.ENVIRONMENT, commands or Commands())
     if answer.count(b"\n") <= 1:
-        raise UsageError(f"Slurm has no job since {since}", "write an earlier --since")
+        others = " with these options" if until or partition or account else ""
+        raise UsageError(f"Slurm has no job since {since}{others}", "write an earlier --since")
     try:
         # As bytes, because the output of a large cluster is too long to copy needlessly.
         return sacct.history(reading.as_trace(Path("sacct"), answer, errors="replace"))

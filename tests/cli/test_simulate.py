@@ -182,6 +182,7 @@ def test_an_interval_makes_jobs_wait_for_the_next_tick(live_site: Site, trace: P
         (("--workload", "paper480", "--trace", "{trace}"), "one source"),
         (("--workload", "paper480", "--from-sacct", "--since", "2026-01-01"), "one source"),
         (("--from-sacct",), "--since"),
+        (("--workload", "paper480", "--account", "a"), "--from-sacct"),
         (("--since", "2026-01-01"), "--since"),
         (("--format", "csv"), "--trace"),
         (("--trace", "{trace}", "--format", "magic"), "'magic'"),
@@ -562,15 +563,16 @@ def test_the_clusters_own_history_can_be_the_workload(
 ) -> None:
     asked = []
 
-    def from_sacct(since: str) -> Workload:
-        asked.append(since)
+    def from_sacct(since: str, **chosen: str) -> Workload:
+        asked.append((since, chosen))
         return own
 
     own = Workload("sacct", (TraceJob("12_3", 0.0, 2, 60.0),), format="sacct", sha256="ab" * 32)
     monkeypatch.setattr(history, "from_sacct", from_sacct)
     one = ("simulate", "--from-sacct", "--since", "2026-01-31", "--policy", "sf")
-    (record,) = records(live_site, *one)
-    assert asked == ["2026-01-31"]
+    (record,) = records(live_site, *one, "--until", "now-1day", "--partition", "gpu,a100")
+    chosen = {"until": "now-1day", "partition": "gpu,a100", "account": ""}
+    assert asked == [("2026-01-31", chosen)]
     assert (record["workload"], record["format"], record["jobs"]) == ("sacct", "sacct", 1)
 
 

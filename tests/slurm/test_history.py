@@ -111,6 +111,23 @@ def test_suspended_time_does_not_count_as_running_time(clean_cluster: RealCluste
     assert row.suspended_s > 0
 
 
+def test_only_the_wanted_part_of_the_history_is_read(clean_cluster: RealCluster) -> None:
+    since = now()
+    job = clean_cluster.sbatch("--gpus=1", script="sleep 1")
+    partition = clean_cluster.squeue_field(job, "Partition")
+    ended(clean_cluster, since, job)
+    until = now()
+    late = clean_cluster.sbatch("--gpus=1", script="sleep 1")
+    ended(clean_cluster, since, job, late)
+    commands = Commands(environment=dict(clean_cluster.env))
+    assert {*by_id(from_sacct(since, commands, until=until))} == {job}
+    assert {*by_id(from_sacct(since, commands, partition=partition))} == {job, late}
+    for other in ({"partition": "none"}, {"account": "none"}, {"until": "2020-01-01"}):
+        with pytest.raises(UsageError) as refused:
+            from_sacct(since, commands, **other)
+        assert_is_one_clear_line(refused.value)
+
+
 def test_the_tasks_of_an_array_are_separate_jobs(clean_cluster: RealCluster) -> None:
     since = now()
     array = clean_cluster.sbatch(

@@ -49,9 +49,11 @@ ENVIRONMENT = {"TZ": "UTC0", "SLURM_TIME_FORMAT": "%s"}
 """Makes sacct print seconds since the epoch: local times are ambiguous when clocks go back."""
 
 
-def arguments(since: str) -> list[str]:
-    """Return sacct's arguments for all jobs alive at or after ``since``, in any of its time
-    formats."""
+def arguments(since: str, *, until: str = "", partition: str = "", account: str = "") -> list[str]:
+    """Return sacct's arguments for all jobs alive at or after ``since``, and before ``until``, in
+    any of its time formats; only those of the ``partition`` and ``account``, or of several with
+    commas between them, if they are given."""
+    wanted = {"endtime": until, "partition": partition, "accounts": account}
     return [
         "--allusers",
         "--allocations",
@@ -59,6 +61,7 @@ def arguments(since: str) -> list[str]:
         "--parsable2",
         f"--starttime={since}",
         f"--format={','.join(COLUMNS)}",
+        *(f"--{name}={value}" for name, value in wanted.items() if value),
     ]
 
 
