@@ -27,6 +27,7 @@ MODULES: Mapping[str, str] = {
     "KEPT_TIMES": f"{FEATURES}.min_run",
     "LONGEST_MIN_RUN_S": f"{FEATURES}.min_run",
     "MAX_VICTIMS": f"{FEATURES}.victim_rate",
+    "PICTURE_EVERY_S": "slurm_tiresias.forecast.process",
     "PROMOTE_FLOOR_S": f"{FEATURES}.promotion",
     "REPORT_EVERY_S": f"{FEATURES}.claims",
     "RETRY_AFTER_S": "slurm_tiresias.core.lifecycle.nomination",

@@ -57,6 +57,10 @@ def _ends(job: PublishedJob) -> str:
     return or_dash(job.progress.eta_s if job.progress else None, moment)
 
 
+def _start(job: PublishedJob) -> str:
+    return or_dash(job.start.likely_s if job.start else None, moment)
+
+
 def _saved(job: PublishedJob) -> str:
     return or_dash(job.progress.saved_step if job.progress else None, "{:,}".format)
 
@@ -141,6 +145,7 @@ _ON_REQUEST: tuple[Column[PublishedJob], ...] = (
     Column("STATE", _text("slurm_state"), "Slurm's job state", least=6),
     Column("RANK", _number("rank"), "place in the order of all jobs, from 0", right=True),
     Column("ENDS", _ends, "likely end, if it does not wait"),
+    Column("START", _start, "likely start of a waiting job (explain shows the range)"),
     Column("SAVED", _saved, "the step after which it last saved", right=True),
     Column("NEEDS", _needs, "remaining GPU-time, if it is ranked by that", right=True),
     Column("SUBMITTED", _number("submitted_s", moment), "time of submission"),
@@ -212,6 +217,7 @@ _SORTED_BY: Mapping[str, Callable[[PublishedJob], Any]] = {
     "PROMOTIONS": lambda job: job.promotions,
     "SUBMITTED": lambda job: job.submitted_s,
     "STARTED": lambda job: _or_last(job.running_since_s),
+    "START": lambda job: _or_last(job.start.likely_s if job.start else None),
     "FIRST": lambda job: _or_last(job.first_started_s),
     "REASON": lambda job: job.reason,
     "NODES": lambda job: job.nodes,

@@ -72,6 +72,7 @@ COMMANDS = {
     ),
     "status": ("status", "Show the controller, the tiers and the jobs."),
     "tune": ("tune", "Recommend thresholds for a history of jobs, with the evidence."),
+    "when": ("when", "Say when a job will start, and what would make that sooner."),
 }
 """Each command's module in this package, and the first sentence of its help: so ``--help`` and
 shell completion need not load the modules, which would take half a second."""

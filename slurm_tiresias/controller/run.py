@@ -28,6 +28,7 @@ from slurm_tiresias.controller.cycle import (
 )
 from slurm_tiresias.controller.drilled import DrilledPrograms
 from slurm_tiresias.controller.driver import driver
+from slurm_tiresias.controller.forecasts import Forecasts
 from slurm_tiresias.controller.instruments import Instruments, instruments
 from slurm_tiresias.controller.manage import missing_partitions, no_such_partitions
 from slurm_tiresias.controller.metrics_asked import metrics_service
@@ -69,7 +70,7 @@ from slurm_tiresias.settings import Config
 from slurm_tiresias.slurm.protocol import Cluster, Observation, Slurm
 from slurm_tiresias.slurm.release import warning_about
 from slurm_tiresias.slurm.tally import Tally
-from slurm_tiresias.status import job_history, published, report_query
+from slurm_tiresias.status import job_history, published, report_query, when
 from slurm_tiresias.status.job_history import history_service
 from slurm_tiresias.status.privacy import Views
 from slurm_tiresias.status.published import STOPPED, PublishedStandby, PublishedState
@@ -229,6 +230,9 @@ class Controller:
             report_query.REQUEST: report_service(ledger.path, private=private),
             metrics_asked.REQUEST: metrics_service(instruments.metrics),
         }
+        self._forecasts = Forecasts(config, ledger.path)
+        asked = self._forecasts.service(lambda: self._state, private=private)
+        self._services[when.REQUEST] = asked
         if self._views:
             self._services[published.VIEW] = self._views.service
         if drills_count:
@@ -245,6 +249,7 @@ class Controller:
             commands = Commands(wakeups.wake)
             with (
                 signalled_when_made(self._config.controller.nudge_file),
+                self._forecasts.process.running(),
                 serving(self._state_dir, {**self._services, **commands.services()}),
                 running(
                     self._progress.background,
@@ -444,9 +449,10 @@ class Controller:
                 self._cycles.job_store,
                 cycle.policy,
                 self._ledger.events.last(EVENTS_PUBLISHED),
-                self._cycles.features.in_order,
+                [*self._cycles.features.in_order, self._forecasts],
             )
         )
+        self._forecasts.offer(cycle.snapshot)
         self._profiles_copy.keep_up()
         self._instruments.cycled(cycle, self._state, time.monotonic() - began_s)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 
-from slurm_tiresias.explanation import progress
+from slurm_tiresias.explanation import progress, start
 from slurm_tiresias.explanation.events import event_text
 from slurm_tiresias.explanation.reasons import (
     MODE_TEXTS,
@@ -413,8 +413,11 @@ def _next(case: Case) -> Iterator[str]:
         ends = ends_text(job.reason, in_last_tier=in_last_tier)
         yield ends.replace("JOBID", printable(job.job_id))
     if waits and job.managed:
+        again = " again" if job.first_started_s is not None else ""
+        yield from start.sentences(job.start, case.now_s, again)
         yield from _queue_before(case)
-        yield from _estimate(case)
+        if job.start is None:
+            yield from _estimate(case)
 
 
 def _queue_before(case: Case) -> Iterator[str]:

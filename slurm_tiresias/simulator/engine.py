@@ -297,8 +297,11 @@ class Simulation:
         timing: Timing,
         ask: Callable[[TraceJob], Ask],
         progress: Callable[[int], None] = lambda _: None,
+        until: Callable[[float], bool] = lambda _now_s: False,
     ) -> None:
-        self._arrivals = jobs
+        """Prepare a simulation, which ends early once ``until``, asked after each decision, says
+        so."""
+        self._until = until
         self._scheduler = scheduler
         self._physics = physics
         self._timing = timing
@@ -307,19 +310,39 @@ class Simulation:
         self._live: dict[str, SimJob] = {}
         self._events: list[tuple[float, int, int, SimJob]] = []
         """Heap of (time, job number, job version, job)."""
+        self._outcomes: list[tuple[int, Outcome]] = []
+        self.expect(jobs)
+
+    @property
+    def live(self) -> Iterable[SimJob]:
+        """The jobs that have arrived and not ended."""
+        return self._live.values()
+
+    def expect(self, jobs: tuple[TraceJob, ...]) -> None:
+        """Let these jobs arrive, in the order of their submission."""
+        self._arrivals = jobs
         self._arrived = 0
         self._next_arrival_s = jobs[0].submitted_s if jobs else math.inf
-        self._outcomes: list[tuple[int, Outcome]] = []
 
-    def run(self) -> tuple[Outcome, ...]:
+    def resume(self, job: SimJob) -> None:
+        """Add a job that runs or waits when the simulation begins; the scheduler knows it."""
+        self._live[job.job_id] = job
+        if job.state is JobState.RUNNING:
+            self._at(job.end_s, job)
+
+    def run(self, now_s: float = -math.inf) -> tuple[Outcome, ...]:
         """Simulate until no events are left; return the outcomes in the order of the trace."""
-        now_s, told = -math.inf, 0
+        told = 0
         with _without_garbage_collection():
+            if self._live:
+                self._decide(now_s)
             while (now_s := self._next_s(now_s)) < math.inf:
                 self._happen(now_s)
                 while self._next_arrival_s <= now_s:
                     self._admit(now_s)
                 self._decide(now_s)
+                if self._until(now_s):
+                    break
                 if len(self._outcomes) >= told + ENDS_BETWEEN_PROGRESS:
                     told = len(self._outcomes)
                     self._progress(told)

@@ -116,6 +116,28 @@ class PublishedEstimate:
 
 
 @dataclass
+class PublishedStart:
+    """When a waiting job is expected to start, as times.
+
+    It starts between ``least_s`` and ``most_s`` in nine cases of ten, and between ``quarter_s`` and
+    ``most_of_half_s`` in half of them. A time is None if it is later than ``beyond_s``, or if
+    ``why_not`` says why no range is known.
+    """
+
+    made_s: float
+    """When this was computed."""
+    arrivals_days: float
+    """From how many days the jobs that are still to be submitted were drawn; 0: none were."""
+    beyond_s: float
+    least_s: float | None = None
+    quarter_s: float | None = None
+    likely_s: float | None = None
+    most_of_half_s: float | None = None
+    most_s: float | None = None
+    why_not: str = ""
+
+
+@dataclass
 class PublishedJob:
     """One job in one cycle. ``action`` and ``reason`` are codes of ``model.Action`` and ``Reason``.
 
@@ -205,6 +227,8 @@ class PublishedJob:
     ranks_last: bool = False
     """Whether it is preempted before all others and waits behind them, since its GPUs are idle, or
     were when it was requeued."""
+    start: PublishedStart | None = None
+    """When it is expected to start; None if it does not wait for GPUs, or nothing was computed."""
     alarm: str = ""
     """What needs its user's attention, in a few words; "" if nothing. Here and in ``says``,
     ``{1.5 moment}`` is a time, ``{1.5 duration}`` are seconds, ``{1.5 gpu_hours}`` GPU-seconds."""
@@ -388,6 +412,7 @@ def _state(raw: Mapping[str, Any]) -> PublishedState:
             "bound": _if_any(PublishedBound, job.get("bound")),
             "gpu_use": _if_any(PublishedGpuUse, job.get("gpu_use")),
             "hung": _if_any(PublishedHung, job.get("hung")),
+            "start": _if_any(PublishedStart, job.get("start")),
         }
         for job, who in zip(raw["jobs"], blockers, strict=True)
     ]

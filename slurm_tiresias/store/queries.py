@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from slurm_tiresias.core.features.charge import EndedRun, payer_of
 from slurm_tiresias.core.features.losses import Loss, losses_of
@@ -68,6 +69,17 @@ class JobRows(Rows[JobAccount]):
             "CROSS JOIN runs USING (key) GROUP BY key ORDER BY ended_s"
         )
         return [CompletedJob(*row) for row in self._database.read(query, (most_recent,))]
+
+    def past(self, most_recent: int) -> Iterator[tuple[Any, ...]]:
+        """Return of the last jobs to end that have run: when they were submitted, their GPUs, user,
+        name and time limit, how long they ran, and that they have ended."""
+        query = (
+            "SELECT submitted_s, MAX(gpus), user, name, time_limit_s, SUM(elapsed_s), 1 FROM "
+            "(SELECT key, submitted_s, user, name, time_limit_s FROM jobs "
+            f"WHERE ended_s IS NOT NULL AND first_started_s IS NOT NULL AND {PREEMPTIBLE} "
+            "ORDER BY ended_s DESC LIMIT ?) CROSS JOIN runs USING (key) GROUP BY key"
+        )
+        return self._database.read(query, (most_recent,))
 
     def first_start_of_live_s(self) -> float | None:
         """Return the first start among the jobs that have not ended; None if none has started."""

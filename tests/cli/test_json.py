@@ -18,6 +18,7 @@ from slurm_tiresias.status.published import (
     PublishedHold,
     PublishedNode,
     PublishedStandby,
+    PublishedStart,
 )
 from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.records import EventRecord, PreemptionCost, RunProgressRecord, RunRecord
@@ -83,12 +84,13 @@ def busy_site(site: Site) -> Site:
     estimate = PublishedEstimate("reports", 3600.0)
     gpu_use = PublishedGpuUse(4, 0, NOW_S - 7200, True, True, 28_800.0)
     bound = PublishedBound(False, NOW_S + 60, False, None, True)
+    start = PublishedStart(NOW_S, 2.0, NOW_S, NOW_S, NOW_S, NOW_S, NOW_S, NOW_S)
+    shown, says = progress(370), ("a",)
     telling = (
-        replace(
-            j, progress=progress(370), estimate=estimate, bound=bound, gpu_use=gpu_use, says=("a",)
-        )
+        replace(j, progress=shown, estimate=estimate, bound=bound, gpu_use=gpu_use, says=says)
         for j in busy_state().jobs
     )
+    telling = (replace(j, start=start) for j in telling)
     jobs = (*telling, waiting("50_1"), waiting("50_2"))
     more = {"nodes": (node,), "standbys": (standby,), "failed_cycles": {"slurm": 2}}
     site.publish(busy_state(jobs=jobs, **more))

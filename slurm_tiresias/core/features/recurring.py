@@ -61,7 +61,9 @@ class RunHistory:
         """
         if run_s <= 0.0:
             return Concerns.NOBODY
-        grown = [group for group in _groups(user, name, limit_s) if self._runs_of(group).add(run_s)]
+        grown = [
+            group for group in groups_of(user, name, limit_s) if self._runs_of(group).add(run_s)
+        ]
         if not grown:
             return Concerns.NOBODY
         largest = grown[-1]
@@ -108,7 +110,7 @@ class RunHistory:
 
     def alike(self, user: str, name: str, limit_s: float | None) -> ServiceHistory | None:
         """Return the running times of similar jobs; another object once they have changed."""
-        return self._completed(next(_groups(user, name, limit_s)))
+        return self._completed(next(groups_of(user, name, limit_s)))
 
     def _completed(self, group: Group) -> ServiceHistory | None:
         if group in self._known:
@@ -152,7 +154,7 @@ class _Runs:
         return True
 
 
-def _groups(user: str, name: str, limit_s: float | None) -> Iterator[Group]:
+def groups_of(user: str, name: str, limit_s: float | None) -> Iterator[Group]:
     """Yield the groups of a job, the smallest first."""
     limit = round(math.log2(limit_s)) if limit_s else 0
     if user:

@@ -1,0 +1,121 @@
+"""Pictures of when all waiting jobs start, and how the ranges in earlier pictures turned out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from slurm_tiresias.core.job import Job
+from slurm_tiresias.forecast.futures import Drawn, Futures, Present
+from slurm_tiresias.forecast.past import Past
+from slurm_tiresias.forecast.ranges import Calibration, Range, quantiles
+from slurm_tiresias.model import JobState
+from slurm_tiresias.settings import Config
+
+FUTURES = 20
+LEAST_FUTURES = 12
+"""Fewer of them say nothing about one case in ten."""
+
+MOST_OPEN = 3000
+"""How many ranges are awaited at most."""
+
+TWICE = 2.0
+"""The range of a job that waits on is recorded again when it has waited for this many times as
+long as at the last time."""
+
+
+class Open(NamedTuple):
+    """A range whose job has not started."""
+
+    made_s: float
+    waited_s: float
+    raw: Range
+    corrected: Range | None
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """When all jobs of a present start."""
+
+    made_s: float
+    futures: int
+    days: float
+    """From how many days the arrivals were drawn; 0: none were."""
+    raw: Mapping[str, Range]
+    corrected: Mapping[str, Range | None]
+    is_bad: bool
+    """Whether too few of the latest ranges have held to give any."""
+
+
+class Forecaster:
+    """Makes the pictures of a site, and learns from how they turn out."""
+
+    def __init__(self, config: Config, calibration: Calibration | None = None) -> None:
+        self._config = config
+        self.calibration = calibration or Calibration()
+        self._open: dict[str, list[Open]] = {}
+
+    def look(
+        self, made: Futures, past: Past, most_s: float, between: Callable[[], None] = lambda: None
+    ) -> Picture:
+        """Make a picture in at most ``most_s`` of CPU time, and record it; ``between`` is called
+        after each future."""
+        at = made.at
+        self._follow(at)
+        waiting, drawn = made.waiting, list[Drawn]()
+        for number in range(FUTURES if waiting and past.is_known else 0):
+            one = made.begin(f"{at.now_s}:{number}", most_s / FUTURES, waiting).result()
+            drawn += [one] if one else []
+            between()
+        raw = {}
+        if len(drawn) >= LEAST_FUTURES:
+            raw = {job_id: range_of(job_id, drawn) for job_id in waiting}
+        corrected = {job_id: self.calibration.corrected(one) for job_id, one in raw.items()}
+        is_bad = self.calibration.is_bad
+        picture = Picture(at.now_s, len(drawn), past.days, raw, corrected, is_bad)
+        self._record(at, picture)
+        return picture
+
+    def _follow(self, at: Present) -> None:
+        """Learn from the jobs that have started since the last picture."""
+        jobs = {job.job_id: job for job in at.jobs}
+        for job_id, ranges in list(self._open.items()):
+            job = jobs.get(job_id)
+            if job is not None and job.state is JobState.PENDING and _waits(job, ranges[0]):
+                continue
+            del self._open[job_id]
+            if job is None or job.running_since_s is None:
+                continue
+            for one in ranges:
+                if job.running_since_s >= one.made_s:
+                    after_s = job.running_since_s - one.made_s
+                    self.calibration.learn(one.raw, after_s)
+                    if one.corrected:
+                        self.calibration.count(one.corrected, at.now_s, after_s)
+
+    def _record(self, at: Present, picture: Picture) -> None:
+        for job in at.jobs:
+            raw = picture.raw.get(job.job_id)
+            if (
+                raw is None
+                or raw.most_s == math.inf
+                or (job.job_id not in self._open and len(self._open) >= MOST_OPEN)
+            ):
+                continue
+            ranges = self._open.setdefault(job.job_id, [])
+            waited_s = job.waited_s(at.now_s)
+            if not ranges or waited_s >= TWICE * ranges[-1].waited_s:
+                corrected = picture.corrected[job.job_id]
+                ranges.append(Open(at.now_s, waited_s, raw, corrected))
+
+
+def _waits(job: Job, since: Open) -> bool:
+    """Whether a job has waited since a range was made."""
+    return (job.submitted_s if job.queued_s is None else job.queued_s) <= since.made_s
+
+
+def range_of(job_id: str, drawn: Sequence[Drawn]) -> Range:
+    """Return the range of a job's start in these futures."""
+    return quantiles([one.after_s.get(job_id, math.inf) for one in drawn])

@@ -1,0 +1,144 @@
+"""When one job would start, as it is and if it asked for less."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from copy import copy
+from dataclasses import replace
+from typing import NamedTuple
+
+from slurm_tiresias.core.job import Job
+from slurm_tiresias.forecast.forecaster import range_of
+from slurm_tiresias.forecast.futures import Change, Drawn, Futures
+from slurm_tiresias.forecast.ranges import Calibration, Range
+from slurm_tiresias.model import ANY_TYPE, Amount, Request
+
+AS_IT_IS, GPUS, LIMIT, PARTITION, REPORTS = "as-it-is", "gpus", "limit", "partition", "reports"
+
+MOST_S = 0.8
+"""How long the answer to one question is computed, by the clock."""
+
+FUTURES, LEAST_FUTURES = 16, 6
+LIMITS_S = (3600.0, 4 * 3600.0, 86400.0)
+MOST_PARTITIONS = 3
+
+
+class Asked(NamedTuple):
+    """A job that is not submitted. Its user, name and partition are untrusted."""
+
+    user: str
+    name: str = ""
+    gpus: int = 1
+    gpu_type: str = ANY_TYPE
+    nodes: int = 0
+    """How many nodes have ``gpus`` each; 0 if any nodes may have them."""
+    partition: str = ""
+    limit_s: float | None = None
+
+    def as_job(self, now_s: float, partitions: tuple[str, ...]) -> Job:
+        at_once = self.gpus if self.nodes else 1
+        request = Request(
+            Amount({self.gpu_type: at_once}),
+            chunks=self.nodes or self.gpus,
+            max_chunks_per_node=1 if self.nodes else None,
+            partitions=(self.partition,) if self.partition else partitions,
+        )
+        return Job(
+            "asked",
+            request,
+            user=self.user,
+            name=self.name,
+            submitted_s=now_s,
+            queued_s=now_s,
+            settled_s=now_s,
+            time_limit_s=self.limit_s,
+        )
+
+
+class Answer(NamedTuple):
+    """When a job would start if one thing about it were different: its ``what`` were ``value``.
+
+    ``middle_s`` is None if it has not started in most of the futures, ``range`` is None where it is
+    not known how far such ranges hold.
+    """
+
+    what: str
+    value: str
+    middle_s: float | None
+    range: Range | None
+
+
+def answers(
+    made: Futures, job: Job, calibration: Calibration, partitions: tuple[str, ...]
+) -> list[Answer]:
+    """Return when a job starts as it is, and then what would make that sooner.
+
+    All variants are run through the same futures, as many as there is time for.
+    """
+    variants = [(AS_IT_IS, "", job), *_variants(job, partitions)]
+    drawn: list[list[Drawn]] = [[] for _ in variants]
+    until_s = time.monotonic() + MOST_S
+    for number in range(FUTURES):
+        forks = [
+            made.begin(f"{number}", MOST_S / 2, [job.job_id], _submits(variant, what))
+            for what, _, variant in variants
+        ]
+        for fork, of_variant in zip(forks, drawn, strict=True):
+            if one := fork.result():
+                of_variant.append(one)
+        if time.monotonic() >= until_s and number + 1 >= LEAST_FUTURES:
+            break
+    return [
+        _answer(what, value, range_of(job.job_id, of_variant), calibration)
+        for (what, value, _), of_variant in zip(variants, drawn, strict=True)
+        if len(of_variant) >= LEAST_FUTURES
+    ]
+
+
+def _answer(what: str, value: str, raw: Range, calibration: Calibration) -> Answer:
+    corrected = None if calibration.is_bad else calibration.corrected(raw)
+    middle_s = corrected.likely_s if corrected else raw.likely_s
+    return Answer(what, value, middle_s if middle_s < math.inf else None, corrected)
+
+
+def _submits(job: Job, what: str) -> Change:
+    def change(made: Futures) -> None:
+        made.submit(job)
+        if what == REPORTS:
+            made.reporting.add(job.job_id)
+
+    return change
+
+
+def _variants(job: Job, partitions: tuple[str, ...]) -> Iterator[tuple[str, str, Job]]:
+    request = job.request
+    gpus = request.gpu_count
+    for fewer in (gpus // 2, gpus // 4):
+        if fewer:
+            yield GPUS, str(fewer), _with(job, _of_gpus(request, fewer))
+    shorter = [s for s in LIMITS_S if s < (job.time_limit_s or math.inf)]
+    if shorter:
+        other = copy(job)
+        other.time_limit_s = shorter[-1]
+        yield LIMIT, repr(shorter[-1]), other
+    for name in [name for name in partitions if name not in request.partitions][:MOST_PARTITIONS]:
+        yield PARTITION, name, _with(job, replace(request, partitions=(name,)))
+    if job.claim is None and job.run_s > 0.0:
+        yield REPORTS, "", job
+
+
+def _of_gpus(request: Request, gpus: int) -> Request:
+    """Return the request for fewer GPUs: of fewer nodes, or of fewer on one node."""
+    if request.chunks > 1:
+        return replace(request, chunks=max(1, gpus // max(1, request.chunk.gpu_count)), min_nodes=1)
+    chunk = dict.fromkeys(request.chunk.gpus, gpus)
+    return replace(request, chunk=replace(request.chunk, gpus=chunk))
+
+
+def _with(job: Job, request: Request) -> Job:
+    other = copy(job)
+    other.request = request
+    other.count_gpus()
+    return other
