@@ -112,7 +112,7 @@ def example_lines(
     yield "# out: uncomment it to change it. Check with: tiresias-slurm config check FILE"
     for name, table, settings in tables():
         yield ""
-        yield f"# {inspect.getdoc(table)}"
+        yield from commented(inspect.getdoc(table) or "")
         yield f"[{name}]"
         for field in settings:
             yield ""
