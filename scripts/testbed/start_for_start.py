@@ -216,6 +216,7 @@ class Recorded:
         self.waits, self.runs = scheduler.waits, scheduler.runs
         self.moved, self.ended = scheduler.moved, scheduler.ended
         self.preempted, self.ended_in_grace = scheduler.preempted, scheduler.ended_in_grace
+        self.failed = scheduler.failed
         self.next_change_s, self.next_wake_s = scheduler.next_change_s, scheduler.next_wake_s
         self.events: list[Event] = []
         self.ticks_s: list[float] = []

@@ -205,7 +205,8 @@ def simulate(
 
 def _with_seed(setup: run.Setup, seed: int) -> run.Setup:
     saves = setup.costs.saves and replace(setup.costs.saves, seed=seed)
-    return replace(setup, costs=replace(setup.costs, saves=saves))
+    failures = setup.failures and replace(setup.failures, seed=seed)
+    return replace(setup, costs=replace(setup.costs, saves=saves), failures=failures)
 
 
 def _compare(

@@ -102,6 +102,12 @@ COST: Sequence[Column[_Row]] = (
 AGAIN: Column[_Row] = Column("AGAIN", lambda row: f"{row.figures.again_share:.1%}", right=True)
 """Shown if the way programs save is simulated."""
 
+FAILED: Sequence[Column[_Row]] = (
+    Column("FAILED", lambda row: f"{row.figures.failures:,}", right=True),
+    Column("GOODPUT", lambda row: f"{row.figures.goodput:.1%}", right=True),
+)
+"""Shown if failures of nodes are simulated."""
+
 
 def lines(report: Report, screen: Screen) -> Iterator[str]:
     """Yield the whole comparison."""
@@ -141,7 +147,10 @@ def lines(report: Report, screen: Screen) -> Iterator[str]:
         f"loaded.{again}",
         indent="",
     )
-    yield from screen.table((*COST, AGAIN) if saves else COST, rows)
+    columns = (*COST, AGAIN) if saves else COST
+    if report.setup.failures:
+        columns = (*columns, *FAILED)
+    yield from screen.table(columns, rows)
 
 
 def who_pays_lines(report: Report, by: str, screen: Screen) -> Iterator[str]:

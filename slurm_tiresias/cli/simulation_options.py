@@ -21,6 +21,7 @@ from slurm_tiresias.settings.policy import GITTINS, LAS, ORDERS
 from slurm_tiresias.simulator import run
 from slurm_tiresias.simulator.baselines import BEST
 from slurm_tiresias.simulator.engine import Timing
+from slurm_tiresias.simulator.failures import NAMED, FailureModel
 from slurm_tiresias.simulator.reports import ReportModel
 from slurm_tiresias.simulator.saves import NEVER_S, ON_REQUEST_S, SaveModel
 from slurm_tiresias.simulator.sim_cluster import PLACEMENTS, Costs, SimCluster, parse_cluster
@@ -161,6 +162,21 @@ def saves_of(
     return SaveModel(shares, percent / 100)
 
 
+def failures_of(
+    _context: click.Context, _parameter: click.Parameter, value: str | None
+) -> FailureModel | None:
+    """Parse ``--failures RATE``, as its callback."""
+    if value is None:
+        return None
+    rate = NAMED.get(value) or (float(value) if re.fullmatch(r"\d{1,4}(\.\d+)?", value) else 0.0)
+    if not rate:
+        raise UsageError(
+            f"--failures {printable(value)!r} is no rate",
+            f"Write failures per 1,000 node-days above 0, or one of: {', '.join(NAMED)}",
+        )
+    return FailureModel(rate)
+
+
 @dataclass(frozen=True, slots=True)
 class World:
     """The simulated cluster, and the overheads of jobs on it."""
@@ -170,6 +186,7 @@ class World:
     overhead: str
     interval_s: float | None
     saves: SaveModel | None
+    failures: FailureModel | None
 
     def site(self) -> SimCluster:
         return parse_cluster(self.cluster, self.placement)
@@ -178,7 +195,7 @@ class World:
         """Return the setup; raises ``UsageError`` for an invalid overhead."""
         costs = Costs(site, self.overhead != "none", flat_s(self.overhead), self.saves)
         interval_s = config.controller.interval_s if self.interval_s is None else self.interval_s
-        return run.Setup(site, config, costs, Timing(interval_s))
+        return run.Setup(site, config, costs, Timing(interval_s), failures=self.failures)
 
 
 @dataclass(frozen=True, slots=True)
@@ -460,6 +477,13 @@ def world_options(command: Command, interval_s: float | None = 0.0) -> Command:
             help="How programs save: by default 40 % on request, 40 % every 30 minutes, 20 % "
             "never. TOLD: percentage that report their saves (100 if left out). "
             f"{LOSSLESS_SAVES}: all save on request, so that preemption loses no work.",
+        ),
+        click.option(
+            "--failures",
+            metavar=f"{'|'.join(NAMED)}|RATE",
+            callback=failures_of,
+            help="Let nodes fail so often in 1,000 node-days, and lose what jobs have not saved: a "
+            "number, or as measured on Meta's clusters RSC-1 (6.5) and RSC-2 (2.34).",
         ),
     )
 

@@ -255,6 +255,7 @@ class JobStore:
             # slurmctld was killed and restarted from its last saved state.
             accounted = min(record.accounted_restarts, job.restarts)
             record = replace(record, restarts=job.restarts, accounted_restarts=accounted)
+            record = replace(record, failed_run=None, is_restarted=False)
         if job.restarts > record.restarts:
             record = self._follow_requeue(job, record, now_s, down)
         elif job.state is not JobState.RUNNING:
@@ -297,24 +298,28 @@ class JobStore:
             )
         elif not (record.is_restarted and record.failed_run == record.restarts):
             self.events.note(now_s, "requeued", job.key, restart)
-        record = self._with_failure(job, record, failed=bool(failed))
+        record = self._with_failure(job, record, failed)
         self.accounts.put(
             replace(record, restarts=job.restarts, queued_s=self.runs.left_s(job, now_s))
         )
         self.lifecycles.preemption_event(job.key, Requeued(now_s, by_others))
         return self.accounts.all[job.key]
 
-    def _with_failure(self, job: JobStatus, record: JobAccount, *, failed: bool) -> JobAccount:
-        """Return the account of a requeued job with its failures in a row; ``failed``: one of its
-        nodes has."""
+    def _with_failure(self, job: JobStatus, record: JobAccount, failed: str) -> JobAccount:
+        """Return the account of a requeued job with its failures in a row; ``failed`` is a node of
+        its that has failed, "" if none has."""
         last, under_way = self.runs.last_ended(job.key), self.lifecycles.preemptions.get(job.key)
         if failed and last is not None:
             self.runs.keep(replace(last, outcome="NODE_FAIL"))
-        elif under_way is not None and under_way.signalled_s is not None:
+            # Slurm restarts it, and would delay that by two minutes.
+            return replace(
+                record, failed_run=record.restarts, is_restarted=True, avoided_nodes=failed
+            )
+        if under_way is not None and under_way.signalled_s is not None:
             return replace(record, failures_in_a_row=0)
-        elif record.failed_run == record.restarts or job.held:
+        if record.failed_run == record.restarts or job.held:
             return record
-        elif last is not None and last.elapsed_s < EARLY_S:
+        if last is not None and last.elapsed_s < EARLY_S:
             # Its script, its user or an administrator requeued it.
             return replace(record, failures_in_a_row=record.failures_in_a_row + 1)
         return record

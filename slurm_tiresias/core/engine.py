@@ -422,6 +422,9 @@ class Engine:
         The owner then tells of each start and of each victim with ``update``.
         """
         self._follow_due(now_s)
+        if self._avoiding:
+            avoided = {name for feature in self._avoiding for name in feature.last_resort}
+            self.state.last_resort = self.state.free.nodes(avoided)
         if not self._drifting:
             starts = self.state.choose(now_s)
         else:

@@ -33,6 +33,8 @@ from slurm_tiresias.simulator.workload import TraceJob
 ENDS_BETWEEN_PROGRESS = 100
 """Number of jobs that end between two progress reports."""
 
+NO_FAILURE = (math.inf, "")
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ask:
@@ -88,6 +90,8 @@ class SimJob(Job):
         """What its last preemption cost."""
         self.again_s = 0.0
         """Running time whose work was lost in preemptions and repeated."""
+        self.failures = 0
+        """How often a run of it failed with a node."""
         self.spread_s = 0.0
         self.version = 0
         """Incremented at each start and stop; queued events with an older version are void."""
@@ -129,7 +133,9 @@ class SimJob(Job):
         physics = self._physics
         self.speed = physics.speed(self.trace, allocation)
         self.spread = physics.is_spread(self.trace, allocation)
-        self.overhead_s = physics.restart_s(self.trace) if self.preemptions else 0.0
+        self.overhead_s = (
+            physics.restart_s(self.trace) if self.preemptions or self.failures else 0.0
+        )
         self.first_s = start_s + self.overhead_s
         self.unsaved_s, self.saved_s = 0.0, None
         self.end_s = start_s + self.overhead_s + self.work_s / self.speed
@@ -157,8 +163,18 @@ class SimJob(Job):
         self.preemptions += 1
         restart_s = self._physics.restart_s(self.trace)
         self.measured = measured(restart_s, self.unsaved_s, self.saved_s, self.save_every_s)
-        self.again_s += self.unsaved_s
-        self.work_s += self.unsaved_s * self.speed
+        self._lose(self.unsaved_s)
+
+    def fail(self, now_s: float) -> None:
+        """End a run by a failure of its node. Programs that save on request could not."""
+        self.stop(now_s)
+        self.failures += 1
+        saves = self.save_every_s > 0.0
+        self._lose(self.unsaved_s if saves else max(0.0, now_s - self.first_s))
+
+    def _lose(self, work_s: float) -> None:
+        self.again_s += work_s
+        self.work_s += work_s * self.speed
         self.remaining_s = self.work_s
 
     @property
@@ -209,6 +225,11 @@ class Scheduler(Protocol):
     def ended_in_grace(self, job: SimJob) -> None:
         """Record that a victim has ended before it had to leave."""
         return
+
+    def failed(self, job: SimJob, now_s: float) -> None:
+        """Record that a run ends with its node; ``waits`` is called once it may start again."""
+        job.end_s = now_s
+        self.ended(job)
 
     def choose(self, now_s: float) -> Iterable[Start]:
         """Choose the jobs that start now, with the victims whose GPUs they take."""
@@ -278,7 +299,9 @@ class Outcome(NamedTuple):
     spread_s: float = 0.0
     """Running time on more nodes than it needed."""
     again_s: float = 0.0
-    """Running time whose work was lost in preemptions and repeated."""
+    """Running time whose work was lost in preemptions and failures, and repeated."""
+    failures: int = 0
+    """How often its runs failed with a node."""
 
     @property
     def jct_s(self) -> float:
@@ -298,10 +321,13 @@ class Simulation:
         ask: Callable[[TraceJob], Ask],
         progress: Callable[[int], None] = lambda _: None,
         until: Callable[[float], bool] = lambda _now_s: False,
+        failures: Iterator[tuple[float, str]] = iter(()),  # noqa: B008 - empty
     ) -> None:
         """Prepare a simulation, which ends early once ``until``, asked after each decision, says
-        so."""
+        so. ``failures`` are the times and the nodes of failures."""
         self._until = until
+        self._failures = failures
+        self._failure = next(failures, NO_FAILURE)
         self._scheduler = scheduler
         self._physics = physics
         self._timing = timing
@@ -363,7 +389,7 @@ class Simulation:
         events = self._events
         while events and events[0][3].version != events[0][2]:
             heapq.heappop(events)
-        next_s = self._next_arrival_s
+        next_s = min(self._next_arrival_s, self._failure[0] if self._live else math.inf)
         if events and events[0][0] < next_s:
             next_s = events[0][0]
         elif next_s == math.inf and not self._live:
@@ -392,6 +418,25 @@ class Simulation:
                 job.settle(now_s)
                 self._scheduler.moved(job, now_s)
                 self._look_ahead(job, now_s)
+        while self._failure[0] <= now_s:
+            self._fail(self._failure[1], now_s)
+            self._failure = next(self._failures, NO_FAILURE)
+
+    def _fail(self, node: str, now_s: float) -> None:
+        """End the runs on a node."""
+        for job in list(self._live.values()):
+            since_s = job.running_since_s
+            if since_s is not None and since_s < now_s < job.end_s and node in job.allocation:
+                self._scheduler.failed(job, now_s)
+                job.fail(now_s)
+                self._requeued(job, now_s, now_s)
+
+    def _requeued(self, job: SimJob, at_s: float, now_s: float) -> None:
+        eligible_s = at_s + self._timing.requeue_delay_s
+        if eligible_s > now_s:
+            self._at(eligible_s, job)
+        else:
+            self._eligible(job, now_s)
 
     def _admit(self, now_s: float) -> None:
         trace = self._arrivals[self._arrived]
@@ -417,6 +462,7 @@ class Simulation:
             tuple(job.runs),
             job.spread_s,
             job.again_s,
+            job.failures,
         )
         self._outcomes.append((job.number, outcome))
 
@@ -436,11 +482,7 @@ class Simulation:
             return
         job.preempt(at_s)
         self._scheduler.preempted(job, now_s)
-        eligible_s = at_s + self._timing.requeue_delay_s
-        if eligible_s > now_s:
-            self._at(eligible_s, job)
-        else:
-            self._eligible(job, now_s)
+        self._requeued(job, at_s, now_s)
 
     def _eligible(self, job: SimJob, now_s: float) -> None:
         """Report a waiting job that may start or whose rank may change, and schedule its next

@@ -25,6 +25,7 @@ NOT_SIMULATED: Final[Mapping[str, Sequence[str]]] = {
     "manage": ALL,
     "interactive": ALL,
     "idle_gpus": ALL,
+    "failures": ALL,
     "priority": ALL,
     "preemption": (
         "drilled_min_run_s",

@@ -76,6 +76,10 @@ class Figures:
     """GPU-seconds of unsaved work that was lost in preemptions and repeated."""
     again_share: float
     """``again_gpu_s`` as a share of all GPU-seconds held."""
+    failures: int
+    """Runs that failed with their nodes."""
+    goodput: float
+    """GPU-seconds in which work was done that was not lost, as a share of all held."""
     gpu_use: float
     """GPU-seconds held as a share of those available until the last job ended."""
     bins: tuple[BinFigures, ...]
@@ -106,6 +110,8 @@ def figures(outcomes: Sequence[Outcome], gpus: int) -> Figures:
         lost_share=lost_gpu_s / held_gpu_s if held_gpu_s else 0.0,
         again_gpu_s=again_gpu_s,
         again_share=again_gpu_s / held_gpu_s if held_gpu_s else 0.0,
+        failures=sum(outcome.failures for outcome in outcomes),
+        goodput=1.0 - (lost_gpu_s + again_gpu_s) / held_gpu_s if held_gpu_s else 0.0,
         gpu_use=held_gpu_s / (gpus * makespan_s) if makespan_s else 0.0,
         bins=_bins(outcomes),
     )
@@ -369,6 +375,7 @@ def _settings(setup: Setup) -> tuple[tuple[str, str], ...]:
         ("decisions", when),
         ("preemption", f"costs {restart}, requeue delay {timing.requeue_delay_s:g} s"),
         ("saves", how_saved(costs.saves)),
+        ("failures", str(setup.failures or "none")),
     )
 
 
@@ -408,6 +415,7 @@ def settings(setup: Setup) -> dict[str, Any]:
             "slurm": asdict(setup.slurm),
             "reports": asdict(setup.reports) if setup.reports else None,
             "saves": setup.costs.saves.as_record() if setup.costs.saves else None,
+            "failures": asdict(setup.failures) if setup.failures else None,
         },
     }
 
@@ -449,6 +457,8 @@ def _figures_record(report: Report, result: Result) -> dict[str, Any]:
         "lost_share": found.lost_share,
         "again_gpu_s": found.again_gpu_s,
         "again_share": found.again_share,
+        "failures": found.failures,
+        "goodput": found.goodput,
         "gpu_use": found.gpu_use,
         "bins": {
             each.name: {"jobs": each.jobs, "avg_jct_s": each.average_jct_s} for each in found.bins

@@ -25,6 +25,7 @@ from slurm_tiresias.simulator.baselines import (
 )
 from slurm_tiresias.simulator.baselines.backfill import DEFAULTS, SlurmParameters
 from slurm_tiresias.simulator.engine import Ask, Outcome, Scheduler, Simulation, Timing
+from slurm_tiresias.simulator.failures import FailureModel
 from slurm_tiresias.simulator.reports import ReportModel, Reports
 from slurm_tiresias.simulator.saves import PESSIMISTIC
 from slurm_tiresias.simulator.sim_cluster import Costs, SimCluster
@@ -68,6 +69,8 @@ class Setup:
     """Parameters of the baselines on Slurm."""
     reports: ReportModel | None = None
     """How the jobs report; None if none does."""
+    failures: FailureModel | None = None
+    """How often nodes fail; None if they do not."""
     own_pace_s: float = 0.0
     """Scheduling interval of the policies in ``OWN_PACE``; 0 means at every event."""
 
@@ -102,6 +105,9 @@ def simulate(
         setup = replace(setup, costs=costs, timing=Timing())
     elif policy in OWN_PACE:
         setup = replace(setup, timing=replace(setup.timing, interval_s=setup.own_pace_s))
+    names = [node.name for node in setup.cluster.as_nodes()]
+    first_s = workload.jobs[0].submitted_s if workload.jobs else 0.0
+    failures = setup.failures.failures(names, first_s) if setup.failures else iter(())
     outcomes = Simulation(
         workload.jobs,
         _scheduler(policy, workload, setup),
@@ -109,6 +115,7 @@ def simulate(
         setup.timing,
         asking(setup, only_consolidated=policy in CONSOLIDATED_ONLY),
         progress,
+        failures=failures,
     ).run()
     jobs = len(workload.jobs)
     unfinished = jobs - len(outcomes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from slurm_tiresias.core.cluster import Start
 from slurm_tiresias.core.engine import Engine
@@ -13,7 +14,7 @@ from slurm_tiresias.core.features.losses import RecentLosses, losses_of
 from slurm_tiresias.core.features.make import make_policy
 from slurm_tiresias.core.features.policy import Policy
 from slurm_tiresias.core.features.program_costs import CostHistory
-from slurm_tiresias.model import JobState, Node
+from slurm_tiresias.model import JobAccount, JobState, Node, RunRecord
 from slurm_tiresias.settings import Config
 from slurm_tiresias.simulator.engine import SimJob
 from slurm_tiresias.simulator.reports import Reports
@@ -36,6 +37,7 @@ class TiresiasScheduler:
         self._losses = RecentLosses(config.preemption)
         features = make_features(config, nodes, Past(self._losses))
         self._charging = features.charging
+        self._features = features.in_order
         self._engine = Engine(policy, config, nodes, features=features.in_order, explains=False)
         self._reports = reports
         self._costs = CostHistory()
@@ -76,6 +78,19 @@ class TiresiasScheduler:
         if self._reports:
             self._reports.ended(job)
         self._count_run(job, job.running_since_s, job.end_s)
+
+    def failed(self, job: SimJob, now_s: float) -> None:
+        assert job.running_since_s is not None
+        job.settle(now_s)
+        since_s, ran_s = job.running_since_s, now_s - job.running_since_s
+        account = JobAccount(job.job_id, 0, 0.0, 0.0, 0.0, 0, user=job.user, name=job.name)
+        run = RunRecord(job.job_id, since_s, now_s, ran_s, job.width, confirmed=True)
+        ended = replace(run, nodes=",".join(job.allocation), outcome="NODE_FAIL")
+        for feature in self._features:
+            feature.run_ended(account, ended)
+        del self._jobs[job.job_id]
+        self._engine.remove(job.job_id)
+        self._count_run(job, since_s, now_s)
 
     def ended_in_grace(self, job: SimJob) -> None:
         self.ended(job)

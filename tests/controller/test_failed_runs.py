@@ -129,6 +129,20 @@ def test_a_restarted_job_keeps_its_service(manage: Manage) -> None:
     assert kept == pytest.approx(30.0, abs=3.0)
 
 
+def test_a_job_whose_node_has_failed_starts_again_without_slurms_delay(manage: Manage) -> None:
+    managed = manage()
+    key = submit(managed, "", duration_s=None, exit_code=0)
+    managed.wait_for_state(key, JobState.RUNNING)
+    (node,) = managed.seen(key).allocation
+    managed.slurm.fail_node(node)
+    for _ in range(20):
+        managed.cycle()
+    assert managed.seen(key).state is JobState.RUNNING
+    assert len(texts(managed, "node-failed")) == 1
+    managed.slurm.finish(key, 1)
+    assert runs(managed, key) == 2  # it did not ask for a restart after other failures
+
+
 def test_a_job_held_after_a_failed_launch_is_released(manage: Manage) -> None:
     managed = manage()
     key = submit(managed, "", duration_s=None, exit_code=0)

@@ -613,6 +613,10 @@ class Watched:
     def preempted(self, job: SimJob, now_s: float) -> None:
         self._watched.preempted(job, now_s)
 
+    def failed(self, job: SimJob, now_s: float) -> None:
+        self._gives_back(job.job_id)
+        self._watched.failed(job, now_s)
+
     def ended_in_grace(self, job: SimJob) -> None:
         self._watched.ended_in_grace(job)
 

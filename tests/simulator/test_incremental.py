@@ -71,6 +71,10 @@ class Checked:
     def preempted(self, job: SimJob, now_s: float) -> None:
         self._checked.preempted(job, now_s)
 
+    def failed(self, job: SimJob, now_s: float) -> None:
+        del self._jobs[job.job_id]
+        self._checked.failed(job, now_s)
+
     def ended_in_grace(self, job: SimJob) -> None:
         self._checked.ended_in_grace(job)
 

@@ -101,12 +101,10 @@ class Dlas(Scheduler):
         self._queues[queue][job.job_id] = job
 
     def _running(self) -> Mapping[str, SimJob]:
-        """Return the jobs chosen in the last round that have not ended."""
-        return {
-            job_id: self._queues[self._queue_of[job_id]][job_id]
-            for job_id in self._held
-            if job_id in self._queue_of
-        }
+        """Return the jobs chosen in the last round that have neither ended nor failed."""
+        alive = (job_id for job_id in self._held if job_id in self._queue_of)
+        jobs = {job_id: self._queues[self._queue_of[job_id]][job_id] for job_id in alive}
+        return {job_id: job for job_id, job in jobs.items() if job.state is JobState.RUNNING}
 
     def _demote(self, running: Iterable[SimJob], now_s: float) -> None:
         for job in sorted(running, key=lambda job: job.number):
