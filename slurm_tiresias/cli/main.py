@@ -38,6 +38,10 @@ COMMANDS = {
         "Check this Slurm: what is right, what is wrong, why it matters, and what to change.",
     ),
     "drill": ("drill", "Preempt a job of your own on purpose, and report what that does to it."),
+    "events": (
+        "events",
+        "Show the latest events of all jobs, or of one: preemptions, requeues, failures, orders.",
+    ),
     "explain": ("explain", "Say why a job waits, runs or was preempted."),
     "history": (
         "history",
@@ -88,7 +92,7 @@ Exit codes: 0 ok, 1 error, 2 usage, 3 controller not running or stale,
 130 interrupted, 141 output closed by its reader.
 """
 
-FOR_USERS = ("status", "explain", "history", "drill", "profile")
+FOR_USERS = ("status", "explain", "history", "events", "drill", "profile")
 TO_PLAN = ("simulate", "tune", "shadow", "report")
 
 

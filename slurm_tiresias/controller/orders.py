@@ -9,13 +9,14 @@ from datetime import datetime
 from typing import Any
 
 from slurm_tiresias.controller.job_store import JobStore
-from slurm_tiresias.errors import UsageError
+from slurm_tiresias.errors import TiresiasError, UsageError
 
 
 def obey(job_store: JobStore, command: str, words: Sequence[str], by: str) -> None:
     """Record one of ``ask.COMMANDS`` with a job's id, and perhaps a time, as its text.
 
-    The id of an array stands for all of its tasks. Raises ``UsageError`` if the job is not known.
+    The id of an array stands for all of its tasks. Raises ``TiresiasError`` if the job is not
+    known, and ``UsageError`` if the time is none.
     """
     orders: dict[str, Any] = {"given_back": command == "release"}
     kind, text = ("released" if command == "release" else "resumed"), by
@@ -32,8 +33,8 @@ def obey(job_store: JobStore, command: str, words: Sequence[str], by: str) -> No
         if account.ended_s is None and words[0] in (account.key, account.key.partition("_")[0])
     ]
     if not found:
-        raise UsageError(
-            f"Job {words[0]} does not wait or run in a managed partition",
+        raise TiresiasError(
+            f"There is no job {words[0]} that waits or runs in a managed partition",
             "See: tiresias-slurm status",
         )
     for account in found:

@@ -7,7 +7,7 @@ import pytest
 from slurm_tiresias.controller.bands import is_in_a_band
 from slurm_tiresias.controller.job_store import GIVEN_BACK
 from slurm_tiresias.controller.orders import obey
-from slurm_tiresias.errors import UsageError
+from slurm_tiresias.errors import TiresiasError, UsageError
 from slurm_tiresias.model import Action, JobState, Reason
 from slurm_tiresias.store.ledger import Ledger
 from tests.controller.in_memory import WHOLE_NODE, Managed
@@ -67,7 +67,7 @@ def test_a_job_given_back_is_slurms_own_until_it_is_managed_again(site: Managed)
 
 
 def test_an_order_for_a_job_that_is_not_there_is_refused(site: Managed) -> None:
-    with pytest.raises(UsageError, match="Job 4711 does not wait or run"):
+    with pytest.raises(TiresiasError, match="no job 4711 "):
         boost(site, "4711", 60.0)
 
 

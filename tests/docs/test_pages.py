@@ -151,5 +151,5 @@ def test_the_pages_stay_short() -> None:
         for path in (ROOT / "docs").rglob("*.md")
         for word in path.read_text(encoding="utf-8").split()
     )
-    assert words <= 30_000
+    assert words <= 31_000
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 130
