@@ -307,6 +307,19 @@ class Estimate:
         return Estimate(self.likely_s * steps, self.least_s * steps, self.most_s * steps)
 
 
+class SlowestRank(NamedTuple):
+    """The slowest process of a job, by what its processes report."""
+
+    rank: int
+    node: str
+    step_s: float
+    """How long a step takes it, without waiting for others."""
+    slower_by: float
+    """By which share that is longer than usual."""
+    of: int
+    """How many processes report."""
+
+
 @dataclass(frozen=True, slots=True)
 class JobProgress:
     """A job's progress, as reported by its user's program: it may be wrong, by mistake or on
@@ -363,6 +376,8 @@ class JobProgress:
     """What it called this phase."""
     dumps: bool = False
     """Whether it prints its stacks when it is signalled (``job.requests.DUMP_SIGNAL``)."""
+    slowest: SlowestRank | None = None
+    """The process that is slower than the others, if any is."""
 
     @property
     def finished(self) -> bool:

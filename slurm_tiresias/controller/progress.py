@@ -189,8 +189,9 @@ class ProgressTracker:
         if not latest.ended:
             return
         keys = {job.raw_id: job.key for job in seen.jobs}
-        # If several nodes report on a run, the first by name counts: it comes last here.
-        for run_id in sorted(latest.ended, reverse=True):
+        # If several nodes report on a run, the first process counts: it comes last here.
+        ended = latest.ended
+        for run_id in sorted(ended, key=lambda one: (ended[one].rank, one), reverse=True):
             key = keys.get(run_id.job_id)
             account = None if key is None else self._job_store.accounts.of(key)
             if key is None or account is None:

@@ -96,6 +96,12 @@ def sentences(job: PublishedJob, now_s: float) -> Iterator[str]:
         steps = f"{progress.step:,} of {progress.total:,} ({percent} %)"
         yield f"{reached} step {steps}, {source}{ago}."
     yield from _saves(progress, runs, now_s)
+    if progress.slowest_rank is not None:
+        yield (
+            f"Of its {progress.reporting_ranks} processes, rank {progress.slowest_rank} on "
+            f"{printable(progress.slowest_node)} is the slowest: without waiting, a step takes it "
+            f"{100 * (progress.slower_by or 0.0):.0f} % longer than the others."
+        )
     if progress.quiet_since_s is not None:
         since = duration(now_s - progress.quiet_since_s)
         yield (

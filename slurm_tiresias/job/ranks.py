@@ -75,7 +75,7 @@ class Ranks:
         """The ranks of this node with their step times, this process first; empty if it is
         alone."""
         if self._file is None:
-            return ()
+            return ((self._rank, 0.0),) if self._rank else ()
         content = b""
         with contextlib.suppress(OSError):
             content = os.pread(self._file, MOST_RANKS * _SLOT.size, 0)

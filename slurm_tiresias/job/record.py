@@ -97,7 +97,12 @@ class Record:
     """Whether it prints the stacks of its threads on ``requests.DUMP_SIGNAL``."""
     ranks: tuple[tuple[int, float], ...] = ()
     """The processes of this node by rank, with the time that a step takes each, without waiting for
-    others. The first is the one that reports; empty if the program has one process only."""
+    others; 0 if unknown. The first is the one that reports; empty if there is one process only."""
+
+    @property
+    def rank(self) -> int:
+        """The rank of the process that reports."""
+        return self.ranks[0][0] if self.ranks else 0
 
 
 def encode(record: Record) -> bytes:

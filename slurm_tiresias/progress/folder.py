@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
+from statistics import median
 
 from slurm_tiresias.atomic_write import write_atomically
 from slurm_tiresias.background import Background
 from slurm_tiresias.job.record import RECORD_BYTES, Record, RecordError, decode
-from slurm_tiresias.model import JobProgress
+from slurm_tiresias.model import JobProgress, SlowestRank
 from slurm_tiresias.owned_file import read_regular
 from slurm_tiresias.profiler.run_id import PROGRESS_KIND, RunId, parsed_file_name
 from slurm_tiresias.progress.checkpoints import LIST_NAME, text_of_folders
@@ -44,6 +45,9 @@ RESTS = 19.0
 """The thread sleeps this many times as long as it works; a cycle that runs meanwhile takes 5 %
 longer."""
 
+LEAST_SLOWER = 0.1
+"""A process is named as the slowest if its steps take longer than usual by this share."""
+
 FORGOTTEN_S = 86_400.0
 """A node that has not written for this long is gone, and its file is removed."""
 
@@ -68,6 +72,20 @@ class _Live:
     seen_s: float
     told: Mapping[RunId, NodeReport]
     saves: Mapping[RunId, float]
+
+
+def slowest_of(ranks: Mapping[int, tuple[float, str]]) -> SlowestRank | None:
+    """Return the slowest process of a job, from the step time and the node of each by rank; None if
+    all are about as fast."""
+    known = {rank: one for rank, one in ranks.items() if one[0] > 0}
+    if len(known) < 2:
+        return None
+    rank = max(known, key=lambda rank: known[rank][0])
+    (step_s, node), usual_s = known[rank], median(one[0] for one in known.values())
+    if len(known) == 2:
+        usual_s = min(one[0] for one in known.values())
+    by = step_s / usual_s - 1.0
+    return SlowestRank(rank, node, step_s, by, len(known)) if by > LEAST_SLOWER else None
 
 
 class ProgressFolder:
@@ -150,19 +168,28 @@ class ProgressFolder:
         self.latest = Latest(self._latest_runs(now_s), dict(self._ended), self._saves())
 
     def _latest_runs(self, now_s: float) -> Mapping[int, JobProgress]:
-        chosen: dict[int, tuple[int, str]] = {}
+        chosen: dict[int, tuple[int, int, str]] = {}
         latest: dict[int, JobProgress] = {}
+        step_s: dict[tuple[int, int], dict[int, tuple[float, str]]] = {}
         for run_id, run in list(self._runs.items()):
             if now_s - run.told_s > KEPT_S:
                 del self._runs[run_id]
                 continue
             if now_s - run.told_s > LOST_AFTER_S:
                 run.told_again(now_s, now_s + self._ahead_s, lost=True)
-            # Several nodes of a job may report: the first by name counts, for the whole run.
-            order = (-run_id.restarts, run_id.node)
-            if order < chosen.get(run_id.job_id, (1, "")):
+            of = run_id.job_id, run_id.restarts
+            for rank, one_s in run.ranks:
+                step_s.setdefault(of, {})[rank] = one_s, run_id.node
+            # Several nodes of a job may report: the first process counts, for the whole run.
+            first_rank = run.ranks[0][0] if run.ranks else 0
+            order = (-run_id.restarts, first_rank, run_id.node)
+            if order < chosen.get(run_id.job_id, (1, 0, "")):
                 chosen[run_id.job_id] = order
                 latest[run_id.job_id] = run.progress
+        for (job_id, restarts), ranks in step_s.items():
+            progress, slowest = latest[job_id], slowest_of(ranks)
+            if slowest and progress.restarts == restarts:
+                latest[job_id] = replace(progress, slowest=slowest)
         return latest
 
     def _saves(self) -> Mapping[tuple[int, int], float]:

@@ -45,6 +45,8 @@ class ReportedRun:
 
     def __init__(self, restarts: int) -> None:
         self._restarts = restarts
+        self.ranks: tuple[tuple[int, float], ...] = ()
+        """The processes of its node, with their step times, as last reported."""
         self._pace = Pace(0, 0.0)
         self._source: ProgressSource | None = None
         self._step = -1
@@ -74,6 +76,7 @@ class ReportedRun:
     def take(self, source: ProgressSource, record: Record, now_s: float, steady_s: float) -> None:
         """Take in a report that has just arrived."""
         step = record.step
+        self.ranks = record.ranks
         self._follow_node_clock(record.at_s - steady_s)
         # A program prints several counts one after the other.
         another = source is ProgressSource.OUTPUT and record.total != self._total

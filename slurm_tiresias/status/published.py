@@ -96,6 +96,13 @@ class PublishedProgress:
     resumed_step: int | None
     quiet_since_s: float | None
     lost: bool
+    slowest_rank: int | None = None
+    """The process of the job that is slower than the others; None if none is, or that is
+    unknown."""
+    slowest_node: str = ""
+    slower_by: float | None = None
+    """By which share its steps take longer than usual, without waiting for others."""
+    reporting_ranks: int | None = None
 
 
 @dataclass

@@ -155,6 +155,23 @@ def test_a_month_with_many_saves_takes_at_most_the_maximum_of_updates(
     assert len(slurm.calls("scontrol")) <= MOST_UPDATES
 
 
+def test_an_announced_phase_is_told_at_once_although_no_report_follows(
+    slurm: Slurm, clock: Clock
+) -> None:
+    session = Session(slurm.environment(), clock, clock)
+    clock.now_s += FIRST_AFTER_S + 60.0
+    session.report(1, 100)
+    wait_for_command(session)
+    clock.now_s += 2 * FIRST_AFTER_S
+    session.busy("evaluation", minutes=90)
+    assert progress_of(slurm.comment).busy_until_s == pytest.approx(clock.now_s + 5400.0, abs=1.0)
+    calls = len(slurm.calls("scontrol"))
+    for _ in range(10):
+        clock.now_s += 1.0
+        session.busy("evaluation", minutes=90)
+    assert len(slurm.calls("scontrol")) == calls, "at most once a minute"
+
+
 def test_a_run_of_less_than_a_minute_calls_nothing(slurm: Slurm, clock: Clock) -> None:
     session = Session(slurm.environment(), clock, clock)
     live(session, clock, FIRST_AFTER_S - 2, step_s=1.0)

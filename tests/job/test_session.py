@@ -9,6 +9,8 @@ import math
 import os
 import re
 import signal
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -19,13 +21,14 @@ import pytest
 from hypothesis import given
 from hypothesis.strategies import DataObject, data, integers, lists, none, sampled_from
 
-from scripts.testbed.patience import wait_until
+from scripts import ROOT
+from scripts.testbed.patience import PATIENCE_S, wait_until
 from slurm_tiresias.job.channel import FILE_VARIABLE
-from slurm_tiresias.job.record import RECORD_BYTES, Record, RecordError, decode
+from slurm_tiresias.job.record import MOST_BUSY_MIN, RECORD_BYTES, Record, RecordError, decode
 from slurm_tiresias.job.requests import FILE_VARIABLE as REQUEST_FILE
 from slurm_tiresias.job.requests import SAVE_SIGNALS
 from slurm_tiresias.job.session import LEFT, Session
-from slurm_tiresias.job.time_limit import END_VARIABLE, NEVER, ends_s
+from slurm_tiresias.job.time_limit import END_VARIABLE, JOB_VARIABLE, NEVER, ends_s
 
 
 class Clock:
@@ -775,3 +778,90 @@ def test_a_program_that_saves_but_does_not_leave_is_warned(
         session.saving()
         session.saved(1)
     assert capsys.readouterr().err.count("call job.leaving()") == 1
+
+
+def test_an_announced_phase_ends_with_the_next_step_and_is_bounded(
+    file: Path, clock: Clock
+) -> None:
+    session = in_a_job(file, clock)
+    session.report(1, 100)
+    session.busy("eval\n\x1buation;", minutes=30)
+    record = record_in(file)
+    assert (record.step, record.phase) == (1, "evaluation")
+    assert record.busy_until_s == pytest.approx(clock.now_s + 1800.0)
+    session.busy("for ever", minutes=math.inf)
+    until_s = record_in(file).busy_until_s
+    assert until_s == pytest.approx(clock.now_s + 60.0 * MOST_BUSY_MIN)
+    clock.now_s += 5.0
+    session.report(1, 100)
+    assert record_in(file).busy_until_s is not None
+    clock.now_s += 5.0
+    session.report(2, 100)
+    assert (record_in(file).busy_until_s, record_in(file).phase) == (None, "")
+    with pytest.raises(ValueError, match="not a time"):
+        session.busy("evaluation", minutes=-1)
+
+
+def test_each_process_tells_the_time_of_its_steps_without_waiting(
+    tmp_path: Path, file: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    world = {"WORLD_SIZE": "2", JOB_VARIABLE: "7"}
+    first = in_a_job(file, clock, RANK="0", LOCAL_RANK="0", **world)
+    second = Session({"RANK": "1", "LOCAL_RANK": "1", **world}, clock, clock)
+    for step in range(1, 30):
+        clock.now_s += 2.0
+        second.report(step, 100)
+        with first.waiting():
+            clock.now_s += 1.0
+        first.report(step, 100)
+    (one, own_s), (other, slow_s) = record_in(file).ranks
+    assert (one, other) == (0, 1)
+    assert own_s == pytest.approx(2.0)
+    assert slow_s == pytest.approx(3.0)
+    assert not has_no_record(file)
+
+
+def test_a_program_of_one_process_tells_no_step_times(file: Path, clock: Clock) -> None:
+    session = in_a_job(file, clock, SLURM_PROCID="0", SLURM_NTASKS="1")
+    for step in range(1, 60):
+        clock.now_s += 1.0
+        session.report(step)
+    assert record_in(file).ranks == ()
+
+
+def test_the_first_process_of_another_node_reports_its_rank(file: Path, clock: Clock) -> None:
+    session = in_a_job(file, clock, RANK="8", LOCAL_RANK="0", WORLD_SIZE="16")
+    session.report(1)
+    assert record_in(file).rank == 8
+    # Where two steps of a job share a node, the file is taken.
+    other = in_a_job(file, clock, RANK="9", LOCAL_RANK="0", WORLD_SIZE="16")
+    other.report(2)
+    assert record_in(file).rank == 8
+
+
+STUCK = """
+import os, signal, threading
+from slurm_tiresias import job
+
+def waits_for_ever():
+    os.kill(os.getpid(), signal.SIGWINCH)
+    threading.Lock().acquire(timeout=0.1)
+
+job.report(1)
+threading.Thread(target=waits_for_ever).start()
+"""
+
+
+def test_the_program_prints_its_stacks_when_it_is_signalled() -> None:
+    environment = {"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]}
+    done = subprocess.run(
+        [sys.executable, "-c", STUCK],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+    )
+    assert done.returncode == 0
+    assert "in waits_for_ever" in done.stderr

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from statistics import fmean
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ from scripts.testbed.job_views import view
 from slurm_tiresias.config import parse
 from slurm_tiresias.core.features import hung
 from slurm_tiresias.core.features.hung import FALSE, HUNG, Hung
+from slurm_tiresias.core.features.idle_gpus import MOST_IN_A_ROW
 from slurm_tiresias.core.features.news import Happened, Remember
 from slurm_tiresias.core.job import Job
 from slurm_tiresias.job.record import RUNNING, SAVING, Record
@@ -28,9 +30,11 @@ from slurm_tiresias.model import (
     Amount,
     JobAccount,
     JobState,
+    Lane,
     NodeUse,
     ProgramHabit,
     ProgressSource,
+    Reason,
     RecentVictims,
     Request,
 )
@@ -530,3 +534,71 @@ def test_jobs_that_stop_one_after_another_hang() -> None:
     site = Site(paused(3, together=False), seed=7)
     site.run_to_the_end()
     assert len(site.found) == 3
+
+
+def test_explain_names_the_evidence_what_is_done_and_what_was() -> None:
+    site = Site([Life(steps([1.0] * 300), hangs_after=300.0)], seed=1)
+    site.run_to_the_end(extra_s=1000.0)
+    job = site.seen[0].job
+    account = replace(job.account, dumped_run=0, hung_requeues=MOST_IN_A_ROW)
+    told = site.hung.explain(job, account, 2000.0)
+    assert told is not None
+    assert told.alarm.startswith("hung since {")
+    shown = told.facts["hung"]
+    assert (shown.gpus, shown.requeued, shown.allowed_s) == (GPUS, False, 600.0)
+    evidence, dumped, requeued = told.says
+    assert "no step since step 300" in evidence
+    assert "print the stacks" in dumped
+    assert "requeued 3 times in a row because it hung" in requeued
+    assert "not again" in requeued
+
+
+@pytest.mark.parametrize(
+    ("changed", "leaves"),
+    [
+        ({}, True),
+        ({"hung_requeues": MOST_IN_A_ROW, "hung_furthest_step": 500}, False),
+        ({"hung_signalled_run": 0}, False),
+        ({"hung_signalled_run": 1}, True),
+    ],
+)
+def test_a_run_is_requeued_once_and_a_job_three_times_in_a_row(
+    changed: Mapping[str, Any], leaves: bool
+) -> None:
+    site = Site([Life(steps([1.0] * 300), hangs_after=300.0)], seed=1, action="requeue")
+    job = site.seen[0].job
+    job.account_in_ledger = replace(job.account, **changed)
+    site.run_to_the_end(extra_s=1000.0)
+    assert job.leaves_hung is leaves
+    assert (job.leaves_because is Reason.HUNG) is leaves
+
+
+@pytest.mark.parametrize("lane", [Lane.INTERACTIVE, Lane.IDLE_ONLY])
+def test_a_job_that_cannot_be_requeued_is_only_shown(lane: Lane) -> None:
+    site = Site([Life(steps([1.0] * 300), hangs_after=300.0)], seed=1, action="requeue")
+    site.seen[0].job.lane = lane
+    site.run_to_the_end(extra_s=1000.0)
+    assert 0 in site.found
+    assert not site.seen[0].job.leaves_hung
+
+
+@pytest.mark.parametrize(
+    ("action", "dumps", "dumped_run", "is_due"),
+    [
+        ("signal", True, None, True),
+        ("requeue", True, None, True),
+        ("signal", True, 0, False),
+        ("signal", False, None, False),
+        ("flag", True, None, False),
+    ],
+)
+def test_only_programs_that_print_their_stacks_are_told_to_and_once(
+    action: str, dumps: bool, dumped_run: int | None, is_due: bool
+) -> None:
+    site = Site([Life(steps([1.0] * 300), hangs_after=300.0)], seed=1, action=action)
+    site.run_to_the_end(extra_s=1000.0)
+    job = site.seen[0].job
+    assert job.progress is not None
+    job.progress = replace(job.progress, dumps=dumps)
+    job.account_in_ledger = replace(job.account, dumped_run=dumped_run)
+    assert site.hung.to_dump({"0": job}) == (["0"] if is_due else [])

@@ -89,6 +89,21 @@ def test_busy_gpus_are_counted_and_so_is_their_time() -> None:
     assert (every.busy, every.busy_gpu_s) == (8, 900.0)
 
 
+def test_gpus_are_at_rest_while_all_are_idle_or_busy_at_low_power() -> None:
+    samples = Samples()
+    waits, works = gpu(0, 1.0)._replace(power=0.14), gpu(1, 1.0)._replace(power=0.7)
+    samples.play(3, waits, works)
+    worked_s = samples.now_s
+    assert (samples.use(SEVEN).low_since_s, samples.use(SEVEN).power) == (None, 0.7)
+    samples.play(20, waits, gpu(1, 0.0)._replace(power=0.1))
+    at_rest = samples.use(SEVEN)
+    assert (at_rest.low_since_s, at_rest.busy, at_rest.power) == (AHEAD_S + worked_s, 1, 0.14)
+    assert at_rest.idle_since_s is None
+    # What draws an unknown amount may work.
+    samples.play(1, waits, gpu(1, 1.0))
+    assert samples.use(SEVEN).low_since_s is None
+
+
 def test_a_device_with_unknown_activity_counts_as_busy() -> None:
     samples = Samples()
     samples.play(10, gpu(0, None))

@@ -27,6 +27,7 @@ ALL_SEEN = {
     "pcie_received_bytes_per_s": 2_500_000,
     "nvlink_sent_bytes": 7 * 1024,
     "nvlink_received_bytes": None,
+    "power": 0.75,
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from slurm_tiresias.job.record import DONE, Record, encode
 from slurm_tiresias.model import ProgressSource
 from slurm_tiresias.profiler.run_id import RunId
-from slurm_tiresias.progress.folder import KEPT_S, LOST_AFTER_S, ProgressFolder
+from slurm_tiresias.progress.folder import KEPT_S, LOST_AFTER_S, ProgressFolder, slowest_of
 from slurm_tiresias.progress.live_file import NodeReport, text_of
 from slurm_tiresias.progress.node import FOLDER
 from slurm_tiresias.progress.reported_run import LEAST_QUIET_S
@@ -216,3 +217,37 @@ def test_a_hanging_file_system_leaves_the_known_progress(
     finally:
         site.reader.background.stop()
         may_go_on.set()
+
+
+def test_the_slowest_process_of_all_nodes_is_named_and_the_first_process_reports(
+    site: Site,
+) -> None:
+    told = site.record(10)
+    of_a = replace(told, step=9, ranks=((2, 1.0), (3, 1.4)))
+    of_b = replace(told, ranks=((0, 1.0), (1, 1.05)))
+    site.tell("a", run_7_0=of_a)
+    site.tell("b", run_7_0=of_b)
+    site.look()
+    progress = site.reader.latest.running[7]
+    assert progress.step == 10
+    slowest = progress.slowest
+    assert slowest is not None
+    assert (slowest.rank, slowest.of) == (3, 4)
+    assert slowest.slower_by == pytest.approx(1.4 / 1.025 - 1)
+
+
+@pytest.mark.parametrize(
+    ("step_s", "rank"),
+    [
+        ({0: 1.0}, None),
+        ({0: 1.0, 1: 1.09}, None),
+        ({0: 1.0, 1: 1.2}, 1),
+        ({0: 1.0, 1: 0.0, 2: 1.0}, None),
+        ({0: 2.0, 1: 1.0, 2: 1.0, 3: 1.0}, 0),
+    ],
+)
+def test_a_process_is_the_slowest_if_it_is_a_tenth_slower(
+    step_s: Mapping[int, float], rank: int | None
+) -> None:
+    found = slowest_of({number: (one_s, "n1") for number, one_s in step_s.items()})
+    assert (found and found.rank) == rank

@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from scripts import ROOT
+from scripts.testbed.constants import COMMAND
 from scripts.testbed.patience import PATIENCE_S
 from scripts.testbed.progress_channel import lay_job_library
-from scripts.testbed.real_controller import COMMAND, RealController
+from scripts.testbed.real_controller import RealController
 from tests.spank.plugin import NOBODY, PluginCluster
 
 

@@ -10,7 +10,7 @@ from slurm_tiresias.core.features.idle_gpus import AHEAD_S, LATE_AFTER_S, MOST_I
 from slurm_tiresias.core.features.news import Happened, Remember
 from slurm_tiresias.core.features.victim_rate import VictimRate
 from slurm_tiresias.core.job import Job
-from slurm_tiresias.core.lifecycle.preemption import Cause
+from slurm_tiresias.core.lifecycle.preemption import Cause, PreemptionState
 from slurm_tiresias.model import (
     JobAccount,
     JobProgress,
@@ -238,7 +238,11 @@ class Hung(Feature):
     def _follow_steps(self, job: Job, account: JobAccount, progress: JobProgress) -> None:
         """Note that a run that was found to hang has made a step, or that a job has got further
         than it had before it was requeued."""
-        of_run = progress.restarts == account.hung_run
+        under_way = job.preemption
+        killed = under_way is not None and under_way.state is PreemptionState.REQUEUE_SENT
+        # Processes that are killed one after another may make steps when they find out.
+        runs = job.state is JobState.RUNNING and progress.restarts == job.status.restarts
+        of_run = progress.restarts == account.hung_run and runs and not killed
         if of_run and (progress.step > account.hung_step or progress.finished):
             run = job.present_run or last_ended(job.run_records)
             verdicts = run.false_verdicts + 1 if run else 1
