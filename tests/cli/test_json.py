@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from scripts.tools.json_reference import COMMANDS, fields_of, reference_lines
-from slurm_tiresias.model import PublishedBound, PublishedGpuUse
+from slurm_tiresias.model import PublishedBound, PublishedGpuUse, PublishedHung
 from slurm_tiresias.status.published import (
     PublishedEstimate,
     PublishedHold,
@@ -85,12 +85,13 @@ def busy_site(site: Site) -> Site:
     gpu_use = PublishedGpuUse(4, 0, NOW_S - 7200, True, True, 28_800.0)
     bound = PublishedBound(False, NOW_S + 60, False, None, True)
     start = PublishedStart(NOW_S, 2.0, NOW_S, NOW_S, NOW_S, NOW_S, NOW_S, NOW_S)
+    hung = PublishedHung(NOW_S - 700, 600.0, 4, False, 4, 0.14)
     shown, says = progress(370), ("a",)
     telling = (
         replace(j, progress=shown, estimate=estimate, bound=bound, gpu_use=gpu_use, says=says)
         for j in busy_state().jobs
     )
-    telling = (replace(j, start=start) for j in telling)
+    telling = (replace(j, start=start, hung=hung) for j in telling)
     jobs = (*telling, waiting("50_1"), waiting("50_2"))
     more = {"nodes": (node,), "standbys": (standby,), "failed_cycles": {"slurm": 2}}
     site.publish(busy_state(jobs=jobs, **more))
