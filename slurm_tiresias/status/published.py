@@ -229,6 +229,8 @@ class PublishedJob:
     """Its GPU use; None if it does not run or its GPU use is unknown."""
     idle_requeues: int = 0
     """How often in a row it was requeued for idle GPUs and has used none since."""
+    failures_in_a_row: int = 0
+    """How many of its last runs, or of its program, failed without progress, while it waits."""
     hung: PublishedHung | None = None
     """Why it seems to hang; None if it does not."""
     ranks_last: bool = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from dataclasses import fields
 
 import pytest
 
@@ -14,10 +15,12 @@ from slurm_tiresias.controller.instruments import instruments
 from slurm_tiresias.controller.metric_definitions import MODES
 from slurm_tiresias.controller.metrics import Metrics
 from slurm_tiresias.controller.publish import nothing_yet
+from slurm_tiresias.core.features.gauges import GAUGES
 from slurm_tiresias.errors import DamagedLedgerError
 from slurm_tiresias.settings import Config
 from slurm_tiresias.slurm.protocol import Cluster
 from slurm_tiresias.slurm.tally import PING, SHOW, Tally
+from slurm_tiresias.status.published import PublishedJob
 from tests.slurm.scrape import Scrape
 
 CLUSTER = Cluster("grid", (22, 5, 8), "priority/multifactor", True, 30, 120, 0.0)
@@ -107,3 +110,7 @@ def test_without_an_address_a_missing_library_is_no_warning(
     with instruments(Config(), CLUSTER, Tally()) as shown:
         assert shown.metrics is None
     assert not caplog.records
+
+
+def test_each_gauge_of_a_feature_counts_a_fact_that_is_published_of_jobs() -> None:
+    assert {gauge.fact for gauge in GAUGES} <= {field.name for field in fields(PublishedJob)}
