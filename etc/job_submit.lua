@@ -102,6 +102,10 @@ local function is_path(value)
         and not (names:find("//", 1, true) or names:find("/%.%.?/"))
 end
 
+local function is_times(value)
+    return value:find("^%d%d?$") ~= nil
+end
+
 -- The words of the hint in order, and the check of each value. Values from a client were checked
 -- only by the client itself, and text that passes these checks is shown by the controller and on
 -- other users' terminals.
@@ -111,6 +115,7 @@ local HINTS = {
     { name = "profile", accepts = is_one_of("auto", "on", "off") },
     { name = "checkpoint", accepts = is_checkpoint },
     { name = "checkpoint-dir", accepts = is_path },
+    { name = "restart", accepts = is_times },
 }
 
 -- Slurm's name for an option of a SPANK plugin in a submission: plugin, then option, with "_" for

@@ -17,6 +17,7 @@ enum {
 	MOST_MODEL_LENGTH = MODEL_SIZE - 1,
 	MOST_SECONDS = 3600,
 	MOST_SECONDS_DIGITS = 4,
+	MOST_TIMES_DIGITS = 2,
 	MOST_PATH_LENGTH = 256,
 };
 
@@ -30,6 +31,7 @@ enum option {
 	OPTION_PROGRESS,
 	OPTION_CHECKPOINT,
 	OPTION_CHECKPOINT_DIR,
+	OPTION_RESTART,
 };
 
 struct rule {
@@ -134,6 +136,12 @@ static bool is_path(const char *value)
 	return true;
 }
 
+static bool is_times(const char *value)
+{
+	size_t length = strnlen(value, MOST_TIMES_DIGITS + 1);
+	return length >= 1 && length <= MOST_TIMES_DIGITS && strspn(value, DIGITS) == length;
+}
+
 static const struct rule rules[] = {
 	[OPTION_MODEL] = {"tiresias-model", "NAME",
 			  "[tiresias] the model that is trained, e.g. vgg16: its profile decides "
@@ -165,6 +173,10 @@ static const struct rule rules[] = {
 		 "when the job last saved",
 		 "an absolute path (no . or ..) of up to 256 letters, digits and / . _ + @ : ~ % -",
 		 is_path},
+	[OPTION_RESTART] =
+		{"tiresias-restart", "TIMES",
+		 "[tiresias] restart the job when it fails, at most so often without progress",
+		 "a number of up to two digits", is_times},
 };
 
 static int refuse(const struct rule *rule)

@@ -214,7 +214,7 @@ static void write_file(const char *path, const char *content, size_t size)
 
 static const char *const names[] = {"tiresias-model", "tiresias-placement", "tiresias-profile",
 				    "tiresias-progress", "tiresias-checkpoint",
-				    "tiresias-checkpoint-dir"};
+				    "tiresias-checkpoint-dir", "tiresias-restart"};
 
 static void the_options_exist_with_help_wherever_jobs_are_submitted_or_run(void)
 {
@@ -260,6 +260,7 @@ static void sense_is_accepted(void)
 		{"tiresias-checkpoint", "INT@3600"},
 		{"tiresias-checkpoint-dir", "/scratch/ann/run-1"},
 		{"tiresias-checkpoint-dir", "/scratch/ann/.ckpt/...+@:~%20_/"},
+		{"tiresias-restart", "3"},
 	};
 	init(S_CTX_ALLOCATOR);
 	for (int i = 0; i < COUNT(sense); i++)
@@ -297,6 +298,9 @@ static const char *const nonsense[][2] = {
 	{"tiresias-checkpoint", "USR1@99999999999999999999"},
 	{"tiresias-checkpoint", "USR1@1.5"},
 	{"tiresias-checkpoint", "USR1@60@60"},
+	{"tiresias-restart", ""},
+	{"tiresias-restart", "100"},
+	{"tiresias-restart", "-1"},
 	{"tiresias-checkpoint-dir", ""},
 	{"tiresias-checkpoint-dir", "/"},
 	{"tiresias-checkpoint-dir", "scratch/ann"},

@@ -33,6 +33,7 @@ class Site:
         ran_s: float = 5.0,
         program: str = "train",
         step_s: float | None = None,
+        hung_s: float = 0.0,
     ) -> None:
         key = str(next(self._ids))
         self.now_s += 1.0
@@ -42,6 +43,7 @@ class Site:
             nodes=nodes,
             outcome=outcome,
             step_s=step_s,
+            hung_s=hung_s,
         )
         self.feature.run_ended(account, run)
 
@@ -69,6 +71,14 @@ def test_one_users_failures_never_make_a_node_suspect(failures: list[tuple[str, 
     for nodes, program in failures:
         site.run("ann", nodes, program=program)
     assert site.suspects == set()
+
+
+def test_hung_runs_of_two_users_make_a_node_suspect(site: Site) -> None:
+    site.run("ann", "n1,n2", "", LONG_S, hung_s=900.0)
+    site.run("ben", "n1", "", LONG_S, hung_s=900.0)
+    site.run("cy", "n1,n3", "", LONG_S, hung_s=900.0)
+    assert site.suspects == {"n1"}
+    assert site.feature.standings["n1"].evidence == "3 hung runs of 3 users"
 
 
 def test_a_program_that_fails_on_other_nodes_too_incriminates_none(site: Site) -> None:

@@ -25,6 +25,7 @@ NONSENSE = {
     "--tiresias-profile": ["yes"],
     "--tiresias-progress": ["yes", ""],
     "--tiresias-checkpoint": ["USR1", "KILL@60", "USR1@-1", "USR1@4000", "USR1@1e999"],
+    "--tiresias-restart": ["", "many", "-1", "100"],
     "--tiresias-checkpoint-dir": ["", "run1", "/my runs", "/a/../b", "/a\nb", "/" + "a" * 256],
 }
 
@@ -70,6 +71,7 @@ def test_a_value_of_64_kilobytes_is_refused_by_one_line_that_says_why(
 
 def test_the_options_arrive_as_a_hint(plugin: PluginCluster) -> None:
     everything = (
+        "--tiresias-restart=3",
         "--tiresias-checkpoint-dir=/scratch/ann/run1",
         "--tiresias-checkpoint=USR1@60",
         "--tiresias-profile=off",
@@ -77,7 +79,8 @@ def test_the_options_arrive_as_a_hint(plugin: PluginCluster) -> None:
         "--tiresias-model=vgg16",
     )
     hint = "tiresias:model=vgg16,placement=spread,profile=off,checkpoint=USR1@60"
-    assert _hint(plugin.cluster, *everything) == f"{hint},checkpoint-dir=/scratch/ann/run1"
+    hint += ",checkpoint-dir=/scratch/ann/run1,restart=3"
+    assert _hint(plugin.cluster, *everything) == hint
     assert _hint(plugin.cluster, "--tiresias-model=resnet50") == "tiresias:model=resnet50"
     assert _hint(plugin.cluster, "--tiresias-checkpoint=SIGINT@0") == (
         "tiresias:checkpoint=SIGINT@0"

@@ -1,10 +1,10 @@
 """Nodes that are suspected to be bad, by the runs that ended on them in the last day.
 
-A user complains about a node if a program of that user failed early there, and not elsewhere, or
-is slower there than elsewhere at the same width. However often, a user's complaints count once,
-and on several nodes they are divided among these: so no single user makes a node suspect. Failures
-that Slurm itself sees count too. Users whose later runs last longer than early failures speak for
-the node.
+A user complains about a node if a program of that user failed early or hung there, and not
+elsewhere, or is slower there than elsewhere at the same width. However often, a user's complaints
+count once, and on several nodes they are divided among these: so no single user makes a node
+suspect. Failures that Slurm itself sees count too. Users whose later runs last longer than early
+failures speak for the node.
 """
 
 from __future__ import annotations
@@ -54,9 +54,12 @@ class Ended:
     idle_gpu_s: float
     step_s: float | None
 
+    hung: bool
+
     @property
     def failed_early(self) -> bool:
-        return self.outcome in ("FAILED", "HUNG") and self.elapsed_s < EARLY_S
+        """Whether the node may be why it failed, or hung."""
+        return self.hung or (self.outcome == "FAILED" and self.elapsed_s < EARLY_S)
 
     @property
     def share(self) -> float:
@@ -124,7 +127,7 @@ class BadNodes(Feature):
         names = frozenset(run.nodes.split(","))
         ended = Ended(
             *(*program, run.gpus, names, run.end_s, run.elapsed_s, run.outcome),
-            *(run.idle_gpu_s, run.step_s),
+            *(run.idle_gpu_s, run.step_s, run.hung_s > 0.0),
         )
         if self._runs.get(key) == ended:
             return
@@ -181,12 +184,18 @@ class BadNodes(Feature):
         speak_for = {
             run.user
             for run in runs
-            if run.end_s > first_s and run.elapsed_s >= EARLY_S and run.outcome not in NODE_FAILURES
+            if run.end_s > first_s
+            and run.elapsed_s >= EARLY_S
+            and not run.failed_early
+            and run.outcome not in NODE_FAILURES
         }
         suspicion = sum(complaints.values()) + len(node_failures) - SPEAKS_FOR * len(speak_for)
         speed = median(speed for _, speed in speeds) if speeds else None
+        hung = [run for run in blamed if run.hung]
+        failed = [run for run in blamed if not run.hung]
         counted = (
-            (len(blamed), f"early failures of {len({run.user for run in blamed})} users"),
+            (len(failed), f"early failures of {len({run.user for run in failed})} users"),
+            (len(hung), f"hung runs of {len({run.user for run in hung})} users"),
             (len(slow), f"slow runs of {len({run.user for run in slow})} users"),
             (len(node_failures), "failures of the node"),
             (len(speak_for), "users with longer runs since"),
