@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ from typing import Any
 import pytest
 
 from scripts.testbed.real_controller import RealController
+from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.records import PreemptionCost
+from slurm_tiresias.store.terms import newest_ledger
 from tests.spank.channel import open_channel
 from tests.spank.plugin import PluginCluster
 
@@ -154,8 +157,9 @@ class Site:
         unavailable."""
 
         def is_known() -> bool:
-            cost = self.history(job)["runs"][0]["cost"]
-            return cost is not None and cost["source"] != "awaited"
+            with closing(Ledger(newest_ledger(self.controller.state_dir))) as ledger:
+                costs = ledger.costs.of(job)
+            return bool(costs) and costs[0].source != "awaited"
 
         what = f"what the preemption of job {job} cost"
         self.controller.wait_until(is_known, what)
