@@ -45,6 +45,8 @@ class Picture:
     """From how many days the arrivals were drawn; 0: none were."""
     raw: Mapping[str, Range]
     corrected: Mapping[str, Range | None]
+    until_s: float
+    """How far ahead all futures got."""
     is_bad: bool
     """Whether too few of the latest ranges have held to give any."""
 
@@ -73,8 +75,9 @@ class Forecaster:
         if len(drawn) >= LEAST_FUTURES:
             raw = {job_id: range_of(job_id, drawn) for job_id in waiting}
         corrected = {job_id: self.calibration.corrected(one) for job_id, one in raw.items()}
+        until_s = min((one.until_s for one in drawn), default=0.0)
         is_bad = self.calibration.is_bad
-        picture = Picture(at.now_s, len(drawn), past.days, raw, corrected, is_bad)
+        picture = Picture(at.now_s, len(drawn), past.days, raw, corrected, until_s, is_bad)
         self._record(at, picture)
         return picture
 

@@ -16,11 +16,12 @@ from typing import Any, NamedTuple
 SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 """The quantiles of a range: the outer ones hold nine cases of ten, the inner ones half of them."""
 
-OFFSET_S = 30.0
+OFFSET_S = 120.0
 """Added to waits before logarithms are taken: below this, differences matter little."""
 
-LEAST_SPREAD = 0.1
-"""The least logarithmic distance of an outer quantile from the middle."""
+LEAST_SPREAD = 1.0
+"""The least logarithmic distance of an outer quantile from the middle. With less, scores of narrow
+ranges that failed would make others too wide."""
 
 KEPT = 400
 """How many of the latest scores count."""
