@@ -21,6 +21,7 @@ from slurm_tiresias.settings import Config
 from slurm_tiresias.status.when import SCHEMA, Variant, query_when
 from slurm_tiresias.text import printable, shorten
 
+HELP = "Give a job id, or sbatch's options after --"
 NOT_YET = "When it starts is not known yet. Ask again in a minute."
 MOST_SCRIPT_BYTES = 1 << 20
 MOST_NAME = 100
@@ -43,9 +44,9 @@ def when(config: Config, about: tuple[str, ...], as_json: bool) -> None:
     if len(about) == 1 and about[0].isascii() and about[0][:1].isdigit():
         asked: str | dict[str, Any] = checked_job_id(about[0])
     elif about:
-        asked = _asked(_words(about))
+        asked = asked_for(about)
     else:
-        raise UsageError("No job is named", "Give a job id, or sbatch's options after --")
+        raise UsageError("No job is named", HELP)
     variants = query_when(state_dir, asked)
     data = {"schema": SCHEMA, "variants": [asdict(variant) for variant in variants]}
     show_or_json(as_json, lambda: data, lambda screen: screen_lines(variants, screen))
@@ -87,17 +88,22 @@ def _options() -> _Options:
 def _words(about: tuple[str, ...]) -> list[str]:
     """Return the options, those of a script first: later ones win."""
     script = Path(about[-1])
-    if about[-1].startswith("-") or not script.is_file():
+    try:
+        with script.open("rb") as file:
+            text = file.read(MOST_SCRIPT_BYTES).decode(errors="replace")
+    except OSError:
+        if not about[0].startswith("-"):
+            said = printable(about[0])[:40]
+            raise UsageError(f"{said!r} is neither a job id nor a script", HELP) from None
         return list(about)
-    with script.open("rb") as file:
-        text = file.read(MOST_SCRIPT_BYTES).decode(errors="replace")
     lines = [line for line in text.splitlines() if line.startswith("#SBATCH")]
     found = [word for line in lines for word in shlex.split(line[len("#SBATCH") :], comments=True)]
     return [*found, "--job-name", script.name, *about[:-1]]
 
 
-def _asked(words: Sequence[str]) -> dict[str, Any]:
-    options, _ = _options().parse_known_args(words)
+def asked_for(about: tuple[str, ...]) -> dict[str, Any]:
+    """Return what a job with these options, or those of this script, asks for."""
+    options, _ = _options().parse_known_args(_words(about))
     nodes = _number(options.nodes.partition("-")[0], "-N") if options.nodes else 0
     gpu_type, gpus = _gpus(options.gpus or options.per_node or "1")
     if options.gpus:
@@ -121,10 +127,12 @@ def _number(text: str, option: str) -> int:
 
 
 def _gpus(text: str) -> tuple[str, int]:
-    """Parse ``8``, ``a100:8``, ``gpu:8`` or ``gpu:a100:8``."""
-    *kind, number = text.removeprefix("gpu:").removeprefix("gres/gpu:").split(":")
-    if number == "gpu" or not number.isdigit():
-        kind, number = ([number] if number != "gpu" else []), "1"
+    """Parse ``8``, ``a100:8``, or of a generic resource ``gpu``, ``gpu:8``, ``gpu:a100:8``."""
+    *kind, number = text.split(":")
+    if "gpu" in (number, *kind[:1]):
+        kind = kind[1:] if kind else []
+        if not number.isdigit():
+            kind, number = [number] if number != "gpu" else [], "1"
     return kind[0] if kind else "", _number(number, "--gpus")
 
 

@@ -19,12 +19,6 @@ from slurm_tiresias.explanation.reasons import (
 from slurm_tiresias.explanation.section import SCHEMA, Explanation, Section
 from slurm_tiresias.gpu_hours import exact_gpu_hours, gpu_hours
 from slurm_tiresias.model import Action, JobState, Lane, ProgressSource, Reason
-from slurm_tiresias.status.eta import (
-    estimated_room,
-    goes_by_estimate,
-    waits_before,
-    waits_for_room,
-)
 from slurm_tiresias.status.published import (
     Blocker,
     PublishedEvent,
@@ -32,6 +26,7 @@ from slurm_tiresias.status.published import (
     PublishedState,
     PublishedTier,
 )
+from slurm_tiresias.status.waiting import goes_by_estimate, waits_before, waits_for_room
 from slurm_tiresias.text import NOTHING, at, count, duration, filled, listed, printable, times
 
 LATELY = "What happened to it lately"
@@ -101,7 +96,6 @@ class Case:
 def explain_job(case: Case) -> Explanation:
     """Return the explanation of a job."""
     job = case.job
-    room = estimated_room(job, case.state, case.jobs)
     blocking = (blocker.job_id for blocker in job.blockers if blocker.job_id in case.jobs)
     return Explanation(
         headline=(
@@ -118,7 +112,7 @@ def explain_job(case: Case) -> Explanation:
             "job": asdict(job),
             "tier": asdict(case.tier) if case.tier else None,
             "blocking_jobs": [asdict(case.jobs[job_id]) for job_id in blocking],
-            "room_expected_at_s": room.at_s if room else None,
+            "room_expected_at_s": job.start.likely_s if job.start else None,
             "events": [asdict(event) for event in case.events],
         },
     )
@@ -416,8 +410,6 @@ def _next(case: Case) -> Iterator[str]:
         again = " again" if job.first_started_s is not None else ""
         yield from start.sentences(job.start, case.now_s, again)
         yield from _queue_before(case)
-        if job.start is None:
-            yield from _estimate(case)
 
 
 def _queue_before(case: Case) -> Iterator[str]:
@@ -427,27 +419,3 @@ def _queue_before(case: Case) -> Iterator[str]:
         gpus = count(sum(job.gpus for job in before), "GPU")
         come, ask = ("comes", "asks") if len(before) == 1 else ("come", "ask")
         yield f"{count(len(before), 'waiting job')} {come} before it, and {ask} for {gpus}."
-
-
-def _estimate(case: Case) -> Iterator[str]:
-    """Yield when there could be room for the job, as far as that can be known."""
-    if not case.job.blockers:
-        return
-    room = estimated_room(case.job, case.state, case.jobs)
-    if room is None:
-        yield "The time cannot be estimated: it depends on how long other jobs run."
-        return
-    left_s = room.at_s - case.now_s
-    when = f"in about {duration(left_s)} ({at(room.at_s)})" if left_s >= 1 else "from now on"
-    makers = [
-        f"{case.who(*job_ids)} {what}"
-        for job_ids, what in (
-            (room.ending, "will likely have ended"),
-            (room.preemptible, "can be preempted for it"),
-        )
-        if job_ids
-    ]
-    yield (
-        f"An estimate: {when} {' and '.join(makers)}. Sooner if jobs end; later if new jobs come "
-        "before it, or if that room is on nodes that do not suit it."
-    )

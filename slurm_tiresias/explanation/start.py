@@ -12,7 +12,7 @@ GAIN = 0.8
 """A variant is named if it starts within this share of the time."""
 
 LEAST_GAIN_S = 60.0
-_ROUND_S = ((5 * 60, 60), (3600, 300), (10 * 3600, 1800), (86400, 3600))
+_ROUND_S = ((300, 60), (3600, 300), (10_800, 600), (36_000, 1800), (86_400, 3600))
 """Times below the first number are rounded to multiples of the second: they are guesses."""
 
 

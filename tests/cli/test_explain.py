@@ -18,6 +18,7 @@ from slurm_tiresias.status.published import (
     PublishedEstimate,
     PublishedEvent,
     PublishedJob,
+    PublishedStart,
     PublishedState,
 )
 from slurm_tiresias.store.ledger import Ledger
@@ -37,6 +38,12 @@ from tests.cli.states import (
 from tests.controller.test_life import job as remembered
 
 Build = Callable[..., PublishedJob]
+START = PublishedStart(
+    *(NOW_S - 90, 3.0, NOW_S + 9e4),
+    least_s=NOW_S + 600,
+    likely_s=NOW_S + 1500,
+    most_s=NOW_S + 4800,
+)
 HOSTILE = "\x1b[2J\u202e[bold]\nx"
 
 
@@ -116,10 +123,6 @@ def test_a_protection_that_has_run_out_meanwhile_is_not_timed(site: Site) -> Non
     assert "to go" not in explained(site, waiting("1", reason="protected", blockers=(over,)))
 
 
-def same_tier(job_id: str) -> Blocker:
-    return Blocker(job_id, Protection.SAME_TIER.value, until_s=None)
-
-
 def test_jobs_that_wait_for_other_reasons_are_not_counted_as_ahead(site: Site) -> None:
     held = waiting("1", rank=0, reason="held", slurm_reason="JobHeldUser")
     dependent = waiting("2", rank=1, reason="slurm-waits", slurm_reason="Dependency")
@@ -158,53 +161,25 @@ def test_a_job_without_gpus_holds_other_things(site: Site) -> None:
     )
 
 
-def test_room_that_can_be_made_already_is_shown_as_from_now_on(site: Site) -> None:
-    over = Blocker("2", Protection.MIN_RUN.value, until_s=NOW_S - 1)
-    job = waiting("1", reason="protected", blockers=(over,))
-    site.publish(state(job, running("2")))
-    assert "An estimate: from now on job 2 of alice can be" in site.run("explain", "1").stdout
-
-
-def test_the_start_estimate_uses_the_time_when_other_jobs_are_demoted(site: Site) -> None:
-    job = waiting("1", gpus=8, reason="protected", blockers=(same_tier("2"), same_tier("3")))
-    soon = running("2", gpus=4, attained_gpu_s=2400.0)
-    later = running("3", gpus=4, attained_gpu_s=1200.0)
-    assert (
-        "An estimate: in about 9m56s (Nov 14 22:23:16) job 2 of alice and job 3 of alice can be "
-        "preempted for it. Sooner if jobs end; later if new jobs come before it, or if that room "
-        "is on nodes that do not suit it."
-    ) in explained(site, job, soon, later)
-
-
-def test_the_estimate_names_no_more_jobs_than_are_needed(site: Site) -> None:
-    protected = Blocker("2", Protection.MIN_RUN.value, until_s=NOW_S + 60)
-    job = waiting("1", gpus=4, blockers=(protected, same_tier("3")))
-    output = explained(site, job, running("2", tier=1), running("3", attained_gpu_s=1200.0))
-    assert "in about 1m00s (Nov 14 22:14:20) job 2 of alice can be preempted" in output
-
-
-def test_a_job_may_start_once_no_blocker_is_protected(site: Site) -> None:
-    blockers = [
-        Blocker(j, Protection.MIN_RUN.value, until_s=NOW_S + 60 * int(j)) for j in ("2", "3")
-    ]
-    job = waiting("1", gpus=32, reason="protected", blockers=tuple(blockers))
-    others = (running("2", tier=1), running("3", tier=1))
-    output = explained(site, job, *others)
-    assert "in about 3m00s (Nov 14 22:16:20) job 2 of alice and job 3 of alice can be" in output
-    comes_first = waiting("4", rank=0)
-    assert "An estimate" not in explained(site, replace(job, rank=1), *others, comes_first)
-
-
-@pytest.mark.parametrize(("before", "estimated"), [(1, True), (2, False), (498, False)])
-def test_jobs_ahead_in_the_queue_take_their_room_first(
-    site: Site, before: int, estimated: bool
-) -> None:
-    blockers = (same_tier("2"), same_tier("3"))
-    holders = (running("2", gpus=4), running("3", gpus=4, attained_gpu_s=1200.0))
-    tasks = [waiting(f"9_{n}", rank=n, gpus=4, blockers=blockers) for n in range(before + 1)]
-    output = explained(site, tasks[-1], *tasks[:-1], *holders)
-    assert ("An estimate: in about 9m56s" in output) is estimated
-    assert ("The time cannot be estimated" in output) is not estimated
+@pytest.mark.parametrize(
+    ("start", "said"),
+    [
+        (
+            PublishedStart(NOW_S - 90, 3.0, NOW_S + 9e4),
+            "It probably does not start within the next 1 d.",
+        ),
+        (replace(START, most_s=None), "(10 min to later than can be said, nine times out of ten)"),
+        (START, "Starts in about 25 min (10 min to 1 h 20 min, nine times out of ten). This"),
+        (START, "expects new jobs as in the last 3 days, and was computed 2 min ago."),
+        (replace(START, arrivals_days=0.0), "counts no jobs that are still to be submitted"),
+        (
+            replace(START, why_not="too few of the latest ranges at this site have held"),
+            "When it starts cannot be said: too few of the latest ranges at this site have held.",
+        ),
+    ],
+)
+def test_explain_says_when_a_job_starts(site: Site, start: PublishedStart, said: str) -> None:
+    assert said in " ".join(explained(site, waiting("1", start=start)).split())
 
 
 def test_explain_does_not_count_the_jobs_ahead_if_jobs_are_private(site: Site) -> None:
@@ -266,24 +241,6 @@ def test_a_pending_unmanaged_job_shows_its_place_by_slurms_priority(site: Site) 
     job = unmanaged("1", state="pending", slurm_state="PENDING", nodes="", slurm_place=4)
     said = "By Slurm's own priority it has place 5 among the jobs that wait in partition gpu."
     assert said in " ".join(explained(site, job).split())
-
-
-@pytest.mark.parametrize(
-    ("tier", "estimate", "protection"),
-    [
-        (2, None, Protection.SAME_TIER),
-        (0, PublishedEstimate("reports", 9e6), Protection.SAME_TIER),
-        (0, None, Protection.UNMANAGED),
-    ],
-)
-def test_no_start_time_is_estimated_without_data(
-    site: Site, tier: int, estimate: PublishedEstimate | None, protection: Protection
-) -> None:
-    blockers = (Blocker("2", protection.value, until_s=None),)
-    job = waiting("1", tier=tier, reason="protected", blockers=blockers)
-    output = explained(site, job, running("2", estimate=estimate))
-    assert "An estimate" not in output
-    assert "The time cannot be estimated: it depends on how long other jobs run." in output
 
 
 def test_it_says_how_many_come_before_it(site: Site) -> None:
@@ -705,18 +662,6 @@ def test_explain_shows_the_step_at_which_a_waiting_job_will_resume(site: Site) -
     assert "Its last run reached step 450 of 1,000 (45 %), by its own reports." in output
     assert ", from which it would go on." in output
     assert "Once it runs again it needs 8m42s to 9m37s more" in output
-
-
-def test_an_estimate_counts_on_the_end_of_a_job_that_reports(site: Site) -> None:
-    same_tier = Blocker("7", Protection.SAME_TIER.value, until_s=None)
-    told = progress(700, eta_s=NOW_S + 300)
-    holds = running("7", gpus=4, attained_gpu_s=10.0, progress=told)
-    waits = waiting("12", gpus=4, rank=0, reason="protected", blockers=(same_tier,))
-    output = explained(site, waits, holds)
-    assert "in the same tier as the waiting job, or in a higher one; it needs 4m45s-5m15s" in (
-        output
-    )
-    assert "(Nov 14 22:18:20) job 7 of alice will likely have ended." in output
 
 
 @pytest.mark.parametrize(

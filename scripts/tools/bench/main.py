@@ -18,10 +18,11 @@ from scripts.tools.bench.paper480 import testbed_workload
 from scripts.tools.bench.ranges import ranges
 from scripts.tools.bench.replay.course import replay
 from scripts.tools.bench.speed import simulator
+from scripts.tools.bench.starts import starts
 
 COMMANDS = (
     *(aged, beyond, cycle, eta, job_library, latency, launch, monitor, next_decision),
-    *(one_decision, placement, ranges, replay, simulator, testbed_workload),
+    *(one_decision, placement, ranges, replay, simulator, starts, testbed_workload),
 )
 
 

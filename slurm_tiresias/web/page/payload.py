@@ -22,10 +22,10 @@ from slurm_tiresias.explanation.reasons import (
     would_text,
 )
 from slurm_tiresias.explanation.short import nodes_or_reason
-from slurm_tiresias.status.eta import goes_by_estimate
 from slurm_tiresias.status.job_history import JobHistory
 from slurm_tiresias.status.published import PublishedEvent, PublishedJob, PublishedState
 from slurm_tiresias.status.shadow_comparison import WOULD
+from slurm_tiresias.status.waiting import goes_by_estimate
 from slurm_tiresias.store.records import CompletedJob, LostTotals
 from slurm_tiresias.web.page.recent import Sample
 
