@@ -19,6 +19,7 @@ from slurm_tiresias.extras import check_installed
 from slurm_tiresias.settings import Config
 from slurm_tiresias.simulator import files
 from slurm_tiresias.status import published
+from slurm_tiresias.status.published import PublishedCoverage
 from slurm_tiresias.status.report_query import Period, query_report
 from slurm_tiresias.text import moment, printable
 
@@ -163,21 +164,23 @@ def _make_report(
     return report, drawn
 
 
-def _cluster(state_dir: Path) -> tuple[str, int | None, tuple[AtBound, ...]]:
-    """Return the cluster's name, its number of managed GPUs and the jobs at or near their bound, if
-    the last state can be read."""
+def _cluster(
+    state_dir: Path,
+) -> tuple[str, int | None, tuple[AtBound, ...], PublishedCoverage | None]:
+    """Return the cluster's name, its number of managed GPUs, the jobs at or near their bound, and
+    how often ranges of starts have held, if the last state can be read."""
     from slurm_tiresias.report.comparisons import AtBound
 
     try:
         state = published.read(state_dir)
     except (NotRunningError, RefusedError):
-        return "", None, ()
+        return "", None, (), None
     at_bound = tuple(
         AtBound(job.job_id, job.user, job.bound.must_run_by_s)
         for job in state.jobs
         if job.bound is not None and (job.bound.at_bound or job.bound.kept)
     )
-    return state.cluster, state.gpus.total or None, at_bound
+    return state.cluster, state.gpus.total or None, at_bound, state.starts_held
 
 
 def _nothing(period: Period, filtered: bool) -> TiresiasError:

@@ -6,20 +6,19 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from slurm_tiresias import json_codec
 from slurm_tiresias.core.features.feature import Explained, Feature
 from slurm_tiresias.core.job import Job, Snapshot
 from slurm_tiresias.errors import RefusedError
+from slurm_tiresias.forecast.forecaster import Picture
 from slurm_tiresias.forecast.futures import present
-from slurm_tiresias.forecast.past import MOST_AHEAD_S
 from slurm_tiresias.forecast.process import ForecastProcess
 from slurm_tiresias.forecast.ranges import Range
-from slurm_tiresias.forecast.sooner import Answer, Asked
+from slurm_tiresias.forecast.sooner import Asked
 from slurm_tiresias.model import JobAccount, JobState
 from slurm_tiresias.settings import Config
-from slurm_tiresias.status.published import PublishedStart, PublishedState
+from slurm_tiresias.status.published import PublishedCoverage, PublishedStart, PublishedState
 from slurm_tiresias.status.service import Question, Service
 from slurm_tiresias.status.when import SCHEMA
 
@@ -50,43 +49,49 @@ class Forecasts(Feature):
             return None
         found = None if picture.is_bad else picture.corrected[job.job_id]
         why_not = "" if found else NOT_HELD if picture.is_bad else TOO_FEW
-        start = _published(found, picture.made_s, picture.days, why_not)
+        start = _published(found, picture, picture.until_s, why_not)
         return Explained(facts={"start": start})
+
+    @property
+    def coverage(self) -> PublishedCoverage | None:
+        """How often ranges have held."""
+        picture = self.process.picture
+        return PublishedCoverage(*picture.coverage) if picture else None
 
     def service(self, shown: Callable[[], PublishedState], *, private: bool) -> Service:
         """Make the service for questions about one job; ``shown`` returns the published state. If
         ``private``, each user may only ask about its own jobs."""
 
         def answer(question: Question) -> bytes:
-            asked = _read(question.text, question.peer.name)
+            peer = question.peer
+            asked = _read(question.text, peer.name)
             if isinstance(asked, str):
-                mine = question.peer.name if private and not question.peer.sees_everything else None
-                if not any(_is(job.job_id, job.user, asked, mine) for job in shown().jobs):
+                owners = [job.user for job in shown().jobs if job.job_id == asked]
+                if not owners or (private and not peer.sees_everything and peer.name not in owners):
                     raise RefusedError(f"No job {asked} waits here", "See: tiresias-slurm status")
-            try:
-                found = self.process.ask(asked, WITHIN_S)
-            except TimeoutError:
-                raise RefusedError("The forecast took too long", "Ask again later") from None
             picture = self.process.picture
-            made_s, days = (picture.made_s, picture.days) if picture else (0.0, 0.0)
-            answers = [_as_json(each, made_s, days) for each in found]
+            if picture is None:
+                return json_codec.dumps({"schema": SCHEMA, "answers": []})
+            answers = [
+                {
+                    "what": one.what,
+                    "value": one.value,
+                    "start": _published(
+                        one.range, picture, one.until_s, "" if one.range else TOO_FEW
+                    ),
+                }
+                for one in self.process.ask(asked, WITHIN_S)
+            ]
             return json_codec.dumps({"schema": SCHEMA, "answers": answers})
 
         return Service(answer, long=True, remedy="Ask again later")
 
 
-def _is(job_id: str, user: str, asked: str, only_of: str | None) -> bool:
-    return job_id == asked and only_of in (None, user)
-
-
-def _as_json(answer: Answer, made_s: float, days: float) -> dict[str, Any]:
-    why_not = "" if answer.range else TOO_FEW
-    start = _published(answer.range, made_s, days, why_not)
-    return {"what": answer.what, "value": answer.value, "start": start}
-
-
-def _published(found: Range | None, made_s: float, days: float, why_not: str) -> PublishedStart:
-    start = PublishedStart(made_s, days, made_s + MOST_AHEAD_S, why_not=why_not)
+def _published(
+    found: Range | None, picture: Picture, until_s: float, why_not: str
+) -> PublishedStart:
+    made_s = picture.made_s
+    start = PublishedStart(made_s, picture.days, made_s + until_s, why_not=why_not)
     for name, after_s in found._asdict().items() if found else ():
         setattr(start, name, made_s + after_s if after_s < math.inf else None)
     return start

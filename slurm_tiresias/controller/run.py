@@ -434,6 +434,7 @@ class Controller:
             next_try_s=None,
             standbys=self._standbys(),
             warning=self._warning(cycle.seen),
+            starts_held=self._forecasts.coverage,
         )
         log.debug(
             "cycle %d: read in %.3f s, decided in %.3f s, %d writes in %.3f s",

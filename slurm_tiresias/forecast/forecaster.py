@@ -47,6 +47,8 @@ class Picture:
     corrected: Mapping[str, Range | None]
     until_s: float
     """How far ahead all futures got."""
+    coverage: tuple[int, float, float]
+    """As of ``Calibration``."""
     is_bad: bool
     """Whether too few of the latest ranges have held to give any."""
 
@@ -76,8 +78,8 @@ class Forecaster:
             raw = {job_id: range_of(job_id, drawn) for job_id in waiting}
         corrected = {job_id: self.calibration.corrected(one) for job_id, one in raw.items()}
         until_s = min((one.until_s for one in drawn), default=0.0)
-        is_bad = self.calibration.is_bad
-        picture = Picture(at.now_s, len(drawn), past.days, raw, corrected, until_s, is_bad)
+        held = self.calibration.coverage(), self.calibration.is_bad
+        picture = Picture(at.now_s, len(drawn), past.days, raw, corrected, until_s, *held)
         self._record(at, picture)
         return picture
 

@@ -75,15 +75,14 @@ class ForecastProcess:
         self._to_send.put(pickle.dumps(at, pickle.HIGHEST_PROTOCOL))
 
     def ask(self, about: str | Asked, most_s: float) -> list[Answer]:
-        """Return when a job would start; empty if that is not known. ``TimeoutError`` if there is
-        no answer in time."""
-        if self.picture is None:
-            return []
+        """Return when a job would start; empty if that is not known."""
         number = next(self._numbers)
         answer = self._asked[number] = Future()
         self._to_send.put(pickle.dumps((number, about)))
         try:
             return answer.result(most_s)
+        except TimeoutError:
+            return []
         finally:
             self._asked.pop(number, None)
 

@@ -58,16 +58,14 @@ class Asked(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """When a job would start if one thing about it were different: its ``what`` were ``value``.
-
-    ``middle_s`` is None if it has not started in most of the futures, ``range`` is None where it is
-    not known how far such ranges hold.
-    """
+    """When a job would start if one thing about it were different: its ``what`` were ``value``."""
 
     what: str
     value: str
-    middle_s: float | None
     range: Range | None
+    """None where it is not known how far such ranges hold."""
+    until_s: float
+    """The futures were followed for so long."""
 
 
 def answers(
@@ -91,16 +89,15 @@ def answers(
         if time.monotonic() >= until_s and number + 1 >= LEAST_FUTURES:
             break
     return [
-        _answer(what, value, range_of(job.job_id, of_variant), calibration)
+        Answer(
+            what,
+            value,
+            None if calibration.is_bad else calibration.corrected(range_of(job.job_id, of_variant)),
+            min(one.until_s for one in of_variant),
+        )
         for (what, value, _), of_variant in zip(variants, drawn, strict=True)
         if len(of_variant) >= LEAST_FUTURES
     ]
-
-
-def _answer(what: str, value: str, raw: Range, calibration: Calibration) -> Answer:
-    corrected = None if calibration.is_bad else calibration.corrected(raw)
-    middle_s = corrected.likely_s if corrected else raw.likely_s
-    return Answer(what, value, middle_s if middle_s < math.inf else None, corrected)
 
 
 def _submits(job: Job, what: str) -> Change:

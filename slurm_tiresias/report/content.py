@@ -92,6 +92,7 @@ def parts(report: Report, most: int) -> tuple[Part, ...]:
             _parties(report, most),
             _held_idle(report, most),
             _hung(report),
+            _starts(report),
             _over_time(report),
         )
         if part is not None
@@ -199,6 +200,19 @@ def _held_idle(report: Report, most: int) -> Part | None:
         idle = sorted((one for one in parties if one.idle_gpu_s), key=lambda one: -one.idle_gpu_s)
         tables.append(Table((Column(name, _named, least=6), *columns), idle[:most]))
     return Part("GPU-hours held idle", tuple(sentences), tuple(tables))
+
+
+def _starts(report: Report) -> Part | None:
+    held = report.starts_held
+    if held is None or not held.ranges:
+        return None
+    return Part(
+        "When waiting jobs start",
+        (
+            f"Of the last {count(held.ranges, 'range')} that were given, {held.outer:.0%} held "
+            f"(meant: 90%), and {held.inner:.0%} of their inner halves (meant: 50%).",
+        ),
+    )
 
 
 def _hung(report: Report) -> Part | None:

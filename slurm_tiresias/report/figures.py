@@ -22,6 +22,7 @@ from slurm_tiresias.report.comparisons import (
 from slurm_tiresias.report.moved import VacatedGpus, moved_gpu_s
 from slurm_tiresias.simulator.report import BINS, SHORT_S, SMALL_GPUS, mean, median, percentile
 from slurm_tiresias.simulator.sim_cluster import SimCluster
+from slurm_tiresias.status.published import PublishedCoverage
 from slurm_tiresias.status.report_query import Period
 from slurm_tiresias.store.period import PERIOD
 from slurm_tiresias.store.records import LOST_PARTS, UNKNOWN, CostSource
@@ -284,6 +285,8 @@ class Report:
     fair_share: Comparison | None = None
     """Against an even share of the GPUs at all times (``policy.fair_finish``); None if the number
     of GPUs is not known, or not all jobs are shown."""
+    starts_held: PublishedCoverage | None = None
+    """How often the ranges of starts have held lately."""
     at_bound: tuple[AtBound, ...] = ()
     """The jobs at or near the bound on their slowdown now."""
     idle_gpu_s: float = 0.0
@@ -326,6 +329,7 @@ def make_report(
     cluster: str = "",
     gpus_now: int | None = None,
     at_bound: tuple[AtBound, ...] = (),
+    starts_held: PublishedCoverage | None = None,
     stock_cluster: SimCluster | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> tuple[Report, Drawn]:
@@ -343,6 +347,7 @@ def make_report(
     gpus, waiting = _courses(frames.jobs, frames.runs, period)
     report = _report(frames, period, filters, gpus, waiting)
     report = replace(report, cluster=cluster, gpus_now=gpus_now, at_bound=at_bound)
+    report = replace(report, starts_held=starts_held)
     if gpus_now:
         span_s = period.until_s - period.since_s
         report = replace(report, gpu_use=report.gpu_s / (gpus_now * span_s))

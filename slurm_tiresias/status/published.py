@@ -144,6 +144,16 @@ class PublishedStart:
     why_not: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class PublishedCoverage:
+    """Of the latest ranges of starts that were given: how many have turned out, and which shares of
+    the outer and of the inner ones held."""
+
+    ranges: int
+    outer: float
+    inner: float
+
+
 @dataclass
 class PublishedJob:
     """One job in one cycle. ``action`` and ``reason`` are codes of ``model.Action`` and ``Reason``.
@@ -360,6 +370,8 @@ class PublishedState:
     charge: str = "job"
     """``policy.charge``."""
     nodes: tuple[PublishedNode, ...] = ()
+    starts_held: PublishedCoverage | None = None
+    """None before the first forecast."""
     driver_because: str = ""
     """Why the driver is not pyslurm, if that was tried."""
 
@@ -432,6 +444,7 @@ def _state(raw: Mapping[str, Any]) -> PublishedState:
         "tiers": all_known(PublishedTier, raw["tiers"]),
         "events": all_known(PublishedEvent, raw["events"]),
         "jobs": all_known(PublishedJob, jobs),
+        "starts_held": _if_any(PublishedCoverage, raw.get("starts_held")),
         "standbys": all_known(PublishedStandby, raw.get("standbys", [])),
         "nodes": all_known(PublishedNode, nodes),
     }

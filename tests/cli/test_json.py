@@ -14,6 +14,7 @@ import pytest
 from scripts.tools.json_reference import COMMANDS, fields_of, reference_lines
 from slurm_tiresias.model import PublishedBound, PublishedGpuUse, PublishedHung
 from slurm_tiresias.status.published import (
+    PublishedCoverage,
     PublishedEstimate,
     PublishedHold,
     PublishedNode,
@@ -94,7 +95,8 @@ def busy_site(site: Site) -> Site:
     telling = (replace(j, start=start, hung=hung) for j in telling)
     jobs = (*telling, waiting("50_1"), waiting("50_2"))
     more = {"nodes": (node,), "standbys": (standby,), "failed_cycles": {"slurm": 2}}
-    site.publish(busy_state(jobs=jobs, **more))
+    held = PublishedCoverage(100, 0.9, 0.5)
+    site.publish(busy_state(jobs=jobs, starts_held=held, **more))
     with closing(Ledger(site.folder / "ledger.sqlite")) as ledger, ledger.transaction():
         ledger.jobs.put([replace(job("40729", "tomas"), ended_s=50.0)])
         ledger.runs.put([RunRecord("40729", 20.0, 50.0, 30.0, 4, True)])
