@@ -43,6 +43,11 @@ EVENTS = (
     "paused",
     "resumed",
     "boosted",
+    "restarted",
+    "not-restarted",
+    "node-suspected",
+    "node-drained",
+    "node-cleared",
 )
 """Kinds of events without a separate metric."""
 
@@ -196,7 +201,7 @@ JOB_EVENTS = _counter(
     "admitted: a job at a prompt entered the top tier; requeued: not by the controller; "
     "node-failed: requeued because its node failed; idle-signalled, idle-requeued, idle-spared: a "
     "job was signalled for its idle GPUs, was requeued for them, or used a GPU before that; would: "
-    "a decision of shadow mode.",
+    "a decision of shadow mode; restarted, not-restarted: a run failed.",
     {"event": ", ".join(EVENTS)},
 )
 WRITES = _counter("tiresias_writes_total", "Changes sent to Slurm.")

@@ -24,6 +24,8 @@ _OWN_WORDS: Mapping[str, str] = {
     "idle-spared": "not preempted for its idle GPUs after all",
 }
 
+ABOUT_NODES = frozenset({"node-suspected", "node-drained", "node-cleared"})
+
 
 def event_section(job: JobHistory) -> Section:
     """Return what the controller noted of a job, oldest first."""
@@ -35,6 +37,8 @@ def event_section(job: JobHistory) -> Section:
 
 def event_text(job_id: str, event: PublishedEvent) -> str:
     """Return the event as an action of this job, or an action on it."""
+    if not event.job_id and event.kind in ABOUT_NODES:
+        return f"{_kind(event)}: {printable(event.text)}"
     if not event.job_id:
         return f"the controller was {_kind(event)} {printable(event.text)}".rstrip()
     if event.job_id == job_id:

@@ -269,8 +269,9 @@ class PublishedEvent:
     Events of jobs: demoted, promoted, preempted, requeued, node-failed, repaired, backed-off,
     list-refused, signal-refused, no-net-progress, gpus-idle, idle-signalled, idle-requeued,
     idle-spared, hung (a verdict, with its evidence), hung-false (it made a step afterwards),
-    hung-dumped, hung-signalled, hung-requeued, failed (Slurm refused a write) and so on. Events of
-    the controller: paused, resumed, released.
+    hung-dumped, hung-signalled, hung-requeued, restarted or not-restarted (after a failure), failed
+    (Slurm refused a write) and so on. Events of the controller: paused, resumed, released,
+    node-suspected, node-drained, node-cleared.
     """
 
     at_s: float

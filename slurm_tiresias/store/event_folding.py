@@ -17,12 +17,13 @@ AT_WILL = frozenset(
         *("repaired", "unpinned", "failed", "backed-off", "requeued", "list-refused"),
         *("signal-refused", "no-net-progress", "admitted"),
         *("gpus-idle", "idle-signalled", "idle-spared"),
+        *("restarted", "not-restarted"),
         *("hung", "hung-false", "hung-dumped", "hung-signalled", "hung-spared"),
     }
 )
 """Kinds that users cause by lowering their jobs' priority, moving jobs out of a band, requeueing
 them, making Slurm refuse writes, sending false reports, holding jobs at a prompt, leaving their
-GPUs idle, or making no steps."""
+GPUs idle, making no steps, or failing."""
 
 MOST_AT_ONCE = 20
 ONE_MORE_AFTER_S = 60.0
