@@ -290,7 +290,12 @@ class JobStore:
         if under_way is not None and under_way.signalled_s is not None and not by_others:
             for_job = under_way.cause is Cause.FOR_JOB
             kind = "preempted" if for_job else OWN_BOOKS[under_way.cause].requeued
-            self.events.note(now_s, kind, job.key, restart, under_way.charged)
+            run, limit_s = self.runs.last_ended(job.key), job.spec.time_limit_s
+            text = restart
+            if under_way.cause is Cause.HUNG and run is not None and limit_s is not None:
+                left_h = run.gpus * max(0.0, limit_s - run.elapsed_s) / 3600.0
+                text = f"{left_h:.1f} GPU-h before its time limit, {restart}"
+            self.events.note(now_s, kind, job.key, text, under_way.charged)
         elif failed:
             self._node_failures.add((job.key, job.restarts))
             self.events.note(

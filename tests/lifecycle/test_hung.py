@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import closing
 
@@ -77,7 +78,8 @@ class Hangs:
         account, before = self.account(), self.account_before
         assert (account.hung_requeues, account.hung_signalled_run) == (1, 0)
         assert (account.preemptions, account.tier) == (0, max(account.tier, before.tier))
-        assert self.events("hung-requeued") == ["restart 1"]
+        (text,) = self.events("hung-requeued")
+        assert re.fullmatch(r"9[0-9]\.[0-9] GPU-h before its time limit, restart 1", text)
         assert len(self.events("hung-signalled")) == 1
         assert self.events("requeued") == self.events("preempted") == []
         self.world.settle()
