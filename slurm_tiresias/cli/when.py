@@ -97,7 +97,10 @@ def _words(about: tuple[str, ...]) -> list[str]:
             raise UsageError(f"{said!r} is neither a job id nor a script", HELP) from None
         return list(about)
     lines = [line for line in text.splitlines() if line.startswith("#SBATCH")]
-    found = [word for line in lines for word in shlex.split(line[len("#SBATCH") :], comments=True)]
+    try:
+        found = [word for line in lines for word in shlex.split(line[7:], comments=True)]
+    except ValueError as error:
+        raise UsageError(f"An #SBATCH line cannot be read: {error}", "See: man sbatch") from None
     return [*found, "--job-name", script.name, *about[:-1]]
 
 
@@ -116,7 +119,7 @@ def asked_for(about: tuple[str, ...]) -> dict[str, Any]:
         "gpu_type": gpu_type,
         "nodes": nodes,
         "partition": options.partition.partition(",")[0],
-        "limit_s": _seconds(options.time) if options.time else None,
+        "limit_s": _seconds(options.time) if options.time else 0.0,
     }
 
 

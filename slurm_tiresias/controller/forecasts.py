@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from slurm_tiresias import json_codec
 from slurm_tiresias.core.features.feature import Explained, Feature
 from slurm_tiresias.core.job import Job, Snapshot
-from slurm_tiresias.errors import RefusedError
+from slurm_tiresias.errors import RefusedError, TiresiasError
 from slurm_tiresias.forecast.forecaster import Picture
 from slurm_tiresias.forecast.futures import present
 from slurm_tiresias.forecast.process import ForecastProcess
@@ -28,15 +29,29 @@ WITHIN_S = 12.0
 MOST_GPUS = 100_000
 
 
+ASKED: Mapping[str, Callable[[Any], Any]] = {
+    "name": str,
+    "gpus": int,
+    "gpu_type": str,
+    "nodes": int,
+    "partition": str,
+    "limit_s": float,
+}
+"""The fields of a question, with their types."""
+
+
 class Forecasts(Feature):
     """Shows the last picture of the forecasts, and has the next one made."""
 
     def __init__(self, config: Config, ledger: Path) -> None:
         self.process = ForecastProcess(config, ledger)
 
-    def offer(self, snapshot: Snapshot) -> None:
-        """Have a picture of this snapshot made, if one is due."""
-        if self.process.is_due:
+    def offer(self, snapshot: Snapshot, *, acts: bool) -> None:
+        """Have a picture of this snapshot made, if one is due. While the controller does not act,
+        Slurm's own order decides, and nothing is forecast."""
+        if not acts:
+            self.process.picture = None
+        elif self.process.is_due:
             self.process.offer(present(snapshot.now_s, snapshot.nodes, snapshot.jobs))
 
     def explain(self, job: Job, account: JobAccount | None, now_s: float) -> Explained | None:
@@ -68,20 +83,13 @@ class Forecasts(Feature):
             if isinstance(asked, str):
                 owners = [job.user for job in shown().jobs if job.job_id == asked]
                 if not owners or (private and not peer.sees_everything and peer.name not in owners):
-                    raise RefusedError(f"No job {asked} waits here", "See: tiresias-slurm status")
+                    raise TiresiasError(f"No job {asked} waits here", "See: tiresias-slurm status")
             picture = self.process.picture
-            if picture is None:
-                return json_codec.dumps({"schema": SCHEMA, "answers": []})
-            answers = [
-                {
-                    "what": one.what,
-                    "value": one.value,
-                    "start": _published(
-                        one.range, picture, one.until_s, "" if one.range else TOO_FEW
-                    ),
-                }
-                for one in self.process.ask(asked, WITHIN_S)
-            ]
+            answers = []
+            for what, value, found, until_s in self.process.ask(asked, WITHIN_S) if picture else ():
+                assert picture
+                start = _published(found, picture, until_s, "" if found else TOO_FEW)
+                answers.append({"what": what, "value": value, "start": start})
             return json_codec.dumps({"schema": SCHEMA, "answers": answers})
 
         return Service(answer, long=True, remedy="Ask again later")
@@ -103,18 +111,10 @@ def _read(text: str, user: str) -> str | Asked:
         return text
     try:
         raw = json.loads(text)
-        asked = Asked(
-            user=user,
-            name=str(raw["name"]),
-            gpus=int(raw["gpus"]),
-            gpu_type=str(raw["gpu_type"]),
-            nodes=int(raw["nodes"]),
-            partition=str(raw["partition"]),
-            limit_s=None if raw["limit_s"] is None else float(raw["limit_s"]),
-        )
-    except (ValueError, TypeError, KeyError):
+        asked = Asked(user, *(kind(raw[name]) for name, kind in ASKED.items()))
+    except (ValueError, TypeError, KeyError, OverflowError):
         raise RefusedError("This is no question about a job", "Use: tiresias-slurm when") from None
     gpus = asked.gpus * max(1, asked.nodes)
-    if not (0 < gpus <= MOST_GPUS and asked.nodes >= 0 and (asked.limit_s or 1.0) > 0.0):
+    if not (0 < gpus <= MOST_GPUS and asked.nodes >= 0 and asked.limit_s >= 0.0):
         raise RefusedError("This asks for no possible number of GPUs", "Ask for at least one")
     return asked

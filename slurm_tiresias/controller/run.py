@@ -453,7 +453,7 @@ class Controller:
                 [*self._cycles.features.in_order, self._forecasts],
             )
         )
-        self._forecasts.offer(cycle.snapshot)
+        self._forecasts.offer(cycle.snapshot, acts=self._state.acts)
         self._profiles_copy.keep_up()
         self._instruments.cycled(cycle, self._state, time.monotonic() - began_s)
 

@@ -20,6 +20,9 @@ AS_IT_IS, GPUS, LIMIT, PARTITION, REPORTS = "as-it-is", "gpus", "limit", "partit
 MOST_S = 0.8
 """How long the answer to one question is computed, by the clock."""
 
+CPU_S = 0.15
+"""CPU time of one future at most."""
+
 FUTURES, LEAST_FUTURES = 16, 6
 LIMITS_S = (3600.0, 4 * 3600.0, 86400.0)
 MOST_PARTITIONS = 3
@@ -35,7 +38,8 @@ class Asked(NamedTuple):
     nodes: int = 0
     """How many nodes have ``gpus`` each; 0 if any nodes may have them."""
     partition: str = ""
-    limit_s: float | None = None
+    limit_s: float = 0.0
+    """0 if it has none."""
 
     def as_job(self, now_s: float, partitions: tuple[str, ...]) -> Job:
         at_once = self.gpus if self.nodes else 1
@@ -53,7 +57,7 @@ class Asked(NamedTuple):
             submitted_s=now_s,
             queued_s=now_s,
             settled_s=now_s,
-            time_limit_s=self.limit_s,
+            time_limit_s=self.limit_s or None,
         )
 
 
@@ -80,7 +84,7 @@ def answers(
     until_s = time.monotonic() + MOST_S
     for number in range(FUTURES):
         forks = [
-            made.begin(f"{number}", MOST_S / 2, [job.job_id], _submits(variant, what))
+            made.begin(f"{number}", CPU_S, [job.job_id], _submits(variant, what))
             for what, _, variant in variants
         ]
         for fork, of_variant in zip(forks, drawn, strict=True):

@@ -28,7 +28,7 @@ HOUR_S = 3600.0
         (("-t", "1-12"), {"limit_s": 36 * HOUR_S}),
         (("-t", "1:30:00"), {"limit_s": 1.5 * HOUR_S}),
         (("-t", "10:30"), {"limit_s": 630.0}),
-        (("-J", "x" * 500), {"gpus": 1, "limit_s": None}),
+        (("-J", "x" * 500), {"gpus": 1, "limit_s": 0.0}),
     ],
 )
 def test_sbatchs_options_are_understood(
