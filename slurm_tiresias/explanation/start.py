@@ -12,6 +12,7 @@ GAIN = 0.8
 """A variant is named if it starts within this share of the time."""
 
 LEAST_GAIN_S = 60.0
+SOON = "less than a minute"
 _ROUND_S = ((300, 60), (3600, 300), (10_800, 600), (36_000, 1800), (86_400, 3600))
 """Times below the first number are rounded to multiples of the second: they are guesses."""
 
@@ -21,7 +22,7 @@ def about(seconds: float) -> str:
     grain_s = next((grain_s for below_s, grain_s in _ROUND_S if seconds < below_s), 6 * 3600)
     minutes = round(seconds / grain_s) * grain_s // 60
     if minutes < 1:
-        return "less than a minute"
+        return SOON
     if minutes < 60:
         return f"{minutes} min"
     hours, minutes = divmod(minutes, 60)
@@ -47,7 +48,7 @@ def sentences(start: PublishedStart | None, now_s: float, again: str = "") -> It
         if start.most_s is not None:
             most = _in(start.most_s, now_s)
         yield (
-            f"Starts{again} in about {_in(start.likely_s, now_s)} "
+            f"Starts{again} in {_roughly(start.likely_s - now_s)} "
             f"({_in(start.least_s, now_s)} to {most}, nine times out of ten)."
         )
     coming = "counts no jobs that are still to be submitted"
@@ -74,7 +75,12 @@ def sooner(variants: Sequence[Variant], now_s: float) -> Iterator[str]:
             instead = f" instead of {about(before_s)}"
         else:
             instead = ""
-        yield f"{_change(variant)}: about {about(left_s)}{instead}."
+        yield f"{_change(variant)}: {_roughly(left_s)}{instead}."
+
+
+def _roughly(seconds: float) -> str:
+    said = about(max(0.0, seconds))
+    return said if said == SOON else f"about {said}"
 
 
 def _change(variant: Variant) -> str:

@@ -168,6 +168,7 @@ def test_a_job_without_gpus_holds_other_things(site: Site) -> None:
             PublishedStart(NOW_S - 90, 3.0, NOW_S + 9e4),
             "It probably does not start within the next 1 d.",
         ),
+        (replace(START, likely_s=NOW_S + 9), "Starts in less than a minute (10 min"),
         (replace(START, most_s=None), "(10 min to later than can be said, nine times out of ten)"),
         (START, "Starts in about 25 min (10 min to 1 h 20 min, nine times out of ten). This"),
         (START, "expects new jobs as in the last 3 days, and was computed 2 min ago."),
