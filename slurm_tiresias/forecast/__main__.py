@@ -86,9 +86,18 @@ class Worker:
                 samples = Samples(ledger)
                 self._policy = learned_policy(self._config.policy, lambda: samples.latest(at.now_s))
                 self._learned_s = at.now_s
-        self._made = Futures(at, self._config, past, self._policy)
-        gc.freeze()
-        picture = self._forecaster.look(self._made, past, CPU_S, self._answer_all)
+            self._made = Futures(at, self._config, past, self._policy)
+            gc.freeze()
+            picture = self._forecaster.look(
+                self._made,
+                past,
+                CPU_S,
+                lambda key, since_s: min(
+                    (run.start_s for run in ledger.runs.of(key) if run.start_s >= since_s),
+                    default=None,
+                ),
+                self._answer_all,
+            )
         text = json_codec.dumps(self._forecaster.calibration.as_json())
         write_atomically(self._file, text, 0o600)
         self._connection.send(picture)

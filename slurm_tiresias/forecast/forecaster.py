@@ -26,6 +26,10 @@ TWICE = 2.0
 long as at the last time."""
 
 
+Started = Callable[[str, float], float | None]
+"""Returns when a job first started at or after a time; None if it has not."""
+
+
 class Open(NamedTuple):
     """A range whose job has not started."""
 
@@ -62,12 +66,17 @@ class Forecaster:
         self._open: dict[str, list[Open]] = {}
 
     def look(
-        self, made: Futures, past: Past, most_s: float, between: Callable[[], None] = lambda: None
+        self,
+        made: Futures,
+        past: Past,
+        most_s: float,
+        started_s: Started,
+        between: Callable[[], None] = lambda: None,
     ) -> Picture:
         """Make a picture in at most ``most_s`` of CPU time, and record it; ``between`` is called
         after each future."""
         at = made.at
-        self._follow(at)
+        self._follow(at, started_s)
         waiting, drawn = made.waiting, list[Drawn]()
         for number in range(FUTURES if waiting and past.is_known else 0):
             one = made.begin(f"{at.now_s}:{number}", most_s / FUTURES, waiting).result()
@@ -83,22 +92,19 @@ class Forecaster:
         self._record(at, picture)
         return picture
 
-    def _follow(self, at: Present) -> None:
-        """Learn from the jobs that have started since the last picture."""
+    def _follow(self, at: Present, started_s: Started) -> None:
+        """Learn from the jobs that have started since the last picture, also if they are gone."""
         jobs = {job.job_id: job for job in at.jobs}
         for job_id, ranges in list(self._open.items()):
             job = jobs.get(job_id)
             if job is not None and job.state is JobState.PENDING and _waits(job, ranges[0]):
                 continue
             del self._open[job_id]
-            if job is None or job.running_since_s is None:
-                continue
             for one in ranges:
-                if job.running_since_s >= one.made_s:
-                    after_s = job.running_since_s - one.made_s
-                    self.calibration.learn(one.raw, after_s)
+                if (start_s := started_s(job_id, one.made_s)) is not None:
+                    self.calibration.learn(one.raw, start_s - one.made_s)
                     if one.corrected:
-                        self.calibration.count(one.corrected, at.now_s, after_s)
+                        self.calibration.count(one.corrected, at.now_s, start_s - one.made_s)
 
     def _record(self, at: Present, picture: Picture) -> None:
         for job in at.jobs:

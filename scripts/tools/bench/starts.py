@@ -82,6 +82,10 @@ class Observed(TiresiasScheduler):
         self.starts.setdefault(job.job_id, []).append(job.running_since_s)
         super().runs(job, now_s)
 
+    def started_s(self, job_id: str, since_s: float) -> float | None:
+        """Return when a job first started at or after a time."""
+        return next((s for s in self.starts.get(job_id, ()) if s >= since_s), None)
+
     def ended(self, job: SimJob) -> None:
         super().ended(job)
         self.gone.append(_past(job, ended=True))
@@ -116,7 +120,8 @@ def replay(case: Case) -> list[Said]:
                 job.settle(now_s)
         past = Past([*scheduler.gone, *(_past(job, ended=False) for job in live)], now_s)
         at = present(now_s, nodes, live)
-        picture = forecaster.look(Futures(at, config, past, scheduler.policy), past, case.cpu_s)
+        made = Futures(at, config, past, scheduler.policy)
+        picture = forecaster.look(made, past, case.cpu_s, scheduler.started_s)
         squeue = squeue_start(at)
         for job_id, raw in picture.raw.items():
             said.append((now_s, job_id, picture.corrected[job_id], raw, squeue(job_id)))
