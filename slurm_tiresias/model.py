@@ -622,8 +622,9 @@ class JobAccount:
     """The nodes of its last run that failed or hung; it does not start there again if others will
     do."""
     own_excluded: str | None = None
-    """The nodes that its user excludes, kept while the avoided ones are excluded too; None if they
-    are not."""
+    """The nodes that its user excludes, kept while others are excluded too; None if none are."""
+    written_excluded: str = ""
+    """The excluded nodes that this program last wrote."""
     given_back: bool = False
     """Whether an administrator has given it back to Slurm, until it is to be managed again."""
     boosted_until_s: float | None = None

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from scripts.testbed.in_memory import Submission
 from slurm_tiresias.model import Amount, JobState, Reason, Request
+from slurm_tiresias.slurm.protocol import Update
 from slurm_tiresias.store.ledger import Ledger
 from tests.controller.in_memory import Managed
 
@@ -108,6 +110,27 @@ def test_a_restart_avoids_the_node_of_the_failed_run_while_others_will_do(manage
     managed.wait_until(lambda: managed.seen(key).restarts == 1, "a restart")
     managed.wait_for_state(key, JobState.RUNNING)
     assert first not in managed.seen(key).allocation
+
+
+def test_each_restart_avoids_the_node_of_the_run_before(manage: Manage) -> None:
+    managed = manage()
+    for node in ("n3", "n4"):
+        managed.slurm.drain(node)
+    key = submit(managed, "tiresias:restart=3")
+    runs(managed, key)
+    nodes = [run.nodes for run in managed.ledger.runs.of(key)]
+    assert len(nodes) == 4
+    assert all(before != after for before, after in pairwise(nodes))
+
+
+def test_a_users_change_of_the_excluded_nodes_stands(manage: Manage) -> None:
+    managed = manage()
+    key = submit(managed, "tiresias:restart=3")
+    managed.wait_until(lambda: managed.seen(key).spec.request.excluded_nodes, "a node is avoided")
+    managed.slurm.write([Update(key, excluded="n3")])
+    for _ in range(3):
+        managed.cycle()
+    assert managed.seen(key).spec.request.excluded_nodes == {"n3"}
 
 
 def test_a_restart_returns_to_its_node_if_no_other_will_do(manage: Manage) -> None:

@@ -97,13 +97,14 @@ def _return(
     excluded = frozenset(node_names(shown if own is None else own))
     both = excluded | set(node_names(account.avoided_nodes))
     wanted = folded(both if has_returned and _would_do(request, both, nodes) else excluded)
-    if own is not None and not excluded <= request.excluded_nodes <= both:
+    if own is not None and shown not in (own, account.written_excluded):
         # The user has changed the list meanwhile, which takes precedence.
-        wanted, own = shown, shown
+        return Update(job.key), replace(account, own_excluded=None, avoided_nodes="")
     if wanted == shown:
         stands = own is not None and wanted != own
         return Update(job.key), account if stands else replace(account, own_excluded=None)
-    return Update(job.key, excluded=wanted), replace(account, own_excluded=folded(excluded))
+    written = replace(account, own_excluded=folded(excluded), written_excluded=wanted)
+    return Update(job.key, excluded=wanted), written
 
 
 def _would_do(request: Request, excluded: frozenset[str], nodes: NodeIndex) -> bool:
