@@ -33,7 +33,7 @@ from slurm_tiresias.store.samples import Samples
 log = logging.getLogger("tiresias-slurm")
 
 NICENESS = 15
-MEMORY_BYTES = 4 << 30
+MEMORY_BYTES = 2 << 30
 CPU_S = 6.0
 """CPU time of one picture: a tenth of a core, since there is one each minute."""
 
@@ -144,8 +144,11 @@ def _so_far(job: Job) -> PastJob:
 
 def main() -> None:
     """Serve the controller at the inherited socket whose number is the argument."""
-    os.nice(NICENESS)
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    # A service manager may forbid these; its own limits hold then.
+    with suppress(OSError):
+        os.nice(NICENESS)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     connection = Connection(int(sys.argv[1]))
     with suppress(EOFError, OSError):
         Worker(connection, *connection.recv()).run()
