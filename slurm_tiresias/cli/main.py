@@ -92,7 +92,7 @@ Exit codes: 0 ok, 1 error, 2 usage, 3 controller not running or stale,
 130 interrupted, 141 output closed by its reader.
 """
 
-FOR_USERS = ("status", "explain", "history", "events", "drill", "profile")
+FOR_USERS = ("status", "explain", "when", "history", "events", "drill", "profile")
 TO_PLAN = ("simulate", "tune", "shadow", "report")
 
 
