@@ -53,7 +53,11 @@ COMMANDS = {
     ),
     "ledger": ("ledger", "Repair the controller's database of jobs, or make it smaller."),
     "metrics": ("metrics", "Print the controller's current metrics in Prometheus's format."),
-    "nodes": ("nodes", "Show what the runs of the last day say of each node."),
+    "nodes": (
+        "nodes",
+        "Show what the runs of the last day say of each node: failures, speed, idle GPUs, "
+        "suspicion.",
+    ),
     "nudge": ("control", "Run a cycle now, without waiting for the interval."),
     "pause": ("control", "Stop acting on Slurm, but keep deciding and publishing."),
     "profile": ("profile", "Show and manage profiles of models: how skewed each model is."),

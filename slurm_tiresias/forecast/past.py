@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
 from random import Random
 from typing import NamedTuple
 
@@ -85,7 +86,7 @@ class Past:
     """The jobs that a site knows of, by which the lengths and arrivals of others are drawn."""
 
     def __init__(self, jobs: Sequence[PastJob], now_s: float) -> None:
-        self._jobs = sorted(jobs)
+        self._jobs = sorted(jobs, key=attrgetter("submitted_s"))
         self._now_s = now_s
         self._groups: dict[Group, list[tuple[float, bool]]] = {}
         for job in self._jobs:
@@ -151,7 +152,9 @@ class Past:
             if block_s == DAY_S:  # at the same time of the day
                 ago_s = DAY_S * chance.randint(1, int(span_s / DAY_S))
             since_s = self._now_s - ago_s
-            for place in range(bisect_left(self._jobs, (since_s,)), len(self._jobs)):
+            for place in range(
+                bisect_left(self._jobs, since_s, key=attrgetter("submitted_s")), len(self._jobs)
+            ):
                 job = self._jobs[place]
                 if job.submitted_s >= since_s + block_s:
                     break

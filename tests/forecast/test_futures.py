@@ -153,3 +153,15 @@ def test_arrivals_are_those_of_earlier_times() -> None:
     assert [job.submitted_s for job in arrivals] == sorted(job.submitted_s for job in arrivals)
     assert min(job.submitted_s for job in arrivals) >= now_s
     assert not Past(jobs[:2], jobs[1].submitted_s).arrivals(Random(1)), "an hour is too little"
+
+
+def test_jobs_of_an_array_are_submitted_at_once_with_and_without_a_limit() -> None:
+    job = PastJob(0.0, 1, "ann", "sweep", None, 60.0, ended=True)
+    jobs = [replaced for at_s in range(0, 7200, 60) for replaced in _at(job, float(at_s))]
+    past = Past(jobs, 7200.0)
+    assert past.is_known
+    assert all(coming.submitted_s >= 0.0 for coming in past.arrivals(Random(1)))
+
+
+def _at(job: PastJob, at_s: float) -> list[PastJob]:
+    return [job._replace(submitted_s=at_s), job._replace(submitted_s=at_s, limit_s=600.0)]

@@ -79,7 +79,8 @@ RANKS = """
 mkfifo fifo-$SLURM_JOB_ID-0 fifo-$SLURM_JOB_ID-1 2>/dev/null
 export PYTHONPATH=lib WORLD_SIZE=2
 for rank in 0 1; do
-    RANK=$rank LOCAL_RANK=$rank /usr/bin/python3 train.py {kind} {source} &
+    export RANK=$rank LOCAL_RANK=$rank
+    /usr/bin/python3 train.py {kind} {source} 2>> $SLURM_JOB_ID.$rank.err &
 done
 wait
 """
@@ -108,7 +109,9 @@ class Site:
         return shown is not None and shown.hung is not None
 
     def output(self, job: str) -> str:
-        return (self.plugin.work / f"{job}.out").read_text()
+        """Return what the job printed; the stacks of two processes in one file would mix."""
+        files = sorted(self.plugin.work.glob(f"{job}.*"))
+        return "".join(file.read_text() for file in files)
 
 
 @contextmanager
