@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from slurm_tiresias.job.record import RECORD_BYTES
+
 PYTHON = "/usr/bin/python3"
 """A Python that every user can run."""
 
@@ -205,9 +207,9 @@ def write(name: str, folder: Path) -> Path:
     return write_program(name, BASE + PROGRAMS[name], folder)
 
 
-LIKE_THE_PLUGIN = """\
+LIKE_THE_PLUGIN = f"""\
 export TIRESIAS_PROGRESS_FILE=$PWD/progress-$SLURM_JOB_ID
-head -c 512 /dev/zero > $TIRESIAS_PROGRESS_FILE
+head -c {RECORD_BYTES} /dev/zero > $TIRESIAS_PROGRESS_FILE
 """
 """Gives the job a progress file that is not the drill's."""
 
