@@ -149,6 +149,9 @@ def main() -> None:
         os.nice(NICENESS)
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    # If memory runs out all the same, it is this process that ends, not the controller.
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
     connection = Connection(int(sys.argv[1]))
     with suppress(EOFError, OSError):
         Worker(connection, *connection.recv()).run()
