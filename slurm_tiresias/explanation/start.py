@@ -55,7 +55,7 @@ def sentences(start: PublishedStart | None, now_s: float, again: str = "") -> It
     if start.arrivals_days:
         days = max(1, round(start.arrivals_days))
         coming = f"expects new jobs as in the last {'day' if days == 1 else count(days, 'day')}"
-    yield f"This {coming}, and was computed {about(max(0.0, now_s - start.made_s))} ago."
+    yield f"The estimate {coming}, and was computed {about(max(0.0, now_s - start.made_s))} ago."
 
 
 def sooner(variants: Sequence[Variant], now_s: float) -> Iterator[str]:

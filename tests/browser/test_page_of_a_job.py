@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from contextlib import closing
 from dataclasses import replace
@@ -12,7 +13,7 @@ import pytest
 
 from scripts.testbed.ports import free_port
 from slurm_tiresias.model import Protection
-from slurm_tiresias.status.published import Blocker
+from slurm_tiresias.status.published import Blocker, PublishedStart
 from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.records import EventRecord, PreemptionCost, RunRecord
 from slurm_tiresias.web.http import Listener
@@ -47,9 +48,13 @@ def test_the_page_of_a_job_shows_its_expected_start_the_jobs_ahead_and_its_histo
         Blocker("3", Protection.SAME_TIER.value, None),
         Blocker("4", Protection.MIN_RUN.value, now_s + 3000),
     )
+    least_s, quarter_s, likely_s, half_s, most_s = (now_s + 600.0 * n for n in (1, 2, 3, 4, 9))
+    start = PublishedStart(
+        *(now_s, 7.0, now_s + 86_400.0), least_s, quarter_s, likely_s, half_s, most_s
+    )
     told = state(
         waiting("1", rank=0, gpus=1),
-        waiting("2", rank=1, gpus=7, blockers=blockers, preemptions=1),
+        waiting("2", rank=1, gpus=7, blockers=blockers, preemptions=1, start=start),
         running("3", attained_gpu_s=2400.0, user="bob"),
         running("4", user="carol", tier=1),
         at_s=now_s,
@@ -74,7 +79,10 @@ def test_the_page_of_a_job_shows_its_expected_start_the_jobs_ahead_and_its_histo
         tab.locator("#job-body h3", has_text="What happened to it").wait_for()
         said = tab.locator("#job-body").inner_text()
         assert "1 waiting job comes before it, and asks for 1 GPU." in said
-        assert tab.locator("#job-body .beside a[href='#/jobs/4']").count() == 2
+        assert tab.locator("#job-body .beside a[href='#/jobs/4']").count() == 1
+        assert re.search(
+            r"Starts in about 30 min \(10 min to 1 h 30 min, nine times out of ten\)", said
+        )
         assert "When it restarts its output files are truncated" in said
         assert "to go" in said
         costs = tab.locator("section", has_text="What its preemptions cost").locator("li")

@@ -170,7 +170,10 @@ def test_a_job_without_gpus_holds_other_things(site: Site) -> None:
         ),
         (replace(START, likely_s=NOW_S + 9), "Starts in less than a minute (10 min"),
         (replace(START, most_s=None), "(10 min to later than can be said, nine times out of ten)"),
-        (START, "Starts in about 25 min (10 min to 1 h 20 min, nine times out of ten). This"),
+        (
+            START,
+            "Starts in about 25 min (10 min to 1 h 20 min, nine times out of ten). The estimate",
+        ),
         (START, "expects new jobs as in the last 3 days, and was computed 2 min ago."),
         (replace(START, arrivals_days=0.0), "counts no jobs that are still to be submitted"),
         (
