@@ -13,7 +13,7 @@ from typing import Any
 
 from slurm_tiresias.drill.counters import REPORTS, Counters, Point, point_of_save, points_in
 from slurm_tiresias.drill.observed import Disposition, DrillRun, Process, Save, Survivor
-from slurm_tiresias.job.record import DONE, RECORD_BYTES, SAVING, Record, RecordError, decode
+from slurm_tiresias.job.record import DONE, SAVING, Record, RecordError, decode, padded
 from slurm_tiresias.model import JobProgress, ProgressSource
 from slurm_tiresias.progress.reported_run import ReportedRun
 from slurm_tiresias.progress.saving import has_saved_since
@@ -280,7 +280,7 @@ class RunJournal:
 
     def _report(self, at_s: float, text: str) -> None:
         try:
-            record = decode(text.strip().encode().ljust(RECORD_BYTES - 1) + b"\n")
+            record = decode(padded(text.strip().encode()))
         except (RecordError, UnicodeEncodeError):
             return
         last, self._record = self._record, record

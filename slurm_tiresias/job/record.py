@@ -108,7 +108,11 @@ class Record:
 def encode(record: Record) -> bytes:
     """The record as ``RECORD_BYTES`` bytes."""
     text = json.dumps(asdict(record), separators=(",", ":"), allow_nan=False).encode()
-    line = b"%s %08x %s" % (_MAGIC, zlib.crc32(text), text)
+    return padded(b"%s %08x %s" % (_MAGIC, zlib.crc32(text), text))
+
+
+def padded(line: bytes) -> bytes:
+    """A record without its padding as ``RECORD_BYTES`` bytes."""
     return line.ljust(RECORD_BYTES - 1) + b"\n"
 
 

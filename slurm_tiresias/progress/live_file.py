@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 
-from slurm_tiresias.job.record import RECORD_BYTES, Record, RecordError, decode
+from slurm_tiresias.job.record import RECORD_BYTES, Record, RecordError, decode, padded
 from slurm_tiresias.model import ProgressSource
 from slurm_tiresias.profiler.run_id import RunId, parsed_run
 
@@ -42,7 +42,7 @@ class NodeReport:
         """The record in it; raises ``RecordError``."""
         if len(self.content) >= RECORD_BYTES:
             raise RecordError("too long")
-        return decode(self.content.ljust(RECORD_BYTES - 1) + b"\n")
+        return decode(padded(self.content))
 
 
 def text_of(runs: Mapping[RunId, NodeReport], saves: Mapping[RunId, float] = NO_SAVES) -> bytes:
