@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from slurm_tiresias.cli.options import checked_job_id, job_id_argument, takes_config
+from slurm_tiresias.cli.options import job_id_argument, one_job_argument, takes_config
 from slurm_tiresias.cli.times import slurm_time
 from slurm_tiresias.errors import NotRunningError, TiresiasError
 from slurm_tiresias.settings import Config
@@ -20,13 +20,6 @@ from slurm_tiresias.text import count, moment, printable
 
 NO_CONTROLLER = "No controller runs; "
 SHADOW = "shadow"
-
-one_job = click.argument(
-    "job_id",
-    metavar="[JOBID]",
-    required=False,
-    callback=lambda _context, _parameter, value: value and checked_job_id(value),
-)
 
 
 @click.command()
@@ -46,7 +39,7 @@ def pause(config: Config) -> None:
 
 
 @click.command()
-@one_job
+@one_job_argument
 @takes_config
 def resume(config: Config, job_id: str | None) -> None:
     """Act on Slurm again, after `pause` or `release`; or manage one job again."""
@@ -62,7 +55,7 @@ def resume(config: Config, job_id: str | None) -> None:
 
 
 @click.command()
-@one_job
+@one_job_argument
 @takes_config
 def release(config: Config, job_id: str | None) -> None:
     """Give every managed job back to Slurm, and pause; or give one job back.

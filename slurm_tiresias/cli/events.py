@@ -11,10 +11,10 @@ from pathlib import Path
 import click
 
 from slurm_tiresias.cli.options import (
-    checked_job_id,
     complain_if_not_current,
     is_named_by,
     json_option,
+    one_job_argument,
     takes_config,
 )
 from slurm_tiresias.explanation.events import event_text
@@ -27,12 +27,7 @@ LOOK_EVERY_S = 1.0
 
 
 @click.command()
-@click.argument(
-    "job_id",
-    metavar="[JOBID]",
-    required=False,
-    callback=lambda _context, _parameter, value: value and checked_job_id(value),
-)
+@one_job_argument
 @click.option("-f", "--follow", is_flag=True, help="Go on with what happens, until interrupted.")
 @json_option
 @takes_config

@@ -135,6 +135,15 @@ def job_id_argument(_context: click.Context, _parameter: click.Parameter, value:
     return checked_job_id(value)
 
 
+one_job_argument = click.argument(
+    "job_id",
+    metavar="[JOBID]",
+    required=False,
+    callback=lambda _context, _parameter, value: value and checked_job_id(value),
+)
+"""The argument of commands that are about all jobs or about one."""
+
+
 def checked_job_id(job_id: str) -> str:
     """Check a job id as Slurm writes it: 12, 12_3 (array task), 12+1 (het job component)."""
     found = _JOB_ID.fullmatch(job_id)

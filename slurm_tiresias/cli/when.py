@@ -56,9 +56,7 @@ def screen_lines(variants: Sequence[Variant], screen: Screen) -> Iterator[str]:
     """Yield the answer for people."""
     now_s = time.time()
     if not variants:
-        yield from screen.prose(
-            "When it starts is not known yet. Ask again in a minute.", indent=""
-        )
+        yield from screen.prose(NOT_YET, indent="")
         return
     yield from screen.prose(" ".join(sentences(variants[0].start, now_s)), indent="")
     found = list(sooner(variants, now_s))
