@@ -140,11 +140,11 @@ class UnderWay:
 
     def nodes_without_room(self, wanted: Allocation, leaving: Iterable[Preemption]) -> set[str]:
         """Return the nodes that lack GPUs for an allocation even once these victims have left."""
-        if not wanted:
-            return set()
-        room = self._free_gpus.copy()
+        room = {node: self._free_gpus[node] for node in wanted}
         for one in leaving:
-            room.update(_gpus(self.jobs[one.key].allocation))
+            for node, gpus in _gpus(self.jobs[one.key].allocation).items():
+                if node in room:
+                    room[node] += gpus
         return {node for node, amount in wanted.items() if room[node] < amount.gpu_count}
 
     def runs(self, key: str) -> bool:
