@@ -47,6 +47,13 @@ class Hangs:
             self.cycle(steps=steps)
         self.world.violated("what was waited for has not come")
 
+    def disturbed(self, fault: Fault, at: int) -> None:
+        """Let a fault happen in every other cycle until the job is requeued, if it is."""
+        for number in range(60):
+            self.cycle(fault if number % 2 else None, at)
+            if self.requeues():
+                return
+
     def account(self) -> JobAccount:
         account = self.world.cycles.job_store.accounts.of(self.hung)
         assert account is not None
@@ -113,10 +120,7 @@ def test_a_hung_job_starts_on_another_node_if_there_is_one(hangs: Hangs) -> None
 def test_a_controller_killed_in_every_other_cycle_requeues_a_hung_job_once(
     hangs: Hangs, fault: Fault, at: int
 ) -> None:
-    for number in range(60):
-        hangs.cycle(fault if number % 2 else None, at)
-        if hangs.requeues():
-            break
+    hangs.disturbed(fault, at)
     hangs.ends_well()
 
 
@@ -125,10 +129,7 @@ def test_a_controller_killed_in_every_other_cycle_requeues_a_hung_job_once(
 def test_failures_lead_to_at_most_one_requeue_of_a_hung_job(
     hangs: Hangs, fault: Fault, at: int
 ) -> None:
-    for number in range(60):
-        hangs.cycle(fault if number % 2 else None, at)
-        if hangs.requeues():
-            break
+    hangs.disturbed(fault, at)
     assert hangs.requeues() <= 1
     hangs.world.settle()
 
