@@ -32,6 +32,8 @@ def main() -> None:
     times: set[tuple[str, str]] = set()
     while time.monotonic() < until_s and any(seen[name] < SEEN_ENOUGH for name in COMMANDS):
         for process in Path("/proc").glob("[0-9]*"):
+            if owner(process) == uid:  # another test's command, as this user
+                continue
             command_line = read(process / "cmdline")
             name = Path(command_line.partition("\0")[0]).name
             if name not in COMMANDS:
@@ -47,6 +49,13 @@ def main() -> None:
         "environments": [*environments - {""}],
     }
     print(json.dumps(found))
+
+
+def owner(path: Path) -> int | None:
+    try:
+        return path.stat().st_uid
+    except OSError:
+        return None
 
 
 def read(path: Path) -> str:

@@ -63,12 +63,9 @@ def test_a_job_that_its_prolog_has_kept_from_starting_is_released_on_another_nod
     marker.touch()
     key = three_nodes.sbatch("--gres=gpu:1", script="sleep 600")
     controller.wait_until(
-        lambda: (
-            three_nodes.squeue_field(key, "State") == "RUNNING"
-            and three_nodes.squeue_field(key, "RestartCnt") == "1"
-        ),
-        f"{key} runs again",
+        lambda: three_nodes.squeue_field(key, "RestartCnt") == "1", f"{key} is requeued"
     )
+    three_nodes.wait_for_state(key, "RUNNING")
     assert three_nodes.squeue_field(key, "NodeList") in ("n2", "n3")
     marker.unlink()
     three_nodes.run("scancel", key)
