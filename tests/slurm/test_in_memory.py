@@ -324,6 +324,17 @@ def test_a_cleanly_stopped_slurmctld_forgets_nothing(slurm: InMemorySlurm) -> No
     assert (slurm.job(key).priority, slurm.job(key).state) == (PINNED, JobState.RUNNING)
 
 
+def test_a_job_whose_suspension_is_forgotten_goes_on(slurm: InMemorySlurm) -> None:
+    key = running(slurm, gpus(4, duration_s=100.0))
+    slurm.save_state()
+    slurm.advance(1)
+    slurm.suspend(key)
+    slurm.restart()
+    assert slurm.job(key).state is JobState.RUNNING
+    slurm.advance(120)
+    assert slurm.job(key).slurm_state == "COMPLETED"
+
+
 def test_state_is_saved_periodically(slurm: InMemorySlurm) -> None:
     key = slurm.submit(gpus(4, begin_in_s=3600))
     for _ in range(3):

@@ -599,4 +599,7 @@ class Slurmctld:
         for raw_id, record in running.items():
             if raw_id not in self.runs:
                 self.lose(record)
+            elif record.state == RUNNING and (left_s := self.runs[raw_id].left_s) is not None:
+                # Forgotten with its suspension; an operator lets the stopped processes go on.
+                self.runs[raw_id].ends_s, self.runs[raw_id].left_s = self.clock.in_s(left_s), None
         self.schedule_soon()
