@@ -93,8 +93,8 @@ class FaultySlurm:
     accounting_fails: bool = False
     before_requeue: Callable[[Requeue], None] = lambda _write: None
     """Called with every requeue before it is sent to Slurm."""
-    before_restart: Callable[[str, JobStatus | None], None] = lambda _key, _job: None
-    """Called with every job before its restart is sent to Slurm."""
+    restarted: Callable[[str, JobStatus | None], None] = lambda _key, _job: None
+    """Called with every job that Slurm has restarted, and how it was before."""
     after_observation: Callable[[], None] = lambda: None
     """Called between the controller's observation and its writes."""
     stopped: Callable[[], None] = lambda: None
@@ -187,11 +187,12 @@ class FaultySlurm:
         return failures
 
     def _carried_out(self, write: Write) -> Sequence[WriteFailure]:
-        if isinstance(write, Restart):
-            self.before_restart(write.key, self._job(write.key))
         if not isinstance(write, Requeue):
+            before = self._job(write.key) if isinstance(write, Restart) else None
             failures = self.slurm.write([write])
             self.sent.append(write)
+            if isinstance(write, Restart) and not failures:
+                self.restarted(write.key, before)
             if isinstance(write, Update) and write.node_list:
                 for key in node_names(write.key):
                     self.lists.setdefault(key, set()).add(write.node_list)

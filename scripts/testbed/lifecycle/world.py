@@ -290,7 +290,7 @@ class World:
             self.sim.reached_by(self.lease),
             setup.accounting,
             before_requeue=self._check_requeue,
-            before_restart=self._check_restart,
+            restarted=self._check_restart,
             stopped=self._taken_over,
         )
         self.open()
