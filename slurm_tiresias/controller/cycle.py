@@ -40,6 +40,7 @@ from slurm_tiresias.progress.folder import ProgressFolder
 from slurm_tiresias.settings import Config
 from slurm_tiresias.settings.policy import REPORTS
 from slurm_tiresias.slurm.protocol import Cluster, Observation, Slurm
+from slurm_tiresias.slurm.removed_nodes import RemovedNodes
 from slurm_tiresias.status.published import ENFORCE as ENFORCE
 from slurm_tiresias.status.shadow_comparison import SHADOW as SHADOW
 from slurm_tiresias.status.shadow_comparison import remember_mode
@@ -124,14 +125,16 @@ class Cycles:
         meanwhile: Callable[[], None] = lambda: None,
         drilled: DrilledPrograms | None = None,
         gpu_use: GpuUseFolder | None = None,
+        removed: RemovedNodes | None = None,
     ) -> None:
         """Prepare cycles.
 
         ``left_alone`` maps jobs that must not be managed to the reason. ``progress`` is where nodes
         report the progress of jobs. ``meanwhile`` is called repeatedly in steps that may take long.
         ``drilled`` has the programs that have passed a drill.
-        ``gpu_use`` is where nodes report the GPU use of jobs.
+        ``gpu_use`` is where nodes report the GPU use of jobs. ``removed`` follows slurm.conf.
         """
+        self._removed = removed or RemovedNodes("")
         self._left_alone = left_alone
         self._progress_folder = progress or ProgressFolder("")
         self._gpu_use = gpu_use or folder_of(config)
@@ -342,7 +345,8 @@ class Cycles:
 
     def _observe(self) -> Observation:
         self.seen = self._snapshot = None
-        self.seen = self._slurm.observe()
+        self._removed.have_changed()
+        self.seen = self._removed.applied(self._slurm.observe())
         if self._left_alone:
             jobs = (
                 replace(job, unreadable=self._left_alone.get(job.key, job.unreadable))

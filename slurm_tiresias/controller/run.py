@@ -69,6 +69,7 @@ from slurm_tiresias.progress.folder import ProgressFolder
 from slurm_tiresias.settings import Config
 from slurm_tiresias.slurm.protocol import Cluster, Observation, Slurm
 from slurm_tiresias.slurm.release import warning_about
+from slurm_tiresias.slurm.removed_nodes import RemovedNodes
 from slurm_tiresias.slurm.tally import Tally
 from slurm_tiresias.status import job_history, published, report_query, when
 from slurm_tiresias.status.job_history import history_service
@@ -213,6 +214,7 @@ class Controller:
         self._reports: dict[str, Path] = {}
         self._progress = ProgressFolder(config.profiler.collect_dir)
         self._gpu_use = folder_of(config)
+        self._removed = RemovedNodes(cluster.slurm_conf)
         # Even if it is not used: results that are too old are forgotten all the same.
         self._drilled = DrilledPrograms(ledger)
         drills_count = config.preemption.drilled_min_run_s > 0
@@ -289,6 +291,8 @@ class Controller:
             self._sign_of_life()
             if take_nudge(self._config.controller.nudge_file):
                 self._nudge(after_s=NUDGE_SETTLES_S)
+            if self._removed.have_changed():
+                self._nudge()
             if self._pace.next_s - time.monotonic() > PRUNING_TAKES_S:
                 self._cycles.retention.prune_some(self._state.at_s)
             left_s = max(0.0, self._pace.next_s - time.monotonic())
@@ -356,6 +360,7 @@ class Controller:
             meanwhile=self._sign_of_life,
             drilled=self._drilled,
             gpu_use=self._gpu_use,
+            removed=self._removed,
         )
 
     def _crashed(self, error: Exception) -> None:

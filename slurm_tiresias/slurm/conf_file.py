@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from slurm_tiresias.slurm import notation
+
 MOST_BYTES = 10_000_000
 MOST_INCLUDES = 100
 """A larger file is a mistake; with more includes it includes itself."""
@@ -17,6 +19,8 @@ _RECORD = re.compile(
     r"(?:NodeName|PartitionName|NodeSet|DownNodes|FrontendName|SwitchName)\s*=", re.IGNORECASE
 )
 """Matches lines that describe one object, whose keys are its attributes and not settings."""
+
+_NODES = re.compile(r'NodeName\s*=\s*"?([^\s"]+)', re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,19 @@ def settings(path: Path) -> dict[str, Written]:
             for key, value in _PAIR.findall(line):
                 found[key.lower()] = Written(key, value.strip('"'), str(file), number)
     return found
+
+
+def nodes(path: Path) -> tuple[frozenset[Path], frozenset[str]]:
+    """Return the files that make up a slurm.conf, and the nodes that they name.
+
+    Raises ``OSError``, and ``SlurmAnswerError`` for names that cannot be read.
+    """
+    files, named = {path}, set[str]()
+    for file, _, line in _lines(path):
+        files.add(file)
+        if match := _NODES.match(line):
+            named.update(notation.node_names(match[1]))
+    return frozenset(files), frozenset(named) - {"DEFAULT"}
 
 
 def plugins(path: Path) -> tuple[PlugstackLine, ...]:

@@ -37,6 +37,7 @@ def cluster(answer: str, now_s: float) -> Cluster:
         now_s=now_s,
         jobs_are_private=hides_jobs(answer),
         output_appended=has.get("JobFileAppend") == "1",
+        slurm_conf=has.get("SLURM_CONF", ""),
     )
 
 

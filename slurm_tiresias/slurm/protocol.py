@@ -166,6 +166,8 @@ class Cluster:
     output_appended: bool = False
     """Whether a restarted job appends to its output files (JobFileAppend), unless submitted with
     --open-mode."""
+    slurm_conf: str = ""
+    """The slurm.conf that slurmctld reads, on its host."""
 
 
 @dataclass(frozen=True, slots=True)
