@@ -12,11 +12,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from slurm_tiresias.errors import SlurmAnswerError
+from slurm_tiresias.model import JobState
 from slurm_tiresias.slurm import conf_file
+from slurm_tiresias.slurm.hostlist import folded
 from slurm_tiresias.slurm.protocol import Observation
 
 NOT_IN_SLURM_CONF = "NOT_IN_SLURM_CONF"
 """The state shown for such a node."""
+
+MOST_NAMED = 10
 
 
 class RemovedNodes:
@@ -60,6 +64,22 @@ class RemovedNodes:
             for node in seen.nodes
         )
         return replace(seen, nodes=tuple(nodes))
+
+    def warning(self, seen: Observation) -> str:
+        """Name the jobs that run on removed nodes with a node list, which cannot be changed now."""
+        lost = [
+            job.key
+            for job in seen.jobs
+            if job.state is JobState.RUNNING
+            and not self.names.isdisjoint(job.spec.request.required_nodes)
+        ]
+        if not lost:
+            return ""
+        named = ", ".join(lost[:MOST_NAMED]) + (", …" if len(lost) > MOST_NAMED else "")
+        return (
+            f"{folded(self.names)} removed from slurm.conf: slurmctld will end job {named} if it "
+            "is restarted before they have ended"
+        )
 
 
 def _stamps(files: Iterable[Path]) -> Mapping[Path, int]:

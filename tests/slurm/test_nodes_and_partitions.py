@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from scripts.testbed.real_cluster import RealCluster, short_folder, started_cluster
 from scripts.testbed.real_controller import RealController
+from slurm_tiresias.slurm.notation import node_names
 
 pytestmark = pytest.mark.slurm
 
@@ -210,12 +212,31 @@ def test_jobs_of_a_higher_partition_tier_on_other_nodes_block_no_job(
     assert cluster.squeue_field(victim, "State") == "PENDING"
 
 
-@pytest.mark.long
-def test_a_job_that_ends_with_the_node_of_its_list_has_its_end_in_history(
+@contextmanager
+def without_node(cluster: RealCluster, node: str) -> Iterator[Callable[[], None]]:
+    """Remove a node from slurm.conf; yield a function that restarts slurmctld."""
+    conf = cluster.folder / "etc" / "slurm.conf"
+    whole = conf.read_text()
+    left = ",".join(name for name in ("n1", "n2", "n3") if name != node)
+    lines = [line for line in whole.splitlines() if not line.startswith(f"NodeName={node} ")]
+
+    def restart() -> None:
+        cluster.kill("slurmctld", signal="TERM")
+        cluster.start("slurmctld")
+
+    conf.write_text("\n".join(lines).replace("Nodes=n[1-3]", f"Nodes={left}") + "\n")
+    try:
+        yield restart
+    finally:
+        conf.write_text(whole)
+        restart()
+
+
+def test_jobs_about_to_start_survive_the_removal_of_a_node_from_slurm_conf(
     cluster: RealCluster, controller: RealController
 ) -> None:
-    """Slurm ends the job (NODE_FAIL) when its node is removed from slurm.conf. While the node is
-    drained, no job has it in its list."""
+    """slurmctld ends a job whose node list names an unknown node. So no list names the node once
+    the file does not."""
     slow = {"preemption": {"grace_s": 600, "signal": "USR1"}}
     controller.settings = {**controller.settings, **slow}
     controller.start()
@@ -223,36 +244,42 @@ def test_a_job_that_ends_with_the_node_of_its_list_has_its_end_in_history(
     wall = [cluster.sbatch(*WHOLE_NODE, script=ignore) for _ in range(3)]
     for job in wall:
         controller.wait_for_tier(job, 1)
-    waits = cluster.sbatch(*WHOLE_NODE)
-    node = cluster.wait_until(
-        lambda: cluster.squeue_field(waits, "ReqNodes"), "nodes are named for it"
-    )
-    cluster.run("scontrol", "update", f"NodeName={node}", "State=DRAIN", "Reason=test")
-    other = cluster.wait_until(
-        lambda: (name := cluster.squeue_field(waits, "ReqNodes")) != node and name,
-        "another node is named",
-    )
-    cluster.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
-    conf = cluster.folder / "etc" / "slurm.conf"
-    whole = conf.read_text()
-    left = ",".join(name for name in ("n1", "n2", "n3") if name != other)
-    lines = [line for line in whole.splitlines() if not line.startswith(f"NodeName={other} ")]
-    try:
-        conf.write_text("\n".join(lines).replace("Nodes=n[1-3]", f"Nodes={left}") + "\n")
-        cluster.kill("slurmctld", signal="TERM")
-        cluster.start("slurmctld")
-        cluster.wait_for_state(waits, "NODE_FAIL")
+    waits = [cluster.sbatch(*WHOLE_NODE), cluster.sbatch("-N2", *WHOLE_NODE)]
+
+    def named(job: str) -> tuple[str, ...]:
+        return node_names(cluster.squeue_field(job, "ReqNodes"))
+
+    cluster.wait_until(lambda: all(map(named, waits)), "nodes are named for both")
+    node = named(waits[1])[0]
+    with without_node(cluster, node) as restart:
+        cluster.wait_until(lambda: node not in named(waits[1]), "another node is named")
+        restart()
+        assert [cluster.squeue_field(job, "State") for job in waits] == ["PENDING"] * 2
+        controller.cycles(1)
+        assert not any(node in named(job) for job in waits)
+
+
+@pytest.mark.long
+def test_a_job_that_ends_with_the_node_of_its_list_has_its_end_in_history(
+    cluster: RealCluster, controller: RealController
+) -> None:
+    """Slurm ends jobs (NODE_FAIL) when the node of their own list is removed from slurm.conf."""
+    controller.start()
+    wall = [cluster.sbatch(*WHOLE_NODE, "-w", "n1") for _ in range(2)]
+    controller.wait_for_tier(wall[0], 1)
+    with without_node(cluster, "n1") as restart:
+        controller.wait_until(lambda: controller.state().warning, "a warning")
+        assert f"will end job {wall[0]} if" in controller.state().warning
+        restart()
+        for job in wall:
+            cluster.wait_for_state(job, "NODE_FAIL")
         controller.wait_until(
             lambda: (
-                "never ran" in (told := controller.cli("history", waits).stdout)
+                "never ran" in (told := controller.cli("history", wall[1]).stdout)
                 and "waiting" not in told
             ),
             "history has its end",
         )
-    finally:
-        conf.write_text(whole)
-        cluster.kill("slurmctld", signal="TERM")
-        cluster.start("slurmctld")
 
 
 def test_a_full_magnetic_reservation_does_not_keep_its_users_jobs_from_other_nodes(
