@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from bisect import bisect_right
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
@@ -41,11 +41,6 @@ class SaveModel:
             return f"{kinds}; none says when"
         silent = f"; {100 * (1 - self.told):g} % do not say when" if self.told < 1 else ""
         return f"{kinds}{silent}"
-
-    def faster(self, factor: float) -> SaveModel:
-        """Return the model for jobs that run this many times as fast."""
-        shares = tuple((every_s / factor, share) for every_s, share in self.shares)
-        return replace(self, shares=shares)
 
     def as_record(self) -> dict[str, Any]:
         """Return the model for programs; a save interval of None means that they never save."""

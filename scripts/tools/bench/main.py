@@ -5,11 +5,8 @@ from __future__ import annotations
 import click
 
 from scripts.tools.bench.aged import aged
-from scripts.tools.bench.beyond import beyond
-from scripts.tools.bench.by_skew import placement
 from scripts.tools.bench.cycle import cycle
 from scripts.tools.bench.deciding import next_decision, one_decision
-from scripts.tools.bench.eta import eta
 from scripts.tools.bench.job_library import job_library
 from scripts.tools.bench.latency import latency
 from scripts.tools.bench.launch import launch
@@ -21,8 +18,8 @@ from scripts.tools.bench.speed import simulator
 from scripts.tools.bench.starts import starts
 
 COMMANDS = (
-    *(aged, beyond, cycle, eta, job_library, latency, launch, monitor, next_decision),
-    *(one_decision, placement, ranges, replay, simulator, starts, testbed_workload),
+    *(aged, cycle, job_library, latency, launch, monitor, next_decision),
+    *(one_decision, ranges, replay, simulator, starts, testbed_workload),
 )
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import click
 
 from scripts.tools.bench.record import count_option, record
-from scripts.tools.bench.runs import Run
-from scripts.tools.bench.studies import in_processes
 from scripts.tools.document import markdown
+from slurm_tiresias.config import parse
 from slurm_tiresias.settings import Config
 from slurm_tiresias.simulator import run
 from slurm_tiresias.simulator.baselines import SITES_RUN
@@ -24,6 +26,9 @@ from slurm_tiresias.simulator.saves import PESSIMISTIC
 from slurm_tiresias.simulator.sim_cluster import Costs, parse_cluster
 from slurm_tiresias.simulator.workload import PUBLISHED_SEED, paper480
 
+THRESHOLD_GPU_S = 3200
+"""The threshold on the paper's testbed (page 493), for two queues."""
+
 CLUSTER, GPUS = "15x4", 60
 REFERENCE = "tiresias-l"
 PAPER = {
@@ -34,6 +39,37 @@ PAPER = {
 }
 """Average JCT relative to Tiresias-L in the paper's testbed and simulation (pages 493-495)."""
 
+T = TypeVar("T")
+
+TIMES: Sequence[Callable[[Figures], float]] = (
+    lambda one: one.average_jct_s,
+    lambda one: one.median_jct_s,
+    lambda one: one.p95_jct_s,
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One simulation without lost work; ``priced``: with the overhead and the models' speeds."""
+
+    seed: int
+    policy: str
+    priced: bool
+
+    def figures(self) -> Figures:
+        site = parse_cluster(CLUSTER, "skew" if self.priced else "pooled")
+        policy = {"thresholds_gpu_s": [THRESHOLD_GPU_S]}
+        config = parse({"policy": policy, "preemption": {"min_run_s": 0, "budget_share": 0}})
+        costs = Costs(site, speeds=self.priced, flat_s=None if self.priced else 0.0)
+        setup = run.Setup(site, config, costs, Timing())
+        return figures(run.simulate(paper480(self.seed), self.policy, setup), GPUS)
+
+
+def in_processes(run: Callable[[T], Figures], trials: Sequence[T]) -> Mapping[T, Figures]:
+    """Run every trial, in one process a core."""
+    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
+        return dict(zip(trials, pool.map(run, trials), strict=True))
+
 
 @click.command("paper480")
 @count_option("seeds", 10, 1000)
@@ -41,56 +77,40 @@ def testbed_workload(seeds: int) -> None:
     """The paper's testbed workload under every policy."""
     numbers = range(PUBLISHED_SEED, PUBLISHED_SEED + seeds)
     parts = [
-        _part("with the overhead and the speeds of the models", "skew", "model", numbers),
-        _part("pooled and without overhead, as the paper's simulation", "pooled", "none", numbers),
+        _part("With the overhead and the speeds of the models", True, numbers),
+        _part("Pooled and without overhead, as the paper's simulation", False, numbers),
         _against_the_best(numbers),
     ]
-    record("The paper's 480 jobs", "\n\n".join(parts))
+    record("The paper's 480 jobs", *parts)
 
 
-def _part(title: str, placement: str, overhead: str, seeds: Sequence[int]) -> str:
-    runs = [
-        Run(seed, policy, CLUSTER, placement, overhead) for seed in seeds for policy in run.POLICIES
-    ]
-    found = in_processes(Run.figures, runs, None)
-    reference = {seed: found[_of(seed, REFERENCE, placement, overhead)] for seed in seeds}
-    bounds = {seed: _bound_s(seed, overhead) for seed in seeds}
+def _part(title: str, priced: bool, seeds: Sequence[int]) -> str:
+    found = in_processes(
+        Run.figures, [Run(seed, policy, priced) for seed in seeds for policy in run.POLICIES]
+    )
+    bounds = {seed: _bound_s(seed, priced) for seed in seeds}
     rows = []
     for policy in run.POLICIES:
-        of = [found[_of(seed, policy, placement, overhead)] for seed in seeds]
-        average = [
-            one.average_jct_s / reference[s].average_jct_s for s, one in zip(seeds, of, strict=True)
-        ]
-        median = [
-            one.median_jct_s / reference[s].median_jct_s for s, one in zip(seeds, of, strict=True)
-        ]
-        p95 = [one.p95_jct_s / reference[s].p95_jct_s for s, one in zip(seeds, of, strict=True)]
-        above = [one.average_jct_s / bounds[s] for s, one in zip(seeds, of, strict=True)]
+        of = {seed: found[Run(seed, policy, priced)] for seed in seeds}
+        average, median, p95 = (
+            [time(of[seed]) / time(found[Run(seed, REFERENCE, priced)]) for seed in seeds]
+            for time in TIMES
+        )
+        above = [of[seed].average_jct_s / bounds[seed] for seed in seeds]
         rows.append(
             (
-                policy,
-                f"{of[0].average_jct_s:,.0f}",
-                _first_and_span(average),
-                PAPER.get(policy, ""),
-                _first_and_span(median),
-                _first_and_span(p95),
-                _first_and_span(above),
-                f"{of[0].preemptions:,}",
+                *(policy, f"{of[seeds[0]].average_jct_s:,.0f}", _first_and_span(average)),
+                *(PAPER.get(policy, ""), *map(_first_and_span, (median, p95, above))),
+                f"{of[seeds[0]].preemptions:,}",
             )
         )
         print(title, " | ".join(rows[-1]), flush=True)
     header = (
-        "policy",
-        "average JCT, s",
-        "average / T-L",
-        "paper",
-        "median / T-L",
-        "95th / T-L",
-        "average / bound",
-        "preemptions",
+        *("policy", "average JCT, s", "average / T-L", "paper", "median / T-L", "95th / T-L"),
+        *("average / bound", "preemptions"),
     )
     return (
-        f"### {title[0].upper()}{title[1:]}\n\n{markdown(header, rows)}\n\n"
+        f"### {title}\n\n{markdown(header, rows)}\n\n"
         f"{CLUSTER}, seeds {seeds[0]} to {seeds[-1]}; the first figure is seed {seeds[0]}, behind "
         "it the smallest, the median and the largest of all seeds. `paper`: its testbed / its "
         "simulation. The lower bound is proved in "
@@ -123,20 +143,13 @@ class _Trial:
         return figures(run.simulate(workload, self.policy, setup), GPUS)
 
 
-RATIOS: Sequence[Callable[[Figures], float]] = (
-    lambda one: one.average_jct_s,
-    lambda one: one.median_jct_s,
-    lambda one: one.p95_jct_s,
-)
-
-
 def _against_the_best(seeds: Sequence[int]) -> str:
     """Return the ratios of the best baseline's completion times to those of Tiresias-L, by seed."""
     # All jobs have limits, so that slurm-users equals slurm.
     baselines = [name for name in SITES_RUN if name != "slurm-users"]
     trials = [_Trial(seed, name) for seed in seeds for name in baselines]
     trials += [_Trial(seed, REFERENCE, share) for seed in seeds for share in SHARES]
-    found = in_processes(_Trial.figures, trials, None)
+    found = in_processes(_Trial.figures, trials)
     rows: list[tuple[str, ...]] = []
     ratios: dict[tuple[float, int], list[float]] = {}
     again: dict[float, list[float]] = {}
@@ -147,7 +160,7 @@ def _against_the_best(seeds: Sequence[int]) -> str:
         row = [str(seed), best, f"{theirs.average_jct_s:,.0f}"]
         for share in SHARES:
             ours = found[_Trial(seed, REFERENCE, share)]
-            mine = [of(theirs) / of(ours) for of in RATIOS]
+            mine = [of(theirs) / of(ours) for of in TIMES]
             for number, value in enumerate(mine):
                 ratios.setdefault((share, number), []).append(value)
             again.setdefault(share, []).append(ours.again_share)
@@ -160,7 +173,7 @@ def _against_the_best(seeds: Sequence[int]) -> str:
     for title, of in (("median", statistics.median), ("smallest", min), ("largest", max)):
         row = [title, "", ""]
         for share in SHARES:
-            of_all = (of(ratios[share, number]) for number in range(len(RATIOS)))
+            of_all = (of(ratios[share, number]) for number in range(len(TIMES)))
             row += [" / ".join(f"{value:.2f}" for value in of_all), f"{of(again[share]):.1%}"]
         rows.append(tuple(row))
     shares = [f"{share:.0%} report" for share in SHARES]
@@ -192,14 +205,5 @@ def _span(values: Sequence[float]) -> str:
     return f"{min(values):.2f}, {statistics.median(values):.2f}, {max(values):.2f}"
 
 
-def _of(seed: int, policy: str, placement: str, overhead: str) -> Run:
-    return Run(seed, policy, CLUSTER, placement, overhead)
-
-
-def _bound_s(seed: int, overhead: str) -> float:
-    jobs = paper480(seed).jobs
-    return (
-        lower_bound_jct_s(jobs, GPUS)
-        if overhead == "none"
-        else lower_bound_jct_s(jobs, GPUS, best_speed)
-    )
+def _bound_s(seed: int, priced: bool) -> float:
+    return lower_bound_jct_s(paper480(seed).jobs, GPUS, *([best_speed] if priced else []))

@@ -36,7 +36,6 @@ LEAST_PATIENCE_S = 120.0
 JOB_SUBMIT = ROOT / "etc" / "job_submit.lua"
 NUDGE = ROOT / "etc" / "nudge"
 REPORTING = ROOT / "scripts" / "testbed" / "reporting_sleeper.py"
-SAVING = ROOT / "scripts" / "testbed" / "saving_sleeper.py"
 SHIP_EVERY_S = 0.5
 """How often the nodes report progress; in compressed time the usual 10 s are too long."""
 Show = Callable[[int, int], None]
@@ -71,12 +70,7 @@ def replayed(
         )
         told = [jobs.ran(one) for one in submitted]
         rows = accounted(where, {one.job_id for one in submitted})
-        saves_when_stopped = policy.saves is None
-        faults = [
-            fault
-            for one in submitted
-            for fault in jobs.faults_of(one, rows, saves_when_stopped=saves_when_stopped)
-        ]
+        faults = [fault for one in submitted for fault in jobs.faults_of(one, rows)]
         faults += faults_so_far()
         on = machine(slurm(where, "sinfo", "--version").strip())
     return Replayed(
@@ -109,18 +103,14 @@ def as_slow_as_in_the_paper(told: list[Ran], factor: float) -> tuple[JobRuns, ..
             ran.job.job_id,
             slow(ran.submitted_s),
             tuple((slow(start_s), slow(end_s)) for start_s, end_s in ran.runs),
-            ran.again_s * factor,
         )
         for ran in told
     )
 
 
 def program_of(policy: Policy, setting: Setting, where: Place) -> jobs.Program:
-    """Return the program of each job; jobs that report or save run a different one."""
+    """Return the program of each job; jobs that report run a different one."""
     library = str(where.folder / progress_channel.LIBRARY)
-    if policy.saves is not None:
-        saves = policy.saves.faster(setting.factor)
-        return lambda job: (str(SAVING), library, str(jobs.micros(saves.every_s(job))))
     model, workload = policy.reports, setting.workload().name
     if model is None:
         return jobs.sleeping
@@ -143,12 +133,12 @@ def running(
     """Start a cluster with all that the policy needs; yield a function that returns faults."""
     own = policy.own(setting)
     config = own.controller_config()
-    if policy.uses_channel:
+    if policy.reports:
         config += f'\n[profiler]\ncollect_dir = "{where.folder}/collect"\n'
     place.prepare(where, config)
     service: subprocess.Popen[bytes] | None = None
     try:
-        if policy.uses_channel:
+        if policy.reports:
             progress_channel.set_up(where.folder)
             service = progress_channel.start_service(where.folder, SHIP_EVERY_S)
         yield start(where, policy, own)
@@ -174,7 +164,7 @@ def start(where: Place, policy: Policy, setting: Setting) -> Callable[[], tuple[
     options = [f"--slurm-conf-line={line}" for line in policy.slurm_conf()]
     if policy.tiers:
         options += hooks(where, setting)
-    if policy.uses_channel:
+    if policy.reports:
         options.append(f"--conf-file={where.folder}/plugstack.conf")
     up = [str(CLUSTER_SCRIPT), "up", "--dir", str(where.cluster)]
     up += [f"--nodes={setting.nodes}", f"--gpus={setting.gpus}", *options]

@@ -15,40 +15,25 @@ import click
 
 from scripts.testbed import place
 from scripts.testbed.place import DemoError, Place, UsageError
+from scripts.tools.bench.paper480 import THRESHOLD_GPU_S
 from scripts.tools.bench.replay import cluster
 from scripts.tools.bench.replay.calibrate import SAMPLES, Calibration
 from scripts.tools.bench.replay.figures import compared, foreseen_s
 from scripts.tools.bench.replay.limits import DAY, LIMITS, USERS
 from scripts.tools.bench.replay.policies import POLICIES
 from scripts.tools.bench.replay.progress import shown
-from scripts.tools.bench.replay.report import PREEMPTION_S, body, cost, is_of_stock_slurm
+from scripts.tools.bench.replay.report import PREEMPTION_S, body, cost
 from scripts.tools.bench.replay.setting import MOST_JOBS, Setting
 from scripts.tools.bench.replay.store import Head, Replayed, Store
-from scripts.tools.bench.runs import THRESHOLD_GPU_S
 from scripts.tools.demo.main import STOPPING_SIGNALS, StoppedError, stop_once
 from scripts.tools.document import write_section
 from slurm_tiresias.errors import TiresiasError
 
-TITLES = {
-    DAY: "The paper's 480 jobs on a real Slurm",
-    USERS: "480 jobs on a real Slurm, with limits as users give them",
-}
-STOCK_TITLES = {
-    DAY: "Stock Slurm beside its simulation, limits of a day",
-    USERS: "Stock Slurm beside its simulation, limits as users give them",
-}
-REPORTING_TITLES = {
-    DAY: "The paper's 480 jobs on a real Slurm, with jobs that report",
-    USERS: "480 jobs on a real Slurm that report, with limits as users give them",
-}
+TITLE = "The paper's 480 jobs on a real Slurm"
 CALIBRATION_FACTOR = 60.0
 """Slurm's time for a requeue is the same at any factor; a large one shortens the calibration."""
 
 CALIBRATION_S = 75.0
-SAVING_TITLES = {
-    DAY: "The paper's 480 jobs on a real Slurm, with jobs that save now and then",
-    USERS: "480 jobs on a real Slurm that save now and then, with limits as users give them",
-}
 FAILED, WRONG_USE = 1, 2
 
 
@@ -210,17 +195,13 @@ def replayed(policy: str, head: Head, store: Store, where: Place) -> Replayed:
 
 def told(head: Head, runs: Mapping[str, Replayed]) -> int:
     """Print the tables; for the whole workload, also write them to the record of benchmarks."""
-    of_stock = is_of_stock_slurm(runs)
-    text = body(compared(head, runs if of_stock else POLICIES, runs), runs)
+    text = body(compared(head, POLICIES, runs), runs)
     print(text)
     if head.setting.jobs == MOST_JOBS and runs:
         reporting = all(POLICIES[name].reports for name in runs)
-        saving = all(POLICIES[name].saves for name in runs)
-        titles = REPORTING_TITLES if reporting else SAVING_TITLES if saving else TITLES
-        if of_stock:
-            titles = STOCK_TITLES
-        named = runs if of_stock or reporting or saving else ()
-        write_section(titles[head.setting.limits], command(head.setting, named), text)
+        title = f"{TITLE}, with jobs that report" if reporting else TITLE
+        title += ", with limits as users give them" if head.setting.limits == USERS else ""
+        write_section(title, command(head.setting, runs if reporting else ()), text)
     return FAILED if any(replayed.faults for replayed in runs.values()) else 0
 
 

@@ -16,7 +16,7 @@ from slurm_tiresias.simulator import report, run
 from slurm_tiresias.simulator.bound import lower_bound_jct_s
 from slurm_tiresias.simulator.engine import Outcome, Timing
 from slurm_tiresias.simulator.sim_cluster import Costs, SimCluster
-from slurm_tiresias.simulator.workload import TraceJob, Workload
+from slurm_tiresias.simulator.workload import TraceJob
 
 LEAST_INTERVAL_S = 0.25
 Measures = Mapping[str, float]
@@ -43,10 +43,6 @@ class Compared:
     """The simulation of this cluster with this factor."""
     ideal: Mapping[str, Measures]
     """A simulation like the paper authors': GPUs are only counted, and nothing has a cost."""
-    perfect_limits: Measures
-    """Stock Slurm, simulated with exact time limits for all jobs."""
-    full_length: Measures
-    """Stock Slurm with default parameters, simulated with the jobs at full length."""
     bound_s: float
 
 
@@ -57,8 +53,6 @@ def compared(head: Head, policies: Iterable[str], runs: Mapping[str, Replayed]) 
         real={name: of_the_real(setting, replayed.jobs) for name, replayed in runs.items()},
         foreseen={name: foreseen(head, name) for name in names},
         ideal={name: ideal(setting, name) for name in names},
-        perfect_limits=with_perfect_limits(setting),
-        full_length=_without_cost(setting, "slurm", setting.whole(), "consolidate"),
         bound_s=lower_bound_jct_s(setting.whole().jobs, setting.nodes * setting.gpus),
     )
 
@@ -67,13 +61,7 @@ def measures(outcomes: Sequence[Outcome], setting: Setting) -> Measures:
     found = report.figures(outcomes, setting.nodes * setting.gpus)
     times = {name: getattr(found, name) for name in TIMES}
     bins = {bin_.name: bin_.average_jct_s for bin_ in found.bins if bin_.average_jct_s is not None}
-    again_percent = 100 * found.again_share
-    return {
-        **times,
-        **bins,
-        "preemptions": float(found.preemptions),
-        "again_percent": again_percent,
-    }
+    return {**times, **bins, "preemptions": float(found.preemptions)}
 
 
 # The real
@@ -96,7 +84,6 @@ def _outcome(job: TraceJob, ran: JobRuns, setting: Setting) -> Outcome:
         preemptions=restarts,
         lost_s=restarts * setting.load_s,
         runs=ran.runs,
-        again_s=ran.again_s,
     )
 
 
@@ -114,10 +101,7 @@ def foreseen(head: Head, policy: str) -> Measures:
     setting = ours.own(_as_it_answers(head.setting, head.calibration))
     jobs = {job.job_id: job for job in setting.whole().jobs}
     runs = [
-        measures(
-            [_slow(outcome, jobs, setting.factor) for outcome in outcomes],
-            setting,
-        )
+        measures([_slow(outcome, jobs, setting.factor) for outcome in outcomes], setting)
         for outcomes in (
             setting.simulate(workload, ours.simulated, head.calibration)
             for workload in setting.phases()
@@ -145,32 +129,17 @@ def _slow(outcome: Outcome, jobs: Mapping[str, TraceJob], factor: float) -> Outc
         end_s=outcome.end_s * factor,
         waited_s=outcome.waited_s * factor,
         lost_s=outcome.lost_s * factor,
-        again_s=outcome.again_s * factor,
         runs=tuple((start_s * factor, end_s * factor) for start_s, end_s in outcome.runs),
     )
 
 
-def ideal(setting: Setting, policy: str) -> Measures:
-    ours = POLICIES[policy]
-    return _without_cost(ours.own(setting), ours.simulated, setting.whole(), "pooled")
-
-
-def with_perfect_limits(setting: Setting) -> Measures:
-    """Simulate exact limits: Slurm's minute, half an hour here, is too coarse for a real run."""
-    workload = setting.whole()
-    limited = tuple(replace(job, limit_s=job.duration_s) for job in workload.jobs)
-    return _without_cost(setting, "slurm", replace(workload, jobs=limited), "consolidate")
-
-
-def _without_cost(setting: Setting, policy: str, workload: Workload, placement: str) -> Measures:
+def ideal(shared: Setting, policy: str) -> Measures:
     """Simulate with decisions at every event, no protections, and free preemption."""
-    site = SimCluster(setting.nodes, setting.gpus, placement)
-    config = parse(
-        {
-            "policy": {"thresholds_gpu_s": list(setting.thresholds_gpu_s)},
-            "preemption": {"min_run_s": 0, "budget_share": 0},
-        }
-    )
+    ours = POLICIES[policy]
+    setting = ours.own(shared)
+    site = SimCluster(setting.nodes, setting.gpus, "pooled")
+    thresholds = {"thresholds_gpu_s": list(setting.thresholds_gpu_s)}
+    config = parse({"policy": thresholds, "preemption": {"min_run_s": 0, "budget_share": 0}})
     costs = Costs(site, speeds=False, flat_s=0.0)
     setup = run.Setup(site, config, costs, Timing(), reports=setting.reports)
-    return measures(run.simulate(workload, policy, setup), setting)
+    return measures(run.simulate(setting.whole(), ours.simulated, setup), setting)

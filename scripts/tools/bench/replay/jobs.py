@@ -18,7 +18,7 @@ Program = Callable[[TraceJob], Sequence[str]]
 """Returns the program that a job runs, to which its journal, its work and its load are added."""
 POLL_S = 0.2
 MICRO = 1_000_000
-STARTED, SAVED, STOPPED, ENDED = "started", "saved", "stopped", "ended"
+STARTED, ENDED = "started", "ended"
 MOST_CLOCK_ERROR_S = 3.0
 """Slurm has whole seconds, and learns of an end a moment later."""
 OWN_LIMIT_S = 3600.0
@@ -52,8 +52,6 @@ class Ran:
     submitted_s: float
     runs: tuple[tuple[float, float], ...]
     """The first and the last journal line of each run."""
-    again_s: float = 0.0
-    """Running time whose work was lost at a stop, because it was not saved, and done again."""
 
     @property
     def end_s(self) -> float:
@@ -160,45 +158,38 @@ def ran(one: Submitted) -> Ran:
     """Return the runs of an ended job; a run without a last line was killed at its start."""
     runs: list[tuple[float, float]] = []
     began_s: float | None = None
-    again_s = done_s = 0.0
     for entry in read_journal(one.journal):
         if entry.what == STARTED:
             if began_s is not None:
                 runs.append((began_s, began_s))
             began_s = entry.at_s
-            again_s += done_s - entry.done_s
-        elif began_s is not None and entry.what != SAVED:
+        elif began_s is not None:
             runs.append((began_s, entry.at_s))
             began_s = None
-        done_s = entry.done_s
-    return Ran(one.job, one.at_s, tuple(runs), again_s)
+    return Ran(one.job, one.at_s, tuple(runs))
 
 
-def faults_of(
-    one: Submitted, rows: Sequence[AccountedRun], *, saves_when_stopped: bool = True
-) -> list[str]:
+def faults_of(one: Submitted, rows: Sequence[AccountedRun]) -> list[str]:
     """Return the errors of a job: in its journal, or between journal and accounting."""
     own = sorted((row for row in rows if row.job_id == one.job_id), key=lambda row: row.submitted_s)
     entries = read_journal(one.journal)
     name = f"job {one.job_id}"
     return [
-        *(f"{name}: {what}" for what in _broken(entries, one.job.duration_s, saves_when_stopped)),
+        *(f"{name}: {what}" for what in _broken(entries, one.job.duration_s)),
         *(f"{name}: {what}" for what in _unlike(ran(one), own)),
     ]
 
 
-def _broken(entries: Sequence[Entry], work_s: float, saves_when_stopped: bool) -> list[str]:
+def _broken(entries: Sequence[Entry], work_s: float) -> list[str]:
     """Return work lost, repeated or missing between runs."""
     found: list[str] = []
-    done_s = saved_s = 0.0
+    done_s = 0.0
     for entry in entries:
-        if entry.what == STARTED and entry.done_s != saved_s:
-            found.append(f"went on from {entry.done_s:.3f} s when {saved_s:.3f} s were saved")
+        if entry.what == STARTED and entry.done_s != done_s:
+            found.append(f"went on from {entry.done_s:.3f} s when {done_s:.3f} s were saved")
         elif entry.what != STARTED and entry.done_s < done_s:
             found.append(f"has less work done than before: {entry.done_s:.3f} s")
         done_s = entry.done_s
-        if saves_when_stopped or entry.what == SAVED:
-            saved_s = done_s
     if done_s < work_s - 1 / MICRO:
         found.append(f"did {done_s:.3f} s of its {work_s:.3f} s of work")
     return found

@@ -13,14 +13,10 @@ from scripts.tools.bench.replay.jobs import Ask, on_any_nodes, time_limit
 from scripts.tools.bench.replay.setting import Setting
 from slurm_tiresias.settings.policy import LAS, PolicyConfig
 from slurm_tiresias.simulator.reports import ReportModel
-from slurm_tiresias.simulator.saves import SaveModel
 from slurm_tiresias.simulator.workload import TraceJob
 
 EXAMPLE = ROOT / "etc" / "slurm.conf.example"
 PARAMETERS = "SchedulerParameters="
-
-MINUTE_S = 60.0
-INTERVALS = SaveModel(((5 * MINUTE_S, 0.34), (30 * MINUTE_S, 0.33), (120 * MINUTE_S, 0.33)))
 
 BY_AGE = ("PriorityType=priority/multifactor", "PriorityWeightAge=1000", "PriorityMaxAge=1-0")
 """Multifactor priority by age alone, that is in order of submission."""
@@ -85,13 +81,6 @@ class Policy:
     """The simulator's name for it; if empty, the same name."""
     reports: ReportModel | None = None
     """Which of its jobs report progress, through the plugin and the job library."""
-    saves: SaveModel | None = None
-    """How its jobs save, and report it the same way; None if they save when they are stopped."""
-
-    @property
-    def uses_channel(self) -> bool:
-        """Whether any of its jobs report progress or saves."""
-        return self.reports is not None or self.saves is not None
 
     @property
     def simulated(self) -> str:
@@ -104,9 +93,6 @@ class Policy:
             policy=self.tiers or shared.policy,
             thresholds_gpu_s=self.thresholds_gpu_s or shared.thresholds_gpu_s,
             reports=self.reports,
-            saves=self.saves,
-            # Jobs that save are ranked by attained service, so that only their losses differ.
-            estimates=() if self.saves else shared.estimates,
         )
 
 
@@ -117,34 +103,17 @@ POLICIES = {
         Policy("slurm", backfill, anywhere),
         Policy("tiresias-l", beside_a_controller, anywhere, LAS),
         Policy("tiresias-g", beside_a_controller, anywhere, "2d-gittins"),
-        Policy(
-            "six-tiers",
-            beside_a_controller,
-            anywhere,
-            LAS,
-            PolicyConfig().thresholds_gpu_s,
-            known_as="tiresias-l",
-        ),
         *(
             Policy(
-                name,
-                beside_a_controller,
-                anywhere,
-                LAS,
-                PolicyConfig().thresholds_gpu_s,
+                *(name, beside_a_controller, anywhere, LAS, PolicyConfig().thresholds_gpu_s),
                 known_as="tiresias-l",
-                reports=ReportModel(share),
+                reports=reports,
             )
-            for name, share in (("all-report", 1.0), ("half-report", 0.5))
-        ),
-        Policy(
-            "least-loss",
-            beside_a_controller,
-            anywhere,
-            LAS,
-            PolicyConfig().thresholds_gpu_s,
-            known_as="tiresias-l",
-            saves=INTERVALS,
+            for name, reports in (
+                ("six-tiers", None),
+                ("all-report", ReportModel(1.0)),
+                ("half-report", ReportModel(0.5)),
+            )
         ),
     )
 }

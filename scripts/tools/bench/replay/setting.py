@@ -18,7 +18,6 @@ from slurm_tiresias.simulator import run
 from slurm_tiresias.simulator.baselines.backfill import SlurmParameters
 from slurm_tiresias.simulator.engine import Outcome, Timing
 from slurm_tiresias.simulator.reports import ReportModel
-from slurm_tiresias.simulator.saves import SaveModel
 from slurm_tiresias.simulator.sim_cluster import Costs, SimCluster
 from slurm_tiresias.simulator.workload import TraceJob, Workload, paper480
 
@@ -77,8 +76,6 @@ class Setting:
     """The kind of the jobs' time limits, one of ``limits.LIMITS``."""
     reports: ReportModel | None = None
     """Which jobs report progress; None if none does."""
-    saves: SaveModel | None = None
-    """How jobs save, at full length; None if they save when they are stopped."""
     estimates: tuple[str, ...] = PolicyConfig().estimates
 
     def controller_config(self) -> str:
@@ -151,12 +148,7 @@ class Setting:
         return run.Setup(
             cluster=site,
             config=self.config(),
-            costs=Costs(
-                site,
-                speeds=False,
-                flat_s=self.load_s / self.factor,
-                saves=self.saves.faster(self.factor) if self.saves else None,
-            ),
+            costs=Costs(site, speeds=False, flat_s=self.load_s / self.factor),
             timing=self.timing(calibration),
             slurm=SLURM,
             own_pace_s=BATCH_SCHED_DELAY_S,

@@ -24,8 +24,6 @@ class JobRuns:
     job_id: str
     submitted_s: float
     runs: Runs
-    again_s: float = 0.0
-    """Running time whose work was not saved when it was preempted, and was done again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +87,7 @@ def _setting(known: dict[str, Any]) -> Setting:
 
 def _replayed(known: dict[str, Any]) -> Replayed:
     jobs = tuple(
-        JobRuns(
-            job["job_id"],
-            job["submitted_s"],
-            tuple((a, b) for a, b in job["runs"]),
-            job.get("again_s", 0.0),
-        )
+        JobRuns(job["job_id"], job["submitted_s"], tuple((a, b) for a, b in job["runs"]))
         for job in known["jobs"]
     )
     return Replayed(**{**known, "jobs": jobs, "faults": tuple(known["faults"])})
