@@ -98,6 +98,21 @@ def drawn(drawing: str) -> dict[str, Counter[str]]:
     }
 
 
+def expect(
+    picture: str, jobs: Sequence[Job], config: Config | None = None, **node_fields: Any
+) -> Plan:
+    """Check the plan for a cluster that is drawn before and after it: ``n1  1 1 . . -> 1 1 2 2``.
+
+    A node without an arrow stays as it is.
+    """
+    rows = [row.partition("->") for row in picture.strip().splitlines()]
+    snapshot = cluster("\n".join(before for before, _, _ in rows), jobs, **node_fields)
+    plan = plan_for(snapshot, config)
+    then = (f"{before.split()[0]} {change}" if change else before for before, _, change in rows)
+    assert after(snapshot, plan) == drawn("\n".join(then))
+    return plan
+
+
 def _rows(drawing: str) -> dict[str, list[str]]:
     lines = [line.split() for line in drawing.strip().splitlines()]
     return {name: symbols for name, *symbols in lines}

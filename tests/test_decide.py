@@ -15,19 +15,12 @@ from slurm_tiresias.model import (
     FairStanding,
     JobState,
     PlacementStyle,
-    Plan,
     Protection,
     Reason,
     Request,
 )
 from slurm_tiresias.settings import Config
-from tests.pictures import NOW_S, PARTITION, after, cluster, configured, drawn, gpus, job, plan_for
-
-
-def expect(snapshot: Snapshot, drawing: str, config: Config | None = None) -> Plan:
-    plan = plan_for(snapshot, config)
-    assert after(snapshot, plan) == drawn(drawing)
-    return plan
+from tests.pictures import NOW_S, PARTITION, cluster, configured, expect, gpus, job, plan_for
 
 
 def wide(job_id: str, count: int, **more: Any) -> Job:
@@ -36,113 +29,76 @@ def wide(job_id: str, count: int, **more: Any) -> Job:
 
 
 def test_a_short_job_takes_gpus_from_a_job_in_a_lower_tier() -> None:
-    before = cluster(
+    plan = expect(
         """
-        n1  1 1 1 1
+        n1  1 1 1 1 -> 3 3 3 3
         n2  2 2 2 2
         """,
         [job("1", gpus(4), tier=1), job("2", gpus(4)), job("3", gpus(4))],
-    )
-    plan = expect(
-        before,
-        """
-        n1  3 3 3 3
-        n2  2 2 2 2
-        """,
     )
     assert plan.decisions["3"].victims == ("1",)
     assert plan.decisions["1"].preempted_for == "3"
 
 
 def test_idle_gpus_are_used_before_any_job_is_preempted() -> None:
-    before = cluster(
+    plan = expect(
         """
         n1  1 1 1 1
-        n2  . . . .
+        n2  . . . . -> 3 3 . .
         """,
         [job("1", gpus(4), tier=2), job("3", gpus(2))],
-    )
-    plan = expect(
-        before,
-        """
-        n1  1 1 1 1
-        n2  3 3 . .
-        """,
     )
     assert plan.preemptions == ()
 
 
 def test_no_job_is_preempted_within_its_tier() -> None:
-    before = cluster(
+    plan = expect(
         "n1  2 2 2 2", [job("2", gpus(4), submitted_s=5), job("1", gpus(1), submitted_s=1)]
     )
-    plan = expect(before, "n1  2 2 2 2")
     assert plan.decisions["1"].reason is Reason.NO_ROOM
     assert plan.decisions["1"].blockers == (("2", Protection.SAME_TIER),)
 
 
 def test_a_demoted_job_keeps_running_while_no_higher_job_needs_its_gpus() -> None:
-    before = cluster("n1  1 1 . .", [job("1", gpus(2), tier=1), job("2", gpus(2))])
-    expect(before, "n1  1 1 2 2")
+    expect("n1  1 1 . . -> 1 1 2 2", [job("1", gpus(2), tier=1), job("2", gpus(2))])
 
 
 def test_no_job_is_preempted_for_a_job_that_still_would_not_fit() -> None:
-    before = cluster(
+    plan = expect(
         """
         n1  1 1 2 2
         n2  3 3 3 3
         """,
         [job("1", gpus(2), tier=1), job("2", gpus(2)), job("3", gpus(4)), job("4", gpus(4))],
     )
-    plan = expect(
-        before,
-        """
-        n1  1 1 2 2
-        n2  3 3 3 3
-        """,
-    )
     assert plan.decisions["4"].reason is Reason.NO_ROOM
 
 
 def test_a_wide_job_that_does_not_fit_does_not_stop_a_narrow_one_behind_it() -> None:
-    before = cluster(
+    plan = expect(
         """
-        n1  1 1 1 .
+        n1  1 1 1 . -> 1 1 1 4
         n2  2 2 2 2
         """,
         [job("1", gpus(3)), job("2", gpus(4)), wide("3", 4), job("4", gpus(1))],
-    )
-    plan = expect(
-        before,
-        """
-        n1  1 1 1 4
-        n2  2 2 2 2
-        """,
     )
     assert plan.decisions["3"].reason is Reason.NO_ROOM
 
 
 def test_jobs_of_the_lowest_tier_are_preempted_first() -> None:
-    before = cluster(
+    expect(
         """
         n1  1 1
-        n2  2 2
+        n2  2 2 -> 3 3
         """,
         [job("1", gpus(2), tier=1), job("2", gpus(2), tier=2), job("3", gpus(2))],
-    )
-    expect(
-        before,
-        """
-        n1  1 1
-        n2  3 3
-        """,
     )
 
 
 def test_within_a_tier_the_lowest_ranked_job_is_preempted() -> None:
-    before = cluster(
+    expect(
         """
-        n1  1 1
+        n1  1 1 -> 3 3
         n2  2 2
         """,
         [
@@ -151,20 +107,13 @@ def test_within_a_tier_the_lowest_ranked_job_is_preempted() -> None:
             job("3", gpus(2)),
         ],
     )
-    expect(
-        before,
-        """
-        n1  3 3
-        n2  2 2
-        """,
-    )
 
 
 def test_a_narrow_victim_is_preferred_over_a_wide_one() -> None:
-    before = cluster(
+    expect(
         """
         n1  1 1 1 1
-        n2  1 1 2 4
+        n2  1 1 2 4 -> 1 1 3 4
         """,
         [
             wide("1", 6, tier=1, first_started_s=90),
@@ -173,73 +122,44 @@ def test_a_narrow_victim_is_preferred_over_a_wide_one() -> None:
             job("3", gpus(1)),
         ],
     )
-    expect(
-        before,
-        """
-        n1  1 1 1 1
-        n2  1 1 3 4
-        """,
-    )
 
 
 def test_only_needed_victims_are_preempted() -> None:
-    before = cluster(
+    plan = expect(
         """
-        n1  1 2 3 4
+        n1  1 2 3 4 -> 1 2 6 6
         n2  5 5 5 5
         """,
         [*(job(i, gpus(1), tier=1) for i in "1234"), job("5", gpus(4)), job("6", gpus(2))],
-    )
-    plan = expect(
-        before,
-        """
-        n1  1 2 6 6
-        n2  5 5 5 5
-        """,
     )
     assert plan.decisions["6"].victims == ("3", "4")
 
 
 def test_idle_gpus_beside_a_victim_are_used_with_it() -> None:
-    before = cluster(
+    expect(
         """
-        n1  1 1 2 .
+        n1  1 1 2 . -> 1 1 4 4
         n2  3 3 3 3
         """,
         [job("1", gpus(2)), job("2", gpus(1), tier=1), job("3", gpus(4)), job("4", gpus(2))],
     )
-    expect(
-        before,
-        """
-        n1  1 1 4 4
-        n2  3 3 3 3
-        """,
-    )
 
 
 def test_surplus_gpus_of_a_preemption_go_to_the_next_job_in_order() -> None:
-    before = cluster(
-        "n1  1 1 1 1",
+    plan = expect(
+        "n1  1 1 1 1 -> 2 2 3 3",
         [job("1", gpus(4), tier=1), job("2", gpus(2)), job("3", gpus(2), tier=1, submitted_s=9)],
     )
-    plan = expect(before, "n1  2 2 3 3")
     assert plan.decisions["3"].reason is Reason.STARTS
 
 
 def test_a_job_that_only_requests_a_number_of_gpus_may_span_nodes() -> None:
-    before = cluster(
+    expect(
         """
-        n1  1 1 . .
-        n2  2 2 . .
+        n1  1 1 . . -> 1 1 3 3
+        n2  2 2 . . -> 2 2 3 3
         """,
         [job("1", gpus(2)), job("2", gpus(2)), wide("3", 4)],
-    )
-    expect(
-        before,
-        """
-        n1  1 1 3 3
-        n2  2 2 3 3
-        """,
     )
 
 
@@ -261,56 +181,40 @@ def test_a_possible_one_task_job_spans_nodes_only_if_no_node_is_large_enough(
 
 
 def test_a_fixed_shape_is_kept() -> None:
-    before = cluster(
+    plan = expect(
         """
-        n1  1 1 . .
-        n2  2 2 . .
-        n3  . . . .
+        n1  1 1 . . -> 1 1 3 3
+        n2  2 2 . . -> 2 2 3 3
+        n3  . . . . -> 3 3 . .
         """,
         [job("1", gpus(2)), job("2", gpus(2)), job("3", gpus(2, nodes=3)), job("4", gpus(4))],
-    )
-    plan = expect(
-        before,
-        """
-        n1  1 1 3 3
-        n2  2 2 3 3
-        n3  3 3 . .
-        """,
     )
     assert plan.decisions["4"].reason is Reason.NO_ROOM
 
 
 @pytest.mark.parametrize(
-    ("style", "drawing"),
+    ("style", "picture"),
     [
-        ("consolidate", "n1  1 1 . .\nn2  2 2 . .\nn3  3 3 3 3"),
-        ("spread", "n1  1 1 3 3\nn2  2 2 3 3\nn3  . . . ."),
+        ("consolidate", "n1  1 1 . .\nn2  2 2 . .\nn3  . . . . -> 3 3 3 3"),
+        ("spread", "n1  1 1 . . -> 1 1 3 3\nn2  2 2 . . -> 2 2 3 3\nn3  . . . ."),
     ],
 )
 def test_a_skewed_model_gets_whole_nodes_and_another_the_fragments(
-    style: str, drawing: str
+    style: str, picture: str
 ) -> None:
-    before = cluster(
-        """
-        n1  1 1 . .
-        n2  2 2 . .
-        n3  . . . .
-        """,
-        [job("1", gpus(2)), job("2", gpus(2)), wide("3", 4, style=PlacementStyle(style))],
-    )
-    expect(before, drawing)
+    jobs = [job("1", gpus(2)), job("2", gpus(2)), wide("3", 4, style=PlacementStyle(style))]
+    expect(picture, jobs)
 
 
 def test_fragments_are_used_only_if_they_are_filled() -> None:
-    before = cluster(
+    expect(
         """
         n1  1 1 1 .
-        n2  2 . . .
+        n2  2 . . . -> 2 3 3 .
         n3  . . . .
         """,
         [job("1", gpus(3)), job("2", gpus(1)), wide("3", 2, style=PlacementStyle.SPREAD)],
     )
-    expect(before, "n1  1 1 1 .\nn2  2 3 3 .\nn3  . . . .")
 
 
 @pytest.mark.parametrize(("skew", "style"), [(0.743, "consolidate"), (0.092, "spread")])
@@ -320,19 +224,12 @@ def test_the_skew_of_the_model_decides_the_placement(skew: float, style: str) ->
 
 
 def test_a_small_job_is_placed_where_it_leaves_the_fewest_idle_gpus() -> None:
-    before = cluster(
+    expect(
         """
         n1  . . . .
-        n2  1 1 1 .
+        n2  1 1 1 . -> 1 1 1 2
         """,
         [job("1", gpus(3)), job("2", gpus(1))],
-    )
-    expect(
-        before,
-        """
-        n1  . . . .
-        n2  1 1 1 2
-        """,
     )
 
 
@@ -355,15 +252,13 @@ def test_a_small_job_is_placed_where_it_leaves_the_fewest_idle_gpus() -> None:
 def test_a_protected_job_keeps_its_gpus_and_blocks_the_waiting_one(
     protection: dict[str, Any], config: Config, guard: Protection
 ) -> None:
-    before = cluster("n1  1 1", [job("1", gpus(2), tier=1, **protection), job("2", gpus(2))])
-    plan = expect(before, "n1  1 1", config)
+    plan = expect("n1  1 1", [job("1", gpus(2), tier=1, **protection), job("2", gpus(2))], config)
     assert plan.decisions["2"].reason is Reason.PROTECTED
     assert plan.decisions["2"].blockers == (("1", guard),)
 
 
 def test_jobs_that_are_not_managed_hold_their_gpus_and_are_left_alone() -> None:
-    before = cluster("n1  # # . .", [job("1", gpus(4)), job("2", gpus(2))])
-    plan = expect(before, "n1  # # 2 2")
+    plan = expect("n1  # # . . -> # # 2 2", [job("1", gpus(4)), job("2", gpus(2))])
     assert plan.decisions["999999"].action is Action.LEAVE
     assert plan.decisions["1"].blockers[-1] == ("999999", Protection.UNMANAGED)
 
@@ -413,15 +308,15 @@ def test_resources_of_preemptible_jobs_do_not_count_as_short() -> None:
 
 
 def test_a_preemptible_job_is_not_named_as_a_blocker() -> None:
-    before = cluster(
+    plan = expect(
         "n1  1 1 2 2",
         [
             job("1", gpus(2), tier=1),
             job("2", gpus(2), tier=1, running_since_s=NOW_S - 30),
             job("3", gpus(4)),
         ],
+        configured(preemption={"min_run_s": 60}),
     )
-    plan = expect(before, "n1  1 1 2 2", configured(preemption={"min_run_s": 60}))
     assert plan.decisions["3"].reason is Reason.PROTECTED
     assert plan.decisions["3"].blockers == (("2", Protection.MIN_RUN),)
 
@@ -456,10 +351,10 @@ def test_gpus_of_a_type_serve_requests_for_that_type_or_for_any() -> None:
 
 
 def test_an_exclusive_job_gets_empty_nodes_only_and_all_of_them() -> None:
-    before = cluster(
+    expect(
         """
-        n1  1 . . .
-        n2  2 2 . .
+        n1  1 . . . -> 1 4 4 .
+        n2  2 2 . . -> 3 3 3 3
         """,
         [
             job("1", gpus(1)),
@@ -467,13 +362,6 @@ def test_an_exclusive_job_gets_empty_nodes_only_and_all_of_them() -> None:
             job("3", gpus(1, exclusive=True)),
             job("4", gpus(2)),
         ],
-    )
-    expect(
-        before,
-        """
-        n1  1 4 4 .
-        n2  3 3 3 3
-        """,
     )
 
 
@@ -520,20 +408,25 @@ def test_a_job_that_names_two_partitions_is_not_placed_across_both() -> None:
 
 def test_all_required_nodes_are_used() -> None:
     request = gpus(2, nodes=2, required_nodes=frozenset({"n2", "n3"}))
-    before = cluster("n1  . .\nn2  1 1\nn3  . .", [job("1", gpus(2), tier=1), job("2", request)])
-    expect(before, "n1  . .\nn2  2 2\nn3  2 2")
+    expect(
+        """
+        n1  . .
+        n2  1 1 -> 2 2
+        n3  . . -> 2 2
+        """,
+        [job("1", gpus(2), tier=1), job("2", request)],
+    )
 
 
 def test_a_held_job_and_a_job_that_slurm_delays_are_not_started() -> None:
-    before = cluster(
-        "n1  . . . .",
+    plan = expect(
+        "n1  . . . . -> 3 . . .",
         [
             job("1", gpus(1), held=True),
             job("2", gpus(1), not_eligible="Dependency"),
             job("3", gpus(1)),
         ],
     )
-    plan = expect(before, "n1  3 . . .")
     assert plan.decisions["1"].reason is Reason.HELD
     assert plan.decisions["2"].reason is Reason.SLURM_WAITS
 
@@ -559,7 +452,7 @@ def test_a_preemptor_takes_precedence_over_idle_gpus_as_the_reason() -> None:
 def test_a_waiting_job_that_ranks_last_starts_last_and_preempts_none() -> None:
     last = job("1", gpus(4), submitted_s=0, ranks_last=True)
     after = job("2", gpus(4), tier=2, submitted_s=100)
-    expect(cluster("n1  . . . .", [last, after]), "n1  2 2 2 2")
+    expect("n1  . . . . -> 2 2 2 2", [last, after])
     plan = plan_for(cluster("n1  2 2 2 2", [last, after]))
     assert plan.decisions["1"].action is Action.WAIT
     assert plan.preemptions == ()
@@ -578,35 +471,42 @@ def test_a_nomination_keeps_its_gpus_while_its_victim_is_leaving() -> None:
 
 def test_a_nomination_on_a_node_that_went_down_is_decided_anew() -> None:
     nodes = {"n1!": Amount({"": 2}, cpus=1)}
-    before = cluster("n1!  . .\nn2  . .", [job("2", gpus(2), nominated_to=nodes)])
-    expect(before, "n1!  . .\nn2  2 2")
+    expect(
+        """
+        n1!  . .
+        n2  . . -> 2 2
+        """,
+        [job("2", gpus(2), nominated_to=nodes)],
+    )
 
 
 def test_a_backed_off_job_preempts_no_job() -> None:
-    before = cluster("n1  1 1", [job("1", gpus(2), tier=1), job("2", gpus(2), backs_off=True)])
-    plan = expect(before, "n1  1 1")
+    plan = expect("n1  1 1", [job("1", gpus(2), tier=1), job("2", gpus(2), backs_off=True)])
     assert plan.decisions["2"].reason is Reason.BACKS_OFF
 
 
 def test_a_job_whose_user_is_over_budget_starts_on_idle_gpus_and_preempts_none() -> None:
     hunter = job("2", gpus(2), over_budget=True)
-    plan = expect(cluster("n1  1 1", [job("1", gpus(2), tier=1), hunter]), "n1  1 1")
+    plan = expect("n1  1 1", [job("1", gpus(2), tier=1), hunter])
     assert plan.decisions["2"].reason is Reason.OVER_BUDGET
-    before = cluster("n1  1 1\nn2  . .", [job("1", gpus(2), tier=1), hunter])
-    expect(before, "n1  1 1\nn2  2 2")
+    expect(
+        """
+        n1  1 1
+        n2  . . -> 2 2
+        """,
+        [job("1", gpus(2), tier=1), hunter],
+    )
 
 
 def test_of_two_equal_requests_only_the_job_within_its_budget_preempts() -> None:
     hunter = job("2", gpus(2), over_budget=True)
-    before = cluster("n1  1 1", [job("1", gpus(2), tier=1), hunter, job("3", gpus(2))])
-    expect(before, "n1  3 3")
+    expect("n1  1 1 -> 3 3", [job("1", gpus(2), tier=1), hunter, job("3", gpus(2))])
 
 
 def test_a_job_that_waited_long_enough_returns_to_the_top_tier() -> None:
     config = configured(policy={"promote_knob": 2})
     starved = job("2", gpus(2), tier=2, queued_s=NOW_S - 3600, executed_since_promotion_s=50)
-    before = cluster("n1  1 1", [job("1", gpus(2), tier=1), starved])
-    plan = expect(before, "n1  2 2", config)
+    plan = expect("n1  1 1 -> 2 2", [job("1", gpus(2), tier=1), starved], config)
     assert plan.promotions == ("2",)
     assert plan.decisions["2"].tier == 0
 
@@ -629,16 +529,19 @@ def test_nodes_with_running_epilogs_are_used_last() -> None:
 def test_nodes_that_slurm_would_have_to_boot_are_used_last_and_before_any_job_is_preempted() -> (
     None
 ):
-    before = cluster(
-        "n1  . .\nn2  . .\nn3  1 1",
+    expect(
+        """
+        n1  . . -> 3 3
+        n2  . . -> 2 2
+        n3  1 1
+        """,
         [job("1", gpus(2), tier=1), job("2", gpus(2)), job("3", gpus(2))],
         n1={"powered_down": True},
     )
-    expect(before, "n1  3 3\nn2  2 2\nn3  1 1")
 
 
 def test_a_job_wider_than_the_cluster_is_reported_as_never_fitting() -> None:
-    plan = expect(cluster("n1  . .", [wide("1", 3)]), "n1  . .")
+    plan = expect("n1  . .", [wide("1", 3)])
     assert plan.decisions["1"].reason is Reason.NEVER_FITS
 
 
@@ -653,7 +556,13 @@ def test_no_job_is_preempted_for_a_request_whose_gpus_only_slurm_can_count() -> 
     """It starts on idle GPUs all the same."""
     by_socket = gpus(2, opaque="--gpus-per-socket", gpus_vary=True)
     jobs = [job("1", gpus(2), tier=1), job("2", by_socket), job("3", by_socket)]
-    plan = expect(cluster("n1  1 1\nn2  . .", jobs), "n1  1 1\nn2  2 2")
+    plan = expect(
+        """
+        n1  1 1
+        n2  . . -> 2 2
+        """,
+        jobs,
+    )
     assert plan.decisions["3"].reason is Reason.NO_ROOM
     assert "how many GPUs --gpus-per-socket gives it" in plan.decisions["3"].detail
 
@@ -670,12 +579,12 @@ def test_a_job_whose_tasks_slurm_divides_never_fits_only_if_its_gpus_do_not(
 ) -> None:
     """A GPU with its share of the CPUs fits on no node, but CPUs of several nodes may suffice."""
     tasks = job("2", Request(Amount({"": 1}, 1000), 3, partitions=(PARTITION,), cpus_vary=True))
-    plan = expect(cluster(nodes, [job("1", gpus(2), tier=1), tasks]), nodes)
+    plan = expect(nodes, [job("1", gpus(2), tier=1), tasks])
     assert plan.decisions["2"].reason is reason
 
 
 def test_a_cluster_with_every_node_down_starts_nothing_and_says_why() -> None:
-    plan = expect(cluster("n1!  . .", [job("1", gpus(1))]), "n1!  . .")
+    plan = expect("n1!  . .", [job("1", gpus(1))])
     assert plan.decisions["1"].reason is Reason.NO_NODES
 
 
@@ -691,8 +600,8 @@ def test_an_empty_cluster_has_an_empty_plan() -> None:
 
 def test_an_overallocated_node_is_freed_only_as_far_as_needed() -> None:
     """Three of four CPUs are taken: while two jobs hold one each, no other job fits on the node."""
-    before = cluster(
-        "n1  1 2 . .",
+    expect(
+        "n1  1 2 . . -> 1 3 3 3",
         [
             job("1", gpus(1), tier=1),
             job("2", gpus(1), tier=1),
@@ -700,17 +609,15 @@ def test_an_overallocated_node_is_freed_only_as_far_as_needed() -> None:
         ],
         n1={"total": Amount({"": 4}, cpus=1, memory_mb=1000)},
     )
-    expect(before, "n1  1 3 3 3")
 
 
 def test_a_lack_of_cpus_counts_even_if_placement_is_by_gpu_count() -> None:
-    before = cluster(
-        "n1  1 2 3 4",
+    plan = expect(
+        "n1  1 2 3 4 -> 1 5",
         [job(n, gpus(1), tier=1) for n in "1234"]
         + [job("5", Request(Amount({"": 1}), partitions=(PARTITION,)))],
         n1={"total": Amount({"": 4}, cpus=1, memory_mb=1000)},
     )
-    plan = expect(before, "n1  1 5")
     assert plan.decisions["5"].victims == ("2", "3", "4")
 
 
@@ -719,11 +626,11 @@ RESERVED = frozenset({"n1", "n2"})
 
 
 def test_no_job_is_preempted_on_a_node_that_is_reserved_before_the_preemptor_could_end() -> None:
-    before = cluster(
+    expect(
         """
         n1  1 1 1 1
-        n2  . . . .
-        n3  3 3 3 3
+        n2  . . . . -> 5 5 5 5
+        n3  3 3 3 3 -> 4 4 4 4
         """,
         [
             job("1", gpus(4), tier=2),
@@ -731,14 +638,6 @@ def test_no_job_is_preempted_on_a_node_that_is_reserved_before_the_preemptor_cou
             job("4", gpus(4, reserved_nodes=RESERVED)),
             job("5", gpus(4)),
         ],
-    )
-    expect(
-        before,
-        """
-        n1  1 1 1 1
-        n2  5 5 5 5
-        n3  4 4 4 4
-        """,
     )
 
 
@@ -758,31 +657,23 @@ AT_BOUND = FairStanding(at_bound=True, length_known=True)
 
 def test_a_job_at_its_bound_goes_before_all_others_and_may_preempt_the_first_tier() -> None:
     runs, waits, starved = job("1", gpus(4)), job("2", gpus(4)), job("3", gpus(4), tier=2)
-    expect(cluster("n1  1 1 1 1", [runs, waits, starved]), "n1  1 1 1 1")
-    at_bound = cluster("n1  1 1 1 1", [runs, waits, changed(starved, fair=AT_BOUND)])
-    plan = expect(at_bound, "n1  3 3 3 3")
+    expect("n1  1 1 1 1", [runs, waits, starved])
+    plan = expect("n1  1 1 1 1 -> 3 3 3 3", [runs, waits, changed(starved, fair=AT_BOUND)])
     assert plan.decisions["3"].tier == 0
 
 
 def test_a_job_of_unknown_length_at_its_bound_preempts_lower_tiers_only() -> None:
     guessed = FairStanding(at_bound=True)
     expect(
-        cluster(
-            """
-            n1  1 1
-            n2  2 2
-            """,
-            [job("1", gpus(2)), job("2", gpus(2), tier=1), job("3", gpus(2), tier=2, fair=guessed)],
-        ),
         """
         n1  1 1
-        n2  3 3
+        n2  2 2 -> 3 3
         """,
+        [job("1", gpus(2)), job("2", gpus(2), tier=1), job("3", gpus(2), tier=2, fair=guessed)],
     )
 
 
 def test_a_run_near_its_bound_is_not_preempted() -> None:
     kept = FairStanding(kept=True)
-    before = cluster("n1  1 1 1 1", [job("1", gpus(4), tier=2, fair=kept), job("2", gpus(4))])
-    plan = expect(before, "n1  1 1 1 1")
+    plan = expect("n1  1 1 1 1", [job("1", gpus(4), tier=2, fair=kept), job("2", gpus(4))])
     assert plan.decisions["2"].blockers == (("1", Protection.AT_BOUND),)

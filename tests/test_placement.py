@@ -24,146 +24,102 @@ from slurm_tiresias.core.placement.node_index import NodeIndex
 from slurm_tiresias.core.rank import UniqueRank
 from slurm_tiresias.errors import ConfigError
 from slurm_tiresias.model import Allocation, Amount, Node, PlacementStyle, Request
+from tests import pictures
 from tests.one_by_one import node_sets
-from tests.pictures import after, cluster, configured, drawn, gpus, job, plan_for
+from tests.pictures import configured, gpus, job
 from tests.properties.test_decide_invariants import nodes_lists, requests
 
 # Switches
 
 
-def expect(before: str, wanted: int, switches: str, then: str, style: str = "consolidate") -> None:
-    """Place job 9, with this many GPUs, on nodes under these switches."""
-    names = list(drawn(before))
-    hangs = {
-        name: {"switch": "" if switch == "-" else switch}
-        for name, switch in zip(names, switches.split(), strict=True)
-    }
-    running = sorted({symbol for held in drawn(before).values() for symbol in held})
-    others = [job(one, gpus(1)) for one in running]
+def place_9(picture: str, wanted: int, style: str = "consolidate") -> None:
+    """Place job 9, with this many GPUs, on nodes whose switches are drawn behind their names."""
+    rows = picture.strip().splitlines()
+    switches = {row.split()[0]: {"switch": row.split()[1].strip("-")} for row in rows}
+    drawing = "\n".join(row.replace(row.split()[1], "", 1) for row in rows)
+    running = sorted(set(drawing.split()) - switches.keys() - {".", "->", "9"})
     comer = job("9", gpus(wanted, spanning=True), style=PlacementStyle(style))
-    snapshot = cluster(before, [*others, comer], **hangs)
-    assert after(snapshot, plan_for(snapshot)) == drawn(then)
+    pictures.expect(drawing, [*(job(one, gpus(1)) for one in running), comer], None, **switches)
 
 
 def test_a_job_that_needs_several_nodes_gets_those_of_one_switch() -> None:
-    expect(
+    place_9(
         """
-        n1  1 1 1 .
-        n2  . . . .
-        n3  . . . .
-        n4  . . . .
+        n1 a  1 1 1 .
+        n2 a  . . . .
+        n3 b  . . . . -> 9 9 9 9
+        n4 b  . . . . -> 9 9 9 9
         """,
         8,
-        "a a b b",
-        """
-        n1  1 1 1 .
-        n2  . . . .
-        n3  9 9 9 9
-        n4  9 9 9 9
-        """,
     )
 
 
 def test_the_switch_with_the_fewest_idle_gpus_left_is_chosen() -> None:
-    expect(
+    place_9(
         """
-        n1  . . . .
-        n2  . . . .
-        n3  . . . .
-        n4  . . . .
-        n5  . . . .
-        n6  1 . . .
+        n1 a  . . . .
+        n2 a  . . . .
+        n3 a  . . . .
+        n4 b  . . . . -> 9 9 9 9
+        n5 b  . . . . -> 9 9 9 9
+        n6 -  1 . . .
         """,
         8,
-        "a a a b b -",
-        """
-        n1  . . . .
-        n2  . . . .
-        n3  . . . .
-        n4  9 9 9 9
-        n5  9 9 9 9
-        n6  1 . . .
-        """,
     )
 
 
 def test_a_job_that_fits_no_switch_is_placed_across_switches() -> None:
-    expect(
+    place_9(
         """
-        n1  . . . .
-        n2  1 1 1 1
-        n3  . . . .
+        n1 a  . . . . -> 9 9 9 9
+        n2 a  1 1 1 1
+        n3 b  . . . . -> 9 9 9 9
         """,
         8,
-        "a a b",
-        """
-        n1  9 9 9 9
-        n2  1 1 1 1
-        n3  9 9 9 9
-        """,
     )
 
 
 def test_a_single_switch_is_not_preferred_if_it_needs_more_nodes() -> None:
-    expect(
+    place_9(
         """
-        n1  . . . .
-        n2  . . . .
-        n3  1 1 . .
-        n4  2 2 . .
+        n1 a  . . . . -> 9 9 9 9
+        n2 b  . . . . -> 9 9 9 9
+        n3 b  1 1 . .
+        n4 b  2 2 . .
         """,
         8,
-        "a b b b",
-        """
-        n1  9 9 9 9
-        n2  9 9 9 9
-        n3  1 1 . .
-        n4  2 2 . .
-        """,
     )
 
 
 def test_a_job_that_fits_one_node_goes_where_it_fits_best_whatever_the_switch() -> None:
-    expect(
+    place_9(
         """
-        n1  . . . .
-        n2  . . . .
-        n3  1 1 . .
+        n1 a  . . . .
+        n2 a  . . . .
+        n3 b  1 1 . . -> 1 1 9 9
         """,
         2,
-        "a a b",
-        """
-        n1  . . . .
-        n2  . . . .
-        n3  1 1 9 9
-        """,
     )
 
 
 def test_a_job_that_is_spread_fills_the_fragments_of_all_switches() -> None:
-    expect(
+    place_9(
         """
-        n1  1 1 1 .
-        n2  . . . .
-        n3  2 2 2 .
+        n1 a  1 1 1 . -> 1 1 1 9
+        n2 a  . . . .
+        n3 b  2 2 2 . -> 2 2 2 9
         """,
         2,
-        "a a b",
-        """
-        n1  1 1 1 9
-        n2  . . . .
-        n3  2 2 2 9
-        """,
-        style="spread",
+        "spread",
     )
 
 
 def test_required_nodes_take_precedence_over_switches() -> None:
     wanted = gpus(8, spanning=True, required_nodes=frozenset({"n1"}))
     hangs = {"n1": {"switch": "a"}, "n2": {"switch": "b"}, "n3": {"switch": "b"}}
-    drawing = "n1  . . . .\nn2  . . . .\nn3  . . . ."
-    before = cluster(drawing, [job("9", wanted, style=PlacementStyle.CONSOLIDATE)], **hangs)
-    assert after(before, plan_for(before)) == drawn("n1 9 9 9 9\nn2 9 9 9 9\nn3 . . . .")
+    drawing = "n1  . . . . -> 9 9 9 9\nn2  . . . . -> 9 9 9 9\nn3  . . . ."
+    jobs = [job("9", wanted, style=PlacementStyle.CONSOLIDATE)]
+    pictures.expect(drawing, jobs, None, **hangs)
 
 
 # At random

@@ -26,7 +26,7 @@ from slurm_tiresias.core.features.make import make_policy
 from slurm_tiresias.core.job import Job, Snapshot
 from slurm_tiresias.model import Claim
 from slurm_tiresias.settings import Config
-from tests.pictures import after, cluster, configured, drawn, gpus, job
+from tests.pictures import cluster, configured, expect, gpus, job
 from tests.properties.test_decide_invariants import HISTORY, configs, snapshots
 
 CONFIG = configured()  # tiers from 100 and 200 GPU-seconds on
@@ -42,16 +42,14 @@ def claiming(job_id: str, remaining_gpu_s: float, tier: int = 1, **facts: Any) -
 
 def test_a_job_about_to_end_is_not_preempted_and_preempts_one_of_a_lower_tier() -> None:
     jobs = [claiming("1", 50.0, tier=2), job("2", gpus(4), tier=1)]
-    before = cluster("n1  1 1 1 1", jobs)
-    assert after(before, decide(before, make_policy(CONFIG.policy), CONFIG)) == drawn("n1  1 1 1 1")
+    expect("n1  1 1 1 1", jobs)
     jobs = [job("1", gpus(4), tier=1), claiming("2", 50.0, tier=2)]
-    before = cluster("n1  1 1 1 1", jobs)
-    assert after(before, decide(before, make_policy(CONFIG.policy), CONFIG)) == drawn("n1  2 2 2 2")
+    expect("n1  1 1 1 1 -> 2 2 2 2", jobs)
 
 
 def test_a_job_with_much_left_is_preempted_despite_little_attained_service() -> None:
-    before = cluster("n1  1 1 1 1", [claiming("1", 300.0, tier=1), job("2", gpus(4), tier=1)])
-    assert after(before, decide(before, make_policy(CONFIG.policy), CONFIG)) == drawn("n1  2 2 2 2")
+    jobs = [claiming("1", 300.0, tier=1), job("2", gpus(4), tier=1)]
+    expect("n1  1 1 1 1 -> 2 2 2 2", jobs)
 
 
 def test_in_a_tier_a_job_without_an_estimate_counts_as_one_that_needs_half_its_limit() -> None:

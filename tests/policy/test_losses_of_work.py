@@ -17,7 +17,7 @@ from slurm_tiresias.core.features.save_due import LATE, WAIT_FOR_SAVE_S, protect
 from slurm_tiresias.core.job import Job, Snapshot
 from slurm_tiresias.model import USUAL_STAKE, Protection, WorkAtStake
 from slurm_tiresias.settings import Config
-from tests.pictures import NOW_S, after, cluster, drawn, gpus, job, plan_for
+from tests.pictures import NOW_S, cluster, expect, gpus, job, plan_for
 from tests.properties.test_decide_invariants import configs, snapshots
 
 RESTART_S = 50.0
@@ -35,13 +35,8 @@ def running(job_id: str, count: int, at_stake: WorkAtStake | None, **facts: Any)
 
 
 def test_among_equal_jobs_the_one_that_saved_last_is_preempted() -> None:
-    jobs = [
-        running("1", 2, saved(ago_s=10)),
-        running("2", 2, saved(ago_s=900)),
-        job("3", gpus(2)),
-    ]
-    before = cluster("n1  1 1 2 2", jobs)
-    assert after(before, plan_for(before)) == drawn("n1  3 3 2 2")
+    jobs = [running("1", 2, saved(ago_s=10)), running("2", 2, saved(ago_s=900)), job("3", gpus(2))]
+    expect("n1  1 1 2 2 -> 3 3 2 2", jobs)
 
 
 def test_one_job_that_loses_little_is_preempted_rather_than_two_that_lose_much() -> None:
@@ -49,10 +44,9 @@ def test_one_job_that_loses_little_is_preempted_rather_than_two_that_lose_much()
         running("1", 1, saved(ago_s=3000)),
         running("2", 1, saved(ago_s=3000)),
         running("3", 4, saved(ago_s=5)),
-        job("4", gpus(2, spanning=True)),
+        job("4", gpus(4)),
     ]
-    before = cluster("n1  1 2 . .\nn2  3 3 3 3", [jobs[0], jobs[1], jobs[2], job("4", gpus(4))])
-    assert after(before, plan_for(before)) == drawn("n1  1 2 . .\nn2  4 4 4 4")
+    expect("n1  1 2 . .\nn2  3 3 3 3 -> 4 4 4 4", jobs)
 
 
 def test_a_lower_tier_is_preempted_first_whatever_it_loses() -> None:
@@ -61,20 +55,14 @@ def test_a_lower_tier_is_preempted_first_whatever_it_loses() -> None:
         running("2", 2, saved(ago_s=9000), tier=2),
         job("3", gpus(2)),
     ]
-    before = cluster("n1  1 1 2 2", jobs)
-    assert after(before, plan_for(before)) == drawn("n1  1 1 3 3")
+    expect("n1  1 1 2 2 -> 1 1 3 3", jobs)
 
 
 def test_a_silent_job_counts_with_the_usual_loss() -> None:
     usual_s = USUAL_STAKE.lost_s(NOW_S) - RESTART_S
-    for ago_s, expected in ((usual_s + 1, "n1  1 1 3 3"), (usual_s - 1, "n1  3 3 2 2")):
-        jobs = [
-            running("1", 2, saved(ago_s=ago_s)),
-            running("2", 2, None),
-            job("3", gpus(2)),
-        ]
-        before = cluster("n1  1 1 2 2", jobs)
-        assert after(before, plan_for(before)) == drawn(expected)
+    for ago_s, then in ((usual_s + 1, "1 1 3 3"), (usual_s - 1, "3 3 2 2")):
+        jobs = [running("1", 2, saved(ago_s=ago_s)), running("2", 2, None), job("3", gpus(2))]
+        expect(f"n1  1 1 2 2 -> {then}", jobs)
 
 
 def after_a_while(stake: WorkAtStake, tier: int, config: Config | None = None) -> str:
