@@ -10,31 +10,33 @@ from tests.drill.jobs import BASE, PYTHON
 
 HANDLES = BASE + "signal.signal(signal.SIGTERM, tell)\n"
 
-LOOP = """
-import json, os, signal, sys, time
-from pathlib import Path
-
-told = False
-
-
-def tell(number, frame):
-    global told
-    told = True
-
-
-signal.signal(signal.SIGTERM, tell)
-PATH = Path(f"state-{os.environ['SLURM_JOB_ID']}")
-step = done = int(PATH.read_text()) if PATH.exists() else 0
-
-
+LOOP = (
+    HANDLES
+    + """
 def store(step):
-    draft = Path(f"{PATH}.new")
-    draft.write_text(str(step))
-    draft.replace(PATH)
+    draft = Path(f"{CHECKPOINT}.new")
+    draft.write_text(json.dumps({"step": step}))
+    draft.replace(CHECKPOINT)
+
+
+def loop(say=None, seconds=0.1, save=store, saved="", before=None, step=load()):
+    while True:
+        before and print(before.format(step), flush=True)
+        time.sleep(seconds)
+        step += 1
+        say and say(step)
+        if told:
+            save(step)
+            saved and print(saved.format(step), flush=True)
+            sys.exit(1)
 
 
 """
-"""A program with its own way of printing: it keeps the number of its steps in a file."""
+)
+"""A program with its own way of printing, which is what it says after each step."""
+
+EPOCHS = LOOP + 'say = lambda step: print(f"Epoch {step}/90: loss 0.31", flush=True)\n'
+RESUMED = LOOP + 'print(f"resumed at step {load()}", flush=True)\n'
 
 LIBRARY = """
 import os, sys, time
@@ -56,12 +58,6 @@ def load():
 
 """
 STEPS = "for _ in job.steps(9000, save, load()):\n    time.sleep(0.1)\n"
-
-STORES = """
-    if told:
-        store(step)
-        sys.exit(1)
-"""
 
 
 @dataclass(frozen=True)
@@ -119,17 +115,7 @@ train(save=ahead)
     ),
     "says-only-that-it-resumed": Program(
         LOOP
-        + """
-print(f"resumed at step {done}", flush=True)
-step = 0
-while True:
-    step += 1
-    time.sleep(0.1)
-    if told:
-        store(step)
-        print(f"saved step {step}", flush=True)
-        sys.exit(1)
-""",
+        + 'print(f"resumed at step {load()}", flush=True)\nloop(saved="saved step {}", step=0)',
         ("resumed-earlier", "resumed-from-nothing"),
     ),
     "two-ahead": Program(HANDLES + "train(done=load() and load() + 2)", ("steps-skipped",)),
@@ -145,15 +131,6 @@ train(save=same)
 """,
         ("resumed-earlier", "steps-skipped"),
     ),
-    "local-scratch": Program(
-        HANDLES
-        + """
-path = Path("/tmp") / os.environ["SLURMD_NODENAME"] / f"checkpoint-{JOB}"
-path.parent.mkdir(exist_ok=True)
-train(save=lambda step: save(step, path=path), done=load(path))
-""",
-        ("other-node",),
-    ),
     "own-tmpdir": Program(
         HANDLES + "train()",
         ("resumed-from-nothing", "other-node"),
@@ -165,21 +142,20 @@ train(save=lambda step: save(step, path=path), done=load(path))
 rank = int(os.environ["SLURM_PROCID"])
 if rank:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-while True:
-    step += 1
-    time.sleep(0.1 * rank)
-    Path(f"barrier-{PATH}-{rank}").write_text(str(step))
+
+
+def meet(step):
+    Path(f"barrier-{JOB}-{rank}").write_text(str(step))
     # Rank 0 waits here nearly all the time.
-    while int(Path(f"barrier-{PATH}-{1 - rank}").read_text() or 0) < step:
+    while int(Path(f"barrier-{JOB}-{1 - rank}").read_text() or 0) < step:
         time.sleep(0.02)
-    if rank == 0:
-        print("step", step, flush=True)
-        if told:
-            store(step)
-            sys.exit(1)
+    rank == 0 and print("step", step, flush=True)
+
+
+loop(meet, seconds=0.1 * rank)
 """,
         ("no-handler",),
-        runs="for r in 0 1; do echo 0 > barrier-state-$SLURM_JOB_ID-$r; done\n"
+        runs="for r in 0 1; do echo 0 > barrier-$SLURM_JOB_ID-$r; done\n"
         "exec srun {python} {program}",
         options="--ntasks=2",
     ),
@@ -219,14 +195,6 @@ train(save=slow)
     ),
     "truncates-output": Program(
         HANDLES + "train()", ("output-emptied",), options="--open-mode=truncate"
-    ),
-    "a-log-for-each-start": Program(
-        HANDLES
-        + """
-log = open(f"log-{JOB}-{time.time():.0f}.txt", "w")
-train(before=lambda step: print("loss", step, file=log, flush=True))
-""",
-        ("new-log",),
     ),
     "ignores": Program(BASE + "signal.signal(15, signal.SIG_IGN)\ntrain()", ("ignored",)),
     "trap-in-bash": Program(
@@ -271,15 +239,14 @@ train()
     "saves-at-epoch-ends": Program(
         LOOP
         + """
-while True:
-    step += 1
-    time.sleep(0.15)
+def epochs(step):
     print(f"Epoch [{step // 30 + 1}/90], Step [{step % 30 + 1}/30], Loss: 0.4", flush=True)
     if step % 30 == 0:
         store(step)
         print(f"Saved checkpoint: epoch {step // 30}", flush=True)
-    if told:
-        sys.exit(1)
+
+
+loop(epochs, seconds=0.15, save=lambda step: None)
 """,
         ("not-saved",),
     ),
@@ -293,15 +260,16 @@ while True:
         LOOP
         + """
 print("***** Running training *****\\n  Num Epochs = 20\\n  Total optimization steps = 400")
-while True:
-    step += 1
-    time.sleep(0.1)
+
+
+def bar(step):
     print(f"\\r {step // 4}%|##  | {step}/400 [00:05<00:40,  8.7it/s]", end="\\r", flush=True)
     if step % 25 == 0:
         store(step)
         print(f"\\nSaving model checkpoint to out/checkpoint-{step}", flush=True)
-    if told:
-        sys.exit(1)
+
+
+loop(bar, save=lambda step: None)
 """,
         ("not-saved",),
     ),
@@ -310,29 +278,6 @@ while True:
     ),
     "library-with-a-new-name": Program(
         LIBRARY + 'PATH = Path(f"model-{time.time()}")\n' + STEPS, ("resumed-from-nothing",)
-    ),
-    "saves-for-100-s": Program(
-        HANDLES + "train(save=lambda step: save(step, seconds=100))", ("save-too-long",)
-    ),
-    "torn": Program(
-        BASE
-        + """
-def at_once(number, frame):
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    tell(number, frame)
-
-
-def in_place(step):
-    with open(CHECKPOINT, "w") as file:
-        time.sleep(1.5)
-        file.write(json.dumps({"step": step}))
-    print(f"saved step {step}", flush=True)
-
-
-signal.signal(signal.SIGTERM, at_once)
-train(save=in_place)
-""",
-        ("save-torn",),
     ),
     "ends-within-a-save": Program(
         BASE
@@ -428,64 +373,41 @@ while True:
 HEALTHY: Mapping[str, Program] = {
     "library": Program(LIBRARY + STEPS),
     "own-handler": Program(HANDLES + "train()"),
-    "quick-and-quiet": Program(
-        LOOP
-        + 'while True:\n    step += 1\n    time.sleep(0.1)\n    print("step", step, flush=True)'
-        + STORES
-    ),
+    "quick-and-quiet": Program(LOOP + 'loop(lambda step: print("step", step, flush=True))'),
     "appends-to-its-own-log": Program(
         HANDLES + "train()", runs="exec {python} {program} >> mine-$SLURM_JOB_ID.txt 2>&1"
     ),
-    "epochs-only": Program(
-        LOOP
-        + """
-while True:
-    step += 1
-    time.sleep(0.4)
-    print(f"Epoch {step}/90: loss 0.31", flush=True)
-    if told:
-        store(step)
-        print(f"saved epoch {step}", flush=True)
-        sys.exit(1)
-"""
-    ),
-    "epochs-only-quiet": Program(
-        LOOP
-        + """
-while True:
-    step += 1
-    time.sleep(0.4)
-    print(f"Epoch {step}/90: loss 0.31", flush=True)
-"""
-        + STORES.lstrip("\n"),
-        unknown=True,
-    ),
+    "epochs-only": Program(EPOCHS + 'loop(say, seconds=0.4, saved="saved epoch {}")'),
+    "epochs-only-quiet": Program(EPOCHS + "loop(say, seconds=0.4)", unknown=True),
     "bars-like-lightning": Program(
         LOOP
         + """
-while True:
-    step += 1
-    time.sleep(0.1)
+def bars(step):
     epoch, batch = divmod(step - 1, 12)
     if batch == 0:
         print("\\rValidation DataLoader 0:  50%|##| 2/4 [00:00<00:00]", end="\\r", flush=True)
     bar = f"Epoch {epoch}:  {8 * batch}%|##    | {batch + 1}/12 [00:00<00:01,  9.80it/s, v_num=0]"
     print(f"\\r{bar}", end="\\r", flush=True)
+
+
+loop(bars)
 """
-        + STORES.lstrip("\n")
     ),
     "epoch-and-batch": Program(
         LOOP
         + """
-while True:
-    step += 1
-    time.sleep(0.1)
+def batches(step):
     epoch, batch = divmod(step - 1, 10)
     print(f"Epoch [{epoch + 1}/90], Step [{batch + 1}/10], Loss: 0.4", flush=True)
-    if told:
-        store(step)
-        print(f"Saved checkpoint: epoch {epoch} batch {batch}", flush=True)
-        sys.exit(1)
+
+
+def save(step):
+    epoch, batch = divmod(step - 1, 10)
+    store(step)
+    print(f"Saved checkpoint: epoch {epoch} batch {batch}", flush=True)
+
+
+loop(batches, save=save)
 """
     ),
     "like-hugging-face": Program(
@@ -493,19 +415,23 @@ while True:
         + """
 print("***** Running training *****\\n  Num examples = 1,600\\n  Num Epochs = 20")
 print("  Gradient Accumulation steps = 1\\n  Total optimization steps = 400", flush=True)
-if done:
-    print(f"  Continuing training from global step {done}", flush=True)
+if load():
+    print(f"  Continuing training from global step {load()}", flush=True)
 print(f"\\r  0%|   | 0/400 [00:00<?, ?it/s]", end="\\r", flush=True)
-while True:
-    step += 1
-    time.sleep(0.1)
+
+
+def bar(step):
     print(f"\\r {step // 4}%|##  | {step}/400 [00:05<00:40,  8.7it/s]", end="\\r", flush=True)
     if step % 10 == 0:
         print({"loss": 0.4, "epoch": step / 20}, flush=True)
-    if told:
-        print(f"\\nSaving model checkpoint to out/checkpoint-{step}", flush=True)
-        store(step)
-        sys.exit(1)
+
+
+def save(step):
+    print(f"\\nSaving model checkpoint to out/checkpoint-{step}", flush=True)
+    store(step)
+
+
+loop(bar, save=save)
 """
     ),
     "slow-imports": Program("import time; time.sleep(4)\n" + HANDLES + "train()"),
@@ -517,82 +443,41 @@ while True:
         LOOP
         + """
 rank = int(os.environ["SLURM_PROCID"])
-while True:
-    step += 1
-    time.sleep(0.1)
-    if rank == 0:
-        print("iter", step, "loss 0.2", flush=True)
-    if told:
-        if rank == 0:
-            store(step)
-        time.sleep(0.3)
-        sys.exit(1)
+
+
+def save(step):
+    rank == 0 and store(step)
+    time.sleep(0.3)
+
+
+loop(lambda step: rank == 0 and print("iter", step, "loss 0.2", flush=True), save=save)
 """,
         runs="exec srun {python} {program}",
         options="--ntasks=2",
     ),
     "each-tenth-step": Program(
-        LOOP
+        RESUMED
         + """
-print(f"resumed at step {done}", flush=True)
-while True:
-    step += 1
-    time.sleep(0.03)
-    if step % 10 == 0:
-        print(f"step {step}: loss 0.4", flush=True)
-    if told:
-        store(step)
-        print(f"saved step {step}", flush=True)
-        sys.exit(1)
+def tenths(step):
+    step % 10 or print(f"step {step}: loss 0.4", flush=True)
+
+
+loop(tenths, seconds=0.03, saved="saved step {}")
 """
     ),
-    "says-only-saves": Program(
-        LOOP
-        + """
-print(f"resumed at step {done}", flush=True)
-while True:
-    step += 1
-    time.sleep(0.1)
-    if told:
-        store(step)
-        print(f"saved step {step}", flush=True)
-        sys.exit(1)
-"""
-    ),
+    "says-only-saves": Program(RESUMED + 'loop(saved="saved step {}")'),
     "json-lines": Program(
         LOOP
         + """
 print(json.dumps({"batch": 32, "max_steps": 400, "steps": 400}), flush=True)
-while True:
-    step += 1
-    time.sleep(0.1)
-    print(json.dumps({"epoch": step / 50, "step": step, "loss": 0.3}), flush=True)
+loop(lambda n: print(json.dumps({"epoch": n / 50, "step": n, "loss": 0.3}), flush=True))
 """
-        + STORES.lstrip("\n")
     ),
     "saves-each-step": Program(BASE + "train(before=lambda step: save(step, seconds=0.0))"),
     "in-a-trap": Program(
         HANDLES + "train()",
         runs="trap 'kill -TERM $child' TERM\n{python} {program} &\nchild=$!\nwait\nwait\nexit 1",
     ),
-    "names-steps-that-it-starts": Program(
-        LOOP
-        + """
-while True:
-    print(f"starting step {step}", flush=True)
-    time.sleep(0.2)
-    step += 1
-"""
-        + STORES.lstrip("\n")
-    ),
-    "counts-from-zero": Program(
-        LOOP
-        + """
-while True:
-    print(f"iteration {step}/9000", flush=True)
-    time.sleep(0.1)
-    step += 1
-"""
-        + STORES.lstrip("\n")
-    ),
+    "names-steps-that-it-starts": Program(LOOP + 'loop(seconds=0.2, before="starting step {}")'),
+    "counts-from-zero": Program(LOOP + 'loop(before="iteration {}/9000")'),
 }
