@@ -17,8 +17,7 @@ TOGETHER = ("tests/spank/", "tests/monitor/")
 """Folders whose tests share fixtures that are expensive to build. Otherwise a unit is a file."""
 
 REPORTING = tuple(
-    f"tests/spank/test_{name}.py"
-    for name in ("drill", "estimates", "preemption_costs", "progress", "saves")
+    f"tests/spank/test_{name}.py" for name in ("drill", "preemption_costs", "progress", "saves")
 )
 """Those of them whose jobs report; they run beside the others on a separate cluster."""
 

@@ -29,8 +29,6 @@ SETTINGS: dict[str, dict[str, object]] = {
 NODE = "n2"
 GONE_S = 2.0
 FELT_WITHIN_S = WELL_WITHIN_S = DONE_WITHIN_S = SAVED_WITHIN_S = PATIENCE_S
-SAVES_EVERY_S = 7
-"""slurmctld saves its state every five seconds, plus some margin."""
 
 
 @dataclass
@@ -55,21 +53,6 @@ class Bed:
         self.jobs.append(self.cluster.sbatch(*asked, script=f"sleep {seconds:g}"))
         self.submitted_s = time.time()
         return self.jobs[-1]
-
-    def fill(self, later_s: int = 0) -> None:
-        """Submit long jobs for every GPU, and short ones that preempt them, now or later, so that
-        requeues are in flight."""
-        for _ in range(2):
-            self.submit(4, self.random.uniform(8, 12))
-        for _ in range(4):
-            seconds = self.random.uniform(0.5, 2)
-            self.submit(self.random.choice((1, 2)), seconds, f"--begin=now+{later_s}")
-
-    def wait_until_requeues_are_in_flight(self) -> None:
-        self.cluster.wait_until(
-            lambda: any(write.line.startswith("requeue") for write in self.commands.writes()),
-            "a requeue",
-        )
 
     def wait_until_saved(self) -> None:
         """Wait until slurmctld has saved the jobs; if killed before, it would lose them."""

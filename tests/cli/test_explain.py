@@ -588,12 +588,6 @@ def test_an_array_for_programs_has_its_tiers_and_reasons(site: Site) -> None:
     assert said["reasons"][1]["slurm_reason"] == "JobArrayTaskLimit"
 
 
-def test_an_array_in_a_stale_state_is_explained_with_a_warning(site: Site) -> None:
-    site.publish(an_array(at_s=NOW_S - 600))
-    result = site.run("explain", "5")
-    assert result.exit_code == 3 and result.stdout.startswith("Array 5 ")
-
-
 def test_an_unknown_job_in_a_stale_state_blames_the_controller(site: Site) -> None:
     site.publish(busy_state(at_s=NOW_S - 600))
     assert site.run("explain", "99").exit_code == 3

@@ -254,11 +254,3 @@ def test_the_limit_of_victims_bounds_preemptions_for_idle_gpus(
             told.append(len(site.events(IDLE_SIGNALLED)))
     assert told[-1] >= len(site.jobs)
     assert max(b - a for a, b in zip(told, told[4:], strict=False)) == 1
-
-
-@pytest.mark.parametrize("action", ["flag", "rank-last"])
-def test_other_actions_requeue_no_idle_job(ledger: Ledger, tmp_path: Path, action: str) -> None:
-    site = Site(ledger, tmp_path, action)
-    site.busy = dict.fromkeys(site.jobs, 0)
-    site.go_on(3 * LEAVE_AFTER_S)
-    assert all(site.seen(key).restarts == 0 for key in site.jobs)

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_tiresias.job.comment import FIELDS, MARK, MOST_CHARACTERS, decode, encode, join, split
-from slurm_tiresias.job.record import MOST_STEPS, STATES, Record, RecordError
+from slurm_tiresias.job.record import Record, RecordError
 from slurm_tiresias.job_hints import hints_of
+from tests.job.test_record import records
 
 RECORD = Record(
     step=37,
@@ -24,8 +25,6 @@ RECORD = Record(
     saved_s=1795463900.0,
 )
 WORD = encode(RECORD)
-STEPS = st.integers(0, MOST_STEPS)
-TIMES = st.floats(0, 1e11)
 
 
 def sealed(body: str) -> str:
@@ -33,40 +32,8 @@ def sealed(body: str) -> str:
     return f"{body};{zlib.crc32(body.encode(errors='replace')):08x}"
 
 
-@given(
-    steps=st.tuples(STEPS, STEPS, STEPS).map(sorted),
-    times=st.tuples(TIMES, TIMES),
-    others=st.tuples(*[st.none() | TIMES] * 3),
-    saves=st.integers(0, 10**9),
-    saved=st.none() | STEPS,
-    resumed=st.none() | STEPS,
-    state=st.sampled_from(STATES),
-)
-def test_a_word_is_read_as_it_was_written_but_for_rounding(
-    steps: list[int],
-    times: tuple[float, float],
-    others: tuple[float | None, float | None, float | None],
-    saves: int,
-    saved: int | None,
-    resumed: int | None,
-    state: str,
-) -> None:
-    first, step, total = steps
-    record = Record(
-        step=step,
-        total=total or None,
-        at_s=times[0],
-        first_step=first,
-        first_s=times[1],
-        saved_step=saved,
-        saved_s=None if saved is None else times[0],
-        resumed_step=resumed,
-        state=state,
-        new_step_s=others[0],
-        asked_s=others[1],
-        saving_s=others[2],
-        saves=saves,
-    )
+@given(records())
+def test_a_word_is_read_as_it_was_written_but_for_rounding(record: Record) -> None:
     word = encode(record)
     read = decode(word)
     assert word.isascii() and word.isprintable() and not set(word) & set(" '\"\\|")

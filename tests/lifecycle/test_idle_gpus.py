@@ -10,7 +10,7 @@ import pytest
 from scripts.testbed.lifecycle import memory
 from scripts.testbed.lifecycle.faulty import Fault
 from scripts.testbed.lifecycle.machine import MOST_EFFECTS
-from scripts.testbed.lifecycle.world import GPUS, LEAVE_AFTER_S, Ask, Setup, World
+from scripts.testbed.lifecycle.world import GPUS, Ask, Setup, World
 from slurm_tiresias.controller.cycle import ENFORCE, PAUSED
 from slurm_tiresias.model import JobState
 
@@ -80,12 +80,6 @@ class Idle:
 def idle() -> Iterator[Idle]:
     with closing(World(LEAVE)) as world:
         yield Idle(world)
-
-
-def test_an_idle_job_is_requeued_if_no_job_waits(idle: Idle) -> None:
-    idle.until(idle.is_signalled)
-    assert idle.world.sim.clock.steady_s >= LEAVE_AFTER_S
-    idle.ends_well()
 
 
 @pytest.mark.parametrize("fault", KILLS, ids=lambda fault: str(fault.value))

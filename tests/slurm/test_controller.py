@@ -9,7 +9,6 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -58,12 +57,6 @@ def fill(cluster: RealCluster, controller: RealController, *options: str) -> lis
     for job in wall:
         controller.wait_for_tier(job, 1)
     return wall
-
-
-def wait_for_the_next_second(cluster: RealCluster) -> None:
-    """Slurm's clock ticks in seconds."""
-    now_s = int(time.time())
-    cluster.wait_until(lambda: time.time() >= now_s + 1, "the next second")
 
 
 def restarts(cluster: RealCluster, job: str) -> int:
@@ -126,47 +119,6 @@ def test_a_preempted_job_resumes_from_its_checkpoint_and_does_every_step_once(
     ]
     assert all(proof["each_step_once"] and proof["steps"] == 60 for proof in proofs)
     assert sorted(proof["restarts"] for proof in proofs) == [0, 0, 1, 1]
-
-
-@pytest.mark.long
-def test_a_wide_job_that_cannot_fit_does_not_stop_a_narrow_one_behind_it(
-    clean_cluster: RealCluster, start: Start
-) -> None:
-    start(policy={"thresholds_gpu_s": [100000]})
-    for _ in range(3):
-        clean_cluster.sbatch(*WHOLE_NODE)
-    blocker = clean_cluster.sbatch("--gres=gpu:3", "--mem=100")
-    clean_cluster.wait_for_state(blocker, "RUNNING")
-    wide = clean_cluster.sbatch("-N2", *WHOLE_NODE)
-    narrow = clean_cluster.sbatch(*ONE_GPU)
-    clean_cluster.wait_for_state(narrow, "RUNNING")
-    assert clean_cluster.squeue_field(wide, "State") == "PENDING"
-
-
-@pytest.mark.long
-def test_jobs_of_one_tier_start_in_the_configured_order_also_after_a_requeue(
-    clean_cluster: RealCluster, start: Start
-) -> None:
-    controller = start()
-    # Submitted in one order and started in the other, each in a different second.
-    wall = [clean_cluster.sbatch(*WHOLE_NODE, "--hold") for _ in range(4)]
-    in_order = list(reversed(wall))
-    for job in in_order:
-        clean_cluster.run("scontrol", "release", job)
-        clean_cluster.wait_for_state(job, "RUNNING")
-        wait_for_the_next_second(clean_cluster)
-    for job in wall:
-        controller.wait_for_tier(job, 1)
-    urgent = [clean_cluster.sbatch(*WHOLE_NODE, "-t5") for _ in range(4)]
-    # All four are requeued at once: Slurm resets the submission, the ledger keeps the first start.
-    for job in wall:
-        controller.wait_for_reason(job, "no-room")
-    priorities = [priority(clean_cluster, job) for job in in_order]
-    assert priorities == sorted(priorities, reverse=True)
-    assert len(set(priorities)) == 4
-    for preemptor, next_one in zip(urgent, in_order, strict=True):
-        clean_cluster.run("scancel", preemptor)
-        clean_cluster.wait_for_state(next_one, "RUNNING")
 
 
 def test_running_jobs_that_are_left_alone_are_neither_rewritten_nor_preempted_but_count(
@@ -274,36 +226,6 @@ def test_a_priority_that_an_admin_sets_is_repaired_and_reported(
     controller.wait_until(lambda: (waiting, "") in controller.events("repaired"), "and reported")
 
 
-@pytest.mark.long
-def test_a_preemptor_that_does_not_start_backs_off(
-    clean_cluster: RealCluster, start: Start
-) -> None:
-    controller = start(constants={"START_BOUND_S": 3, "RETRY_AFTER_S": 1})
-    for node in ("n2", "n4"):
-        kept = clean_cluster.sbatch(*WHOLE_NODE, "-w", node, "--no-requeue")
-        clean_cluster.wait_for_state(kept, "RUNNING")
-    wall = [clean_cluster.sbatch(*WHOLE_NODE, "-w", node) for node in ("n1", "n3")]
-    for job in wall:
-        controller.wait_for_tier(job, 1)
-    # It requests adjacent nodes, which placement does not model.
-    preemptor = clean_cluster.sbatch("-N2", "--gres=gpu:4", "--mem=100", "--contiguous")
-    controller.wait_until(lambda: controller.events("backed-off"), "the preemptor backs off")
-    controller.wait_until(
-        lambda: clean_cluster.squeue_field(preemptor, "ReqNodes") == "", "its nodes are given back"
-    )
-    controller.wait_until(
-        lambda: priority(clean_cluster, preemptor) == 3_000_000_000, "and its place in front"
-    )
-    victim = controller.events("preempted")[0][0]
-    clean_cluster.wait_for_state(victim, "RUNNING")
-    controller.cycles(8)
-    assert [restarts(clean_cluster, job) for job in wall] == [1, 1]
-    controller.wait_for_reason(preemptor, "backs-off")
-    said = controller.cli("explain", preemptor).stdout
-    assert "jobs were preempted for it, and none is again until" in " ".join(said.split())
-    assert "it asks for --contiguous, which only Slurm can place" in " ".join(said.split())
-
-
 def test_a_stopped_controller_leaves_no_node_list_and_resumes_later(
     clean_cluster: RealCluster, start: Start
 ) -> None:
@@ -325,49 +247,6 @@ def test_a_stopped_controller_leaves_no_node_list_and_resumes_later(
     controller.wait_until(lambda: node_list() == named, "they are named again")
     controller.command("pause")
     controller.wait_until(lambda: node_list() == "", "they are taken back")
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("why", ["reservation", "array"])
-def test_no_job_is_preempted_for_a_job_that_slurm_would_not_start(
-    clean_cluster: RealCluster, start: Start, why: str
-) -> None:
-    controller = start(constants={"START_BOUND_S": 4})
-    wall = fill(clean_cluster, controller, "-t5")
-    reservation = ["ReservationName=soon", "Users=root", "Nodes=ALL", "Flags=MAINT"]
-    if why == "reservation":
-        span = ["StartTime=now+10minutes", "Duration=10"]
-        clean_cluster.run("scontrol", "create", "reservation", *reservation, *span)
-    try:
-        if why == "reservation":
-            preemptor = clean_cluster.sbatch(*WHOLE_NODE, "-t60")
-            controller.wait_until(
-                lambda: (
-                    (j := controller.job(preemptor)) and j.reason in ("slurm-waits", "reserved")
-                ),
-                "Slurm has said why not",
-            )
-        else:
-            array = clean_cluster.sbatch(*WHOLE_NODE, "--array=0-3%1")
-            clean_cluster.wait_for_state(f"{array}_0", "RUNNING")
-            controller.wait_for_reason(f"{array}_1", "slurm-waits")
-        controller.cycles(6)
-        assert sum(restarts(clean_cluster, job) for job in wall) == (why == "array")
-    finally:
-        if why == "reservation":
-            clean_cluster.run("scontrol", "delete", "ReservationName=soon")
-
-
-def test_a_job_that_leaves_the_managed_partition_loses_its_priority_again(
-    clean_cluster: RealCluster, start: Start
-) -> None:
-    controller = start(policy={"thresholds_gpu_s": [100000]})
-    for _ in range(4):
-        clean_cluster.sbatch(*WHOLE_NODE)
-    moved = clean_cluster.sbatch(*WHOLE_NODE)
-    controller.wait_until(lambda: priority(clean_cluster, moved) == 3_000_000_000, "pinned")
-    clean_cluster.run("scontrol", "update", f"JobId={moved}", "Partition=other")
-    controller.wait_until(lambda: priority(clean_cluster, moved) < 1000, "given back")
 
 
 def test_jobs_finish_after_the_controller_is_killed_and_a_new_one_continues(
@@ -543,27 +422,16 @@ def test_site_factors_order_the_tiers_and_slurm_orders_within_them(
     )
 
 
-@pytest.mark.parametrize(
-    ("site", "wish"),
-    [
-        pytest.param(
-            *({"signal": "USR1", "grace_s": 3}, "my run"),
-            id="as the site has it",
-            marks=pytest.mark.long,
-        ),
-        pytest.param(
-            *({"signal": "USR2", "grace_s": 0}, "tiresias:checkpoint=USR1@3"),
-            id="as its user said",
-        ),
-    ],
-)
-def test_a_victim_gets_its_signal_and_its_grace_before_it_is_requeued(
-    clean_cluster: RealCluster, start: Start, tmp_path: Path, site: dict[str, object], wish: str
+def test_a_victim_gets_the_signal_and_the_grace_of_its_user_before_it_is_requeued(
+    clean_cluster: RealCluster, start: Start, tmp_path: Path
 ) -> None:
-    controller = start(preemption={"min_run_s": 1, **site})
+    controller = start(preemption={"min_run_s": 1, "signal": "USR2", "grace_s": 0})
     told = tmp_path / "told"
     script = f"trap 'date +%s.%N >> {told}' USR1; while :; do sleep 0.1; done"
-    wall = [clean_cluster.sbatch(*WHOLE_NODE, f"--comment={wish}", script=script) for _ in range(4)]
+    wall = [
+        clean_cluster.sbatch(*WHOLE_NODE, "--comment=tiresias:checkpoint=USR1@3", script=script)
+        for _ in range(4)
+    ]
     for job in wall:
         controller.wait_for_tier(job, 1)
     short = clean_cluster.sbatch(*ONE_GPU, script=SHORT)
@@ -616,29 +484,6 @@ def test_a_cluster_with_every_node_down_is_explained_and_recovers(
     finally:
         clean_cluster.run("scontrol", "update", "NodeName=n[1-4]", "State=RESUME")
     clean_cluster.wait_for_state(waiting, "RUNNING")
-
-
-@pytest.mark.long
-def test_a_job_wider_than_its_partition_has_become_is_explained(
-    clean_cluster: RealCluster, start: Start
-) -> None:
-    for _ in range(4):
-        clean_cluster.wait_for_state(clean_cluster.sbatch(*WHOLE_NODE, "-p", "other"), "RUNNING")
-    wide = clean_cluster.sbatch("-N3", *WHOLE_NODE)
-    controller = start()
-    controller.wait_for_reason(wide, "no-room")
-    try:
-        for nodes in ("n1", ""):
-            clean_cluster.run("scontrol", "update", "PartitionName=gpu", f"Nodes={nodes}")
-            controller.cycles(2)
-            controller.wait_until(
-                lambda: (j := controller.job(wide)) and j.reason in ("never-fits", "slurm-waits"),
-                f"it cannot run on {nodes or 'no node'}",
-            )
-            explained = controller.cli("explain", wide)
-            assert explained.returncode == 0, explained.stderr
-    finally:
-        clean_cluster.run("scontrol", "update", "PartitionName=gpu", "Nodes=n[1-4]")
 
 
 def test_a_second_controller_refuses_to_start(clean_cluster: RealCluster, start: Start) -> None:

@@ -221,28 +221,12 @@ def is_preempted(cluster: RealCluster, controller: RealController, wall: str) ->
     )
 
 
-@pytest.mark.parametrize(
-    "when",
-    [
-        pytest.param("once it runs", marks=pytest.mark.long),
-        pytest.param("as its first act", marks=pytest.mark.long),
-        "again and again",
-    ],
-)
 def test_the_owner_cannot_forbid_the_requeue_of_a_running_job(
-    cluster: RealCluster, start: Start, when: str
+    cluster: RealCluster, start: Start
 ) -> None:
-    forbid = "scontrol update JobId=$SLURM_JOB_ID Requeue=0"
-    scripts = {
-        "once it runs": "sleep 600",
-        "as its first act": f"{forbid}; sleep 600",
-        "again and again": f"while true; do {forbid}; sleep 0.1; done",
-    }
     controller = start()
-    wall = wall_of(cluster, controller, scripts[when])
-    if when == "once it runs":
-        as_attacker(cluster, "scontrol", "update", f"JobId={wall}", "Requeue=0")
-    is_preempted(cluster, controller, wall)
+    forbid = "while true; do scontrol update JobId=$SLURM_JOB_ID Requeue=0; sleep 0.1; done"
+    is_preempted(cluster, controller, wall_of(cluster, controller, forbid))
 
 
 def priority_of(cluster: RealCluster, job: str) -> int:

@@ -259,29 +259,6 @@ def test_jobs_about_to_start_survive_the_removal_of_a_node_from_slurm_conf(
         assert not any(node in named(job) for job in waits)
 
 
-@pytest.mark.long
-def test_a_job_that_ends_with_the_node_of_its_list_has_its_end_in_history(
-    cluster: RealCluster, controller: RealController
-) -> None:
-    """Slurm ends jobs (NODE_FAIL) when the node of their own list is removed from slurm.conf."""
-    controller.start()
-    wall = [cluster.sbatch(*WHOLE_NODE, "-w", "n1") for _ in range(2)]
-    controller.wait_for_tier(wall[0], 1)
-    with without_node(cluster, "n1") as restart:
-        controller.wait_until(lambda: controller.state().warning, "a warning")
-        assert f"will end job {wall[0]} if" in controller.state().warning
-        restart()
-        for job in wall:
-            cluster.wait_for_state(job, "NODE_FAIL")
-        controller.wait_until(
-            lambda: (
-                "never ran" in (told := controller.cli("history", wall[1]).stdout)
-                and "waiting" not in told
-            ),
-            "history has its end",
-        )
-
-
 def test_a_full_magnetic_reservation_does_not_keep_its_users_jobs_from_other_nodes(
     cluster: RealCluster, controller: RealController
 ) -> None:

@@ -28,9 +28,7 @@ SETTINGS: Mapping[str, Mapping[str, object]] = {
     "constants": {"START_BOUND_S": 20, "RETRY_AFTER_S": 1},
 }
 LIMITED_QOS = {
-    "two-jobs": "MaxJobsPU=2",
     "four-gpus": "MaxTRESPU=gres/gpu=4",
-    "cpus": "GrpTRES=cpu=2",
     "gpu-minutes": "GrpTRESMins=gres/gpu=25",
 }
 
@@ -61,10 +59,7 @@ def controller(limited: RealCluster, tmp_path: Path) -> Iterator[RealController]
     ("options", "gpus", "may_run"),
     [
         pytest.param("--licenses=solver", 1, 1, id="a licence"),
-        pytest.param("--licenses=cad:2", 1, 2, id="several of a licence", marks=pytest.mark.long),
-        pytest.param("--qos=two-jobs", 1, 2, id="jobs of a user in a QOS", marks=pytest.mark.long),
         pytest.param("--qos=four-gpus", 2, 2, id="GPUs of a user in a QOS"),
-        pytest.param("--qos=cpus", 1, 2, id="CPUs of a QOS", marks=pytest.mark.long),
         pytest.param("--qos=gpu-minutes --time=10", 1, 2, id="minutes of GPUs in a QOS"),
         pytest.param("--account=lab", 2, 2, id="GPUs of an account"),
     ],

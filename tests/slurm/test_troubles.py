@@ -9,27 +9,18 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from scripts.testbed import slurm_faults
 from scripts.testbed.real_cluster import RealCluster, short_folder, started_cluster
 from scripts.testbed.real_controller import only_by_commands
 from scripts.testbed.slurm_faults import (
     COMMAND_TROUBLES,
-    FAILOVER,
-    SAVES_EVERY_S,
-    SETTINGS,
-    SLURM_TROUBLES,
     Bed,
-    Trouble,
 )
 
 pytestmark = pytest.mark.slurm
-
-BY_NAME = {trouble.name: trouble for trouble in (*COMMAND_TROUBLES, *SLURM_TROUBLES)}
 
 
 @contextmanager
@@ -47,16 +38,6 @@ def bed(clean_cluster: RealCluster, tmp_path: Path) -> Iterator[Bed]:
     """The cluster shared by all tests: for faults that do not damage it."""
     with bed_on(clean_cluster, tmp_path) as made:
         yield made
-
-
-@pytest.fixture(scope="module")
-def own_cluster() -> Iterator[RealCluster]:
-    """A cluster that may be damaged, with a backup slurmctld."""
-    with (
-        short_folder() as folder,
-        started_cluster(folder, "--nodes", "2", "--gpus", "4", "--backup") as real,
-    ):
-        yield real
 
 
 @pytest.fixture(scope="module")
@@ -85,14 +66,6 @@ class Systemd:
                 self.status = found[1]
 
 
-def check(bed: Bed, trouble: Trouble | None = None) -> None:
-    """Invariants after all faults have ended."""
-    bed.wait_until_done()
-    assert bed.lost() == []
-    assert bed.requeued_too_often(by_slurm=trouble is not None and trouble.slurm_requeues) == []
-    assert bed.node_lists_left() == []
-
-
 @only_by_commands
 def test_an_unknown_newer_release_is_one_warning_and_works(bed: Bed) -> None:
     pretend = "s/^\\(SLURM_VERSION *= \\).*/\\199.05.0/"
@@ -111,18 +84,8 @@ def test_an_unknown_newer_release_is_one_warning_and_works(bed: Bed) -> None:
 
 
 @only_by_commands
-@pytest.mark.parametrize(
-    "name",
-    [
-        "squeue cut between lines",
-        pytest.param("scontrol garbage", marks=pytest.mark.long),
-        pytest.param("squeue hangs", marks=pytest.mark.long),
-    ],
-)
-def test_the_controller_acts_on_nothing_while_a_command_fails(
-    bed: Bed, tmp_path: Path, name: str
-) -> None:
-    trouble = BY_NAME[name]
+def test_the_controller_acts_on_nothing_while_a_command_fails(bed: Bed, tmp_path: Path) -> None:
+    (trouble,) = (one for one in COMMAND_TROUBLES if one.name == "squeue cut between lines")
     systemd = Systemd(tmp_path / "notify")
     listens = {"NOTIFY_SOCKET": str(tmp_path / "notify")}
     bed.controller.extra_environment = {**bed.commands.environment, **listens}
@@ -148,58 +111,6 @@ def test_the_controller_acts_on_nothing_while_a_command_fails(
     assert systemd.status.startswith("enforce, cycle")
     assert bed.state().next_try_s is None
     assert bed.controller.events("preempted")[0][1] == short
-
-
-@pytest.mark.long
-def test_no_job_is_requeued_unless_its_checkpoint_signal_was_sent(bed: Bed, tmp_path: Path) -> None:
-    asking = {**SETTINGS["preemption"], "signal": "USR1", "grace_s": 0.5}
-    bed.controller.settings = {**SETTINGS, "preemption": asking}
-    bed.controller.start()
-    told = tmp_path / "told"
-    script = f"trap 'echo told >> {told}' USR1; while :; do sleep 0.1; done"
-    wall = [bed.cluster.sbatch("--gres=gpu:4", "--mem=100", script=script) for _ in range(4)]
-    for job in wall:
-        bed.controller.wait_for_tier(job, 1)
-    bed.commands.go_wrong("scancel", "echo 'scancel: error: Unable to contact slurm' >&2; exit 1")
-    short = bed.submit(1, 1)
-    bed.wait_until_felt("scancel cannot reach Slurm")
-    bed.cluster.wait_until(lambda: bed.state().failures > 1, "it tries again")
-    assert not any(write.line.startswith("requeue") for write in bed.commands.writes())
-    bed.commands.go_right()
-    bed.cluster.wait_for_state(short, "COMPLETED")
-    assert told.exists()
-    requeued = [write for write in bed.commands.writes() if write.line.startswith("requeue")]
-    assert len(requeued) == 1
-
-
-@pytest.mark.long
-def test_requeues_in_flight_survive_a_slurmctld_that_is_killed_and_its_backup(
-    own_cluster: RealCluster, tmp_path: Path
-) -> None:
-    with bed_on(own_cluster, tmp_path) as bed:
-        bed.controller.start()
-        bed.fill(later_s=SAVES_EVERY_S)
-        bed.wait_until_requeues_are_in_flight()
-        slurm_faults.go_through(bed, FAILOVER)
-        bed.cluster.wait_until(lambda: _over_with_an_admins_help(bed), "all jobs over")
-        check(bed, replace(FAILOVER, slurm_requeues=True))
-
-
-def _over_with_an_admins_help(bed: Bed) -> bool:
-    """A backup with older state than the nodes' starts a job that still runs there. Slurm then
-    drains the node ("Duplicate jobid") and holds the job until an administrator repairs both."""
-    run = bed.cluster.run
-    for row in run("sinfo", "-h", "-N", "-t", "drain", "-o", "%N|%E").splitlines():
-        node, why = row.split("|")
-        if why == "Duplicate jobid":
-            run("scontrol", "update", f"nodename={node}", "state=resume")
-    waiting = (
-        row.split("|") for row in run("squeue", "-h", "-t", "PD", "-o", "%i|%r").splitlines()
-    )
-    for job, reason in waiting:
-        if reason.startswith("launch failed"):
-            run("scontrol", "release", job)
-    return not run("squeue", "-h").strip()
 
 
 @pytest.mark.long

@@ -3,7 +3,6 @@ soon."""
 
 from __future__ import annotations
 
-import random
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +13,6 @@ from scripts.testbed.pair import (
     ONE_GPU,
     Pair,
     check_requeues,
-    harm_at_random,
     wait_until_completed,
     work,
 )
@@ -67,24 +65,6 @@ def test_a_standby_takes_over_from_a_stopped_or_killed_controller_and_two_never_
     # Priorities written through pyslurm are not among the logged writes.
     assert wrote == in_turn if BY_COMMANDS else wrote == in_turn[: len(wrote)] != []
     assert "bert" in two.controllers["two"].cli("profile", "list").stdout
-    check_requeues(clean_cluster, two, jobs)
-
-
-@pytest.mark.long
-def test_two_controllers_never_act_whatever_happens_to_the_active_one(
-    clean_cluster: RealCluster, pair: Callable[..., Pair]
-) -> None:
-    two = pair("one", "two")
-    two.start("one")
-    two.wait_until_acts("one")
-    two.start("two")
-    jobs: list[str] = []
-    chance = random.Random(1)
-    for _ in range(8):
-        jobs += work(clean_cluster, long=1, short=4) if jobs else work(clean_cluster)
-        harm_at_random(two, chance)
-    wait_until_completed(clean_cluster, jobs)
-    assert 1 < len(two.spans()) <= two.state().term
     check_requeues(clean_cluster, two, jobs)
 
 

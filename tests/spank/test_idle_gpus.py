@@ -133,47 +133,6 @@ def opened(
             yield Site(plugin, controller, gpu)
 
 
-def test_a_job_that_has_long_used_no_gpu_is_preempted_before_a_busy_one_of_its_own_tier(
-    plugin: PluginCluster, tmp_path: Path
-) -> None:
-    with opened(plugin, tmp_path, "rank-last") as site:
-        controller = site.controller
-        partly = site.submit("partly", "n2")
-        site.gpu.computes(site.pid("partly"))
-        site.wait_until_busy(partly, 1)
-        idle = site.submit("idle", "n1")
-        site.wait_until_idle(idle, long=False)
-        waiting = site.submit("waiting")
-        controller.wait_for_reason(waiting, "no-room")
-        use = site.wait_until_idle(idle, long=False)
-        assert (use.gpus, use.busy, use.ranks_last) == (NODE_GPUS, 0, False)
-        assert controller.events("preempted") == []
-
-        controller.wait_until(
-            lambda: (idle, waiting) in controller.events("preempted"), "the idle job is preempted"
-        )
-        assert [job for job, _ in controller.events(GPUS_IDLE)] == [idle]
-        [told] = [event for event in controller.state().events if event.kind == GPUS_IDLE]
-        assert use.idle_since_s is not None
-        assert told.at_s >= use.idle_since_s + AFTER_S
-        site.wait_until_running(waiting)
-        assert site.is_running(partly)
-        shown = site.use(partly)
-        assert shown is not None
-        assert (shown.gpus, shown.busy, shown.ranks_last) == (NODE_GPUS, 1, False)
-        assert f"1 of its {NODE_GPUS} GPUs are busy now" in site.cli("explain", partly)
-
-        # Its idle time goes on in the next run.
-        site.end("waiting")
-        site.wait_until_running(idle)
-        again = site.wait_until_idle(idle, long=True)
-        assert again.idle_since_s is not None
-        assert again.idle_since_s < max(run.start_s for run in controller.runs(idle))
-        assert "GPU-hours held idle" in site.cli("report", "--since", "now-1hour")
-        held = [run.idle_gpu_s for run in controller.runs(idle)]
-        assert max(held) > AFTER_S * NODE_GPUS * 0.5
-
-
 @pytest.mark.long
 def test_an_idle_job_is_requeued_if_no_job_waits_and_busy_jobs_run_on(
     plugin: PluginCluster, tmp_path: Path
