@@ -14,13 +14,9 @@ from slurm_tiresias.core.features.protection import Shield
 from slurm_tiresias.core.placement.candidate_index import CandidateIndex
 from slurm_tiresias.core.placement.candidate_matrix import Candidate, Preemptor
 from slurm_tiresias.core.placement.choose import goes_by_count, place, place_on_any
-from slurm_tiresias.core.placement.free_resources import (
-    FreeResources,
-    NodeSet,
-    chunks_that_fit,
-    numbers,
-)
+from slurm_tiresias.core.placement.free_resources import FreeResources, chunks_that_fit
 from slurm_tiresias.core.placement.node_index import NodeIndex
+from slurm_tiresias.core.placement.node_set import NodeSet, numbers
 from slurm_tiresias.core.rank import UniqueRank
 from slurm_tiresias.errors import ConfigError
 from slurm_tiresias.model import Allocation, Amount, Node, PlacementStyle, Request

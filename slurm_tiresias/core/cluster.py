@@ -19,8 +19,9 @@ from slurm_tiresias.core.features.victim_rate import VictimRate
 from slurm_tiresias.core.placement.candidate_index import CandidateIndex
 from slurm_tiresias.core.placement.candidate_matrix import Candidate, Preemptor
 from slurm_tiresias.core.placement.choose import goes_by_count, place_on_any
-from slurm_tiresias.core.placement.free_resources import FreeResources, NodeSet
+from slurm_tiresias.core.placement.free_resources import FreeResources
 from slurm_tiresias.core.placement.node_index import NodeIndex
+from slurm_tiresias.core.placement.node_set import NodeSet
 from slurm_tiresias.core.placement.victims import PreemptionPlan, find_victims
 from slurm_tiresias.core.rank import Key, UniqueRank
 from slurm_tiresias.model import (

@@ -16,8 +16,9 @@ from itertools import islice
 from typing import NamedTuple
 
 from slurm_tiresias.core.placement.choose import place_on_any
-from slurm_tiresias.core.placement.free_resources import FreeResources, NodeSet, numbers
+from slurm_tiresias.core.placement.free_resources import FreeResources
 from slurm_tiresias.core.placement.node_index import NodeIndex
+from slurm_tiresias.core.placement.node_set import NodeSet, numbers
 from slurm_tiresias.model import Allocation, Node, PlacementStyle, Request
 
 MOST_PLANNED = 8

@@ -11,7 +11,8 @@ from typing import NamedTuple
 from slurm_tiresias.core.cluster import ClusterState, EquivalenceClass
 from slurm_tiresias.core.features.protections import protection_of
 from slurm_tiresias.core.job import Job
-from slurm_tiresias.core.placement.free_resources import NO_SHORTAGE, NodeSet, Shortage
+from slurm_tiresias.core.placement.free_resources import NO_SHORTAGE, Shortage
+from slurm_tiresias.core.placement.node_set import NodeSet
 from slurm_tiresias.core.placement.victims import PreemptionPlan
 from slurm_tiresias.core.rank import Key, UniqueRank
 from slurm_tiresias.model import (

@@ -17,7 +17,7 @@ from scripts.tools.bench.record import count_option, record
 from scripts.tools.document import markdown
 from slurm_tiresias.config import parse
 from slurm_tiresias.core.features.make import make_policy
-from slurm_tiresias.core.placement.free_resources import node_set
+from slurm_tiresias.core.placement.node_set import node_set
 from slurm_tiresias.forecast.forecaster import FUTURES, Forecaster
 from slurm_tiresias.forecast.futures import Futures, Present, present
 from slurm_tiresias.forecast.past import Past, PastJob

@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterable, Iterator
 
 from slurm_tiresias.core.features.protection import Shield, least_shield
 from slurm_tiresias.core.placement.candidate_matrix import Candidate, CandidateMatrix
-from slurm_tiresias.core.placement.free_resources import FreeResources, numbers
+from slurm_tiresias.core.placement.free_resources import FreeResources
+from slurm_tiresias.core.placement.node_set import numbers
 from slurm_tiresias.core.rank import Key, UniqueRank
 from slurm_tiresias.model import WorkAtStake
 

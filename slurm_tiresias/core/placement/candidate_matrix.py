@@ -23,10 +23,8 @@ from slurm_tiresias.core.placement.free_resources import (
     MEMORY,
     Counts,
     FreeResources,
-    NodeSet,
-    columns,
-    numbers,
 )
+from slurm_tiresias.core.placement.node_set import NodeSet, columns, numbers
 from slurm_tiresias.core.rank import Key, UniqueRank
 from slurm_tiresias.model import (
     USUAL_STAKE,

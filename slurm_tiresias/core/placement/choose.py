@@ -6,14 +6,8 @@ import math
 from collections.abc import Iterable, Mapping
 
 from slurm_tiresias.core.job import Job
-from slurm_tiresias.core.placement.free_resources import (
-    FreeResources,
-    NodeSet,
-    draws_from,
-    first_from,
-    node_set,
-    numbers,
-)
+from slurm_tiresias.core.placement.free_resources import FreeResources, draws_from
+from slurm_tiresias.core.placement.node_set import NodeSet, first_from, node_set, numbers
 from slurm_tiresias.model import ANY_TYPE, Allocation, PlacementStyle, Request
 from slurm_tiresias.settings.placement import PlacementConfig
 

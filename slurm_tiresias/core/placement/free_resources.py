@@ -1,7 +1,6 @@
 """The free resources of each node while decisions are made.
 
-Nodes are numbered in the order of their names, and a set of nodes is an integer used as a bit set,
-so that a few operations filter thousands of nodes.
+Nodes are numbered in the order of their names.
 """
 
 from __future__ import annotations
@@ -13,10 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from slurm_tiresias.core.placement.node_set import NodeSet, lowest, numbers
 from slurm_tiresias.model import ANY_TYPE, Allocation, Amount, GpuCounts, Node, Request
-
-NodeSet = int
-"""A bit set of nodes; the lowest bit is the first node by name."""
 
 _MARKS = (1 << 64) - 59
 """Large prime modulus; makes collisions of state hashes unlikely."""
@@ -290,40 +287,6 @@ class FreeResources:
                 memory_mb=chunk.memory_mb * count + extra.memory_mb,
             )
         return laid
-
-
-def numbers(nodes: NodeSet) -> Iterator[int]:
-    """Yield the numbers of the nodes in a set, ascending."""
-    while nodes:
-        lowest = nodes & -nodes
-        yield lowest.bit_length() - 1
-        nodes ^= lowest
-
-
-def node_set(these: Iterable[int]) -> NodeSet:
-    """Return the set of the nodes with these numbers."""
-    found = 0
-    for number in these:
-        found |= 1 << number
-    return found
-
-
-def columns(nodes: NodeSet, count: int) -> npt.NDArray[np.intp]:
-    """Return the numbers of the nodes in a set as an array, ascending. ``count`` is the number of
-    all nodes."""
-    packed = np.frombuffer(nodes.to_bytes(-(-count // 8), "little"), np.uint8)
-    return np.flatnonzero(np.unpackbits(packed, bitorder="little"))
-
-
-def lowest(nodes: NodeSet) -> int:
-    """Return the number of the first node by name."""
-    return (nodes & -nodes).bit_length() - 1
-
-
-def first_from(nodes: NodeSet, start: int) -> int:
-    """Return the first node of a set at or after this number, wrapping around at the end."""
-    later = nodes >> start
-    return start + lowest(later) if later else lowest(nodes)
 
 
 def draws_from(mark: int, count: int) -> Iterator[int]:

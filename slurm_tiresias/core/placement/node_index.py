@@ -9,13 +9,8 @@ from itertools import islice
 
 from slurm_tiresias.core.placement.choose import place
 from slurm_tiresias.core.placement.features import matches
-from slurm_tiresias.core.placement.free_resources import (
-    FreeResources,
-    NodeSet,
-    chunks_that_fit,
-    node_set,
-    numbers,
-)
+from slurm_tiresias.core.placement.free_resources import FreeResources, chunks_that_fit
+from slurm_tiresias.core.placement.node_set import NodeSet, node_set, numbers
 from slurm_tiresias.model import Amount, Node, PlacementStyle, Request
 
 

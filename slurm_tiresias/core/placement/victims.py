@@ -17,13 +17,8 @@ from slurm_tiresias.core.placement.candidate_matrix import (
     widest_stay,
 )
 from slurm_tiresias.core.placement.choose import fits, goes_by_count, place
-from slurm_tiresias.core.placement.free_resources import (
-    FreeResources,
-    NodeSet,
-    lowest,
-    node_set,
-    numbers,
-)
+from slurm_tiresias.core.placement.free_resources import FreeResources
+from slurm_tiresias.core.placement.node_set import NodeSet, lowest, node_set, numbers
 from slurm_tiresias.model import Allocation, PlacementStyle, Request
 
 

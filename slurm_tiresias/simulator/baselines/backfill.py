@@ -14,7 +14,7 @@ from itertools import groupby
 from operator import attrgetter
 
 from slurm_tiresias.core.cluster import Start
-from slurm_tiresias.core.placement.free_resources import NodeSet, node_set, numbers
+from slurm_tiresias.core.placement.node_set import NodeSet, node_set, numbers
 from slurm_tiresias.model import Node
 from slurm_tiresias.simulator.baselines.where import Where, by_name
 from slurm_tiresias.simulator.engine import Scheduler, SimJob

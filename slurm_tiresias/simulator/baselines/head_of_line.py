@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
 from slurm_tiresias.core.cluster import Start
-from slurm_tiresias.core.placement.free_resources import FreeResources, NodeSet, lowest
+from slurm_tiresias.core.placement.free_resources import FreeResources
+from slurm_tiresias.core.placement.node_set import NodeSet, lowest
 from slurm_tiresias.model import Node
 from slurm_tiresias.simulator.baselines.where import Where
 from slurm_tiresias.simulator.engine import Scheduler, SimJob

@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 from slurm_tiresias.core.cluster import Start
 from slurm_tiresias.core.placement.choose import place
-from slurm_tiresias.core.placement.free_resources import FreeResources, NodeSet
+from slurm_tiresias.core.placement.free_resources import FreeResources
+from slurm_tiresias.core.placement.node_set import NodeSet
 from slurm_tiresias.model import JobState, Node
 from slurm_tiresias.simulator.baselines.where import Where
 from slurm_tiresias.simulator.engine import Ask, Scheduler, SimJob

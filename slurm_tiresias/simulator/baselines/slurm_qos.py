@@ -12,7 +12,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
 
 from slurm_tiresias.core.cluster import Start
-from slurm_tiresias.core.placement.free_resources import NodeSet
+from slurm_tiresias.core.placement.node_set import NodeSet
 from slurm_tiresias.model import Node
 from slurm_tiresias.simulator.baselines.backfill import (
     Asked,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from slurm_tiresias.core.placement.free_resources import NodeSet
 from slurm_tiresias.core.placement.node_index import NodeIndex
+from slurm_tiresias.core.placement.node_set import NodeSet
 from slurm_tiresias.model import ANY_TYPE, Allocation, Amount, Node
 from slurm_tiresias.simulator.engine import Ask
 
