@@ -69,6 +69,12 @@ class Request:
     reserved_nodes: frozenset[str] = frozenset()
     """Nodes the job cannot use now: a reservation of them begins before the job could end."""
     partitions: tuple[str, ...] = ()
+    segment: int = 0
+    """With topology/block: the nodes of each segment, which lies in one block. 0: no segments."""
+    most_switches: int = 0
+    """With topology/tree: the most leaf switches (``--switches``). 0: any number."""
+    whole_blocks: bool = False
+    """With topology/block: no other job may run in its blocks (``--exclusive=topo``)."""
     opaque: str = ""
     """Comma-separated sbatch options in the request that this model does not cover. Only Slurm can
     tell where such a job fits: it gets no node list, and a start that seems to fit is tried
@@ -104,6 +110,9 @@ class Request:
             self.excluded_nodes,
             self.reserved_nodes,
             self.partitions,
+            self.segment,
+            self.most_switches,
+            self.whole_blocks,
             self.opaque,
             self.gpus_vary,
             self.cpus_vary,
@@ -115,7 +124,8 @@ class Node:
     """One compute node. ``available`` is false while Slurm starts no new jobs on it.
 
     Slurm boots a ``powered_down`` node when it starts a job there, which takes minutes. ``switch``
-    is the node's leaf switch, or "" if unknown.
+    is the node's leaf switch, or "" if unknown. ``blocks`` are the blocks it is in, smallest first,
+    as (size in nodes, name).
     """
 
     name: str
@@ -125,6 +135,7 @@ class Node:
     available: bool = True
     state: str = "IDLE"
     switch: str = ""
+    blocks: tuple[tuple[int, str], ...] = ()
     powered_down: bool = False
     weight: int = 1
     """Slurm prefers nodes of less weight."""

@@ -563,7 +563,9 @@ def test_a_reservation_or_a_switch_that_cannot_be_read_is_passed_over() -> None:
     (found,) = parse_nodes.reservations(odd + good, [], complaints.append)
     assert found.name == "a"
     switches = "SwitchName=s0 Level=0 Nodes=n[1-\nSwitchName=s1 Level=0 Nodes=n2\n"
-    assert parse_nodes.leaf_switches(switches, complaints.append) == {"n2": "s1"}
+    assert parse_nodes.locations(switches, "", complaints.append) == {
+        "n2": parse_nodes.Location("s1")
+    }
     assert len(complaints) == 2
 
 
@@ -709,7 +711,7 @@ def test_nodes_have_their_totals_features_and_partitions(release: Path) -> None:
     nodes = parse_nodes.nodes(
         recorded(release, "nodes"),
         partitions,
-        parse_nodes.leaf_switches(recorded(release, "topology")),
+        {"": parse_nodes.locations(recorded(release, "topology"))},
     )
     assert [node.name for node in nodes] == ["n1", "n2", "n3", "n4"]
     assert nodes[0].total == Amount({ANY_TYPE: 4}, 16, 8000)
@@ -1236,7 +1238,7 @@ def test_garbage_as_a_whole_answer_is_refused_without_a_crash(garbage: str) -> N
     for reader in (
         lambda: tuple(job_rows.rows(garbage, SEPARATOR, OLDEST)),
         lambda: parse_nodes.nodes(f"NodeName={garbage}", parse_nodes.partitions(garbage), {}),
-        lambda: parse_nodes.leaf_switches(f"SwitchName=a Level=0 {garbage}"),
+        lambda: parse_nodes.locations(f"SwitchName=a Level=0 {garbage}"),
         lambda: parse_nodes.partitions(f"PartitionName={garbage}"),
         lambda: parse_nodes.reservations(f"ReservationName={garbage}", []),
         lambda: parse_nodes.reservations(
@@ -1344,3 +1346,37 @@ def test_a_written_name_is_read_back_unchanged(name: str) -> None:
     (first, second) = job_rows.rows(as_squeue_prints(values, separator) * 2, separator, OLDEST)
     assert first == second
     assert first.name == name
+
+
+BLOCKS = """\
+BlockName=b1 BlockIndex=0 Nodes=n[1-2] BlockSize=2
+BlockName=b2 BlockIndex=1 Nodes=n[3-4] BlockSize=2
+BlockName=b3 BlockIndex=2 Nodes=n5 BlockSize=2
+AggregatedBlock=b[1-2] BlockIndex=3 Nodes=n[1-4] BlockSize=4
+"""
+
+
+def test_each_node_is_in_one_block_of_each_size() -> None:
+    found = parse_nodes.locations(BLOCKS, "racks")
+    assert [found[f"n{number}"].blocks for number in (1, 4, 5)] == [
+        ((2, "racks/0"), (4, "racks/0")),
+        ((2, "racks/1"), (4, "racks/0")),
+        ((2, "racks/2"), (4, "racks/1")),
+    ]
+
+
+def test_nodes_are_in_the_topology_of_their_partition() -> None:
+    lines = "".join(
+        f"NodeName={name} State=IDLE CPUTot=1 RealMemory=1\n" for name in ("n1", "n2", "n3", "n4")
+    )
+    partitions = [
+        Partition("a", frozenset({"n1", "n3"}), up=True, topology="racks"),
+        Partition("b", frozenset({"n2", "n3"}), up=True),
+    ]
+    topologies = {
+        "": parse_nodes.locations("SwitchName=s1 Level=0 Nodes=n[1-4]"),
+        "racks": parse_nodes.locations(BLOCKS, "racks"),
+    }
+    nodes = parse_nodes.nodes(lines, partitions, topologies)
+    assert [node.switch for node in nodes] == ["", "s1", "s1", "s1"]
+    assert nodes[0].blocks

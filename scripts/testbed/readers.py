@@ -132,7 +132,7 @@ READERS: Mapping[str, Reader] = {
         lambda content: parse_nodes.partitions(_text(content)), recorded("partitions.txt")
     ),
     "scontrol-topology": Reader(
-        lambda content: parse_nodes.leaf_switches(_text(content)), recorded("topology.txt")
+        lambda content: parse_nodes.locations(_text(content)), recorded("topology.txt")
     ),
     "reservations": Reader(lambda content: parse_nodes.reservations(_text(content), NODES)),
     "scontrol-config": Reader(

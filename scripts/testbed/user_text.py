@@ -61,6 +61,7 @@ FIELDS: Mapping[str, str] = {
     "deadline": "Deadline",
     "disk": "MinTmpDiskNode",
     "switches": "",
+    "segment": "",
     "threads_per_core": "",
     "command": "Command",
     "work_dir": "WorkDir",

@@ -39,6 +39,7 @@ class Situations:
         asked = (
             # Leave out what Slurm itself may change in a requeue or an update.
             *(request.gpu_count, request.features, sorted(request.excluded_nodes), request.opaque),
+            *(request.segment, request.most_switches),
             *(own_list, spec.partitions, spec.qos, spec.account, spec.licenses),
             *(spec.reservation, spec.time_limit_s, spec.deadline_s),
         )
@@ -50,7 +51,7 @@ class Situations:
         if partitions not in self._topologies:
             lines = sorted(
                 f"{node.name} {node.available} {sorted(node.total.gpus.items())} "
-                f"{node.total.cpus} {node.total.memory_mb}"
+                f"{node.total.cpus} {node.total.memory_mb} {node.switch} {node.blocks}"
                 for node in self._nodes
                 if not node.partitions.isdisjoint(partitions)
             )

@@ -140,7 +140,13 @@ class ClusterState:
         together = job_class.style is PlacementStyle.CONSOLIDATE or (
             job_class.style is PlacementStyle.SPREAD and job_class.request.chunks == 1
         )
-        one_set = not self._last_resort and not self.free.has_types and len(job_class.sets) == 1
+        blocks = self.free.topology.base_blocks
+        one_set = (
+            not blocks
+            and not self._last_resort
+            and not self.free.has_types
+            and len(job_class.sets) == 1
+        )
         any_node_will_do = together and one_set and goes_by_count(job_class.request)
         return Amount({ANY_TYPE: job_class.gpus}) if any_node_will_do else None
 
@@ -390,7 +396,7 @@ class ClusterState:
         allocation = self.on_idle(job_class) if self.free.most_free_gpus >= job_class.gpus else None
         if allocation is None:
             return None
-        self.free.take(allocation)
+        self.free.take(self.free.closed_by(job_class.request, allocation))
         self._waiting.clear()
         job_class.waiting.clear()
         job_class.refused = None
@@ -467,7 +473,7 @@ class ClusterState:
 
     def start(self, job_class: EquivalenceClass, rank: UniqueRank, allocation: Allocation) -> None:
         """Book the allocation of the first waiting job of a class and take it out of the queue."""
-        self.free.take(allocation)
+        self.free.take(self.free.closed_by(job_class.request, allocation))
         heapq.heappop(job_class.waiting)
         del self._waiting[rank.job_id]
 
@@ -479,7 +485,7 @@ class ClusterState:
         victims: Iterable[Candidate],
     ) -> None:
         """Undo a start and the preemptions for it."""
-        self.free.give(start.allocation)
+        self.free.give(self.free.closed_by(job_class.request, start.allocation))
         self._waiting[rank.job_id] = (rank, job_class)
         heapq.heappush(job_class.waiting, rank)
         for candidate in victims:

@@ -207,7 +207,9 @@ class Engine:
         return [*(entry.job for entry in self._entries.values()), *unmanaged]
 
     def _leave_alone(self, job: Job) -> None:
-        holds = job.allocation if job.state is JobState.RUNNING else NOWHERE
+        holds = NOWHERE
+        if job.state is JobState.RUNNING:
+            holds = self.state.free.closed_by(job.request, job.allocation)
         self._unmanaged[job.job_id] = job, holds
         if holds:
             self.state.book(holds)
@@ -283,13 +285,15 @@ class Engine:
     # Roles and ranks
 
     def _role_of(self, job: Job) -> tuple[Role, Allocation]:
+        closed_by = self.state.free.closed_by
         if job.state is JobState.RUNNING:
             # A victim that is leaving no longer counts as running.
-            return (Role.NONE, NOWHERE) if job.preemptor else (Role.RUNS, job.allocation)
+            runs = Role.RUNS, closed_by(job.request, job.allocation)
+            return (Role.NONE, NOWHERE) if job.preemptor else runs
         if job.state is not JobState.PENDING or job.blocked_by_slurm:
             return Role.NONE, NOWHERE
         if job.nominated_to is not None and self._is_there(job, job.nominated_to):
-            return Role.HOLDS, job.nominated_to
+            return Role.HOLDS, closed_by(job.request, job.nominated_to)
         return (Role.NONE if job.cools_down else Role.WAITS), NOWHERE
 
     def _is_there(self, job: Job, on: Allocation) -> bool:
@@ -431,7 +435,8 @@ class Engine:
             starts = self.state.choose(now_s, before_preempting=lambda: self._follow_drift(now_s))
         for start in starts:
             entry = self._entries[start.job_id]
-            entry.role, entry.holds = Role.STARTS, start.allocation
+            closed = self.state.free.closed_by(entry.job.request, start.allocation)
+            entry.role, entry.holds = Role.STARTS, closed
             for victim in start.victims:
                 self._entries[victim].role = Role.NONE
                 self._due_s.pop(victim, None)

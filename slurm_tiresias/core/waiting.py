@@ -102,6 +102,8 @@ class WhyJobsWait:
             return Why(Reason.NO_ROOM, "only Slurm can tell how its tasks fit on several nodes")
         where = ", ".join(request.partitions) or "any partition"
         detail = f"asks for more than the nodes of {where} have"
+        if any(self._state.free.topology.layout(request, nodes) for nodes in job_class.sets):
+            detail = f"asks for more nodes together than the blocks or switches of {where} have"
         if not node_index.sets_for(unreserved):
             detail = f"no node of {where} may serve it"
         return Why(Reason.NEVER_FITS, detail)

@@ -264,8 +264,12 @@ class CommandSlurm:
         self._learn(listed, unknown, questions, records)
         complain = self._unread_records.append
         partitions = parse_nodes.partitions(partition_text, complain)
-        switches = parse_nodes.leaf_switches(topology_text, complain)
-        nodes = parse_nodes.nodes(node_text, partitions, switches, complain)
+        topologies = {"": parse_nodes.locations(topology_text, complain=complain)}
+        for name in {partition.topology for partition in partitions} - {""}:
+            # One scontrol shows the same topology again, whichever it is asked for.
+            (named_text,) = self._show([f"show topology {name}"])
+            topologies[name] = parse_nodes.locations(named_text, name, complain)
+        nodes = parse_nodes.nodes(node_text, partitions, topologies, complain)
         seen = Observation(
             at_s=at_s,
             jobs=self._memory.jobs(listed),

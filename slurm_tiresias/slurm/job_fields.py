@@ -70,6 +70,10 @@ class Options(NamedTuple):
     gpus_per_task: GpuCounts = NO_GPUS
     cpus_per_gpu: int = 0
     memory_per_gpu_mb: int = 0
+    segment: int = 0
+    most_switches: int = 0
+    whole_blocks: bool = False
+    """``--exclusive=topo``."""
     not_modelled: tuple[str, ...] = ()
     """The sbatch options in the request that placement does not model."""
     licenses: str = ""

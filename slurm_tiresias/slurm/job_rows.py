@@ -20,7 +20,7 @@ class JobRow(NamedTuple):
     """One job as squeue prints it, each field as text and annotated with squeue's name for it.
 
     Fields that users write come last, so that an odd text in one leaves those before it intact. The
-    column for ``over_subscribe`` depends on the release (``Release.exclusive_column``).
+    columns for ``over_subscribe`` and ``segment`` depend on the release.
     """
 
     key: Annotated[str, "JobArrayID"]
@@ -65,6 +65,7 @@ class JobRow(NamedTuple):
     disk: Annotated[str, "MinTmpDisk"]
     contiguous: Annotated[str, "Contiguous"]
     switches: Annotated[str, "ReqSwitch"]
+    segment: Annotated[str, "SegmentSize"]
     mcs_label: Annotated[str, "MCSLabel"]
     deadline: Annotated[str, "Deadline"]
     user: Annotated[str, "UserName"]
@@ -96,6 +97,7 @@ ARGUMENTS = ("--noheader", "--noconvert", "--all", "--states=all", "--array")
 """Every job and array task in slurmctld, in exact units."""
 
 _SHARING = JobRow._fields.index("over_subscribe")
+_SEGMENT = JobRow._fields.index("segment")
 _INTACT = JobRow._fields.index("node_list") + 1
 """How many fields at the start of a row Slurm itself writes or checks."""
 
@@ -107,7 +109,9 @@ def new_separator() -> str:
 
 def columns(release: Release) -> Iterable[str]:
     """Return squeue's columns in the order of ``JobRow``."""
-    return {**FIELDS, "over_subscribe": release.exclusive_column}.values()
+    # A release without segments prints something else in that column, which is not read.
+    segment = release.segment_column or FIELDS["switches"]
+    return {**FIELDS, "over_subscribe": release.exclusive_column, "segment": segment}.values()
 
 
 def environment(columns: Iterable[str], separator: str) -> Mapping[str, str]:
@@ -142,6 +146,7 @@ def rows(answer: str, separator: str, release: Release) -> Iterator[JobRow]:
             row = [*found[:_INTACT], *[""] * (len(FIELDS) - len(found[:_INTACT]))]
             row.append(f"its row has {len(found)} fields instead of {len(FIELDS)}")
         row[_SHARING] = release.sharing(row[_SHARING])
+        row[_SEGMENT] = row[_SEGMENT] if release.segment_column else ""
         yield JobRow(*row)
 
 

@@ -29,7 +29,6 @@ _NOT_MODELLED = {
     "contiguous": "--contiguous",
     "disk": "--tmp",
     "specialised_cores": "--core-spec",
-    "switches": "--switches",
     "cores_per_socket": "--cores-per-socket",
     "threads_per_core": "--threads-per-core or --hint",
     "tasks_per_core": "--ntasks-per-core",
@@ -165,7 +164,8 @@ def options(row: JobRow) -> Options:
     """Return the requested options that only squeue shows; equal rows share one object."""
     return _options(
         *(row.cpus_per_task, row.tres_per_job, row.tres_per_node, row.tres_per_socket),
-        *(row.tres_per_task, row.cpus_per_tres, row.memory_per_tres),
+        *(row.tres_per_task, row.cpus_per_tres, row.memory_per_tres, row.segment, row.switches),
+        row.over_subscribe == "TOPO",
         not_modelled(row),
         *(notation.present(row.licenses), row.deadline),
     )
@@ -174,7 +174,7 @@ def options(row: JobRow) -> Options:
 def not_modelled(row: JobRow) -> tuple[str, ...]:
     """Return the sbatch options in the row that placement does not model."""
     per_any = (row.tres_per_job, row.tres_per_node, row.tres_per_socket, row.tres_per_task)
-    shares_with_some = row.over_subscribe not in ("NO", "OK")
+    shares_with_some = row.over_subscribe not in ("NO", "OK", "TOPO")
     others = {
         f"--exclusive={row.over_subscribe.lower()}": shares_with_some,
         "--gres of another kind than gpu": any(map(notation.has_other_gres, per_any)),
@@ -202,6 +202,9 @@ def _options(
     per_task: str,
     cpus_per_tres: str,
     memory_per_tres: str,
+    segment: str,
+    switches: str,
+    whole_blocks: bool,
     not_modelled: tuple[str, ...],
     licenses: str,
     deadline: str,
@@ -215,6 +218,9 @@ def _options(
         gpus_per_task=read(notation.requested_gpus, per_task, NO_GPUS),
         cpus_per_gpu=sum(read(notation.gpus, cpus_per_tres, NO_GPUS).values()),
         memory_per_gpu_mb=read(_memory_per_gpu_mb, memory_per_tres, 0),
+        segment=read(_number_or_0, segment, 0),
+        most_switches=read(_number_or_0, switches, 0),
+        whole_blocks=whole_blocks,
         not_modelled=not_modelled,
         licenses=licenses,
         deadline_s=read(notation.epoch, deadline, None),

@@ -5,15 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from slurm_tiresias.errors import SlurmAnswerError
 from slurm_tiresias.model import Amount, Node
 from slurm_tiresias.slurm import notation
 from slurm_tiresias.slurm.protocol import Partition, Reservation
 
-Switches = Mapping[str, str]
-"""Leaf switch by node, for nodes connected to one."""
+
+class Location(NamedTuple):
+    """The leaf switch and the blocks of a node, as in ``model.Node``."""
+
+    switch: str = ""
+    blocks: tuple[tuple[int, str], ...] = ()
+
+
+Locations = Mapping[str, Location]
+"""By node, for nodes in the topology."""
+
+NO_LOCATIONS: Locations = {}
 
 POWERED_DOWN = frozenset({"POWERED_DOWN", "POWERING_UP"})
 """Node state words which mean that no slurmd runs there yet, and that Slurm boots the node for the
@@ -62,15 +72,19 @@ def readable(
 
 
 def nodes(
-    answer: str, partitions: Iterable[Partition], switches: Switches, complain: Complain = ignore
+    answer: str,
+    partitions: Iterable[Partition],
+    topologies: Mapping[str, Locations],
+    complain: Complain = ignore,
 ) -> tuple[Node, ...]:
-    """Return all nodes, each with its switch and the partitions that start jobs on it now.
+    """Return all nodes, each with its location and the partitions that start jobs on it now.
 
-    An unreadable node starts no jobs.
+    ``topologies`` are by name; the cluster's own, "", holds for nodes whose partitions do not agree
+    on another. An unreadable node starts no jobs.
     """
     up = [partition for partition in partitions if partition.up]
     lines = _records(answer, "NodeName=")
-    read = partial(_node, up=up, switches=switches)
+    read = partial(_node, up=up, topologies=topologies)
     return tuple(readable(lines, read, complain, lambda line: unreadable_node(_name(line))))
 
 
@@ -79,17 +93,37 @@ def unreadable_node(name: str) -> Node:
     return Node(name, Amount(), available=False, state="UNREADABLE")
 
 
-def leaf_switches(answer: str, complain: Complain = ignore) -> Switches:
-    """Return the leaf switch of each node with topology/tree; empty with any other topology."""
-    leaves = readable(_records(answer, "SwitchName="), _leaf, complain)
-    return {node: switch for leaf in leaves for node, switch in leaf.items()}
+def locations(answer: str, name: str = "", complain: Complain = ignore) -> Locations:
+    """Return where each node is in the topology of this name: topology/tree or topology/block;
+    empty with any other."""
+    found: dict[str, Location] = {}
+    for nodes, switch in readable(_records(answer, "SwitchName="), _leaf, complain):
+        found |= dict.fromkeys(nodes, Location(switch=switch))
+    read = partial(readable, read=_block, complain=complain)
+    blocks = list(read(_records(answer, "BlockName=")))
+    aggregated = read(_records(answer, "AggregatedBlock="))
+    sizes = sorted({size for _, _, size in (*blocks, *aggregated)})
+    for nodes, index, base in blocks:
+        # Slurm names no aggregated block that holds the same blocks as a smaller one.
+        numbers = ((size, index // max(size // base, 1)) for size in sizes)
+        where = tuple((size, f"{name}/{number}") for size, number in numbers)
+        found |= dict.fromkeys(nodes, Location(blocks=where))
+    return found
 
 
-def _leaf(line: str) -> Switches:
+def _leaf(line: str) -> tuple[Sequence[str], str]:
     has = notation.attributes(line)
-    if has.get("Level") != "0":
-        return {}
-    return dict.fromkeys(notation.node_names(has.get("Nodes", "")), _needed(has, "SwitchName"))
+    nodes = notation.node_names(has.get("Nodes", "")) if has.get("Level") == "0" else ()
+    return nodes, _needed(has, "SwitchName")
+
+
+def _block(line: str) -> tuple[Sequence[str], int, int]:
+    has = notation.attributes(line)
+    size = notation.whole(_needed(has, "BlockSize"))
+    if not size:
+        raise notation.unreadable("a block without a size", line)
+    index = notation.whole(_needed(has, "BlockIndex"))
+    return notation.node_names(has.get("Nodes", "")), index, size
 
 
 def partitions(answer: str, complain: Complain = ignore) -> tuple[Partition, ...]:
@@ -147,7 +181,7 @@ def _records(answer: str, start: str) -> list[str]:
     return [line for line in answer.split("\n") if line.startswith(start)]
 
 
-def _node(line: str, up: Iterable[Partition], switches: Switches) -> Node:
+def _node(line: str, up: Iterable[Partition], topologies: Mapping[str, Locations]) -> Node:
     has = notation.attributes(line)
     name, state = _needed(has, "NodeName"), _needed(has, "State")
     memory_mb = notation.whole(_needed(has, "RealMemory")) - notation.whole(
@@ -158,6 +192,10 @@ def _node(line: str, up: Iterable[Partition], switches: Switches) -> Node:
     if powered_down:
         words.discard("NOT_RESPONDING")
     features = notation.present(has.get("ActiveFeatures", "")).split(",")
+    mine = [partition for partition in up if name in partition.nodes]
+    named = {partition.topology for partition in mine}
+    topology = topologies.get(named.pop() if len(named) == 1 else "", NO_LOCATIONS)
+    location = topology.get(name, Location())
     return Node(
         name=name,
         total=Amount(
@@ -165,12 +203,13 @@ def _node(line: str, up: Iterable[Partition], switches: Switches) -> Node:
             cpus=notation.whole(has.get("CPUEfctv") or _needed(has, "CPUTot")),
             memory_mb=max(memory_mb, 0),
         ),
-        partitions=frozenset(partition.name for partition in up if name in partition.nodes),
+        partitions=frozenset(partition.name for partition in mine),
         features=frozenset(features) - {""},
         available=words <= STARTS_JOBS,
         powered_down=powered_down,
         state=state,
-        switch=switches.get(name, ""),
+        switch=location.switch,
+        blocks=location.blocks,
         weight=notation.whole(has.get("Weight", "1")),
     )
 
@@ -189,6 +228,7 @@ def _partition(line: str) -> Partition:
         denied_accounts=frozenset(_listed(has, "DenyAccounts")),
         qos=_allowed(_listed(has, "AllowQos")),
         denied_qos=frozenset(_listed(has, "DenyQos")),
+        topology=has.get("Topology", ""),
     )
 
 

@@ -32,7 +32,7 @@ class Partition:
 
     A bound of None means unlimited; ``accounts`` or ``qos`` of None admits all but the denied ones.
     ``most_cpus_per_node`` bounds the CPUs that all its jobs together may use on one node
-    (MaxCPUsPerNode).
+    (MaxCPUsPerNode). ``topology`` names a topology of topology.yaml; "" is the cluster's own.
     """
 
     name: str
@@ -46,6 +46,7 @@ class Partition:
     denied_accounts: frozenset[str] = frozenset()
     qos: frozenset[str] | None = None
     denied_qos: frozenset[str] = frozenset()
+    topology: str = ""
 
     @property
     def is_choosy(self) -> bool:

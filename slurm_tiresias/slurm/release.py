@@ -34,6 +34,8 @@ class Release:
     """squeue's column that shows whether a job uses its nodes exclusively."""
     exclusive_word: str
     """The value of that column for an exclusive job."""
+    segment_column: str
+    """squeue's column for ``--segment``; "" if none shows it."""
     has_requeue_delay: bool
     """Whether SchedulerParameters=requeue_delay sets how long a requeued job waits."""
     limits_requests: bool
@@ -69,6 +71,7 @@ def of(version: Version) -> Release:
         version=version,
         exclusive_column="Exclusive" if has_exclusive else "OverSubscribe",
         exclusive_word="NODE" if has_exclusive else "NO",
+        segment_column="SegmentSize" if series >= (25, 5) else "",
         has_requeue_delay=series >= (25, 11),
         limits_requests=series >= (23, 2),
         signals_children=series >= (23, 11),

@@ -81,7 +81,6 @@ ON_TWO_NODES: Mapping[str, tuple[str, list[str]]] = {
     "local disk": ("--gres=gpu:1 --tmp=5", ANY_TWO),
     "one node of each rack": ("--gres=gpu:1 -C [rack1*1&rack2*1]", ["n[1-2]", "n[1,4]", "n[3-4]"]),
     "nodes of one rack": ("--gres=gpu:1 -C [rack1|rack2]", ["n[1,3]", "n[2,4]"]),
-    "one switch": ("--gres=gpu:1 --switches=1", ["n[1-2]", "n[3-4]"]),
 }
 """A request, and the nodes that suit it."""
 
@@ -115,22 +114,16 @@ def test_no_job_is_preempted_twice_for_a_start_that_slurm_does_not_make(
     racks: RealCluster, controller: RealController
 ) -> None:
     """Long jobs fill the nodes. Freeing GPUs is not enough for the short ones: they also need two
-    drives, one of which is taken, or two nodes under one switch."""
+    drives, one of which is taken."""
     keeper = racks.sbatch("--gres=nvme:1", "-w", "n3", "--mem=100")
     racks.wait_for_state(keeper, "RUNNING")
     long = [racks.sbatch("--gres=gpu:2", "--mem=100") for _ in range(8)]
     for job in long:
         racks.wait_for_state(job, "RUNNING")
         controller.wait_for_tier(job, 1)
-    short = [
-        racks.sbatch("--mem=100", *options.split())
-        for options in (
-            "-N2 --gres=gpu:2,nvme:1",
-            "-N2 --gres=gpu:2 --switches=1",
-        )
-    ]
+    short = [racks.sbatch("--mem=100", "-N2", "--gres=gpu:2,nvme:1")]
     controller.wait_until(
-        lambda: {job for job, _ in controller.events("backed-off")} >= {short[0]},
+        lambda: {job for job, _ in controller.events("backed-off")} >= set(short),
         "the start was tried in vain",
     )
     # Several times as long as it would back off.
@@ -142,6 +135,24 @@ def test_no_job_is_preempted_twice_for_a_start_that_slurm_does_not_make(
         racks.run("scancel", job)
     for job in short:
         racks.wait_for_state(job, "RUNNING")
+
+
+def test_jobs_are_preempted_under_one_switch_for_a_job_that_wants_no_other(
+    racks: RealCluster, controller: RealController
+) -> None:
+    """One node of each switch is kept, so two nodes under one switch never become free."""
+    keepers = [racks.sbatch("--gres=gpu:4", "--no-requeue", "-w", node) for node in ("n1", "n3")]
+    long = [racks.sbatch("--gres=gpu:4", "-w", node) for node in ("n2", "n4")]
+    for job in (*keepers, *long):
+        racks.wait_for_state(job, "RUNNING")
+    for job in long:
+        controller.wait_for_tier(job, 1)
+    short = racks.sbatch("--mem=100", "-N2", "--gres=gpu:4", "--switches=1")
+    controller.wait_for_reason(short, "protected")
+    racks.run("scancel", keepers[0])
+    racks.wait_for_state(short, "RUNNING")
+    assert nodes_of(racks, short) == "n[1-2]"
+    assert controller.events("preempted") == [(long[0], short)]
 
 
 def test_a_job_that_would_miss_its_deadline_is_not_preempted(

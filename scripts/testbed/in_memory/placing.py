@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 
+from scripts.testbed.in_memory.blocks import Blocks
 from slurm_tiresias.model import ANY_TYPE, Allocation, Amount, Node, Request
 
 _WORDS = re.compile(r"[&|,]|[^&|,()\[\]]+")
@@ -52,6 +54,33 @@ class NodeRecord:
 
 def place(request: Request, nodes: Iterable[NodeRecord]) -> Allocation | None:
     """Return what a job gets of these nodes' idle resources; None if it does not fit."""
+    found = (_place(request, group) for group in _groups(request, list(nodes)))
+    return next((allocation for allocation in found if allocation is not None), None)
+
+
+def _groups(request: Request, nodes: Sequence[NodeRecord]) -> Iterable[Iterable[NodeRecord]]:
+    """Yield the nodes on which Slurm's topology lets the job run."""
+    if any(record.node.blocks for record in nodes):
+        able = {record.node.name: record for record in nodes if _room(request, record) > 0}
+        base: dict[int, set[str]] = {}
+        for record in nodes:
+            base.setdefault(int(record.node.blocks[0][1]), set()).add(record.node.name)
+        parts = [frozenset(base.get(number, ())) for number in range(max(base) + 1)]
+        if request.max_chunks_per_node == 1:
+            blocks = Blocks(parts, [size for size, _ in nodes[0].node.blocks])
+            wide = request.min_nodes, request.segment
+            parts = [blocks.choose(able, *wide, request.required_nodes) or frozenset()]
+        for part in sorted(parts, key=lambda part: len(part & able.keys())):
+            yield (able[name] for name in part & able.keys())
+    elif request.most_switches:
+        switches = sorted({record.node.switch for record in nodes})
+        for some in combinations(switches, min(request.most_switches, len(switches))):
+            yield (record for record in nodes if record.node.switch in some)
+    else:
+        yield nodes
+
+
+def _place(request: Request, nodes: Iterable[NodeRecord]) -> Allocation | None:
     room: dict[str, tuple[NodeRecord, int]] = {
         record.node.name: (record, chunks)
         for record in nodes

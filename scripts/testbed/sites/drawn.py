@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from random import Random
@@ -65,6 +66,8 @@ class Site:
     """How many jobs of a user may run at once (MaxJobsPU). Not applied to real clusters."""
     idle: str = ""
     """``idle_gpus.action``; "" if the GPUs are not sampled, as on real clusters."""
+    blocks: tuple[int, ...] = ()
+    """The sizes of blocks, with topology/block; not on real clusters."""
 
     @property
     def gpus(self) -> int:
@@ -119,9 +122,10 @@ class Site:
                 one.name,
                 Amount({one.gpu_type: one.gpus}, CPUS, MEMORY_MB),
                 features=frozenset({one.rack}),
-                switch=one.switch,
+                switch="" if self.blocks else one.switch,
+                blocks=tuple((size, str(at // size)) for size in self.blocks),
             )
-            for one in self.nodes
+            for at, one in enumerate(self.nodes)
         )
 
     def names(self, holds: Callable[[SiteNode], bool]) -> frozenset[str]:
@@ -294,10 +298,26 @@ def _whole_nodes(draft: _Draft) -> bool:
     return True
 
 
+def _segment(draft: _Draft) -> bool:
+    size = draft.random.choice((1, draft.nodes))
+    draft.options["--segment"] = str(size)
+    draft.request = replace(draft.request, segment=size)
+    return bool(draft.site.blocks) and draft.request.max_chunks_per_node == 1
+
+
+def _one_switch(draft: _Draft) -> bool:
+    draft.options["--switches"] = "1"
+    draft.request = replace(draft.request, most_switches=1)
+    leaves = Counter(one.switch for one in draft.site.nodes)
+    return not draft.site.blocks and max(leaves.values()) >= draft.nodes
+
+
 UNDERSTOOD: Mapping[str, Callable[[_Draft], bool]] = {
     "features": _features,
     "exclude": _exclude,
     "whole nodes": _whole_nodes,
+    "segment": _segment,
+    "one switch": _one_switch,
 }
 
 
@@ -316,14 +336,6 @@ def _disk(draft: _Draft) -> bool:
     draft.options["--tmp"] = "50"
     draft.extras = Extras(nodes=able)
     return len(able) >= draft.nodes
-
-
-def _one_switch(draft: _Draft) -> bool:
-    draft.options["--switches"] = "1"
-    leaves: dict[str, set[str]] = {}
-    for one in draft.site.nodes:
-        leaves.setdefault(one.switch, set()).add(one.name)
-    return _of_one_group(draft, leaves.values())
 
 
 def _adjacent(draft: _Draft) -> bool:
@@ -357,7 +369,6 @@ def _no_other_user(draft: _Draft) -> bool:
 BEYOND: Mapping[str, Callable[[_Draft], bool]] = {
     "--gres of another kind than gpu": _drives,
     "--tmp": _disk,
-    "--switches": _one_switch,
     "--contiguous": _adjacent,
     "--constraint with counts or brackets": _one_rack,
     "--exclusive=user": _no_other_user,

@@ -280,8 +280,8 @@ def _profiles() -> ProfileStore:
 
 def play(seed: int) -> InMemoryRound:
     """Play one round on the site of a seed."""
-    drawn = site(seed)
     random = Random(f"round {seed}")
+    drawn = replace(site(seed), blocks=random.choice(((), (), (2,), (2, 4))))
     folder = Path(tempfile.mkdtemp(prefix="sites-", dir=IN_MEMORY))
     sim = InMemorySlurm(
         drawn.shown_nodes,

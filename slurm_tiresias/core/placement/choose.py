@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from slurm_tiresias.core.job import Job
 from slurm_tiresias.core.placement.free_resources import FreeResources, draws_from
 from slurm_tiresias.core.placement.node_set import NodeSet, first_from, node_set, numbers
-from slurm_tiresias.model import ANY_TYPE, Allocation, PlacementStyle, Request
+from slurm_tiresias.core.placement.topology import Layout
+from slurm_tiresias.model import ANY_TYPE, Allocation, Amount, PlacementStyle, Request
 from slurm_tiresias.settings.placement import PlacementConfig
 
 
@@ -53,6 +54,58 @@ def place(
     Allocation or None
         The resources that the job takes on each node; None if it does not fit.
     """
+    layout = free.topology.layout(request, nodes)
+    if layout is None:
+        return place_anywhere(request, nodes, free, style, last_resort)
+    placed: dict[str, Amount] = {}
+    nodes = free.usable_by(request, nodes)
+    try:
+        for _ in range(layout.segments):
+            found = place_segment(layout, nodes, free, style, last_resort)
+            if found is None:
+                return None
+            free.take(found)
+            placed |= found
+            nodes &= ~free.nodes(found)
+    finally:
+        free.give(placed)
+    return placed
+
+
+def place_segment(
+    layout: Layout, nodes: NodeSet, free: FreeResources, style: PlacementStyle, last_resort: NodeSet
+) -> Allocation | None:
+    """Place one segment of a job where it leaves the largest idle blocks to others."""
+    part = layout.part
+    gpus = part.chunks * part.chunk.gpu_count
+    together = style is PlacementStyle.CONSOLIDATE
+    best: tuple[tuple[int, ...], Allocation] | None = None
+    for span in layout.spans(nodes, lambda number: free.chunks_that_fit(number, part)):
+        there = free.gpus_free(span)
+        found = place_anywhere(part, span, free, style, last_resort) if there >= gpus else None
+        if found is None:
+            continue
+        used = free.nodes(found)
+        key = (
+            (used & last_resort) != 0,
+            len(found) if together else 0,
+            sum(map(free.is_idle, numbers(used))),
+            sum(map(free.free_gpus, numbers(used))),
+            there,
+        )
+        if best is None or key < best[0]:
+            best = key, found
+    return best and best[1]
+
+
+def place_anywhere(
+    request: Request,
+    nodes: NodeSet,
+    free: FreeResources,
+    style: PlacementStyle,
+    last_resort: NodeSet = 0,
+) -> Allocation | None:
+    """Choose the nodes of a job as ``place`` does, if any of them may be combined."""
     fresh = nodes & ~last_resort
     chosen = _choose(request, fresh, free, style)
     if chosen is None and fresh != nodes:
@@ -61,7 +114,7 @@ def place(
 
 
 def fits(request: Request, nodes: NodeSet, free: FreeResources) -> bool:
-    """Whether ``place`` finds room for the job on these nodes, whatever the style."""
+    """Whether ``place_anywhere`` finds room for the job on these nodes, whatever the style."""
     return _Filling(request, nodes, free).over_few_nodes() is not None
 
 
@@ -109,7 +162,7 @@ def _choose(
     # Consolidated: the fewest nodes, and under one switch if that takes no more nodes. Among
     # several switches, the one with the fewest free GPUs wins.
     chosen = _Filling(request, nodes, free).over_few_nodes()
-    if chosen is None or len(chosen) == 1 or not free.switches:
+    if chosen is None or len(chosen) == 1 or not free.topology.switches:
         return chosen
     for under_one in _tightest_switches(request, nodes, free):
         together = _Filling(request, under_one, free).over_few_nodes()
@@ -124,7 +177,7 @@ def _tightest_switches(request: Request, nodes: NodeSet, free: FreeResources) ->
     roomy = free.with_free_gpus(nodes, 1) if gpus else nodes
     there = (
         (free.gpus_free(roomy & switch), nodes & switch)
-        for switch in free.switches
+        for switch in free.topology.switches
         if roomy & switch
     )
     enough = [(count, under_one) for count, under_one in there if count >= gpus]

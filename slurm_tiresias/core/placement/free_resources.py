@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from slurm_tiresias.core.placement.node_set import NodeSet, lowest, numbers
+from slurm_tiresias.core.placement.topology import Topology
 from slurm_tiresias.model import ANY_TYPE, Allocation, Amount, GpuCounts, Node, Request
 
 _MARKS = (1 << 64) - 59
@@ -68,12 +69,7 @@ class FreeResources:
         self._changed: set[int] = set()
         self.most_free_gpus = sum(free for free in self._free_gpus if free > 0)
         """Total of free GPUs on all nodes."""
-        under: dict[str, NodeSet] = {}
-        for number, node in enumerate(ordered):
-            if node.switch:
-                under[node.switch] = under.get(node.switch, 0) | 1 << number
-        self.switches: tuple[NodeSet, ...] = tuple(under.values())
-        """The nodes of each known switch."""
+        self.topology = Topology(ordered)
         self._idle: dict[int, NodeSet] = {}
         self._busy: dict[int, NodeSet] = {}
         for number, free in enumerate(self._free_gpus):
@@ -107,6 +103,17 @@ class FreeResources:
     def is_idle(self, number: int) -> bool:
         """Whether no job holds anything on the node."""
         return self._holders[number] == 0
+
+    def closed_by(self, request: Request, allocation: Allocation) -> Allocation:
+        """Return the allocation, with all of its blocks if other jobs may not use them."""
+        if not request.whole_blocks:
+            return allocation
+        own = self.nodes(allocation)
+        blocks = (block for block in self.topology.base_blocks if block & own)
+        return {
+            **allocation,
+            **{self.names[n]: self._total[n] for block in blocks for n in numbers(block)},
+        }
 
     def take(self, allocation: Allocation) -> None:
         self._add(allocation, -1)
@@ -204,6 +211,15 @@ class FreeResources:
     def row_of(self, gpu_type: str) -> int:
         """Return the row of ``table`` that counts the GPUs a request for this type can take."""
         return GPUS if gpu_type == ANY_TYPE else self._row_of_type.get(gpu_type, NO_GPUS)
+
+    def usable_by(self, request: Request, nodes: NodeSet) -> NodeSet:
+        """Return the nodes on which a job may lie by its node list, or by its claim to blocks."""
+        if len(request.required_nodes) >= request.min_nodes:
+            nodes &= self.nodes(request.required_nodes)
+        if request.whole_blocks:
+            blocks = self.topology.base_blocks
+            nodes &= sum(block for block in blocks if all(map(self.is_idle, numbers(block))))
+        return nodes
 
     # Search orders
 

@@ -70,6 +70,10 @@ class NodeIndex:
         required = self._empty.nodes(request.required_nodes)
         for nodes in self.sets_for(request, among):
             # Empty nodes of one size are equivalent, so one per chunk is enough.
+            if self._empty.topology.layout(request, nodes):
+                if place(request, nodes, self._empty, PlacementStyle.CONSOLIDATE) is not None:
+                    return True
+                continue
             some = required & nodes
             for _, as_large in self._as_large.values():
                 some |= node_set(islice(numbers(nodes & as_large), request.chunks))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -16,10 +16,17 @@ from slurm_tiresias.core.placement.candidate_matrix import (
     rank_of,
     widest_stay,
 )
-from slurm_tiresias.core.placement.choose import fits, goes_by_count, place
+from slurm_tiresias.core.placement.choose import (
+    fits,
+    goes_by_count,
+    place,
+    place_anywhere,
+    place_segment,
+)
 from slurm_tiresias.core.placement.free_resources import FreeResources
 from slurm_tiresias.core.placement.node_set import NodeSet, lowest, node_set, numbers
-from slurm_tiresias.model import Allocation, PlacementStyle, Request
+from slurm_tiresias.core.placement.topology import Layout
+from slurm_tiresias.model import Allocation, Amount, PlacementStyle, Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +62,15 @@ def find_victims(
         Without victims if the job fits as it is; None if preempting all candidates would not let
         it start.
     """
+    layout = free.topology.layout(preemptor.request, preemptor.nodes)
+    if layout is not None:
+        return _by_segment(layout, preemptor, free, index, last_resort)
+    return _on_any_nodes(preemptor, free, index, last_resort)
+
+
+def _on_any_nodes(
+    preemptor: Preemptor, free: FreeResources, index: CandidateIndex, last_resort: NodeSet
+) -> PreemptionPlan | None:
     room = _Room(preemptor, free, last_resort)
     if not room.has_required_nodes():
         return None
@@ -104,7 +120,9 @@ class _Room:
 
     def start_without(self, candidates: Iterable[Candidate]) -> PreemptionPlan:
         """Return the plan for a job that fits now that these candidates have left."""
-        allocation = place(self._request, self._nodes, self._free, self._style, self._last_resort)
+        allocation = place_anywhere(
+            self._request, self._nodes, self._free, self._style, self._last_resort
+        )
         assert allocation is not None
         return PreemptionPlan(allocation, tuple(sorted(candidates, key=rank_of)))
 
@@ -112,6 +130,114 @@ class _Room:
         """GPUs that must become free before the job can fit."""
         wanted = self._request.chunks * self._request.chunk.gpu_count
         return wanted - self._free.gpus_free(self._nodes)
+
+
+# Jobs whose nodes must lie together
+
+
+def _by_segment(
+    layout: Layout,
+    preemptor: Preemptor,
+    free: FreeResources,
+    index: CandidateIndex,
+    last_resort: NodeSet,
+) -> PreemptionPlan | None:
+    """Find victims for one segment after the other, each where that costs least; then drop the
+    victims that are not needed."""
+    request, style = preemptor.request, preemptor.style
+    nodes = preemptor.nodes if request.whole_blocks else free.usable_by(request, preemptor.nodes)
+    leaving: list[Candidate] = []
+    placed: dict[str, Amount] = {}
+    try:
+        for _ in range(layout.segments):
+            part = replace(preemptor, request=layout.part, nodes=nodes)
+            plan = _for_segment(layout, part, free, index, last_resort)
+            if plan is None:
+                return None
+            for candidate in plan.victims:
+                free.give(candidate.allocation)
+                leaving.append(candidate)
+                if layout.segments > 1:
+                    index.leave(candidate)
+            free.take(plan.allocation)
+            placed |= plan.allocation
+            nodes &= ~free.nodes(plan.allocation)
+        free.give(placed)
+        whole, placed = placed, {}
+
+        def found() -> Allocation | None:
+            return place(request, preemptor.nodes, free, style, last_resort)
+
+        needed: Collection[Candidate] = leaving
+        if len(leaving) > 1 and found() is not None:
+            order = sorted(leaving, key=preemptor.stay_first())
+            needed = _stripped(free, order, lambda: found() is not None)
+        for candidate in (spared := [one for one in leaving if one not in needed]):
+            free.take(candidate.allocation)
+        allocation = found() or whole
+        for candidate in spared:
+            free.give(candidate.allocation)
+        return PreemptionPlan(allocation, tuple(sorted(needed, key=rank_of)))
+    finally:
+        free.give(placed)
+        for candidate in leaving:
+            free.take(candidate.allocation)
+            if layout.segments > 1:
+                index.enter(candidate)
+
+
+def _for_segment(
+    layout: Layout,
+    part: Preemptor,
+    free: FreeResources,
+    index: CandidateIndex,
+    last_resort: NodeSet,
+) -> PreemptionPlan | None:
+    if not part.request.whole_blocks:
+        idle = place_segment(layout, part.nodes, free, part.style, last_resort)
+        if idle is not None:
+            return PreemptionPlan(idle, ())
+    cheapest = list(index.matrix(part.weighs_at_s).reclaimable(part).cheapest_first())
+    search = _on_empty_blocks if part.request.whole_blocks else _on_any_nodes
+    found = (
+        search(replace(part, nodes=span), free, index, last_resort)
+        for span in _spans_to_free(layout, part.nodes, cheapest)
+    )
+    return min(filter(None, found), key=lambda plan: part.cost(plan.victims), default=None)
+
+
+def _spans_to_free(
+    layout: Layout, nodes: NodeSet, cheapest: Sequence[tuple[int, int]]
+) -> Iterator[NodeSet]:
+    """Yield the spans on which a segment would have room after preemptions, each once: first those
+    of the nodes on which preemptions cost least. ``cheapest`` are nodes with their chunks."""
+    room, seen, count = dict(cheapest), {0}, layout.part.min_nodes
+    while True:
+        cheap = dict(cheapest[:count])
+        for span in layout.spans(nodes, lambda number: cheap.get(number, 0)):  # noqa: B023
+            if span in seen:
+                continue
+            seen.add(span)
+            if sum(room.get(number, 0) for number in numbers(span)) >= layout.part.chunks:
+                yield span
+        if count >= len(cheapest):
+            return
+        count *= 2
+
+
+def _on_empty_blocks(
+    preemptor: Preemptor, free: FreeResources, index: CandidateIndex, last_resort: NodeSet
+) -> PreemptionPlan | None:
+    """Preempt all jobs in the blocks of these nodes."""
+    span = preemptor.nodes
+    blocks = sum(block for block in free.topology.base_blocks if block & span)
+    leaving = {t.job_id: t for number in numbers(blocks) for t in index.on(number)}.values()
+    if not all(map(preemptor.may_preempt, leaving)):
+        return None
+    with _without(free, leaving):
+        nodes = free.usable_by(preemptor.request, span)
+        allocation = place_anywhere(preemptor.request, nodes, free, preemptor.style, last_resort)
+    return None if allocation is None else PreemptionPlan(allocation, tuple(leaving))
 
 
 # Jobs that can use any GPUs
