@@ -176,9 +176,10 @@ def is_demos(place: Place) -> bool:
     return (place.folder / SIGN).exists()
 
 
-def start_cluster(place: Place, nodes: int = 4, gpus: int = 4) -> None:
+def start_cluster(place: Place, *options: str) -> None:
+    """Start the demo's cluster, with further options of scripts/cluster."""
     lines = [f"--slurm-conf-line={line}" for line in SLURM_CONF_LINES]
-    bring_up(place, f"--nodes={nodes}", f"--gpus={gpus}", *lines)
+    bring_up(place, "--nodes=4", "--gpus=4", *lines, *options)
 
 
 def bring_up(place: Place, *options: str) -> None:
@@ -186,6 +187,17 @@ def bring_up(place: Place, *options: str) -> None:
     command = [str(CLUSTER_SCRIPT), "up", "--dir", str(place.cluster), *options]
     if subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode != 0:
         raise DemoError("the cluster did not start, see above")
+
+
+def install(*packages: str) -> None:
+    """Install Debian's Slurm and these packages if they are missing, or say which are."""
+    if subprocess.run([str(CLUSTER_SCRIPT), "install", *packages], check=False).returncode != 0:
+        raise DemoError("packages are missing, see above")
+
+
+def marked(place: Place) -> dict[str, str]:
+    """Return the environment of a process that ``stop`` is to end."""
+    return place.environment() | {MARK: str(place.folder)}
 
 
 def start_controller(
@@ -205,7 +217,7 @@ def start_controller(
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env=place.environment() | {MARK: str(place.folder)} | environment,
+            env=marked(place) | environment,
             start_new_session=True,
         )
     wait_until(lambda: process.poll() is not None or is_published(place), "the controller")
@@ -233,7 +245,7 @@ def stop(place: Place) -> None:
 
 
 def controllers(place: Place) -> list[int]:
-    """Return the pids of this place's controllers, found by the mark in their environment."""
+    """Return the pids of this place's own processes, found by the mark in their environment."""
     mark = f"{MARK}={place.folder}".encode()
     return [int(entry.name) for entry in Path("/proc").glob("[0-9]*") if carries(entry, mark)]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 from scripts import ROOT
@@ -41,8 +42,16 @@ def set_up(folder: Path) -> Path:
     return plugstack
 
 
-def start_service(folder: Path, every_s: float) -> subprocess.Popen[bytes]:
+def start_service(
+    folder: Path, every_s: float, environment: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
     """Start the progress service of the nodes, which all share one folder here."""
     folders = ("--run", f"{folder}/run", "--collect", f"{folder}/collect")
     command = (str(PROGRAMS / PROGRAM), "profile", "sample", *folders, "--every", f"{every_s}")
-    return subprocess.Popen(command)
+    if environment is None:
+        return subprocess.Popen(command)
+    with (folder / "service.log").open("wb") as log:
+        # It may outlive this program, whose output must then end.
+        return subprocess.Popen(
+            command, stdout=log, stderr=log, env=environment, start_new_session=True
+        )

@@ -7,6 +7,7 @@ import click
 from scripts.tools.bench.aged import aged
 from scripts.tools.bench.cycle import cycle
 from scripts.tools.bench.deciding import next_decision, one_decision
+from scripts.tools.bench.demo import demo
 from scripts.tools.bench.job_library import job_library
 from scripts.tools.bench.latency import latency
 from scripts.tools.bench.launch import launch
@@ -18,7 +19,7 @@ from scripts.tools.bench.speed import simulator
 from scripts.tools.bench.starts import starts
 
 COMMANDS = (
-    *(aged, cycle, job_library, latency, launch, monitor, next_decision),
+    *(aged, cycle, demo, job_library, latency, launch, monitor, next_decision),
     *(one_decision, ranges, replay, simulator, starts, testbed_workload),
 )
 

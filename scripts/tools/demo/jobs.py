@@ -1,23 +1,27 @@
-"""The demo's jobs in Slurm: submitted like a user's, watched with squeue, and verified."""
+"""One of the demo's runs: jobs submitted like a user's, watched with scontrol, and verified."""
 
 from __future__ import annotations
 
-import json
-import subprocess
+import itertools
+import os
+import re
+import shutil
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from scripts import ROOT
+from scripts.testbed import progress_channel
 from scripts.testbed.jobs import POLL_S, slurm
 from scripts.testbed.place import DemoError, Place
-from scripts.tools.demo.mix import STEP_S, Job
+from scripts.tools.demo.mix import GPUS_PER_NODE, MOST_GPUS, SAVE_EVERY_S, STEP_S, Job
 
 RUN_PATIENCE_S = 400.0
-SAVE_EVERY_S = 5.0
+TRAINING = Path(__file__).parent / "training.py"
+OTHER_USER = "nobody"
+"""The second user of the jobs, if root runs the demo: no other user can submit for another."""
+ENDED = ("COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL", "OUT_OF_MEMORY")
+GPUS = re.compile(r"\bNodes=(\S+) CPU_IDs=\S+ Mem=\d+ GRES=gpu\S*?:\d+\(IDX:([\d,-]+)\)")
 
 
 @dataclass(frozen=True)
@@ -30,83 +34,148 @@ class Submitted:
 
 
 @dataclass(frozen=True)
-class Counts:
-    """The progress of a run."""
+class Sample:
+    """What a cluster did at a time since the first submission."""
 
-    submitted: int = 0
-    finished: int = 0
+    at_s: float
+    holders: tuple[Job | None, ...]
+    """The job on each GPU."""
     running: int = 0
     waiting: int = 0
-    busy_gpus: int = 0
+    finished: int = 0
     preemptions: int = 0
 
-
-def submit(place: Place, job: Job, folder: Path) -> Submitted:
-    answer = slurm(
-        place,
-        *("sbatch", "--parsable", f"--job-name={job.name}", f"--gpus={job.gpus}"),
-        *(f"--nodes={job.nodes}", f"--ntasks={job.nodes}", f"--time={job.limit_min}"),
-        *(f"--output={folder}.out", "examples/train.sbatch", f"--dir={folder}"),
-        *(f"--steps={job.steps}", f"--step-seconds={STEP_S}", f"--save-every-s={SAVE_EVERY_S}"),
-    )
-    return Submitted(job, answer.strip(), folder)
+    @property
+    def busy_gpus(self) -> int:
+        return sum(holder is not None for holder in self.holders)
 
 
-def run(
-    place: Place, name: str, jobs: Sequence[Job], show: Callable[[Counts], None]
-) -> list[Submitted]:
-    """Submit each job at its time, and return when all have ended."""
-    began_s = time.monotonic()
-    submitted: list[Submitted] = []
-    preemptions: dict[str, int] = {}
-    while True:
-        now_s = time.monotonic() - began_s
-        while len(submitted) < len(jobs) and jobs[len(submitted)].arrives_s <= now_s:
-            job = jobs[len(submitted)]
-            submitted.append(submit(place, job, place.jobs / f"{name}-{job.name}"))
-        counts = look(place, submitted, preemptions)
-        show(counts)
-        if counts.finished == len(jobs):
-            return submitted
-        if now_s > RUN_PATIENCE_S:
-            raise DemoError(f"after {RUN_PATIENCE_S:g} s not all jobs had ended")
-        time.sleep(POLL_S)
+@dataclass
+class Run:
+    """One run of the mix; ``reports``: with the job library."""
+
+    name: str
+    place: Place
+    own_limit_min: int = 0
+    """The time limit of all jobs; 0: those of their users."""
+    reports: bool = False
+    submitted: list[Submitted] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
+
+    def submit(self, job: Job) -> Submitted:
+        place, folder = self.place, self.place.jobs / job.name
+        library = [str(place.folder / progress_channel.LIBRARY)] if self.reports else []
+        as_user = [f"--uid={OTHER_USER}"] if job.user and os.geteuid() == 0 else []
+        limit_min = self.own_limit_min or job.limit_min
+        answer = slurm(
+            place,
+            *("sbatch", "--parsable", f"--job-name={job.name}", f"--gpus={job.gpus}", "--requeue"),
+            *(f"--nodes={job.nodes}", f"--ntasks={job.nodes}", f"--time={limit_min}", *as_user),
+            *(f"--chdir={place.jobs}", f"--output={folder}.out", "--open-mode=append"),
+            str(program_of(place)),
+            *(str(folder), str(job.steps), str(STEP_S), str(SAVE_EVERY_S), *library),
+        )
+        self.submitted.append(Submitted(job, answer.strip(), folder))
+        return self.submitted[-1]
+
+    def follow(self, at_s: float) -> Sample:
+        """Keep what Slurm shows now."""
+        rows = dict(shown(slurm(self.place, "scontrol", "-d", "-o", "-a", "show", "jobs")))
+        states = {one.job_id: rows.get(one.job_id, ("COMPLETED", 0, [])) for one in self.submitted}
+        holders: list[Job | None] = [None] * MOST_GPUS
+        for one in self.submitted:
+            state, _, gpus = states[one.job_id]
+            for gpu in gpus if state == "RUNNING" else []:
+                holders[gpu] = one.job
+        named = [state for state, _, _ in states.values()]
+        self.samples.append(
+            Sample(
+                at_s,
+                tuple(holders),
+                running=named.count("RUNNING"),
+                waiting=named.count("PENDING"),
+                finished=sum(state in ENDED for state in named),
+                preemptions=sum(restarts for _, restarts, _ in states.values()),
+            )
+        )
+        return self.samples[-1]
 
 
-def look(place: Place, submitted: Sequence[Submitted], preemptions: dict[str, int]) -> Counts:
-    """Return what squeue shows; ``preemptions`` also keeps counts of jobs that left the queue."""
-    rows = slurm(place, "squeue", "-h", "-O", "JobID:|,State:|,RestartCnt:|").splitlines()
-    states: dict[str, str] = {}
-    for row in rows:
-        job_id, state, restarts = row.split("|")[:3]
-        states[job_id] = state
-        preemptions[job_id] = int(restarts)
-    running = [one for one in submitted if states.get(one.job_id) == "RUNNING"]
-    waiting = [one for one in submitted if states.get(one.job_id) == "PENDING"]
-    return Counts(
-        submitted=len(submitted),
-        finished=sum(one.job_id not in states for one in submitted),
-        running=len(running),
-        waiting=len(waiting),
-        busy_gpus=sum(one.job.gpus for one in running),
-        preemptions=sum(preemptions.get(one.job_id, 0) for one in submitted),
-    )
+def program_of(place: Place) -> Path:
+    """Return the jobs' program, laid where all users can read it."""
+    program = place.jobs / TRAINING.name
+    if not program.exists():
+        place.jobs.chmod(0o1777)
+        shutil.copy(TRAINING, program)
+    return program
 
 
-def proof(place: Place, one: Submitted) -> dict[str, Any]:
-    """Return what ``train.py --verify`` says about this job's journal."""
-    program = str(ROOT / "examples" / "train.py")
-    command = ["python3", program, "--verify", f"--dir={one.folder}", f"--steps={one.job.steps}"]
-    answer = subprocess.run(
-        command, env=place.environment(), capture_output=True, text=True, check=False
-    )
+def shown(text: str) -> Iterator[tuple[str, tuple[str, int, list[int]]]]:
+    """Yield each job's id, state, restarts and GPUs, as ``scontrol --details`` shows them."""
+    for line in text.splitlines():
+        found = dict(word.partition("=")[::2] for word in line.split() if "=" in word)
+        gpus = [gpu for nodes, indexes in GPUS.findall(line) for gpu in numbers(nodes, indexes)]
+        if "JobId" in found:
+            yield found["JobId"], (found["JobState"], int(found["Restarts"]), gpus)
+
+
+def numbers(nodes: str, indexes: str) -> Iterator[int]:
+    """Yield the cluster's numbers of these GPUs, each on all of these nodes: n[1-2], 0,2-3."""
+    for node, index in itertools.product(spans(nodes.strip("n[]")), spans(indexes)):
+        yield (node - 1) * GPUS_PER_NODE + index
+
+
+def spans(text: str) -> Iterator[int]:
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        yield from range(int(first), int(last or first) + 1)
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What a job's journal proves; no ``fault``: its saves contain each step once."""
+
+    steps_redone: int = 0
+    fault: str = ""
+
+
+def proof(one: Submitted) -> Proof:
+    """Follow the journal of a job from start to start."""
+    done = saved = redone = 0
     try:
-        said: dict[str, Any] = json.loads(answer.stdout)
-    except ValueError:
-        said = {"each_step_once": False, "problems": [answer.stderr.strip()], "steps_redone": 0}
-    return said
+        lines = (one.folder / "journal").read_text().splitlines()
+    except OSError as error:
+        return Proof(fault=f"it has no journal: {error.strerror}")
+    for event, number in (line.split() for line in lines):
+        step = int(number)
+        if event == "start":
+            if step != saved:
+                return Proof(redone, f"resumed from step {step}, but had saved step {saved}")
+            redone += done - step
+            done = step
+        elif step != done + (event == "step"):
+            return Proof(redone, f"{event} {step} came after step {done}")
+        elif event == "step":
+            done = step
+        else:
+            saved = step
+    problem = "" if saved == one.job.steps else f"saved {saved} of {one.job.steps} steps"
+    return Proof(redone, problem)
 
 
-def proofs(place: Place, submitted: Sequence[Submitted]) -> list[dict[str, Any]]:
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        return list(pool.map(lambda one: proof(place, one), submitted))
+def run_all(runs: Sequence[Run], mix: Sequence[Job]) -> Iterator[None]:
+    """Submit each job to all runs at its time; yield after each look, until all have ended."""
+    began_s, to_come = time.monotonic(), list(mix)
+    running = list(runs)
+    while running:
+        while to_come and to_come[0].arrives_s <= time.monotonic() - began_s:
+            job = to_come.pop(0)
+            for run in runs:
+                run.submit(job)
+        for run in running:
+            run.follow(time.monotonic() - began_s)
+        running = [run for run in running if run.samples[-1].finished < len(mix)]
+        if time.monotonic() - began_s > RUN_PATIENCE_S:
+            raise DemoError(f"after {RUN_PATIENCE_S:g} s not all jobs had ended")
+        yield
+        time.sleep(POLL_S)

@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
 import signal
-import sys
-import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from rich.console import Console
 
-from scripts.testbed import place
+from scripts.testbed import place, progress_channel
 from scripts.testbed.jobs import accounted
 from scripts.testbed.place import DemoError, Place, UsageError
+from scripts.tools.bench.replay.setting import Setting
 from scripts.tools.demo import jobs, screen
+from scripts.tools.demo.jobs import Run
 from scripts.tools.demo.measure import Result, measured
-from scripts.tools.demo.mix import LIMITS, USERS, Job, make_jobs
+from scripts.tools.demo.mix import BEYOND_WINDOW_MIN, JOBS, SPEED, Job, make_jobs, setting
 from slurm_tiresias.errors import NotRunningError
 from slurm_tiresias.status import published
 
 STOPPING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-FEWEST_JOBS, MOST_JOBS = 8, 200
+SHIP_EVERY_S = 0.5
+BUILD_PACKAGES = ("gcc", "libc6-dev", "libslurm-dev", "make")
+"""What the SPANK plugin is built with, by which jobs report."""
+SLURM, LIMITS, REPORTS = "stock Slurm", "Tiresias", "Tiresias, jobs report"
 SHOWN_JOB = Job("wide", "", gpus=16, steps=7200, arrives_s=0)
 """A wide job of half an hour, left running so that users can look at it as narrow ones arrive."""
 SHOWN_NARROW_GPUS = (4, 2, 4, 1)
@@ -69,16 +71,12 @@ def parser() -> argparse.ArgumentParser:
     add = whole.add_argument
     add("--dir", type=Path, help="the demo's folder (default: in /tmp)")
     add("--seed", type=int, default=1, help="of the jobs (default: 1)")
-    add("--jobs", type=int, default=40, help="how many (default: 40)")
-    limits = "; ".join(f"{kind}: {what}" for kind, what in LIMITS.items())
-    add("--limits", choices=LIMITS, default=USERS, help=f"{limits} (default: {USERS})")
     add(
         "--keep",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="leave the cluster and the controller running (default: keep)",
+        help="leave the last cluster and its controller running (default: keep)",
     )
-    add("--json", action="store_true", help="print the result as JSON on stdout")
     return whole
 
 
@@ -102,103 +100,133 @@ def stop(where: Place) -> int:
     if not place.is_demos(where):
         place.say(f"demo: nothing runs in {where.folder}")
         return 0
+    stop_others(where)
     place.stop(where)
+    page_of(where).unlink(missing_ok=True)
     place.say("demo: stopped")
     return 0
 
 
 def demonstrate(where: Place, options: argparse.Namespace) -> int:
-    if not FEWEST_JOBS <= options.jobs <= MOST_JOBS:
-        raise UsageError(f"--jobs is a number from {FEWEST_JOBS} to {MOST_JOBS}")
-    place.prepare(where)
-    kept = False
+    if place.is_demos(where):
+        stop_others(where)
+    runs, kept = three_runs(where), False
     try:
-        status = compare(where, options)
+        status = compare(where, runs, options.seed)
+        stop_others(where)
         if options.keep:
-            leave_something_to_see(where, screen.screen())
+            leave_something_to_see(where, runs[-1])
             kept = True
         return status
     finally:
         if not kept:
             for number in STOPPING_SIGNALS:
                 signal.signal(number, signal.SIG_IGN)
+            stop_others(where)
             place.stop(where)
-            place.say("demo: the cluster and the controller are stopped and removed")
+            place.say("demo: the clusters and the controllers are stopped and removed")
 
 
-def compare(where: Place, options: argparse.Namespace) -> int:
-    began_s = time.monotonic()
-    console = screen.screen()
-    mix = make_jobs(options.seed, options.jobs, options.limits)
-    place.start_cluster(where)
-    console.print(
-        f"{len(mix)} jobs (seed {options.seed}) on 4 nodes of 4 GPUs\n"
-        f"{screen.STOCK}: priority/multifactor with backfill\n"
-        f"  time limits: {LIMITS[options.limits]}\n"
-        f"{screen.TIRESIAS}: the same, with the controller"
+def what(seed: int) -> str:
+    return (
+        f"{JOBS} jobs of two users (seed {seed}) on 4 nodes of 4 GPUs, on three clusters at once.\n"
+        "Stock Slurm at its best: no reservations; any job that fits starts, oldest first.\n"
+        "Tiresias: the same programs, which know nothing of it and save every half hour.\n"
+        "Jobs report: the programs use its library; they save when asked, and report.\n"
+        f"A restart takes some 3 s, as much as {3 * SPEED // 60} minutes of a site. Other work on "
+        "this\nmachine changes all times."
     )
-    stock = run_once(where, console, screen.STOCK, mix)
-    place.start_controller(where)
-    tiresias = run_once(where, console, screen.TIRESIAS, mix)
-    report(console, options, mix, (stock, tiresias), time.monotonic() - began_s)
-    return 1 if stock.faults or tiresias.faults else 0
 
 
-def run_once(where: Place, console: Console, name: str, mix: Sequence[Job]) -> Result:
-    with screen.progress(console, name, len(mix)) as show:
-        submitted = jobs.run(where, name.split()[0].lower(), mix, show)
-    rows = accounted(where, {one.job_id for one in submitted})
-    return measured(submitted, rows, jobs.proofs(where, submitted))
+def three_runs(where: Place) -> list[Run]:
+    slurm, tiresias = others(where)
+    return [
+        Run(SLURM, slurm, own_limit_min=BEYOND_WINDOW_MIN),
+        Run(LIMITS, tiresias),
+        Run(REPORTS, where, reports=True),
+    ]
 
 
-def report(
-    console: Console,
-    options: argparse.Namespace,
-    mix: Sequence[Job],
-    results: tuple[Result, Result],
-    took_s: float,
-) -> None:
-    stock, tiresias = results
-    out = console if options.json else Console(highlight=False, width=width_of_stdout())
-    out.print(screen.result_table(stock, tiresias, Counter(job.kind for job in mix)))
-    for fault in (*stock.faults, *tiresias.faults):
+def others(where: Place) -> tuple[Place, Place]:
+    """Return the places of the two runs whose clusters are not kept."""
+    return Place(where.folder / "slurm"), Place(where.folder / "tiresias")
+
+
+def stop_others(where: Place) -> None:
+    for other in others(where):
+        if place.is_demos(other):
+            place.stop(other)
+
+
+def page_of(where: Place) -> Path:
+    return where.folder.with_name(f"{where.folder.name}.html")
+
+
+def compare(where: Place, runs: Sequence[Run], seed: int) -> int:
+    console, out, mix = screen.screen(), screen.output(), make_jobs(seed)
+    results = race(console, runs, seed)
+    table = screen.result_table(results, Counter(job.kind for job in mix))
+    screen.show_schedules(out, runs)
+    out.print(table)
+    page_of(where).write_text(screen.page(runs, what(seed), table), encoding="utf-8")
+    out.print(f"The schedules as a page: {page_of(where)}", soft_wrap=True)
+    faults = [f"{name}: {fault}" for name, one in results.items() for fault in one.faults]
+    for fault in faults:
         console.print(f"FAULT: {fault}", markup=False)
-    if not stock.faults and not tiresias.faults:
-        out.print(f"All {2 * len(mix)} jobs have proven that they ran each step once.")
-    if options.json:
-        print(json.dumps(as_json(options, results, took_s), indent=2), flush=True)
+    if not faults:
+        out.print(f"The journals of all {len(runs) * len(mix)} jobs prove that none lost a step.")
+    return 1 if faults else 0
 
 
-def width_of_stdout() -> int | None:
-    return None if sys.stdout.isatty() else screen.WIDTH_WITHOUT_TERMINAL
+def race(console: Console, runs: Sequence[Run], seed: int) -> dict[str, Result]:
+    """Run the jobs of this seed on three new clusters at once."""
+    console.print("Starting three clusters, two of them with a controller ...")
+    # The others' folders are in the last run's.
+    controllers = {each.name: start(each, setting(seed)) for each in reversed(runs)}
+    console.print(what(seed), markup=False)
+    mix = make_jobs(seed)
+    with screen.progress(console, len(mix)) as show:
+        for _ in jobs.run_all(runs, mix):
+            show(runs)
+    return {each.name: result_of(each, controllers[each.name]) for each in runs}
 
 
-def as_json(
-    options: argparse.Namespace, results: tuple[Result, Result], took_s: float
-) -> dict[str, Any]:
-    stock, tiresias = results
-    times = ("average_jct_s", "median_jct_s", "p95_jct_s", "makespan_s")
-    return {
-        "seed": options.seed,
-        "jobs": options.jobs,
-        "took_s": round(took_s, 1),
-        "stock": asdict(stock),
-        "tiresias": asdict(tiresias),
-        "ratios": {name: getattr(stock, name) / getattr(tiresias, name) for name in times},
-        "proven": not stock.faults and not tiresias.faults,
-    }
+def start(each: Run, own: Setting) -> int | None:
+    """Start a run's cluster and its controller, whose pid is returned; None if there is none."""
+    where, config = each.place, own.controller_config()
+    if each.reports:
+        config += f'\n[profiler]\ncollect_dir = "{where.folder}/collect"\n'
+    place.prepare(where, config)
+    options: list[str] = []
+    if each.reports:
+        place.install(*BUILD_PACKAGES)
+        options = [f"--conf-file={progress_channel.set_up(where.folder)}"]
+    place.start_cluster(where, *options)
+    if each.reports:
+        progress_channel.start_service(where.folder, SHIP_EVERY_S, place.marked(where))
+    return None if each.own_limit_min else place.start_controller(where, replaced=own.constants)
 
 
-def leave_something_to_see(where: Place, console: Console) -> None:
+def result_of(each: Run, controller: int | None) -> Result:
+    where, submitted = each.place, each.submitted
+    rows = accounted(where, {one.job_id for one in submitted})
+    result = measured(submitted, rows, [jobs.proof(one) for one in submitted])
+    if controller is None:
+        return result
+    place.check_controller(where, controller)
+    failed = place.failed_cycles(where.controller_log.read_text())
+    return replace(result, faults=(*result.faults, *failed))
+
+
+def leave_something_to_see(where: Place, last: Run) -> None:
     """Leave a wide job that narrow ones have just preempted, for status and explain to show."""
-    wide = jobs.submit(where, SHOWN_JOB, where.jobs / "wide")
-    place.wait_until(lambda: tier_of(where, wide.job_id) == 1, "the wide job's demotion")
+    wide = last.submit(SHOWN_JOB)
+    place.wait_until(lambda: bool(tier_of(where, wide.job_id)), "the wide job's demotion")
     for number, gpus in enumerate(SHOWN_NARROW_GPUS, 1):
-        narrow = replace(SHOWN_JOB, name=f"narrow{number}", gpus=gpus)
-        jobs.submit(where, narrow, where.jobs / narrow.name)
-    console.print(
+        last.submit(replace(SHOWN_JOB, name=f"narrow{number}", gpus=gpus))
+    place.say(
         f"""
-The cluster and the controller keep running, with a few more jobs. To look around:
+The last cluster and its controller keep running, with a few more jobs. To look around:
 
     eval "$({place.this_command(where, "env")})"
     tiresias-slurm status
@@ -207,8 +235,7 @@ The cluster and the controller keep running, with a few more jobs. To look aroun
 
 and to stop everything:
 
-    {place.this_command(where, "stop")}""",
-        markup=False,
+    {place.this_command(where, "stop")}"""
     )
 
 

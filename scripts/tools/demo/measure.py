@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 
 from scripts.testbed.jobs import COMPLETED, REQUEUED, AccountedRun
-from scripts.tools.demo.jobs import Submitted
-from scripts.tools.demo.mix import KINDS, MOST_GPUS
+from scripts.tools.demo.jobs import Proof, Submitted
+from scripts.tools.demo.mix import KINDS, MOST_GPUS, STEP_S
 
 
 @dataclass(frozen=True)
@@ -21,14 +22,14 @@ class Result:
     preemptions: int
     gpu_use: float
     average_jct_s_by_kind: Mapping[str, float]
-    steps_redone: int = 0
+    average_jct_s_by_user: Sequence[float] = ()
+    again_share: float = 0.0
+    """Work done again after preemptions, of all GPU time."""
     faults: tuple[str, ...] = field(default=())
 
 
 def measured(
-    submitted: Sequence[Submitted],
-    rows: Sequence[AccountedRun],
-    proofs: Sequence[Mapping[str, object]],
+    submitted: Sequence[Submitted], rows: Sequence[AccountedRun], proofs: Sequence[Proof]
 ) -> Result:
     """Return the result; ``rows`` and ``proofs`` belong to ``submitted``; a requeue adds a row."""
     gpus = {one.job_id: one.job.gpus for one in submitted}
@@ -37,42 +38,41 @@ def measured(
     jct_s = {job_id: float(last_s[job_id] - first_s[job_id]) for job_id in gpus}
     makespan_s = float(max(last_s.values()) - min(first_s.values()))
     used_gpu_s = sum(row.elapsed_s * gpus[row.job_id] for row in rows)
+    again_gpu_s = sum(
+        each.steps_redone * STEP_S * one.job.gpus
+        for one, each in zip(submitted, proofs, strict=True)
+    )
+    users = sorted({one.job.user for one in submitted})
     return Result(
-        average_jct_s=mean(list(jct_s.values())),
+        average_jct_s=fmean(jct_s.values()),
         median_jct_s=quantile(list(jct_s.values()), 0.5),
         p95_jct_s=quantile(list(jct_s.values()), 0.95),
         makespan_s=makespan_s,
         preemptions=sum(row.state == REQUEUED for row in rows),
         gpu_use=used_gpu_s / (makespan_s * MOST_GPUS),
         average_jct_s_by_kind={
-            kind.name: mean([jct_s[o.job_id] for o in submitted if o.job.kind == kind.name])
+            kind.name: fmean(jct_s[o.job_id] for o in submitted if o.job.kind == kind.name)
             for kind in KINDS
             if any(one.job.kind == kind.name for one in submitted)
         },
-        steps_redone=sum(int(str(proof["steps_redone"])) for proof in proofs),
-        faults=(*ill_ended(submitted, rows), *not_proven(submitted, proofs)),
+        average_jct_s_by_user=[
+            fmean(jct_s[one.job_id] for one in submitted if one.job.user == user) for user in users
+        ],
+        again_share=again_gpu_s / used_gpu_s,
+        faults=tuple(faults(submitted, rows, proofs)),
     )
 
 
-def ill_ended(submitted: Sequence[Submitted], rows: Sequence[AccountedRun]) -> list[str]:
+def faults(
+    submitted: Sequence[Submitted], rows: Sequence[AccountedRun], proofs: Sequence[Proof]
+) -> Iterator[str]:
     names = {one.job_id: one.job.name for one in submitted}
-    return [
-        f"{names[row.job_id]} (job {row.job_id}) ended as {row.state}"
-        for row in rows
-        if row.state not in (COMPLETED, REQUEUED)
-    ]
-
-
-def not_proven(submitted: Sequence[Submitted], proofs: Sequence[Mapping[str, object]]) -> list[str]:
-    return [
-        f"{one.job.name} (job {one.job_id}) is not proven: {proof['problems']}"
-        for one, proof in zip(submitted, proofs, strict=True)
-        if not proof["each_step_once"]
-    ]
-
-
-def mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+    for row in rows:
+        if row.state not in (COMPLETED, REQUEUED):
+            yield f"{names[row.job_id]} (job {row.job_id}) ended as {row.state}"
+    for one, each in zip(submitted, proofs, strict=True):
+        if each.fault:
+            yield f"{one.job.name} (job {one.job_id}): {each.fault}"
 
 
 def quantile(values: Sequence[float], share: float) -> float:

@@ -1,37 +1,36 @@
-"""The jobs of the demo: the mix of a shared GPU cluster, sixty times as fast.
+"""The jobs of the demo: the mix of a busy GPU cluster, 300 times as fast.
 
-One second of the demo stands for one minute. The shares of the four kinds are those of the paper's
-testbed (Tiresias, NSDI 2019, Table 3); lengths are drawn uniformly on a logarithmic scale. Time
-limits are either like those of users, by which Slurm's backfill can tell some short jobs from long
-ones, or exact.
+One second of the demo stands for five minutes. The shares of the four kinds are those of the
+paper's testbed (Tiresias, NSDI 2019, Table 3). Lengths are heavy-tailed: minutes to hours, drawn
+uniformly on a logarithmic scale; the long fifth of the jobs is most of the work.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from scripts.tools.bench.replay.limits import USUAL_S, as_users_give_them
+from scripts.tools.bench.replay.setting import Setting
+from slurm_tiresias.settings.policy import PolicyConfig
 
-GPUS_PER_NODE = 4
-MOST_GPUS = 16
+SPEED = 300
+"""Seconds of a site in one second of the demo."""
+NODES, GPUS_PER_NODE = 4, 4
+MOST_GPUS = NODES * GPUS_PER_NODE
+JOBS = 50
 STEP_S = 0.25
-ARRIVALS_S = 25.0
+ARRIVALS_S = 60.0
 """Time within which all jobs are submitted."""
-WORK_S = 58.0
-"""How long all jobs together would take with all GPUs always in use."""
-USERS, EXACT = "users", "exact"
-LIMITS = {
-    USERS: "as users give them: a quarter of the jobs has the longest, the others a usual value "
-    "above what they need",
-    EXACT: "in exact proportion to what each job needs, which no user knows",
-}
-EXACT_OVER_NEED = 20
-"""Ratio of exact limits to run times. Slurm's limits are whole minutes and most jobs here last
-seconds: with tighter limits nearly all would have one minute, and nothing could be backfilled. For
-the same reason a minute of limit stands for a quarter of an hour of a user's limit."""
+LOAD = 1.5
+"""Work that arrives, as a multiple of what all GPUs can do meanwhile."""
+SAVE_EVERY_S = 1800 / SPEED
+"""How often a program saves by itself: every half hour of a site."""
+BEYOND_WINDOW_MIN = 30 * 24 * 60
+"""A time limit of 30 days, beyond backfill's window of a day: no waiting job gets a reservation,
+so that Slurm starts any job that fits, in the order of submission."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +45,10 @@ class Kind:
 
 
 KINDS = (
-    Kind("short, small", 0.635, (1, 1, 1, 2, 4), 2.0, 8.0),
-    Kind("long, small", 0.125, (1, 2, 4), 20.0, 40.0),
-    Kind("short, wide", 0.165, (8, 8, 8, 16), 2.0, 5.0),
-    Kind("long, wide", 0.075, (8, 8, 16), 15.0, 25.0),
+    Kind("short, small", 0.635, (1, 1, 1, 2, 4), 1.0, 8.0),
+    Kind("long, small", 0.125, (1, 2, 4), 16.0, 64.0),
+    Kind("short, wide", 0.165, (8, 8, 8, 16), 1.0, 8.0),
+    Kind("long, wide", 0.075, (8, 8, 16), 16.0, 64.0),
 )
 
 
@@ -63,7 +62,9 @@ class Job:
     steps: int
     arrives_s: float
     limit_min: int = 0
-    """Time limit in Slurm's minutes; 0: none."""
+    """Time limit in Slurm's minutes, as its user gives it; 0: none."""
+    user: int = 0
+    """Which of two users it belongs to."""
 
     @property
     def nodes(self) -> int:
@@ -78,28 +79,20 @@ class Job:
         return self.gpus * self.needs_s
 
 
-def make_jobs(seed: int, count: int, limits: str = USERS) -> list[Job]:
+def make_jobs(seed: int, count: int = JOBS) -> list[Job]:
     """Return the jobs in order of arrival, determined by the arguments."""
     source = random.Random(seed)
     kinds = [kind for kind, number in shared_out(count) for _ in range(number)]
     source.shuffle(kinds)
     arrivals = sorted(source.uniform(0, ARRIVALS_S) for _ in kinds)
-    jobs = [draw(source, kind, at - arrivals[0]) for kind, at in zip(kinds, arrivals, strict=True)]
-    jobs = fitted(jobs)
+    drawn = (draw(source, kind, at - arrivals[0]) for kind, at in zip(kinds, arrivals, strict=True))
+    jobs = fitted(list(drawn))
+    limits_s = as_users_give_them((job.needs_s * SPEED for job in jobs), seed)
+    # Slurm's limits are whole minutes, so that one stands for a quarter of an hour.
     return [
-        replace(job, name=f"demo{number}", limit_min=limit_min)
-        for number, (job, limit_min) in enumerate(
-            zip(jobs, limits_min(jobs, limits, seed), strict=True), 1
-        )
+        replace(job, name=f"demo{number}", limit_min=round(limit_s / USUAL_S[0]))
+        for number, (job, limit_s) in enumerate(zip(jobs, limits_s, strict=True), 1)
     ]
-
-
-def limits_min(jobs: Sequence[Job], limits: str, seed: int) -> Iterable[int]:
-    if limits == EXACT:
-        return [math.ceil(job.needs_s * EXACT_OVER_NEED / 60) for job in jobs]
-    # A second of the demo stands for a minute.
-    at_full_length_s = (job.needs_s * 60 for job in jobs)
-    return [round(limit_s / USUAL_S[0]) for limit_s in as_users_give_them(at_full_length_s, seed)]
 
 
 def shared_out(count: int) -> list[tuple[Kind, int]]:
@@ -111,10 +104,20 @@ def shared_out(count: int) -> list[tuple[Kind, int]]:
 def draw(source: random.Random, kind: Kind, arrives_s: float) -> Job:
     gpus = source.choice(kind.gpus)
     needs_s = math.exp(source.uniform(math.log(kind.shortest_s), math.log(kind.longest_s)))
-    return Job("", kind.name, gpus, round(needs_s / STEP_S), arrives_s)
+    return Job("", kind.name, gpus, round(needs_s / STEP_S), arrives_s, user=source.randrange(2))
 
 
-def fitted(jobs: list[Job]) -> list[Job]:
+def fitted(jobs: Sequence[Job]) -> list[Job]:
     """Scale all lengths alike, so that every seed gives the cluster the same amount of work."""
-    scale = WORK_S * MOST_GPUS / sum(job.work_gpu_s for job in jobs)
+    scale = LOAD * ARRIVALS_S * MOST_GPUS / sum(job.work_gpu_s for job in jobs)
     return [replace(job, steps=max(round(job.steps * scale), 4)) for job in jobs]
+
+
+def setting(seed: int) -> Setting:
+    """Return the default configuration, with all times divided by ``SPEED``."""
+    thresholds_gpu_s = PolicyConfig().thresholds_gpu_s
+    return Setting(
+        *(JOBS, seed, NODES, GPUS_PER_NODE, SPEED, PolicyConfig().order),
+        thresholds_gpu_s=thresholds_gpu_s,
+        load_s=0.0,
+    )
