@@ -152,6 +152,7 @@ def test_jobs_are_preempted_under_one_switch_for_a_job_that_wants_no_other(
     racks.run("scancel", keepers[0])
     racks.wait_for_state(short, "RUNNING")
     assert nodes_of(racks, short) == "n[1-2]"
+    controller.wait_until(lambda: controller.events("preempted"), "the preemption is recorded")
     assert controller.events("preempted") == [(long[0], short)]
 
 
