@@ -37,6 +37,11 @@ class Amount:
         return sum(self.gpus.values())
 
 
+def weighed(gpus: GpuCounts, weights: Mapping[str, float]) -> float:
+    """Return what these GPUs count for; types without a weight count fully."""
+    return sum(count * weights.get(gpu_type, 1.0) for gpu_type, count in gpus.items())
+
+
 Allocation = Mapping[str, Amount]
 """What a job holds, or will hold, on each of its nodes, by node name."""
 
@@ -88,6 +93,11 @@ class Request:
     @property
     def gpu_count(self) -> int:
         return self.chunks * self.chunk.gpu_count + self.min_nodes * self.per_node.gpu_count
+
+    def weighed_gpus(self, weights: Mapping[str, float]) -> float:
+        """Return what its GPUs count for."""
+        in_chunks = self.chunks * weighed(self.chunk.gpus, weights)
+        return in_chunks + self.min_nodes * weighed(self.per_node.gpus, weights)
 
     @property
     def shape(self) -> Hashable:
@@ -717,6 +727,8 @@ class RunRecord:
     """For how long it had hung when it was last seen; 0 once it has made a step."""
     false_verdicts: int = 0
     """How often it was found to hang and made a step afterwards."""
+    weight: float = 1.0
+    """What each of its GPUs counts for on average (``policy.gpu_weights``)."""
 
     @property
     def began_s(self) -> float:
@@ -725,7 +737,7 @@ class RunRecord:
 
     @property
     def attained_gpu_s(self) -> float:
-        return self.elapsed_s * self.gpus
+        return self.elapsed_s * self.gpus * self.weight
 
 
 def last_ended(runs: Iterable[RunRecord]) -> RunRecord | None:

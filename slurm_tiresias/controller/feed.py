@@ -183,6 +183,7 @@ class Feed:
                 }
             else:
                 facts = self._facts_of_managed(job, status, account, prospect, backoffs, seen.at_s)
+            facts["gpu_weights"] = job_store.runs.gpu_weights
             if shown_anew:
                 facts |= _facts_of_status(status)
                 if status.state is JobState.RUNNING:

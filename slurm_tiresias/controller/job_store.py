@@ -19,6 +19,7 @@ from slurm_tiresias.controller import bands
 from slurm_tiresias.controller.accounts import Accounts
 from slurm_tiresias.controller.ends import EndedJob, Ends
 from slurm_tiresias.controller.event_log import EventLog
+from slurm_tiresias.controller.gpu_weights import gpu_weights
 from slurm_tiresias.controller.in_hand import InHand
 from slurm_tiresias.controller.lifecycles import OWN_BOOKS, Lifecycles
 from slurm_tiresias.controller.manage import why_unmanaged
@@ -145,6 +146,7 @@ class JobStore:
         if self._first_look_s == math.inf:
             self.changes.ledger.note_first_look(seen.at_s)
         self._first_look_s = min(self._first_look_s, seen.at_s)
+        self.runs.gpu_weights = gpu_weights(seen.partitions, self._config, self.runs.gpu_weights)
         shown, new = self._compared(seen.jobs)
         managed = [job for job in new if not shown[job.key].unmanaged]
         # Numbers are assigned along the way: entry numbers in order of submission, start numbers in

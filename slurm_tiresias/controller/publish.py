@@ -361,7 +361,7 @@ def _job(
         managed=job.managed,
         tier=decision.tier,
         rank=None,
-        gpus=job.width,
+        gpus=job.gpus,
         attained_gpu_s=job.attained_gpu_s,
         attained_since_promotion_gpu_s=job.attained_since_promotion_gpu_s,
         waited_s=job.waited_s(now_s),

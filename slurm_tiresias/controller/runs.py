@@ -6,10 +6,11 @@ come from Slurm while it still shows it; otherwise they are estimated until acco
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from slurm_tiresias.model import JobState, JobStatus, last_ended
+from slurm_tiresias.core.job import ALL_ALIKE
+from slurm_tiresias.model import JobState, JobStatus, last_ended, weighed
 from slurm_tiresias.store.changes import Changes
 from slurm_tiresias.store.records import RunRecord
 
@@ -28,6 +29,7 @@ class Runs:
         self._runs = self._rows.live()
         """By job and start time."""
         self._learned: dict[str, int] = {}
+        self.gpu_weights: Mapping[str, float] = ALL_ALIKE
         self.clock_set_by_s = 0.0
         """How far Slurm's clock was set in all since the controller started."""
 
@@ -101,7 +103,9 @@ class Runs:
             ended = job.state is not JobState.RUNNING
             known = mine.get(shown)
             over_s = (job.end_s or now_s) if ended else None
-            gpus = sum(amount.gpu_count for amount in job.allocation.values())
+            held = job.allocation.values()
+            gpus = sum(amount.gpu_count for amount in held)
+            counts_for = sum(weighed(amount.gpus, self.gpu_weights) for amount in held)
             self.keep(
                 RunRecord(
                     key=job.key,
@@ -121,6 +125,7 @@ class Runs:
                     step_s=known.step_s if known else None,
                     hung_s=known.hung_s if known else 0.0,
                     false_verdicts=known.false_verdicts if known else 0,
+                    weight=counts_for / gpus if gpus else known.weight if known else 1.0,
                 )
             )
 

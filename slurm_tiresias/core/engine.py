@@ -234,7 +234,7 @@ class Engine:
                 entry.at_stake = job.at_stake
                 entry.leaves_because = job.leaves_because
                 self.state.run(
-                    entry.rank, entry.holds, job.width, now_s, entry.protections, entry.at_stake
+                    entry.rank, entry.holds, job.gpus, now_s, entry.protections, entry.at_stake
                 )
 
     def _take_out(self, entry: Entry) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from slurm_tiresias.core.lifecycle.preemption import Preemption
@@ -33,6 +34,7 @@ from slurm_tiresias.model import (
     Request,
     RunRecord,
     WorkAtStake,
+    weighed,
 )
 
 
@@ -58,6 +60,8 @@ class KeptBySlurm(NamedTuple):
 
 
 NOT_KEPT = KeptBySlurm()
+
+ALL_ALIKE: Mapping[str, float] = MappingProxyType({})
 
 WAITS_BEHIND_AFTER = 2
 """A job with so many failures in a row waits behind all others."""
@@ -179,9 +183,12 @@ class Job:
     """Its own preemption, as far as it is under way or was called off."""
     status_in_slurm: JobStatus | None = field(default=None, repr=False)
     account_in_ledger: JobAccount | None = field(default=None, repr=False)
-    gpus_asked: int = field(init=False)
-    width: int = field(init=False)
-    """GPUs: those held while it runs, those asked for otherwise."""
+    gpu_weights: Mapping[str, float] = field(default_factory=lambda: ALL_ALIKE, repr=False)
+    """By GPU type, what a GPU counts for; 1 if not listed."""
+    gpus_asked: float = field(init=False)
+    """What the GPUs that it asks for count for."""
+    width: float = field(init=False)
+    """The same of its GPUs: those held while it runs, those asked for otherwise."""
 
     def __post_init__(self) -> None:
         self.id_key = self.id_key or job_id_key(self.job_id)
@@ -189,8 +196,14 @@ class Job:
 
     def count_gpus(self) -> None:
         """Follow a change of the request, the state or the allocation."""
-        self.gpus_asked = self.request.gpu_count
-        self.width = self.gpus_held if self.state is JobState.RUNNING else self.gpus_asked
+        weights, runs = self.gpu_weights, self.state is JobState.RUNNING
+        if not weights:
+            self.gpus_asked = self.request.gpu_count
+            self.width = self.gpus_held if runs else self.gpus_asked
+            return
+        self.gpus_asked = self.request.weighed_gpus(weights)
+        held = sum(weighed(amount.gpus, weights) for amount in self.allocation.values())
+        self.width = held if runs else self.gpus_asked
 
     def set(self, **facts: Any) -> bool:
         """Set facts; return whether any of them has changed."""
@@ -262,6 +275,11 @@ class Job:
         return self.attained_since_promotion_gpu_s + self.inherited_gpu_s
 
     @property
+    def gpus(self) -> int:
+        """The number of its GPUs: those held while it runs, those asked for otherwise."""
+        return self.gpus_held if self.state is JobState.RUNNING else self.request.gpu_count
+
+    @property
     def gpus_held(self) -> int:
         return sum(amount.gpu_count for amount in self.allocation.values())
 
@@ -300,7 +318,7 @@ class Job:
         self.inherited_gpu_s = 0.0
 
 
-def most_service_gpu_s(gpus: int, time_limit_s: float | None) -> float:
+def most_service_gpu_s(gpus: float, time_limit_s: float | None) -> float:
     """Return the service that a job may attain in one run."""
     return gpus * (math.inf if time_limit_s is None else time_limit_s)
 

@@ -133,7 +133,7 @@ class Worker:
 def _so_far(job: Job) -> PastJob:
     return PastJob(
         job.submitted_s,
-        job.gpus_asked,
+        job.request.gpu_count,
         job.user,
         job.name,
         job.time_limit_s,

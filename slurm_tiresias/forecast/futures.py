@@ -203,7 +203,7 @@ class Futures:
 
     def _resumed(self, job: Job, number: int) -> SimJob:
         """Return a job as it goes on, and tell the scheduler of it."""
-        trace = TraceJob(job.job_id, job.submitted_s, job.width, math.inf, limit_s=job.time_limit_s)
+        trace = TraceJob(job.job_id, job.submitted_s, job.gpus, math.inf, limit_s=job.time_limit_s)
         resumed = _Resumed(trace, -1 - number, Ask(job.request, self._style), self._physics)
         for name, value in zip(_FIELDS, _row_of(job), strict=True):
             setattr(resumed, name, value)

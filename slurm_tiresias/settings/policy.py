@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 MAX_TIERS = 8
 """More tiers than have been shown to help; bounds the number of priority bands."""
+
+WEIGHT = re.compile(r"[^=\s]{1,64}=\d{1,6}(\.\d{1,9})?", re.ASCII)
 
 LEAST_SLOWDOWN = 1.5
 """The smallest bound on the slowdown that leaves the controller any choice."""
@@ -51,6 +54,12 @@ class PolicyConfig(Table):
         "differ by orders of magnitude (docs/how-to/simulate.md).",
         unit="GPU-seconds",
         minimum=1e-3,
+    )
+    gpu_weights: tuple[str, ...] = setting(
+        (),
+        "What a GPU of a type counts for in attained service and shares, as TYPE=WEIGHT: a slice "
+        "1g.10gb=0.14, an older generation v100=0.3. Others count for 1. Without any: the weights "
+        "of the types in TRESBillingWeights of the partitions, as shares of the largest.",
     )
     order: str = setting(
         "first-start",
@@ -96,6 +105,11 @@ class PolicyConfig(Table):
                 f"= [{', '.join(f'{cut:g}' for cut in cuts)}] is not ascending",
                 "Write each threshold larger than the one before",
             )
+        for item in self.gpu_weights:
+            if not WEIGHT.fullmatch(item) or float(item.partition("=")[2]) <= 0:
+                raise SettingError(
+                    "policy.gpu_weights", f"has {item[:40]!r}", "Write TYPE=WEIGHT, like v100=0.3"
+                )
         if not 1 <= len(cuts) < MAX_TIERS:
             raise SettingError(
                 "policy.thresholds_gpu_s",

@@ -84,7 +84,7 @@ class TiresiasScheduler:
         job.settle(now_s)
         since_s, ran_s = job.running_since_s, now_s - job.running_since_s
         account = JobAccount(job.job_id, 0, 0.0, 0.0, 0.0, 0, user=job.user, name=job.name)
-        run = RunRecord(job.job_id, since_s, now_s, ran_s, job.width, confirmed=True)
+        run = RunRecord(job.job_id, since_s, now_s, ran_s, job.gpus, confirmed=True)
         ended = replace(run, nodes=",".join(job.allocation), outcome="NODE_FAIL")
         for feature in self._features:
             feature.run_ended(account, ended)
@@ -123,7 +123,7 @@ class TiresiasScheduler:
                 assert victim.running_since_s is not None
                 ran_s = now_s - victim.running_since_s
                 user = self._jobs[start.job_id].user
-                for loss in losses_of(now_s, user, victim.user, victim.width, ran_s, 0.0):
+                for loss in losses_of(now_s, user, victim.user, victim.gpus, ran_s, 0.0):
                     self._losses.add(loss)
         return starts
 

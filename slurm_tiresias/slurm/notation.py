@@ -185,6 +185,13 @@ def has_several_types(text: str) -> bool:
         return False
 
 
+@lru_cache(maxsize=4096)
+def gpu_weights(text: str) -> Mapping[str, float]:
+    """Parse the weights of GPUs in ``CPU=1.0,Mem=0.25G,GRES/gpu=2,GRES/gpu:a100=4``, by type."""
+    found = re.finditer(r"(?:^|,)gres/gpu(?::([^=,]+))?=(\d{1,9}(?:\.\d{1,9})?)", text, re.I | re.A)
+    return {match[1] or ANY_TYPE: float(match[2]) for match in found}
+
+
 def gpus_by_type(counts: Mapping[str, int], *, totals_stand_beside: bool) -> Mapping[str, int]:
     """Return GPUs by type without zeros. With ``totals_stand_beside`` the ``ANY_TYPE`` count is a
     total over all types, which are subtracted from it."""

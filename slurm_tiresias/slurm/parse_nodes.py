@@ -229,6 +229,7 @@ def _partition(line: str) -> Partition:
         qos=_allowed(_listed(has, "AllowQos")),
         denied_qos=frozenset(_listed(has, "DenyQos")),
         topology=has.get("Topology", ""),
+        gpu_weights=notation.gpu_weights(has.get("TRESBillingWeights", "")),
     )
 
 

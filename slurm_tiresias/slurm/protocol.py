@@ -33,6 +33,7 @@ class Partition:
     A bound of None means unlimited; ``accounts`` or ``qos`` of None admits all but the denied ones.
     ``most_cpus_per_node`` bounds the CPUs that all its jobs together may use on one node
     (MaxCPUsPerNode). ``topology`` names a topology of topology.yaml; "" is the cluster's own.
+    ``gpu_weights`` are the TRESBillingWeights of GPUs by type; ``ANY_TYPE`` is that of all.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Partition:
     qos: frozenset[str] | None = None
     denied_qos: frozenset[str] = frozenset()
     topology: str = ""
+    gpu_weights: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     @property
     def is_choosy(self) -> bool:

@@ -208,7 +208,7 @@ def test_no_user_ever_has_more_of_the_lane_than_the_bound(
     now_s = 0.0
     waiting: list[Applicant] = []
     running: list[tuple[Applicant, float]] = []
-    runs: list[tuple[int, float, float]] = []
+    runs: list[tuple[float, float, float]] = []
 
     def admit() -> None:
         held = sum(one.gpus for one, _ in running)

@@ -111,7 +111,7 @@ class Checked:
     def _take_in(self, victim: SimJob, user: str, now_s: float) -> None:
         assert victim.running_since_s is not None
         if victim.user != user:
-            lost = lost_gpu_s(victim.width, now_s - victim.running_since_s)
+            lost = lost_gpu_s(victim.gpus, now_s - victim.running_since_s)
             self._losses.add(Loss(now_s, user, lost))
 
 

@@ -93,7 +93,7 @@ class Observed(TiresiasScheduler):
 
 def _past(job: SimJob, *, ended: bool) -> PastJob:
     names = job.user, job.name, job.time_limit_s
-    return PastJob(job.submitted_s, job.width, *names, job.run_s, ended)
+    return PastJob(job.submitted_s, job.gpus, *names, job.run_s, ended)
 
 
 def replay(case: Case) -> list[Said]:
@@ -186,7 +186,7 @@ def squeue_start(at: Present) -> Callable[[str], float]:
     in_order = sorted(at.jobs, key=lambda job: (job.tier or 0, job.submitted_s))
     for number, job in enumerate(in_order):
         limit_s = job.time_limit_s or DEFAULT_LIMIT_S
-        trace = TraceJob(job.job_id, job.submitted_s, job.width, limit_s, limit_s=limit_s)
+        trace = TraceJob(job.job_id, job.submitted_s, job.gpus, limit_s, limit_s=limit_s)
         known = SimJob(trace, number, Ask(job.request, PlacementStyle.SPREAD), costs)
         if job.running_since_s is not None:
             since_s = job.running_since_s

@@ -53,7 +53,7 @@ def with_report(
     claim: Claim | None,
     remaining_gpu_s: float,
     attained_gpu_s: float,
-    width: int,
+    width: float,
 ) -> Claim:
     """Return the claim of a job that reports this much remaining service."""
     if claim is not None:
@@ -97,7 +97,7 @@ class AcceptedReports:
         remaining_gpu_s: float,
         attained_gpu_s: float,
         executed_s: float,
-        width: int,
+        width: float,
     ) -> Claim:
         """Accept that a job reports this much remaining service; return its claim from now on."""
         self._accepted_at_s[job_id] = executed_s
@@ -114,7 +114,7 @@ def is_broken(job: Job) -> bool:
     return job.claim is not None and job.attained_gpu_s > job.claim.promised_gpu_s
 
 
-def expires_at_gpu_s(claim: Claim, width: int) -> float:
+def expires_at_gpu_s(claim: Claim, width: float) -> float:
     """Return the attained service beyond which a claim does not count until the next report.
 
     By then the job should have ended, and should have reported again if it had not. Otherwise a

@@ -22,11 +22,11 @@ class SharedJob(NamedTuple):
     its GPUs, ``gpus`` its width."""
 
     submitted_s: float
-    gpus: int
+    gpus: float
     duration_s: float
 
 
-def fair_ends_s(jobs: Sequence[SharedJob], gpus: int) -> list[float]:
+def fair_ends_s(jobs: Sequence[SharedJob], gpus: float) -> list[float]:
     """Return when each job would end under fluid max-min fair sharing.
 
     Parameters
@@ -61,7 +61,7 @@ def fair_ends_s(jobs: Sequence[SharedJob], gpus: int) -> list[float]:
 class _Width:
     """The jobs of one width. Those that have not ended all progress at the same speed."""
 
-    gpus: int
+    gpus: float
     sharing: int = 0
     """How many of them have not ended."""
     worked_s: float = 0.0
@@ -106,11 +106,11 @@ class FairShares:
     shares again if more is expected later. Time only advances.
     """
 
-    def __init__(self, gpus: int) -> None:
+    def __init__(self, gpus: float) -> None:
         self.gpus = gpus
         """GPUs of the cluster from now on; time must have advanced to their change."""
         self._now_s = -math.inf
-        self._widths: dict[int, _Width] = {}
+        self._widths: dict[float, _Width] = {}
         self._members: dict[str, _Member] = {}
 
     def __contains__(self, job_id: str) -> bool:
@@ -122,7 +122,7 @@ class FairShares:
         for width in self._widths.values():
             width.times_s = [at_s + by_s for at_s in width.times_s]
 
-    def enter(self, job_id: str, gpus: int, now_s: float) -> None:
+    def enter(self, job_id: str, gpus: float, now_s: float) -> None:
         """Add a job of unknown length; it takes the place of one of the same id that has left."""
         self.advance(now_s)
         before = self._members.get(job_id)

@@ -287,7 +287,7 @@ class Hung(Feature):
         shown = PublishedHung(
             verdict.since_s,
             verdict.allowed_s,
-            job.width,
+            job.gpus,
             job.leaves_hung,
             gpus and gpus.busy,
             gpus and gpus.power,

@@ -135,10 +135,10 @@ class LaneUse(NamedTuple):
     """A user's share of the lane: GPUs now, and the service of the last ``WINDOW_S`` plus what
     running jobs may still use."""
 
-    gpus: int = 0
+    gpus: float = 0
     service_gpu_s: float = 0.0
 
-    def plus(self, gpus: int, service_gpu_s: float) -> LaneUse:
+    def plus(self, gpus: float, service_gpu_s: float) -> LaneUse:
         return LaneUse(self.gpus + gpus, self.service_gpu_s + service_gpu_s)
 
 
@@ -148,7 +148,7 @@ class Applicant:
 
     key: str
     user: str
-    gpus: int
+    gpus: float
     time_limit_s: float | None
     whole_nodes: bool
     """Whether it takes whole nodes, so that it may hold more GPUs than it requests."""
@@ -159,7 +159,7 @@ class Applicant:
 
 
 def used_gpu_s(
-    gpus: int, since_s: float, until_s: float, now_s: float, window_s: float = WINDOW_S
+    gpus: float, since_s: float, until_s: float, now_s: float, window_s: float = WINDOW_S
 ) -> float:
     """Return the part of a run's service from ``since_s`` to ``until_s`` that counts: the part
     after the beginning of the window that ends now."""
@@ -204,8 +204,8 @@ def _why_refused(one: Applicant, use: LaneUse, config: InteractiveConfig) -> str
         )
     if use.gpus + one.gpus > config.gpus_per_user:
         return (
-            f"its user's other jobs at a prompt have {use.gpus} of the {config.gpus_per_user} that "
-            "go first (interactive.gpus_per_user)"
+            f"its user's other jobs at a prompt have {use.gpus:g} of the {config.gpus_per_user} "
+            "that go first (interactive.gpus_per_user)"
         )
     left_gpu_s = config.gpu_hours_per_user * 3600.0 - use.service_gpu_s
     if most_service_gpu_s(one.gpus, one.time_limit_s) <= left_gpu_s:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -20,7 +20,7 @@ from slurm_tiresias.core.features.fair_finish import FairShares
 from slurm_tiresias.core.features.feature import Explained, Feature, Gauge
 from slurm_tiresias.core.features.policy import Policy
 from slurm_tiresias.core.features.protection import Protected
-from slurm_tiresias.core.job import Job
+from slurm_tiresias.core.job import ALL_ALIKE, Job
 from slurm_tiresias.model import (
     NOT_BOUND,
     USUAL_STAKE,
@@ -30,6 +30,7 @@ from slurm_tiresias.model import (
     Node,
     Protection,
     PublishedBound,
+    weighed,
 )
 from slurm_tiresias.settings import Config
 
@@ -69,7 +70,7 @@ class EarlierJob(NamedTuple):
     """A job that counted before the feature began."""
 
     job_id: str
-    gpus: int
+    gpus: float
     since_s: float
     """Since when Slurm might have started it."""
     run_s: float
@@ -112,6 +113,7 @@ class MaxSlowdown(Feature):
         self._times = config.policy.max_slowdown
         self._start_takes_s = config.preemption.min_run_s + config.controller.interval_s
         """How long the jobs that would have to make room may be protected still."""
+        self._gpu_weights: Mapping[str, float] = ALL_ALIKE
         self.follow_nodes(nodes)
         self._shares = FairShares(self._gpus)
         self._counted: dict[str, _Counted] = {}
@@ -144,12 +146,14 @@ class MaxSlowdown(Feature):
             return ""
         return (
             f"policy.max_slowdown = {self._times:g} cannot be kept for all jobs now: "
-            f"{waiting} that wait and {len(self._bound) - waiting} that run would need {needed} "
-            f"GPUs at once, of {self._gpus}"
+            f"{waiting} that wait and {len(self._bound) - waiting} that run would need {needed:g} "
+            f"GPUs at once, of {self._gpus:g}"
         )
 
     def follow_nodes(self, nodes: Sequence[Node]) -> None:
-        self._gpus = max(1, sum(node.total.gpu_count for node in nodes if node.available))
+        self._nodes = nodes
+        here = (node.total.gpus for node in nodes if node.available)
+        self._gpus = max(1.0, sum(weighed(gpus, self._gpu_weights) for gpus in here))
 
     def follow_policy(self, policy: Policy) -> None:
         self._policy = policy
@@ -167,6 +171,9 @@ class MaxSlowdown(Feature):
         self._due = [(-math.inf, job_id) for job_id in sorted(self._counted)]
 
     def follow(self, job: Job, now_s: float) -> None:
+        if job.gpu_weights is not self._gpu_weights:
+            self._gpu_weights = job.gpu_weights
+            self.follow_nodes(self._nodes)
         self._advance(now_s)
         one = self._counted.get(job.job_id)
         may_start = counts(job)

@@ -155,7 +155,7 @@ class Backfill(Scheduler):
     def _class_of(self, job: SimJob) -> Asked:
         grain_s = self._parameters.limit_grain_s
         limit_s = math.ceil((job.trace.limit_s or self._default_limit_s) / grain_s) * grain_s
-        asked = (job.width, limit_s, self._where[job.ask])
+        asked = (job.gpus, limit_s, self._where[job.ask])
         return self._classes.setdefault(asked, Asked(*asked))
 
     def _enqueue(self, job: SimJob, asked: Asked, now_s: float) -> None:

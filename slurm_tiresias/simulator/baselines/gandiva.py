@@ -180,7 +180,7 @@ class Gandiva(Scheduler):
 
     def _joins(self, job: SimJob) -> bool:
         """Put a job into a group with room, a new group, or a group to share; False if none."""
-        job_class = _JobClass(job.width, job.ask.request.features)
+        job_class = _JobClass(job.gpus, job.ask.request.features)
         groups = self._groups.setdefault(job_class, [])
         chosen = None
         if groups:

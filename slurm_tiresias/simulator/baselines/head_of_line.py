@@ -46,11 +46,11 @@ class HeadOfLine(Scheduler):
 
 def first_fit(job: SimJob, nodes: NodeSet, free: FreeResources) -> Mapping[int, int] | None:
     """Return the GPUs by node number, consolidated on the first nodes; None if it does not fit."""
-    if free.most_free_gpus < job.width:
+    if free.most_free_gpus < job.gpus:
         return None
-    left = job.width
+    left = job.gpus
     chosen: dict[int, int] = {}
-    while len(chosen) < (job.ask.request.max_nodes or job.width):
+    while len(chosen) < (job.ask.request.max_nodes or job.gpus):
         roomy = free.with_free_gpus(nodes, left)
         if roomy:
             return chosen | {lowest(roomy): left}

@@ -72,7 +72,7 @@ class _Kinds:
     def held(self, job: SimJob) -> Iterable[tuple[int, int]]:
         """Return the GPUs that a job holds, by kind."""
         if len(self._nodes) == 1:
-            return ((0, job.width),)  # as on most clusters
+            return ((0, job.gpus),)  # as on most clusters
         return [(self._of_node[node], some.gpu_count) for node, some in job.allocation.items()]
 
     def usable(self, ask: Ask) -> list[int]:
@@ -94,7 +94,7 @@ class _Count:
     def can_give(self, job: SimJob) -> bool:
         """Give a job its GPUs if there are enough, from the kinds with the most GPUs first."""
         usable = self._kinds.usable(job.ask)
-        left = job.width
+        left = job.gpus
         if sum(self._gpus[kind] for kind in usable) < left:
             return False
         for kind in sorted(usable, key=lambda kind: -self._gpus[kind]):
@@ -172,7 +172,7 @@ class Repack(Scheduler):
 
     def _join_newcomers(self) -> None:
         for job in self._newcomers:
-            cost = self._cost(job.width, job.work_s)
+            cost = self._cost(job.gpus, job.work_s)
             spot = self._spots[job.job_id] = _Spot(cost, next(self._turns), job)
             self._queue(spot)
         self._newcomers.clear()
@@ -190,8 +190,8 @@ class Repack(Scheduler):
         for spot in self._running:
             job = spot.job
             job.settle(now_s)
-            cost = self._cost(job.width, job.work_s)
-            falling.append((cost, self._cost(job.width, job.speed), spot.turn, spot))
+            cost = self._cost(job.gpus, job.work_s)
+            falling.append((cost, self._cost(job.gpus, job.speed), spot.turn, spot))
         falling.sort()
         self._running = [self._moved(spot, cost) for cost, _, _, spot in falling]
         self._running.sort()
@@ -217,11 +217,11 @@ class Repack(Scheduler):
         Costs only fall, so the costs of the last sort can only overestimate the jobs behind.
         """
         waiting = [(spot.cost, spot.job) for spot in self._firsts()]
-        waiting += [(self._cost(job.width, job.work_s), job) for job in self._newcomers]
+        waiting += [(self._cost(job.gpus, job.work_s), job) for job in self._newcomers]
         for cost, job in waiting:
             behind = self._running[bisect_left(self._running, cost, key=lambda spot: spot.cost) :]
-            gpus_behind = sum(spot.job.width for spot in behind)
-            if job.width <= self._free.most_free_gpus + gpus_behind:
+            gpus_behind = sum(spot.job.gpus for spot in behind)
+            if job.gpus <= self._free.most_free_gpus + gpus_behind:
                 return True
         return False
 
