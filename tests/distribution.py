@@ -16,9 +16,7 @@ from xdist.scheduler import LoadScopeScheduling
 TOGETHER = ("tests/spank/", "tests/monitor/")
 """Folders whose tests share fixtures that are expensive to build. Otherwise a unit is a file."""
 
-REPORTING = tuple(
-    f"tests/spank/test_{name}.py" for name in ("drill", "preemption_costs", "progress", "saves")
-)
+REPORTING = tuple(f"tests/spank/test_{name}.py" for name in ("drill", "progress", "saves"))
 """Those of them whose jobs report; they run beside the others on a separate cluster."""
 
 APART = ("tests/slurm/test_controller.py", "tests/faults/test_wrong_clock.py")
@@ -36,7 +34,6 @@ LONGEST = (
     "tests/controller/test_socket.py",
     "tests/monitor/",
     "tests/slurm/test_private_data.py",
-    "tests/slurm/test_life_on_slurm.py",
     "tests/faults/",
     "tests/slurm/test_controller.py",
     "tests/profiler/test_gpu_sampler.py",

@@ -3,8 +3,7 @@
     python -m scripts.testbed.failing_controller NAME:MOMENT:NTH... -- ARGUMENTS
 
 It runs ``tiresias-slurm ARGUMENTS``. When it passes the point NAME for the NTH time, it kills
-itself there with SIGKILL (``before``, ``inside``, ``after``), or the write is refused without
-reaching Slurm (``refused``), or Slurm accepts the write but the answer is lost (``unheard``).
+itself there with SIGKILL (``before``, ``inside``, ``after``).
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn, cast
 
 from scripts.testbed import kill_points
 from scripts.testbed.constants import replace_from_environment
@@ -24,16 +23,9 @@ from scripts.testbed.kill_points import KillPoint
 from slurm_tiresias.cli.main import main
 from slurm_tiresias.controller import run
 from slurm_tiresias.controller.driver import driver as chosen_driver
-from slurm_tiresias.errors import SlurmUnreachableError
-from slurm_tiresias.model import JobSpec
 from slurm_tiresias.settings import Config
 from slurm_tiresias.slurm.protocol import (
-    AccountedRun,
-    Cluster,
-    Driver,
     Lease,
-    Limit,
-    Observation,
     Slurm,
     Write,
     WriteFailure,
@@ -57,39 +49,14 @@ class Faults:
 
 
 class FaultySlurm:
-    """A driver with faults in its writes. Implements ``protocol.Slurm``."""
+    """A driver with faults in its writes; all else is the driver's."""
 
     def __init__(self, slurm: Slurm, faults: Faults) -> None:
         self._slurm = slurm
         self._faults = faults
 
-    @property
-    def driver(self) -> Driver:
-        return self._slurm.driver
-
-    def cluster(self) -> Cluster:
-        return self._slurm.cluster()
-
-    def may_operate(self) -> bool:
-        return self._slurm.may_operate()
-
-    def acting_host(self) -> str:
-        return self._slurm.acting_host()
-
-    def observe(self) -> Observation:
-        return self._slurm.observe()
-
-    def runs(self, keys: Collection[str], since_s: float) -> Sequence[AccountedRun]:
-        return self._slurm.runs(keys, since_s)
-
-    def dependency(self, key: str) -> str:
-        return self._slurm.dependency(key)
-
-    def exit_codes(self, keys: Collection[str]) -> Mapping[str, str]:
-        return self._slurm.exit_codes(keys)
-
-    def limits(self, jobs: Collection[JobSpec]) -> Mapping[str, Sequence[Limit]]:
-        return self._slurm.limits(jobs)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._slurm, name)
 
     def write(self, writes: Sequence[Write]) -> Sequence[WriteFailure]:
         for at, write in enumerate(writes):
@@ -99,8 +66,6 @@ class FaultySlurm:
 
     def signal(self, keys: Sequence[str], signal: str) -> Mapping[str, str]:
         moment = self._faults.due({kill_points.SIGNAL})
-        if moment == kill_points.UNHEARD:
-            raise SlurmUnreachableError("a test has caught the signal", "wait")
         if moment == kill_points.BEFORE:
             die()
         complaints = self._slurm.signal(keys, signal)
@@ -111,12 +76,6 @@ class FaultySlurm:
     def _fail(self, writes: Sequence[Write], at: int, moment: str) -> Sequence[WriteFailure]:
         """Fail at one write of a batch. If the controller dies there, the earlier writes have
         reached Slurm and the later ones have not."""
-        if moment == kill_points.REFUSED:
-            refused = WriteFailure(writes[at], "slurm_update error: refused by a test")
-            return [*self._slurm.write([*writes[:at], *writes[at + 1 :]]), refused]
-        if moment == kill_points.UNHEARD:
-            self._slurm.write(writes)
-            raise SlurmUnreachableError("a test has caught the error", "wait")
         self._slurm.write(writes[: at + 1] if moment == kill_points.AFTER else writes[:at])
         return die()
 
@@ -132,7 +91,7 @@ def install(faults: Faults) -> None:
     real_transaction = Ledger.transaction
 
     def driver(config: Config, lease: Lease | None = None, asked: Tally | None = None) -> Slurm:
-        return FaultySlurm(chosen_driver(config, lease, asked), faults)
+        return cast(Slurm, FaultySlurm(chosen_driver(config, lease, asked), faults))
 
     @contextmanager
     def transaction(ledger: Ledger) -> Iterator[None]:

@@ -26,7 +26,6 @@ READING = frozenset(
 WRITING = frozenset({"write", "signal"})
 
 BEFORE, INSIDE, AFTER = "before", "inside", "after"
-REFUSED, UNHEARD = "refused", "unheard"
 MOMENTS_OF_A_WRITE = (BEFORE, AFTER)
 MOMENTS_OF_A_COMMIT = (BEFORE, INSIDE, AFTER)
 

@@ -190,26 +190,6 @@ def test_a_waiting_array_is_pinned_in_one_record(clean_cluster: RealCluster, sta
     assert set(records) == {array}
 
 
-def test_a_users_hold_and_release_does_not_lose_the_tier(
-    clean_cluster: RealCluster, start: Start
-) -> None:
-    controller = start()
-    wall = fill(clean_cluster, controller)
-    urgent = clean_cluster.sbatch(*WHOLE_NODE)
-    controller.wait_until(lambda: controller.events("preempted"), "a preemption")
-    victim = controller.events("preempted")[0][0]
-    controller.wait_for_reason(victim, "no-room")
-    pinned = priority(clean_cluster, victim)
-    clean_cluster.run("scontrol", "hold", victim)
-    controller.wait_for_reason(victim, "held")
-    assert priority(clean_cluster, victim) == 0
-    clean_cluster.run("scontrol", "release", victim)
-    controller.wait_until(lambda: priority(clean_cluster, victim) == pinned, "pinned again")
-    job = controller.job(victim)
-    assert job is not None and job.tier == 1
-    assert urgent and wall
-
-
 def test_a_priority_that_an_admin_sets_is_repaired_and_reported(
     clean_cluster: RealCluster, start: Start
 ) -> None:
@@ -224,62 +204,6 @@ def test_a_priority_that_an_admin_sets_is_repaired_and_reported(
         lambda: priority(clean_cluster, waiting) == 3_000_000_000, "the priority is repaired"
     )
     controller.wait_until(lambda: (waiting, "") in controller.events("repaired"), "and reported")
-
-
-def test_a_stopped_controller_leaves_no_node_list_and_resumes_later(
-    clean_cluster: RealCluster, start: Start
-) -> None:
-    controller = start(preemption={"min_run_s": 1, "signal": "USR1", "grace_s": 600})
-    trapped = "trap '' USR1; while :; do sleep 0.1; done"
-    wall = [clean_cluster.sbatch(*WHOLE_NODE, script=trapped) for _ in range(4)]
-    for job in wall:
-        controller.wait_for_tier(job, 1)
-    short = clean_cluster.sbatch("-N2", "--gres=gpu:4", "--mem=100", script=SHORT)
-
-    def node_list() -> str:
-        return clean_cluster.squeue_field(short, "ReqNodes")
-
-    controller.wait_until(node_list, "its nodes are named")
-    named = node_list()
-    controller.stop()
-    assert node_list() == ""
-    controller.start()
-    controller.wait_until(lambda: node_list() == named, "they are named again")
-    controller.command("pause")
-    controller.wait_until(lambda: node_list() == "", "they are taken back")
-
-
-def test_jobs_finish_after_the_controller_is_killed_and_a_new_one_continues(
-    clean_cluster: RealCluster, start: Start, tmp_path: Path
-) -> None:
-    controller = start()
-
-    def until(file: Path) -> str:
-        return f"until [ -e {file} ]; do sleep 0.2; done"
-
-    killed, known = tmp_path / "killed", tmp_path / "known"
-    wall = [clean_cluster.sbatch(*WHOLE_NODE, script=until(known)) for _ in range(4)]
-    for job in wall:
-        controller.wait_for_tier(job, 1)
-    urgent = clean_cluster.sbatch(*WHOLE_NODE, script=until(killed))
-    controller.wait_until(lambda: controller.events("preempted"), "a preemption")
-    victim = controller.events("preempted")[0][0]
-    controller.wait_for_reason(victim, "no-room")
-    before = controller.job(victim)
-    controller.kill()
-    killed.touch()
-    clean_cluster.wait_for_state(urgent, "COMPLETED")
-    clean_cluster.wait_for_state(victim, "RUNNING")
-    controller.start()
-    controller.wait_until(lambda: controller.job(victim), "the victim is known")
-    after = controller.job(victim)
-    assert before is not None and after is not None
-    assert after.first_started_s == before.first_started_s
-    assert after.submitted_s == before.submitted_s
-    assert (after.tier, after.preemptions, after.preempted_by) == (1, 1, urgent)
-    known.touch()
-    for job in wall:
-        clean_cluster.wait_for_state(job, "COMPLETED")
 
 
 def test_shadow_mode_changes_no_field_of_any_job(clean_cluster: RealCluster, start: Start) -> None:

@@ -122,26 +122,6 @@ def test_metrics_count_events_and_contain_no_text_from_users(
     assert counts_of_one_cycle == (scrape.value("tiresias_cycles_total"),) * 2
 
 
-def test_a_job_that_was_counted_is_not_counted_again_after_a_restart(
-    clean_cluster: RealCluster, start: Start
-) -> None:
-    controller, port = start()
-    # A job that ended in the second of the first observation may have ended before it.
-    wait_for_the_next_second(clean_cluster)
-    counted = clean_cluster.sbatch(*ONE_GPU, script="true")
-    wait_for(clean_cluster, port, f"the end of {counted}", is_(ENDED, 1))
-    running = clean_cluster.sbatch(*ONE_GPU)
-    clean_cluster.wait_for_state(running, "RUNNING")
-    controller.cycles(1)
-    controller.kill()
-    # This one ends while no controller runs, but was seen alive.
-    clean_cluster.run("scancel", running)
-    controller.start()
-    wait_for(clean_cluster, port, f"the end of {running}", is_(ENDED, 1))
-    controller.cycles(3)
-    assert Scrape.of(port).value(ENDED) == 1
-
-
 def test_metrics_show_back_off_with_its_reason_and_duration(
     clean_cluster: RealCluster, start: Start
 ) -> None:
