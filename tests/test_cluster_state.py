@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
-from slurm_tiresias.core.cluster import ClusterState, EquivalenceClass
+from slurm_tiresias.core.cluster import ClusterState
 from slurm_tiresias.core.features.protection import Protected
 from slurm_tiresias.core.features.victim_rate import VictimRate
 from slurm_tiresias.core.rank import UniqueRank
@@ -18,18 +19,27 @@ def rank(job_id: str, tier: int, place: int) -> UniqueRank:
     return UniqueRank((float(tier),), (float(place),), (), job_id)
 
 
-def job_class(state: ClusterState, count: int) -> EquivalenceClass:
-    return state.class_of(count, gpus(count, spanning=True), PlacementStyle.CONSOLIDATE)
+def node(gpus: int = 4) -> Node:
+    return Node("n1", Amount({"": gpus}, cpus=8), frozenset({"gpu"}))
+
+
+def waits(state: ClusterState, job_id: str, tier: int, place: int, count: int) -> None:
+    asked = state.class_of(count, gpus(count, spanning=True), PlacementStyle.CONSOLIDATE)
+    state.wait(rank(job_id, tier, place), asked)
+
+
+def runs(state: ClusterState, job_id: str, tier: int, place: int, count: int, *more: Any) -> None:
+    held = {"n1": Amount({"": count}, cpus=count)}
+    state.book(held)
+    state.run(rank(job_id, tier, place), held, count, *more)
 
 
 def test_gpus_freed_by_a_preemption_are_offered_to_jobs_like_one_just_started() -> None:
-    state = ClusterState([Node("n1", Amount({"": 4}, cpus=8), frozenset({"gpu"}))])
-    wide = {"n1": Amount({"": 3}, cpus=3)}
-    state.book(wide)
-    state.run(rank("wide", 1, 0), wide, 3)
-    state.wait(rank("first", 0, 0), job_class(state, 1))
-    state.wait(rank("pushing", 0, 1), job_class(state, 2))
-    state.wait(rank("lower", 1, 2), job_class(state, 1))
+    state = ClusterState([node()])
+    runs(state, "wide", 1, 0, 3)
+    waits(state, "first", 0, 0, 1)
+    waits(state, "pushing", 0, 1, 2)
+    waits(state, "lower", 1, 2, 1)
     starts = state.choose(0.0)
     assert [(start.job_id, start.victims) for start in starts] == [
         ("first", ()),
@@ -40,11 +50,9 @@ def test_gpus_freed_by_a_preemption_are_offered_to_jobs_like_one_just_started() 
 
 
 def test_a_single_pending_job_starts_in_the_first_cycle_in_which_it_fits() -> None:
-    state = ClusterState([Node("n1", Amount({"": 4}, cpus=8), frozenset({"gpu"}))])
-    held = {"n1": Amount({"": 3}, cpus=3)}
-    state.book(held)
-    state.run(rank("same", 0, 0), held, 3)
-    state.wait(rank("wide", 0, 1), job_class(state, 2))
+    state = ClusterState([node()])
+    runs(state, "same", 0, 0, 3)
+    waits(state, "wide", 0, 1, 2)
     assert state.choose(0.0) == []
     state.leave("same")
     assert [start.job_id for start in state.choose(1.0)] == ["wide"]
@@ -52,47 +60,39 @@ def test_a_single_pending_job_starts_in_the_first_cycle_in_which_it_fits() -> No
 
 
 def test_a_refused_class_is_retried_when_capacity_grows() -> None:
-    state = ClusterState([Node("n1", Amount({"": 4}, cpus=8), frozenset({"gpu"}))])
-    held = {"n1": Amount({"": 4}, cpus=4)}
-    state.book(held)
-    state.run(rank("running", 0, 0), held, 4)
-    state.wait(rank("first", 0, 1), job_class(state, 4))
+    state = ClusterState([node()])
+    runs(state, "running", 0, 0, 4)
+    waits(state, "first", 0, 1, 4)
     assert state.choose(0.0) == []
     state.leave("running")
-    state.wait(rank("first", 1, 1), job_class(state, 3))
+    waits(state, "first", 1, 1, 3)
     (start,) = state.choose(1.0)
     state.run(rank("first", 1, 1), start.allocation, 3)
-    state.wait(rank("second", 0, 2), job_class(state, 4))
+    waits(state, "second", 0, 2, 4)
     assert [(start.job_id, start.victims) for start in state.choose(2.0)] == [
         ("second", ("first",))
     ]
 
 
 def test_a_refused_class_is_retried_when_a_preemption_frees_more_than_needed() -> None:
-    state = ClusterState([Node("n1", Amount({"": 4}, cpus=8), frozenset({"gpu"}))])
-    held = {"n1": Amount({"": 4}, cpus=4)}
-    state.book(held)
-    state.run(rank("running", 1, 0), held, 4)
-    state.wait(rank("first", 1, 1), job_class(state, 1))
+    state = ClusterState([node()])
+    runs(state, "running", 1, 0, 4)
+    waits(state, "first", 1, 1, 1)
     assert state.choose(0.0) == []
-    state.wait(rank("first", 0, 1), job_class(state, 2))
+    waits(state, "first", 0, 1, 2)
     (start,) = state.choose(1.0)
     assert start.victims == ("running",)
     state.run(rank("first", 0, 1), start.allocation, 2)
-    state.wait(rank("second", 1, 2), job_class(state, 1))
+    waits(state, "second", 1, 2, 1)
     assert [start.job_id for start in state.choose(2.0)] == ["second"]
 
 
 def test_a_job_wider_than_the_victim_rate_starts_and_delays_the_next_preemption() -> None:
-    state = ClusterState(
-        [Node("n1", Amount({"": 6}, cpus=8), frozenset({"gpu"}))], victim_rate=VictimRate(2, 10.0)
-    )
-    one = {"n1": Amount({"": 1}, cpus=1)}
+    state = ClusterState([node(6)], victim_rate=VictimRate(2, 10.0))
     for place in range(6):
-        state.book(one)
-        state.run(rank(f"low{place}", 1, place), one, 1)
-    state.wait(rank("wide", 0, 0), job_class(state, 4))
-    state.wait(rank("narrow", 0, 1), job_class(state, 1))
+        runs(state, f"low{place}", 1, place, 1)
+    waits(state, "wide", 0, 0, 4)
+    waits(state, "narrow", 0, 1, 1)
     (start,) = state.choose(0.0)
     assert (start.job_id, len(start.victims)) == ("wide", 4)
     assert state.choose(5.0) == []
@@ -105,13 +105,9 @@ def test_a_job_wider_than_the_victim_rate_starts_and_delays_the_next_preemption(
 
 
 def test_with_a_victim_rate_of_zero_nothing_is_tried_again_for_it() -> None:
-    state = ClusterState(
-        [Node("n1", Amount({"": 1}, cpus=1), frozenset({"gpu"}))], victim_rate=VictimRate(0, 10.0)
-    )
-    held = {"n1": Amount({"": 1}, cpus=1)}
-    state.book(held)
-    state.run(rank("low", 1, 0), held, 1)
-    state.wait(rank("first", 0, 0), job_class(state, 1))
+    state = ClusterState([node(1)], victim_rate=VictimRate(0, 10.0))
+    runs(state, "low", 1, 0, 1)
+    waits(state, "first", 0, 0, 1)
     assert state.choose(0.0) == []
     assert state.next_try_s == math.inf
 
@@ -119,15 +115,12 @@ def test_with_a_victim_rate_of_zero_nothing_is_tried_again_for_it() -> None:
 def test_two_protections_of_one_job_may_end_at_the_same_moment() -> None:
     """The job was preempted and started again while protected, with the same end: both entries are
     in the heap of ends, and the first is found only when it is due."""
-    state = ClusterState([Node("n1", Amount({"": 4}, cpus=8), frozenset({"gpu"}))])
-    held = {"n1": Amount({"": 4}, cpus=4)}
+    state = ClusterState([node()])
     for _ in range(2):
-        state.book(held)
-        state.run(rank("protected", 1, 0), held, 4, 0.0, [MIN_RUN])
+        runs(state, "protected", 1, 0, 4, 0.0, [MIN_RUN])
         state.leave("protected")
-    state.book(held)
-    state.run(rank("protected", 1, 0), held, 4, 0.0, [MIN_RUN])
-    state.wait(rank("first", 0, 1), job_class(state, 4))
+    runs(state, "protected", 1, 0, 4, 0.0, [MIN_RUN])
+    waits(state, "first", 0, 1, 4)
     assert state.choose(19.0) == []
     assert state.next_try_s == 20.0
     (start,) = state.choose(20.0)

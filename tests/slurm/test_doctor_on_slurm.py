@@ -241,18 +241,3 @@ def _mode(state_dir: Path) -> str:
     except NotRunningError:
         return ""
     return state.mode if state.cycle else ""
-
-
-def test_doctor_reports_a_slurmctld_that_is_down_and_checks_slurm_conf(
-    cluster: RealCluster,
-) -> None:
-    cluster.kill("slurmctld", signal="TERM")
-    try:
-        code, told = diagnosis(cluster)
-        assert code == 13
-        found = by_name(told)
-        assert found["slurmctld"] == "error"
-        assert "kill-wait" in found and "partitions" in told["not_checked"]
-        assert told["slurm_version"] is not None
-    finally:
-        start_slurmctld(cluster)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +11,6 @@ import pytest
 from scripts.testbed.real_cluster import RealCluster
 from slurm_tiresias.errors import SlurmUnreachableError, TiresiasError, TraceError, UsageError
 from slurm_tiresias.simulator.history import from_sacct
-from slurm_tiresias.simulator.traces import reading
 from slurm_tiresias.simulator.workload import TraceJob, Workload
 from slurm_tiresias.slurm.protocol import Commands
 
@@ -71,46 +69,6 @@ def _row(elapsed: str, suspended: str, start: str, end: str) -> Row:
     return Row(int(elapsed), 3600 * hours + 60 * minutes + seconds, int(start), int(end))
 
 
-def run_for_s(cluster: RealCluster, key: str, seconds: float) -> None:
-    cluster.wait_for_state(key, "RUNNING")
-    time.sleep(seconds)
-
-
-def test_a_requeued_job_is_one_job_that_ran_for_the_sum_of_its_runs(
-    clean_cluster: RealCluster,
-) -> None:
-    since = now()
-    # The second time it ends by itself.
-    script = 'sleep "$(( ${SLURM_RESTART_COUNT:-0} > 0 ? 2 : 600 ))"'
-    requeued = clean_cluster.sbatch("--gpus=3", "--requeue", "--time=7", script=script)
-    run_for_s(clean_cluster, requeued, 3.0)
-    clean_cluster.run("scontrol", "requeue", "incomplete", requeued)
-    clean_cluster.wait_for_state(requeued, "PENDING")
-    clean_cluster.run("scontrol", "update", f"JobId={requeued}", "StartTime=now+2")
-    later = clean_cluster.sbatch("--gpus=1", script="sleep 1")
-    workload = ended(clean_cluster, since, requeued, later)
-    job = by_id(workload)[requeued]
-    first, second = rows(clean_cluster, requeued)
-    assert job.duration_s == first.elapsed_s + second.elapsed_s
-    assert first.elapsed_s > 0 and second.elapsed_s > 0
-    assert (job.submitted_s, job.gpus, job.limit_s) == (0.0, 3, 420.0)
-    assert by_id(workload)[later].submitted_s >= 3.0, "it came while the other had run"
-    assert not workload.dropped
-
-
-def test_suspended_time_does_not_count_as_running_time(clean_cluster: RealCluster) -> None:
-    since = now()
-    suspended = clean_cluster.sbatch("--gpus=1", script="sleep 15")
-    run_for_s(clean_cluster, suspended, 1.0)
-    clean_cluster.run("scontrol", "suspend", suspended)
-    time.sleep(4.0)
-    clean_cluster.run("scontrol", "resume", suspended)
-    job = by_id(ended(clean_cluster, since, suspended))[suspended]
-    (row,) = rows(clean_cluster, suspended)
-    assert job.duration_s == row.end_s - row.start_s - row.suspended_s
-    assert row.suspended_s > 0
-
-
 def test_only_the_wanted_part_of_the_history_is_read(clean_cluster: RealCluster) -> None:
     since = now()
     job = clean_cluster.sbatch("--gpus=1", script="sleep 1")
@@ -126,43 +84,6 @@ def test_only_the_wanted_part_of_the_history_is_read(clean_cluster: RealCluster)
         with pytest.raises(UsageError) as refused:
             from_sacct(since, commands, **other)
         assert_is_one_clear_line(refused.value)
-
-
-def test_the_tasks_of_an_array_are_separate_jobs(clean_cluster: RealCluster) -> None:
-    since = now()
-    array = clean_cluster.sbatch(
-        "--array=3,7", "--gpus=2", script='sleep "$((SLURM_ARRAY_TASK_ID - 2))"'
-    )
-    tasks = (f"{array}_3", f"{array}_7")
-    jobs = by_id(ended(clean_cluster, since, *tasks))
-    assert tuple(jobs) == tasks
-    assert [jobs[task].gpus for task in tasks] == [2, 2]
-    for task in tasks:
-        (row,) = rows(clean_cluster, task)
-        assert jobs[task].duration_s == row.elapsed_s > 0
-
-
-def test_jobs_that_cannot_be_simulated_are_left_out_and_reported(
-    clean_cluster: RealCluster,
-) -> None:
-    since = now()
-    over = clean_cluster.sbatch("--gpus=1", script="sleep 1")
-    clean_cluster.sbatch(script="sleep 1")
-    running = clean_cluster.sbatch("--gpus=1")
-    clean_cluster.wait_for_state(running, "RUNNING")
-    # Wider than the remaining GPUs: neither starts, and one of them never will.
-    never_ran, _waiting = (clean_cluster.sbatch("--gpus=16", "--nodes=4") for _ in range(2))
-    clean_cluster.wait_until(
-        lambda: clean_cluster.squeue_field(never_ran, "Reason") == "Resources", "it waits for GPUs"
-    )
-    clean_cluster.run("scancel", never_ran)
-
-    def said() -> Counter[str]:
-        return Counter(each.why for each in ended(clean_cluster, since, over).dropped)
-
-    expected = {reading.RAN_FOR_NO_TIME: 1, reading.NO_GPU: 1, reading.NOT_OVER: 2}
-    clean_cluster.wait_until(lambda: said() == expected, f"{expected}")
-    assert by_id(history(clean_cluster, since)).keys() == {over}
 
 
 # ---------------------------------------------------------------- errors

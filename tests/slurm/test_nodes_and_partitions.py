@@ -125,57 +125,6 @@ def test_a_job_starts_on_a_node_that_is_powered_down_and_none_is_preempted_for_i
     assert found == [(float(start_s), float(elapsed_s))]
 
 
-def test_a_job_that_its_partition_would_not_start_again_is_not_preempted(
-    cluster: RealCluster, controller: RealController
-) -> None:
-    controller.start()
-    wall = fill(cluster, controller, "-p", "other", "-t", "60")
-    change(cluster, "other", "MaxTime=30")
-    waits = cluster.sbatch(*WHOLE_NODE, "-p", "gpu")
-    controller.wait_for_reason(waits, "protected")
-    assert "would not start it again" in controller.cli("explain", waits).stdout
-    change(cluster, "other", "MaxTime=INFINITE", "State=DOWN")
-    controller.cycles(3)
-    assert not controller.events("preempted")
-    # A draining partition starts its waiting jobs.
-    change(cluster, "other", "State=DRAIN")
-    cluster.wait_for_state(waits, "RUNNING")
-    (victim,) = victims_for(controller, waits)
-    assert victim in wall
-    cluster.run("scancel", waits)
-    cluster.wait_for_state(victim, "RUNNING")
-
-
-def test_a_job_of_two_partitions_preempts_only_where_its_limits_allow_it(
-    cluster: RealCluster, controller: RealController
-) -> None:
-    change(cluster, "gpu", "Nodes=n[1-2]", "MaxTime=10")
-    change(cluster, "other", "Nodes=n3")
-    controller.start()
-    wall = [cluster.sbatch(*WHOLE_NODE, "-p", "gpu", "-t", "5") for _ in range(2)]
-    wall.append(cluster.sbatch(*WHOLE_NODE, "-p", "other"))
-    for job in wall:
-        controller.wait_for_tier(job, 1)
-    either = cluster.sbatch(*WHOLE_NODE, "-p", "gpu,other", "-t", "30")
-    cluster.wait_for_state(either, "RUNNING")
-    assert victims_for(controller, either) == [wall[2]]
-
-
-def test_gpus_whose_cpus_its_partition_may_not_use_are_not_idle_for_a_job(
-    cluster: RealCluster, controller: RealController
-) -> None:
-    change(cluster, "gpu", "Nodes=n1", "MaxCPUsPerNode=8")
-    change(cluster, "other", "Nodes=n[2-3]")
-    foreign = cluster.sbatch("-p", "urgent", "-w", "n1", "-c4", "--mem=100")
-    cluster.wait_for_state(foreign, "RUNNING")
-    controller.start()
-    long = cluster.sbatch("-c6", "--gres=gpu:1", "--mem=100")
-    controller.wait_for_tier(long, 1)
-    waits = cluster.sbatch("-c4", "--gres=gpu:1", "--mem=100")
-    cluster.wait_for_state(waits, "RUNNING")
-    assert victims_for(controller, waits) == [long]
-
-
 def test_jobs_below_a_higher_priority_tier_still_preempt(
     cluster: RealCluster, controller: RealController
 ) -> None:
