@@ -21,6 +21,7 @@ COMMANDS: Mapping[str, str] = {
     "packages": "packages.main:packages",
     "pictures": "pictures.main:pictures",
     "record": "record:record",
+    "release": "release:release",
 }
 """The module of each command, below ``scripts.tools``."""
 
