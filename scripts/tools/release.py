@@ -29,7 +29,7 @@ class ReleaseError(click.ClickException):
 @click.command()
 @click.option("--into", type=click.Path(path_type=Path), default=ROOT / "dist", show_default=True)
 def release(into: Path) -> None:
-    """Build wheels and packages twice, compare and install them, and write a page for the release.
+    """Build the last commit twice, compare and install the files, and write a page for the release.
 
     The folder gets the wheels, the Debian packages, an SBOM (CycloneDX), SHA256SUMS and RELEASE.md,
     whose notes are those of CHANGELOG.md. Needs what scripts/package needs, and fetches the locked
@@ -38,7 +38,7 @@ def release(into: Path) -> None:
     notes = notes_of((ROOT / "CHANGELOG.md").read_text(), __version__)
     with tempfile.TemporaryDirectory() as again:
         for folder in (into, Path(again)):
-            run(str(ROOT / "scripts" / "package"), "--into", str(folder))
+            build(folder.resolve())
         built = [into / path.name for path in sorted(Path(again).iterdir())]
         different = [path.name for path in built if digest(path) != digest(Path(again) / path.name)]
     if different:
@@ -50,6 +50,15 @@ def release(into: Path) -> None:
     (into / CHECKSUMS).write_text(sums)
     (into / PAGE).write_text(page(notes, sums))
     click.echo(f"{into / PAGE}: version {__version__}, {len(built) + 1} files, built twice alike")
+
+
+def build(into: Path) -> None:
+    """Build the last commit, whose time its files have, in a folder of its own."""
+    with tempfile.TemporaryDirectory() as source:
+        archive = ["git", "-C", str(ROOT), "archive", "HEAD"]
+        files = subprocess.run(archive, stdout=subprocess.PIPE, check=True).stdout
+        subprocess.run(["tar", "-x", "-C", source], input=files, check=True)
+        run(f"{source}/scripts/package", "--into", str(into))
 
 
 def notes_of(changelog: str, version: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import stat
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from slurm_tiresias.config import load
@@ -113,4 +113,11 @@ def _controller(folder: Path) -> Controller | None:
         quiet_s=now_s - state.at_s,
         stale=state.is_stale(now_s),
         repaired=tuple(dict.fromkeys(e.job_id for e in state.events if e.kind == REPAIRED)),
+        slowest_save=max(_saves(state), default=(0.0, "")),
     )
+
+
+def _saves(state: published.PublishedState) -> Iterator[tuple[float, str]]:
+    for job in state.jobs:
+        if job.progress and job.progress.save_takes_s is not None:
+            yield job.progress.save_takes_s + (job.progress.step_s or 0.0), job.job_id

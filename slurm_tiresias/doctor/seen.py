@@ -100,6 +100,8 @@ class Controller:
     stale: bool
     repaired: tuple[str, ...]
     """Jobs, in the controller's last events, whose priority another writer had changed."""
+    slowest_save: tuple[float, str] = (0.0, "")
+    """The longest time that a step and a save take together, as jobs report them, and the job."""
 
 
 @dataclass(frozen=True, slots=True)

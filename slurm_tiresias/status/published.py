@@ -96,6 +96,8 @@ class PublishedProgress:
     resumed_step: int | None
     quiet_since_s: float | None
     lost: bool
+    save_takes_s: float | None = None
+    """How long its last save took, as far as it has reported that."""
     slowest_rank: int | None = None
     """The process of the job that is slower than the others; None if none is, or that is
     unknown."""

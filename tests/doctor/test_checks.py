@@ -77,6 +77,11 @@ def both(*changes: Callable[[Seen], Seen]) -> Callable[[Seen], Seen]:
     return all_of_them
 
 
+def saves_in(seconds: float) -> Callable[[Seen], Seen]:
+    """A job reports that a step and a save take this long."""
+    return seen_as(controller=Controller("enforce", "", 1.0, False, (), (seconds, "7")))
+
+
 SITE_FACTOR = config(priority={"write": "site-factor"})
 CGROUP = settings(ProctrackType="proctrack/cgroup")
 
@@ -155,6 +160,9 @@ CASES = (
     ),
     Case("kill-wait", settings(KillWait="5 sec"), WARNING, "KillWait=30"),
     Case("kill-wait", settings(KillWait="3600 sec"), NOTE, "KillWait=30"),
+    Case("kill-wait", both(settings(KillWait="45 sec"), saves_in(50.2)), WARNING, "KillWait=51"),
+    Case("kill-wait", both(settings(KillWait="60 sec"), saves_in(50.2)), OK),
+    Case("kill-wait", both(settings(KillWait="5 sec"), saves_in(2.0)), WARNING, "KillWait=30"),
     Case(
         "kill-wait",
         both(settings(KillWait="5 sec"), config(preemption={"signal": "USR1", "grace_s": 60})),

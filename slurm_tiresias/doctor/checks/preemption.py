@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from slurm_tiresias.doctor.checks.files import CGROUP_CONF, known, scheduler, slurm_conf
 from slurm_tiresias.doctor.finding import Finding, Mend, check, note, ok, warning
 from slurm_tiresias.doctor.seen import Seen
@@ -61,8 +63,13 @@ def _requeue_delay(seen: Seen) -> Finding:
 def _kill_wait(seen: Seen) -> Finding:
     """A preempted job saves its state between SIGTERM and SIGKILL, KillWait seconds later."""
     wait_s, preemption = known(seen).number("KillWait") or 0.0, seen.config.preemption
-    line = slurm_conf("KillWait", str(ENOUGH_TO_SAVE_S))
+    need_s, job_id = seen.controller.slowest_save if seen.controller else (0.0, "")
+    line = slurm_conf("KillWait", str(max(ENOUGH_TO_SAVE_S, math.ceil(need_s))))
     setting = f"KillWait={wait_s:g}"
+    if need_s > wait_s + (preemption.grace_s if preemption.signal else 0.0):
+        return warning(
+            f"{setting}: job {job_id} reports {need_s:.0f} s for a step and a save", line
+        )
     if preemption.signal and preemption.grace_s >= ENOUGH_TO_SAVE_S:
         ahead = f"{preemption.signal} comes {preemption.grace_s:g} s ahead of SIGTERM"
         return ok(f"{ahead}, {setting} after it")
