@@ -540,6 +540,28 @@ def test_nodes_that_slurm_would_have_to_boot_are_used_last_and_before_any_job_is
     )
 
 
+def test_the_rest_of_a_node_that_boots_is_used_before_any_job_is_preempted() -> None:
+    expect(
+        """
+        n1  1 . -> 1 3
+        n2  2 2
+        """,
+        [job("1", gpus(1)), job("2", gpus(2), tier=1), job("3", gpus(1))],
+        n1={"powered_down": True},
+    )
+
+
+def test_a_node_that_did_not_boot_is_no_room_and_jobs_are_preempted() -> None:
+    expect(
+        """
+        n1!  . .
+        n2  2 2 -> 3 3
+        """,
+        [job("2", gpus(2), tier=1), job("3", gpus(2))],
+        n1={"powered_down": True},
+    )
+
+
 def test_a_job_wider_than_the_cluster_is_reported_as_never_fitting() -> None:
     plan = expect("n1  . .", [wide("1", 3)])
     assert plan.decisions["1"].reason is Reason.NEVER_FITS

@@ -160,7 +160,9 @@ class Reconciler:
         if row.state == "NODE_FAIL" and known and not known.confirmed and record.ended_s is None:
             self._job_store.node_failed(record, now_s)
         elapsed_s = row.elapsed_s
-        if known and row.end_s is not None:
+        if self._job_store.runs.only_booted(row.key, row.start_s):
+            elapsed_s = 0.0
+        elif known and row.end_s is not None:
             elapsed_s = ended_without_steps(known, row.end_s, row.elapsed_s)
         run = known or RunRecord(row.key, row.start_s, None, 0.0, row.gpus, confirmed=True)
         run = replace(run, end_s=row.end_s, elapsed_s=elapsed_s, gpus=row.gpus, confirmed=True)

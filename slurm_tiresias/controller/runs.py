@@ -30,6 +30,8 @@ class Runs:
         """By job and start time."""
         self._learned: dict[str, int] = {}
         self.gpu_weights: Mapping[str, float] = ALL_ALIKE
+        self._booted_since_s: dict[str, float] = {}
+        """By job whose nodes boot, or have not booted, the start that Slurm showed."""
         self.clock_set_by_s = 0.0
         """How far Slurm's clock was set in all since the controller started."""
 
@@ -41,6 +43,7 @@ class Runs:
         """Keep the runs of a job in the ledger only."""
         self._runs.pop(key, None)
         self._learned.pop(key, None)
+        self._booted_since_s.pop(key, None)
 
     # What is known
 
@@ -65,6 +68,10 @@ class Runs:
         """Return one run; None if it is unknown."""
         return self._runs.get(key, {}).get(start_s)
 
+    def only_booted(self, key: str, start_s: float) -> bool:
+        """Whether nothing but a boot was seen of a run: if that fails, no program has run."""
+        return self._booted_since_s.get(key) == start_s
+
     def last_ended(self, key: str) -> RunRecord | None:
         """Return the last run of a job that has ended; None if none has."""
         return last_ended(self.of(key))
@@ -88,6 +95,12 @@ class Runs:
         mine = self._runs.setdefault(job.key, {})
         runs = job.state in (JobState.RUNNING, None) and job.slurm_state != CONFIGURING
         shown = job.start_s if runs else None
+        if job.slurm_state == CONFIGURING and job.start_s is not None:
+            self._booted_since_s[job.key] = job.start_s
+        elif job.state is JobState.RUNNING:
+            self._booted_since_s.pop(job.key, None)
+        if shown is not None and job.state is None and self.only_booted(job.key, shown):
+            shown = None
         for start_s, run in list(mine.items()):
             if run.end_s is None and start_s != shown:
                 # It ended between two observations. Until accounting has its end, assume that it

@@ -47,6 +47,8 @@ class Release:
     shows_slurmdbd: bool
     """Whether ``sacctmgr show configuration`` shows slurmdbd's own PrivateData: since 26.05 it
     prints that of slurm.conf twice (src/api/extra_get_functions.c)."""
+    hides_cloud_nodes: bool
+    """Whether powered-down nodes with State=CLOUD are shown only with PrivateData=cloud."""
     priority_type: str
     """The default of PriorityType in slurm.conf."""
 
@@ -77,6 +79,7 @@ def of(version: Version) -> Release:
         signals_children=series >= (23, 11),
         backfill_keeps_updates=version >= (26, 5, 3),
         shows_slurmdbd=series < (26, 5),
+        hides_cloud_nodes=series < (23, 2),
         priority_type="priority/multifactor" if series >= (24, 11) else "priority/basic",
     )
 

@@ -83,6 +83,7 @@ def saves_in(seconds: float) -> Callable[[Seen], Seen]:
 
 
 SITE_FACTOR = config(priority={"write": "site-factor"})
+HIDDEN = seen_as(partitions=(partition(nodes=frozenset({"n1", "cloud1"})),))
 CGROUP = settings(ProctrackType="proctrack/cgroup")
 
 CASES = (
@@ -111,6 +112,17 @@ CASES = (
             partitions=(partition(nodes=frozenset({"n1", "n2"})),),
         ),
         NOTE,
+    ),
+    Case(
+        "cloud-nodes",
+        both(settings(PrivateData="usage"), HIDDEN, seen_as(release=(22, 5, 8))),
+        WARNING,
+        "PrivateData=usage,cloud",
+    ),
+    Case(
+        "cloud-nodes",
+        both(settings(PrivateData="cloud"), HIDDEN, seen_as(release=(22, 5, 8))),
+        OK,
     ),
     Case(
         "higher-partitions",

@@ -131,6 +131,24 @@ def _gpus(seen: Seen) -> Finding | None:
     return note(f"{found}; {len(without)} nodes without ({_some(without)})")
 
 
+@check("partitions", "nodes", "settings")
+def _cloud_nodes(seen: Seen) -> Finding | None:
+    """Before 23.02, Slurm shows no powered-down cloud node unless PrivateData says so: jobs are
+    preempted although such a node could be booted."""
+    private = known(seen).words("PrivateData")
+    if not seen.managed or not seen.differences.hides_cloud_nodes:
+        return None
+    shown = {node.name for node in seen.nodes or ()}
+    hidden = sorted({name for partition in seen.managed for name in partition.nodes} - shown)
+    if not hidden or "cloud" in map(str.lower, private):
+        return ok("no cloud node is hidden")
+    words = [word for word in private if word.lower() != "none"]
+    return warning(
+        f"Slurm does not show {_some(hidden)}",
+        Mend(SLURM_CONF, "PrivateData", ",".join([*words, "cloud"])),
+    )
+
+
 @check("partitions")
 def _higher_partitions(seen: Seen) -> Finding | None:
     """Slurm serves a partition with a higher PriorityTier first, whatever the priorities of the
