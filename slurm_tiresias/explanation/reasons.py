@@ -263,12 +263,32 @@ SLURM_WORDS: Mapping[str, str] = {
     "PartitionInactive": "its partition starts no jobs now",
     "PartitionTimeLimit": "it asks for more time than its partition allows",
     "PartitionNodeLimit": "it asks for more nodes than its partition allows",
+    "PartitionConfig": "its partition does not admit such jobs",
+    "AccountNotAllowed": "its partition does not admit its account",
+    "QOSNotAllowed": "its partition or account does not admit its QOS",
+    "InvalidQOS": "its QOS does not exist",
+    "InvalidAccount": "its account does not exist",
+    "AccountingPolicy": "a limit of its user or account is reached",
+    "ReservationDeleted": "its reservation was deleted",
+    "ReservationInvalid": "its reservation cannot be used",
+    "Constraints": "no nodes satisfy its request now",
+    "MaxPoweredUpNodes": "as many nodes are powered up as the site allows",
+    "NvidiaImexChannels": "no IMEX channel of the GPUs' network is free",
+    "MpiPortsBusy": "too few MPI ports are free on the nodes",
+    "JobHoldMaxRequeue": "it was requeued too often, so Slurm holds it",
+    "Cleaning": "its last run is still being cleaned up",
+    "Prolog": "a prolog still runs",
+    "SchedDefer": "Slurm starts no job at its submission (defer)",
+    "FedJobLock": "another cluster of the federation may start it",
+    "DeadLine": "it cannot end before its deadline",
 }
 """Explanations of Slurm's own pending reasons."""
 
 SLURM_PREFIXES: Mapping[str, str] = {
     "QOS": "a limit of its QOS is reached",
     "Assoc": "a limit of its user or account is reached",
+    "Max": "a limit of its user or account is reached",
+    "BurstBuffer": "its burst buffer is not ready",
     "ReqNodeNotAvail": "nodes that it needs are not available",
 }
 """Explanations of Slurm's own pending reasons by their prefix."""

@@ -23,6 +23,7 @@ from slurm_tiresias.core.lifecycle.nomination import (
     StillWaiting,
     allocation_text,
 )
+from slurm_tiresias.explanation.reasons import slurm_reason_text
 from slurm_tiresias.model import Amount, JobState, JobStatus, Node
 from slurm_tiresias.slurm.protocol import Observation, Reservation, Slurm
 from slurm_tiresias.store.ledger import FILE_NAME, Ledger
@@ -212,3 +213,65 @@ def test_a_jobs_reason_holds_until_slurm_has_tried_it_again(job_store: JobStore)
     assert why_not(1060, reason="None") == ""
     assert why_not(1070, reason="BeginTime", eligible_s=1075.0) == "BeginTime"
     assert why_not(1080, reason="None", eligible_s=1075.0) == ""
+
+
+WAITING_REASONS = [
+    "AccountNotAllowed",
+    "AccountingPolicy",
+    "AssocGrpGRES",
+    "AssociationJobLimit",
+    "BadConstraints",
+    "BurstBufferResources",
+    "BurstBufferStageIn",
+    "BurstBufferOperation",
+    "Cleaning",
+    "Constraints",
+    "DeadLine",
+    "Dependency",
+    "DependencyNeverSatisfied",
+    "FedJobLock",
+    "InvalidAccount",
+    "InvalidQOS",
+    "JobArrayTaskLimit",
+    "JobHeldAdmin",
+    "JobHeldUser",
+    "JobHoldMaxRequeue",
+    "Licenses",
+    "MaxGRESPerAccount",
+    "MaxGRESRunMinsPerUser",
+    "MaxMemPerLimit",
+    "MaxPoweredUpNodes",
+    "MpiPortsBusy",
+    "NvidiaImexChannels",
+    "PartitionConfig",
+    "PartitionDown",
+    "PartitionInactive",
+    "PartitionNodeLimit",
+    "PartitionTimeLimit",
+    "Prolog",
+    "QOSGrpGRES",
+    "QOSNotAllowed",
+    "QOSUsageThreshold",
+    "Reservation",
+    "ReservationDeleted",
+    "ReservationInvalid",
+    "SchedDefer",
+]
+"""Why jobs wait in 22.05 to 26.05 (src/common/job_state_reason.c), one of each group of limits."""
+
+
+@pytest.mark.parametrize("reason", WAITING_REASONS)
+def test_slurms_reason_for_more_than_resources_keeps_a_job_waiting_and_is_explained(
+    reason: str,
+) -> None:
+    waits = changed(pending(), reason=reason)
+    assert why_not_eligible(waits, 2000.0) == reason
+    assert not lacks_only_resources(waits)
+    assert slurm_reason_text(reason).startswith(f"{reason} (")
+
+
+def test_a_reason_that_no_known_release_gives_keeps_a_job_waiting_and_is_shown() -> None:
+    waits = changed(pending(), reason="TooManyMoons")
+    assert why_not_eligible(waits, 2000.0) == "TooManyMoons"
+    assert not lacks_only_resources(waits)
+    assert slurm_reason_text("TooManyMoons") == "TooManyMoons"
