@@ -87,10 +87,14 @@ def say(drilled: DrilledPrograms, peer: Peer, text: str) -> bytes:
     return bytes(answer)
 
 
+@pytest.fixture
+def drilled(ledger: Ledger) -> DrilledPrograms:
+    return DrilledPrograms(ledger)
+
+
 def test_a_passed_drill_is_stored_by_user_and_name(
-    ledger: Ledger,
+    drilled: DrilledPrograms, ledger: Ledger
 ) -> None:
-    drilled = DrilledPrograms(ledger)
     assert json_codec.loads(say(drilled, ANN, "passed 7"))["noted"] is True
     assert ("ann", "train") not in drilled.programs, "the thread that answers writes no ledger"
     drilled.follow(NOW_S)
@@ -100,8 +104,7 @@ def test_a_passed_drill_is_stored_by_user_and_name(
     assert ("ann", "sweep") in DrilledPrograms(ledger).programs
 
 
-def test_a_failed_drill_revokes_a_passed_one(ledger: Ledger) -> None:
-    drilled = DrilledPrograms(ledger)
+def test_a_failed_drill_revokes_a_passed_one(drilled: DrilledPrograms, ledger: Ledger) -> None:
     say(drilled, ANN, "passed 7")
     drilled.follow(NOW_S)
     say(drilled, ANN, "failed 7")
@@ -118,8 +121,9 @@ def test_a_failed_drill_revokes_a_passed_one(ledger: Ledger) -> None:
         *("passed ７", "passed 7\npassed 8", "x" * 64),
     ],
 )
-def test_malformed_drill_results_are_refused(ledger: Ledger, text: str) -> None:
-    drilled = DrilledPrograms(ledger)
+def test_malformed_drill_results_are_refused(
+    drilled: DrilledPrograms, ledger: Ledger, text: str
+) -> None:
     with pytest.raises(RefusedError):
         say(drilled, ANN, text)
     drilled.follow(NOW_S)
@@ -133,9 +137,8 @@ def test_malformed_drill_results_are_refused(ledger: Ledger, text: str) -> None:
 )
 @pytest.mark.parametrize("outcome", ["passed", "failed"])
 def test_results_for_another_users_job_and_an_unknown_job_get_the_same_refusal(
-    ledger: Ledger, peer: Peer, text: str, outcome: str
+    drilled: DrilledPrograms, ledger: Ledger, peer: Peer, text: str, outcome: str
 ) -> None:
-    drilled = DrilledPrograms(ledger)
     say(drilled, ANN, "passed 7")
     say(drilled, BOB, "passed 8")
     drilled.follow(NOW_S)
@@ -152,15 +155,15 @@ def test_a_job_without_a_known_user_belongs_to_none(ledger: Ledger) -> None:
         say(DrilledPrograms(ledger), User(77), "passed 11")
 
 
-def test_an_array_is_found_by_its_own_id(ledger: Ledger) -> None:
-    drilled = DrilledPrograms(ledger)
+def test_an_array_is_found_by_its_own_id(drilled: DrilledPrograms) -> None:
     say(drilled, ANN, "passed 9")
     drilled.follow(NOW_S)
     assert ("ann", "sweep") in drilled.programs
 
 
-def test_too_many_results_of_one_user_are_refused_and_others_accepted(ledger: Ledger) -> None:
-    drilled = DrilledPrograms(ledger)
+def test_too_many_results_of_one_user_are_refused_and_others_accepted(
+    drilled: DrilledPrograms, ledger: Ledger
+) -> None:
     for number in range(MOST_WAITING_OF_A_USER):
         remember(ledger, str(100 + number), "ann", f"try{number}")
         for _ in range(3):
@@ -187,9 +190,8 @@ def test_the_number_of_pending_results_is_bounded(
 
 
 def test_results_that_the_ledger_could_not_store_are_stored_by_the_next_cycle(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+    drilled: DrilledPrograms, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drilled = DrilledPrograms(ledger)
     say(drilled, ANN, "passed 7")
     with monkeypatch.context() as patch:
         patch.setattr(Rows, "put", Mock(side_effect=LedgerError("full", "Make room")))
@@ -202,17 +204,17 @@ def test_results_that_the_ledger_could_not_store_are_stored_by_the_next_cycle(
 
 
 def test_a_cycle_without_results_writes_nothing(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+    drilled: DrilledPrograms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drilled = DrilledPrograms(ledger)
     say(drilled, ANN, "passed 7")
     drilled.follow(NOW_S)
     monkeypatch.setattr(Rows, "put", Mock(side_effect=AssertionError("written")))
     drilled.follow(NOW_S + 1)
 
 
-def test_only_a_users_own_oldest_programs_are_dropped(ledger: Ledger) -> None:
-    drilled = DrilledPrograms(ledger)
+def test_only_a_users_own_oldest_programs_are_dropped(
+    drilled: DrilledPrograms, ledger: Ledger
+) -> None:
     say(drilled, BOB, "passed 8")
     for number in range(MOST_OF_A_USER + 3):
         remember(ledger, str(100 + number), "ann", f"try{number}")
@@ -224,8 +226,7 @@ def test_only_a_users_own_oldest_programs_are_dropped(ledger: Ledger) -> None:
     assert ("bob", "train") in drilled.programs
 
 
-def test_a_passed_drill_expires_after_ninety_days(ledger: Ledger) -> None:
-    drilled = DrilledPrograms(ledger)
+def test_a_passed_drill_expires_after_ninety_days(drilled: DrilledPrograms, ledger: Ledger) -> None:
     say(drilled, ANN, "passed 7")
     drilled.follow(NOW_S)
     drilled.follow(NOW_S + DRILLED_FOR_S)

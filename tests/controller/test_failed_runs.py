@@ -56,8 +56,12 @@ def texts(managed: Managed, kind: str) -> list[str]:
     return [event.text for event in managed.ledger.events.last(100) if event.kind == kind]
 
 
-def test_a_job_that_asks_for_it_is_restarted_until_its_bound(manage: Manage) -> None:
-    managed = manage()
+@pytest.fixture
+def managed(manage: Manage) -> Managed:
+    return manage()
+
+
+def test_a_job_that_asks_for_it_is_restarted_until_its_bound(managed: Managed) -> None:
     key = submit(managed)
 
     assert runs(managed, key) == 3
@@ -83,13 +87,11 @@ def test_the_site_bounds_what_jobs_ask_for(manage: Manage) -> None:
     ],
     ids=["does not ask", "exit code 93", "completes", "times out", "no requeue", "limit used up"],
 )
-def test_a_job_is_not_restarted_if_it(manage: Manage, asked: dict[str, object]) -> None:
-    managed = manage()
+def test_a_job_is_not_restarted_if_it(managed: Managed, asked: dict[str, object]) -> None:
     assert runs(managed, submit(managed, **asked)) == 1  # type: ignore[arg-type]
 
 
-def test_a_cancelled_job_is_not_restarted(manage: Manage) -> None:
-    managed = manage()
+def test_a_cancelled_job_is_not_restarted(managed: Managed) -> None:
     key = submit(managed)
     managed.wait_for_state(key, JobState.RUNNING)
     managed.cancel(key)
@@ -102,8 +104,7 @@ def test_an_exit_code_of_the_site_restarts_jobs_that_do_not_ask(manage: Manage) 
     assert runs(managed, submit(managed, "", exit_code=76)) == 1
 
 
-def test_a_restart_avoids_the_node_of_the_failed_run_while_others_will_do(manage: Manage) -> None:
-    managed = manage()
+def test_a_restart_avoids_the_node_of_the_failed_run_while_others_will_do(managed: Managed) -> None:
     key = submit(managed)
     managed.wait_for_state(key, JobState.RUNNING)
     (first,) = managed.seen(key).allocation
@@ -112,8 +113,7 @@ def test_a_restart_avoids_the_node_of_the_failed_run_while_others_will_do(manage
     assert first not in managed.seen(key).allocation
 
 
-def test_each_restart_avoids_the_node_of_the_run_before(manage: Manage) -> None:
-    managed = manage()
+def test_each_restart_avoids_the_node_of_the_run_before(managed: Managed) -> None:
     for node in ("n3", "n4"):
         managed.slurm.drain(node)
     key = submit(managed, "tiresias:restart=3")
@@ -123,8 +123,7 @@ def test_each_restart_avoids_the_node_of_the_run_before(manage: Manage) -> None:
     assert all(before != after for before, after in pairwise(nodes))
 
 
-def test_a_users_change_of_the_excluded_nodes_stands(manage: Manage) -> None:
-    managed = manage()
+def test_a_users_change_of_the_excluded_nodes_stands(managed: Managed) -> None:
     key = submit(managed, "tiresias:restart=3")
     managed.wait_until(lambda: managed.seen(key).spec.request.excluded_nodes, "a node is avoided")
     managed.slurm.write([Update(key, excluded="n3")])
@@ -133,8 +132,7 @@ def test_a_users_change_of_the_excluded_nodes_stands(manage: Manage) -> None:
     assert managed.seen(key).spec.request.excluded_nodes == {"n3"}
 
 
-def test_a_restart_returns_to_its_node_if_no_other_will_do(manage: Manage) -> None:
-    managed = manage()
+def test_a_restart_returns_to_its_node_if_no_other_will_do(managed: Managed) -> None:
     key = submit(managed)
     managed.wait_for_state(key, JobState.RUNNING)
     (first,) = managed.seen(key).allocation
@@ -144,16 +142,14 @@ def test_a_restart_returns_to_its_node_if_no_other_will_do(manage: Manage) -> No
     assert managed.seen(key).spec.request.excluded_nodes == frozenset()
 
 
-def test_a_restarted_job_keeps_its_service(manage: Manage) -> None:
-    managed = manage()
+def test_a_restarted_job_keeps_its_service(managed: Managed) -> None:
     key = submit(managed)
     runs(managed, key)
     kept = sum(run.elapsed_s for run in managed.ledger.runs.of(key))
     assert kept == pytest.approx(30.0, abs=3.0)
 
 
-def test_a_job_whose_node_has_failed_starts_again_without_slurms_delay(manage: Manage) -> None:
-    managed = manage()
+def test_a_job_whose_node_has_failed_starts_again_without_slurms_delay(managed: Managed) -> None:
     key = submit(managed, "", duration_s=None, exit_code=0)
     managed.wait_for_state(key, JobState.RUNNING)
     (node,) = managed.seen(key).allocation
@@ -166,8 +162,7 @@ def test_a_job_whose_node_has_failed_starts_again_without_slurms_delay(manage: M
     assert runs(managed, key) == 2  # it did not ask for a restart after other failures
 
 
-def test_a_job_held_after_a_failed_launch_is_released(manage: Manage) -> None:
-    managed = manage()
+def test_a_job_held_after_a_failed_launch_is_released(managed: Managed) -> None:
     key = submit(managed, "", duration_s=None, exit_code=0)
     managed.wait_for_state(key, JobState.RUNNING)
     managed.slurm.fail_launch(key)
@@ -176,8 +171,7 @@ def test_a_job_held_after_a_failed_launch_is_released(manage: Manage) -> None:
     assert len(texts(managed, "restarted")) == 1
 
 
-def test_a_job_held_by_its_user_after_a_failed_launch_stays_held(manage: Manage) -> None:
-    managed = manage()
+def test_a_job_held_by_its_user_after_a_failed_launch_stays_held(managed: Managed) -> None:
     key = submit(managed, "", duration_s=None, exit_code=0)
     managed.wait_for_state(key, JobState.RUNNING)
     managed.slurm.fail_launch(key)

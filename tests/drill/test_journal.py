@@ -46,8 +46,12 @@ class Watcher:
             self.say(1.0 + index, "line", text=text)
 
 
-def test_a_handler_that_resets_itself_counts_as_one() -> None:
-    watcher = Watcher()
+@pytest.fixture
+def watcher() -> Watcher:
+    return Watcher()
+
+
+def test_a_handler_that_resets_itself_counts_as_one(watcher: Watcher) -> None:
     watcher.process(1.0, caught=TERM_MASK)
     watcher.process(5.01)
     watcher.term(5.02)
@@ -57,8 +61,7 @@ def test_a_handler_that_resets_itself_counts_as_one() -> None:
     assert process.cpu_s == 3.0 and process.gone_s == 105.5
 
 
-def test_questions_of_the_job_library_are_no_processes_of_the_training() -> None:
-    watcher = Watcher()
+def test_questions_of_the_job_library_are_no_processes_of_the_training(watcher: Watcher) -> None:
     watcher.process(1.0, caught=TERM_MASK)
     watcher.process(1.1, pid=6, parent=5)
     watcher.process(1.2, pid=6, parent=5, command="squeue --noheader --jobs=17 --format=%e")
@@ -67,16 +70,14 @@ def test_questions_of_the_job_library_are_no_processes_of_the_training() -> None
     assert [one.pid for one in watcher.journal.run().processes] == [5]
 
 
-def test_a_signal_in_sigwait_counts_as_blocked() -> None:
+def test_a_signal_in_sigwait_counts_as_blocked(watcher: Watcher) -> None:
     """The kernel shows the signal as not blocked during sigtimedwait."""
-    watcher = Watcher()
     watcher.process(1.0, SigBlk=TERM_MASK)
     watcher.process(2.0)
     assert watcher.journal.run().processes[0].on(signal.SIGTERM) is Disposition.BLOCKED
 
 
-def test_a_process_about_to_fork_counts_as_blocking_no_signal() -> None:
-    watcher = Watcher()
+def test_a_process_about_to_fork_counts_as_blocking_no_signal(watcher: Watcher) -> None:
     watcher.process(1.0, SigBlk="fffffffe7ffbfeff")
     assert watcher.journal.run().processes[0].on(signal.SIGTERM) is Disposition.DEFAULT
 
@@ -95,8 +96,7 @@ def run_of(*texts: str) -> DrillRun:
     return watcher.journal.run()
 
 
-def test_records_show_steps_saves_and_the_resumed_step() -> None:
-    watcher = Watcher()
+def test_records_show_steps_saves_and_the_resumed_step(watcher: Watcher) -> None:
     base = Record(12, 100, 101.0, 10, 100.5, resumed_step=10)
     saving = Record(13, 100, 102.0, 10, 100.5, resumed_step=10, state=SAVING)
     saved = Record(13, 100, 103.0, 10, 100.5, 13, 102.5, 10)
@@ -222,14 +222,12 @@ def test_a_saved_batch_of_an_epoch_is_no_step_of_the_whole() -> None:
     assert [save.step for save in run.saves] == [None]
 
 
-def test_output_lines_of_slurm_are_ignored() -> None:
-    watcher = Watcher()
+def test_output_lines_of_slurm_are_ignored(watcher: Watcher) -> None:
     watcher.lines("slurmstepd-n2: error: *** STEP 97.0 ON n2 CANCELLED DUE TO JOB REQUEUE ***")
     assert not watcher.journal.run().counters
 
 
-def test_a_killed_watcher_shows_that_the_job_was_killed() -> None:
-    watcher = Watcher()
+def test_a_killed_watcher_shows_that_the_job_was_killed(watcher: Watcher) -> None:
     watcher.process(1.0)
     watcher.term(2.0)
     watcher.journal.over(110.0)
@@ -237,8 +235,7 @@ def test_a_killed_watcher_shows_that_the_job_was_killed() -> None:
     assert run.processes[0].gone_s == 110.0
 
 
-def test_files_show_trackers_and_logs_but_no_saves() -> None:
-    watcher = Watcher()
+def test_files_show_trackers_and_logs_but_no_saves(watcher: Watcher) -> None:
     for path in (
         "/w/wandb/offline-run-20260101_101010-abc123/run.wandb",
         f"/w/mlruns/0/{'0f' * 16}/meta.yaml",
@@ -268,8 +265,7 @@ def report(watcher: Watcher, at_s: float, **more: object) -> None:
     watcher.say(at_s, "record", text=encode(record).decode().strip())
 
 
-def test_only_a_save_that_answers_the_signal_ends_the_grace() -> None:
-    watcher = Watcher()
+def test_only_a_save_that_answers_the_signal_ends_the_grace(watcher: Watcher) -> None:
     watcher.say(1.0, "progress-file", path="/run/tiresias/17.0.n1.progress")
     report(watcher, 1.0, listens=True, answered_s=100.5)
     watcher.journal.signalled(signal.SIGURG, 110.0, asked=True)
@@ -280,23 +276,20 @@ def test_only_a_save_that_answers_the_signal_ends_the_grace() -> None:
     assert watcher.journal.run().answered_s == 111.0
 
 
-def test_a_save_that_only_the_drill_sees_is_no_answer() -> None:
-    watcher = Watcher()
+def test_a_save_that_only_the_drill_sees_is_no_answer(watcher: Watcher) -> None:
     watcher.say(1.0, "progress-file", path=f"{FOLDER}/progress")
     watcher.journal.signalled(signal.SIGUSR1, 110.0)
     report(watcher, 11.0, listens=True, answered_s=110.1, saved_s=110.9)
     assert not watcher.journal.has_answered
 
 
-def test_without_a_record_there_is_no_answer() -> None:
-    watcher = Watcher()
+def test_without_a_record_there_is_no_answer(watcher: Watcher) -> None:
     watcher.journal.signalled(signal.SIGUSR1, 110.0)
     assert watcher.journal.progress is None
     assert not watcher.journal.has_answered
 
 
-def test_a_save_after_the_requeue_does_not_count_as_the_answer() -> None:
-    watcher = Watcher()
+def test_a_save_after_the_requeue_does_not_count_as_the_answer(watcher: Watcher) -> None:
     watcher.say(1.0, "progress-file", path="/run/tiresias/17.0.n1.progress")
     watcher.journal.signalled(signal.SIGUSR1, 110.0)
     watcher.journal.requeued(120.0)

@@ -134,8 +134,14 @@ def progress_of(comment: str) -> Record:
     return decode(split(comment)[1])
 
 
-def test_a_run_of_a_day_takes_about_25_updates_and_one_query(slurm: Slurm, clock: Clock) -> None:
-    session = Session(slurm.environment(), clock, clock)
+@pytest.fixture
+def session(slurm: Slurm, clock: Clock) -> Session:
+    return Session(slurm.environment(), clock, clock)
+
+
+def test_a_run_of_a_day_takes_about_25_updates_and_one_query(
+    session: Session, slurm: Slurm, clock: Clock
+) -> None:
     live(session, clock, DAY_S)
     assert 18 <= len(slurm.calls("scontrol")) <= 32
     assert len(slurm.calls("squeue")) == 1
@@ -144,9 +150,8 @@ def test_a_run_of_a_day_takes_about_25_updates_and_one_query(slurm: Slurm, clock
 
 
 def test_a_month_with_many_saves_takes_at_most_the_maximum_of_updates(
-    slurm: Slurm, clock: Clock
+    session: Session, slurm: Slurm, clock: Clock
 ) -> None:
-    session = Session(slurm.environment(), clock, clock)
     live(session, clock, 30 * DAY_S, step_s=600.0, save=1)
     assert len(slurm.calls("scontrol")) <= MOST_UPDATES - RESERVED_UPDATES
     session.done()
@@ -156,9 +161,8 @@ def test_a_month_with_many_saves_takes_at_most_the_maximum_of_updates(
 
 
 def test_an_announced_phase_is_told_at_once_although_no_report_follows(
-    slurm: Slurm, clock: Clock
+    session: Session, slurm: Slurm, clock: Clock
 ) -> None:
-    session = Session(slurm.environment(), clock, clock)
     clock.now_s += FIRST_AFTER_S + 60.0
     session.report(1, 100)
     wait_for_command(session)
@@ -172,8 +176,9 @@ def test_an_announced_phase_is_told_at_once_although_no_report_follows(
     assert len(slurm.calls("scontrol")) == calls, "at most once a minute"
 
 
-def test_a_run_of_less_than_a_minute_calls_nothing(slurm: Slurm, clock: Clock) -> None:
-    session = Session(slurm.environment(), clock, clock)
+def test_a_run_of_less_than_a_minute_calls_nothing(
+    session: Session, slurm: Slurm, clock: Clock
+) -> None:
     live(session, clock, FIRST_AFTER_S - 2, step_s=1.0)
     session.done()
     assert not slurm.calls("s")
@@ -195,8 +200,9 @@ def test_the_random_numbers_of_the_program_are_left_alone(slurm: Slurm, clock: C
 
 
 @pytest.mark.parametrize("before", ["exit 1", "kill -9 $$"])
-def test_errors_make_updates_rarer(before: str, slurm: Slurm, clock: Clock) -> None:
-    session = Session(slurm.environment(), clock, clock)
+def test_errors_make_updates_rarer(
+    session: Session, before: str, slurm: Slurm, clock: Clock
+) -> None:
     live(session, clock, 600.0)
     good = len(slurm.calls("scontrol"))
     slurm.before(before)

@@ -64,6 +64,11 @@ def in_a_job(file: Path, clock: Clock, **environment: str) -> Session:
     return Session({FILE_VARIABLE: str(file), **environment}, clock, clock)
 
 
+@pytest.fixture
+def session(file: Path, clock: Clock) -> Session:
+    return in_a_job(file, clock)
+
+
 def record_in(file: Path) -> Record:
     return decode(file.read_bytes())
 
@@ -76,8 +81,7 @@ def has_no_record(file: Path) -> bool:
     return False
 
 
-def test_reports_are_limited_to_one_per_second(file: Path, clock: Clock) -> None:
-    session = in_a_job(file, clock)
+def test_reports_are_limited_to_one_per_second(session: Session, file: Path, clock: Clock) -> None:
     session.report(1, 100)
     session.report(2, 100)
     assert record_in(file).step == 1
@@ -86,8 +90,9 @@ def test_reports_are_limited_to_one_per_second(file: Path, clock: Clock) -> None
     assert (record_in(file).step, record_in(file).total) == (3, 100)
 
 
-def test_the_first_new_step_of_a_run_is_reported_at_once(file: Path, clock: Clock) -> None:
-    session = in_a_job(file, clock)
+def test_the_first_new_step_of_a_run_is_reported_at_once(
+    session: Session, file: Path, clock: Clock
+) -> None:
     session.resumed(500)
     assert record_in(file).new_step_s is None
     clock.now_s += 0.25
@@ -99,9 +104,8 @@ def test_the_first_new_step_of_a_run_is_reported_at_once(file: Path, clock: Cloc
 
 
 def test_a_save_is_reported_with_its_request_its_beginning_and_the_count(
-    file: Path, clock: Clock
+    session: Session, file: Path, clock: Clock
 ) -> None:
-    session = in_a_job(file, clock)
     session.leaving()
     session.report(7)
     session.saved(7)
@@ -117,16 +121,14 @@ def test_a_save_is_reported_with_its_request_its_beginning_and_the_count(
     assert (record.saved_s, record.saving_s) == (record.asked_s + 5.0, record.asked_s + 3.0)
 
 
-def test_the_last_report_is_sent_at_the_end(file: Path, clock: Clock) -> None:
-    session = in_a_job(file, clock)
+def test_the_last_report_is_sent_at_the_end(session: Session, file: Path) -> None:
     session.report(1, 100)
     session.report(2, 100)
     session.flush()
     assert record_in(file).step == 2
 
 
-def test_the_last_report_remains_when_the_program_ends(file: Path, clock: Clock) -> None:
-    session = in_a_job(file, clock)
+def test_the_last_report_remains_when_the_program_ends(session: Session, file: Path) -> None:
     list(session.steps(3, lambda _step: None))
     session.flush()
     assert record_in(file).state == "done"
@@ -147,6 +149,7 @@ def test_outside_of_a_job_everything_works_and_nothing_is_sent(clock: Clock) -> 
     [(5, 0, (5, None)), (5, -1, (5, None)), (11, 10, (11, None)), (5, 10**30, (5, None))],
 )
 def test_an_impossible_total_is_ignored_with_one_warning(
+    session: Session,
     step: int,
     total: int,
     recorded: tuple[int, int | None],
@@ -154,7 +157,6 @@ def test_an_impossible_total_is_ignored_with_one_warning(
     clock: Clock,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    session = in_a_job(file, clock)
     for _ in range(3):
         session.report(step, total)
         clock.now_s += 2.0
@@ -177,16 +179,16 @@ def test_a_fractional_step_raises_an_error(wrong: object, file: Path, clock: Clo
         in_a_job(file, clock).report(wrong, 10)  # type: ignore[arg-type]
 
 
-def test_a_total_that_changes_is_reported_as_it_is(file: Path, clock: Clock) -> None:
-    session = in_a_job(file, clock)
+def test_a_total_that_changes_is_reported_as_it_is(
+    session: Session, file: Path, clock: Clock
+) -> None:
     session.report(5, 10)
     clock.now_s += 2.0
     session.report(6, 20)
     assert record_in(file).total == 20
 
 
-def test_a_restart_of_steps_is_a_first_report(file: Path, clock: Clock) -> None:
-    session = in_a_job(file, clock)
+def test_a_restart_of_steps_is_a_first_report(session: Session, file: Path, clock: Clock) -> None:
     session.report(100, 1000)
     clock.now_s += 10.0
     session.report(3, 1000)
@@ -250,9 +252,12 @@ def test_a_read_only_progress_file_is_one_warning(
 
 
 def test_a_progress_file_that_becomes_unwritable_is_one_warning(
-    file: Path, clock: Clock, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    session: Session,
+    file: Path,
+    clock: Clock,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    session = in_a_job(file, clock)
     session.report(1, 10)
 
     def full(*_: object) -> int:
@@ -318,9 +323,8 @@ def test_of_two_programs_in_a_job_only_the_first_reports_and_the_second_is_warne
 
 
 def test_a_worker_that_reports_first_does_not_lock_its_parent_out(
-    file: Path, clock: Clock, capfd: pytest.CaptureFixture[str]
+    session: Session, file: Path, clock: Clock, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    session = in_a_job(file, clock)
     here, there = os.pipe(), os.pipe()
     worker = os.fork()
     if worker == 0:
@@ -357,8 +361,7 @@ def test_a_daemon_reports_once_its_parent_has_ended(file: Path, clock: Clock) ->
     wait_until(lambda: record_in(file).step == 2)
 
 
-def test_a_child_of_the_program_reports_nothing(file: Path, clock: Clock) -> None:
-    session = in_a_job(file, clock)
+def test_a_child_of_the_program_reports_nothing(session: Session, file: Path, clock: Clock) -> None:
     session.report(1, 10)
     child = os.fork()
     if child == 0:
@@ -369,8 +372,7 @@ def test_a_child_of_the_program_reports_nothing(file: Path, clock: Clock) -> Non
     assert record_in(file).step == 1
 
 
-def test_sigterm_asks_to_leave_and_sigusr1_to_save_once(file: Path, clock: Clock) -> None:
-    session = in_a_job(file, clock)
+def test_sigterm_asks_to_leave_and_sigusr1_to_save_once(session: Session) -> None:
     assert not session.save_due()
     os.kill(os.getpid(), signal.SIGUSR1)
     assert session.save_due() and not session.leaving()
@@ -381,8 +383,7 @@ def test_sigterm_asks_to_leave_and_sigusr1_to_save_once(file: Path, clock: Clock
     assert session.leaving() and session.save_due()
 
 
-def test_a_request_during_a_save_asks_for_another_save(file: Path, clock: Clock) -> None:
-    session = in_a_job(file, clock)
+def test_a_request_during_a_save_asks_for_another_save(session: Session) -> None:
     session.save_due()
     os.kill(os.getpid(), signal.SIGUSR1)
     session.saving()
@@ -391,8 +392,7 @@ def test_a_request_during_a_save_asks_for_another_save(file: Path, clock: Clock)
     assert session.save_due()
 
 
-def test_saves_happen_at_the_given_interval(file: Path, clock: Clock) -> None:
-    session = in_a_job(file, clock)
+def test_saves_happen_at_the_given_interval(session: Session, clock: Clock) -> None:
     clock.now_s += 299.0
     assert not session.save_due(every_min=5)
     clock.now_s += 1.0
@@ -401,8 +401,9 @@ def test_saves_happen_at_the_given_interval(file: Path, clock: Clock) -> None:
     assert not session.save_due(every_min=5)
 
 
-def test_the_save_interval_is_reported_from_the_start(file: Path, clock: Clock) -> None:
-    session = in_a_job(file, clock)
+def test_the_save_interval_is_reported_from_the_start(
+    session: Session, file: Path, clock: Clock
+) -> None:
     session.saves_every(10)
     session.report(1, 9)
     assert record_in(file).save_every_s == 600.0
@@ -458,8 +459,9 @@ def test_a_corrupt_request_file_requests_nothing(
     assert not session.leaving() and not session.save_due()
 
 
-def test_a_loop_saves_at_the_end_and_reports_each_step(file: Path, clock: Clock) -> None:
-    session = in_a_job(file, clock)
+def test_a_loop_saves_at_the_end_and_reports_each_step(
+    session: Session, file: Path, clock: Clock
+) -> None:
     saves: list[int] = []
     done = []
     for step in session.steps(5, saves.append):
@@ -554,8 +556,9 @@ def test_without_squeue_the_job_has_no_end() -> None:
     assert ends_s({}) == NEVER
 
 
-def test_a_record_says_whether_the_program_saves_on_request(file: Path, clock: Clock) -> None:
-    session = in_a_job(file, clock)
+def test_a_record_says_whether_the_program_saves_on_request(
+    session: Session, file: Path, clock: Clock
+) -> None:
     session.report(1, 10)
     assert not record_in(file).listens
     session.save_due()
@@ -564,8 +567,9 @@ def test_a_record_says_whether_the_program_saves_on_request(file: Path, clock: C
     assert record_in(file).listens
 
 
-def test_a_save_answers_only_requests_from_before_its_beginning(file: Path, clock: Clock) -> None:
-    session = in_a_job(file, clock)
+def test_a_save_answers_only_requests_from_before_its_beginning(
+    session: Session, file: Path, clock: Clock
+) -> None:
     session.report(1, 10)
     assert not session.save_due()
     session.saving()
@@ -582,9 +586,8 @@ def test_a_save_answers_only_requests_from_before_its_beginning(file: Path, cloc
 
 
 def test_an_unannounced_save_answers_requests_that_the_program_has_seen(
-    file: Path, clock: Clock
+    session: Session, file: Path
 ) -> None:
-    session = in_a_job(file, clock)
     session.save_due()
     os.kill(os.getpid(), signal.SIGUSR1)
     session.saved(1)  # it may have begun before the request
@@ -598,9 +601,13 @@ def test_an_unannounced_save_answers_requests_that_the_program_has_seen(
 @pytest.mark.parametrize("step", [-5, 10**16, 10**400], ids=["below", "above", "far above"])
 @pytest.mark.parametrize("report", ["saved", "resumed"])
 def test_an_impossible_step_of_a_checkpoint_is_one_warning_and_later_reports_arrive(
-    report: str, step: int, file: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
+    session: Session,
+    report: str,
+    step: int,
+    file: Path,
+    clock: Clock,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    session = in_a_job(file, clock)
     for _ in range(3):
         getattr(session, report)(step)
         clock.now_s += 2.0
@@ -645,8 +652,7 @@ def test_a_loop_that_is_stopped_saves_and_is_done(file: Path, clock: Clock) -> N
     assert list(session.steps(3, saves.append)) == [0, 1, 2]
 
 
-def test_only_the_inner_of_two_loops_is_stopped(file: Path, clock: Clock) -> None:
-    session = in_a_job(file, clock)
+def test_only_the_inner_of_two_loops_is_stopped(session: Session) -> None:
     inner = []
     for epoch in session.steps(3, lambda _epoch: None):
         for batch in session.steps(3, lambda _batch: None):
@@ -708,9 +714,8 @@ def test_an_unknown_way_to_report_is_one_warning(
 
 
 def test_a_save_on_request_and_a_resume_are_lines_of_the_log(
-    file: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
+    session: Session, file: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    session = in_a_job(file, clock)
     for step in session.steps(20, lambda _step: None, done=3, every_min=1):
         clock.now_s += 30.0
         if step == 7:
@@ -768,9 +773,8 @@ def test_a_handler_of_the_program_that_is_replaced_is_named(
 
 
 def test_a_program_that_saves_but_does_not_leave_is_warned(
-    file: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
+    session: Session, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    session = in_a_job(file, clock)
     session.save_due()
     os.kill(os.getpid(), signal.SIGTERM)
     for _ in range(3):
@@ -781,9 +785,8 @@ def test_a_program_that_saves_but_does_not_leave_is_warned(
 
 
 def test_an_announced_phase_ends_with_the_next_step_and_is_bounded(
-    file: Path, clock: Clock
+    session: Session, file: Path, clock: Clock
 ) -> None:
-    session = in_a_job(file, clock)
     session.report(1, 100)
     session.busy("eval\n\x1buation;", minutes=30)
     record = record_in(file)

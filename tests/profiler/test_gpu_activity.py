@@ -56,8 +56,14 @@ def gpu(
     return SampledGpu(f"GPU-{number}", utilization, runs)
 
 
-def test_a_run_without_a_process_on_any_gpu_is_idle_since_it_was_first_seen() -> None:
-    samples = Samples()
+@pytest.fixture
+def samples() -> Samples:
+    return Samples()
+
+
+def test_a_run_without_a_process_on_any_gpu_is_idle_since_it_was_first_seen(
+    samples: Samples,
+) -> None:
     samples.play(PAUSE_SAMPLES)
     assert samples.use(SEVEN).idle_since_s is None
     samples.play(1)
@@ -65,8 +71,7 @@ def test_a_run_without_a_process_on_any_gpu_is_idle_since_it_was_first_seen() ->
     assert samples.use(SEVEN).busy == 0
 
 
-def test_a_run_whose_processes_do_nothing_is_idle_since_its_last_kernel() -> None:
-    samples = Samples()
+def test_a_run_whose_processes_do_nothing_is_idle_since_its_last_kernel(samples: Samples) -> None:
     samples.play(3, gpu(0, 0.9), gpu(1, 0.01))
     busy_s = samples.now_s
     samples.play(PAUSE_SAMPLES - 1, gpu(0, 0.0), gpu(1, 0.0))
@@ -78,8 +83,7 @@ def test_a_run_whose_processes_do_nothing_is_idle_since_its_last_kernel() -> Non
     assert samples.use(SEVEN).busy == 1
 
 
-def test_busy_gpus_are_counted_and_so_is_their_time() -> None:
-    samples = Samples()
+def test_busy_gpus_are_counted_and_so_is_their_time(samples: Samples) -> None:
     eight = [gpu(number, 0.0 if number else 1.0) for number in range(8)]
     samples.play(11, *eight)
     one = samples.use(SEVEN)
@@ -89,8 +93,7 @@ def test_busy_gpus_are_counted_and_so_is_their_time() -> None:
     assert (every.busy, every.busy_gpu_s) == (8, 900.0)
 
 
-def test_gpus_are_at_rest_while_all_are_idle_or_busy_at_low_power() -> None:
-    samples = Samples()
+def test_gpus_are_at_rest_while_all_are_idle_or_busy_at_low_power(samples: Samples) -> None:
     waits, works = gpu(0, 1.0)._replace(power=0.14), gpu(1, 1.0)._replace(power=0.7)
     samples.play(3, waits, works)
     worked_s = samples.now_s
@@ -104,14 +107,12 @@ def test_gpus_are_at_rest_while_all_are_idle_or_busy_at_low_power() -> None:
     assert samples.use(SEVEN).low_since_s is None
 
 
-def test_a_device_with_unknown_activity_counts_as_busy() -> None:
-    samples = Samples()
+def test_a_device_with_unknown_activity_counts_as_busy(samples: Samples) -> None:
     samples.play(10, gpu(0, None))
     assert samples.use(SEVEN).busy == 1
 
 
-def test_gpus_of_unknown_jobs_make_all_jobs_busy() -> None:
-    samples = Samples()
+def test_gpus_of_unknown_jobs_make_all_jobs_busy(samples: Samples) -> None:
     samples.play(10, gpu(0, 1.0, runs=(EIGHT,)), gpu(1, 1.0, runs=()))
     assert samples.use(SEVEN).idle_since_s is not None
     assert samples.use(EIGHT).idle_since_s is None
@@ -122,16 +123,14 @@ def test_gpus_of_unknown_jobs_make_all_jobs_busy() -> None:
 
 
 @pytest.mark.parametrize("gap_s", [PAUSE_SAMPLES * EVERY_S + 1, -500.0])
-def test_after_a_gap_in_the_samples_the_idle_time_restarts(gap_s: float) -> None:
-    samples = Samples()
+def test_after_a_gap_in_the_samples_the_idle_time_restarts(samples: Samples, gap_s: float) -> None:
     samples.play(20)
     samples.now_s += gap_s - EVERY_S
     samples.play(1)
     assert samples.use(SEVEN) == NodeUse(AHEAD_S + samples.now_s, 0, None, 0.0, 0.0)
 
 
-def test_a_new_run_of_the_same_job_restarts_the_idle_time() -> None:
-    samples = Samples()
+def test_a_new_run_of_the_same_job_restarts_the_idle_time(samples: Samples) -> None:
     samples.play(20)
     again = RunId(7, 1, "n1")
     samples.play(1, runs=(again,))
