@@ -138,6 +138,11 @@ class RealController:
         """Kill the controller with SIGKILL; return its log."""
         return self._end(signal.SIGKILL)
 
+    def end(self) -> None:
+        """Kill the controller if it still runs."""
+        if self.process is not None:
+            self.kill()
+
     def _end(self, with_signal: int) -> str:
         assert self.process is not None
         self.process.send_signal(with_signal)

@@ -18,5 +18,4 @@ def controller(clean_cluster: RealCluster, tmp_path: Path) -> Iterator[RealContr
     made = RealController(clean_cluster, tmp_path, SETTINGS)
     made.write_config()
     yield made
-    if made.process is not None:
-        made.kill()
+    made.end()

@@ -139,8 +139,7 @@ def _controller(cluster: RealCluster, folder: Path) -> Iterator[RealController]:
     try:
         yield controller
     finally:
-        if controller.process is not None:
-            controller.kill()
+        controller.end()
 
 
 @contextmanager

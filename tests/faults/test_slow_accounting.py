@@ -30,8 +30,7 @@ def controller(
     settings = {**SETTINGS, "constants": {"COMMAND_TIMEOUT_S": NEVER_S}}
     made = RealController(clean_cluster, tmp_path, settings, extra_environment=commands.environment)
     yield made
-    if made.process is not None:
-        made.kill()
+    made.end()
 
 
 def requeued(cluster: RealCluster) -> str:

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -593,8 +593,8 @@ class Watched:
         self._taken: Counter[str] = Counter()
         self._running: dict[str, SimJob] = {}
 
-    def waits(self, job: SimJob, now_s: float) -> None:
-        self._watched.waits(job, now_s)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._watched, name)
 
     def runs(self, job: SimJob, now_s: float) -> None:
         self._running[job.job_id] = job
@@ -607,18 +607,9 @@ class Watched:
         assert sum(amount.gpu_count for amount in job.allocation.values()) == job.width
         self._watched.runs(job, now_s)
 
-    def moved(self, job: SimJob, now_s: float) -> None:
-        self._watched.moved(job, now_s)
-
-    def preempted(self, job: SimJob, now_s: float) -> None:
-        self._watched.preempted(job, now_s)
-
     def failed(self, job: SimJob, now_s: float) -> None:
         self._gives_back(job.job_id)
         self._watched.failed(job, now_s)
-
-    def ended_in_grace(self, job: SimJob) -> None:
-        self._watched.ended_in_grace(job)
 
     def ended(self, job: SimJob) -> None:
         self._gives_back(job.job_id)
@@ -629,12 +620,6 @@ class Watched:
             for victim in start.victims:
                 self._gives_back(victim)
             yield start
-
-    def next_change_s(self, job: SimJob, now_s: float) -> float:
-        return self._watched.next_change_s(job, now_s)
-
-    def next_wake_s(self, now_s: float) -> float:
-        return self._watched.next_wake_s(now_s)
 
     def _gives_back(self, job_id: str) -> None:
         for name, amount in self._running.pop(job_id).allocation.items():
@@ -655,13 +640,10 @@ def test_every_job_ends_and_no_node_is_overfull(
     if policy == "gandiva":
         timing = Timing()
     setup = setup_on(sim_cluster, flat_s=7.0, timing=timing)
+    baseline = BASELINES[policy](BaselineSetup(kept, sim_cluster, CONFIG))
     outcomes = Simulation(
         kept.jobs,
-        Watched(
-            BASELINES[policy](BaselineSetup(kept, sim_cluster, CONFIG)),
-            sim_cluster.as_nodes(),
-            sim_cluster,
-        ),
+        cast(Scheduler, Watched(baseline, sim_cluster.as_nodes(), sim_cluster)),
         setup.costs,
         setup.timing,
         run.asking(setup, only_consolidated=policy in CONSOLIDATED_ONLY),

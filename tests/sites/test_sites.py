@@ -36,7 +36,7 @@ def test_chaos_writes_its_record_only_if_it_is_told_to(
 ) -> None:
     written = tmp_path / "reliability.md"
     monkeypatch.setattr(document, "RELIABILITY", Document(written, "# Reliability\n"))
-    monkeypatch.setattr(sites, "_in_batches", lambda *_asked: Counter(rounds=1))
+    monkeypatch.setattr(sites, "in_batches", lambda *_asked: Counter(rounds=1))
     ended = CliRunner().invoke(chaos, [*options, "sites"])
     assert ended.exit_code == 0, ended.output
     assert "Random sites in memory" in written.read_text() if options else not written.exists()

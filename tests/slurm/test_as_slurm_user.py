@@ -98,8 +98,7 @@ def controller(
         shutil.chown(controller.state_dir, controllers_user, controllers_user)
         controller.write_config()
         yield controller
-        if controller.process is not None:
-            controller.kill()
+        controller.end()
         slurm_users_cluster.run("scancel", f"--user={THEIR_USER}")
         slurm_users_cluster.clean()
 

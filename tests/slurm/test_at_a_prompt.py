@@ -76,8 +76,7 @@ def start(cluster: RealCluster, nudge_file: Path) -> Iterator[Start]:
 
         yield start_one
         for controller in started:
-            if controller.process is not None:
-                controller.kill()
+            controller.end()
 
 
 class Prompts:

@@ -47,8 +47,7 @@ def start(clean_cluster: RealCluster, tmp_path: Path) -> Iterator[Start]:
 
     yield start_one
     for controller in started:
-        if controller.process is not None:
-            controller.kill()
+        controller.end()
 
 
 def fill(cluster: RealCluster, controller: RealController, *options: str) -> list[str]:

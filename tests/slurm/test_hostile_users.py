@@ -71,8 +71,7 @@ def start(cluster: RealCluster) -> Iterator[Start]:
 
         yield start_one
         for controller in started:
-            if controller.process is not None:
-                controller.kill()
+            controller.end()
 
 
 def as_attacker(cluster: RealCluster, *command: str) -> str:

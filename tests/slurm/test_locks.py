@@ -66,8 +66,7 @@ def controller(clean_cluster: RealCluster, collect_dir: Path) -> Iterator[RealCo
         controller = RealController(clean_cluster, folder, settings)
         controller.state_dir.mkdir(mode=0o755)
         yield controller
-        if controller.process is not None:
-            controller.kill()
+        controller.end()
 
 
 def leave_traffic(cluster: RealCluster, collect_dir: Path) -> Path:

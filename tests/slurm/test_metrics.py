@@ -56,8 +56,7 @@ def start(clean_cluster: RealCluster, tmp_path: Path) -> Iterator[Start]:
 
     yield start_one
     for controller in started:
-        if controller.process is not None:
-            controller.kill()
+        controller.end()
 
 
 def wait_for(cluster: RealCluster, port: int, what: str, wanted: Callable[[Scrape], bool]) -> None:

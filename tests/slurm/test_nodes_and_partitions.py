@@ -72,8 +72,7 @@ def controller(cluster: RealCluster, tmp_path: Path) -> Iterator[RealController]
     }
     one = RealController(cluster, tmp_path, settings)
     yield one
-    if one.process is not None:
-        one.kill()
+    one.end()
 
 
 def change(cluster: RealCluster, partition: str, *changes: str) -> None:

@@ -78,8 +78,7 @@ def controller(cluster: RealCluster) -> Iterator[RealController]:
     imported = one.start().cli("profile", "import", str(profiles))
     assert imported.returncode == 0, imported.stderr
     yield one
-    if one.process is not None:
-        one.kill()
+    one.end()
 
 
 def _profile(name: str) -> dict[str, object]:

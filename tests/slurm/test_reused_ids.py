@@ -33,8 +33,7 @@ def cluster() -> Iterator[RealCluster]:
 def controller(cluster: RealCluster, tmp_path: Path) -> Iterator[RealController]:
     started = RealController(cluster, tmp_path, QUICK)
     yield started.start()
-    if started.process is not None:
-        started.kill()
+    started.end()
 
 
 def submitted_s(controller: RealController, key: str) -> float | None:

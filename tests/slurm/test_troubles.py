@@ -29,8 +29,7 @@ def bed_on(cluster: RealCluster, folder: Path) -> Iterator[Bed]:
     try:
         yield bed
     finally:
-        if bed.controller.process is not None:
-            bed.controller.kill()
+        bed.controller.end()
 
 
 @pytest.fixture

@@ -44,5 +44,4 @@ def open_channel(
         plugin.cluster.run("scancel", f"--user={NOBODY}", "--full", "--signal=KILL")
         service.terminate()
         service.wait(timeout=PATIENCE_S)
-        if controller.process is not None:
-            controller.kill()
+        controller.end()

@@ -162,8 +162,7 @@ def controller(plugin: PluginCluster, tmp_path: Path) -> Iterator[RealController
     settings = {"profiler": {"collect_dir": str(plugin.collect_folder)}}
     started = RealController(plugin.cluster, tmp_path, settings)
     yield started.start()
-    if started.process is not None:
-        started.kill()
+    started.end()
 
 
 @dataclass(frozen=True, slots=True)

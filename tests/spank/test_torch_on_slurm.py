@@ -76,8 +76,7 @@ def controller(three_nodes: PluginCluster) -> Iterator[RealController]:
     }
     one = RealController(three_nodes.cluster, folder, settings)
     yield one.start()
-    if one.process is not None:
-        one.kill()
+    one.end()
 
 
 def submit(plugin: PluginCluster, model: str, then: str = "") -> str:

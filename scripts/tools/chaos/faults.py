@@ -157,8 +157,7 @@ def _bed(chance: random.Random, *options: str) -> Iterator[Bed]:
         try:
             yield bed
         finally:
-            if bed.controller.process is not None:
-                bed.controller.kill()
+            bed.controller.end()
 
 
 def _in_rounds(kinds: Sequence[Trouble], rounds: int, chance: random.Random) -> Iterator[Trouble]:

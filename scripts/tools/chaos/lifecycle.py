@@ -8,11 +8,8 @@ import os
 import time
 import traceback
 from collections import Counter
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from contextlib import redirect_stdout
-from dataclasses import dataclass
 from itertools import count
-from multiprocessing import get_context
 
 import click
 from hypothesis import HealthCheck, seed, settings
@@ -20,18 +17,16 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from scripts.testbed.lifecycle.machine import DONE, Lifecycle
 from scripts.tools.chaos.document import record
+from scripts.tools.chaos.outcome import Batch, in_batches
 from scripts.tools.document import markdown
 
 TITLE = "The controller in random interleavings"
 EXAMPLES = 100
 """Examples per batch; the time limit is checked between batches."""
 
-BATCHES = 5
-"""Batches per process, whose memory grows because Hypothesis keeps data of every run."""
-
 STEPS = 25
 TOLD = (
-    ("interleavings", "interleavings"),
+    ("rounds", "interleavings"),
     ("cycles", "cycles"),
     ("submit", "submissions"),
     ("starts", "starts"),
@@ -58,15 +53,6 @@ SOUND = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """The result of a batch; ``failure`` has the failing sequence."""
-
-    seed: int
-    done: Counter[str]
-    failure: str
-
-
 @click.command()
 @click.option("--minutes", default=60.0, show_default=True, type=click.FloatRange(0.1))
 @click.option(
@@ -79,22 +65,8 @@ def lifecycle(minutes: float, processes: int, first: int) -> None:
     Arrivals, ends, holds, edits, failures, lost answers, kills between any two effects, restarts
     and failovers. Ends with the shortest failing sequence, if there is one.
     """
-    until_s = time.monotonic() + 60.0 * minutes
-    done: Counter[str] = Counter()
     began_s = time.monotonic()
-    with ProcessPoolExecutor(processes, get_context("spawn"), max_tasks_per_child=BATCHES) as pool:
-        numbers = count(first)
-        running = {pool.submit(_run, next(numbers)) for _ in range(processes)}
-        while running:
-            over, running = wait(running, return_when=FIRST_COMPLETED)
-            for batch in (future.result() for future in over):
-                done.update(batch.done)
-                click.echo(f"seed {batch.seed}: {done['interleavings']} interleavings", err=True)
-                if batch.failure:
-                    pool.shutdown(cancel_futures=True)
-                    raise click.ClickException(f"seed {batch.seed}:\n{batch.failure}")
-                if time.monotonic() < until_s:
-                    running.add(pool.submit(_run, next(numbers)))
+    done = in_batches(_run, count(first), processes, began_s + 60.0 * minutes)
     text = _told(done, time.monotonic() - began_s, processes)
     click.echo(text)
     record(TITLE, f"scripts/dev chaos lifecycle --minutes {minutes:g} --seed {first}", text)
@@ -110,8 +82,11 @@ def _run(number: int) -> Batch:
         with redirect_stdout(said):
             run_state_machine_as_test(seed(number)(Lifecycle), settings=_settings())
     except Exception as error:
-        failure = f"{said.getvalue()}\n{''.join(traceback.format_exception(error))}"
-    return Batch(number, Counter(DONE), failure)
+        failure = f"seed {number}:\n{said.getvalue()}\n"
+        failure += "".join(traceback.format_exception(error))
+    done = Counter(DONE)
+    done["rounds"] = done.pop("interleavings", 0)
+    return Batch(done, failure)
 
 
 def _settings() -> settings:

@@ -1,11 +1,20 @@
-"""The failure of a chaos test."""
+"""The batches of a chaos test, and its failure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from multiprocessing import get_context
 from typing import NoReturn
 
 import click
+
+BATCHES = 5
+"""Batches per process, whose memory grows because Hypothesis keeps data of every run."""
 
 CHECKED = (
     "Afterwards, of every job: it has finished and done all its work; accounting shows it requeued "
@@ -20,3 +29,33 @@ CHECKED = (
 def fail(wrong: Sequence[str]) -> NoReturn:
     """Print the problems, one line each, and exit."""
     raise click.ClickException("\n  ".join([f"{len(wrong)} problems:", *wrong]))
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The result of some rounds; ``failure`` describes the first that failed."""
+
+    done: Counter[str]
+    failure: str
+
+
+def in_batches(
+    play: Callable[[int], Batch], seeds: Iterable[int], processes: int, until_s: float = math.inf
+) -> Counter[str]:
+    """Run a batch for each seed until the seeds or the time run out, or one fails."""
+    done: Counter[str] = Counter()
+    left = iter(seeds)
+    with ProcessPoolExecutor(processes, get_context("spawn"), max_tasks_per_child=BATCHES) as pool:
+        running = {pool.submit(play, seed) for _, seed in zip(range(processes), left, strict=False)}
+        while running:
+            over, running = wait(running, return_when=FIRST_COMPLETED)
+            for batch in (future.result() for future in over):
+                done.update(batch.done)
+                click.echo(f"{done['rounds']} rounds", err=True)
+                if batch.failure:
+                    pool.shutdown(cancel_futures=True)
+                    raise click.ClickException(batch.failure)
+                seed = next(left, None) if time.monotonic() < until_s else None
+                if seed is not None:
+                    running.add(pool.submit(play, seed))
+    return done

@@ -6,16 +6,13 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-from dataclasses import dataclass
 from itertools import count
-from multiprocessing import get_context
 
 import click
 
 from scripts.testbed.sites import in_memory, on_slurm
 from scripts.tools.chaos.document import record
+from scripts.tools.chaos.outcome import Batch, in_batches
 from scripts.tools.document import markdown
 
 IN_A_BATCH = 100
@@ -45,14 +42,6 @@ SOUND = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """The result of some rounds; ``failure`` describes the first that failed."""
-
-    done: Counter[str]
-    failure: str
-
-
 @click.command()
 @click.option("--rounds", default=100_000, show_default=True, type=click.IntRange(1))
 @click.option("--real", is_flag=True, help="Use real clusters, for --minutes.")
@@ -69,41 +58,15 @@ def sites(rounds: int, real: bool, minutes: float, processes: int, first: int) -
     """
     began_s = time.monotonic()
     if real:
-        done = _in_batches(_real, count(first), processes, began_s + 60.0 * minutes, 1)
+        done = in_batches(_real, count(first), processes, began_s + 60.0 * minutes)
     else:
         starts = range(first, first + rounds, IN_A_BATCH)
-        done = _in_batches(_in_memory, starts, processes, float("inf"), IN_A_BATCH)
+        done = in_batches(_in_memory, starts, processes)
     text = _told(done, time.monotonic() - began_s, processes)
     click.echo(text)
     how = f"--real --minutes {minutes:g}" if real else f"--rounds {rounds}"
     title = "Random sites on real clusters" if real else "Random sites in memory"
     record(title, f"scripts/dev chaos sites {how} --seed {first}", text)
-
-
-def _in_batches(
-    play: Callable[[int], Batch],
-    seeds: Iterable[int],
-    processes: int,
-    until_s: float,
-    rounds: int,
-) -> Counter[str]:
-    """Run batches until the seeds or the time run out, or one fails."""
-    done: Counter[str] = Counter()
-    left = iter(seeds)
-    with ProcessPoolExecutor(processes, get_context("spawn"), max_tasks_per_child=50) as pool:
-        running = {pool.submit(play, seed) for _, seed in zip(range(processes), left, strict=False)}
-        while running:
-            over, running = wait(running, return_when=FIRST_COMPLETED)
-            for batch in (future.result() for future in over):
-                done.update(batch.done)
-                click.echo(f"{done['rounds']} rounds", err=True)
-                if batch.failure:
-                    pool.shutdown(cancel_futures=True)
-                    raise click.ClickException(batch.failure)
-                seed = next(left, None) if time.monotonic() < until_s else None
-                if seed is not None:
-                    running.add(pool.submit(play, seed))
-    return done
 
 
 def _in_memory(first: int) -> Batch:
