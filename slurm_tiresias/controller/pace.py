@@ -12,8 +12,10 @@ LEAST_GAP_S = 0.2
 """Nudges start cycles at least this far apart."""
 
 LOOK_AGAIN_S = (0.05, 0.5)
-"""The first and the usual pause between cycles while a start or preemption is under way. Slurm
-mostly answers a write at once, so the first pause is short, and later ones grow."""
+"""The first and the usual pause between cycles while a start or preemption is under way. After a
+write slurmctld tries the queue once a second (``_slurmctld_background`` in controller.c), at the
+end of an epilog at once. So the first pause is short, later ones grow, and a preemptor waits about
+half a second for its try, whatever the controller does."""
 
 LOOK_AGAIN_SHARE = 0.1
 """What has been under way for long is looked at after this share of the time since the last write.
