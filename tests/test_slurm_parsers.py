@@ -319,6 +319,16 @@ def test_details_that_disagree_with_squeue_are_discarded(release: Path) -> None:
         assert job_details.details(forged, fields) is None
 
 
+def test_spread_and_consolidated_segments_make_a_job_opaque(release: Path) -> None:
+    records = job_details.records_of_all(recorded(release, "jobs"))
+    row = next(row for row in rows_of(release) if row.name == "spread over nodes")
+    spread = f"{records[int(row.raw_id)].rstrip()} SegmentSize=1 SpreadSegments=Yes\n"
+    memory = RowMemory()
+    memory.learn([row._replace(segment="1")], {int(row.raw_id): spread})
+    (job,) = memory.jobs([row._replace(segment="1")])
+    assert (job.spec.request.segment, job.spec.request.opaque) == (1, "--spread-segments")
+
+
 def test_without_details_a_running_jobs_holding_is_split_evenly(release: Path) -> None:
     row = next(row for row in rows_of(release) if row.name == "spread over nodes")
     memory = RowMemory()

@@ -31,6 +31,8 @@ class JobDetails:
     array_limit: int | None = None
     """How many tasks of its array may run at once (``--array=0-9%2``)."""
     allocation: Allocation = field(default_factory=dict)
+    not_modelled: tuple[str, ...] = ()
+    """Options in the request that placement does not model, and squeue does not show."""
 
 
 _RECORD = re.compile(r"^JobId=(\d{1,18}) ", re.MULTILINE | re.ASCII)
@@ -39,6 +41,11 @@ _ARRAY_LIMIT = re.compile(r" ArrayTaskThrottle=(\d{1,9})(?= |$)", re.ASCII)
 _HOLDING = re.compile(r" Nodes=(\S+) CPU_IDs=([\d,-]+) Mem=(\d{1,15}) GRES=(\S*)", re.ASCII)
 _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?", re.ASCII)
 _AFTER_THE_NAME = re.compile(r" (?:SLUID=\w+ )?(?:HetJobIdSet|UserId)=", re.ASCII)
+_SEGMENTS = {
+    " SpreadSegments=Yes": "--spread-segments",
+    " ConsolidateSegments=Yes": "--consolidate-segments",
+}
+"""They come after what users write, who can thus only make their own jobs opaque."""
 _END = " MinTmpDiskNode="
 """After it come features, paths and comments, which users write."""
 
@@ -91,6 +98,7 @@ def details(record: str, fields: JobFields) -> JobDetails | None:
         memory_per_cpu="MinMemoryCPU" in has,
         array_limit=int(limit[1]) if limit else None,
         allocation=allocation,
+        not_modelled=tuple(option for shown, option in _SEGMENTS.items() if shown in record),
     )
 
 

@@ -128,6 +128,8 @@ def request_fields(
         memory_per_cpu = details.memory_per_cpu
     else:
         memory_per_cpu = (fields.tres_memory_mb or 0) == memory_mb * fields.cpus
+    if details is not None and details.not_modelled:
+        options = options._replace(not_modelled=(*options.not_modelled, *details.not_modelled))
     per_gpu = options.memory_per_gpu_mb != 0
     if counts_memory and not memory_mb and not per_gpu and fields.tres_memory_mb:
         # --mem=0 requests all memory of each node; the total counts one node's memory for each.
