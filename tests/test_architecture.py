@@ -117,7 +117,16 @@ MAY_IMPORT = {
     },
     "drill": {"errors", "job", "job_hints", "model", "progress", "settings", "slurm"},
     "plotting": {"gpu_hours"},
-    "simulator": {"core", "errors", "extras", "model", "plotting", "settings", "slurm"},
+    "simulator": {
+        "core",
+        "errors",
+        "extras",
+        "gpu_hours",
+        "model",
+        "plotting",
+        "settings",
+        "slurm",
+    },
     "forecast": {
         *("atomic_write", "core", "errors", "json_codec", "model", "settings", "simulator"),
         "store",

@@ -79,7 +79,11 @@ FAIR_SHARE: Sequence[Column[_Row]] = (
     Column("MEDIAN", lambda row: f"{row.over_fair_share.median:.2f}", right=True),
     Column("P99", lambda row: f"{row.over_fair_share.p99:.2f}", right=True),
     Column("MOST", lambda row: f"{row.over_fair_share.most:.2f}", right=True),
-    Column(f"ABOVE {PAYS_ABOVE:g}", lambda row: f"{row.over_fair_share.paying:.1%}", right=True),
+    Column(
+        f"ABOVE {PAYS_ABOVE:g}",
+        lambda row: f"{row.over_fair_share.above_twice_share:.1%}",
+        right=True,
+    ),
 )
 
 ABOVE_BOUND: Column[_Row] = Column(

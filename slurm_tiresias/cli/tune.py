@@ -326,7 +326,7 @@ def _evidence(advice: Advice, present: str, screen: Screen) -> Iterator[str]:
     columns: Sequence[Column[Evidence]] = (
         Column("", mark),
         Column("GPU-HOURS", lambda row: _setting(row.cell)),
-        Column("QUEUES", lambda row: str(row.cell.queues), right=True, goes=2),
+        Column("TIERS", lambda row: str(row.cell.tiers), right=True, goes=2),
         Column(advice.objective.upper(), lambda row: duration(row.objective_s), right=True),
         Column("FIRST", lambda row: f"{row.first.value:.3f}", right=True),
         Column("SECOND", lambda row: f"{row.second.value:.3f}", right=True),
@@ -338,7 +338,7 @@ def _evidence(advice: Advice, present: str, screen: Screen) -> Iterator[str]:
         ),
         Column("PREEMPT", lambda row: str(row.preemptions), right=True, goes=1),
     )
-    rows = sorted(advice.evidence, key=lambda row: (row.cell.queues, row.cell.thresholds_gpu_s))
+    rows = sorted(advice.evidence, key=lambda row: (row.cell.tiers, row.cell.thresholds_gpu_s))
     yield from screen.table(columns, rows)
     yield from screen.prose(
         "* recommended, = as good as the best of the first half as far as can be told. "
@@ -374,7 +374,7 @@ def sentence(advice: Advice, present: str = "default") -> str:
 
 def _named(row: Evidence) -> str:
     hours = _setting(row.cell).replace(",", ", ")
-    return f"{row.cell.queues} queues cut at {hours} GPU-{'hour' if hours == '1' else 'hours'}"
+    return f"{row.cell.tiers} tiers cut at {hours} GPU-{'hour' if hours == '1' else 'hours'}"
 
 
 def _compared(row: Evidence, advice: Advice, present: str) -> str:
@@ -409,7 +409,7 @@ def _advice_as_json(advice: Advice, present: str) -> dict[str, Any]:
 
 
 def _row_as_json(row: Evidence) -> dict[str, Any]:
-    return asdict(row) | {"queues": row.cell.queues}
+    return asdict(row) | {"tiers": row.cell.tiers}
 
 
 def _failed_as_json(failed: Failed) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import numpy as np
 from slurm_tiresias import __version__
 from slurm_tiresias.core.features.fair_finish import SharedJob, fair_ends_s
 from slurm_tiresias.core.features.min_run import KEPT_TIMES
+from slurm_tiresias.gpu_hours import exact_gpu_hours
 from slurm_tiresias.settings.preemption import PreemptionConfig
 from slurm_tiresias.simulator.baselines import BEST, OWN_LIMITS, STOCK
 from slurm_tiresias.simulator.engine import Outcome
@@ -148,7 +149,7 @@ class FairShareFigures:
     median: float
     p99: float
     most: float
-    paying: float
+    above_twice_share: float
     """The share of jobs above ``PAYS_ABOVE``."""
     above_bound: int | None = None
     """Number of jobs above ``policy.max_slowdown``; None without such a bound."""
@@ -359,12 +360,12 @@ def _jobs(number: int) -> str:
 
 def _settings(setup: Setup) -> tuple[tuple[str, str], ...]:
     policy, costs, timing = setup.config.policy, setup.costs, setup.timing
-    cuts = ", ".join(f"{threshold_gpu_s:.15g}" for threshold_gpu_s in policy.thresholds_gpu_s)
+    cuts = ", ".join(map(exact_gpu_hours, policy.thresholds_gpu_s))
     restart = "what was measured by model" if costs.flat_s is None else f"{costs.flat_s:g} s"
     speeds = "speeds by model" if costs.speeds else "speeds the same everywhere"
     when = f"every {timing.interval_s:g} s" if timing.interval_s else "at every event"
     return (
-        ("tiers", f"cut at {cuts} GPU-s, order {policy.order}"),
+        ("tiers", f"cut at {cuts}, order {policy.order}"),
         ("promotion", f"knob {policy.promote_knob:g}" if policy.promote_knob else "off"),
         ("protection", protection(setup.config.preemption)),
         (

@@ -14,12 +14,12 @@ HOUR_GPU_S = 3600.0
 OF_THE_PAPER = ("tiresias-l", "tiresias-g")
 
 THRESHOLDS = tuple((hours * HOUR_GPU_S,) for hours in (1.0, 0.5, 2.0, 4.0))
-QUEUES = tuple(tuple(HOUR_GPU_S * 2**step for step in range(queues - 1)) for queues in (2, 3, 4))
+TIERS = tuple(tuple(HOUR_GPU_S * 2**step for step in range(tiers - 1)) for tiers in (2, 3, 4))
 KNOBS = (0.0, 8.0, 4.0, 2.0, 1.0)
 
 SWEEPS: Mapping[str, Sequence[Cell]] = {
     "thresholds": [Cell(cuts) for cuts in THRESHOLDS],
-    "queues": [Cell(cuts) for cuts in QUEUES],
+    "tiers": [Cell(cuts) for cuts in TIERS],
     "knob": [Cell((HOUR_GPU_S,), promote_knob=knob) for knob in KNOBS],
 }
 """The settings of each sweep; the others are compared to the first."""

@@ -40,7 +40,7 @@ class Cell:
     """``policy.max_slowdown``; None: as configured."""
 
     @property
-    def queues(self) -> int:
+    def tiers(self) -> int:
         return len(self.thresholds_gpu_s) + 1
 
 

@@ -54,7 +54,7 @@ WORTH = 0.01
 QUANTILES = (0.5, 0.65, 0.8, 0.9, 0.95)
 BOUNDS = (4.0, 3.0, 2.0)
 """The values of ``policy.max_slowdown`` whose cost is shown."""
-LADDER_QUEUES = (3, 4, 5)
+LADDER_TIERS = (3, 4, 5)
 LADDER_STEPS = (2, 8)
 """Ratios between successive thresholds of a ladder; the paper uses 2 (Fig. 15)."""
 ALIKE = 1.15
@@ -84,14 +84,14 @@ def candidates(
         for cut in np.quantile(service_gpu_s, QUANTILES)
     ]
     ladders = (
-        tuple(start * step**rung for rung in range(queues - 1))
-        for queues in LADDER_QUEUES
+        tuple(start * step**rung for rung in range(tiers - 1))
+        for tiers in LADDER_TIERS
         for start in (DEFAULT_GPU_S[0], quantiles[0])
         for step in LADDER_STEPS
     )
     cuts = ((cut,) for cut in quantiles)
     kept: list[tuple[float, ...]] = [present]
-    for each in (DEFAULT_GPU_S, *sensitivity.THRESHOLDS, *sensitivity.QUEUES, *cuts, *ladders):
+    for each in (DEFAULT_GPU_S, *sensitivity.THRESHOLDS, *sensitivity.TIERS, *cuts, *ladders):
         if each[-1] <= HIGHEST_GPU_S and not any(_alike(each, other) for other in kept):
             kept.append(each)
     return tuple(kept)
@@ -188,8 +188,8 @@ def _simplest_proven(as_good: Sequence[Evidence], default: Evidence) -> Evidence
     """
     if default in as_good:
         return default
-    # Simplest means fewest queues; ties go to the best in the first half.
-    by_simplicity = sorted(as_good, key=lambda each: (each.cell.queues, each.first.value))
+    # Simplest means fewest tiers; ties go to the best in the first half.
+    by_simplicity = sorted(as_good, key=lambda each: (each.cell.tiers, each.first.value))
     proven = (each for each in by_simplicity if each.second.high < 1.0)
     return next(proven, by_simplicity[0])
 

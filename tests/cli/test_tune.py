@@ -41,7 +41,7 @@ def test_json_has_the_advice_its_evidence_and_its_warnings(site: Site) -> None:
     )
     assert answer["recommended"] == answer["default"]
     assert (answer["objective"], answer["failed"]) == ("p95", [])
-    assert {row["queues"] for row in answer["evidence"]} == {2, 3, 4, 5, 6}
+    assert {row["tiers"] for row in answer["evidence"]} == {2, 3, 4, 5, 6}
     assert answer["if_jobs_told_more"].keys() == {
         *("half of the jobs report", "all jobs report", "no history counts")
     }
@@ -56,7 +56,7 @@ def test_json_has_the_advice_its_evidence_and_its_warnings(site: Site) -> None:
     ("sweep", "first_column"),
     [
         ("thresholds", ["1", "0.5", "2", "4"]),
-        ("queues", ["1", "1,2", "1,2,4"]),
+        ("tiers", ["1", "1,2", "1,2,4"]),
         ("knob", ["1"] * 5),
     ],
 )
@@ -122,7 +122,7 @@ def test_with_a_configuration_candidates_are_compared_with_its_setting(site: Sit
     # The path of the configuration may be longer than a line, and broken.
     told = f"as {site.config} has it; protection: none preempted within 300 s"
     assert "".join(told.split()) in "".join(shown.split())
-    assert "The present setting stays, 2 queues cut at 0.25 GPU-hours" in " ".join(shown.split())
+    assert "The present setting stays, 2 tiers cut at 0.25 GPU-hours" in " ".join(shown.split())
     assert shown.endswith("thresholds_gpu_s = [900]\n")
     answer = json.loads(site.run(*words, "--json").stdout)
     assert answer["config"]["preemption"]["min_run_s"] == 300

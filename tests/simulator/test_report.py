@@ -101,7 +101,7 @@ def test_who_pays_compares_with_the_fair_share() -> None:
     (fair,) = (shared.over_fair_share(result) for result in shared.results)
     assert fair.most == pytest.approx(210 / 175)
     assert fair.median == pytest.approx((210 / 175 + 60 / 50) / 2)
-    assert fair.paying == 0.0
+    assert fair.above_twice_share == 0.0
     (record,) = records(shared)
     assert record["over_fair_share"]["most"] == pytest.approx(1.2)
 

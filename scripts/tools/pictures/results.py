@@ -107,7 +107,7 @@ def _line(command: Sequence[str], result: Mapping[str, Any], jct_s: list[float])
         "over_fair_share": {
             "median": round(fair["median"], 2),
             "p99": round(fair["p99"], 1),
-            "jobs_above_twice": round(fair["paying"], 4),
+            "jobs_above_twice": round(fair["above_twice_share"], 4),
         },
         "jct_s": [round(float(value), 1) for value in within_s],
     }
@@ -122,10 +122,12 @@ def _draw(found: Mapping[str, Any], theme: str) -> str:
     lines = found["lines"]
     averages = {name: line["average_jct_s"] for name, line in lines.items()}
     long_wide = {name: line["long_wide_jct_s"] for name, line in lines.items()}
-    paying = {name: line["over_fair_share"]["jobs_above_twice"] for name, line in lines.items()}
+    above_twice = {
+        name: line["over_fair_share"]["jobs_above_twice"] for name, line in lines.items()
+    }
     _bars(drawing, 64, "Average completion time", averages, _minutes, colours)
     _bars(drawing, 164, "Long wide jobs, average completion time", long_wide, _minutes, colours)
-    _bars(drawing, 264, "Jobs above twice their fair-share time", paying, _percent, colours)
+    _bars(drawing, 264, "Jobs above twice their fair-share time", above_twice, _percent, colours)
     nodes, _, gpus = found["cluster"].partition("x")
     setting = (
         f"{nodes} nodes of {gpus} GPUs, default configuration, limits as users set them, lost work "
