@@ -96,7 +96,7 @@ REASON_TEXTS: Mapping[Reason, ReasonText] = {
     ),
     Reason.NO_ROOM: ReasonText(
         "no room",
-        "Too few GPUs are free where it may run, and none can be taken for it.",
+        "Its nodes have too few idle GPUs, and no running job may be preempted for it.",
         "It starts when jobs before it end, or move down below its own tier.",
         "Ask for fewer GPUs, or fewer on one node; leave the choice of nodes and GPU type open.",
     ),

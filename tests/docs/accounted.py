@@ -25,6 +25,7 @@ ELSEWHERE: Mapping[str, str] = {
     r"(\./)?scripts/dev packages.*": "scripts/tools/packages/package_test.py",
     r"_TIRESIAS_SLURM_COMPLETE=.*": "scripts/tools/packages/completion.py",
     r"scripts/dev lock.*": "tests/test_lock.py",
+    r"(\./)?scripts/dev release": "tests/test_release.py",
     # What takes minutes and more
     r"(\./)?scripts/demo": "scripts/tools/demo/main.py",
     r"(\./)?scripts/test( .*)?": ".ci/run",

@@ -129,7 +129,7 @@ def demonstrate(where: Place, options: argparse.Namespace) -> int:
 
 def what(seed: int) -> str:
     return (
-        f"{JOBS} jobs of two users (seed {seed}) on 4 nodes of 4 GPUs, on three clusters at once.\n"
+        f"{JOBS} jobs of {' and '.join(screen.users())} (seed {seed}) on 4 nodes of 4 GPUs.\n"
         "Stock Slurm at its best: no reservations; any job that fits starts, oldest first.\n"
         "Tiresias: the same programs, which know nothing of it and save every half hour.\n"
         "Jobs report: the programs use its library; they save when asked, and report.\n"

@@ -158,7 +158,7 @@ def result_table(results: Mapping[str, Result], kinds: Mapping[str, int]) -> Tab
     for kind in first.average_jct_s_by_kind:
         add(f"  {kind} ({kinds[kind]})", [one.average_jct_s_by_kind[kind] for one in every])
     for number, name in enumerate(users()):
-        if len(first.average_jct_s_by_user) > 1:
+        if len(users()) > 1:
             add(f"  user {name}", [one.average_jct_s_by_user[number] for one in every])
     add("median JCT", [one.median_jct_s for one in every])
     add("95th percentile", [one.p95_jct_s for one in every])
@@ -171,7 +171,7 @@ def result_table(results: Mapping[str, Result], kinds: Mapping[str, int]) -> Tab
 
 def users() -> tuple[str, ...]:
     own = pwd.getpwuid(os.getuid()).pw_name
-    return (own, OTHER_USER) if os.geteuid() == 0 else (own, f"{own}, too")
+    return (own, OTHER_USER) if os.geteuid() == 0 else (own,)
 
 
 def change(stock: float, ours: float) -> float:
