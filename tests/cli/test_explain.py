@@ -550,7 +550,9 @@ def test_an_array_is_summed_up_by_tier_and_reason(site: Site) -> None:
         "  - Tier 1: 1 run on 4 GPUs.",
     ]
     why = lines[lines.index("Reasons, the most frequent first") + 1 :][:4]
-    assert why[0].startswith("  - 487 pending (5_[3-489]), no room. Too few GPUs are free")
+    assert why[0].startswith(
+        "  - 487 pending (5_[3-489]), no room. Its nodes have too few idle GPUs"
+    )
     assert "It starts when jobs before it end" in why[0]
     assert why[1].startswith(
         "  - 10 pending (5_[490-499]), Slurm waits: JobArrayTaskLimit (as many tasks of its array"
