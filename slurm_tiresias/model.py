@@ -203,7 +203,7 @@ class Protection(enum.Enum):
     INTERACTIVE = "interactive"
     NO_REQUEUE = "cannot-be-requeued"
     UNMANAGED = "unmanaged"
-    SAME_TIER = "same-or-higher-tier"
+    NEAR_TIER = "near-or-higher-tier"
 
 
 class Lane(enum.StrEnum):

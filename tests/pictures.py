@@ -20,7 +20,7 @@ from slurm_tiresias.model import Action, Amount, JobState, Node, Plan, Request
 from slurm_tiresias.settings import Config
 
 NOW_S = 1_000_000.0
-THRESHOLDS_GPU_S = (100.0, 200.0)
+THRESHOLDS_GPU_S = (100.0, 200.0, 400.0, 800.0)
 CPUS_PER_GPU = 2
 PARTITION = "gpu"
 
@@ -50,7 +50,8 @@ def job(job_id: str, request: Request, *, tier: int = 0, **more: Any) -> Job:
 
 
 def configured(**tables: Any) -> Config:
-    """Three tiers at 100 and 200 GPU-seconds and no minimum run time, unless given otherwise."""
+    """Tiers at 100, 200, 400 and 800 GPU-seconds and no minimum run time, unless given
+    otherwise."""
     defaults: dict[str, Any] = {
         "policy": {"thresholds_gpu_s": list(THRESHOLDS_GPU_S)},
         "preemption": {"min_run_s": 0},

@@ -56,7 +56,7 @@ def test_no_job_is_preempted_within_its_tier() -> None:
         "n1  2 2 2 2", [job("2", gpus(4), submitted_s=5), job("1", gpus(1), submitted_s=1)]
     )
     assert plan.decisions["1"].reason is Reason.NO_ROOM
-    assert plan.decisions["1"].blockers == (("2", Protection.SAME_TIER),)
+    assert plan.decisions["1"].blockers == (("2", Protection.NEAR_TIER),)
 
 
 def test_a_demoted_job_keeps_running_while_no_higher_job_needs_its_gpus() -> None:
@@ -279,8 +279,8 @@ def test_only_jobs_that_hold_what_is_short_are_named_as_blockers() -> None:
     )
     snapshot = replace(before, jobs=(*before.jobs, on_one_cpu))
     assert plan_for(snapshot).decisions["3"].blockers == (
-        ("1", Protection.SAME_TIER),
-        ("2", Protection.SAME_TIER),
+        ("1", Protection.NEAR_TIER),
+        ("2", Protection.NEAR_TIER),
     )
     all_cpus = {"n1": Amount(cpus=4), "n2": Amount(cpus=4)}
     on_all_cpus = changed(on_one_cpu, allocation=all_cpus)
@@ -304,7 +304,7 @@ def test_resources_of_preemptible_jobs_do_not_count_as_short() -> None:
         allocation={"n1": Amount(cpus=1)},
     )
     snapshot = replace(before, jobs=(hungry, frugal, before.jobs[2], on_one_cpu))
-    assert plan_for(snapshot).decisions["3"].blockers == (("2", Protection.SAME_TIER),)
+    assert plan_for(snapshot).decisions["3"].blockers == (("2", Protection.NEAR_TIER),)
 
 
 def test_a_preemptible_job_is_not_named_as_a_blocker() -> None:

@@ -23,7 +23,7 @@ from slurm_tiresias.core.placement.free_resources import FreeResources
 from slurm_tiresias.core.placement.node_index import NodeIndex
 from slurm_tiresias.core.placement.node_set import NodeSet
 from slurm_tiresias.core.placement.victims import PreemptionPlan, find_victims
-from slurm_tiresias.core.rank import Key, UniqueRank
+from slurm_tiresias.core.rank import Key, UniqueRank, level_above_victims
 from slurm_tiresias.model import (
     ANY_TYPE,
     Allocation,
@@ -90,12 +90,14 @@ class ClusterState:
         *,
         last_resort: Iterable[str] = (),
         victim_rate: VictimRate = VictimRate(),  # noqa: B008 - frozen
+        has_tiers: bool = False,
     ) -> None:
         everywhere = sorted(nodes, key=lambda node: node.name)
         self.node_index = NodeIndex(everywhere)
         self.free = FreeResources(everywhere)
         self._last_resort = self.free.nodes(last_resort)
         self.victim_rate = victim_rate
+        self._has_tiers = has_tiers
         self.recent_victims = RecentVictims()
         self._now_s = -math.inf
         """The time of the present pass."""
@@ -421,6 +423,10 @@ class ClusterState:
             heapq.heappop(job_class.waiting)
         return None
 
+    def level_above_victims(self, level: Key) -> Key:
+        """Return the level above which a job of this level preempts others."""
+        return level_above_victims(level) if self._has_tiers else level
+
     def may_have_room(
         self, job_class: EquivalenceClass, level: Key, *, even_protected: bool = False
     ) -> bool:
@@ -431,6 +437,7 @@ class ClusterState:
             return True
         if job_class.only_idle:
             return False
+        level = self.level_above_victims(level)
         return self._candidates.gpus_below(level, even_protected=even_protected) >= missing
 
     def on_idle(self, job_class: EquivalenceClass) -> Allocation | None:
@@ -448,12 +455,13 @@ class ClusterState:
     ) -> PreemptionPlan | None:
         """Return the cheapest preemption plan that lets a job of this class start, or None.
 
-        Only jobs of lower levels are preempted. The state is not changed.
+        Only jobs of levels below ``level_above_victims`` are preempted. The state is not changed.
         """
+        level = self.level_above_victims(level)
         if not self._candidates.any_below(level):
             return None
         # With protected jobs it is only asked for a reason, which must not change as time passes.
-        weighs_at_s = None if even_protected or not self._weighs else self._now_s
+        weighs_at_s = self._now_s if self._has_tiers and not even_protected else None
         best = None
         for nodes in job_class.sets:
             preemptor = Preemptor(
@@ -465,11 +473,6 @@ class ClusterState:
             ):
                 best = found
         return best
-
-    @property
-    def _weighs(self) -> bool:
-        """Whether what preemptions lose is weighed: it differs as soon as one job tells."""
-        return self._candidates.telling > 0
 
     def start(self, job_class: EquivalenceClass, rank: UniqueRank, allocation: Allocation) -> None:
         """Book the allocation of the first waiting job of a class and take it out of the queue."""

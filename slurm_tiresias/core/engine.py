@@ -30,12 +30,14 @@ from slurm_tiresias.core.placement.choose import style_of
 from slurm_tiresias.core.rank import JobRank, Key, UniqueRank
 from slurm_tiresias.model import (
     NOWHERE,
+    USUAL_STAKE,
     Allocation,
     JobState,
     Node,
     Plan,
     RecentVictims,
     Request,
+    WorkAtStake,
 )
 from slurm_tiresias.settings import Config
 
@@ -90,6 +92,7 @@ class Engine:
         self.state = ClusterState(
             nodes,
             victim_rate=VictimRate.of(self.config),
+            has_tiers=self.policy.has_tiers,
         )
         self._decisions = Decisions(self.state, self.config) if self._explains else None
         self._class_of: dict[Hashable, tuple[Request, EquivalenceClass]] = {}
@@ -231,7 +234,7 @@ class Engine:
                 if not booked:
                     self.state.book(entry.holds)
                 entry.protections = protections(job, self.config)
-                entry.at_stake = job.at_stake
+                entry.at_stake = self._at_stake(job)
                 entry.leaves_because = job.leaves_because
                 self.state.run(
                     entry.rank, entry.holds, job.gpus, now_s, entry.protections, entry.at_stake
@@ -270,9 +273,10 @@ class Engine:
             if moves:
                 self.state.rerank(rank)
             guarded = protections(job, self.config)
-            if guarded != entry.protections or job.at_stake != entry.at_stake:
-                entry.protections, entry.at_stake = guarded, job.at_stake
-                self.state.restake(job.job_id, now_s, guarded, job.at_stake)
+            at_stake = self._at_stake(job)
+            if guarded != entry.protections or at_stake != entry.at_stake:
+                entry.protections, entry.at_stake = guarded, at_stake
+                self.state.restake(job.job_id, now_s, guarded, at_stake)
                 if self._decisions:
                     self._decisions.runners_changed = True
         elif entry.role is Role.WAITS:
@@ -281,6 +285,13 @@ class Engine:
                 entry.job_class = job_class
                 self.state.wait(rank, job_class)
         return True
+
+    def _at_stake(self, job: Job) -> WorkAtStake | None:
+        """Return what a preemption of a running job would lose: its whole run if nothing is known,
+        as the site may have no programs that save."""
+        if job.at_stake is None and self.policy.has_tiers and job.running_since_s is not None:
+            return WorkAtStake(job.running_since_s, math.inf, USUAL_STAKE.restart_s)
+        return job.at_stake
 
     # Roles and ranks
 

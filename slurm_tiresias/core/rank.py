@@ -19,13 +19,25 @@ IDLE_LEVEL: Key = (math.inf,)
 """The level of jobs whose GPUs have long been idle: all other jobs may preempt them, and they
 preempt none."""
 
+TIERS_APART = 3
+"""A job below the first tier preempts only jobs at least this many tiers below its own: those have
+attained 16 times as much by the default thresholds. A preemption for a long job gains less than
+it makes be done again, unless its victim is longer by far."""
+
+
+def level_above_victims(level: Key) -> Key:
+    """Return the level above which a job of a tier preempts others. One of the first tier preempts
+    those of all lower tiers."""
+    return level if level <= FIRST_LEVEL else (level[0] + TIERS_APART - 1, *level[1:])
+
 
 class JobRank(NamedTuple):
     """Where a job ranks. Smaller is better everywhere.
 
     ``level`` is the preemption class: a job may take GPUs only from jobs of a strictly larger
-    level. ``order_key`` ranks jobs of one level. ``tier`` is shown to users and determines the
-    priority band in Slurm; for a discretized policy, level and tier are the same.
+    level, and by a policy with tiers only above ``level_above_victims``. ``order_key`` ranks jobs
+    of one level. ``tier`` is shown to users and determines the priority band in Slurm; for a
+    discretized policy, level and tier are the same.
     """
 
     level: Key

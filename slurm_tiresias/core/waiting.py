@@ -122,6 +122,7 @@ class WhyJobsWait:
                     (job_id, protection) for job_id, protection in protections if protection
                 ]
                 return Why(Reason.PROTECTED, blockers=tuple(blockers[:MAX_BLOCKERS]))
+        level = state.level_above_victims(level)
         holders = islice(self._holders(job_class, level), MAX_BLOCKERS)
         return Why(Reason.NO_ROOM, blockers=tuple(holders))
 
@@ -135,7 +136,7 @@ class WhyJobsWait:
         for rank, job in self._running:
             if self._is_on(job_class.nodes, job) and is_running(job.job_id):
                 below = rank.level > level or not job.is_preemptible
-                protection = self._protection(job, level) if below else Protection.SAME_TIER
+                protection = self._protection(job, level) if below else Protection.NEAR_TIER
                 if protection and _holds_any(job, lacks):
                     yield job.job_id, protection
         for job in self._foreign:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from slurm_tiresias.core.rank import TIERS_APART
 from slurm_tiresias.model import Protection, Reason
 
 
@@ -229,8 +230,10 @@ PROTECTION_TEXTS: Mapping[Protection, ProtectionText] = {
         "in its last preemptions",
     ),
     Protection.UNMANAGED: ProtectionText("not managed", "it is not managed by this controller"),
-    Protection.SAME_TIER: ProtectionText(
-        "same or higher tier", "it is in the same tier as the waiting job, or in a higher one"
+    Protection.NEAR_TIER: ProtectionText(
+        "near or higher tier",
+        "its tier is not below that of the waiting job, or not far enough: jobs of the first tier "
+        f"preempt all lower tiers, others only those {TIERS_APART} tiers below their own",
     ),
 }
 

@@ -48,7 +48,7 @@ class PolicyConfig(Table):
         choices=ESTIMATES,
     )
     thresholds_gpu_s: tuple[float, ...] = setting(
-        (10_800.0, 43_200.0, 172_800.0, 691_200.0, 2_764_800.0),
+        (21_600.0, 86_400.0, 345_600.0, 1_382_400.0, 5_529_600.0),
         "Attained service at which a job moves down a tier, in ascending order; one threshold "
         "makes two tiers. The paper has one, 3200 or 3600. Several, far apart, suit jobs that "
         "differ by orders of magnitude (docs/how-to/simulate.md).",

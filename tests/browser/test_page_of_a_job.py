@@ -45,7 +45,7 @@ def test_the_page_of_a_job_shows_its_expected_start_the_jobs_ahead_and_its_histo
         event = EventRecord(now_s - 601, "preempted", "2", "3", "restart 1")
         writer.events.put([event])
     blockers = (
-        Blocker("3", Protection.SAME_TIER.value, None),
+        Blocker("3", Protection.NEAR_TIER.value, None),
         Blocker("4", Protection.MIN_RUN.value, now_s + 3000),
     )
     least_s, quarter_s, likely_s, half_s, most_s = (now_s + 600.0 * n for n in (1, 2, 3, 4, 9))

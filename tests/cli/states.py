@@ -212,7 +212,7 @@ def busy_state(**changes: Any) -> PublishedState:
             reason="protected",
             blockers=(
                 Blocker("40718_3", Protection.MIN_RUN.value, until_s=NOW_S + 60),
-                Blocker("40600", Protection.SAME_TIER.value, until_s=None),
+                Blocker("40600", Protection.NEAR_TIER.value, until_s=None),
             ),
         ),
         running(

@@ -292,7 +292,7 @@ def test_every_reason_is_explained(site: Site, reason: Reason) -> None:
 
 def test_many_blockers_are_summed_up(site: Site) -> None:
     blockers = tuple(
-        Blocker(str(i), Protection.SAME_TIER.value, until_s=None) for i in range(100, 120)
+        Blocker(str(i), Protection.NEAR_TIER.value, until_s=None) for i in range(100, 120)
     )
     output = explained(site, waiting("1", reason="protected", blockers=blockers))
     assert "  - Job 107:" in output and "Job 108:" not in output

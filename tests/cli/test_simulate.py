@@ -300,7 +300,7 @@ def test_a_controller_on_the_same_machine_changes_no_simulation(
     live_site.configure(SITE_SETTINGS)
     shown = live_site.run(*arguments(trace), TIRESIAS_CONFIG=str(live_site.config)).stdout
     assert "\nconfig     none, the defaults\n" in shown
-    assert "\ntiers      cut at 10800, 43200, 172800, 691200, 2764800 GPU-s" in shown
+    assert "\ntiers      cut at 21600, 86400, 345600, 1382400, 5529600 GPU-s" in shown
 
 
 def test_the_default_comparison_is_the_default_configuration_and_the_best_baseline(
@@ -363,7 +363,9 @@ def test_protections_of_the_configuration_keep_a_job_running(live_site: Site) ->
     words = arguments(path, "--policy", "tiresias-l", "--config", str(live_site.config))
     taken = {}
     for min_run_s in (0, 2000, 5000):
-        live_site.configure(f"[preemption]\nmin_run_s = {min_run_s}\n")
+        live_site.configure(
+            f"[policy]\nthresholds_gpu_s = [10800]\n[preemption]\nmin_run_s = {min_run_s}\n"
+        )
         (found,) = records(live_site, *words, "--overhead", "none")
         taken[min_run_s] = (found["preemptions"], found["median_wait_s"])
     assert taken == {0: (1, 225), 2000: (1, 550), 5000: (0, 1500)}

@@ -26,6 +26,7 @@ from slurm_tiresias.daemon.systemd import Systemd
 from slurm_tiresias.errors import ConfigError
 from slurm_tiresias.settings import Config
 from slurm_tiresias.slurm.protocol import Cluster
+from slurm_tiresias.slurm.removed_nodes import RemovedNodes
 
 ETC = Path(__file__).parents[2] / "etc"
 
@@ -75,6 +76,7 @@ def waiting(tmp_path: Path) -> Iterator[Controller]:
     controller = Controller.__new__(Controller)
     controller._config = parse({"controller": {"nudge_file": str(tmp_path / "nudge")}})
     controller._lease = None
+    controller._removed = RemovedNodes("")
     never = SimpleNamespace(prune_some=lambda now_s: None)
     controller._cycles = cast(Cycles, SimpleNamespace(retention=never))
     controller._systemd = Systemd()

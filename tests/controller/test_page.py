@@ -172,7 +172,7 @@ def test_a_jobs_data_includes_its_history_even_after_its_end(page: Page) -> None
 def test_a_waiting_jobs_data_has_the_jobs_ahead(ledger: Path) -> None:
     holds = running("3", gpus=4, attained_gpu_s=2400.0)
     first = waiting("1", rank=0, gpus=1)
-    blocker = Blocker("3", Protection.SAME_TIER.value, None)
+    blocker = Blocker("3", Protection.NEAR_TIER.value, None)
     second = waiting("2", rank=1, gpus=3, blockers=(blocker,))
     page = Page(private=False)
     page.show(state(first, second, holds, output_appended=False), ledger)

@@ -16,14 +16,16 @@ def test_two_jobs_start_on_what_a_victim_of_one_of_them_leaves(ledger: Ledger) -
     The plan gives the victim of three GPUs to the job of the higher tier. Slurm tries nominated
     jobs by their ids, the other one first, and withholds the node from the job after it.
     """
-    site = Managed(ledger, {"policy": {"thresholds_gpu_s": [2, 8]}, "preemption": {"min_run_s": 1}})
+    site = Managed(
+        ledger, {"policy": {"thresholds_gpu_s": [2, 4, 6, 8]}, "preemption": {"min_run_s": 1}}
+    )
     second = site.submit(PAIR)
     site.wait_for_tier(second, 1)
     site.requeue(second)
     site.hold(second)
     gpus = {site.submit(Asked(gpus=each, per_node=True)): each for each in 4 * [3] + 4 * [1]}
     for key in gpus:
-        site.wait_for_tier(key, 2)
+        site.wait_for_tier(key, 4)
     # Slurm starts a requeued job two minutes later at the earliest.
     may_start_s = site.seen(second).eligible_s or 0.0
     site.wait_until(lambda: site.last.seen.at_s > may_start_s, "the delay of the requeue is over")

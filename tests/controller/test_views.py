@@ -30,7 +30,7 @@ from slurm_tiresias.status.server import serving
 from tests.cli.states import running, state, waiting
 
 STATE = state(
-    waiting("1", user="nobody", name="mine", blockers=(Blocker("2", "same-or-higher-tier", None),)),
+    waiting("1", user="nobody", name="mine", blockers=(Blocker("2", "near-or-higher-tier", None),)),
     running("2", user="alice", name="secret"),
     events=(
         PublishedEvent(1.0, "preempted", "1", "2", "restart 1"),

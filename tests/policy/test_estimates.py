@@ -29,7 +29,7 @@ from slurm_tiresias.settings import Config
 from tests.pictures import cluster, configured, expect, gpus, job
 from tests.properties.test_decide_invariants import HISTORY, configs, snapshots
 
-CONFIG = configured()  # tiers from 100 and 200 GPU-seconds on
+CONFIG = configured()  # tiers from 100, 200, 400 and 800 GPU-seconds on
 FAR = 1e9
 
 
@@ -48,7 +48,8 @@ def test_a_job_about_to_end_is_not_preempted_and_preempts_one_of_a_lower_tier() 
 
 
 def test_a_job_with_much_left_is_preempted_despite_little_attained_service() -> None:
-    jobs = [claiming("1", 300.0, tier=1), job("2", gpus(4), tier=1)]
+    little = {"attained_gpu_s": 50.0, "attained_since_promotion_gpu_s": 50.0}
+    jobs = [claiming("1", 300.0, tier=0, **little), job("2", gpus(4))]
     expect("n1  1 1 1 1 -> 2 2 2 2", jobs)
 
 

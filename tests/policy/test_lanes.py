@@ -119,7 +119,7 @@ def test_idle_gpus_go_to_the_shortest_unpreemptible_jobs_first() -> None:
     plan = plan_for(snapshot)
     # Behind the jobs of their tier that can be preempted.
     assert list(plan.decisions) == ["5", "4", "3", "6", "2", "1"]
-    assert [plan.decisions[key].tier for key in "1234"] == [2, 1, 0, 0]
+    assert [plan.decisions[key].tier for key in "1234"] == [4, 1, 0, 0]
     assert after(snapshot, plan)["n1"] == {"5": 1, "4": 1}
 
 
@@ -133,7 +133,7 @@ def test_waiting_long_promotes_no_job_that_cannot_be_preempted() -> None:
     config = configured(policy={"promote_knob": 1})
     waited = no_requeue("1", time_limit_s=1000.0, queued_s=0.0)
     decision = plan_for(cluster("n1 #", [waited]), config).decisions["1"]
-    assert decision.tier == 2 and not decision.promoted
+    assert decision.tier == 4 and not decision.promoted
 
 
 def test_jobs_are_admitted_in_order_and_stay_admitted() -> None:

@@ -49,26 +49,38 @@ def test_one_job_that_loses_little_is_preempted_rather_than_two_that_lose_much()
     expect("n1  1 2 . .\nn2  3 3 3 3 -> 4 4 4 4", jobs)
 
 
-def test_a_lower_tier_is_preempted_first_whatever_it_loses() -> None:
+@pytest.mark.parametrize(("other_ago_s", "then"), [(9000, "3 3 2 2"), (5, "1 1 3 3")])
+def test_of_all_lower_tiers_the_job_that_loses_least_is_preempted(
+    other_ago_s: float, then: str
+) -> None:
     jobs = [
         running("1", 2, saved(ago_s=5), tier=1),
-        running("2", 2, saved(ago_s=9000), tier=2),
+        running("2", 2, saved(ago_s=other_ago_s), tier=2),
         job("3", gpus(2)),
     ]
-    expect("n1  1 1 2 2 -> 1 1 3 3", jobs)
+    expect(f"n1  1 1 2 2 -> {then}", jobs)
 
 
-def test_a_silent_job_counts_with_the_usual_loss() -> None:
-    usual_s = USUAL_STAKE.lost_s(NOW_S) - RESTART_S
-    for ago_s, then in ((usual_s + 1, "1 1 3 3"), (usual_s - 1, "3 3 2 2")):
-        jobs = [running("1", 2, saved(ago_s=ago_s)), running("2", 2, None), job("3", gpus(2))]
+def test_a_silent_job_counts_as_losing_its_whole_run() -> None:
+    ran_s = 600.0
+    silent = running("2", 2, None, running_since_s=NOW_S - ran_s)
+    lost_s = ran_s + USUAL_STAKE.restart_s - RESTART_S
+    for ago_s, then in ((lost_s + 1, "1 1 3 3"), (lost_s - 1, "3 3 2 2")):
+        jobs = [running("1", 2, saved(ago_s=ago_s)), silent, job("3", gpus(2))]
         expect(f"n1  1 1 2 2 -> {then}", jobs)
+
+
+def test_a_job_below_the_first_tier_preempts_only_jobs_of_much_lower_tiers() -> None:
+    jobs = [running("1", 4, None, tier=3), running("2", 4, None, tier=4)]
+    row = "n1  1 1 1 1\nn2  2 2 2 2"
+    expect(f"{row} -> 3 3 3 3", [*jobs, job("3", gpus(4), tier=1)])
+    expect(row, [*jobs, job("3", gpus(4), tier=2)])
 
 
 def after_a_while(stake: WorkAtStake, tier: int, config: Config | None = None) -> str:
     """Return what protects a running job with this stake from a waiting job of a tier; "" if it may
     be preempted."""
-    jobs = [running("1", 4, stake, tier=2), job("2", gpus(4), tier=tier)]
+    jobs = [running("1", 4, stake, tier=4), job("2", gpus(4), tier=tier)]
     before = cluster("n1  1 1 1 1", jobs)
     plan = plan_for(before, config)
     if plan.preemptions:

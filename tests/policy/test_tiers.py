@@ -105,7 +105,7 @@ def test_gittins_prefers_the_job_that_is_more_likely_to_end_soon() -> None:
 def test_gittins_orders_the_last_tier_as_las_does() -> None:
     config = configured(policy={"name": "2d-gittins", "estimates": []}).policy
     policy = make_policy(config, ServiceHistory([50, 60, 5000] * GITTINS_SAMPLES))
-    late = job("1", gpus(1), tier=2, first_started_s=9.0)
+    late = job("1", gpus(1), tier=4, first_started_s=9.0)
     assert policy.rank(late).order_key == (0.0, 9.0)
 
 

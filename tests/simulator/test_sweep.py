@@ -98,12 +98,12 @@ def test_the_sweeps_are_those_of_the_paper() -> None:
         for name, cells in sensitivity.SWEEPS.items()
     }
     assert sorted(cuts["thresholds"]) == [(1800,), (3600,), (7200,), (14400,)]
-    assert cuts["queues"] == [(3600,), (3600, 7200), (3600, 7200, 14400)]
+    assert cuts["tiers"] == [(3600,), (3600, 7200), (3600, 7200, 14400)]
     assert [cell.promote_knob for cell in sensitivity.SWEEPS["knob"]] == [0, 8, 4, 2, 1]
 
 
 def test_settings_are_compared_with_the_first_of_their_policy() -> None:
-    cells = sensitivity.cells_of("queues")
+    cells = sensitivity.cells_of("tiers")
     found = [
         Measured(cell, (float(10 * n), float(30 * n)), 0, n, 0, 0.0)
         for n, cell in enumerate(cells, start=1)

@@ -177,7 +177,7 @@ def test_candidates_are_settings_that_the_controller_takes_and_the_default_is_fi
     assert found[0] == tune.DEFAULT_GPU_S
     assert len(found) == len(set(found))
     assert {len(cuts) + 1 for cuts in found} == {2, 3, 4, 5, 6}
-    assert (10_800.0, 86_400.0, 691_200.0) in found
+    assert (21_600.0, 172_800.0, 1_382_400.0) in found
     for cuts in found:
         assert parse({"policy": {"thresholds_gpu_s": list(cuts)}}).policy.thresholds_gpu_s == cuts
 

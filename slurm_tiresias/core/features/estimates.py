@@ -161,6 +161,7 @@ class WithEstimates(Policy):
     thresholds_gpu_s: tuple[float, ...]
     estimators: tuple[Estimator, ...]
     promotion: Promotion
+    has_tiers: ClassVar[bool] = True
     learns: bool = field(init=False)
     _halves_gpu_s: tuple[float, ...] = field(init=False, repr=False)
     """For each tier, half of the most service that it allows."""

@@ -52,7 +52,7 @@ def make_policy(
     if config.name not in FACTORIES:
         raise ValueError(f"no policy is called {config.name!r}")
     base = FACTORIES[config.name](config, history)
-    if not config.estimates or not base.takes_estimates:
+    if not config.estimates or not base.has_tiers:
         return base
     estimators: dict[str, Callable[[], Estimator]] = {
         REPORTS: ByReports,

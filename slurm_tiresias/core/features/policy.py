@@ -48,9 +48,10 @@ class Policy(ABC):
 
     promotion: Promotion = NEVER
 
-    takes_estimates: ClassVar[bool] = False
-    """Whether a job with an estimate gets the tier of its remaining service instead
-    (``policy.estimates``). Only for policies whose levels are tiers."""
+    has_tiers: ClassVar[bool] = False
+    """Whether its levels are tiers. Then a job with an estimate gets the tier of its remaining
+    service (``policy.estimates``), jobs of near tiers do not preempt each other, and victims are
+    those that lose least, whatever their tiers."""
 
     learns: bool = False
     """Whether the end of a job may change the ranks of other jobs."""

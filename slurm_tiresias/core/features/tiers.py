@@ -65,7 +65,7 @@ class TieredLas(Policy):
     thresholds_gpu_s: tuple[float, ...]
     order: Callable[[Job], Key]
     promotion: Promotion = NEVER
-    takes_estimates: ClassVar[bool] = True
+    has_tiers: ClassVar[bool] = True
 
     def rank(self, job: Job) -> JobRank:
         service_gpu_s = job.attained_since_promotion_gpu_s + job.inherited_gpu_s
@@ -92,7 +92,7 @@ class TieredGittins(Policy):
     order: Callable[[Job], Key]
     history: ServiceHistory
     promotion: Promotion = NEVER
-    takes_estimates: ClassVar[bool] = True
+    has_tiers: ClassVar[bool] = True
 
     def rank(self, job: Job) -> JobRank:
         tier = tier_of(job.charged_gpu_s, self.thresholds_gpu_s)

@@ -29,18 +29,14 @@ class CandidateIndex:
         self._levels: dict[Key, dict[int, list[tuple[UniqueRank, Candidate]]]] = {}
         self._gpus: dict[Key, list[int]] = {}
         """For each level, the GPUs of its candidates by their shields."""
-        self._by_loss: dict[tuple[Key, int], list[Candidate]] = {}
-        """Of a level and a width: the candidates that lose least first, at ``_weighed_at_s``."""
+        self._by_loss: dict[int, list[Candidate]] = {}
+        """By width: the candidates that lose least first, at ``_weighed_at_s``."""
         self._weighed_at_s: float | None = None
-        self.telling = 0
-        """Number of candidates whose possible loss is known."""
 
     def enter(self, candidate: Candidate) -> None:
         self._new[candidate.rank.job_id] = candidate
-        self.telling += candidate.at_stake is not None
 
     def leave(self, candidate: Candidate) -> None:
-        self.telling -= candidate.at_stake is not None
         if self._new.pop(candidate.rank.job_id, None) is None:
             self._take_off_file(candidate)
 
@@ -64,26 +60,30 @@ class CandidateIndex:
     def below(
         self, level: Key, weighs_at_s: float | None
     ) -> Iterator[dict[int, Iterator[Candidate]]]:
-        """Yield for each lower level, lowest first, its candidates by GPU count: those that lose
-        least at this time first, if losses are weighed, and then the latest ranks."""
+        """Yield candidates of lower levels by GPU count: if losses are weighed, all of them, those
+        that lose least at this time first; otherwise those of each level, the lowest first. Among
+        equals the latest ranks come first."""
         self._file_new()
         self._weigh_at(weighs_at_s)
-        for other in sorted((other for other in self._levels if other > level), reverse=True):
+        lower = sorted((other for other in self._levels if other > level), reverse=True)
+        if weighs_at_s is not None:
+            yield {
+                gpus: (t for t in self._least_loss_first(gpus, weighs_at_s) if t.level > level)
+                for gpus in sorted({gpus for other in lower for gpus in self._levels[other]})
+            }
+            return
+        for other in lower:
             widths = self._levels[other]
-            if weighs_at_s is None:
-                yield {gpus: (t for _, t in reversed(widths[gpus])) for gpus in sorted(widths)}
-            else:
-                yield {
-                    gpus: iter(self._least_loss_first(other, gpus, weighs_at_s))
-                    for gpus in sorted(widths)
-                }
+            yield {gpus: (t for _, t in reversed(widths[gpus])) for gpus in sorted(widths)}
 
-    def _least_loss_first(self, level: Key, gpus: int, now_s: float) -> list[Candidate]:
-        found = self._by_loss.get((level, gpus))
+    def _least_loss_first(self, gpus: int, now_s: float) -> list[Candidate]:
+        found = self._by_loss.get(gpus)
         if found is None:
-            latest_first = [t for _, t in reversed(self._levels[level][gpus])]
-            found = sorted(latest_first, key=lambda candidate: candidate.lost_gpu_s(now_s))
-            self._by_loss[level, gpus] = found
+            alike = (widths.get(gpus, ()) for widths in self._levels.values())
+            latest_first = sorted((one for some in alike for one in some), reverse=True)
+            found = [candidate for _, candidate in latest_first]
+            found.sort(key=lambda candidate: candidate.lost_gpu_s(now_s))
+            self._by_loss[gpus] = found
         return found
 
     def _weigh_at(self, now_s: float | None) -> None:
@@ -100,7 +100,6 @@ class CandidateIndex:
 
     def restake(self, candidate: Candidate, at_stake: WorkAtStake | None) -> None:
         """Change what is at stake for a candidate."""
-        self.telling += (at_stake is not None) - (candidate.at_stake is not None)
         candidate.at_stake = at_stake
         self._forget_losses()
 
@@ -148,7 +147,7 @@ class CandidateIndex:
             level = candidate.rank.level
             alike = self._levels.setdefault(level, {}).setdefault(candidate.gpus, [])
             insort(alike, (candidate.rank, candidate))
-            self._by_loss.pop((level, candidate.gpus), None)
+            self._by_loss.pop(candidate.gpus, None)
             gpus = self._gpus.setdefault(level, [0] * len(Shield))
             gpus[candidate.shield] += candidate.gpus
         self._new.clear()
@@ -162,7 +161,7 @@ class CandidateIndex:
         widths = self._levels[level]
         alike = widths[candidate.gpus]
         del alike[bisect_left(alike, (candidate.rank,))]
-        self._by_loss.pop((level, candidate.gpus), None)
+        self._by_loss.pop(candidate.gpus, None)
         self._gpus[level][candidate.shield] -= candidate.gpus
         if not alike:
             del widths[candidate.gpus]

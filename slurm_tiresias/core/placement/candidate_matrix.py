@@ -103,9 +103,9 @@ class Preemptor:
         """The least shield that protects from this preemptor."""
         return least_shield(self.level, even_protected=self.even_protected)
 
-    def cost(self, candidates: Collection[Candidate]) -> tuple[Key, float, int, int]:
-        """Return a sort key for the cost of preempting these candidates: the best level among them,
-        then the GPU-seconds wasted, if they are weighed, then GPUs, then the number of candidates.
+    def cost(self, candidates: Collection[Candidate]) -> tuple[float, Key, int, int]:
+        """Return a sort key for the cost of preempting these candidates: the GPU-seconds wasted, if
+        they are weighed, then the best level among them, then GPUs, then the number of candidates.
 
         Candidates of the lowest levels cost least. The sum does not depend on their order.
         """
@@ -115,7 +115,7 @@ class Preemptor:
         if (now_s := self.weighs_at_s) is not None:
             lost_gpu_s = math.fsum(candidate.lost_gpu_s(now_s) for candidate in candidates)
         gpus = sum(candidate.gpus for candidate in candidates)
-        return (backwards, lost_gpu_s, gpus, len(candidates))
+        return (lost_gpu_s, backwards, gpus, len(candidates))
 
     def stay_first(self) -> Callable[[Candidate], Any]:
         """Return the sort key by which candidates that are not needed as victims are spared."""
@@ -195,15 +195,16 @@ class CandidateMatrix:
     def costs(self, who: Indices, leaving: Flags, chunks: Counts) -> list[npt.NDArray[Any]]:
         """Return the sort keys of each node's preemption cost, the most significant first.
 
-        Nodes that need no preemption come first, then those whose victims have the lowest levels,
-        then, per chunk, those with the least work lost, the fewest GPUs preempted and the fewest
-        victims, and then the latest ranks.
+        Nodes that need no preemption come first, then those with the least work lost per chunk, if
+        that is weighed, then those whose victims have the lowest levels, then, per chunk, those
+        with the fewest GPUs preempted and the fewest victims, and then the latest ranks.
         """
         none = len(self._place)
         first = np.where(leaving, who, none).min(axis=0, initial=none)
-        keys: list[npt.NDArray[Any]] = [np.any(leaving, axis=0), -self._level[first]]
+        keys: list[npt.NDArray[Any]] = [np.any(leaving, axis=0)]
         if self._lost_gpu_s is not None:
             keys.append((self._lost_gpu_s[who] * leaving).sum(axis=0) / chunks)
+        keys.append(-self._level[first])
         keys.append((self._gpus[who] * leaving).sum(axis=0) / chunks)
         keys.append(leaving.sum(axis=0) / chunks)
         keys.append(-first)
@@ -319,6 +320,6 @@ def widest_stay(candidate: Candidate) -> tuple[Key, int, UniqueRank]:
     return (candidate.rank.level, -candidate.gpus, candidate.rank)
 
 
-def dearest_stay(candidate: Candidate, now_s: float) -> tuple[Key, float, int, UniqueRank]:
+def dearest_stay(candidate: Candidate, now_s: float) -> tuple[float, Key, int, UniqueRank]:
     rank = candidate.rank
-    return (rank.level, -candidate.lost_gpu_s(now_s), -candidate.gpus, rank)
+    return (-candidate.lost_gpu_s(now_s), rank.level, -candidate.gpus, rank)

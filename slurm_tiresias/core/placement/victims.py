@@ -42,8 +42,8 @@ def find_victims(
 ) -> PreemptionPlan | None:
     """Return the cheapest set of victims found that lets a waiting job start.
 
-    It prefers victims of lower levels, then those that lose less work, then fewer GPUs, then later
-    ranks. The search is greedy, and drops victims that turn out not to be needed.
+    It prefers victims that lose less work, if that is weighed, then lower levels, then fewer GPUs,
+    then later ranks. The search is greedy, and drops victims that turn out not to be needed.
 
     Parameters
     ----------
@@ -246,8 +246,8 @@ def _on_empty_blocks(
 def _from_anywhere(
     preemptor: Preemptor, free: FreeResources, index: CandidateIndex, room: _Room
 ) -> PreemptionPlan | None:
-    """Preempt the lowest levels first; within a level those that lose least for each GPU that is
-    still missing, then the fewest GPUs, then the latest ranks."""
+    """Preempt those first that lose least for each GPU that is still missing, if that is weighed,
+    or else those of the lowest levels; then the fewest GPUs, then the latest ranks."""
     leaving: list[Candidate] = []
     try:
         for candidate in _least_disturbing(preemptor, index, room):
