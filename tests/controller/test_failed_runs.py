@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -160,6 +161,22 @@ def test_a_job_whose_node_has_failed_starts_again_without_slurms_delay(managed: 
     assert len(texts(managed, "node-failed")) == 1
     managed.slurm.finish(key, 1)
     assert runs(managed, key) == 2  # it did not ask for a restart after other failures
+
+
+def test_a_node_named_for_a_restarted_job_is_not_excluded(managed: Managed) -> None:
+    """All nodes return at once after a failure, and the job is named nodes before it avoids any."""
+    three = replace(WHOLE_NODES, chunks=3, min_nodes=3)
+    key = submit(managed, "", request=three, duration_s=None, exit_code=0)
+    managed.wait_for_state(key, JobState.RUNNING)
+    failed = min(managed.seen(key).allocation)
+    (other,) = {"n1", "n2", "n3", "n4"} - managed.seen(key).allocation.keys()
+    managed.slurm.drain(other)
+    managed.slurm.fail_node(failed)
+    managed.wait_until(lambda: "NodeNotAvail" in managed.seen(key).reason, "it waits for nodes")
+    for node in (failed, other):
+        managed.slurm.resume_node(node)
+    managed.wait_for_state(key, JobState.RUNNING)
+    assert not texts(managed, "list-refused")
 
 
 def test_a_job_held_after_a_failed_launch_is_released(managed: Managed) -> None:

@@ -7,7 +7,7 @@ not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from slurm_tiresias.controller.acting.under_way import (
@@ -75,7 +75,9 @@ def returns(under_way: UnderWay, requeue_delay_s: float) -> Iterator[Write]:
         if job is None or not under_way.waits(job.key) or job.spec.request.opaque:
             continue
         nodes = nodes or NodeIndex(under_way.seen.nodes)
-        update, changed = _return(job, account, nodes, under_way.now_s)
+        nomination = under_way.nominations.get(job.key)
+        named = (nomination.allocated() if nomination else None) or ()
+        update, changed = _return(job, account, named, nodes, under_way.now_s)
         if account.is_restarted and put_off_by_slurm(job, under_way.now_s, requeue_delay_s):
             update = replace(update, start_in_s=RESTART_IN_S)
         accounts.put(changed)
@@ -84,9 +86,12 @@ def returns(under_way: UnderWay, requeue_delay_s: float) -> Iterator[Write]:
 
 
 def _return(
-    job: JobStatus, account: JobAccount, nodes: NodeIndex, now_s: float
+    job: JobStatus, account: JobAccount, named: Collection[str], nodes: NodeIndex, now_s: float
 ) -> tuple[Update, JobAccount]:
-    """Return how the excluded nodes of a waiting job must change, and its account."""
+    """Return how the excluded nodes of a waiting job must change, and its account.
+
+    None of the nodes that were ``named`` for it is excluded: Slurm would hold it.
+    """
     request = job.spec.request
     shown, own = folded(request.excluded_nodes), account.own_excluded
     failed_run = account.failed_run if account.is_restarted else None
@@ -96,7 +101,8 @@ def _return(
     has_returned = any(n is not None and job.restarts == n + 1 for n in (failed_run, hung_run))
     excluded = frozenset(node_names(shown if own is None else own))
     both = excluded | set(node_names(account.avoided_nodes))
-    wanted = folded(both if has_returned and _would_do(request, both, nodes) else excluded)
+    avoids = has_returned and both.isdisjoint(named) and _would_do(request, both, nodes)
+    wanted = folded(both if avoids else excluded)
     if own is not None and shown not in (own, account.written_excluded):
         # The user has changed the list meanwhile, which takes precedence.
         return Update(job.key), replace(account, own_excluded=None, avoided_nodes="")
