@@ -41,9 +41,12 @@ class JobRows(Rows[JobAccount]):
     """The accounts of jobs."""
 
     def live(self) -> dict[str, JobAccount]:
-        """Return every job that has not ended, and those with unconfirmed runs."""
+        """Return every job that has not ended, or whose restart has not been seen yet, and those
+        with unconfirmed runs."""
         unconfirmed = "key IN (SELECT key FROM runs WHERE confirmed = 0)"
-        return {one.key: one for one in self.select(f"WHERE ended_s IS NULL OR {unconfirmed}")}
+        unseen = "(is_restarted AND failed_run = restarts)"
+        query = f"WHERE ended_s IS NULL OR {unseen} OR {unconfirmed}"
+        return {one.key: one for one in self.select(query)}
 
     def one(self, key: str) -> JobAccount | None:
         return next(iter(self.of(key)), None)

@@ -424,3 +424,16 @@ def test_a_nomination_ends_when_its_job_starts_in_a_partition_that_is_not_manage
     preemption.until(lambda: preemption.runs(preemption.preemptor))
     preemption.cycle()
     assert preemption.preemptor not in world.cycles.job_store.lifecycles.nominations
+
+
+def test_an_unreadable_job_is_given_back_by_a_controller_that_has_not_seen_its_restart() -> None:
+    with closing(World(DEFAULT)) as world:
+        course = Course(world, preemptor=Ask(GPUS, user="ben", restarts=2))
+        course.until(lambda: course.runs(course.preemptor))
+        world.fail_run(course.preemptor)
+        course.cycle()
+        restarted = world.jobs()[course.preemptor]
+        assert restarted.restarts == 1 and restarted.spec.required_node_list
+        world.garble(course.preemptor)
+        world.restart()
+        world.release()

@@ -1002,8 +1002,6 @@ class World:
         """
         lowest = bands.LOWEST[self.setup.write]
         for key, job in self.jobs().items():
-            if key in self.garbled and self.counts["kills"]:
-                continue  # a killed controller may not have recorded what only a row shows
             ours = self.setup.write == "pinned" and memory.is_known(self.cycles, key)
             pinned = self.own[key].pinned and not ours
             if job.state is not None and job.priority >= lowest and not pinned:
