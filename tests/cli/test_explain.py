@@ -115,7 +115,7 @@ def test_it_names_who_holds_what_the_job_needs_and_what_protects_them(site: Site
         "  - Job 40718_3 of alice (tier 0), 1 GPU on gpu07: it has not yet run for the minimum "
         "time since it last started; 1m00s to go.\n"
     ) in output
-    assert "Job 40600 of wei (tier 1), 32 GPUs on gpu[03-06]: it is in the same tier" in output
+    assert "Job 40600 of wei (tier 1), 32 GPUs on gpu[03-06]: its tier is not below" in output
 
 
 def test_a_protection_that_has_run_out_meanwhile_is_not_timed(site: Site) -> None:

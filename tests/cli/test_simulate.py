@@ -300,7 +300,7 @@ def test_a_controller_on_the_same_machine_changes_no_simulation(
     live_site.configure(SITE_SETTINGS)
     shown = live_site.run(*arguments(trace), TIRESIAS_CONFIG=str(live_site.config)).stdout
     assert "\nconfig     none, the defaults\n" in shown
-    assert "\ntiers      cut at 21600, 86400, 345600, 1382400, 5529600 GPU-s" in shown
+    assert "\ntiers      cut at 6 GPU-h, 24 GPU-h, 96 GPU-h, 384 GPU-h, 1,536 GPU-h" in shown
 
 
 def test_the_default_comparison_is_the_default_configuration_and_the_best_baseline(

@@ -28,7 +28,7 @@ def test_the_evidence_fits_80_columns_and_ends_in_lines_to_paste(site: Site) -> 
     under = re.search(r"under the better of slurm-users and best-effort, ([a-z-]+), the a", words)
     assert under is not None and under[1] in ("slurm-users", "best-effort")
     head, mark, fragment = result.stdout.partition("[policy]")
-    assert re.search(r"^\* +3,12,48,192,768 +6 ", head, re.MULTILINE) and "AVERAGE" in head
+    assert re.search(r"^\* +6,24,96,384,1536 +6 ", head, re.MULTILINE) and "AVERAGE" in head
     assert parse(tomllib.loads(mark + fragment)).policy == PolicyConfig()
 
 

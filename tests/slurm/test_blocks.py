@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from scripts.testbed.cluster.configuration import slurm_version
 from scripts.testbed.in_memory.blocks import Blocks
 from scripts.testbed.real_cluster import RealCluster, short_folder, started_cluster
 from scripts.testbed.real_controller import RealController, controller_of_one_test
@@ -37,6 +38,8 @@ SHAPES = [*UNDIVIDED, (4, 2), (6, 3), (8, 4), (12, 4), (8, 1), (6, 2)]
 
 @pytest.fixture(scope="module")
 def blocks() -> Iterator[RealCluster]:
+    if slurm_version() < (25, 5):
+        pytest.skip("this release has no topology/block, or does not show segments")
     with short_folder() as folder:
         topology = folder / "topology.conf"
         topology.write_text(TOPOLOGY)
@@ -45,8 +48,6 @@ def blocks() -> Iterator[RealCluster]:
             *("--slurm-conf-line", "TopologyPlugin=topology/block", "--conf-file", str(topology)),
         )
         with started_cluster(folder, *options) as cluster:
-            if cluster.driver().cluster().version < (25, 5, 0):
-                pytest.skip("this release has no topology/block, or does not show segments")
             yield cluster
 
 

@@ -64,7 +64,11 @@ def find_victims(
     """
     layout = free.topology.layout(preemptor.request, preemptor.nodes)
     if layout is not None:
-        return _by_segment(layout, preemptor, free, index, last_resort)
+        found = _by_segment(layout, preemptor, free, index, last_resort)
+        if found is None and layout.segments > 1 and not preemptor.request.whole_blocks:
+            # A segment may have taken the nodes without which the next one has no room.
+            found = _of_all(preemptor, free, index, last_resort)
+        return found
     return _on_any_nodes(preemptor, free, index, last_resort)
 
 
@@ -184,6 +188,27 @@ def _by_segment(
             free.take(candidate.allocation)
             if layout.segments > 1:
                 index.enter(candidate)
+
+
+def _of_all(
+    preemptor: Preemptor, free: FreeResources, index: CandidateIndex, last_resort: NodeSet
+) -> PreemptionPlan | None:
+    """Choose victims from all candidates at once: drop those that are not needed."""
+    on_any = {t.job_id: t for number in numbers(preemptor.nodes) for t in index.on(number)}
+    candidates = [one for one in on_any.values() if preemptor.may_preempt(one)]
+
+    def found() -> Allocation | None:
+        return place(preemptor.request, preemptor.nodes, free, preemptor.style, last_resort)
+
+    with _without(free, candidates):
+        if found() is None:
+            return None
+        candidates.sort(key=preemptor.stay_first())
+        needed = _stripped(free, candidates, lambda: found() is not None)
+    with _without(free, needed):
+        allocation = found()
+    assert allocation is not None
+    return PreemptionPlan(allocation, tuple(sorted(needed, key=rank_of)))
 
 
 def _for_segment(
