@@ -193,7 +193,7 @@ def tiers(palette: Palette) -> str:
     for limit_h in limits_h:
         drawing.rule(*edge(limit_h))
     for number, name in enumerate(names):
-        gpu_hours = (limits_h[number - 1] if number else limits_h[0] / 5) * math.sqrt(5)
+        gpu_hours = (limits_h[number - 1] if number else limits_h[0] / 4) * 2
         at = (x_of(8), y_of(gpu_hours / 8) + 5)
         drawing.text(at, f"tier {number}: {name}", size=12.5, turned=slope)
     for gpus in (1, 2, 4, 8, 16, 32, 64):
@@ -215,7 +215,7 @@ def tiers(palette: Palette) -> str:
     x, width, height = 476.0, 224.0, 36.0
     drawing.text((x, 22), "Slurm starts by priority", anchor="start", bold=True)
     y = top
-    priorities = [("about to start", NOMINATED, palette.fills["good"][0])]
+    priorities = [("starts next", NOMINATED, palette.fills["good"][0])]
     priorities += [
         (f"tier {number}", TOP_TIER - number * BAND, palette.scale[number % len(palette.scale)])
         for number in range(len(names))
@@ -234,7 +234,7 @@ def tiers(palette: Palette) -> str:
 def tier_names(limits_h: Sequence[float]) -> list[str]:
     """Return the range of each tier in GPU-hours."""
     between = [f"{low:g} to {high:g} GPU-hours" for low, high in pairwise(limits_h)]
-    return [f"below {limits_h[0]:g} GPU-hour", *between, f"from {limits_h[-1]:g} GPU-hours"]
+    return [f"below {limits_h[0]:g} GPU-hours", *between, f"from {limits_h[-1]:g} GPU-hours"]
 
 
 DIAGRAMS: Mapping[str, Callable[[Palette], str]] = {
