@@ -434,8 +434,8 @@ class WorkAtStake(NamedTuple):
     unsaved_since_s: float
     """What it has done since then is not saved."""
     most_unsaved_s: float = math.inf
-    """Upper bound on how much of that is lost. Set for jobs that do not report their saves, to the
-    usual loss of their program."""
+    """Upper bound on how much of that is lost; for jobs that do not report their saves, the usual
+    loss of their program if it is known."""
     restart_s: float = 0.0
     """From its next start to its first new step."""
     save_due_s: float | None = None
@@ -448,8 +448,9 @@ class WorkAtStake(NamedTuple):
 
 
 USUAL_STAKE = WorkAtStake(unsaved_since_s=-math.inf, most_unsaved_s=300.0, restart_s=60.0)
-"""The loss assumed for a job without any information, until a preemption was measured on this site.
-It is less than most jobs without saves lose, so that hiding information does not pay."""
+"""What is assumed of a job that reports, where it does not tell, until a preemption was measured on
+this site. A silent job counts until then with its whole run: the site may have no programs that
+save. From then on it counts with the median of those that report, so that silence does not pay."""
 
 
 @dataclass(frozen=True, slots=True)
