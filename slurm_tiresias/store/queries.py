@@ -44,7 +44,7 @@ class JobRows(Rows[JobAccount]):
         """Return every job that has not ended, or whose restart has not been seen yet, and those
         with unconfirmed runs."""
         unconfirmed = "key IN (SELECT key FROM runs WHERE confirmed = 0)"
-        unseen = "(is_restarted AND failed_run = restarts)"
+        unseen = "key IN (SELECT key FROM jobs WHERE is_restarted = 1 AND failed_run = restarts)"
         query = f"WHERE ended_s IS NULL OR {unseen} OR {unconfirmed}"
         return {one.key: one for one in self.select(query)}
 

@@ -86,7 +86,12 @@ class Table(Generic[R]):
 
 
 JOBS = Table(
-    "jobs", JobAccount, ("key",), indexes=("(ended_s)",), pruned_by="ended_s", holds="jobs"
+    "jobs",
+    JobAccount,
+    ("key",),
+    indexes=("(ended_s)", "(key) WHERE is_restarted = 1 AND failed_run = restarts"),
+    pruned_by="ended_s",
+    holds="jobs",
 )
 RUNS = Table(
     "runs",
