@@ -101,7 +101,7 @@ class BadNodes(Feature):
         """The ended runs by program."""
         self._cleared_s = dict(cleared_s or {})
         self._changed: set[str] = set()
-        self._looks_at_s = -math.inf
+        self._looked_at_s = -math.inf
         self._is_there: frozenset[str] = frozenset()
         self.standings: dict[str, NodeStanding] = {}
         for account, run in ended:
@@ -140,8 +140,8 @@ class BadNodes(Feature):
             self._changed |= other.nodes
 
     def tick(self, now_s: float) -> Iterable[Job]:
-        if not 0.0 <= now_s - self._looks_at_s < LOOKS_EVERY_S:
-            self._looks_at_s = now_s
+        if not 0.0 <= now_s - self._looked_at_s < LOOKS_EVERY_S:
+            self._looked_at_s = now_s
             self._forget_before(now_s - LOOKS_BACK_S)
             self._changed.update(self.standings)
         for node in sorted(self._changed):
