@@ -48,6 +48,11 @@ Allocation = Mapping[str, Amount]
 NOWHERE: Allocation = MappingProxyType({})
 
 
+def weighed_gpus(allocation: Allocation, weights: Mapping[str, float]) -> float:
+    """Return what the GPUs of an allocation count for."""
+    return sum(weighed(amount.gpus, weights) for amount in allocation.values())
+
+
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Request:
     """What a job requests, as equal chunks that cannot be split across nodes.

@@ -7,7 +7,7 @@ from dataclasses import replace
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.progress import ProgressTracker
 from slurm_tiresias.core.features.claims import SPEAKS_AGAIN_WITHIN_S, AcceptedReports
-from slurm_tiresias.model import JobProgress, JobState, JobStatus, weighed
+from slurm_tiresias.model import JobProgress, JobState, JobStatus, weighed_gpus
 from slurm_tiresias.slurm.protocol import Observation
 
 
@@ -33,8 +33,7 @@ class Claims:
             if remaining_s is None:
                 continue
             account, attained_gpu_s = records[key], runs.attained_gpu_s(key)
-            held = job.allocation.values()
-            width = sum(weighed(amount.gpus, runs.gpu_weights) for amount in held)
+            width = weighed_gpus(job.allocation, runs.gpu_weights)
             total_gpu_s, promised_gpu_s = self._accepted.accept(
                 key, account.claim, remaining_s * width, attained_gpu_s, executed_s, width
             )

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from slurm_tiresias.core.job import ALL_ALIKE
-from slurm_tiresias.model import JobState, JobStatus, last_ended, weighed
+from slurm_tiresias.model import JobState, JobStatus, last_ended, weighed_gpus
 from slurm_tiresias.store.changes import Changes
 from slurm_tiresias.store.records import RunRecord
 
@@ -116,9 +116,8 @@ class Runs:
             ended = job.state is not JobState.RUNNING
             known = mine.get(shown)
             over_s = (job.end_s or now_s) if ended else None
-            held = job.allocation.values()
-            gpus = sum(amount.gpu_count for amount in held)
-            counts_for = sum(weighed(amount.gpus, self.gpu_weights) for amount in held)
+            gpus = sum(amount.gpu_count for amount in job.allocation.values())
+            counts_for = weighed_gpus(job.allocation, self.gpu_weights)
             self.keep(
                 RunRecord(
                     key=job.key,

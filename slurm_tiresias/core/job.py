@@ -34,7 +34,7 @@ from slurm_tiresias.model import (
     Request,
     RunRecord,
     WorkAtStake,
-    weighed,
+    weighed_gpus,
 )
 
 
@@ -202,8 +202,7 @@ class Job:
             self.width = self.gpus_held if runs else self.gpus_asked
             return
         self.gpus_asked = self.request.weighed_gpus(weights)
-        held = sum(weighed(amount.gpus, weights) for amount in self.allocation.values())
-        self.width = held if runs else self.gpus_asked
+        self.width = weighed_gpus(self.allocation, weights) if runs else self.gpus_asked
 
     def set(self, **facts: Any) -> bool:
         """Set facts; return whether any of them has changed."""
