@@ -67,7 +67,9 @@ def find_victims(
         found = _by_segment(layout, preemptor, free, index, last_resort)
         if found is None and layout.segments > 1 and not preemptor.request.whole_blocks:
             # A segment may have taken the nodes without which the next one has no room.
-            found = _of_all(preemptor, free, index, last_resort)
+            on_any = {t.job_id: t for number in numbers(preemptor.nodes) for t in index.on(number)}
+            candidates = filter(preemptor.may_preempt, on_any.values())
+            found = _fewest_of(candidates, preemptor, free, last_resort)
         return found
     return _on_any_nodes(preemptor, free, index, last_resort)
 
@@ -148,7 +150,7 @@ def _by_segment(
 ) -> PreemptionPlan | None:
     """Find victims for one segment after the other, each where that costs least; then drop the
     victims that are not needed."""
-    request, style = preemptor.request, preemptor.style
+    request = preemptor.request
     nodes = preemptor.nodes if request.whole_blocks else free.usable_by(request, preemptor.nodes)
     leaving: list[Candidate] = []
     placed: dict[str, Amount] = {}
@@ -166,36 +168,24 @@ def _by_segment(
             free.take(plan.allocation)
             placed |= plan.allocation
             nodes &= ~free.nodes(plan.allocation)
-        free.give(placed)
-        whole, placed = placed, {}
-
-        def found() -> Allocation | None:
-            return place(request, preemptor.nodes, free, style, last_resort)
-
-        needed: Collection[Candidate] = leaving
-        if len(leaving) > 1 and found() is not None:
-            order = sorted(leaving, key=preemptor.stay_first())
-            needed = _stripped(free, order, lambda: found() is not None)
-        for candidate in (spared := [one for one in leaving if one not in needed]):
-            free.take(candidate.allocation)
-        allocation = found() or whole
-        for candidate in spared:
-            free.give(candidate.allocation)
-        return PreemptionPlan(allocation, tuple(sorted(needed, key=rank_of)))
     finally:
         free.give(placed)
         for candidate in leaving:
             free.take(candidate.allocation)
             if layout.segments > 1:
                 index.enter(candidate)
+    whole = PreemptionPlan(placed, tuple(sorted(leaving, key=rank_of)))
+    return _fewest_of(leaving, preemptor, free, last_resort) or whole
 
 
-def _of_all(
-    preemptor: Preemptor, free: FreeResources, index: CandidateIndex, last_resort: NodeSet
+def _fewest_of(
+    candidates: Iterable[Candidate],
+    preemptor: Preemptor,
+    free: FreeResources,
+    last_resort: NodeSet,
 ) -> PreemptionPlan | None:
-    """Choose victims from all candidates at once: drop those that are not needed."""
-    on_any = {t.job_id: t for number in numbers(preemptor.nodes) for t in index.on(number)}
-    candidates = [one for one in on_any.values() if preemptor.may_preempt(one)]
+    """Preempt those of the candidates that are needed; None if all of them do not suffice."""
+    candidates = sorted(candidates, key=preemptor.stay_first())
 
     def found() -> Allocation | None:
         return place(preemptor.request, preemptor.nodes, free, preemptor.style, last_resort)
@@ -203,7 +193,6 @@ def _of_all(
     with _without(free, candidates):
         if found() is None:
             return None
-        candidates.sort(key=preemptor.stay_first())
         needed = _stripped(free, candidates, lambda: found() is not None)
     with _without(free, needed):
         allocation = found()
