@@ -57,7 +57,8 @@ class Changes:
         if not self._forgotten and not any(self._records.values()):
             return
         with self.ledger.transaction():
-            self.ledger.forget(self._forgotten)
+            if self._forgotten:
+                self.ledger.forget(self._forgotten)
             for rows, records in self._records.items():
                 rows.put(one for one in records.values() if one is not None)
                 if gone := [key for key, one in records.items() if one is None]:

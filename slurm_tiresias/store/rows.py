@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -110,6 +110,7 @@ class Rows(Generic[R]):
         self._database = database
         self.table = table
         self._of_key = " AND ".join(f"{name} = ?" for name in table.key)
+        self._values_of = attrgetter(*table.columns)
 
     def key_of(self, record: R) -> tuple[Any, ...]:
         """Return the values of the table's primary key; none if its rows are numbered."""
@@ -138,7 +139,7 @@ class Rows(Generic[R]):
         names, marks = ", ".join(table.columns), ", ".join("?" for _ in table.columns)
         count = self._database.change_each(
             f"INSERT OR REPLACE INTO {table.name} ({names}) VALUES ({marks})",
-            map(dataclasses.astuple, records),  # type: ignore[arg-type]
+            map(self._values_of, records),
         )
         if count > 0:
             self.trim()
