@@ -404,6 +404,8 @@ class JobProgress:
     """Whether it prints its stacks when it is signalled (``job.requests.DUMP_SIGNAL``)."""
     slowest: SlowestRank | None = None
     """The process that is slower than the others, if any is."""
+    longest_step_s: float = 0.0
+    """The longest time that a step took, on average between two reports, in this run."""
 
     @property
     def finished(self) -> bool:

@@ -313,6 +313,7 @@ def _progress(told: JobProgress, job: Job, now_s: float) -> PublishedProgress:
         quiet_since_s,
         runs and told.lost,
         told.saved_s - told.saving_s if told.saved_s and told.saving_s else None,
+        told.longest_step_s or None,
         *((told.slowest.rank, told.slowest.node) if runs and told.slowest else (None, "")),
         *((told.slowest.slower_by, told.slowest.of) if runs and told.slowest else (None, None)),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from slurm_tiresias.config import load
@@ -113,11 +113,18 @@ def _controller(folder: Path) -> Controller | None:
         quiet_s=now_s - state.at_s,
         stale=state.is_stale(now_s),
         repaired=tuple(dict.fromkeys(e.job_id for e in state.events if e.kind == REPAIRED)),
-        slowest_save=max(_saves(state), default=(0.0, "")),
+        slowest_save=slowest_save(state.jobs),
     )
 
 
-def _saves(state: published.PublishedState) -> Iterator[tuple[float, str]]:
-    for job in state.jobs:
-        if job.progress and job.progress.save_takes_s is not None:
-            yield job.progress.save_takes_s + (job.progress.step_s or 0.0), job.job_id
+def slowest_save(jobs: Iterable[published.PublishedJob]) -> tuple[float, str]:
+    """Return the longest time that a job needs for a step and a save, and the job."""
+    reports = ((job.job_id, job.progress) for job in jobs if job.progress)
+    return max(
+        (
+            (told.save_takes_s + max(told.step_s or 0.0, told.longest_step_s or 0.0), job_id)
+            for job_id, told in reports
+            if told.save_takes_s is not None
+        ),
+        default=(0.0, ""),
+    )

@@ -59,6 +59,7 @@ class ReportedRun:
         self._advanced_s = 0.0
         self._longest_gap_s = 0.0
         self._gaps = 0
+        self._longest_step_s = 0.0
         self._busy_until_s = 0.0
         self._first_save: tuple[int, float] | None = None
 
@@ -91,6 +92,8 @@ class ReportedRun:
                 # Not the first new step, before which a program compiles and loads its data.
                 gap_s = at_s - max(self._at_s, min(at_s, self._busy_until_s))
                 self._longest_gap_s, self._gaps = max(self._longest_gap_s, gap_s), self._gaps + 1
+                step_s = gap_s / (step - self._step)
+                self._longest_step_s = max(self._longest_step_s, step_s)
             self._step, self._at_s, self._advanced_s = step, at_s, reported_s
         busy_until_s = self._announced_until_s(record)
         # A phase that is not announced any more has ended.
@@ -134,6 +137,8 @@ class ReportedRun:
             self._busy_until_s + reported_s - at_s,
             record.phase,
             record.dumps,
+            None,
+            self._longest_step_s,
         )
 
     def clock_was_set(self, by_s: float) -> None:
@@ -179,6 +184,6 @@ class ReportedRun:
         self._source = source
         self._first_save = None
         self._step = -1
-        self._longest_gap_s, self._gaps = 0.0, 0
+        self._longest_gap_s, self._gaps, self._longest_step_s = 0.0, 0, 0.0
         at_s = min(record.first_s, record.at_s) - self._set_by_s
         self._pace = Pace(record.first_step, at_s)

@@ -98,6 +98,8 @@ class PublishedProgress:
     lost: bool
     save_takes_s: float | None = None
     """How long its last save took, as far as it has reported that."""
+    longest_step_s: float | None = None
+    """The longest time that a step has taken, on average between two reports."""
     slowest_rank: int | None = None
     """The process of the job that is slower than the others; None if none is, or that is
     unknown."""

@@ -14,11 +14,13 @@ from slurm_tiresias.controller.bands import TOP_TIER
 from slurm_tiresias.doctor.checks import CHECKS
 from slurm_tiresias.doctor.diagnosis import Diagnosis, diagnose
 from slurm_tiresias.doctor.finding import Finding, Severity
+from slurm_tiresias.doctor.look import slowest_save
 from slurm_tiresias.doctor.run_folder import RunFolder
 from slurm_tiresias.doctor.seen import Controller, Place, Seen, Settings, SpankPlugin
 from slurm_tiresias.model import Amount, Node
 from slurm_tiresias.slurm.conf_file import PlugstackLine
 from slurm_tiresias.slurm.pinned import PinnedJob
+from tests.cli.states import progress, running
 from tests.doctor.pictures import (
     OPTIONAL,
     RELEASES,
@@ -585,3 +587,13 @@ def test_a_plugin_line_of_another_plugin_is_not_ours() -> None:
     other = PlugstackLine("required", "/usr/lib/x/pyxis.so", "/e/plug", 1)
     seen = replace(sound(), plugstack=(other,), spank=None)
     assert finding(diagnose(seen), "plugstack").severity is NOTE
+
+
+def test_a_save_comes_after_the_longest_step() -> None:
+    jobs = (
+        running("6", progress=progress(9, step_s=30.0, save_takes_s=5.0)),
+        running("7", progress=progress(9, save_takes_s=20.0, longest_step_s=31.0)),
+        running("8", progress=progress(9, step_s=900.0)),
+        running("9"),
+    )
+    assert slowest_save(jobs) == (51.0, "7")

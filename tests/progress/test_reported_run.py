@@ -76,6 +76,21 @@ def test_a_runs_times_follow_slurms_clock() -> None:
     assert (told.first_s, told.first_step_s, told.asked_s) == (3600.0, 3610.0, 3675.0)
 
 
+def test_the_longest_step_leaves_announced_phases_out() -> None:
+    run = ReportedRun(restarts=0)
+
+    def longest_step_s(step: int, at_s: float, busy_until_s: float | None = None) -> float:
+        record = Record(step, 99, at_s, 0, 0.0, busy_until_s=busy_until_s)
+        run.take(ProgressSource.REPORTS, record, at_s, at_s)
+        return run.progress.longest_step_s
+
+    assert longest_step_s(1, 50.0) == 0.0, "before the first step a program loads its data"
+    assert longest_step_s(3, 60.0) == 5.0
+    assert longest_step_s(4, 80.0) == 20.0
+    assert longest_step_s(5, 90.0, busy_until_s=200.0) == 20.0
+    assert longest_step_s(6, 205.0) == 20.0
+
+
 @given(st.lists(st.tuples(records(), st.sampled_from(ProgressSource), TIMES), min_size=1))
 def test_whatever_a_run_reports_its_progress_is_finite_and_not_in_the_future(
     reports: list[tuple[Record, ProgressSource, float]],
