@@ -16,11 +16,10 @@ from scripts.tools.bench.paper480 import testbed_workload
 from scripts.tools.bench.ranges import ranges
 from scripts.tools.bench.replay.course import replay
 from scripts.tools.bench.speed import simulator
-from scripts.tools.bench.starts import starts
 
 COMMANDS = (
     *(aged, cycle, demo, job_library, latency, launch, monitor, next_decision),
-    *(one_decision, ranges, replay, simulator, starts, testbed_workload),
+    *(one_decision, ranges, replay, simulator, testbed_workload),
 )
 
 
