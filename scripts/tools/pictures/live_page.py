@@ -25,12 +25,11 @@ from scripts.testbed import progress_channel
 from scripts.testbed.ports import free_port
 from scripts.testbed.real_cluster import RealCluster, short_folder, started_cluster
 from scripts.testbed.real_controller import RealController
-from scripts.tools.pictures.svg import PALETTES
 
 USERS = {"alice": 20_001, "bob": 20_002, "carol": 20_003, "dmitri": 20_004, "erin": 20_005}
 NODES, GPUS = 6, 8
 PAGE = {"width": 1200, "height": 770}
-JOBS = {"width": 1200, "height": 425}
+HEIGHTS = {"page": PAGE["height"], "jobs": 425}
 """How much is shown of the top of the page, and of its table of jobs."""
 SEED = 5
 SETTLE_MS = 3000
@@ -94,9 +93,9 @@ def main() -> None:
     """Take the pictures and put them into the folder given on the command line."""
     into = Path(sys.argv[1])
     with busy_cluster() as address:
-        for theme in PALETTES:
+        for theme in ("light", "dark"):
             for name, image in _photographs_of(address, theme):
-                (into / f"{name}-{theme}.png").write_bytes(_small(image))
+                (into / f"{name}-{theme}.png").write_bytes(_small(image, HEIGHTS[name]))
 
 
 @contextmanager
@@ -178,7 +177,7 @@ def _photographs_of(address: str, theme: str) -> Iterator[tuple[str, bytes]]:
         tab.locator("#jobs").scroll_into_view_if_needed()
         _sort_by_waiting_time(tab)
         tab.wait_for_timeout(SETTLE_MS)
-        yield "jobs", _top_of(tab.locator("#jobs").screenshot(), JOBS)
+        yield "jobs", tab.locator("#jobs").screenshot()
         browser.close()
 
 
@@ -190,21 +189,13 @@ def _sort_by_waiting_time(tab: Any) -> None:
             return
 
 
-def _top_of(image: bytes, size: dict[str, int]) -> bytes:
-    from PIL import Image
-
-    picture = Image.open(io.BytesIO(image))
-    out = io.BytesIO()
-    picture.crop((0, 0, min(size["width"], picture.width), size["height"])).save(out, "PNG")
-    return out.getvalue()
-
-
-def _small(image: bytes) -> bytes:
-    """Return the picture with a palette of 256 colours, which suffices for a page."""
+def _small(image: bytes, height: int) -> bytes:
+    """Return the top of a picture, with a palette of 256 colours, which suffices for a page."""
     from PIL import Image
 
     out = io.BytesIO()
     picture = Image.open(io.BytesIO(image)).convert("RGB")
+    picture = picture.crop((0, 0, min(PAGE["width"], picture.width), height))
     picture.quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE).save(
         out, "PNG", optimize=True
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import json
 
 import click
 
@@ -17,48 +17,41 @@ def pictures() -> None:
 
 
 @pictures.command()
-def diagrams() -> None:
-    """Draw the diagrams of the cycle, the state machines and the tiers; takes no time."""
-    from scripts.tools.pictures.diagrams import files
+def dark() -> None:
+    """Make the diagrams for dark pages from those for light ones, which are drawn by hand."""
+    from scripts.tools.pictures.svg import dark
 
-    for name, text in files().items():
-        _write(name, text)
+    for path in IMAGES.glob("*-light.svg"):
+        _write(path.name.replace("-light", "-dark"), dark(path.read_text()).encode())
 
 
 @pictures.command()
-def results() -> None:
+@click.pass_context
+def results(context: click.Context) -> None:
     """Simulate the paper's 480 jobs under the best baseline and with Tiresias, and draw both.
 
     Takes about a minute. The figures go into results.json beside the pictures.
     """
-    from scripts.tools.pictures.results import drawn, measured, text_of
+    from scripts.tools.pictures.results import drawn, measured
 
     found = measured()
-    _write("results.json", text_of(found))
-    for name, text in drawn(found).items():
-        _write(name, text)
+    _write("results.json", (json.dumps(found) + "\n").encode())
+    _write("results-light.svg", drawn(found).encode())
+    context.invoke(dark)
 
 
 @pictures.command()
 def page() -> None:
     """Start a cluster with a controller and jobs, and photograph the live page.
 
-    Takes about two minutes, and needs Chromium (apt-get install chromium).
+    Takes about four minutes, and needs Chromium (apt-get install chromium).
     """
     from scripts.tools.pictures.live_page import photographs
 
     for name, image in photographs():
-        path = IMAGES / name
-        path.write_bytes(image)
-        print(_shown(path))
+        _write(name, image)
 
 
-def _write(name: str, text: str) -> None:
-    IMAGES.mkdir(exist_ok=True)
-    path = IMAGES / name
-    path.write_text(text, encoding="utf-8")
-    print(_shown(path))
-
-
-def _shown(path: Path) -> str:
-    return f"{path.relative_to(ROOT)}: {path.stat().st_size / 1000:.0f} kB"
+def _write(name: str, content: bytes) -> None:
+    (IMAGES / name).write_bytes(content)
+    print(f"docs/images/{name}: {len(content) / 1000:.0f} kB")

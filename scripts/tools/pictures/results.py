@@ -2,40 +2,26 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from scripts.tools.pictures.svg import PALETTES, Drawing
+from scripts.tools.pictures.svg import FAINT, Drawing
 
 COMMAND = ("simulate", "--limits", "users")
 REPORTS = {"Tiresias": "", "half of the jobs report": "50", "all jobs report": "100"}
 """The name of each line, and its option ``--reports``."""
 
 BASELINE = "best baseline"
-COLOURS: Mapping[str, Mapping[str, str]] = {
-    "light": {
-        BASELINE: "#bc4c00",
-        "Tiresias": "#0969da",
-        "half of the jobs report": "#8250df",
-        "all jobs report": "#1a7f37",
-    },
-    "dark": {
-        BASELINE: "#f0883e",
-        "Tiresias": "#58a6ff",
-        "half of the jobs report": "#bc8cff",
-        "all jobs report": "#3fb950",
-    },
-}
+COLOURS = dict(zip((BASELINE, *REPORTS), ("#bc4c00", "#0969da", "#8250df", "#1a7f37"), strict=True))
 SHARES = tuple(range(1, 101))
 WIDTH, HEIGHT = 720, 372
 
@@ -53,50 +39,23 @@ def measured() -> dict[str, Any]:
             lines[BASELINE] = _line(command, results["best"], jct_s["best"])
             setting = results["best"]
         lines[name] = _line(command, results["tiresias-l"], jct_s["tiresias-l"])
-    return {
-        "workload": setting["workload"],
-        "jobs": setting["jobs"],
-        "cluster": setting["cluster"],
-        "gpus": setting["gpus"],
-        "best_baseline": setting["baseline"],
-        "lines": lines,
-    }
+    facts = {name: setting[name] for name in ("workload", "jobs", "cluster", "gpus")}
+    return {**facts, "best_baseline": setting["baseline"], "lines": lines}
 
 
-def text_of(found: Mapping[str, Any]) -> str:
-    """Return the measurements as the text of results.json."""
-    text = json.dumps(found, indent=1)
-    # One line for each list of numbers.
-    head, *lists = text.split("[\n")
-    parts = (one.partition("]") for one in lists)
-    flat = (" ".join(numbers.split()) + close + rest for numbers, close, rest in parts)
-    return "[".join((head, *flat)) + "\n"
-
-
-def drawn(found: Mapping[str, Any]) -> dict[str, str]:
-    """Return the text of each picture by its name."""
-    return {f"results-{theme}.svg": _draw(found, theme) for theme in PALETTES}
-
-
-def _simulated(arguments: Sequence[str]) -> tuple[dict[str, Any], dict[str, list[float]]]:
+def _simulated(arguments: Sequence[str]) -> tuple[dict[str, Any], Mapping[str, Any]]:
     """Return the JSON and the completion times of each policy."""
     with tempfile.TemporaryDirectory() as folder:
         table = Path(folder) / "jobs.csv"
-        program = [sys.executable, "-m", "slurm_tiresias.cli"]
+        command = [sys.executable, "-m", "slurm_tiresias.cli", *arguments]
         made = subprocess.run(
-            [*program, *arguments, "--json", "--csv", str(table)],
-            stdout=subprocess.PIPE,
-            check=True,
+            [*command, "--json", "--csv", str(table)], stdout=subprocess.PIPE, check=True
         )
-        rows = list(csv.DictReader(io.StringIO(table.read_text())))
-    results = {one["policy"]: one for one in json.loads(made.stdout)}
-    jct_s = {
-        name: [float(row["jct_s"]) for row in rows if row["policy"] == name] for name in results
-    }
-    return results, jct_s
+        jct_s = dict(iter(pd.read_csv(table).groupby("policy")["jct_s"]))
+    return {one["policy"]: one for one in json.loads(made.stdout)}, jct_s
 
 
-def _line(command: Sequence[str], result: Mapping[str, Any], jct_s: list[float]) -> dict[str, Any]:
+def _line(command: Sequence[str], result: Mapping[str, Any], jct_s: Any) -> dict[str, Any]:
     within_s = np.percentile(jct_s, SHARES, method="inverted_cdf")
     fair, long_wide = result["over_fair_share"], result["bins"]["LL"]
     return {
@@ -113,33 +72,29 @@ def _line(command: Sequence[str], result: Mapping[str, Any], jct_s: list[float])
     }
 
 
-def _draw(found: Mapping[str, Any], theme: str) -> str:
-    palette, colours = PALETTES[theme], COLOURS[theme]
+def drawn(found: Mapping[str, Any]) -> str:
+    """Return the picture for light pages."""
     title = f"{found['jobs']} jobs of the paper's mix on {found['gpus']} GPUs, simulated"
-    drawing = Drawing(WIDTH, HEIGHT, title, palette)
-    drawing.text((14, 22), title, anchor="start", bold=True)
-    _curves(drawing, found["lines"], colours)
+    drawing = Drawing(WIDTH, HEIGHT, title)
+    drawing.text((14, 22), title, size=14, bold=True)
     lines = found["lines"]
+    _curves(drawing, lines)
     averages = {name: line["average_jct_s"] for name, line in lines.items()}
     long_wide = {name: line["long_wide_jct_s"] for name, line in lines.items()}
-    above_twice = {
-        name: line["over_fair_share"]["jobs_above_twice"] for name, line in lines.items()
-    }
-    _bars(drawing, 64, "Average completion time", averages, _minutes, colours)
-    _bars(drawing, 164, "Long wide jobs, average completion time", long_wide, _minutes, colours)
-    _bars(drawing, 264, "Jobs above twice their fair-share time", above_twice, _percent, colours)
+    above = {name: line["over_fair_share"]["jobs_above_twice"] for name, line in lines.items()}
+    _bars(drawing, 64, "Average completion time", averages, _minutes)
+    _bars(drawing, 164, "Long wide jobs, average completion time", long_wide, _minutes)
+    _bars(drawing, 264, "Jobs above twice their fair-share time", above, _percent)
     nodes, _, gpus = found["cluster"].partition("x")
     setting = (
         f"{nodes} nodes of {gpus} GPUs, default configuration, limits as users set them, lost work "
         f"counted; best baseline: {found['best_baseline']}"
     )
-    drawing.text((14, HEIGHT - 8), setting, anchor="start", size=12, faint=True)
+    drawing.text((14, HEIGHT - 8), setting, size=12, colour=FAINT)
     return drawing.svg()
 
 
-def _curves(
-    drawing: Drawing, lines: Mapping[str, Mapping[str, Any]], colours: Mapping[str, str]
-) -> None:
+def _curves(drawing: Drawing, lines: Mapping[str, Mapping[str, Any]]) -> None:
     left, right, top, bottom = 56.0, 400.0, 72.0, 300.0
     least_s, most_s = 30.0, 36_000.0
 
@@ -150,41 +105,27 @@ def _curves(
     def y_of(percent: float) -> float:
         return bottom - (bottom - top) * percent / 100
 
-    drawing.text((14, 50), "Jobs that have ended, in %", anchor="start", size=12.5, faint=True)
+    drawing.text((14, 50), "Jobs that have ended, in %", colour=FAINT)
     for percent in (0, 25, 50, 75, 100):
         drawing.rule((left, y_of(percent)), (right, y_of(percent)), faint=True)
-        drawing.text(
-            (left - 8, y_of(percent) + 4), f"{percent}", anchor="end", size=12.5, faint=True
-        )
+        drawing.text((left - 8, y_of(percent) + 4), f"{percent}", anchor="end", colour=FAINT)
     for seconds, name in ((60, "1 min"), (600, "10 min"), (3600, "1 h"), (36_000, "10 h")):
         drawing.rule((x_of(seconds), bottom), (x_of(seconds), bottom + 5))
-        drawing.text((x_of(seconds), bottom + 19), name, size=12.5, faint=True)
+        drawing.text((x_of(seconds), bottom + 19), name, anchor="middle", colour=FAINT)
     below = "time since submission (logarithmic)"
-    drawing.text(((left + right) / 2, bottom + 40), below, size=12.5, faint=True)
+    drawing.text(((left + right) / 2, bottom + 40), below, anchor="middle", colour=FAINT)
     for name, line in lines.items():
         points = [(x_of(line["jct_s"][0]), y_of(0))]
         for seconds, percent in zip(line["jct_s"], SHARES, strict=True):
             points.append((x_of(seconds), points[-1][1]))
             points.append((x_of(seconds), y_of(percent)))
-        drawing.curve(points, colours[name])
-    later_s = lines[BASELINE]["jct_s"][29]
-    drawing.text(
-        (x_of(later_s) + 10, y_of(27)),
-        BASELINE,
-        anchor="start",
-        size=12.5,
-        colour=colours[BASELINE],
-        bold=True,
-    )
-    early_s = lines["Tiresias"]["jct_s"][61]
-    drawing.text(
-        (x_of(early_s) - 14, y_of(60)),
-        "Tiresias",
-        anchor="end",
-        size=12.5,
-        colour=colours["Tiresias"],
-        bold=True,
-    )
+        drawing.curve(points, COLOURS[name])
+    for name, at, percent, aside, anchor in (
+        (BASELINE, 29, 27, 10, "start"),
+        ("Tiresias", 61, 60, -14, "end"),
+    ):
+        place = (x_of(lines[name]["jct_s"][at]) + aside, y_of(percent))
+        drawing.text(place, name, anchor=anchor, colour=COLOURS[name], bold=True)
 
 
 def _bars(
@@ -192,21 +133,16 @@ def _bars(
     top: float,
     title: str,
     values: Mapping[str, float],
-    written: Any,
-    colours: Mapping[str, str],
+    written: Callable[[float], str],
 ) -> None:
-    left, right, height = 584.0, 660.0, 12.0
-    drawing.text((428, top - 8), title, anchor="start", size=12.5, bold=True)
+    left, right = 584.0, 660.0
+    drawing.text((428, top - 8), title, bold=True)
     most = max(values.values())
     for number, (name, value) in enumerate(values.items()):
-        y = top + number * 17
-        width = max(1.5, (right - left) * value / most)
-        drawing.text((left - 8, y + 10), name, anchor="end", size=12, colour=colours[name])
-        drawing.area(
-            ((left, y), (left + width, y), (left + width, y + height), (left, y + height)),
-            colours[name],
-        )
-        drawing.text((left + width + 6, y + 10), written(value), anchor="start", size=12)
+        y, width = top + number * 17, max(1.5, (right - left) * value / most)
+        drawing.text((left - 8, y + 10), name, anchor="end", size=12, colour=COLOURS[name])
+        drawing.bar((left, y), (width, 12.0), COLOURS[name])
+        drawing.text((left + width + 6, y + 10), written(value), size=12)
 
 
 def _minutes(seconds: float) -> str:
