@@ -131,16 +131,7 @@ MAY_IMPORT = {
         *("atomic_write", "core", "errors", "json_codec", "model", "settings", "simulator"),
         "store",
     },
-    "report": {
-        "core",
-        "gpu_hours",
-        "plotting",
-        "simulator",
-        "status",
-        "store",
-        "table",
-        "text",
-    },
+    "report": {"core", "gpu_hours", "plotting", "simulator", "status", "store", "table", "text"},
     "cli": {
         "atomic_write",
         "config",

@@ -292,8 +292,7 @@ def test_only_jobs_that_hold_what_is_short_are_named_as_blockers() -> None:
 
 def test_resources_of_preemptible_jobs_do_not_count_as_short() -> None:
     before = cluster(
-        "n1  1 2 2 2",
-        [job("1", gpus(1), tier=1), job("2", gpus(3)), job("3", gpus(4))],
+        "n1  1 2 2 2", [job("1", gpus(1), tier=1), job("2", gpus(3)), job("3", gpus(4))]
     )
     hungry = changed(before.jobs[0], allocation={"n1": Amount({"": 1}, cpus=7)})
     frugal = changed(before.jobs[1], allocation={"n1": Amount({"": 3})})
@@ -590,11 +589,7 @@ def test_no_job_is_preempted_for_a_request_whose_gpus_only_slurm_can_count() -> 
 
 
 @pytest.mark.parametrize(
-    ("nodes", "reason"),
-    [
-        ("n1  1 1\nn2  . .", Reason.NO_ROOM),
-        ("n1  1 1", Reason.NEVER_FITS),
-    ],
+    ("nodes", "reason"), [("n1  1 1\nn2  . .", Reason.NO_ROOM), ("n1  1 1", Reason.NEVER_FITS)]
 )
 def test_a_job_whose_tasks_slurm_divides_never_fits_only_if_its_gpus_do_not(
     nodes: str, reason: Reason
@@ -665,10 +660,7 @@ def test_no_job_is_preempted_on_a_node_that_is_reserved_before_the_preemptor_cou
 
 def test_a_job_that_fits_only_reserved_nodes_waits_for_the_reservation() -> None:
     before = cluster("n1  . . . .\nn2  1 1 1 1", [job("1", gpus(4), tier=2)])
-    waits = [
-        job("4", gpus(4, reserved_nodes=RESERVED)),
-        job("5", gpus(5, reserved_nodes=RESERVED)),
-    ]
+    waits = [job("4", gpus(4, reserved_nodes=RESERVED)), job("5", gpus(5, reserved_nodes=RESERVED))]
     plan = plan_for(replace(before, jobs=before.jobs + tuple(waits)))
     assert plan.decisions["4"].reason is Reason.RESERVED
     assert plan.decisions["5"].reason is Reason.NEVER_FITS

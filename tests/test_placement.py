@@ -223,10 +223,7 @@ counted = st.builds(
 )
 bounded = st.builds(
     lambda count, fewest, more: Request(
-        Amount({"": 1}),
-        count,
-        min_nodes=min(count, fewest),
-        max_nodes=min(count, fewest) + more,
+        Amount({"": 1}), count, min_nodes=min(count, fewest), max_nodes=min(count, fewest) + more
     ),
     st.sampled_from([2, 3, 4, 6, 1, 10]),
     st.sampled_from([2, 3, 1]),

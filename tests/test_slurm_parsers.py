@@ -34,9 +34,7 @@ from slurm_tiresias.slurm import (
     process,
     write_lines,
 )
-from slurm_tiresias.slurm import (
-    release as releases,
-)
+from slurm_tiresias.slurm import release as releases
 from slurm_tiresias.slurm.commands import CommandSlurm
 from slurm_tiresias.slurm.job_rows import JobRow
 from slurm_tiresias.slurm.parse_jobs import RowReader
@@ -423,9 +421,7 @@ def test_jobs_with_equal_requests_share_one_request_object(release: Path) -> Non
         assert (one.spec.request is other.spec.request) == (one.spec.request == other.spec.request)
 
 
-def test_a_jobs_request_is_the_same_object_until_it_changes(
-    release: Path,
-) -> None:
+def test_a_jobs_request_is_the_same_object_until_it_changes(release: Path) -> None:
     rows = rows_of(release)
     memory = RowMemory()
     records = job_details.records_of_all(recorded(release, "jobs"))
@@ -929,9 +925,7 @@ def test_memory_is_read_in_mebibytes(printed: str, mib: int) -> None:
         *("n1,,n2", ",n1", "n1,", "n 1"),
     ],
 )
-def test_an_invalid_or_exhaustingly_long_hostlist_is_refused(
-    hostlist: str,
-) -> None:
+def test_an_invalid_or_exhaustingly_long_hostlist_is_refused(hostlist: str) -> None:
     with pytest.raises(SlurmAnswerError, match=r"a node list|a number"):
         notation.node_names(hostlist)
 

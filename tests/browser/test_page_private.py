@@ -26,10 +26,7 @@ def test_with_private_jobs_the_page_shows_nodes_and_tiers_and_says_why_no_jobs(
     page = Page(private=True)
     page.show(cluster(16, 60, 6, at_s=NOW_S), ledger_of(tmp_path, 50, 6, at_s=NOW_S))
     listen = f"127.0.0.1:{free_port()}"
-    with (
-        Listener(listen, {}, page.answer).open(),
-        looking(browser, f"http://{listen}/") as tab,
-    ):
+    with Listener(listen, {}, page.answer).open(), looking(browser, f"http://{listen}/") as tab:
         tab.get_by_text("Jobs are private on this cluster").wait_for()
         tab.locator("#nodes-map").focus()
         said = tab.locator("#nodes-current").inner_text()

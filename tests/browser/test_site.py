@@ -20,10 +20,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
     from playwright.sync_api import Page as Tab
 
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.filterwarnings("ignore:.*MystReferenceResolver"),
-]
+pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore:.*MystReferenceResolver")]
 
 PHONE_PX = 400
 SETTING = "max_slowdown"

@@ -77,11 +77,7 @@ class Site:
         )
 
     def on_terminal(
-        self,
-        width: int,
-        *arguments: str,
-        command: Sequence[str] = COMMAND,
-        **environment: str,
+        self, width: int, *arguments: str, command: Sequence[str] = COMMAND, **environment: str
     ) -> tuple[int, str]:
         """Run in a separate process on a terminal that is ``width`` cells wide."""
         with on_new_terminal(width) as (terminal, shown):

@@ -233,8 +233,7 @@ def flaws(path: tuple[str, ...], ended: Ended) -> Iterator[str]:
 
 
 def all_end_well(
-    call: Callable[[tuple[str, ...]], Ended],
-    codes: Mapping[str, int] | None = None,
+    call: Callable[[tuple[str, ...]], Ended], codes: Mapping[str, int] | None = None
 ) -> dict[str, Ended]:
     """Call every command; ``codes`` are the exit codes that some of them must have, by name.
 
@@ -398,8 +397,7 @@ def test_every_command_exits_cleanly_for_a_user_who_sees_no_other_jobs(
             program_for_others.call, environment=place.environment(), folder=place.folder
         )
         ends = all_end_well(
-            partial(call, as_nobody=True),
-            {"explain": 1, "history": 1, "status": 0, "pause": 6},
+            partial(call, as_nobody=True), {"explain": 1, "history": 1, "status": 0, "pause": 6}
         )
     assert "who may see no others" in ends["explain"].stderr
     assert "that you may see" in ends["history"].stderr

@@ -65,10 +65,7 @@ def test_the_controllers_answer_is_printed(site: Site) -> None:
     assert site.run("release").stdout == "released 12 jobs?[2J\n"
 
 
-@pytest.mark.parametrize(
-    ("named", "code"),
-    [(1, 1), (5, 5), (99, 1), ("x", 1)],
-)
+@pytest.mark.parametrize(("named", "code"), [(1, 1), (5, 5), (99, 1), ("x", 1)])
 def test_a_refusal_is_an_error_with_the_exit_code_it_names(
     site: Site, named: object, code: int
 ) -> None:

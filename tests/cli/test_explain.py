@@ -39,10 +39,7 @@ from tests.controller.test_life import job as remembered
 
 Build = Callable[..., PublishedJob]
 START = PublishedStart(
-    *(NOW_S - 90, 3.0, NOW_S + 9e4),
-    least_s=NOW_S + 600,
-    likely_s=NOW_S + 1500,
-    most_s=NOW_S + 4800,
+    *(NOW_S - 90, 3.0, NOW_S + 9e4), least_s=NOW_S + 600, likely_s=NOW_S + 1500, most_s=NOW_S + 4800
 )
 HOSTILE = "\x1b[2J\u202e[bold]\nx"
 
@@ -74,11 +71,7 @@ def test_explain_names_no_lower_tier_for_a_job_in_the_last_tier(site: Site) -> N
 
 def test_after_a_promotion_the_distance_is_counted_from_there(site: Site) -> None:
     job = running(
-        "12",
-        promotions=2,
-        gpus=4,
-        attained_gpu_s=90000.0,
-        attained_since_promotion_gpu_s=1200.0,
+        "12", promotions=2, gpus=4, attained_gpu_s=90000.0, attained_since_promotion_gpu_s=1200.0
     )
     output = explained(site, job)
     assert "It was promoted to tier 0 twice" in output
@@ -387,9 +380,7 @@ def test_in_shadow_mode_explain_separates_slurms_actions_from_the_controllers(si
     assert "It would run on: nothing before it in the controller's order needs its GPUs." in would
 
 
-def test_json_in_shadow_mode_has_slurms_actions_and_the_controllers(
-    site: Site,
-) -> None:
+def test_json_in_shadow_mode_has_slurms_actions_and_the_controllers(site: Site) -> None:
     site.publish(not_acting(busy_state()))
     answer = json.loads(site.run("explain", "40731", "--json").stdout)
     assert (answer["mode"], answer["job"]["slurm_reason"]) == ("shadow", "Priority")

@@ -96,10 +96,7 @@ def test_an_ended_job_that_was_preempted_is_shown_run_by_run(
     remember(
         site,
         record(
-            restarts=1,
-            preemptions=1,
-            first_started_s=SUBMITTED_S + 60,
-            ended_s=SUBMITTED_S + 3000,
+            restarts=1, preemptions=1, first_started_s=SUBMITTED_S + 60, ended_s=SUBMITTED_S + 3000
         ),
         runs=[ran(60, 660), ran(1200, 3000)],
         events=[
@@ -198,7 +195,7 @@ def test_history_shows_the_known_and_unknown_costs_of_each_preemption(site: Site
     )
     runs = json.loads(told(site, "12", "--json"))["runs"]
     assert [run["cost"] and run["cost"]["source"] for run in runs] == [
-        *("reports", "reports", "output", "silent", "folder"),
+        *("reports", "reports", "output", "silent", "folder")
     ]
 
 
@@ -247,11 +244,7 @@ def test_a_running_job_is_shown_as_running(site: Site) -> None:
 
 
 def test_without_accounting_a_run_has_just_ended(site: Site) -> None:
-    remember(
-        site,
-        record(first_started_s=SUBMITTED_S, ended_s=SUBMITTED_S + 9),
-        runs=[ran(0, 9)],
-    )
+    remember(site, record(first_started_s=SUBMITTED_S, ended_s=SUBMITTED_S + 9), runs=[ran(0, 9)])
     assert told(site).startswith("Job 12 (train) of alice: ended.\n")
 
 
@@ -288,11 +281,7 @@ def test_a_job_ends_as_accounting_says_with_its_exit_code_and_who_cancelled_it(
     said: str,
 ) -> None:
     accounting.append(accounted(0, 9, state, exit_code, by))
-    remember(
-        site,
-        record(first_started_s=SUBMITTED_S, ended_s=SUBMITTED_S + 9),
-        runs=[ran(0, 9)],
-    )
+    remember(site, record(first_started_s=SUBMITTED_S, ended_s=SUBMITTED_S + 9), runs=[ran(0, 9)])
     output = told(site)
     assert output.startswith(f"Job 12 (train) of alice: {said}.\n")
     assert output.rstrip().endswith(said), "and so does its run"
@@ -384,9 +373,7 @@ def test_the_runs_and_waits_of_a_job_add_up_to_its_time(site: Site, ended: float
     remember(
         site,
         record(
-            restarts=2,
-            first_started_s=SUBMITTED_S + 300,
-            ended_s=ended and SUBMITTED_S + ended,
+            restarts=2, first_started_s=SUBMITTED_S + 300, ended_s=ended and SUBMITTED_S + ended
         ),
         runs=[ran(300, 900), ran(1500, 1800)],
         events=[happened(900, "preempted", "15"), happened(1800, "requeued")],

@@ -62,9 +62,7 @@ def told(site: Site, *options: str) -> str:
     return output
 
 
-def test_the_report_shows_completion_times_by_size_and_the_costs_of_preemption(
-    site: Site,
-) -> None:
+def test_the_report_shows_completion_times_by_size_and_the_costs_of_preemption(site: Site) -> None:
     fill(site)
     site.publish(state())
     assert told(site).splitlines() == [

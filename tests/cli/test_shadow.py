@@ -160,9 +160,7 @@ def test_shadow_report_is_refused_if_shadow_mode_was_never_on(
     assert error_of(result) == said
 
 
-def test_without_events_the_report_starts_when_shadow_mode_began(
-    site: Site,
-) -> None:
+def test_without_events_the_report_starts_when_shadow_mode_began(site: Site) -> None:
     remember(site, [job("1")])
     began(site, 0)
     began(site, 3600)

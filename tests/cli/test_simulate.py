@@ -216,11 +216,7 @@ def test_an_interval_makes_jobs_wait_for_the_next_tick(live_site: Site, trace: P
     ],
 )
 def test_impossible_options_are_a_one_line_error_before_any_work(
-    live_site: Site,
-    trace: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    more: Sequence[str],
-    what: str,
+    live_site: Site, trace: Path, monkeypatch: pytest.MonkeyPatch, more: Sequence[str], what: str
 ) -> None:
     monkeypatch.setattr(run, "simulate", lambda *_: pytest.fail("worked before it complained"))
     before = sorted(live_site.folder.iterdir())

@@ -9,16 +9,7 @@ from hypothesis import strategies as st
 
 from slurm_tiresias.cli.config import toml
 from slurm_tiresias.cli.screen import shares
-from slurm_tiresias.text import (
-    as_ascii,
-    cells,
-    duration,
-    listed,
-    moment,
-    pad,
-    printable,
-    shorten,
-)
+from slurm_tiresias.text import as_ascii, cells, duration, listed, moment, pad, printable, shorten
 
 any_text = st.text(st.characters(), max_size=60)
 seconds = st.floats(min_value=0, max_value=9999 * 86400 - 1)

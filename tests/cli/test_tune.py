@@ -54,11 +54,7 @@ def test_json_has_the_advice_its_evidence_and_its_warnings(site: Site) -> None:
 
 @pytest.mark.parametrize(
     ("sweep", "first_column"),
-    [
-        ("thresholds", ["1", "0.5", "2", "4"]),
-        ("tiers", ["1", "1,2", "1,2,4"]),
-        ("knob", ["1"] * 5),
-    ],
+    [("thresholds", ["1", "0.5", "2", "4"]), ("tiers", ["1", "1,2", "1,2,4"]), ("knob", ["1"] * 5)],
 )
 def test_a_sweep_has_a_line_for_every_setting_of_both_policies(
     site: Site, sweep: str, first_column: list[str]

@@ -66,11 +66,7 @@ class Warm:
         return Ended(code, *texts)
 
     def on_terminal(
-        self,
-        width: int,
-        arguments: Sequence[str],
-        environment: Mapping[str, str],
-        folder: Path,
+        self, width: int, arguments: Sequence[str], environment: Mapping[str, str], folder: Path
     ) -> Ended:
         """Call it on a terminal that is ``width`` cells wide; standard error goes there too."""
         with on_new_terminal(width) as (theirs, shown):

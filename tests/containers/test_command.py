@@ -12,9 +12,7 @@ from scripts.tools.containers import tools
 from scripts.tools.containers.main import suite_is_good
 
 
-def test_a_run_with_skipped_tests_fails_and_says_why(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+def test_a_run_with_skipped_tests_fails_and_says_why(capfd: pytest.CaptureFixture[str]) -> None:
     nowhere = {"DOCKER_HOST": "unix:///nonexistent"}
     assert not suite_is_good(nowhere, ("-k", "every_service_is_healthy", "-p", "no:cacheprovider"))
     said = capfd.readouterr().err

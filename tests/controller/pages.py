@@ -103,12 +103,7 @@ def _running(
 
 
 def _waiting(
-    number: int,
-    tiers: int,
-    limits: list[float],
-    chance: random.Random,
-    at_s: float,
-    blocker: str,
+    number: int, tiers: int, limits: list[float], chance: random.Random, at_s: float, blocker: str
 ) -> list[PublishedJob]:
     reasons = ("no-room", "no-room", "no-room", "protected", "slurm-waits", "held", "never-fits")
     found = []

@@ -92,11 +92,7 @@ def events(ledger: Ledger, kind: str) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(
     ("priority", "state", "released"),
-    [
-        (0, "RUNNING", False),
-        (0, "SUSPENDED", False),
-        (3_000_000_000, "RUNNING", True),
-    ],
+    [(0, "RUNNING", False), (0, "SUSPENDED", False), (3_000_000_000, "RUNNING", True)],
 )
 def test_release_does_not_take_the_hold_off_a_job_that_runs_or_is_suspended(
     job_store: JobStore, slurm: FakeSlurm, actor: Actor, priority: int, state: str, released: bool

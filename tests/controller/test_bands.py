@@ -29,9 +29,7 @@ def test_a_priority_in_the_band_contains_its_factor() -> None:
 
 
 @pytest.mark.parametrize("own", [-1000, -TOP + 1, SITE_FACTOR_BAND, 3 * SITE_FACTOR_BAND])
-def test_a_priority_outside_the_band_is_rewritten_once_and_then_accepted(
-    own: int,
-) -> None:
+def test_a_priority_outside_the_band_is_rewritten_once_and_then_accepted(own: int) -> None:
     """As with --nice, or with weights that are larger than a band."""
     factors = ShownFactors()
     told = [factors.shows("7", TOP + own + age, TOP) for age in (0, 0, 3, 60, 700)]

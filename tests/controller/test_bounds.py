@@ -72,9 +72,7 @@ class Starved(Managed):
         return sum(job.attained_gpu_s for job in self.last.snapshot.jobs if job.job_id in wall)
 
 
-def test_jobs_that_others_pass_without_end_run_once_they_are_at_their_bound(
-    ledger: Ledger,
-) -> None:
+def test_jobs_that_others_pass_without_end_run_once_they_are_at_their_bound(ledger: Ledger) -> None:
     managed = Starved(ledger, bound=2.0)
     managed.go_on(40)
     began_gpu_s = managed.attained_gpu_s()
@@ -160,11 +158,7 @@ def test_a_step_of_the_clock_brings_no_job_nearer_to_its_bound(
         now_s = managed.last.seen.at_s
         found = {key: managed.bound(key) for key in managed.wall}
         return {
-            key: (
-                round(one.must_run_by_s - now_s),
-                one.standing.at_bound,
-                one.standing.kept,
-            )
+            key: (round(one.must_run_by_s - now_s), one.standing.at_bound, one.standing.kept)
             for key, one in found.items()
         }
 

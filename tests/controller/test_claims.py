@@ -108,9 +108,7 @@ def test_the_claim_of_a_restarted_job_counts_for_a_while_without_a_report(
     assert site.claims.why_stopped(again(), site.now_s) == "it has not reported in this run"
 
 
-def test_the_promise_of_a_job_lasts_after_its_last_step(
-    site: ClaimingSite,
-) -> None:
+def test_the_promise_of_a_job_lasts_after_its_last_step(site: ClaimingSite) -> None:
     site.run_to(990)
     before = site.claim()
     assert before is not None and before.promised_gpu_s >= GPUS * 1030

@@ -23,10 +23,7 @@ from tests.pictures import job
 
 SLICE = "1g.10gb"
 BILLED = "CPU=1.0,Mem=0.25G,GRES/gpu=1,GRES/gpu:h100=7.0,gres/gpu:1g.10gb=1"
-NODES = (
-    Node("n1", Amount({"h100": 4}, 16, 8000)),
-    Node("n2", Amount({SLICE: 28}, 16, 8000)),
-)
+NODES = (Node("n1", Amount({"h100": 4}, 16, 8000)), Node("n2", Amount({SLICE: 28}, 16, 8000)))
 
 
 def partition() -> Partition:

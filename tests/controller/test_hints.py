@@ -6,13 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_tiresias.job_hints import (
-    Checkpoint,
-    Hints,
-    checkpoint_of,
-    first_look_until_s,
-    hints_of,
-)
+from slurm_tiresias.job_hints import Checkpoint, Hints, checkpoint_of, first_look_until_s, hints_of
 from slurm_tiresias.model import PlacementStyle
 from slurm_tiresias.settings.preemption import PreemptionConfig
 

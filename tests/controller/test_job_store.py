@@ -198,9 +198,7 @@ def test_a_job_whose_last_requeue_slurmctld_forgot_keeps_its_service(job_store: 
     assert record is not None and (record.restarts, record.submitted_s) == (1, 1000)
 
 
-def test_a_job_that_slurm_forgot_has_ended_unless_it_shows_again(
-    job_store: JobStore,
-) -> None:
+def test_a_job_that_slurm_forgot_has_ended_unless_it_shows_again(job_store: JobStore) -> None:
     see(job_store, 1010, running(1005, 5))
     see(job_store, 1020)
     record = job_store.accounts.of("7")
@@ -358,9 +356,7 @@ def test_a_job_whose_owner_forbids_its_requeue_while_it_runs_can_be_preempted(
     assert not can_be_preempted(job_store, forbidden), "the next run is its owner's to forbid"
 
 
-def test_an_unknown_running_job_is_recognized_by_its_starting_priority(
-    job_store: JobStore,
-) -> None:
+def test_an_unknown_running_job_is_recognized_by_its_starting_priority(job_store: JobStore) -> None:
     see(job_store, 1010, born := running(1005, 5, priority=TOP_TIER, **FORBIDDEN))
     assert can_be_preempted(job_store, born)
     for priority in (TOP_TIER - 5, NOMINATED + 1):
@@ -589,9 +585,7 @@ def ask(job_store: JobStore, at_s: float, *rows: AccountedRun) -> None:
     job_store.commit()
 
 
-def test_a_node_failure_between_two_cycles_is_learned_from_accounting(
-    ledger: Ledger,
-) -> None:
+def test_a_node_failure_between_two_cycles_is_learned_from_accounting(ledger: Ledger) -> None:
     job_store = JobStore(ledger, CONFIG, accounting=True)
     see(job_store, 1010, running(1005, 5))
     see(job_store, 1040, pending(restarts=1, submit_s=1030))
@@ -619,9 +613,7 @@ def test_a_job_first_seen_after_a_requeue_gets_its_submission_time_from_accounti
     assert (record.submitted_s, record.queued_s, record.restarts) == (1000, 5000, 2)
 
 
-def test_a_job_that_ran_and_was_purged_between_two_cycles_has_run(
-    ledger: Ledger,
-) -> None:
+def test_a_job_that_ran_and_was_purged_between_two_cycles_has_run(ledger: Ledger) -> None:
     job_store = JobStore(ledger, CONFIG, accounting=True)
     see(job_store, 1000, pending())
     job_store = JobStore(ledger, CONFIG, accounting=True)
@@ -634,9 +626,7 @@ def test_a_job_that_ran_and_was_purged_between_two_cycles_has_run(
     assert not job_store.accounts.is_doubtful("7")
 
 
-def test_the_end_of_a_forgotten_cancelled_job_comes_from_accounting(
-    ledger: Ledger,
-) -> None:
+def test_the_end_of_a_forgotten_cancelled_job_comes_from_accounting(ledger: Ledger) -> None:
     job_store = JobStore(ledger, CONFIG, accounting=True)
     see(job_store, 1000, pending())
     see(job_store, 9000)

@@ -125,9 +125,7 @@ def test_a_requeued_job_ranks_last_until_it_uses_a_gpu(site: LeavingSite) -> Non
     assert record is not None and record.idle_requeues == 0
 
 
-def test_a_requeued_job_that_runs_without_samples_does_not_rank_last(
-    site: LeavingSite,
-) -> None:
+def test_a_requeued_job_that_runs_without_samples_does_not_rank_last(site: LeavingSite) -> None:
     idle = site.leave_idle_until(IDLE_REQUEUED)
     site.wait_for_state(idle, JobState.RUNNING)
     for _ in range(5):

@@ -196,9 +196,7 @@ def test_no_number_is_assigned_twice_even_after_a_failed_reservation(path: Path)
         assert ledger.next_number() > first
 
 
-def test_a_replaced_ledger_is_kept_and_its_data_is_not_taken_over(
-    written: Path,
-) -> None:
+def test_a_replaced_ledger_is_kept_and_its_data_is_not_taken_over(written: Path) -> None:
     unmerged = b"what was not yet in the file itself"
     written.with_name(f"{FILE_NAME}-wal").write_bytes(unmerged)
     before = written.read_bytes()

@@ -126,9 +126,7 @@ def test_a_run_that_lost_no_work_is_not_protected_for_long(life: Life) -> None:
     assert [life.cycle(step, 40) for step in (40, 50)] == [True, False]
 
 
-def test_a_run_that_never_catches_up_is_protected_for_twice_the_lost_time(
-    life: Life,
-) -> None:
+def test_a_run_that_never_catches_up_is_protected_for_twice_the_lost_time(life: Life) -> None:
     for step in (10, 20, 30, 40):
         life.cycle(step)
     life.preempt()
@@ -225,9 +223,7 @@ reports = st.none() | st.tuples(st.integers(0, 50), st.integers(0, 50)).map(
 @settings(max_examples=60, deadline=None)
 @given(
     runs=st.lists(
-        st.tuples(st.lists(reports, min_size=1, max_size=12), st.booleans()),
-        min_size=1,
-        max_size=8,
+        st.tuples(st.lists(reports, min_size=1, max_size=12), st.booleans()), min_size=1, max_size=8
     )
 )
 def test_false_reports_protect_a_job_at_most_twice_as_long_as_losing_all_work(

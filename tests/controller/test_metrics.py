@@ -85,10 +85,7 @@ def test_without_the_library_the_controller_runs_without_metrics(
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     monkeypatch.delitem(sys.modules, "slurm_tiresias.controller.metrics")
     config = parse({"http": {"listen": f"127.0.0.1:{free_port()}"}})
-    with (
-        caplog.at_level(logging.WARNING),
-        instruments(config, CLUSTER, Tally()) as shown,
-    ):
+    with caplog.at_level(logging.WARNING), instruments(config, CLUSTER, Tally()) as shown:
         assert shown.metrics is None
         assert shown.page is not None
     (line,) = [record.getMessage() for record in caplog.records]

@@ -175,8 +175,7 @@ def test_a_job_excluded_by_a_reservation_is_not_eligible() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit_s", "kept_off"),
-    [(600.0, {"n2"}), (3600.0, {"n1", "n2"}), (None, {"n1", "n2"})],
+    ("limit_s", "kept_off"), [(600.0, {"n2"}), (3600.0, {"n1", "n2"}), (None, {"n1", "n2"})]
 )
 def test_a_job_avoids_nodes_reserved_before_it_could_end(
     job_store: JobStore, limit_s: float | None, kept_off: set[str]

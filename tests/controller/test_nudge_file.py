@@ -104,10 +104,7 @@ def test_a_nudge_is_noticed_by_signal_without_polling(
 
     monkeypatch.setattr(run, "take_nudge", counted)
     monkeypatch.setattr(run, "LOOK_FOR_NUDGE_S", 3600.0)
-    with (
-        signalled_when_made(waiting._config.controller.nudge_file),
-        Wakeups() as wakeups,
-    ):
+    with signalled_when_made(waiting._config.controller.nudge_file), Wakeups() as wakeups:
         leaver = threading.Timer(0.5, (tmp_path / "nudge").touch)
         leaver.start()
         waits(waiting, wakeups)
@@ -120,10 +117,7 @@ def test_a_nudge_is_noticed_by_polling_without_signals(
     waiting: Controller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run, "LOOK_FOR_NUDGE_S", 0.05)
-    with (
-        signalled_when_made(str(tmp_path / "none" / "nudge")),
-        Wakeups() as wakeups,
-    ):
+    with signalled_when_made(str(tmp_path / "none" / "nudge")), Wakeups() as wakeups:
         threading.Timer(0.1, (tmp_path / "nudge").touch).start()
         waits(waiting, wakeups)
     assert not (tmp_path / "nudge").exists()

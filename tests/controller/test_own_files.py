@@ -50,9 +50,7 @@ def modes(folder: Path) -> dict[str, int]:
     return {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
 
 
-def test_the_ledger_and_its_sqlite_files_are_private(
-    folder: Path,
-) -> None:
+def test_the_ledger_and_its_sqlite_files_are_private(folder: Path) -> None:
     with closing(Ledger(folder / FILE_NAME)) as ledger:
         ledger.set_value("a", "b")
         assert modes(folder) == dict.fromkeys(
@@ -69,9 +67,7 @@ def test_a_world_readable_ledger_is_made_private(folder: Path) -> None:
         assert ledger.value("a") == "b"
 
 
-def test_the_ledger_of_the_next_term_is_private_before_it_is_opened(
-    folder: Path,
-) -> None:
+def test_the_ledger_of_the_next_term_is_private_before_it_is_opened(folder: Path) -> None:
     Ledger(folder / FILE_NAME).close()
     inherited_ledger(folder, term=1)
     assert set(modes(folder).values()) == {0o600}
@@ -83,9 +79,7 @@ def test_the_profile_store_is_private(folder: Path) -> None:
         assert set(modes(folder).values()) == {0o600}
 
 
-def test_a_store_accessible_to_others_is_replaced_by_a_new_file(
-    folder: Path,
-) -> None:
+def test_a_store_accessible_to_others_is_replaced_by_a_new_file(folder: Path) -> None:
     path = folder / "profiles.sqlite"
     with closing(ProfileStore(path)) as store:
         store.save([PROFILE])

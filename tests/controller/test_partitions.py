@@ -93,13 +93,7 @@ def test_a_job_without_an_account_or_qos_or_time_limit_is_not_refused_for_it(
 
 @pytest.mark.parametrize(
     ("bounds", "asked", "most"),
-    [
-        ((2, 2), None, 2),
-        ((2, 4), None, 4),
-        ((2, None), None, None),
-        ((4, 4), 3, 3),
-        ((3, 3), 8, 3),
-    ],
+    [((2, 2), None, 2), ((2, 4), None, 4), ((2, None), None, None), ((4, 4), 3, 3), ((3, 3), 8, 3)],
 )
 def test_a_job_uses_no_more_nodes_than_the_limit_of_its_widest_partition(
     job_store: JobStore, bounds: tuple[int | None, int | None], asked: int | None, most: int | None
@@ -113,9 +107,7 @@ def test_a_job_uses_no_more_nodes_than_the_limit_of_its_widest_partition(
     assert viewed(job_store, waits, gpu, other).request.max_nodes == most
 
 
-def test_jobs_of_a_partition_use_at_most_its_cpus_per_node(
-    job_store: JobStore,
-) -> None:
+def test_jobs_of_a_partition_use_at_most_its_cpus_per_node(job_store: JobStore) -> None:
     """A partition that may use eight of sixteen CPUs; the rest belongs to other jobs."""
     ours = asking(state=JobState.RUNNING, start_s=1.0, allocation={"n1": Amount({"": 1}, cpus=3)})
     theirs = changed(

@@ -80,9 +80,7 @@ def resumed(step: int, new_step_s: float | None, **more: Any) -> Record:
     return record(done, **{**changes, "new_step_s": new_step_s, **more})
 
 
-def test_a_preemption_is_measured_with_the_first_new_step_by_any_controller(
-    site: CostSite,
-) -> None:
+def test_a_preemption_is_measured_with_the_first_new_step_by_any_controller(site: CostSite) -> None:
     site.leave(record(30, saved_step=20, saving_s=START_S + 20, saved_s=START_S + 23, saves=2))
     site.begin()
     assert site.cost().source == CostSource.AWAITED and site.cost().gone_s == GONE_S
@@ -104,9 +102,7 @@ def test_a_preemption_is_measured_with_the_first_new_step_by_any_controller(
     assert learned == ProgramCosts(5.0, 10.0, None, 1)
 
 
-def test_collected_reports_take_precedence_over_live_ones(
-    site: CostSite,
-) -> None:
+def test_collected_reports_take_precedence_over_live_ones(site: CostSite) -> None:
     """The job saved when asked, which was only learned from the collected file."""
     site.leave(record(28))
     last = record(33, at_s=1036.0, saved_step=33, saving_s=1033.0, saved_s=1036.0, saves=1)
@@ -128,9 +124,7 @@ def test_the_cost_for_a_job_without_reports_is_unknown(site: CostSite) -> None:
     assert site.costs.costs_of("ann", "train") is None
 
 
-def test_the_last_save_of_a_silent_job_is_known_from_its_checkpoint_folder(
-    site: CostSite,
-) -> None:
+def test_the_last_save_of_a_silent_job_is_known_from_its_checkpoint_folder(site: CostSite) -> None:
     """The node reports a save during the run, and a save before its end once the run has ended."""
     comment = "tiresias:checkpoint-dir=/scratch/ann/run1"
     told = {"run": b"7.0.n1 saved 1020.500\n", "end": b"7.0.n1 saved 1036.500\n"}
@@ -172,9 +166,7 @@ def test_the_cost_is_unknown_if_a_job_ends_before_it_reports_its_resumed_step(
     assert [cost.source for cost in site.job_store.take_stats().costs] == ["ended"]
 
 
-def test_preempting_a_run_without_steps_loses_no_work(
-    site: CostSite,
-) -> None:
+def test_preempting_a_run_without_steps_loses_no_work(site: CostSite) -> None:
     site.leave(record(30, saved_step=20, saving_s=START_S + 20, saved_s=START_S + 23))
     site.at(1070.0, again(1070.0), pending("8"))
     preempt(site.job_store, sent_s=1080.0)

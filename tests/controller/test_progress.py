@@ -122,9 +122,7 @@ def test_unchanged_progress_is_the_same_object_from_cycle_to_cycle(site: Site) -
     assert site.tracker.of("7") is before
 
 
-def test_the_last_run_of_a_requeued_job_is_kept_across_restarts(
-    site: Site,
-) -> None:
+def test_the_last_run_of_a_requeued_job_is_kept_across_restarts(site: Site) -> None:
     site.run_to(500, saved_step=400, saved_s=START_S + 400)
     site.told.clear()
     site.now_s += 10.0

@@ -405,9 +405,7 @@ def test_a_dry_run_counts_and_removes_nothing_even_with_a_running_controller(
     assert jobs_in(site_with_jobs) == {"1", "2", "3"}
 
 
-def test_prune_uses_the_given_time_or_the_configured_retention(
-    site_with_jobs: Site,
-) -> None:
+def test_prune_uses_the_given_time_or_the_configured_retention(site_with_jobs: Site) -> None:
     result = site_with_jobs.run("ledger", "prune", "--before=1970-01-15", "--json")
     told = json.loads(result.stdout)
     assert told["pruned"] == {"jobs": 1, "runs": 2, "preemptions": 1, "events": 1}

@@ -60,9 +60,7 @@ def test_would_be_actions_are_published_only_if_the_controller_does_not_act(ledg
         }
 
 
-def test_what_slurm_does_anyway_is_not_shown_as_a_would_be_action(
-    ledger: Ledger,
-) -> None:
+def test_what_slurm_does_anyway_is_not_shown_as_a_would_be_action(ledger: Ledger) -> None:
     jobs = (
         running(1990.0, 10.0, key="1", raw_id=1),
         pending("2", priority=0, reason="JobHeldUser"),

@@ -116,9 +116,7 @@ def test_text_from_other_users_is_hidden_from_a_user() -> None:
 
 
 @as_root
-def test_the_kernel_identifies_readers_of_a_private_state(
-    folder: Path,
-) -> None:
+def test_the_kernel_identifies_readers_of_a_private_state(folder: Path) -> None:
     published.write(STATE, folder, private=True)
     assert (folder / FILE_NAME).stat().st_mode & 0o777 == 0o600
     with serving(folder, {VIEW: Views(STATE).service}):

@@ -122,9 +122,7 @@ CASES = (
         "PrivateData=usage,cloud",
     ),
     Case(
-        "cloud-nodes",
-        both(settings(PrivateData="cloud"), HIDDEN, seen_as(release=(22, 5, 8))),
-        OK,
+        "cloud-nodes", both(settings(PrivateData="cloud"), HIDDEN, seen_as(release=(22, 5, 8))), OK
     ),
     Case(
         "higher-partitions",
@@ -143,10 +141,7 @@ CASES = (
     Case(
         "higher-partitions",
         seen_as(
-            partitions=(
-                partition(),
-                partition("urgent", priority_tier=9, nodes=frozenset({"n7"})),
-            )
+            partitions=(partition(), partition("urgent", priority_tier=9, nodes=frozenset({"n7"})))
         ),
         OK,
     ),
@@ -223,12 +218,7 @@ CASES = (
     Case("priority-weights", settings(PriorityWeightAge="300000000"), OK),
     Case("priority-weights", settings(PriorityWeightTRES="CPU=10,GRES/gpu=2000000000"), WARNING),
     Case("priority-weights", both(settings(PriorityWeightAge="300000000"), SITE_FACTOR), WARNING),
-    Case(
-        "select-type",
-        settings(SelectType="select/linear"),
-        ERROR,
-        "SelectType=select/cons_tres",
-    ),
+    Case("select-type", settings(SelectType="select/linear"), ERROR, "SelectType=select/cons_tres"),
     Case("least-loaded", settings(SelectTypeParameters="CR_CORE_MEMORY,CR_LLN"), NOTE),
     Case("least-loaded", seen_as(partitions=(partition(least_loaded=True),)), NOTE),
     Case("prompt-limit", seen_as(partitions=(partition(limits_time=False),)), NOTE),
@@ -290,11 +280,7 @@ CASES = (
     Case("min-job-age", settings(MinJobAge="10 sec"), WARNING, "MinJobAge=300"),
     Case("min-job-age", config(controller={"interval_s": 600}), WARNING, "MinJobAge=3600"),
     Case("default-memory", settings(DefMemPerCPU="UNLIMITED"), WARNING, "DefMemPerCPU=500"),
-    Case(
-        "default-memory",
-        settings(DefMemPerCPU="UNLIMITED", JobDefaults="DefMemPerGPU=4000"),
-        OK,
-    ),
+    Case("default-memory", settings(DefMemPerCPU="UNLIMITED", JobDefaults="DefMemPerGPU=4000"), OK),
     Case(
         "accounting",
         settings(AccountingStorageType="accounting_storage/none"),
@@ -331,9 +317,7 @@ CASES = (
         WARNING,
     ),
     Case(
-        "other-writers",
-        seen_as(controller=Controller("enforce", "", 1.0, False, ("7",))),
-        WARNING,
+        "other-writers", seen_as(controller=Controller("enforce", "", 1.0, False, ("7",))), WARNING
     ),
     Case("other-writers", seen_as(pinned=(PinnedJob("7", "gpu", 77),)), WARNING),
     Case("other-writers", seen_as(pinned=(PinnedJob("7", "cpu", 77),)), OK),
@@ -401,12 +385,7 @@ CASES = (
         seen_as(state_files=(Place(f"{STATE_DIR}/tiresias.sock", 7, "slurm", 0o666),)),
         OK,
     ),
-    Case(
-        "slurm-state",
-        settings(StateSaveLocation=STATE_DIR),
-        ERROR,
-        f'state_dir = "{STATE_DIR}"',
-    ),
+    Case("slurm-state", settings(StateSaveLocation=STATE_DIR), ERROR, f'state_dir = "{STATE_DIR}"'),
     Case("controller", seen_as(controller=None), NOTE),
     Case("controller", seen_as(controller=Controller("stopped", "", 9.0, False, ())), NOTE),
     Case("controller", seen_as(controller=Controller("enforce", "", 900.0, True, ())), ERROR),
@@ -508,7 +487,7 @@ def test_checks_without_their_settings_are_named_as_unchecked() -> None:
     )
     diagnosis = diagnose(nothing)
     assert {each.name for each in diagnosis.findings} == {
-        *("slurmctld", "release", "config", "state-dir", "nudge-file", "controller"),
+        *("slurmctld", "release", "config", "state-dir", "nudge-file", "controller")
     }
     assert {f.name for f in diagnosis.findings} | set(diagnosis.unchecked) == {
         check.name for check in CHECKS

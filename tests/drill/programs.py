@@ -355,9 +355,7 @@ while True:
         LIBRARY + STEPS.replace("load()", "load() and load() + 1"), ("steps-skipped",)
     ),
     "counts-in-bash": Program(
-        "",
-        ("no-handler",),
-        runs="for n in $(seq 900); do sleep 0.3; echo step $n; done",
+        "", ("no-handler",), runs="for n in $(seq 900); do sleep 0.3; echo step $n; done"
     ),
     "leaves-a-daemon": Program(
         HANDLES + 'subprocess.Popen(["setsid", "-f", "sleep", "500"]).wait()\ntrain()',
@@ -436,8 +434,7 @@ loop(bar, save=save)
     ),
     "slow-imports": Program("import time; time.sleep(4)\n" + HANDLES + "train()"),
     "bash-and-tiresias-job": Program(
-        LIBRARY + STEPS,
-        runs="{python} -m slurm_tiresias.job.command run -- {python} {program}",
+        LIBRARY + STEPS, runs="{python} -m slurm_tiresias.job.command run -- {python} {program}"
     ),
     "two-ranks": Program(
         LOOP

@@ -195,9 +195,7 @@ def test_sigkill_fails_a_trial_in_which_no_step_was_lost() -> None:
 def test_a_process_that_survived_sigkill_is_a_survivor_only() -> None:
     daemon = process(7, gone_after_s=30.0, parent=1, command="sleep 600")
     one = trial(
-        run(process(1), daemon, saved=10),
-        after(),
-        survivors=(Survivor(0, "n1", 7, "sleep 600"),),
+        run(process(1), daemon, saved=10), after(), survivors=(Survivor(0, "n1", 7, "sleep 600"),)
     )
     assert cause_of(one).code == "survivor"
 
@@ -411,11 +409,7 @@ def test_a_program_that_dies_in_its_start_up_has_lost_nothing() -> None:
 
 
 def test_a_start_up_that_is_killed_must_not_cost_the_checkpoint() -> None:
-    twice = Trial(
-        TrialKind.TWICE,
-        (run(saved=10), starting(number=1)),
-        after(0, number=2),
-    )
+    twice = Trial(TrialKind.TWICE, (run(saved=10), starting(number=1)), after(0, number=2))
     verdict = judge(twice, KILL_WAIT_S)
     assert code_of(verdict) == "resumed-from-nothing"
     assert verdict.steps_redone == 10

@@ -35,11 +35,7 @@ STARTS = {
     "accelerate": (PYTHON, "accelerate_train.py", ("accelerate",)),
     "accelerate-torchrun": (TORCHRUN, "accelerate_train.py", ("accelerate",)),
     "jax": (PYTHON, "jax_train.py", ("jax", "orbax")),
-    "keras-torch": (
-        ("env", "KERAS_BACKEND=torch", *PYTHON),
-        "keras_train.py",
-        ("keras", "torch"),
-    ),
+    "keras-torch": (("env", "KERAS_BACKEND=torch", *PYTHON), "keras_train.py", ("keras", "torch")),
     "keras-jax": (("env", "KERAS_BACKEND=jax", *PYTHON), "keras_train.py", ("keras", "jax")),
 }
 

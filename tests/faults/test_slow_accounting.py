@@ -68,6 +68,5 @@ def test_late_answers_of_accounting_are_used(
     assert not any(run.confirmed for run in controller.runs(job))
     go_on.touch()
     controller.wait_until(
-        lambda: [run for run in controller.runs(job) if run.confirmed],
-        "accounting is believed",
+        lambda: [run for run in controller.runs(job) if run.confirmed], "accounting is believed"
     )

@@ -9,14 +9,7 @@ from unittest import mock
 import pytest
 
 from scripts.testbed.lifecycle import memory
-from scripts.testbed.lifecycle.world import (
-    GPUS,
-    MAX_GRACE_S,
-    NODES,
-    START_BOUND_S,
-    Ask,
-    World,
-)
+from scripts.testbed.lifecycle.world import GPUS, MAX_GRACE_S, NODES, START_BOUND_S, Ask, World
 from slurm_tiresias.core.lifecycle.nomination import IN_USE_BOUNDS
 from slurm_tiresias.model import JobState
 from slurm_tiresias.slurm.protocol import Limit

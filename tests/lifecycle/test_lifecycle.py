@@ -10,9 +10,7 @@ EXAMPLES, STEPS = 30, 25
 """Six seconds on one core."""
 
 Lifecycle.TestCase.settings = settings(
-    max_examples=EXAMPLES,
-    stateful_step_count=STEPS,
-    suppress_health_check=list(HealthCheck),
+    max_examples=EXAMPLES, stateful_step_count=STEPS, suppress_health_check=list(HealthCheck)
 )
 
 TestLifecycle = Lifecycle.TestCase

@@ -9,13 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_tiresias.core.features.at_stake import MOST_INTERVALS, work_at_stake
-from slurm_tiresias.model import (
-    USUAL_STAKE,
-    JobProgress,
-    ProgramCosts,
-    ProgressSource,
-    WorkAtStake,
-)
+from slurm_tiresias.model import USUAL_STAKE, JobProgress, ProgramCosts, ProgressSource, WorkAtStake
 
 START_S = 1000.0
 COSTS = ProgramCosts(restart_s=30.0, unsaved_s=200.0)

@@ -352,10 +352,7 @@ def test_the_jobs_that_an_engine_was_not_told_of_have_ended() -> None:
 
 def test_earlier_jobs_have_had_their_shares() -> None:
     one = job("1", gpus(4))
-    earlier = [
-        EarlierJob("1", 4, 0.0, 0.0, job=one),
-        EarlierJob("2", 4, 0.0, 260.0, preemptions=1),
-    ]
+    earlier = [EarlierJob("1", 4, 0.0, 0.0, job=one), EarlierJob("2", 4, 0.0, 260.0, preemptions=1)]
     bound, policy = MaxSlowdown(CONFIG, NODES, earlier), ToldLengths()
     policy.remaining_s["1"] = 300.0
     bound.follow_policy(policy)

@@ -67,10 +67,7 @@ def test_a_guess_moves_a_job_down_by_two_tiers_at_most() -> None:
 
 
 def test_in_a_tier_the_job_with_the_shortest_expected_run_starts_first() -> None:
-    jobs = [
-        job("1", gpus(4), user="ann", name="x"),
-        job("2", gpus(4), user="ben", name="x"),
-    ]
+    jobs = [job("1", gpus(4), user="ann", name="x"), job("2", gpus(4), user="ben", name="x")]
     before = cluster("n1  . . . .", jobs)
     plan = decided(before, *ended("ann", "x", 9.0), *ended("ben", "x", 4.0))
     assert after(before, plan) == drawn("n1  2 2 2 2")

@@ -12,12 +12,7 @@ from scripts.testbed.job_views import changed
 from slurm_tiresias.core.features.gittins import GITTINS_SAMPLES, ServiceHistory
 from slurm_tiresias.core.features.make import FACTORIES, make_policy
 from slurm_tiresias.core.features.promotion import Promotion
-from slurm_tiresias.core.features.tiers import (
-    ORDERS,
-    TieredGittins,
-    left_in_tier,
-    tier_of,
-)
+from slurm_tiresias.core.features.tiers import ORDERS, TieredGittins, left_in_tier, tier_of
 from slurm_tiresias.core.job import Job
 from slurm_tiresias.model import JobState
 from slurm_tiresias.settings.policy import POLICIES

@@ -37,10 +37,7 @@ def test_without_a_limit_nothing_counts_for_longer_than_an_interval() -> None:
     assert rate.at(rate.after(RecentVictims(), 1000, 0.0), 10.0).jobs == 0
 
 
-@given(
-    st.integers(1, 8),
-    st.lists(st.tuples(st.floats(0, 30), st.integers(1, 20)), max_size=40),
-)
+@given(st.integers(1, 8), st.lists(st.tuples(st.floats(0, 30), st.integers(1, 20)), max_size=40))
 def test_no_run_of_intervals_has_more_victims_than_the_limit_and_what_one_job_needed(
     most: int, wishes: list[tuple[float, int]]
 ) -> None:

@@ -44,8 +44,7 @@ def test_without_both_kinds_of_models_the_prior_limit_is_kept(
 
 
 @given(
-    st.lists(st.builds(Pair, st.floats(0.01, 1), st.floats(0.5, 2)), max_size=30),
-    st.floats(0, 1),
+    st.lists(st.builds(Pair, st.floats(0.01, 1), st.floats(0.5, 2)), max_size=30), st.floats(0, 1)
 )
 def test_the_limit_is_never_worse_than_the_prior(pairs: list[Pair], prior: float) -> None:
     def errors(cut: float) -> int:

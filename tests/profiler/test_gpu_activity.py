@@ -218,9 +218,7 @@ def put(tmp_path: Path, name: str, content: bytes, mode: int = 0o640) -> Path:
     return path
 
 
-def test_a_node_writes_only_changes_and_only_if_the_folder_exists(
-    tmp_path: Path,
-) -> None:
+def test_a_node_writes_only_changes_and_only_if_the_folder_exists(tmp_path: Path) -> None:
     samples, writer = Samples(), GpuUseWriter(tmp_path, "host/1")
     assert not writer.is_wanted()
     folder = GpuUseFolder(str(tmp_path))

@@ -438,9 +438,7 @@ def told(file: Path) -> dict[str, int | None]:
     }
 
 
-def test_busy_gpus_of_all_jobs_are_reported_once_the_folder_exists(
-    node: Node,
-) -> None:
+def test_busy_gpus_of_all_jobs_are_reported_once_the_folder_exists(node: Node) -> None:
     for run_id in ("7.0.n1", "8.0.n1"):
         (node.run / f"{run_id}.progress").touch()
         os.chown(node.run / f"{run_id}.progress", ANN, -1)
@@ -464,9 +462,7 @@ def test_busy_gpus_of_all_jobs_are_reported_once_the_folder_exists(
 
 
 @needs_root
-def test_an_unattributed_process_makes_all_jobs_busy(
-    node: Node,
-) -> None:
+def test_an_unattributed_process_makes_all_jobs_busy(node: Node) -> None:
     node.prolog("7.0.n1", ANN)
     node.prolog("8.0.n1", BOB)
     file = wanted(node)

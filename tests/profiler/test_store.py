@@ -85,9 +85,7 @@ def test_any_name_is_stored_and_read_back_without_being_interpreted(
     assert not store.runs()
 
 
-def test_a_run_sums_its_nodes_and_takes_its_skew_from_the_busiest(
-    store: ProfileStore,
-) -> None:
+def test_a_run_sums_its_nodes_and_takes_its_skew_from_the_busiest(store: ProfileStore) -> None:
     store.add(node_run(7, "n1", 1000), 1.0)
     store.add(node_run(7, "n2", 3000, skew=Skew(300, 400, 2)), 2.0)
     [run] = store.runs()
@@ -182,8 +180,7 @@ def test_a_store_created_by_root_belongs_to_the_controllers_user(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    "skew",
-    [Skew(0, 5, 1), Skew(-1, 5, 1), Skew(6, 5, 1), Skew(5, 1 << 63, 1), Skew(5, 5, 0)],
+    "skew", [Skew(0, 5, 1), Skew(-1, 5, 1), Skew(6, 5, 1), Skew(5, 1 << 63, 1), Skew(5, 5, 0)]
 )
 def test_impossible_numbers_are_invalid(skew: Skew) -> None:
     assert is_sound(Profile(KEY, SKEW, TRAFFIC, 1.0))
@@ -230,9 +227,7 @@ def gpus_of(job_id: int, node: str = "n1", key: Key = KEY) -> NodeGpus:
     return NodeGpus(RunId(job_id, 0, node), key, (measured, GpuRun("GPU-2", 1, 0.0)))
 
 
-def test_gpu_use_of_runs_is_found_by_name_oldest_first(
-    store: ProfileStore,
-) -> None:
+def test_gpu_use_of_runs_is_found_by_name_oldest_first(store: ProfileStore) -> None:
     mine = [gpus_of(7), gpus_of(7, "n2"), gpus_of(10)]
     named = gpus_of(9, key=Key(MODEL, "train", "bob"))
     for seen in (mine[2], named, gpus_of(8, key=Key(JOB, "other", "ann")), mine[1], mine[0]):

@@ -14,13 +14,7 @@ from hypothesis import strategies as st
 from scripts.testbed.models import NAMES, gradient_sizes, tensor_sizes
 from scripts.testbed.traffic_files import HEADER, START_OF_LISTS, Sizes, rounds_of, traffic_file
 from slurm_tiresias.profiler.skew import in_buckets, skew_of
-from slurm_tiresias.profiler.traffic import (
-    FILE_BYTES,
-    Sent,
-    TrafficFileError,
-    parse,
-    sent_in,
-)
+from slurm_tiresias.profiler.traffic import FILE_BYTES, Sent, TrafficFileError, parse, sent_in
 
 HEADER_FILE = Path(__file__).parents[2] / "spank/monitor/traffic.h"
 

@@ -124,9 +124,7 @@ def test_a_file_that_grows_at_an_unchanged_time_is_still_written(node: Node) -> 
     assert node.look() == {RUN: 500.0}
 
 
-def test_with_a_save_between_any_two_scans_the_previous_file_counts(
-    node: Node,
-) -> None:
+def test_with_a_save_between_any_two_scans_the_previous_file_counts(node: Node) -> None:
     known = []
     for number in range(1, 5):
         save(node.saved_in / f"step-{2 * number - 1}", 100.0 * number)

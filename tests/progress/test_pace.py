@@ -128,9 +128,7 @@ def test_a_long_run_keeps_a_bounded_number_of_reports() -> None:
         st.tuples(st.integers(0, 10**15), st.floats(0, 1e11, allow_subnormal=True)), max_size=200
     )
 )
-def test_any_reports_give_a_positive_finite_range_or_none(
-    reports: list[tuple[int, float]],
-) -> None:
+def test_any_reports_give_a_positive_finite_range_or_none(reports: list[tuple[int, float]]) -> None:
     pace = Pace(0, 0.0)
     for step, at_s in reports:
         pace.add(step, at_s)

@@ -80,10 +80,7 @@ def modes(*of_each: str) -> Mapping[str, str]:
 
 
 def pair(standbys: int, term: int = 3) -> Mapping[str, str]:
-    return {
-        one("tiresias_standbys"): always(standbys),
-        one("tiresias_term"): always(term),
-    }
+    return {one("tiresias_standbys"): always(standbys), one("tiresias_term"): always(term)}
 
 
 def writes(refused: float) -> Mapping[str, str]:

@@ -185,9 +185,7 @@ configs = st.builds(
             "thresholds_gpu_s": thresholds,
             "promote_knob": knob,
         },
-        preemption={
-            "min_run_s": min_run_s,
-        },
+        preemption={"min_run_s": min_run_s},
     ),
     st.sampled_from(["2d-las", "2d-gittins"]),
     st.sampled_from([[], ["reports"], ["history"], ["reports", "history"]]),

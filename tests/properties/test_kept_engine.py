@@ -155,8 +155,7 @@ class Cluster:
                 changed(
                     job,
                     request=replace(
-                        job.request,
-                        reserved_nodes=chance.choice((frozenset(), frozenset({"n0"}))),
+                        job.request, reserved_nodes=chance.choice((frozenset(), frozenset({"n0"})))
                     ),
                 ),
                 changed(job),

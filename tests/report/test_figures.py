@@ -123,9 +123,7 @@ def test_a_preemption_is_reported_with_its_cost_and_the_service_moved(path: Path
     assert [(j.job_id, j.name, j.waited_s) for j in found.most_preempted] == [("1", "train", 700)]
 
 
-def test_costs_are_summed_by_program_and_unknown_ones_counted(
-    path: Path,
-) -> None:
+def test_costs_are_summed_by_program_and_unknown_ones_counted(path: Path) -> None:
     parts: dict[str, Any] = {"save_s": 2.0, "leave_s": 3.0, "again_s": 40.0, "restart_s": 5.0}
     jobs = [
         job("1", "##.#.#|", gpus=4, name="saves"),
@@ -320,15 +318,11 @@ KINDS = st.lists(
 
 
 @settings(
-    max_examples=25,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(drawings=KINDS, seed=st.integers(0, 2**32))
 def test_the_parts_of_any_report_add_up_to_the_whole(
-    tmp_path_factory: pytest.TempPathFactory,
-    drawings: list[tuple[str, int, bool]],
-    seed: int,
+    tmp_path_factory: pytest.TempPathFactory, drawings: list[tuple[str, int, bool]], seed: int
 ) -> None:
     path = tmp_path_factory.mktemp("sums") / "ledger.sqlite"
     chance = random.Random(seed)

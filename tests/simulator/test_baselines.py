@@ -25,12 +25,7 @@ from slurm_tiresias.simulator.baselines.backfill import (
     Backfill,
     SlurmParameters,
 )
-from slurm_tiresias.simulator.baselines.repack import (
-    Cost,
-    fewest_gpus,
-    least_service,
-    least_time,
-)
+from slurm_tiresias.simulator.baselines.repack import Cost, fewest_gpus, least_service, least_time
 from slurm_tiresias.simulator.cluster_file import NodeGroup
 from slurm_tiresias.simulator.engine import Outcome, Scheduler, SimJob, Simulation, Timing
 from slurm_tiresias.simulator.limits import ALIKE_S, ROUND_S, with_users_limits
@@ -41,12 +36,7 @@ from slurm_tiresias.simulator.traces import load_trace
 from slurm_tiresias.simulator.workload import TraceJob, Workload, paper480
 from tests.simulator.test_real_traces import trace
 
-CONFIG: Config = parse(
-    {
-        "policy": {"thresholds_gpu_s": [3200]},
-        "preemption": {"min_run_s": 0},
-    }
-)
+CONFIG: Config = parse({"policy": {"thresholds_gpu_s": [3200]}, "preemption": {"min_run_s": 0}})
 
 
 def setup_on(

@@ -28,12 +28,7 @@ A_ROUNDING_ERROR = 1e-9
 def simulated_jct_s(
     jobs: Sequence[TraceJob], policy: str, sim_cluster: SimCluster, *, speeds: bool = False
 ) -> float:
-    config = parse(
-        {
-            "policy": {"thresholds_gpu_s": [20]},
-            "preemption": {"min_run_s": 0},
-        }
-    )
+    config = parse({"policy": {"thresholds_gpu_s": [20]}, "preemption": {"min_run_s": 0}})
     setup = run.Setup(sim_cluster, config, Costs(sim_cluster, speeds=speeds, flat_s=0.0), Timing())
     ordered = tuple(sorted(jobs, key=lambda job: job.submitted_s))
     return fmean(outcome.jct_s for outcome in run.simulate(Workload("", ordered), policy, setup))
@@ -87,8 +82,7 @@ def best_jct_s(jobs: Sequence[TraceJob], gpus: int) -> float:
         )
         return len(here) + min(
             remaining_s(
-                now_s + 1,
-                tuple(left - (number in running) for number, left in enumerate(left_s)),
+                now_s + 1, tuple(left - (number in running) for number, left in enumerate(left_s))
             )
             for running in choices
         )

@@ -29,10 +29,7 @@ def simulate(
     sim_cluster = parse_cluster(cluster, placement)
     config = parse(
         {
-            "policy": {
-                "thresholds_gpu_s": list(thresholds_gpu_s),
-                "estimates": list(estimates),
-            },
+            "policy": {"thresholds_gpu_s": list(thresholds_gpu_s), "estimates": list(estimates)},
             "preemption": {"min_run_s": 0},
         }
     )

@@ -32,10 +32,7 @@ def submitted(*jobs: TraceJob) -> list[TraceJob]:
 def simulated(*jobs: TraceJob, policy: str = "tiresias-l", **settings: Any) -> list[Outcome]:
     sim_cluster = parse_cluster("1x4", "pooled")
     config = parse(
-        {
-            "policy": {"thresholds_gpu_s": [3200], **settings},
-            "preemption": {"min_run_s": 0},
-        }
+        {"policy": {"thresholds_gpu_s": [3200], **settings}, "preemption": {"min_run_s": 0}}
     )
     setup = run.Setup(sim_cluster, config, Costs(sim_cluster, speeds=False, flat_s=0.0), Timing())
     return list(run.simulate(Workload("drawn", jobs), policy, setup))

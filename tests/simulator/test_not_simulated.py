@@ -37,6 +37,6 @@ def test_settings_that_differ_from_their_defaults_are_named_if_they_have_no_effe
         "controller": {"mode": "enforce", "interval_s": 3},
     }
     assert not_simulated(parse(tables)) == [
-        *("interactive.gpus_per_user", "preemption.signal", "preemption.grace_s"),
+        *("interactive.gpus_per_user", "preemption.signal", "preemption.grace_s")
     ]
     assert not_simulated(Config()) == []

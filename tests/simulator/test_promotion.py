@@ -29,11 +29,7 @@ def preemptions(workload: Workload, config: Config) -> int:
 def with_knob(knob: float, **policy: object) -> Config:
     """The default settings, except for the limit of victims per cycle, which a simulation does not
     have."""
-    return parse(
-        {
-            "policy": {"promote_knob": knob, **policy},
-        }
-    )
+    return parse({"policy": {"promote_knob": knob, **policy}})
 
 
 def philly() -> Workload:

@@ -399,9 +399,7 @@ def test_a_page_can_be_made_for_a_single_policy_and_job() -> None:
 
 
 @pytest.mark.parametrize("others", [(), (STOPPED,)])
-def test_a_page_can_be_made_if_no_job_ended_under_a_policy(
-    others: tuple[Outcome, ...],
-) -> None:
+def test_a_page_can_be_made_if_no_job_ended_under_a_policy(others: tuple[Outcome, ...]) -> None:
     jobs = Workload("one", (STOPPED.job,))
     found = report(("yarn-cs", ()), ("tiresias-l", others), workload=jobs)
     assert "under yarn-cs 1 job never found a place" in page.html(found).decode()

@@ -130,9 +130,7 @@ def test_a_job_runs_on_the_named_gpu_type_or_on_any(cluster: Path) -> None:
     assert not sim_cluster.can_run(a_job(37))
 
 
-def test_with_strict_types_a_job_of_a_missing_type_cannot_run(
-    cluster: Path,
-) -> None:
+def test_with_strict_types_a_job_of_a_missing_type_cannot_run(cluster: Path) -> None:
     cluster.write_text("strict_types = true\n" + TWO_TYPES)
     sim_cluster = described(cluster)
     assert sim_cluster.strict_types
@@ -173,9 +171,7 @@ def test_the_fewest_nodes_for_a_job_are_the_largest_ones(cluster: Path) -> None:
     assert SimCluster(15, 4).fewest_nodes(9) == 3
 
 
-def test_a_consolidated_only_job_requests_the_fewest_nodes(
-    cluster: Path,
-) -> None:
+def test_a_consolidated_only_job_requests_the_fewest_nodes(cluster: Path) -> None:
     sim_cluster = described(cluster)
     assert sim_cluster.request(9, only_consolidated=True).max_nodes == 2
     assert sim_cluster.request(9, "p100", only_consolidated=True).max_nodes == 3

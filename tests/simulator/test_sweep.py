@@ -133,9 +133,7 @@ def long_sweep() -> Iterator[subprocess.Popen[str]]:
     process.communicate()
 
 
-def test_ctrl_c_ends_the_workers_quietly(
-    long_sweep: subprocess.Popen[str],
-) -> None:
+def test_ctrl_c_ends_the_workers_quietly(long_sweep: subprocess.Popen[str]) -> None:
     wait_until(lambda: _spawned(long_sweep.pid) == 2)
     os.killpg(long_sweep.pid, signal.SIGINT)
     output, complaints = long_sweep.communicate(timeout=PATIENCE_S)

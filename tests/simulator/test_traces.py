@@ -62,10 +62,7 @@ def test_jobs_that_ran_for_no_time_or_are_absurdly_wide_are_dropped(tmp_path: Pa
     text = "job_id,submit_time_s,num_gpus,duration_s\na,0,1,0\nb,1,1000000000,5\nc,2,1,5\n"
     workload = load(tmp_path, text)
     assert [job.job_id for job in workload.jobs] == ["c"]
-    assert dropped(workload) == {
-        2: "ran for no time",
-        3: "asks for more than 1,000,000 GPUs",
-    }
+    assert dropped(workload) == {2: "ran for no time", 3: "asks for more than 1,000,000 GPUs"}
 
 
 def test_a_job_wider_than_most_clusters_is_left_to_the_simulator(tmp_path: Path) -> None:

@@ -9,13 +9,7 @@ from collections import Counter
 import pytest
 
 from slurm_tiresias.simulator.physics import MODELS
-from slurm_tiresias.simulator.workload import (
-    Dropped,
-    TraceJob,
-    Workload,
-    paper480,
-    philly_like,
-)
+from slurm_tiresias.simulator.workload import Dropped, TraceJob, Workload, paper480, philly_like
 
 
 def bin_of(job: TraceJob) -> str:

@@ -138,12 +138,7 @@ class RealSite:
 
     def submit(self, asked: Asked) -> str:
         gpus = f"--gres=gpu:{asked.gpus}" if asked.per_node else f"--gpus={asked.gpus}"
-        options = {
-            "-N": asked.nodes,
-            "-n": asked.tasks,
-            "-w": asked.node_list,
-            "-t": asked.minutes,
-        }
+        options = {"-N": asked.nodes, "-n": asked.tasks, "-w": asked.node_list, "-t": asked.minutes}
         long_options = {
             "job-name": asked.name,
             "begin": asked.begin_in_s is not None and f"now+{asked.begin_in_s}",

@@ -67,8 +67,7 @@ def slurm_users_cluster() -> Iterator[RealCluster]:
     options = ("--nodes", "2", "--slurm-user", SLURM_USER, *lines)
     with short_folder() as folder, started_cluster(folder, *options) as cluster:
         cluster.run(
-            *("sacctmgr", "-i", "add", "user", OPERATOR),
-            *("account=root", "adminlevel=Operator"),
+            *("sacctmgr", "-i", "add", "user", OPERATOR), *("account=root", "adminlevel=Operator")
         )
         yield cluster
 

@@ -38,11 +38,7 @@ def test_a_slow_answer_and_a_truncated_fraction_are_not_taken_for_a_wrong_clock(
     [(13_600, 3_600, "is 3600 s behind slurmctld's"), (6_400, -3_600, "is 3600 s ahead of")],
 )
 def test_a_wrong_clock_is_logged_once_and_its_correction_once(
-    ended: list[Moment],
-    shown_s: float,
-    ahead_s: float,
-    said: str,
-    caplog: pytest.LogCaptureFixture,
+    ended: list[Moment], shown_s: float, ahead_s: float, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = SlurmClock()
     with caplog.at_level(logging.WARNING):

@@ -15,11 +15,7 @@ import pytest
 
 from scripts.testbed.hostile_text import HOSTILE_TEXT
 from scripts.testbed.real_cluster import DRIVERS, RealCluster, job
-from slurm_tiresias.errors import (
-    SlurmAnswerError,
-    SlurmPermissionError,
-    SlurmUnreachableError,
-)
+from slurm_tiresias.errors import SlurmAnswerError, SlurmPermissionError, SlurmUnreachableError
 from slurm_tiresias.model import ANY_TYPE, Amount, JobStatus
 from slurm_tiresias.slurm.commands import CommandSlurm
 from slurm_tiresias.slurm.protocol import Requeue, Unpin, Update
@@ -208,9 +204,7 @@ def test_without_accounting_there_are_no_runs_and_without_slurmdbd_an_error(
         unreachable.driver().runs(["1"], 0.0)
 
 
-def test_a_job_that_vanishes_between_two_queries_does_no_harm(
-    clean_cluster: RealCluster,
-) -> None:
+def test_a_job_that_vanishes_between_two_queries_does_no_harm(clean_cluster: RealCluster) -> None:
     key = running(clean_cluster, "--gpus=6")
     gone = clean_cluster.folder / "scontrol-that-knows-no-jobs"
     gone.write_text('#!/bin/sh\nsed "s/^show job .*/show job 99999/" | scontrol "$@"\n')

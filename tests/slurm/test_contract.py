@@ -134,9 +134,7 @@ def test_a_job_that_has_ended_has_no_state(site: SlurmSite, script: Script) -> N
 # --------------------------------------------------------------------------- priorities
 
 
-def test_a_pinned_priority_shows_and_unpinning_lets_slurm_compute_it_again(
-    site: SlurmSite,
-) -> None:
+def test_a_pinned_priority_shows_and_unpinning_lets_slurm_compute_it_again(site: SlurmSite) -> None:
     running(site, Asked(gpus=16))
     key = site.submit(Asked(gpus=16))
     own = job(site, key).priority
@@ -332,9 +330,7 @@ def test_a_job_that_names_its_nodes_reserves_them_and_does_not_block_others(
     assert job(site, nominated).reason == "Resources"
 
 
-def test_a_job_with_more_listed_nodes_than_requested_is_held_until_changed(
-    site: SlurmSite,
-) -> None:
+def test_a_job_with_more_listed_nodes_than_requested_is_held_until_changed(site: SlurmSite) -> None:
     """Only until 23.02: since then the list has more nodes to choose from than are needed."""
     key = site.submit(Asked(gpus=2, nodes=1, begin_in_s=3600))
     write(site, Update(key, priority=PINNED, node_list="n[1-2]", start_in_s=0))
@@ -733,9 +729,7 @@ def test_a_start_time_for_a_job_that_has_started_is_refused(site: SlurmSite) -> 
     assert "no longer pending" in refusal(site, Update(key, start_in_s=5))
 
 
-def test_fields_of_an_update_accepted_before_a_refused_one_are_kept(
-    site: SlurmSite,
-) -> None:
+def test_fields_of_an_update_accepted_before_a_refused_one_are_kept(site: SlurmSite) -> None:
     """Slurm's order: node list, priority, start time."""
     held = site.submit(Asked(held=True))
     assert "held" in refusal(site, Update(held, priority=PINNED, node_list="n1", start_in_s=60))
@@ -748,9 +742,7 @@ def test_fields_of_an_update_accepted_before_a_refused_one_are_kept(
     assert job(site, waits).priority != PINNED
 
 
-def test_every_write_to_an_ended_job_is_refused(
-    site: SlurmSite,
-) -> None:
+def test_every_write_to_an_ended_job_is_refused(site: SlurmSite) -> None:
     key = site.submit(Asked(script="ends"))
     wait_for(site, key, None)
     writes = changes_of(key)

@@ -280,9 +280,7 @@ def test_many_small_time_steps_equal_a_large_one() -> None:
     assert all(job.state is None for job in shown[0])
 
 
-def test_due_events_occur_at_any_fraction_of_a_second(
-    slurm: InMemorySlurm,
-) -> None:
+def test_due_events_occur_at_any_fraction_of_a_second(slurm: InMemorySlurm) -> None:
     """Sums of tenths of seconds are inexact: time must not stand still just before such a
     moment."""
     key = slurm.submit(gpus(4))
@@ -295,9 +293,7 @@ def test_due_events_occur_at_any_fraction_of_a_second(
     assert slurm.job(key).restarts == 200
 
 
-def test_a_killed_slurmctld_forgets_unsaved_changes(
-    slurm: InMemorySlurm,
-) -> None:
+def test_a_killed_slurmctld_forgets_unsaved_changes(slurm: InMemorySlurm) -> None:
     runs, requeued, ends = (running(slurm, gpus(4)) for _ in range(3))
     waits = slurm.submit(gpus(4, begin_in_s=3600))
     slurm.save_state()

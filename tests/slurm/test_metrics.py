@@ -148,10 +148,7 @@ def test_metrics_show_back_off_with_its_reason_and_duration(
     assert 0 < age_s < PATIENCE_S
     fault.unlink()
     wait_for(
-        clean_cluster,
-        port,
-        "that it is well again",
-        is_("tiresias_consecutive_failed_cycles", 0),
+        clean_cluster, port, "that it is well again", is_("tiresias_consecutive_failed_cycles", 0)
     )
     wait_for(clean_cluster, port, "no trouble", is_("tiresias_trouble", 0))
     wait_for(clean_cluster, port, "no next try", is_("tiresias_next_try_seconds", 0))

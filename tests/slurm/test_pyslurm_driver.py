@@ -79,10 +79,7 @@ def with_pyslurm(cluster: RealCluster, tmp_path: Path) -> NotThere:
     ],
 )
 def test_a_failed_import_of_pyslurm_falls_back_to_commands(
-    with_pyslurm: NotThere,
-    beginning: str,
-    because: str,
-    monkeypatch: pytest.MonkeyPatch,
+    with_pyslurm: NotThere, beginning: str, because: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pyslurm_process, "PATIENCE_S", 2.0 if beginning == HANGS else 60.0)
     commands = with_pyslurm(beginning)
@@ -255,9 +252,7 @@ def test_unchanged_records_are_the_same_objects_as_before(
 
 
 @needs_pyslurm
-def test_a_hanging_slurmctld_times_out_and_is_reached_again(
-    clean_cluster: RealCluster,
-) -> None:
+def test_a_hanging_slurmctld_times_out_and_is_reached_again(clean_cluster: RealCluster) -> None:
     key = clean_cluster.sbatch("--hold", "--gpus=2")
     driver = slurm_by("pyslurm", Commands(timeout_s=2.0, environment=dict(clean_cluster.env)))
     assert isinstance(driver, PyslurmSlurm)

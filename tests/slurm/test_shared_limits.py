@@ -27,10 +27,7 @@ SETTINGS: Mapping[str, Mapping[str, object]] = {
     "controller": {"interval_s": 0.5},
     "constants": {"START_BOUND_S": 20, "RETRY_AFTER_S": 1},
 }
-LIMITED_QOS = {
-    "four-gpus": "MaxTRESPU=gres/gpu=4",
-    "gpu-minutes": "GrpTRESMins=gres/gpu=25",
-}
+LIMITED_QOS = {"four-gpus": "MaxTRESPU=gres/gpu=4", "gpu-minutes": "GrpTRESMins=gres/gpu=25"}
 
 
 @pytest.fixture(scope="module")

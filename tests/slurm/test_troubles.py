@@ -15,10 +15,7 @@ import pytest
 
 from scripts.testbed.real_cluster import RealCluster, short_folder, started_cluster
 from scripts.testbed.real_controller import only_by_commands
-from scripts.testbed.slurm_faults import (
-    COMMAND_TROUBLES,
-    Bed,
-)
+from scripts.testbed.slurm_faults import COMMAND_TROUBLES, Bed
 
 pytestmark = pytest.mark.slurm
 
@@ -42,10 +39,7 @@ def bed(clean_cluster: RealCluster, tmp_path: Path) -> Iterator[Bed]:
 @pytest.fixture(scope="module")
 def single_cluster() -> Iterator[RealCluster]:
     """A cluster without a backup: no slurmctld is left when the only one is killed."""
-    with (
-        short_folder() as folder,
-        started_cluster(folder, "--nodes", "2", "--gpus", "4") as real,
-    ):
+    with short_folder() as folder, started_cluster(folder, "--nodes", "2", "--gpus", "4") as real:
         yield real
 
 

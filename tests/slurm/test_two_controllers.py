@@ -9,13 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.testbed.pair import (
-    ONE_GPU,
-    Pair,
-    check_requeues,
-    wait_until_completed,
-    work,
-)
+from scripts.testbed.pair import ONE_GPU, Pair, check_requeues, wait_until_completed, work
 from scripts.testbed.patience import PATIENCE_S
 from scripts.testbed.real_cluster import RealCluster, short_folder, started_cluster
 from scripts.testbed.real_controller import BY_COMMANDS

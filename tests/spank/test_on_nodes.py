@@ -321,8 +321,7 @@ def test_each_restart_beside_a_job_that_starts_steps_all_the_time_has_its_file(
 
     def has_started(times: int) -> None:
         plugin.cluster.wait_until(
-            lambda: starts.exists() and starts.read_text().count("\n") == times,
-            f"start {times}",
+            lambda: starts.exists() and starts.read_text().count("\n") == times, f"start {times}"
         )
 
     has_started(1)

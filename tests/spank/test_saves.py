@@ -87,11 +87,7 @@ SIGNAL: Mapping[str, object] = {"signal": "USR1", "grace_s": LONG_GRACE_S, "min_
 
 
 @contextmanager
-def opened(
-    plugin: PluginCluster,
-    folder: Path,
-    preemption: Mapping[str, object],
-) -> Iterator[Site]:
+def opened(plugin: PluginCluster, folder: Path, preemption: Mapping[str, object]) -> Iterator[Site]:
     settings: dict[str, Mapping[str, object]] = {
         "policy": {"thresholds_gpu_s": [16], "estimates": []},
         "preemption": preemption,

@@ -122,9 +122,7 @@ def test_the_command_line_takes_precedence_over_the_script(
     assert plugin.cluster.squeue_field(job, "admin_comment") == "tiresias:model=alexnet"
 
 
-def test_an_option_given_twice_takes_its_last_value_as_in_slurm(
-    plugin: PluginCluster,
-) -> None:
+def test_an_option_given_twice_takes_its_last_value_as_in_slurm(plugin: PluginCluster) -> None:
     twice = ("--tiresias-model=vgg16", "--tiresias-model=vgg19")
     assert _hint(plugin.cluster, *twice) == "tiresias:model=vgg19"
 
@@ -169,9 +167,7 @@ def test_a_forged_client_that_sends_plausible_traffic_is_accepted(
     assert plugin.cluster.squeue_field(job, "admin_comment") == "tiresias:model=vgg16"
 
 
-def test_a_job_to_be_managed_is_submitted_into_the_top_band(
-    plugin: PluginCluster,
-) -> None:
+def test_a_job_to_be_managed_is_submitted_into_the_top_band(plugin: PluginCluster) -> None:
     for ask in (GPU, "--gpus-per-node=1", "--gres=gpu:1", "--gpus-per-task=1"):
         assert _priority(plugin.cluster, "--ntasks=1", ask) == TOP_TIER, ask
     assert _priority(plugin.cluster, GPU, "--partition=gpu") == TOP_TIER
