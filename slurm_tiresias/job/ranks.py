@@ -6,12 +6,14 @@ time in a slot of a file that only its user can open; the first process of the n
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import stat
 import struct
 import tempfile
 from collections.abc import Mapping
+from pathlib import Path
 
 from slurm_tiresias.job.channel import RANK_VARIABLES, local_rank_in, rank_in
 from slurm_tiresias.job.record import MOST_RANKS
@@ -55,10 +57,14 @@ class Ranks:
     def follow(self, step: int, now_s: float) -> None:
         """Follow a report of steps done, and tell the time of a step from time to time."""
         if self._name and self._file is None:
+            path = f"{tempfile.gettempdir()}/{self._name}"
             try:
-                self._file = _opened(f"{tempfile.gettempdir()}/{self._name}")
+                self._file = _opened(path)
             except OSError:
                 self._name = ""
+            else:
+                # The other processes of the run keep it open.
+                atexit.register(_remove, path)
         if self._file is None:
             return
         if self._began is None or step < self._began[0]:
@@ -83,6 +89,11 @@ class Ranks:
         found = {r: round(s, 4) for r, s, at_s in slots if s > 0 and 0 <= now_s - at_s < FRESH_S}
         others = (one for one in sorted(found.items()) if one[0] != self._rank)
         return ((self._rank, found.get(self._rank, 0.0)), *others)
+
+
+def _remove(path: str) -> None:
+    with contextlib.suppress(OSError):
+        Path(path).unlink()
 
 
 def _opened(path: str) -> int:

@@ -825,6 +825,23 @@ def test_each_process_tells_the_time_of_its_steps_without_waiting(
     assert not has_no_record(file)
 
 
+def test_the_step_times_of_a_run_leave_no_file_behind(tmp_path: Path) -> None:
+    program = (
+        "import glob, os; from slurm_tiresias import job\n"
+        "job.report(1, 2); print(len(glob.glob(os.environ['TMPDIR'] + '/tiresias-ranks-*')))"
+    )
+    world = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", JOB_VARIABLE: "7"}
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, **world, "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ended.stdout == "1\n", ended.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_program_of_one_process_tells_no_step_times(file: Path, clock: Clock) -> None:
     session = in_a_job(file, clock, SLURM_PROCID="0", SLURM_NTASKS="1")
     for step in range(1, 60):
