@@ -44,7 +44,7 @@ def when(config: Config, about: tuple[str, ...], as_json: bool) -> None:
     if len(about) == 1 and about[0].isascii() and about[0][:1].isdigit():
         asked: str | dict[str, Any] = checked_job_id(about[0])
     elif about:
-        asked = asked_for(about)
+        asked = asked_for(about[1:] if about[0] == "sbatch" else about)
     else:
         raise UsageError("No job is named", HELP)
     variants = query_when(state_dir, asked)
@@ -85,21 +85,30 @@ def _options() -> _Options:
 
 def _words(about: tuple[str, ...]) -> list[str]:
     """Return the options, those of a script first: later ones win."""
-    script = Path(about[-1])
-    try:
-        with script.open("rb") as file:
-            text = file.read(MOST_SCRIPT_BYTES).decode(errors="replace")
-    except OSError:
-        if not about[0].startswith("-"):
-            said = printable(about[0])[:40]
-            raise UsageError(f"{said!r} is neither a job id nor a script", HELP) from None
+    texts = [_script(Path(word)) for word in about]
+    index = next((index for index, text in enumerate(texts) if text), None)
+    if index is None:
+        if about and not about[0].startswith("-"):
+            said = shorten(printable(" ".join(about)), 40)
+            raise UsageError(f"{said!r} is neither one job id nor a script", HELP)
         return list(about)
+    script, text = Path(about[index]), texts[index]
     lines = [line for line in text.splitlines() if line.startswith("#SBATCH")]
     try:
         found = [word for line in lines for word in shlex.split(line[7:], comments=True)]
     except ValueError as error:
         raise UsageError(f"An #SBATCH line cannot be read: {error}", "See: man sbatch") from None
-    return [*found, "--job-name", script.name, *about[:-1]]
+    return [*found, "--job-name", script.name, *about[:index]]
+
+
+def _script(path: Path) -> str:
+    """Return the text of a batch script; "" if the file is none."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(MOST_SCRIPT_BYTES).decode(errors="replace")
+    except (OSError, ValueError):
+        return ""
+    return text if text.startswith("#!") else ""
 
 
 def asked_for(about: tuple[str, ...]) -> dict[str, Any]:

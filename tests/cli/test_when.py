@@ -50,12 +50,16 @@ def test_the_lines_of_a_script_count_and_options_win(tmp_path: Path) -> None:
     script.write_text("#!/bin/bash\n#SBATCH -G 8 --time=2:00:00  # a comment\npython train.py\n")
     found = asked_for(("-G", "2", str(script)))
     assert (found["gpus"], found["limit_s"], found["name"]) == (2, 2 * HOUR_S, "train.sh")
+    # What follows the script is the program's.
+    assert asked_for((str(script), "-G", "4", "data.csv"))["gpus"] == 8
 
 
 def test_without_a_controller_or_a_job_there_is_one_clear_line(site: Site) -> None:
     assert site.run("when", "12").exit_code == 3
     assert site.run("when").exit_code == 2
     assert site.run("when", "twelve").exit_code == 2
+    assert "'12 13' is neither one job id nor a script" in site.run("when", "12", "13").stderr
+    assert site.run("when", "--", "sbatch", "-G", "4").exit_code == 3
 
 
 @pytest.mark.parametrize(
