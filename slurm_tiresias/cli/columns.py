@@ -99,7 +99,7 @@ def _number(field: str, written: Callable[[float], str] = str) -> Callable[[Publ
 _BY_DEFAULT: tuple[Column[PublishedJob], ...] = (
     Column("JOBID", _text("job_id"), "job id", right=True),
     Column("USER", _text("user"), "user", least=6, goes=7),
-    Column("NAME", _text("name"), "job name", least=8, goes=3),
+    Column("NAME", _text("name"), "job name", least=8, goes=4),
     Column("ST", state_code, "Slurm's job state, short", look=_look_of_state),
     Column("TIER", _number("tier"), "tier; 0 is the highest", right=True, goes=8),
     Column("GPUS", _number("gpus"), "GPUs held or requested", right=True, goes=6),
@@ -126,7 +126,7 @@ _BY_DEFAULT: tuple[Column[PublishedJob], ...] = (
         goes=6,
         optional=True,
     ),
-    Column("WAITED", _waited, "time waited since it last ran", right=True, goes=4),
+    Column("WAITED", _waited, "time waited since it last ran", right=True, goes=3),
     Column("PREEMPT", _preemptions, "times preempted, and the last preemptor", goes=2),
     Column("NODES", _text("nodes"), "nodes it runs on", least=8, goes=1),
     Column(

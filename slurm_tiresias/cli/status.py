@@ -362,7 +362,9 @@ def _that_fit(
     fitting = screen.columns_that_fit(wanted, jobs)
     if COLUMNS["NODES"] in fitting:
         return fitting
-    return tuple(instead if column.title == reason.title else column for column in fitting)
+    without = [column for column in wanted if column.title != "NODES"]
+    wanted = [instead if column.title == reason.title else column for column in without]
+    return screen.columns_that_fit(wanted, jobs)
 
 
 def header_lines(state: PublishedState, screen: Screen, now_s: float) -> Iterator[str]:

@@ -394,6 +394,14 @@ def test_a_narrow_screen_keeps_what_matters_most(width: int, titles: str) -> Non
     assert titles.split() in [line.split() for line in drawn(busy_state(), screen_of(width))]
 
 
+def test_names_stay_readable_beside_progress() -> None:
+    told = progress(19, remaining_least_s=348.0, remaining_most_s=5280.0)
+    jobs = (running("7", name="narrow1", progress=told), waiting("8", name="narrow2"))
+    *_, titles, first, second, _footer = drawn(state(*jobs), screen_of(80))
+    assert titles.endswith(" NODES(REASON)")
+    assert "narrow1" in first and "narrow2" in second
+
+
 def test_columns_that_do_not_fit_are_named() -> None:
     assert drawn(busy_state(), screen_of(80))[-2:] == [
         "8 jobs; 1 not managed and not shown (-a shows all); no room for PREEMPT (choose",
