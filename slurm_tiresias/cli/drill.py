@@ -367,7 +367,8 @@ def _facts(verdict: Verdict, trial: Trial) -> Iterator[str]:
         before = trial.runs[-1].nodes if trial.runs else ()
         nodes = trial.after.nodes if trial.after else ()
         where = f" on {listed(nodes)}" if nodes and set(nodes) != set(before) else ""
-        yield f"it went on from {unit} {verdict.resumed_step}{where}{behind}"
+        again = "preempted again, " if len(trial.runs) > 1 else ""
+        yield f"{again}it went on from {unit} {verdict.resumed_step}{where}{behind}"
     if verdict.steps_redone:
         yield f"{count(verdict.steps_redone, unit)} done again"
 

@@ -230,11 +230,11 @@ def _package_commands(choice: Choice) -> Mapping[str, str]:
     if choice.program == PACKAGED:
         install = f"apt-get install ./slurm-tiresias-spank_*.deb    # {nodes}"
         remove = "apt-get purge slurm-tiresias-controller slurm-tiresias slurm-tiresias-job"
-        remove += f"\napt-get purge slurm-tiresias-spank    # {nodes}, if you installed it"
+        remove += f"\napt-get purge slurm-tiresias-spank  # {nodes}, if installed"
     else:
         install = f"make -C spank install    # in the checkout, {nodes}"
         remove = "rm -r /etc/slurm-tiresias"
-        remove += f"\nrm -r /usr/lib/slurm-tiresias    # {nodes}, if you installed the plugin"
+        remove += f"\nrm -r /usr/lib/slurm-tiresias    # {nodes}, if the plugin is there"
     return {"install_plugin": install, "remove_program": remove}
 
 

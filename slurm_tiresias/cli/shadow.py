@@ -112,13 +112,14 @@ def lines(found: ShadowComparison, screen: Screen) -> Iterator[str]:
     yield ""
     yield from _paid(found.disturbed, screen)
     yield ""
-    for sentence in (
-        "Each job is judged alone, as if the rest of the queue had stayed as it was.",
-        "The effect on all jobs together, if Slurm keeps accounts: tiresias-slurm simulate "
-        f"--from-sacct --since {datetime.fromtimestamp(found.since_s):%Y-%m-%d} "
-        f"--config {shlex.quote(str(config_path()))} --cluster NODESxGPUS",
-    ):
-        yield from screen.prose(sentence, indent="")
+    yield from screen.prose(
+        "Each job is judged alone, as if the rest of the queue had stayed as it was. The effect on "
+        "all jobs together, if Slurm keeps accounts:",
+        indent="",
+    )
+    since = f"{datetime.fromtimestamp(found.since_s):%Y-%m-%d}"
+    yield f"    tiresias-slurm simulate --from-sacct --since {since} \\"
+    yield f"        --config {shlex.quote(str(config_path()))} --cluster NODESxGPUS"
 
 
 def _gained(sooner: Sequence[EarlierStart], screen: Screen) -> Iterator[str]:

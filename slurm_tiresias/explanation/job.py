@@ -332,7 +332,7 @@ def _place_in_slurm(case: Case) -> Iterator[str]:
 
 
 def _blockers(case: Case) -> Iterator[str]:
-    blockers = case.job.blockers
+    blockers, said = case.job.blockers, ""
     for blocker in blockers[: case.most_blockers]:
         because = printable(protection_text(blocker.protection).because)
         # Only a protection that expires by itself has an end time.
@@ -341,7 +341,8 @@ def _blockers(case: Case) -> Iterator[str]:
         other = case.jobs.get(blocker.job_id)
         needs = progress.time_left(other) if other else NOTHING
         ends = "" if needs == NOTHING else f"; it needs {needs} more, by its own account"
-        yield f"{_holding(case, blocker)}: {because}{left}{ends}."
+        why, said = "likewise" if because == said else because, because
+        yield f"{_holding(case, blocker)}: {why}{left}{ends}."
     if len(blockers) > case.most_blockers:
         yield f"And {count(len(blockers) - case.most_blockers, 'job')} more."
 

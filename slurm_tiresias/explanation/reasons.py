@@ -40,7 +40,7 @@ REASON_TEXTS: Mapping[Reason, ReasonText] = {
         "It runs until it ends, or until a job of a higher tier needs its GPUs.",
         "Have it save checkpoints, so that a preemption costs little, and test that: "
         "tiresias-slurm drill.",
-        would="It would run on: nothing before it in the controller's order needs its GPUs.",
+        would="It would run on: no job before it in the controller's order may take its GPUs.",
     ),
     Reason.STARTS: ReasonText(
         "starts",

@@ -31,6 +31,8 @@ ANSWER_S = 15.0
 """How long a client waits for each part of an answer."""
 COMMAND_S = 60.0
 
+START_IT = "Start it (systemctl start tiresias-slurm), or name its configuration with --config"
+
 T = TypeVar("T")
 
 
@@ -50,8 +52,7 @@ def ask(
     except OSError as error:
         raise NotRunningError(
             f"No controller answers in {state_dir} on this host ({error.strerror or error})",
-            "Start it with: tiresias-slurm controller --config FILE, or name its configuration "
-            "here",
+            START_IT,
         ) from error
     try:
         raw = json_codec.loads(text)

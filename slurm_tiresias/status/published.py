@@ -15,7 +15,7 @@ from slurm_tiresias import json_codec
 from slurm_tiresias.atomic_write import write_atomically
 from slurm_tiresias.errors import NotRunningError
 from slurm_tiresias.model import ASK_SIGNAL, PublishedBound, PublishedGpuUse, PublishedHung
-from slurm_tiresias.status.ask import ask
+from slurm_tiresias.status.ask import START_IT, ask
 
 SCHEMA = 1
 FILE_NAME = "state.json"
@@ -412,8 +412,7 @@ def read(state_dir: Path, answer_s: float | None = None) -> PublishedState:
     except OSError as error:
         raise NotRunningError(
             f"No controller has published anything in {state_dir} ({error.strerror or error})",
-            "Start it with: tiresias-slurm controller --config FILE, or name its configuration "
-            "here",
+            START_IT,
         ) from error
     try:
         raw = json_codec.loads(text)

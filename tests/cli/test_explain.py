@@ -288,7 +288,7 @@ def test_many_blockers_are_summed_up(site: Site) -> None:
         Blocker(str(i), Protection.NEAR_TIER.value, until_s=None) for i in range(100, 120)
     )
     output = explained(site, waiting("1", reason="protected", blockers=blockers))
-    assert "  - Job 107:" in output and "Job 108:" not in output
+    assert "  - Job 107: likewise." in output and "Job 108:" not in output
     assert "And 12 jobs more." in output
 
 
@@ -377,7 +377,7 @@ def test_in_shadow_mode_explain_separates_slurms_actions_from_the_controllers(si
         "These jobs hold what it needs, and would not be preempted for it: - Job 40718_3" in would
     )
     would = part_of(site, "40712", "What the controller would do")
-    assert "It would run on: nothing before it in the controller's order needs its GPUs." in would
+    assert "It would run on: no job before it in the controller's order may take its GPUs." in would
 
 
 def test_json_in_shadow_mode_has_slurms_actions_and_the_controllers(site: Site) -> None:

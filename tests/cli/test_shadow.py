@@ -108,9 +108,10 @@ def test_the_shadow_report_lists_earlier_starts_and_preempted_jobs(site: Site) -
         "JOBID  USER   NAME   WOULD BE PREEMPTED\n"
         "    5  alice  train             2 times\n"
         "\n"
-        "Each job is judged alone, as if the rest of the queue had stayed as it was.\n"
-        "The effect on all jobs together, if Slurm keeps accounts: tiresias-slurm simulate "
-        f"--from-sacct --since 2023-11-14 --config {site.config} --cluster NODESxGPUS\n"
+        "Each job is judged alone, as if the rest of the queue had stayed as it was. "
+        "The effect on all jobs together, if Slurm keeps accounts:\n"
+        "    tiresias-slurm simulate --from-sacct --since 2023-11-14 \\\n"
+        f"        --config {site.config} --cluster NODESxGPUS\n"
     )
 
 

@@ -130,7 +130,7 @@ def demonstrate(where: Place, options: argparse.Namespace) -> int:
 def what(seed: int) -> str:
     return (
         f"{JOBS} jobs of {' and '.join(screen.users())} (seed {seed}) on 4 nodes of 4 GPUs.\n"
-        "Stock Slurm at its best: no reservations; any job that fits starts, oldest first.\n"
+        "Stock Slurm at its best: no reservations; the oldest job that fits starts.\n"
         "Tiresias: the same programs, which know nothing of it and save every half hour.\n"
         "Jobs report: the programs use its library; they save when asked, and report.\n"
         f"A restart takes some 3 s, as much as {3 * SPEED // 60} minutes of a site. Other work on "

@@ -107,7 +107,7 @@ def show_schedules(console: Console, runs: Sequence[Run]) -> None:
     text = Text("    ")
     for kind, shade in COLOURS.items():
         text.append("██" if colours else LETTERS[kind], shade).append(f" {kind}  ", "default")
-    console.print(text.append(" last line: queue\n"))
+    console.print(text.append("below: queue\n"))
 
 
 def end_s(runs: Sequence[Run]) -> float:

@@ -97,8 +97,8 @@ def _prompt_limit(seen: Seen) -> Finding | None:
     return note(
         f"salloc and srun without --time have no limit in {', '.join(unlimited)}",
         do=(
-            "Write a DefaultTime for the partition into slurm.conf, or use etc/job_submit.lua, "
-            "which has prompt_limit_min",
+            "Set a DefaultTime for the partition in slurm.conf, or prompt_limit_min in",
+            "the job_submit.lua that `tiresias-slurm init` writes.",
         ),
     )
 
