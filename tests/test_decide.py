@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from scripts.testbed.job_views import changed, view
+from slurm_tiresias.core.engine import Engine
+from slurm_tiresias.core.features.make import make_policy
 from slurm_tiresias.core.job import Job, KeptBySlurm, Snapshot
 from slurm_tiresias.model import (
     Action,
@@ -516,6 +518,17 @@ def test_a_promotion_that_is_not_carried_out_counts_from_when_it_was_due() -> No
     starved = job("2", gpus(2), tier=2, queued_s=NOW_S - 3610, executed_since_promotion_s=50)
     newer = job("1", gpus(2), queued_s=NOW_S - 5)
     assert list(plan_for(cluster("n1  . .", [newer, starved]), config).decisions) == ["2", "1"]
+
+
+def test_a_promotion_is_told_once_also_if_the_job_changes_before_the_next_plan() -> None:
+    config = configured(policy={"promote_knob": 2})
+    starved = job("2", gpus(2), tier=2, queued_s=NOW_S - 3600, executed_since_promotion_s=50)
+    engine = Engine(make_policy(config.policy), config, cluster("n1  . .", []).nodes)
+    engine.promotes = True
+    for _ in ("promoted", "changed"):
+        engine.update(starved, NOW_S)
+    assert engine.plan(NOW_S).promotions == ("2",)
+    assert engine.plan(NOW_S).promotions == ()
 
 
 def test_nodes_with_running_epilogs_are_used_last() -> None:

@@ -239,7 +239,8 @@ def setup_of(cluster: SimCluster, case: Case) -> Setup:
         cluster,
         config,
         Costs(cluster, False, 0.0, saves),
-        Timing(config.controller.interval_s),
+        # Slurm adds a second to the delay, which is none here.
+        Timing(config.controller.interval_s, requeue_delay_s=1.0),
         reports=REPORTING if REPORTS in config.policy.estimates else None,
     )
 
@@ -336,7 +337,8 @@ class Controlled:
         """Return where a job starts: where the controller has placed it, once its GPUs are idle."""
         chosen = self._chosen.get(record.spec.key, NOWHERE)
         if not chosen:
-            return self._slurms_choice(record, ready)
+            # A job that starts without a plan must not take what victims have left for others.
+            return None if self._victims_leave() else self._slurms_choice(record, ready)
         may_start = chosen.keys() <= ready and self._is_free_for(record.spec.key, chosen)
         return chosen if may_start else None
 
@@ -460,13 +462,15 @@ class Controlled:
         Of two jobs on the same nodes, the one whose victims leave later would take the GPUs of the
         other, which would then have preempted in vain.
         """
-        if any(
-            one.preemptor == key and one.makes_room
-            for one in self.cycles.job_store.lifecycles.preemptions.values()
-        ):
+        if self._victims_leave(key):
             return False
         nodes = self.slurm._ctld.nodes
         return all(nodes[name].free_gpus >= one.gpu_count for name, one in chosen.items())
+
+    def _victims_leave(self, preemptor: str = "") -> bool:
+        """Whether the controller still waits for victims, of this job only if one is given."""
+        preemptions = self.cycles.job_store.lifecycles.preemptions.values()
+        return any(one.makes_room and preemptor in ("", one.preemptor) for one in preemptions)
 
     def _follow(self) -> bool:
         """Record what has started or been preempted; return whether anything has."""

@@ -147,6 +147,9 @@ class Engine:
             follow(job, now_s)
         role, holds = self._role_of(job)
         job_rank, promoted = self._judge(job, now_s)
+        if entry is not None and self.promotes:
+            # A promotion since the last plan stays to be told by the next one.
+            promoted = promoted or entry.promoted
         rank = UniqueRank(job_rank.level, job_rank.order_key, job.id_key, job.job_id)
         if entry is None:
             entry = self._entries[job.job_id] = Entry(
