@@ -51,8 +51,9 @@ class GpuUses:
     told: dict[Run, Told] = field(default_factory=dict)
     unused_s: dict[str, float] = field(default_factory=dict)
     """For how long each job has run without using a GPU by the samples, over all its runs."""
+    _before_s: dict[Run, float] = field(default_factory=dict)
+    """The same up to the start of a run."""
     _uses: dict[tuple[str, Run], Use] = field(default_factory=dict)
-    _told_s: float = 0.0
 
     def __post_init__(self) -> None:
         (self.collect / FOLDER).mkdir(parents=True, exist_ok=True)
@@ -70,7 +71,6 @@ class GpuUses:
         if self.silent:
             return set()
         steady_s, now_s = self.clock.steady_s, self.clock.now_s
-        since_s, self._told_s = self._told_s, steady_s
         files: dict[str, dict[RunId, NodeUse]] = {}
         uses: dict[tuple[str, Run], Use] = {}
         computes: set[str] = set()
@@ -98,9 +98,12 @@ class GpuUses:
                 if use.has_been_busy:
                     computes.add(key)
             idle_since_s = None if busy_in_all else max(since)
-            began_s = self.clock.steady_at(job.start_s)
-            for_s = self.unused_s.get(key, 0.0) + max(0.0, steady_s - max(since_s, began_s))
-            self.unused_s[key] = 0.0 if busy_in_all else for_s
+            before_s = self._before_s.setdefault(run, self.unused_s.get(key, 0.0))
+            if idle_since_s is None:
+                self._before_s[run] = self.unused_s[key] = 0.0
+            else:
+                # A sampler that has restarted does not know how long its GPUs had been idle.
+                self.unused_s[key] = before_s + steady_s - idle_since_s
             self.told[run] = Told(steady_s, busy_in_all, idle_since_s)
         self._uses = uses
         for path in (self.collect / FOLDER).iterdir():
