@@ -141,6 +141,20 @@ def test_a_run_that_seems_to_end_later_counts_from_then_on() -> None:
     assert job.inherited_gpu_s == 80.0
 
 
+def test_a_job_that_is_about_to_start_does_not_inherit_the_runs_of_its_victims() -> None:
+    charging = Charging(parse({"policy": {"charge": "user"}}).policy)
+    charging.count("6", "ann", "", 900.0, 950.0, 40.0)
+    job = Job("8", gpus(1), user="ann")
+    charging.follow(job, 1000.0)
+    job.nominated_to = {"n1": Amount({"": 1}, cpus=1)}
+    charging.count("7", "ann", "", 900.0, 1005.0, 40.0)
+    charging.follow(job, 1005.0)
+    assert job.inherited_gpu_s == 40.0
+    job.nominated_to = None
+    charging.follow(job, 1005.0)
+    assert job.inherited_gpu_s == 80.0
+
+
 def test_a_restarted_controller_charges_the_same(site: Site) -> None:
     site.see(1010, running(1005, 5))
     assert site.see(1050, ended(1005, 30), second(running(1040, 10))) == 120

@@ -101,7 +101,7 @@ class Charging(Feature):
     charged to it too.
 
     A job inherits what they used in the window before its first start, or before now while it has
-    never run; a promotion ends that.
+    never run and is not about to start; a promotion ends that.
     """
 
     def __init__(
@@ -141,13 +141,18 @@ class Charging(Feature):
 
     def follow(self, job: Job, now_s: float) -> None:
         payer = payer_of(self._charge_by, job.user, job.bank_account)
+        is_known = job.job_id in self._payers
         before = self._payers.get(job.job_id, payer)
         self._payers[job.job_id] = payer
         if before != payer or job.first_started_s is not None:
             self._new.get(before, {}).pop(job.job_id, None)
         if job.first_started_s is None:
             self._new.setdefault(payer, {})[job.job_id] = job
-            job.inherited_gpu_s = 0.0 if job.promotions else self._recent.gpu_s(payer, now_s)
+            if job.promotions:
+                job.inherited_gpu_s = 0.0
+            elif not (is_known and job.nominated_to):
+                # Otherwise the runs of its own victims would rank it down before its start.
+                job.inherited_gpu_s = self._recent.gpu_s(payer, now_s)
             return
         if job.job_id not in self._settled_gpu_s:
             # A run that ended at that moment, as a victim's does, may not be known of yet.
