@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import fields
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from functools import cache, partial
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 try:
     import orjson
 except ModuleNotFoundError:  # pragma: no cover
     orjson = None  # type: ignore[assignment]
 
+
+T = TypeVar("T")
+Reader = Callable[[Any], Any]
 
 LONGEST_INTEGER = 20
 """Digits of a 64-bit integer, or of a 63-bit one with a sign."""
@@ -29,6 +34,29 @@ def dumps(value: Any) -> bytes:
 def loads(text: bytes | bytearray) -> Any:
     """Decode JSON into plain values; raise ``ValueError`` if it is malformed."""
     return _loads_plainly(text) if orjson is None else orjson.loads(text)
+
+
+def build(kind: type[T], raw: Mapping[str, Any]) -> T:
+    """Make a dataclass, and the dataclasses in its fields, from decoded JSON, without the fields
+    that only later versions know."""
+    readers: Mapping[str, Reader | None] = _readers(kind)  # type: ignore[arg-type]
+    known = ((name, readers[name], value) for name, value in raw.items() if name in readers)
+    return kind(**{name: value if read is None else read(value) for name, read, value in known})
+
+
+@cache
+def _readers(kind: type) -> Mapping[str, Reader | None]:
+    return {name: _reader(wanted) for name, wanted in get_type_hints(kind).items()}
+
+
+def _reader(wanted: Any) -> Reader | None:
+    """Return the function that makes a value of this type; None if JSON has it as it is."""
+    if isinstance(wanted, type) and is_dataclass(wanted):
+        return partial(build, wanted)
+    of = next(filter(None, map(_reader, get_args(wanted))), None)
+    if get_origin(wanted) is tuple:
+        return tuple if of is None else lambda values: tuple(map(of, values))
+    return of and (lambda value: value and of(value))
 
 
 def _dumps_plainly(value: Any) -> bytes:

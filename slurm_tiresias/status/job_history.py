@@ -17,7 +17,7 @@ from slurm_tiresias import json_codec
 from slurm_tiresias.model import JobAccount
 from slurm_tiresias.slurm.protocol import AccountedRun
 from slurm_tiresias.status.ask_or_read import ask_or_read
-from slurm_tiresias.status.published import PublishedEvent, all_known
+from slurm_tiresias.status.published import PublishedEvent
 from slurm_tiresias.status.service import Peer, Question, Service
 from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.records import PreemptionCost, RunProgressRecord, RunRecord
@@ -160,14 +160,7 @@ def query_history(state_dir: Path, job_id: str) -> Found:
     """
 
     def from_answer(raw: Mapping[str, Any]) -> Found:
-        history = raw["life"]
-        if history:
-            runs = all_known(RunRecord, history["runs"])
-            events = all_known(PublishedEvent, history["events"])
-            progress = all_known(RunProgressRecord, history.get("progress", ()))
-            costs = all_known(PreemptionCost, history.get("costs", ()))
-            parts = {"runs": runs, "events": events, "progress": progress, "costs": costs}
-            history = all_known(JobHistory, [{**history, **parts}])[0]
+        history = raw["life"] and json_codec.build(JobHistory, raw["life"])
         return Found(history, tuple(raw["parts"]))
 
     return ask_or_read(

@@ -6,10 +6,10 @@ part of the interface: fields are added, not changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
 
 from slurm_tiresias import json_codec
 from slurm_tiresias.atomic_write import write_atomically
@@ -24,8 +24,6 @@ VIEW = "view"
 
 STALE_AFTER_INTERVALS = 3
 STALE_GRACE_S = 5.0
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,7 +406,7 @@ def read(state_dir: Path, answer_s: float | None = None) -> PublishedState:
     try:
         text = path.read_bytes()
     except PermissionError:
-        return ask(state_dir, VIEW, SCHEMA, _state, answer_s)
+        return ask(state_dir, VIEW, SCHEMA, partial(json_codec.build, PublishedState), answer_s)
     except OSError as error:
         raise NotRunningError(
             f"No controller has published anything in {state_dir} ({error.strerror or error})",
@@ -418,53 +416,9 @@ def read(state_dir: Path, answer_s: float | None = None) -> PublishedState:
         raw = json_codec.loads(text)
         if raw["schema"] != SCHEMA:
             raise ValueError("another schema")
-        return _state(raw)
+        return json_codec.build(PublishedState, raw)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise NotRunningError(
             f"{path} is not a state of this version, or is damaged",
             "A controller rewrites it in each cycle; check that one of this version runs",
         ) from error
-
-
-def _state(raw: Mapping[str, Any]) -> PublishedState:
-    blockers = (all_known(Blocker, job["blockers"]) for job in raw["jobs"])
-    jobs = [
-        job
-        | {
-            "blockers": who,
-            "progress": _if_any(PublishedProgress, job.get("progress")),
-            "estimate": _if_any(PublishedEstimate, job.get("estimate")),
-            "bound": _if_any(PublishedBound, job.get("bound")),
-            "gpu_use": _if_any(PublishedGpuUse, job.get("gpu_use")),
-            "hung": _if_any(PublishedHung, job.get("hung")),
-            "start": _if_any(PublishedStart, job.get("start")),
-        }
-        for job, who in zip(raw["jobs"], blockers, strict=True)
-    ]
-    held = (all_known(PublishedHold, node["held"]) for node in raw.get("nodes", []))
-    nodes = [node | {"held": what} for node, what in zip(raw.get("nodes", []), held, strict=True)]
-    nested = {
-        "gpus": all_known(PublishedGpus, [raw["gpus"]])[0],
-        "tiers": all_known(PublishedTier, raw["tiers"]),
-        "events": all_known(PublishedEvent, raw["events"]),
-        "jobs": all_known(PublishedJob, jobs),
-        "starts_held": _if_any(PublishedCoverage, raw.get("starts_held")),
-        "standbys": all_known(PublishedStandby, raw.get("standbys", [])),
-        "nodes": all_known(PublishedNode, nodes),
-    }
-    return all_known(PublishedState, [{**raw, **nested}])[0]
-
-
-def _if_any(kind: type[T], raw: Mapping[str, Any] | None) -> T | None:
-    return all_known(kind, [raw])[0] if raw else None
-
-
-def all_known(kind: type[T], raw: Iterable[Mapping[str, Any]]) -> tuple[T, ...]:
-    """Build instances from JSON, without the fields that only later versions know."""
-    known = {field.name for field in fields(kind)}  # type: ignore[arg-type]
-
-    def build(one: Mapping[str, Any]) -> T:
-        named = ((name, value) for name, value in one.items() if name in known)
-        return kind(**{name: tuple(v) if isinstance(v, list) else v for name, v in named})
-
-    return tuple(build(one) for one in raw)

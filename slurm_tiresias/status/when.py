@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from slurm_tiresias import json_codec
 from slurm_tiresias.status.ask import ask
-from slurm_tiresias.status.published import PublishedStart, all_known
+from slurm_tiresias.status.published import PublishedStart
 
 SCHEMA = 1
 REQUEST = "when"
@@ -30,9 +31,6 @@ def query_when(state_dir: Path, about: str | Mapping[str, Any]) -> list[Variant]
     text = about if isinstance(about, str) else json.dumps(about)
 
     def parse(raw: Mapping[str, Any]) -> list[Variant]:
-        return [
-            Variant(each["what"], each["value"], all_known(PublishedStart, [each["start"]])[0])
-            for each in raw["answers"]
-        ]
+        return [json_codec.build(Variant, each) for each in raw["answers"]]
 
     return ask(state_dir, f"{REQUEST} {text}", SCHEMA, parse)
