@@ -13,11 +13,11 @@ from slurm_tiresias.simulator.workload import TraceJob, Workload
 from slurm_tiresias.slurm.job_fields import STATES
 
 
-def load(folder: Path, text: str, processors_per_gpu: int = 1) -> Workload:
+def load(folder: Path, text: str) -> Workload:
     """Load the text as a trace whose format must be detected."""
     path = folder / "trace"
     path.write_text(text)
-    return load_trace(path, processors_per_gpu=processors_per_gpu)
+    return load_trace(path)
 
 
 def dropped(workload: Workload) -> dict[int, str]:
@@ -210,24 +210,19 @@ SWF = """\
 """
 
 
-def test_swf_converts_processors_to_gpus_and_counts_checkpointed_jobs_once(tmp_path: Path) -> None:
-    workload = load(tmp_path, SWF, processors_per_gpu=8)
+def test_swf_takes_processors_for_gpus_and_counts_checkpointed_jobs_once(tmp_path: Path) -> None:
+    workload = load(tmp_path, SWF)
     assert workload.format == "swf"
     assert workload.jobs == (
-        TraceJob("1", 0.0, 2, 60.0, user="3", group="2", limit_s=120.0),
-        TraceJob("2", 30.0, 2, 60.0, group="2"),
-        TraceJob("4", 50.0, 1, 20.0, user="4", group="2"),
+        TraceJob("1", 0.0, 16, 60.0, user="3", group="2", limit_s=120.0),
+        TraceJob("2", 30.0, 9, 60.0, group="2"),
+        TraceJob("4", 50.0, 4, 20.0, user="4", group="2"),
     )
     assert dropped(workload) == {
         6: "does not say when it was submitted or how long it ran",
         7: "is one stretch of a job that has a line for the whole of it",
         9: "does not say how many processors it had",
     }
-
-
-def test_zero_processors_per_gpu_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="at least one processor"):
-        load(tmp_path, SWF, processors_per_gpu=0)
 
 
 # --------------------------------------------------------------------------- Slurm's history

@@ -46,8 +46,8 @@ FORMATS: Mapping[str, Format] = {
 """Formats by name, in the order in which they are tried; the most general one is last."""
 
 
-def load_trace(path: Path, format: str = AUTO, processors_per_gpu: int = 1) -> Workload:  # noqa: A002
-    """Load the jobs of a recorded trace; ``processors_per_gpu`` is for formats without GPUs.
+def load_trace(path: Path, format: str = AUTO) -> Workload:  # noqa: A002
+    """Load the jobs of a recorded trace.
 
     Raises ``UsageError`` for an unknown format and ``TraceError`` for an invalid file.
     """
@@ -56,8 +56,6 @@ def load_trace(path: Path, format: str = AUTO, processors_per_gpu: int = 1) -> W
         raise UsageError(
             f"there is no trace format {name!r}", f"choose among {', '.join([AUTO, *FORMATS])}"
         )
-    if name == swf.NAME:
-        return swf.load(path, processors_per_gpu)
     return FORMATS[name].load(path)
 
 

@@ -19,17 +19,21 @@ TITLE = "a CSV table with job_id, submit_time_s, num_gpus, duration_s"
 
 LAYOUT = Layout(
     format=NAME,
-    job_id=("job_id", "jobid", "id"),
-    submitted=("submit_time_s", "submitted_s", "submit_time", "submission_time", "arrival_time"),
-    gpus=("num_gpus", "gpus", "num_gpu", "gpu_num"),
-    duration=("duration_s", "duration", "run_time", "runtime"),
-    model=("model", "model_name"),
-    gpu_type=("gpu_type",),
-    user=("user",),
-    name=("name", "job_name"),
-    group=("group", "vc", "cluster", "partition", "queue"),
-    limit=("limit_s", "time_limit_s"),
-    account=("account",),
+    columns={
+        "job_id": ("job_id", "jobid", "id"),
+        "submitted_s": (
+            *("submit_time_s", "submitted_s", "submit_time", "submission_time", "arrival_time"),
+        ),
+        "gpus": ("num_gpus", "gpus", "num_gpu", "gpu_num"),
+        "duration_s": ("duration_s", "duration", "run_time", "runtime"),
+        "model": ("model", "model_name"),
+        "gpu_type": ("gpu_type",),
+        "user": ("user",),
+        "name": ("name", "job_name"),
+        "group": ("group", "vc", "cluster", "partition", "queue"),
+        "limit_s": ("limit_s", "time_limit_s"),
+        "account": ("account",),
+    },
 )
 
 

@@ -16,13 +16,15 @@ TITLE = "SenseTime Helios, cluster_log.csv"
 
 LAYOUT = Layout(
     format=NAME,
-    job_id=("job_id",),
-    submitted=("submit_time",),
-    gpus=("gpu_num",),
-    duration=("duration",),
-    user=("user",),
-    name=("jobname",),
-    group=("vc",),
+    columns={
+        "job_id": ("job_id",),
+        "submitted_s": ("submit_time",),
+        "gpus": ("gpu_num",),
+        "duration_s": ("duration",),
+        "user": ("user",),
+        "name": ("jobname",),
+        "group": ("vc",),
+    },
     clock=reading.date_s,
     expects_cpu_jobs=True,
     passed_over=frozenset({"cpu_num", "node_num", "state", "start_time", "end_time", "queue"}),

@@ -19,7 +19,7 @@ TITLE = "Microsoft ITP (ElasticFlow)"
 LAYOUT = replace(
     generic.LAYOUT,
     format=NAME,
-    group=("cluster",),
+    columns={**generic.LAYOUT.columns, "group": ("cluster",)},
     passed_over=frozenset({"num_iteration", "deadline", "batch_size"}),
 )
 PUBLISHED = {"job_id", "submission_time", "duration", "num_gpu"}

@@ -17,16 +17,17 @@ from slurm_tiresias.simulator.workload import Workload
 NAME = "philly"
 TITLE = "Microsoft Philly, as CSV"
 
-LAYOUT = replace(generic.LAYOUT, format=NAME, group=("vc",))
+LAYOUT = replace(generic.LAYOUT, format=NAME, columns={**generic.LAYOUT.columns, "group": ("vc",)})
 WITH_IDS = {"job_id", "submit_time_s", "num_gpus", "duration_s", "vc"}
 
 DATED_LAYOUT = Layout(
     format=NAME,
-    job_id=(),
-    submitted=("timestamp",),
-    gpus=("num_gpus",),
-    duration=("duration",),
-    group=("cluster",),
+    columns={
+        "submitted_s": ("timestamp",),
+        "gpus": ("num_gpus",),
+        "duration_s": ("duration",),
+        "group": ("cluster",),
+    },
     clock=reading.date_s,
     passed_over=frozenset({"gpu_time"}),
 )

@@ -1,14 +1,13 @@
 """The Standard Workload Format of the Parallel Workloads Archive, version 2.2: ``.swf``.
 
 Each line has eighteen numbers, with -1 for unknown values; comments begin with a semicolon. The
-format has processors but no GPUs, so the user says how many processors count as one GPU.
+format has processors but no GPUs, so each processor counts as a GPU.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from slurm_tiresias.errors import UsageError
 from slurm_tiresias.simulator.traces import reading
 from slurm_tiresias.simulator.traces.reading import BadValueError, Harvest
 from slurm_tiresias.simulator.workload import TraceJob, Workload
@@ -43,10 +42,7 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def load(path: Path, processors_per_gpu: int = 1) -> Workload:
-    """Load a trace. A job's GPUs are its processors over ``processors_per_gpu``, rounded up."""
-    if processors_per_gpu < 1:
-        raise UsageError("a GPU is at least one processor", "give a whole number of one or more")
+def load(path: Path) -> Workload:
     file = reading.open_trace(path)
     harvest = Harvest(file, NAME)
     for line, text in file.lines():
@@ -56,27 +52,26 @@ def load(path: Path, processors_per_gpu: int = 1) -> Workload:
         if len(fields) != FIELDS:
             raise file.refuse(line, f"has {len(fields)} fields, and the format {FIELDS}")
         try:
-            _take(harvest, line, fields, processors_per_gpu)
+            _take(harvest, line, fields)
         except BadValueError as error:
             raise file.refuse(line, str(error)) from None
-    harvest.notes.append(f"{processors_per_gpu} processors count as one GPU")
+    harvest.notes.append("each processor counts as a GPU")
     return harvest.workload()
 
 
-def _take(harvest: Harvest, line: int, fields: list[str], processors_per_gpu: int) -> None:
+def _take(harvest: Harvest, line: int, fields: list[str]) -> None:
     values = [reading.number(field, f"field {at}") for at, field in enumerate(fields, start=1)]
     why = _why_dropped(values)
     if why:
         harvest.drop(line, why)
         return
     allocated = values[ALLOCATED] > 0.0
-    processors = reading.whole(fields[ALLOCATED if allocated else REQUESTED], "processors")
     harvest.keep(
         line,
         TraceJob(
             fields[JOB],
             values[SUBMIT],
-            -(-processors // processors_per_gpu),
+            reading.whole(fields[ALLOCATED if allocated else REQUESTED], "processors"),
             reading.duration(fields[RUN]),
             user=_known(fields[USER]),
             group=_known(fields[QUEUE]),

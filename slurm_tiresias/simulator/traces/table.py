@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from slurm_tiresias.simulator.traces import reading
 from slurm_tiresias.simulator.traces.reading import BadValueError, Harvest, TraceFile
@@ -59,28 +60,22 @@ def position(file: TraceFile, header: Sequence[str], name: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The columns of a format. Of several names for a column, the first one in the header counts.
+    """The columns of a format, by the field of ``TraceJob`` that they fill.
 
-    Without a name for ``job_id``, jobs are named after their lines. ``clock`` parses the submission
-    time. Jobs without GPUs are dropped if ``expects_cpu_jobs``; otherwise such a line is refused.
+    Of several names for a column, the first one in the header counts. Without ``job_id``, jobs are
+    named after their lines. ``clock`` parses the submission time. Jobs without GPUs are dropped if
+    ``expects_cpu_jobs``; otherwise such a line is refused.
     """
 
     format: str
-    job_id: tuple[str, ...]
-    submitted: tuple[str, ...]
-    gpus: tuple[str, ...]
-    duration: tuple[str, ...]
-    model: tuple[str, ...] = ()
-    gpu_type: tuple[str, ...] = ()
-    user: tuple[str, ...] = ()
-    name: tuple[str, ...] = ()
-    group: tuple[str, ...] = ()
-    limit: tuple[str, ...] = ()
-    account: tuple[str, ...] = ()
+    columns: Mapping[str, tuple[str, ...]]
     clock: Callable[[str], float] = lambda text: reading.number(text, "the time of submission")
     expects_cpu_jobs: bool = False
     passed_over: frozenset[str] = frozenset()
     """Known columns that are not needed; other unread columns are noted."""
+
+
+NEEDED = ("job_id", "submitted_s", "gpus", "duration_s")
 
 
 def load(path: Path, layout: Layout) -> Workload:
@@ -88,77 +83,41 @@ def load(path: Path, layout: Layout) -> Workload:
     file = reading.open_trace(path)
     lines = rows(file)
     header = [name.lower() for name in header_of(file, lines)]
-    columns = _Columns(file, header, layout)
-    harvest = Harvest(file, layout.format, notes=columns.notes())
+    places = _places(file, header, layout)
+    # A misspelt column must not go unnoticed.
+    read = {header[at] for at in places.values()} | layout.passed_over
+    unread = ", ".join(reading.quoted(name) for name in header if name not in read)
+    harvest = Harvest(file, layout.format, notes=[f"columns not read: {unread}"] if unread else [])
+    parse: Mapping[str, Callable[[str], Any]] = {
+        "submitted_s": layout.clock,
+        "gpus": reading.whole if layout.expects_cpu_jobs else _some_gpus,
+        "duration_s": reading.duration,
+        "limit_s": _limit_s,
+    }
     for line, row in rows_below(file, header, lines):
         try:
-            harvest.keep(line, columns.job(line, row))
+            values = {field: parse.get(field, str)(row[at]) for field, at in places.items()}
+            harvest.keep(line, TraceJob(**{"job_id": f"line{line}", **values}))
         except BadValueError as error:
             raise file.refuse(line, str(error)) from None
     return harvest.workload()
 
 
-class _Columns:
-    """The positions of a job's fields in a row."""
+def _places(file: TraceFile, header: Sequence[str], layout: Layout) -> Mapping[str, int]:
+    """Return the position of each column; ``TraceError`` if one that is needed is missing."""
+    found = {}
+    for field, names in layout.columns.items():
+        there = [name for name in names if name in header]
+        if there or field in NEEDED:
+            found[field] = position(file, header, (there or names)[0])
+    return found
 
-    def __init__(self, file: TraceFile, header: Sequence[str], layout: Layout) -> None:
-        self._file = file
-        self._header = header
-        self._layout = layout
-        self._job_id = self._needed(layout.job_id) if layout.job_id else None
-        self._submitted = self._needed(layout.submitted)
-        self._gpus = self._needed(layout.gpus)
-        self._duration = self._needed(layout.duration)
-        self._limit = self._found(layout.limit)
-        self._words = tuple(
-            self._found(names)
-            for names in (
-                *(layout.model, layout.gpu_type, layout.user),
-                *(layout.name, layout.group, layout.account),
-            )
-        )
 
-    def job(self, line: int, row: Row) -> TraceJob:
-        """Return the job of a row; ``BadValueError`` if the row is invalid."""
-        row.append("")  # the value of missing columns, whose position is -1
-        model, gpu_type, user, name, group, account = self._words
-        job_id = f"line{line}" if self._job_id is None else row[self._job_id]
-        return TraceJob(
-            job_id,
-            self._layout.clock(row[self._submitted]),
-            self._gpu_count(row[self._gpus]),
-            reading.duration(row[self._duration]),
-            row[model],
-            row[gpu_type],
-            row[user],
-            row[name],
-            row[group],
-            _limit_s(row[self._limit]),
-            row[account],
-        )
-
-    def notes(self) -> list[str]:
-        """Return notes on unread columns, so that a misspelt column does not go unnoticed."""
-        layout = self._layout
-        read = {self._header[at] for at in (*self._words, self._limit) if at >= 0}
-        read |= {self._header[at] for at in (self._submitted, self._gpus, self._duration)}
-        if self._job_id is not None:
-            read.add(self._header[self._job_id])
-        unread = [name for name in self._header if name not in read | layout.passed_over]
-        return [f"columns not read: {', '.join(map(reading.quoted, unread))}"] if unread else []
-
-    def _gpu_count(self, text: str) -> int:
-        gpus = reading.whole(text)
-        if gpus == 0 and not self._layout.expects_cpu_jobs:
-            raise BadValueError("the job requests no GPU")
-        return gpus
-
-    def _needed(self, names: tuple[str, ...]) -> int:
-        at = self._found(names)
-        return position(self._file, self._header, names[0]) if at < 0 else at
-
-    def _found(self, names: tuple[str, ...]) -> int:
-        return next((self._header.index(name) for name in names if name in self._header), -1)
+def _some_gpus(text: str) -> int:
+    gpus = reading.whole(text)
+    if gpus == 0:
+        raise BadValueError("the job requests no GPU")
+    return gpus
 
 
 def _limit_s(text: str) -> float | None:
