@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import stat
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from dataclasses import fields
 from pathlib import Path
 
 from slurm_tiresias.config import load
 from slurm_tiresias.doctor.run_folder import run_folder
-from slurm_tiresias.doctor.seen import Controller, Place, Seen, Settings, SpankPlugin
+from slurm_tiresias.doctor.seen import Controller, Place, Seen, SpankPlugin
 from slurm_tiresias.errors import ConfigError, NotRunningError, RefusedError
 from slurm_tiresias.settings import Config
 from slurm_tiresias.slurm import spank_build
-from slurm_tiresias.slurm.conf_file import PlugstackLine, Written
+from slurm_tiresias.slurm.conf_file import PlugstackLine
 from slurm_tiresias.slurm.protocol import Commands
 from slurm_tiresias.slurm.survey import survey, user_name
 from slurm_tiresias.status import published
@@ -36,36 +37,21 @@ def look(config_file: Path, commands: Commands | None = None) -> Seen:
         files = tuple(place for place in places if place)
     except OSError as refused:
         not_seen = (*not_seen, f"{folder}: {refused.strerror}")
-    written = _values(found.file)
     spank = _spank(found.plugstack or ())
+    facts = {field.name: getattr(found, field.name) for field in fields(found)}
     return Seen(
+        **{**facts, "not_seen": not_seen},
         config=config,
         config_file=str(config_file),
         config_there=config_file.exists(),
         config_error=error,
-        release=found.release,
-        settings=Settings(found.running) if found.running is not None else written,
-        running=found.running is not None,
-        written=written,
-        places={key: f"line {at.line} of {at.file}" for key, at in (found.file or {}).items()},
-        slurm_conf=found.slurm_conf,
-        cgroup=_values(found.cgroup),
-        plugstack=found.plugstack,
         spank=spank,
         run_folder=run_folder(spank.line) if spank else None,
-        job_submit=found.job_submit,
-        clock_ahead_s=found.clock_ahead_s,
-        partitions=found.partitions,
-        nodes=found.nodes,
-        known_jobs=found.known_jobs,
-        pinned=found.pinned,
         controller_user=state_dir.owner if state_dir else "",
         controller_user_id=state_dir.owner_id if state_dir else None,
-        admin_level=found.admin_level,
         state_dir=state_dir,
         state_files=files,
         controller=_controller(folder),
-        not_seen=not_seen,
     )
 
 
@@ -77,10 +63,6 @@ def _config(path: Path) -> tuple[Config, str]:
         return load(path), ""
     except ConfigError as error:
         return Config(), str(error).rstrip(".")
-
-
-def _values(written: Mapping[str, Written] | None) -> Settings | None:
-    return None if written is None else Settings({key: w.value for key, w in written.items()})
 
 
 def _spank(lines: tuple[PlugstackLine, ...]) -> SpankPlugin | None:

@@ -2,72 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from slurm_tiresias.doctor.run_folder import RunFolder
 from slurm_tiresias.model import Node
 from slurm_tiresias.settings import Config
 from slurm_tiresias.slurm import release as releases
 from slurm_tiresias.slurm.conf_file import PlugstackLine
-from slurm_tiresias.slurm.pinned import PinnedJob
-from slurm_tiresias.slurm.survey import SurveyedPartition
-
-_NOTHING = frozenset({"", "(null)", "N/A"})
-_NUMBER = re.compile(r"\d{1,12}", re.ASCII)
-_YES = frozenset({"1", "yes", "true", "y"})
-
-DEFAULTS: Mapping[str, str] = {
-    "accountingstoragetype": "accounting_storage/none",
-    "jobfileappend": "0",
-    "jobrequeue": "1",
-    "killwait": "30",
-    "maxjobcount": "10000",
-    "minjobage": "300",
-    "preemptmode": "OFF",
-    "preempttype": "preempt/none",
-    "proctracktype": "proctrack/cgroup",
-    "schedulertype": "sched/backfill",
-}
-"""Slurm's defaults for keys that slurm.conf does not set, the same in every release since 22.05."""
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Slurm's settings by lowercase key, from slurmctld or from slurm.conf."""
-
-    values: Mapping[str, str]
-
-    def text(self, key: str) -> str:
-        """Return the value as written; "" if it is not set and has no entry in ``DEFAULTS``."""
-        value = self.values.get(key.lower(), "")
-        return DEFAULTS.get(key.lower(), "") if value in _NOTHING else value
-
-    def word(self, key: str) -> str:
-        """Return the value in lowercase."""
-        return self.text(key).lower()
-
-    def number(self, key: str) -> float | None:
-        """Return the number at the start of the value (``30 sec``); None if it has none."""
-        found = _NUMBER.match(self.text(key))
-        return float(found[0]) if found else None
-
-    def yes(self, key: str) -> bool:
-        return self.word(key) in _YES
-
-    def words(self, key: str) -> tuple[str, ...]:
-        """Split a comma list into its words, as written."""
-        return tuple(filter(None, (word.strip() for word in self.text(key).split(","))))
-
-    def options(self, key: str) -> Mapping[str, str]:
-        """Parse a comma list of ``name`` and ``name=value`` into a mapping by lowercase name."""
-        pairs = (word.partition("=") for word in self.words(key))
-        return {name.strip().lower(): value.strip() for name, _, value in pairs}
-
-    def option_number(self, key: str, name: str, default: float) -> float:
-        found = _NUMBER.match(self.options(key).get(name, ""))
-        return float(found[0]) if found else default
+from slurm_tiresias.slurm.survey import Settings, Survey, SurveyedPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +47,7 @@ class Controller:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(Survey):
     """The facts. A field is None if it could not be determined; ``not_seen`` says why."""
 
     config: Config
@@ -113,40 +55,22 @@ class Seen:
     config_file: str
     config_there: bool
     config_error: str
-    release: tuple[int, int, int] | None
-    settings: Settings | None
-    """The settings of slurmctld; those of slurm.conf if slurmctld does not answer."""
-    running: bool
-    """Whether slurmctld answers; ``settings`` are then its own."""
-    written: Settings | None
-    """The settings in slurm.conf."""
-    places: Mapping[str, str]
-    """The place of each setting in slurm.conf: ``/etc/slurm/slurm.conf line 12``."""
-    slurm_conf: str
-    cgroup: Settings | None
-    plugstack: tuple[PlugstackLine, ...] | None
     spank: SpankPlugin | None
     run_folder: RunFolder | None
     """The SPANK plugin's run folder; None if this host has none."""
-    job_submit: str | None
-    clock_ahead_s: float | None
-    partitions: tuple[SurveyedPartition, ...] | None
-    nodes: tuple[Node, ...] | None
-    known_jobs: int | None
-    pinned: tuple[PinnedJob, ...] | None
-    """Pending jobs of any partition whose priority was set by hand; None also if this Slurm's
-    priority plugin does not show that."""
     controller_user: str
     """The user who runs the controller: the owner of its state directory; "" if none exists yet."""
     controller_user_id: int | None
-    admin_level: str | None
-    """The AdminLevel of ``controller_user`` in accounting."""
     state_dir: Place | None
     """None if there is no state directory."""
     state_files: tuple[Place, ...]
     controller: Controller | None
     """None if no controller has published anything that this user may read."""
-    not_seen: tuple[str, ...] = field(default=())
+
+    @property
+    def settings(self) -> Settings | None:
+        """Return the settings of slurmctld; those of slurm.conf if slurmctld does not answer."""
+        return self.running or self.written
 
     @property
     def differences(self) -> releases.Release:

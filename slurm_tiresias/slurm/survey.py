@@ -30,6 +30,60 @@ _LUA = re.compile(r"(?:^|[,/])\s*lua\s*(?:,|$)")
 
 Found = TypeVar("Found")
 
+_NUMBER = re.compile(r"\d{1,12}", re.ASCII)
+_YES = frozenset({"1", "yes", "true", "y"})
+
+DEFAULTS: Mapping[str, str] = {
+    "accountingstoragetype": "accounting_storage/none",
+    "jobfileappend": "0",
+    "jobrequeue": "1",
+    "killwait": "30",
+    "maxjobcount": "10000",
+    "minjobage": "300",
+    "preemptmode": "OFF",
+    "preempttype": "preempt/none",
+    "proctracktype": "proctrack/cgroup",
+    "schedulertype": "sched/backfill",
+}
+"""Slurm's defaults for keys that slurm.conf does not set, the same in every release since 22.05."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Slurm's settings by lowercase key, from slurmctld or from slurm.conf."""
+
+    values: Mapping[str, str]
+
+    def text(self, key: str) -> str:
+        """Return the value as written; "" if it is not set and has no entry in ``DEFAULTS``."""
+        value = self.values.get(key.lower(), "")
+        return DEFAULTS.get(key.lower(), "") if value in notation.NOTHING else value
+
+    def word(self, key: str) -> str:
+        """Return the value in lowercase."""
+        return self.text(key).lower()
+
+    def number(self, key: str) -> float | None:
+        """Return the number at the start of the value (``30 sec``); None if it has none."""
+        found = _NUMBER.match(self.text(key))
+        return float(found[0]) if found else None
+
+    def yes(self, key: str) -> bool:
+        return self.word(key) in _YES
+
+    def words(self, key: str) -> tuple[str, ...]:
+        """Split a comma list into its words, as written."""
+        return tuple(filter(None, (word.strip() for word in self.text(key).split(","))))
+
+    def options(self, key: str) -> Mapping[str, str]:
+        """Parse a comma list of ``name`` and ``name=value`` into a mapping by lowercase name."""
+        pairs = (word.partition("=") for word in self.words(key))
+        return {name.strip().lower(): value.strip() for name, _, value in pairs}
+
+    def option_number(self, key: str, name: str, default: float) -> float:
+        found = _NUMBER.match(self.options(key).get(name, ""))
+        return float(found[0]) if found else default
+
 
 @dataclass(frozen=True, slots=True)
 class SurveyedPartition:
@@ -37,9 +91,7 @@ class SurveyedPartition:
 
     name: str
     nodes: frozenset[str]
-    up: bool
     priority_tier: int
-    preempt_mode: str
     least_loaded: bool
     limits_time: bool
     """Whether jobs without --time get a time limit here."""
@@ -49,7 +101,8 @@ class SurveyedPartition:
 class Survey:
     """The results of a survey. None: it could not be read; ``not_seen`` has the reasons.
 
-    ``running`` has slurmctld's own settings, ``file`` those of slurm.conf, both by lower-case key.
+    ``running`` has slurmctld's own settings, ``written`` those of slurm.conf; ``places`` are where
+    these stand: ``line 12 of /etc/slurm/slurm.conf``, by lower-case key.
     ``clock_ahead_s`` is how far slurmctld's clock is ahead of this host's, accurate to a second.
     ``known_jobs`` counts the jobs in slurmctld's memory, each array task separately. ``pinned`` are
     the waiting jobs whose priority was set by hand, known only with priority/multifactor.
@@ -57,10 +110,11 @@ class Survey:
     """
 
     release: tuple[int, int, int] | None
-    running: Mapping[str, str] | None
+    running: Settings | None
     slurm_conf: str
-    file: Mapping[str, Written] | None
-    cgroup: Mapping[str, Written] | None
+    written: Settings | None
+    places: Mapping[str, str]
+    cgroup: Settings | None
     plugstack: tuple[PlugstackLine, ...] | None
     job_submit: str | None
     clock_ahead_s: float | None
@@ -99,17 +153,18 @@ class _Look:
         config = self._tried("the running configuration", self._config) if up else None
         running = None if config is None else config[0]
         conf = self._slurm_conf(running)
-        file = self._read(conf, conf_file.settings)
+        file, cgroup = self._read(conf, conf_file.settings), conf.with_name("cgroup.conf")
         settings = {**{k: w.value for k, w in (file or {}).items()}, **(running or {})}
         partitions = self._tried("the partitions", self._partitions) if up else None
         accounting = settings.get("accountingstoragetype", "").endswith("slurmdbd")
         multifactor = settings.get("prioritytype", "").endswith("multifactor")
         return Survey(
             release=self._release(running),
-            running=running,
+            running=None if running is None else Settings(running),
             slurm_conf=str(conf),
-            file=file,
-            cgroup=self._read(conf.with_name("cgroup.conf"), conf_file.settings, needed=False),
+            written=_values(file),
+            places={key: f"line {at.line} of {at.file}" for key, at in (file or {}).items()},
+            cgroup=_values(self._read(cgroup, conf_file.settings, needed=False)),
             plugstack=self._plugstack(conf, settings),
             job_submit=self._job_submit(conf, settings),
             clock_ahead_s=None if config is None else config[1],
@@ -157,9 +212,7 @@ class _Look:
             SurveyedPartition(
                 name=has["PartitionName"],
                 nodes=frozenset(notation.node_names(has.get("Nodes", ""))),
-                up=has.get("State") == "UP",
                 priority_tier=notation.whole(has.get("PriorityTier", "1")),
-                preempt_mode=has.get("PreemptMode", "OFF"),
                 least_loaded=has.get("LLN") == "YES",
                 limits_time=_has_limit(has, "DefaultTime") or _has_limit(has, "MaxTime"),
             )
@@ -232,6 +285,10 @@ class _Look:
             timeout_s=min(timeout_s, self._commands.timeout_s),
             environment=self._environment,
         )
+
+
+def _values(written: Mapping[str, Written] | None) -> Settings | None:
+    return None if written is None else Settings({key: w.value for key, w in written.items()})
 
 
 def _script(path: Path) -> str:

@@ -9,11 +9,11 @@ from typing import Any
 
 from slurm_tiresias.config import parse
 from slurm_tiresias.doctor.run_folder import RunFolder
-from slurm_tiresias.doctor.seen import Controller, Place, Seen, Settings, SpankPlugin
+from slurm_tiresias.doctor.seen import Controller, Place, Seen, SpankPlugin
 from slurm_tiresias.model import Amount, Node
 from slurm_tiresias.slurm import parse_config
 from slurm_tiresias.slurm.conf_file import PlugstackLine
-from slurm_tiresias.slurm.survey import SurveyedPartition
+from slurm_tiresias.slurm.survey import Settings, SurveyedPartition
 
 RECORDED = Path(__file__).parents[1] / "slurm" / "recorded"
 RELEASES = sorted(folder.name for folder in RECORDED.iterdir())
@@ -46,8 +46,7 @@ def sound(release: str = "22.05") -> Seen:
         config_there=True,
         config_error="",
         release=number,
-        settings=Settings(running),
-        running=True,
+        running=Settings(running),
         written=Settings(running),
         places={"killwait": "line 7 of /etc/slurm/slurm.conf"},
         slurm_conf="/etc/slurm/slurm.conf",
@@ -71,12 +70,13 @@ def sound(release: str = "22.05") -> Seen:
             Place(f"{STATE_DIR}/state.json", SLURM_USER, "slurm", 0o644),
             Place(f"{STATE_DIR}/tiresias.sock", SLURM_USER, "slurm", 0o666),
         ),
+        not_seen=(),
         controller=Controller("enforce", "ctl", 4.0, False, ()),
     )
 
 
 def partition(name: str = "gpu", **changes: Any) -> SurveyedPartition:
-    usual = SurveyedPartition(name, frozenset({"n1"}), True, 1, "OFF", False, True)
+    usual = SurveyedPartition(name, frozenset({"n1"}), 1, False, True)
     return replace(usual, **changes)
 
 
@@ -87,7 +87,7 @@ def with_settings(seen: Seen, **changes: str) -> Seen:
 
 
 def with_values(seen: Seen, values: Mapping[str, str]) -> Seen:
-    return replace(seen, settings=Settings(values), written=Settings(values))
+    return replace(seen, running=Settings(values), written=Settings(values))
 
 
 def lower(changes: Mapping[str, str]) -> dict[str, str]:

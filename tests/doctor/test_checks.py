@@ -16,10 +16,11 @@ from slurm_tiresias.doctor.diagnosis import Diagnosis, diagnose
 from slurm_tiresias.doctor.finding import Finding, Severity
 from slurm_tiresias.doctor.look import slowest_save
 from slurm_tiresias.doctor.run_folder import RunFolder
-from slurm_tiresias.doctor.seen import Controller, Place, Seen, Settings, SpankPlugin
+from slurm_tiresias.doctor.seen import Controller, Place, Seen, SpankPlugin
 from slurm_tiresias.model import Amount, Node
 from slurm_tiresias.slurm.conf_file import PlugstackLine
 from slurm_tiresias.slurm.pinned import PinnedJob
+from slurm_tiresias.slurm.survey import Settings
 from tests.cli.states import progress, running
 from tests.doctor.pictures import (
     OPTIONAL,
@@ -37,7 +38,7 @@ OK, NOTE, WARNING, ERROR = Severity
 PARAMETERS = "bf_interval=2,disable_job_shrink,batch_sched_delay=1,requeue_delay=1"
 REQUIRED = replace(OPTIONAL, demand="required")
 UNSEEN = (
-    *("settings", "written", "partitions", "nodes", "known_jobs", "pinned", "plugstack"),
+    *("running", "written", "partitions", "nodes", "known_jobs", "pinned", "plugstack"),
     *("clock_ahead_s", "controller", "state_dir", "job_submit", "spank", "run_folder"),
 )
 EMPTY = Node("n1", Amount({}, 16, 8000))
@@ -89,7 +90,7 @@ HIDDEN = seen_as(partitions=(partition(nodes=frozenset({"n1", "cloud1"})),))
 CGROUP = settings(ProctrackType="proctrack/cgroup")
 
 CASES = (
-    Case("slurmctld", seen_as(running=False), ERROR),
+    Case("slurmctld", seen_as(running=None), ERROR),
     Case("release", seen_as(release=None), NOTE),
     Case("release", seen_as(release=(21, 8, 8)), ERROR),
     Case("release", seen_as(release=(23, 2, 7)), NOTE),
@@ -480,11 +481,7 @@ def test_a_line_to_replace_is_shown_with_the_included_file_that_has_it() -> None
 
 
 def test_checks_without_their_settings_are_named_as_unchecked() -> None:
-    nothing = replace(
-        sound(),
-        **dict.fromkeys(UNSEEN),  # type: ignore[arg-type]
-        running=False,
-    )
+    nothing = replace(sound(), **dict.fromkeys(UNSEEN))  # type: ignore[arg-type]
     diagnosis = diagnose(nothing)
     assert {each.name for each in diagnosis.findings} == {
         *("slurmctld", "release", "config", "state-dir", "nudge-file", "controller")
@@ -497,7 +494,7 @@ def test_checks_without_their_settings_are_named_as_unchecked() -> None:
 @pytest.mark.parametrize("release", RELEASES)
 def test_slurm_conf_alone_is_checked_with_slurms_defaults(release: str) -> None:
     bare = with_values(sound(release), lower({"ClusterName": "c", "KillWait": "10"}))
-    diagnosis = diagnose(replace(bare, running=False, cgroup=None))
+    diagnosis = diagnose(replace(bare, running=None, cgroup=None))
     assert finding(diagnosis, "kill-wait").severity is WARNING
     assert finding(diagnosis, "job-requeue").severity is OK
     assert finding(diagnosis, "job-file-append").severity is WARNING

@@ -6,8 +6,9 @@ import json
 
 from slurm_tiresias.doctor.checks.files import SLURM_CONF, TIRESIAS_TOML, known
 from slurm_tiresias.doctor.finding import Finding, Mend, check, error, note, ok, warning
-from slurm_tiresias.doctor.seen import Seen, Settings
+from slurm_tiresias.doctor.seen import Seen
 from slurm_tiresias.slurm import release
+from slurm_tiresias.slurm.survey import Settings
 
 CLOCKS_APART_S = 3.0
 """Clock difference from which the controller corrects times that squeue computed by its clock."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from slurm_tiresias.doctor.finding import Mend
-from slurm_tiresias.doctor.seen import Seen, Settings
+from slurm_tiresias.doctor.seen import Seen
+from slurm_tiresias.slurm.survey import Settings
 
 SLURM_CONF = "slurm.conf"
 CGROUP_CONF = "cgroup.conf"

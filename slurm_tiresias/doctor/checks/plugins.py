@@ -15,8 +15,9 @@ from slurm_tiresias.doctor.checks.files import (
     slurm_conf,
 )
 from slurm_tiresias.doctor.finding import Finding, Mend, check, error, note, ok, warning
-from slurm_tiresias.doctor.seen import Seen, Settings
+from slurm_tiresias.doctor.seen import Seen
 from slurm_tiresias.slurm import release
+from slurm_tiresias.slurm.survey import Settings
 
 MOST_NAMED = 8
 """Most jobs that a finding lists by id."""
