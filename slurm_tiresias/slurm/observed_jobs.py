@@ -137,22 +137,16 @@ def request_fields(
         memory_per_cpu = False
         options = options._replace(not_modelled=(*options.not_modelled, "--mem=0"))
     return RequestFields(
+        job=fields,
         nodes=least_nodes,
         most_nodes=most_nodes,
         tasks=tasks,
-        tasks_per_node=fields.tasks_per_node,
-        cpus_per_node=fields.cpus_per_node,
-        sockets_per_node=fields.sockets_per_node,
         memory_per_node_mb=0 if memory_per_cpu or per_gpu else memory_mb,
         memory_per_cpu_mb=memory_mb if memory_per_cpu and not per_gpu else 0,
         options=options,
         tres_gpus=tres_gpus,
         overcommits=overcommits,
-        exclusive=fields.exclusive,
-        features=fields.features,
-        required_nodes=frozenset(fields.required_nodes),
         excluded_nodes=details.excluded_nodes if details else frozenset(),
-        partitions=fields.partitions,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from functools import lru_cache
+from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
 from slurm_tiresias.errors import SlurmAnswerError
@@ -39,6 +40,12 @@ _NOT_MODELLED = {
 }
 """Fields of a row that are empty for most jobs, and the options that set them. ``--core-spec=0``
 and ``--thread-spec`` show as a number and a word."""
+
+_OF_OPTIONS = attrgetter(
+    *("cpus_per_task", "tres_per_job", "tres_per_node", "tres_per_socket", "tres_per_task"),
+    *("cpus_per_tres", "memory_per_tres", "segment", "switches", "over_subscribe"),
+    *("licenses", "deadline"),
+)
 
 _KEY = re.compile(r"\d{1,18}(?:_\d{1,18}|\+\d{1,18})?", re.ASCII)
 """Matches the id of a job, of a task of an array, and of a part of a heterogeneous job."""
@@ -162,13 +169,7 @@ def has_id(row: JobRow) -> bool:
 
 def options(row: JobRow) -> Options:
     """Return the requested options that only squeue shows; equal rows share one object."""
-    return _options(
-        *(row.cpus_per_task, row.tres_per_job, row.tres_per_node, row.tres_per_socket),
-        *(row.tres_per_task, row.cpus_per_tres, row.memory_per_tres, row.segment, row.switches),
-        row.over_subscribe == "TOPO",
-        not_modelled(row),
-        *(notation.present(row.licenses), row.deadline),
-    )
+    return _options(_OF_OPTIONS(row), not_modelled(row))
 
 
 def not_modelled(row: JobRow) -> tuple[str, ...]:
@@ -194,21 +195,9 @@ def _partitions(printed: str) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=4096)
-def _options(
-    cpus_per_task: str,
-    per_job: str,
-    per_node: str,
-    per_socket: str,
-    per_task: str,
-    cpus_per_tres: str,
-    memory_per_tres: str,
-    segment: str,
-    switches: str,
-    whole_blocks: bool,
-    not_modelled: tuple[str, ...],
-    licenses: str,
-    deadline: str,
-) -> Options:
+def _options(asked: tuple[str, ...], not_modelled: tuple[str, ...]) -> Options:
+    cpus_per_task, per_job, per_node, per_socket, per_task, *others = asked
+    cpus_per_tres, memory_per_tres, segment, switches, sharing, licenses, deadline = others
     read = _Attempts()
     return Options(
         cpus_per_task=read(_number_or_1, cpus_per_task, 1),
@@ -220,9 +209,9 @@ def _options(
         memory_per_gpu_mb=read(_memory_per_gpu_mb, memory_per_tres, 0),
         segment=read(_number_or_0, segment, 0),
         most_switches=read(_number_or_0, switches, 0),
-        whole_blocks=whole_blocks,
+        whole_blocks=sharing == "TOPO",
         not_modelled=not_modelled,
-        licenses=licenses,
+        licenses=notation.present(licenses),
         deadline_s=read(notation.epoch, deadline, None),
         unreadable=read.why,
     )

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from slurm_tiresias.model import ANY_TYPE, Amount, GpuCounts, Request
-from slurm_tiresias.slurm.job_fields import Options
+from slurm_tiresias.slurm.job_fields import JobFields, Options
 
 
 @dataclass(frozen=True, slots=True)
 class RequestFields:
-    """A job's request, option by option, as numbers; GPUs by type.
+    """What a job requested, where that differs from what Slurm now shows of the ``job``.
 
     ``tasks`` is None without ``-n``: Slurm then starts one task on each node. ``nodes`` is the
     minimum number of nodes; ``most_nodes`` is None if ``-N`` set no maximum. Memory is in MiB, 0 if
@@ -22,22 +22,16 @@ class RequestFields:
     AccountingStorageTRES. With ``overcommits`` tasks share ``cpus_per_node`` CPUs on each node.
     """
 
+    job: JobFields
     nodes: int
     most_nodes: int | None
     tasks: int | None
-    tasks_per_node: int
-    cpus_per_node: int
-    sockets_per_node: int
     memory_per_node_mb: int
     memory_per_cpu_mb: int
     options: Options
     tres_gpus: GpuCounts
     overcommits: bool
-    exclusive: bool
-    features: str
-    required_nodes: frozenset[str]
     excluded_nodes: frozenset[str]
-    partitions: tuple[str, ...]
 
 
 def request_of(asked: RequestFields) -> Request:
@@ -57,7 +51,7 @@ def gpus_on_a_node(asked: RequestFields) -> GpuCounts:
     With ``--gpus-per-socket`` it is Slurm's estimate: what a job gets depends on the sockets that
     its CPUs are on.
     """
-    options, sockets = asked.options, asked.sockets_per_node
+    options, sockets = asked.options, asked.job.sockets_per_node
     if options.gpus_per_node:
         return options.gpus_per_node
     return {kind: count * sockets for kind, count in options.gpus_per_socket.items()}
@@ -72,13 +66,13 @@ def _one_chunk_a_task(asked: RequestFields) -> Request:
     options, gpus = asked.options, asked.options.gpus_per_task
     tasks = asked.tasks or asked.nodes
     cpus = max(_cpus_of_tasks(asked, 1), options.cpus_per_gpu * sum(gpus.values()))
-    cpus_on_a_node = asked.cpus_per_node if asked.overcommits else 0
+    cpus_on_a_node = asked.job.cpus_per_node if asked.overcommits else 0
     return _request(
         asked,
         chunk=_amount(asked, gpus, cpus),
         chunks=tasks,
         per_node=Amount(cpus=cpus_on_a_node, memory_mb=asked.memory_per_node_mb),
-        max_chunks_per_node=asked.tasks_per_node or None,
+        max_chunks_per_node=asked.job.tasks_per_node or None,
         most_nodes=min(asked.most_nodes or tasks, tasks),
     )
 
@@ -87,11 +81,11 @@ def _one_chunk_a_node(asked: RequestFields) -> Request:
     """``-N2-4`` counts as two nodes: Slurm may start it on two, and more cannot be foreseen."""
     options, gpus = asked.options, gpus_on_a_node(asked)
     nodes = max(asked.nodes, _nodes_of_tasks(asked))
-    tasks_on_a_node = asked.tasks_per_node or _divide_up(asked.tasks or 1, nodes)
+    tasks_on_a_node = asked.job.tasks_per_node or _divide_up(asked.tasks or 1, nodes)
     cpus = max(
         _cpus_of_tasks(asked, tasks_on_a_node),
         options.cpus_per_gpu * sum(gpus.values()),
-        asked.cpus_per_node,
+        asked.job.cpus_per_node,
     )
     amount = _amount(asked, gpus, cpus)
     whole_node = Amount(amount.gpus, amount.cpus, amount.memory_mb + asked.memory_per_node_mb)
@@ -119,7 +113,7 @@ def _one_chunk_a_gpu(asked: RequestFields) -> Request:
     elif asked.tasks is None:
         cpus, cpus_on_a_node = 0, options.cpus_per_task
     elif asked.overcommits:
-        cpus, cpus_on_a_node = 0, asked.cpus_per_node
+        cpus, cpus_on_a_node = 0, asked.job.cpus_per_node
     else:
         cpus, cpus_on_a_node = divmod(asked.tasks * options.cpus_per_task, count)
     memory_by_cpu_mb = cpus_on_a_node * asked.memory_per_cpu_mb
@@ -147,7 +141,7 @@ def _cpus_only(asked: RequestFields) -> Request:
         chunk=_amount(asked, {}, asked.options.cpus_per_task),
         chunks=tasks,
         per_node=Amount(memory_mb=asked.memory_per_node_mb),
-        max_chunks_per_node=asked.tasks_per_node or None,
+        max_chunks_per_node=asked.job.tasks_per_node or None,
         most_nodes=min(asked.most_nodes or tasks, tasks),
     )
 
@@ -159,14 +153,14 @@ def _cpus_of_tasks(asked: RequestFields, tasks: int) -> int:
 def _nodes_of_tasks(asked: RequestFields) -> int:
     """The fewest nodes for the tasks: ``-n8 --ntasks-per-node=4`` needs two, even if one has enough
     GPUs."""
-    if asked.tasks is None or not asked.tasks_per_node:
+    if asked.tasks is None or not asked.job.tasks_per_node:
         return 1
-    return _divide_up(asked.tasks, asked.tasks_per_node)
+    return _divide_up(asked.tasks, asked.job.tasks_per_node)
 
 
 def _divides_tasks(asked: RequestFields) -> bool:
     """Whether Slurm may put more tasks on one node than on another."""
-    fixed = asked.tasks_per_node or asked.most_nodes == 1 or asked.overcommits
+    fixed = asked.job.tasks_per_node or asked.most_nodes == 1 or asked.overcommits
     return asked.tasks is not None and not fixed
 
 
@@ -194,7 +188,7 @@ def _request(
     gpus_vary = bool(asked.options.gpus_per_socket)
     if gpus_vary:
         not_modelled = (*not_modelled, "--gpus-per-socket")
-    if "[" in asked.features or "*" in asked.features:
+    if "[" in asked.job.features or "*" in asked.job.features:
         # Neither can be checked node by node: ``a*2`` counts nodes, ``[a|b]`` wants equal ones.
         not_modelled = (*not_modelled, "--constraint with counts or brackets")
     return Request(
@@ -205,11 +199,11 @@ def _request(
         min_nodes=min(max(asked.nodes, least_nodes), chunks),
         max_nodes=most_nodes,
         may_be_one_task=may_be_one_task,
-        exclusive=asked.exclusive or asked.options.whole_blocks,
-        features=asked.features,
-        required_nodes=asked.required_nodes,
+        exclusive=asked.job.exclusive or asked.options.whole_blocks,
+        features=asked.job.features,
+        required_nodes=frozenset(asked.job.required_nodes),
         excluded_nodes=asked.excluded_nodes,
-        partitions=asked.partitions,
+        partitions=asked.job.partitions,
         segment=asked.options.segment,
         most_switches=asked.options.most_switches,
         whole_blocks=asked.options.whole_blocks,
