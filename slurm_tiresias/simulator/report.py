@@ -428,17 +428,12 @@ def records(report: Report) -> list[dict[str, Any]]:
 
 def _figures_record(report: Report, result: Result) -> dict[str, Any]:
     found, reference = result.figures, report.reference.figures
+    figures = {name.replace("average", "avg"): value for name, value in asdict(found).items()}
     return {
         "policy": result.policy,
         "baseline": result.baseline,
         "best_of": dict(result.best_of) or None,
-        "jobs": found.jobs,
         "unfinished": report.unfinished(result),
-        "avg_jct_s": found.average_jct_s,
-        "median_jct_s": found.median_jct_s,
-        "p95_jct_s": found.p95_jct_s,
-        "p99_jct_s": found.p99_jct_s,
-        "makespan_s": found.makespan_s,
         "lower_bound_avg_jct_s": report.lower_bound_jct_s,
         "avg_jct_over_lower_bound": report.over_the_bound(result),
         "reference": report.reference.policy,
@@ -449,18 +444,7 @@ def _figures_record(report: Report, result: Result) -> dict[str, Any]:
             "makespan": ratio(found.makespan_s, reference.makespan_s),
         },
         "over_fair_share": asdict(report.over_fair_share(result)),
-        "avg_wait_s": found.average_wait_s,
-        "median_wait_s": found.median_wait_s,
-        "p95_wait_s": found.p95_wait_s,
-        "preemptions": found.preemptions,
-        "promotions": found.promotions,
-        "lost_gpu_s": found.lost_gpu_s,
-        "lost_share": found.lost_share,
-        "again_gpu_s": found.again_gpu_s,
-        "again_share": found.again_share,
-        "failures": found.failures,
-        "goodput": found.goodput,
-        "gpu_use": found.gpu_use,
+        **figures,
         "bins": {
             each.name: {"jobs": each.jobs, "avg_jct_s": each.average_jct_s} for each in found.bins
         },
