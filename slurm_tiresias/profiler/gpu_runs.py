@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from slurm_tiresias.errors import TiresiasError
@@ -68,94 +68,43 @@ class NodeGpus:
 # Adding up
 
 
-@dataclass(slots=True)
-class _Mean:
-    total: float = 0.0
-    count: int = 0
-
-    def add(self, value: float | None) -> None:
-        if value is not None:
-            self.total += value
-            self.count += 1
-
-    @property
-    def value(self) -> float | None:
-        return self.total / self.count if self.count else None
-
-    @property
-    def whole(self) -> int | None:
-        return None if self.value is None else round(self.value)
+_RATES = ("pcie_sent_bytes_per_s", "pcie_received_bytes_per_s")
+_COUNTERS = ("nvlink_sent_bytes", "nvlink_received_bytes")
 
 
-@dataclass(slots=True)
-class _Counter:
-    """The increase of a counter; None if it was reset meanwhile or never read."""
-
-    first: int | None = None
-    last: int | None = None
-
-    def add(self, value: int | None) -> None:
-        if value is not None:
-            self.first = value if self.first is None else self.first
-            self.last = value
-
-    @property
-    def difference(self) -> int | None:
-        if self.first is None or self.last is None or self.last < self.first:
-            return None
-        return self.last - self.first
-
-
-@dataclass(slots=True)
 class GpuSums:
     """The sums over one GPU's samples so far; ``now_s`` may be from any monotonic clock."""
 
-    uuid: str
-    began_s: float
-    seen_s: float = 0.0
-    samples: int = 0
-    pci: str | None = None
-    name: str | None = None
-    memory_bytes: int | None = None
-    peak_memory_bytes: int | None = None
-    utilization: _Mean = field(default_factory=_Mean)
-    pcie_sent: _Mean = field(default_factory=_Mean)
-    pcie_received: _Mean = field(default_factory=_Mean)
-    nvlink_sent: _Counter = field(default_factory=_Counter)
-    nvlink_received: _Counter = field(default_factory=_Counter)
+    def __init__(self, uuid: str, began_s: float) -> None:
+        self._began_s = began_s
+        self._seen: dict[str, Any] = {"uuid": uuid, "samples": 0, "seen_s": 0.0}
+        """What a ``GpuRun`` has of these samples already."""
+        self._sums: dict[str, tuple[float, int]] = {}
+        """Of each mean the sum, and of how many samples."""
+        self._counted: dict[str, tuple[int, int]] = {}
+        """The first and the last value of each counter."""
 
     def add(self, use: GpuUse, now_s: float) -> None:
-        self.seen_s = now_s - self.began_s
-        self.samples += 1
-        self.pci = use.pci or self.pci
-        self.name = use.name or self.name
-        self.memory_bytes = _larger(self.memory_bytes, use.memory_bytes)
-        self.peak_memory_bytes = _larger(self.peak_memory_bytes, use.memory_used_bytes)
-        self.utilization.add(use.utilization)
-        self.pcie_sent.add(use.pcie_sent_bytes_per_s)
-        self.pcie_received.add(use.pcie_received_bytes_per_s)
-        self.nvlink_sent.add(use.nvlink_sent_bytes)
-        self.nvlink_received.add(use.nvlink_received_bytes)
+        seen = self._seen
+        seen |= {"samples": seen["samples"] + 1, "seen_s": now_s - self._began_s}
+        name = use.name and use.name[:MOST_NAME_CHARACTERS]
+        seen |= {key: text for key, text in (("pci", use.pci), ("name", name)) if text}
+        peaks = {"memory_bytes": use.memory_bytes, "peak_memory_bytes": use.memory_used_bytes}
+        seen |= {key: max(n, seen.get(key, 0)) for key, n in peaks.items() if n is not None}
+        for key in ("utilization", *_RATES):
+            if (value := getattr(use, key)) is not None:
+                total, count = self._sums.get(key, (0.0, 0))
+                self._sums[key] = total + value, count + 1
+        for key in _COUNTERS:
+            if (value := getattr(use, key)) is not None:
+                self._counted[key] = self._counted.get(key, (value, value))[0], value
 
     def run(self) -> GpuRun:
-        return GpuRun(
-            uuid=self.uuid,
-            samples=self.samples,
-            seen_s=self.seen_s,
-            pci=self.pci,
-            name=self.name and self.name[:MOST_NAME_CHARACTERS],
-            utilization=self.utilization.value,
-            peak_memory_bytes=self.peak_memory_bytes,
-            memory_bytes=self.memory_bytes,
-            pcie_sent_bytes_per_s=self.pcie_sent.whole,
-            pcie_received_bytes_per_s=self.pcie_received.whole,
-            nvlink_sent_bytes=self.nvlink_sent.difference,
-            nvlink_received_bytes=self.nvlink_received.difference,
-        )
-
-
-def _larger(one: int | None, other: int | None) -> int | None:
-    return max((number for number in (one, other) if number is not None), default=None)
+        means = {key: total / count for key, (total, count) in self._sums.items()}
+        means |= {key: round(means[key]) for key in _RATES if key in means}
+        # A counter that is below its first value was reset meanwhile.
+        more = {key: last - first for key, (first, last) in self._counted.items() if last >= first}
+        return GpuRun(**{**self._seen, **means, **more})
 
 
 # The file
