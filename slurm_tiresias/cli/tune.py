@@ -264,9 +264,9 @@ def _show_advice(
             (*tellers, *bounds, *baselines), results[len(cells) :], strict=True
         )
     }
-    told = {title: ratios[title] for title in tellers}
-    bounded = {title: ratios[title] for title in bounds}
-    instead = {name: ratios[name] for name in baselines}
+    told, bounded, instead = (
+        {title: ratios[title] for title in group} for group in (tellers, bounds, baselines)
+    )
     if as_json:
         found = _advice_as_json(advice, inputs.present) | {
             "if_jobs_told_more": told,
@@ -282,28 +282,20 @@ def _show_advice(
         screen.show(screen.prose(f"warning: {warning}.", indent=""))
     screen.show(_evidence(advice, present, screen))
     screen.show(_failures(advice.failed))
-    paragraphs = [sentence(advice, present)]
-    paragraphs.append(_if_jobs_told_more(advice, told, present))
-    paragraphs.append(_with_bounds(advice, bounded, present))
-    paragraphs.append(_under_the_best(advice, instead, present))
+    would_be = f"{_jct(advice)} would be, as a multiple of the {present}'s"
+    paragraphs = (
+        sentence(advice, present),
+        f"If more were known of the jobs (policy.estimates), {would_be}: {_ratios(told, 'if')}.",
+        f"With a bound on the slowdown (policy.max_slowdown) {would_be}: "
+        f"{_ratios(bounded, 'with')}.",
+        _under_the_best(advice, instead, present),
+    )
     screen.show(["", *(line for text in paragraphs for line in screen.prose(text, indent=""))])
     screen.show(["", *tuning.fragment(advice).splitlines()])
 
 
-def _if_jobs_told_more(advice: Advice, told: Mapping[str, float | None], present: str) -> str:
-    ratios = (f"{or_dash(ratio, RATIO)} if {title}" for title, ratio in told.items())
-    return (
-        f"If more were known of the jobs (policy.estimates), {_jct(advice)} would be, as a "
-        f"multiple of the {present}'s: {', '.join(ratios)}."
-    )
-
-
-def _with_bounds(advice: Advice, bounded: Mapping[str, float | None], present: str) -> str:
-    ratios = (f"{or_dash(ratio, RATIO)} with {times}" for times, ratio in bounded.items())
-    return (
-        f"With a bound on the slowdown (policy.max_slowdown) {_jct(advice)} would be, as a "
-        f"multiple of the {present}'s: {', '.join(ratios)}."
-    )
+def _ratios(found: Mapping[str, float | None], how: str) -> str:
+    return ", ".join(f"{or_dash(ratio, RATIO)} {how} {title}" for title, ratio in found.items())
 
 
 def _under_the_best(advice: Advice, instead: Mapping[str, float | None], present: str) -> str:
