@@ -39,6 +39,7 @@ def test_a_failed_commit_keeps_all_changes(ledger: Ledger, monkeypatch: pytest.M
     changes = Changes(ledger)
     changes.put(ledger.jobs, OLD)
     changes.put(ledger.events, EVENT, EVENT)
+    changes.forget("8")
     monkeypatch.setattr(Ledger, "forget", fails)
     with pytest.raises(LedgerError):
         changes.commit()
