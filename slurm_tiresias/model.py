@@ -703,6 +703,25 @@ class JobAccount:
 
 
 @dataclass(frozen=True, slots=True)
+class EventRecord:
+    """An event of a job, or with an empty ``job_id`` of the controller.
+
+    Events of jobs: demoted, promoted, preempted, requeued, node-failed, repaired, backed-off,
+    list-refused, signal-refused, no-net-progress, gpus-idle, idle-signalled, idle-requeued,
+    idle-spared, hung (a verdict, with its evidence), hung-false (it made a step afterwards),
+    hung-dumped, hung-signalled, hung-requeued, restarted or not-restarted (after a failure), failed
+    (Slurm refused a write) and so on. Events of the controller: paused, resumed, released,
+    node-suspected, node-drained, node-cleared.
+    """
+
+    at_s: float
+    kind: str
+    job_id: str
+    other: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class RunRecord:
     """One run of a job; ``end_s`` is None while it runs or until its end is known."""
 

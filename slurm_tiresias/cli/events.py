@@ -18,9 +18,9 @@ from slurm_tiresias.cli.options import (
     takes_config,
 )
 from slurm_tiresias.explanation.events import event_text
+from slurm_tiresias.model import EventRecord
 from slurm_tiresias.settings import Config
 from slurm_tiresias.status import published
-from slurm_tiresias.status.published import PublishedEvent
 from slurm_tiresias.text import filled, moment
 
 LOOK_EVERY_S = 1.0
@@ -46,10 +46,10 @@ def events(config: Config, job_id: str | None, follow: bool, as_json: bool) -> N
 
 
 def _new_ones(
-    read: Callable[[], tuple[PublishedEvent, ...]], *, follow: bool
-) -> Iterator[PublishedEvent]:
+    read: Callable[[], tuple[EventRecord, ...]], *, follow: bool
+) -> Iterator[EventRecord]:
     """Yield the events there are, and with ``follow`` those that come, for ever."""
-    told: set[PublishedEvent] = set()
+    told: set[EventRecord] = set()
     last_s = 0.0
     while True:
         found = read()
@@ -64,6 +64,6 @@ def _new_ones(
         time.sleep(LOOK_EVERY_S)
 
 
-def _line(event: PublishedEvent) -> str:
+def _line(event: EventRecord) -> str:
     of = f"job {event.job_id}: " if event.job_id else ""
     return f"{moment(event.at_s)}  {filled(of + event_text(event.job_id, event))}"

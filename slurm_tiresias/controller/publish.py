@@ -7,7 +7,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from slurm_tiresias import __version__
 from slurm_tiresias.controller.difference import why_left_to_slurm
@@ -44,7 +44,6 @@ from slurm_tiresias.status.published import (
     SCHEMA,
     Blocker,
     PublishedEstimate,
-    PublishedEvent,
     PublishedGpus,
     PublishedHold,
     PublishedJob,
@@ -143,7 +142,7 @@ def report(
         gpus=_gpus(nodes, snapshot.jobs),
         tiers=tuple(_tiers(config, snapshot, plan)),
         jobs=tuple(_jobs(config, snapshot, plan, job_store, features, policy, acts=state.acts)),
-        events=tuple(PublishedEvent(**asdict(event)) for event in events),
+        events=tuple(events),
         nodes=tuple(_nodes(nodes, snapshot.jobs, plan, features)),
     )
 

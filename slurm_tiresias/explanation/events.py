@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from slurm_tiresias.explanation.reasons import IN_SHADOW, would_have
 from slurm_tiresias.explanation.section import Section
+from slurm_tiresias.model import EventRecord
 from slurm_tiresias.status.job_history import JobHistory
-from slurm_tiresias.status.published import PublishedEvent
 from slurm_tiresias.text import at, printable
 
 _OWN_WORDS: Mapping[str, str] = {
@@ -35,7 +35,7 @@ def event_section(job: JobHistory) -> Section:
     )
 
 
-def event_text(job_id: str, event: PublishedEvent) -> str:
+def event_text(job_id: str, event: EventRecord) -> str:
     """Return the event as an action of this job, or an action on it."""
     if not event.job_id and event.kind in ABOUT_NODES:
         return f"{_kind(event)}: {printable(event.text)}"
@@ -46,7 +46,7 @@ def event_text(job_id: str, event: PublishedEvent) -> str:
     return _as_the_other(event)
 
 
-def _its_own(event: PublishedEvent) -> str:
+def _its_own(event: EventRecord) -> str:
     other, text = printable(event.other), printable(event.text)
     if event.kind == "preempted" and other:
         return f"preempted by job {other}{_in_brackets(text)}"
@@ -65,7 +65,7 @@ def _its_own(event: PublishedEvent) -> str:
     return f"{_kind(event)}{_after_colon(text)}"
 
 
-def _as_the_other(event: PublishedEvent) -> str:
+def _as_the_other(event: EventRecord) -> str:
     whom, text = f"job {printable(event.job_id)}", printable(event.text)
     if event.kind == "preempted":
         return f"preempted {whom}{_in_brackets(text and f'its {text}')}"
@@ -76,7 +76,7 @@ def _as_the_other(event: PublishedEvent) -> str:
     return f"{whom} {_kind(event)}{_after_colon(text)}"
 
 
-def _kind(event: PublishedEvent) -> str:
+def _kind(event: EventRecord) -> str:
     """Return ``backed off`` for ``backed-off``; kinds of a newer controller are kept as is."""
     return printable(event.kind).replace("-", " ")
 

@@ -18,10 +18,9 @@ from slurm_tiresias.explanation.reasons import (
 )
 from slurm_tiresias.explanation.section import SCHEMA, Explanation, Section
 from slurm_tiresias.gpu_hours import exact_gpu_hours, gpu_hours
-from slurm_tiresias.model import Action, JobState, Lane, ProgressSource, Reason
+from slurm_tiresias.model import Action, EventRecord, JobState, Lane, ProgressSource, Reason
 from slurm_tiresias.status.published import (
     Blocker,
-    PublishedEvent,
     PublishedJob,
     PublishedState,
     PublishedTier,
@@ -73,7 +72,7 @@ class Case:
         return bool(self.job.lane) and self.job.reason == Reason.RUNS_ON.value
 
     @property
-    def events(self) -> tuple[PublishedEvent, ...]:
+    def events(self) -> tuple[EventRecord, ...]:
         """Return the latest events that name this job, oldest first."""
         job_id = self.job.job_id
         named = [event for event in self.state.events if job_id in (event.job_id, event.other)]

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from slurm_tiresias import json_codec
-from slurm_tiresias.model import JobAccount
+from slurm_tiresias.model import EventRecord, JobAccount
 from slurm_tiresias.slurm.protocol import AccountedRun
 from slurm_tiresias.status.ask_or_read import ask_or_read
-from slurm_tiresias.status.published import PublishedEvent
 from slurm_tiresias.status.service import Peer, Question, Service
 from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.records import PreemptionCost, RunProgressRecord, RunRecord
@@ -48,7 +47,7 @@ class JobHistory:
     promotions: int
     preemptions: int
     runs: tuple[RunRecord, ...]
-    events: tuple[PublishedEvent, ...]
+    events: tuple[EventRecord, ...]
     restarts: int = 0
     """How often the job was requeued, for any reason."""
     progress: tuple[RunProgressRecord, ...] = ()
@@ -131,7 +130,7 @@ def _history(ledger: Ledger, record: JobAccount, *, whole: bool) -> JobHistory:
         promotions=record.promotions,
         preemptions=record.preemptions,
         runs=tuple(ledger.runs.of(record.key)),
-        events=tuple(PublishedEvent(e.at_s, e.kind, e.job_id, e.other, e.text) for e in events),
+        events=tuple(events),
         restarts=record.restarts,
         progress=tuple(ledger.progress.of(record.key)),
         costs=tuple(ledger.costs.of(record.key)),

@@ -14,7 +14,13 @@ from pathlib import Path
 from slurm_tiresias import json_codec
 from slurm_tiresias.atomic_write import write_atomically
 from slurm_tiresias.errors import NotRunningError
-from slurm_tiresias.model import ASK_SIGNAL, PublishedBound, PublishedGpuUse, PublishedHung
+from slurm_tiresias.model import (
+    ASK_SIGNAL,
+    EventRecord,
+    PublishedBound,
+    PublishedGpuUse,
+    PublishedHung,
+)
 from slurm_tiresias.status.ask import START_IT, ask
 
 SCHEMA = 1
@@ -264,25 +270,6 @@ class PublishedJob:
         return bool(has_saved) or self.signal == ASK_SIGNAL
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedEvent:
-    """An event of a job, or with an empty ``job_id`` of the controller.
-
-    Events of jobs: demoted, promoted, preempted, requeued, node-failed, repaired, backed-off,
-    list-refused, signal-refused, no-net-progress, gpus-idle, idle-signalled, idle-requeued,
-    idle-spared, hung (a verdict, with its evidence), hung-false (it made a step afterwards),
-    hung-dumped, hung-signalled, hung-requeued, restarted or not-restarted (after a failure), failed
-    (Slurm refused a write) and so on. Events of the controller: paused, resumed, released,
-    node-suspected, node-drained, node-cleared.
-    """
-
-    at_s: float
-    kind: str
-    job_id: str
-    other: str
-    text: str
-
-
 @dataclass(slots=True)
 class PublishedHold:
     """The GPUs of one node held by a running job; ``tier`` is None for an unmanaged job.
@@ -357,7 +344,7 @@ class PublishedState:
     gpus: PublishedGpus
     tiers: tuple[PublishedTier, ...]
     jobs: tuple[PublishedJob, ...]
-    events: tuple[PublishedEvent, ...]
+    events: tuple[EventRecord, ...]
     only_of: str = ""
     """The user whose jobs these are, if jobs are private and not all are shown; else ""."""
     host: str = ""

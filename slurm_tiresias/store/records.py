@@ -7,6 +7,7 @@ import operator
 from dataclasses import astuple, dataclass
 
 from slurm_tiresias.core.lifecycle.preemption import Cause
+from slurm_tiresias.model import EventRecord as EventRecord
 from slurm_tiresias.model import RunRecord as RunRecord
 
 LOST_PARTS = ("save", "leave", "again", "restart")
@@ -193,17 +194,6 @@ class Pruned:
 
     def __bool__(self) -> bool:
         return bool(self.jobs or self.events)
-
-
-@dataclass(frozen=True, slots=True)
-class EventRecord:
-    """Something that happened to a job: see ``published.PublishedEvent``."""
-
-    at_s: float
-    kind: str
-    job_id: str
-    other: str
-    text: str
 
 
 @dataclass(frozen=True, slots=True)

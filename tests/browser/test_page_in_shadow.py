@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scripts.testbed.ports import free_port
-from slurm_tiresias.status.published import PublishedEvent
+from slurm_tiresias.model import EventRecord
 from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.web.http import Listener
 from slurm_tiresias.web.page.page import Page
@@ -33,7 +33,7 @@ def test_the_page_does_not_show_shadow_actions_as_done(browser: Browser, tmp_pat
     now_s = time.time()
     with closing(Ledger(tmp_path / "ledger.sqlite")):
         pass
-    events = (PublishedEvent(now_s - 4, "would", "40655", "40731", "be preempted"),)
+    events = (EventRecord(now_s - 4, "would", "40655", "40731", "be preempted"),)
     page = Page(private=False)
     page.show(not_acting(busy_state(at_s=now_s, events=events)), tmp_path / "ledger.sqlite")
     port = free_port()

@@ -6,10 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from slurm_tiresias.explanation.reasons import would_do
-from slurm_tiresias.model import Protection
+from slurm_tiresias.model import EventRecord, Protection
 from slurm_tiresias.status.published import (
     Blocker,
-    PublishedEvent,
     PublishedGpus,
     PublishedJob,
     PublishedProgress,
@@ -270,7 +269,7 @@ def busy_state(**changes: Any) -> PublishedState:
         unmanaged("40500", name="jupyter", gpus=1, nodes="gpu08"),
     )
     events = (
-        PublishedEvent(NOW_S - 9000, "preempted", "39911", "40712", "made room for 40712"),
-        PublishedEvent(NOW_S - 4, "preempted", "40655", "40731", "made room for 40731"),
+        EventRecord(NOW_S - 9000, "preempted", "39911", "40712", "made room for 40712"),
+        EventRecord(NOW_S - 4, "preempted", "40655", "40731", "made room for 40731"),
     )
     return state(*jobs, **{"events": events, **changes})

@@ -8,13 +8,13 @@ from itertools import islice
 import pytest
 
 from slurm_tiresias.cli import events
-from slurm_tiresias.status.published import PublishedEvent
+from slurm_tiresias.model import EventRecord
 from tests.cli.running import Site
 from tests.cli.states import state
 
-BOOSTED = PublishedEvent(1000.0, "boosted", "7", "", "by root (uid 0), until \x1b[2Jtomorrow")
-PREEMPTED = PublishedEvent(1001.0, "preempted", "8_3", "7", "")
-PAUSED = PublishedEvent(1002.0, "paused", "", "", "by root (uid 0)")
+BOOSTED = EventRecord(1000.0, "boosted", "7", "", "by root (uid 0), until \x1b[2Jtomorrow")
+PREEMPTED = EventRecord(1001.0, "preempted", "8_3", "7", "")
+PAUSED = EventRecord(1002.0, "paused", "", "", "by root (uid 0)")
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,10 @@ import pytest
 
 from slurm_tiresias.controller import driver
 from slurm_tiresias.errors import SlurmUnreachableError
-from slurm_tiresias.model import Protection, Reason
+from slurm_tiresias.model import EventRecord, Protection, Reason
 from slurm_tiresias.status.published import (
     Blocker,
     PublishedEstimate,
-    PublishedEvent,
     PublishedJob,
     PublishedStart,
     PublishedState,
@@ -459,7 +458,7 @@ def test_it_says_that_a_job_leaves_idle_gpus_and_that_it_ranks_last_afterwards(s
 def test_an_event_of_two_jobs_is_worded_from_the_view_of_each(
     site: Site, kind: str, text: str, of_the_job: str, of_the_other: str
 ) -> None:
-    event = PublishedEvent(NOW_S, kind, "3", "4", text)
+    event = EventRecord(NOW_S, kind, "3", "4", text)
     assert explained(site, running("3"), events=(event,)).endswith(f"): {of_the_job}\n")
     assert explained(site, running("4"), events=(event,)).endswith(f"): {of_the_other}\n")
 
@@ -487,12 +486,12 @@ def test_an_event_of_two_jobs_is_worded_from_the_view_of_each(
     ],
 )
 def test_an_event_of_one_job_is_worded(site: Site, kind: str, text: str, said: str) -> None:
-    event = PublishedEvent(NOW_S, kind, "3", "", text)
+    event = EventRecord(NOW_S, kind, "3", "", text)
     assert explained(site, running("3"), events=(event,)).endswith(f"): {said}\n")
 
 
 def test_the_latest_events_of_the_job_are_listed_oldest_first(site: Site) -> None:
-    events = tuple(PublishedEvent(NOW_S - i, "demoted", "1", "", f"e{i}") for i in range(20))
+    events = tuple(EventRecord(NOW_S - i, "demoted", "1", "", f"e{i}") for i in range(20))
     output = explained(site, waiting("1"), events=events)
     assert [line[-2:] for line in output.splitlines()[-2:]] == ["e1", "e0"]
     assert "e10" not in output

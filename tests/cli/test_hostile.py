@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from slurm_tiresias.cli.columns import COLUMNS
 from slurm_tiresias.cli.log import OneLine
+from slurm_tiresias.model import EventRecord
 from slurm_tiresias.profiler.profile import JOB, MODEL, Key, Profile
 from slurm_tiresias.profiler.skew import Skew
 from slurm_tiresias.profiler.store import FILE_NAME, ProfileStore
 from slurm_tiresias.status.published import (
-    PublishedEvent,
     PublishedJob,
     PublishedStandby,
     PublishedState,
@@ -41,7 +41,7 @@ def hostile_job(**changes: object) -> PublishedJob:
 
 
 def hostile_state() -> PublishedState:
-    event = PublishedEvent(NOW_S, HOSTILE, "7", HOSTILE, HOSTILE)
+    event = EventRecord(NOW_S, HOSTILE, "7", HOSTILE, HOSTILE)
     texts = ("cluster", "slurm_version", "version", "driver", "policy", "order", "only_of", "error")
     more = {"host": HOSTILE, "mode": HOSTILE, "warning": HOSTILE}
     standbys = (PublishedStandby(HOSTILE, 7, wanted=False),)

@@ -16,9 +16,9 @@ from scripts.testbed.patience import PATIENCE_S
 from slurm_tiresias.cli.columns import COLUMNS, chosen, sorted_by
 from slurm_tiresias.cli.screen import Screen
 from slurm_tiresias.cli.status import Selection, View, cut, header_lines, tier_lines
+from slurm_tiresias.model import EventRecord
 from slurm_tiresias.status import published
 from slurm_tiresias.status.published import (
-    PublishedEvent,
     PublishedGpus,
     PublishedStandby,
     PublishedState,
@@ -338,7 +338,7 @@ def test_status_shows_the_active_and_the_standby_controller(site: Site) -> None:
 
 
 def test_a_pause_is_shown_with_its_time_and_user(site: Site) -> None:
-    paused = PublishedEvent(NOW_S - 600, "paused", "", "", "by root (uid 0)")
+    paused = EventRecord(NOW_S - 600, "paused", "", "", "by root (uid 0)")
     site.publish(busy_state(mode="paused", events=(paused,)))
     said = "until tiresias-slurm resume, Slurm schedules by itself."
     who = "Paused by root (uid 0), Nov 14 22:03:20."

@@ -7,10 +7,9 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from slurm_tiresias.model import JobAccount
+from slurm_tiresias.model import EventRecord, JobAccount
 from slurm_tiresias.status.published import (
     Blocker,
-    PublishedEvent,
     PublishedGpus,
     PublishedHold,
     PublishedJob,
@@ -143,7 +142,7 @@ def _tier(tier: int, limits: list[float], jobs: list[PublishedJob]) -> Published
     )
 
 
-def _events(jobs: list[PublishedJob], at_s: float) -> tuple[PublishedEvent, ...]:
+def _events(jobs: list[PublishedJob], at_s: float) -> tuple[EventRecord, ...]:
     told = (
         ("demoted", "", "from tier 0 to tier 1"),
         ("preempted", jobs[-1].job_id, "restart 1"),
@@ -151,7 +150,7 @@ def _events(jobs: list[PublishedJob], at_s: float) -> tuple[PublishedEvent, ...]
         ("promoted", "", "waited long enough to start afresh"),
     )
     return tuple(
-        PublishedEvent(at_s - 3000 + 60 * i, kind, jobs[i % len(jobs)].job_id, other, text)
+        EventRecord(at_s - 3000 + 60 * i, kind, jobs[i % len(jobs)].job_id, other, text)
         for i, (kind, other, text) in enumerate(told * 12)
     )
 

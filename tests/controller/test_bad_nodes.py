@@ -11,10 +11,9 @@ from scripts.testbed.in_memory import Submission
 from slurm_tiresias.controller.acting.drain import SUSPECTS_WEIGHT
 from slurm_tiresias.errors import RefusedError
 from slurm_tiresias.explanation.events import event_text
-from slurm_tiresias.model import Amount, JobState, Request
+from slurm_tiresias.model import Amount, EventRecord, JobState, Request
 from slurm_tiresias.slurm.protocol import SetNode
 from slurm_tiresias.slurm.write_lines import lines
-from slurm_tiresias.status.published import PublishedEvent
 from slurm_tiresias.store.ledger import Ledger
 from tests.controller.in_memory import Managed
 
@@ -186,5 +185,5 @@ def test_the_reason_of_a_drain_cannot_add_a_command() -> None:
 
 
 def test_events_of_nodes_name_the_node() -> None:
-    event = PublishedEvent(0.0, "node-suspected", "", "", "n1: 2 early failures of 2 users")
+    event = EventRecord(0.0, "node-suspected", "", "", "n1: 2 early failures of 2 users")
     assert event_text("", event) == "node suspected: n1: 2 early failures of 2 users"

@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 
 from slurm_tiresias.explanation.job import LATELY, Case, sections
-from slurm_tiresias.model import JobAccount, Protection, Reason
+from slurm_tiresias.model import EventRecord, JobAccount, Protection, Reason
 from slurm_tiresias.status.published import (
     Blocker,
-    PublishedEvent,
     PublishedHold,
     PublishedNode,
     PublishedState,
@@ -34,7 +33,7 @@ SECRET = "s3cret"
 STATE = state(
     running("7", name=SECRET, user="alice", tier=1),
     waiting("8", name="<script>alert(1)</script>", user="bob", reason="no-room"),
-    events=(PublishedEvent(NOW_S, "demoted", "7", "", f"from tier 0 to tier 1 {SECRET}"),),
+    events=(EventRecord(NOW_S, "demoted", "7", "", f"from tier 0 to tier 1 {SECRET}"),),
     nodes=(
         PublishedNode("gpu01", 8, True, "MIXED", (PublishedHold("7", 4, 1),)),
         PublishedNode("gpu02", 8, False, "DOWN", ()),

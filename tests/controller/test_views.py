@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from slurm_tiresias import json_codec
+from slurm_tiresias.model import EventRecord
 from slurm_tiresias.status import published, server
 from slurm_tiresias.status.ask import SOCKET_NAME, answer_of
 from slurm_tiresias.status.privacy import Views, seen_by
@@ -21,7 +22,6 @@ from slurm_tiresias.status.published import (
     FILE_NAME,
     VIEW,
     Blocker,
-    PublishedEvent,
     PublishedHold,
     PublishedNode,
     PublishedState,
@@ -33,8 +33,8 @@ STATE = state(
     waiting("1", user="nobody", name="mine", blockers=(Blocker("2", "near-or-higher-tier", None),)),
     running("2", user="alice", name="secret"),
     events=(
-        PublishedEvent(1.0, "preempted", "1", "2", "restart 1"),
-        PublishedEvent(2.0, "demoted", "2", "", "from tier 0 to tier 1"),
+        EventRecord(1.0, "preempted", "1", "2", "restart 1"),
+        EventRecord(2.0, "demoted", "2", "", "from tier 0 to tier 1"),
     ),
 )
 
@@ -95,13 +95,13 @@ def test_a_node_shows_others_jobs_as_a_sum_and_a_blocker_shows_no_time() -> None
 
 
 def test_event_texts_about_other_users_jobs_are_hidden() -> None:
-    happened = PublishedEvent(1.0, "preempted", "2", "1", "restart 7")
+    happened = EventRecord(1.0, "preempted", "2", "1", "restart 7")
     seen = seen_by(replace(STATE, events=(happened,)), "nobody")
     assert seen.events == (replace(happened, text=""),)
 
 
 def test_every_user_sees_events_of_the_controller() -> None:
-    paused = PublishedEvent(1.0, "paused", "", "", "by root (uid 0)")
+    paused = EventRecord(1.0, "paused", "", "", "by root (uid 0)")
     assert seen_by(replace(STATE, events=(paused,)), "nobody").events == (paused,)
 
 

@@ -22,8 +22,9 @@ from slurm_tiresias.explanation.reasons import (
     would_text,
 )
 from slurm_tiresias.explanation.short import nodes_or_reason
+from slurm_tiresias.model import EventRecord
 from slurm_tiresias.status.job_history import JobHistory
-from slurm_tiresias.status.published import PublishedEvent, PublishedJob, PublishedState
+from slurm_tiresias.status.published import PublishedJob, PublishedState
 from slurm_tiresias.status.shadow_comparison import WOULD
 from slurm_tiresias.status.waiting import goes_by_estimate
 from slurm_tiresias.store.records import CompletedJob, LostTotals
@@ -109,7 +110,7 @@ def of_cluster(
     return json_codec.dumps(data)
 
 
-def _past(event: PublishedEvent) -> PublishedEvent:
+def _past(event: EventRecord) -> EventRecord:
     """Put an event that was not carried out in the past tense."""
     if event.kind != WOULD:
         return event
