@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import stat
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
@@ -18,6 +17,7 @@ from pathlib import Path
 
 from slurm_tiresias.background import Background
 from slurm_tiresias.errors import TiresiasError
+from slurm_tiresias.owned_file import read_regular
 from slurm_tiresias.profiler.gpu_runs import MOST_FILE_BYTES, GpuRun
 from slurm_tiresias.profiler.gpu_runs import parse as parse_gpus
 from slurm_tiresias.profiler.profile_index import KnownFile
@@ -119,12 +119,8 @@ class CollectFolder:
 def _content(path: Path, kind: str) -> Traffic | tuple[GpuRun, ...] | str:
     """Return the contents of a collected file, or why they do not match its name."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as stream:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                return f"{path.name} is not a file"
-            # One byte more than the limit, so that a longer file is noticed.
-            content = stream.read(max(FILE_BYTES, MOST_FILE_BYTES) + 1)
+        # One byte more than the limit, so that a longer file is noticed.
+        content = read_regular(path, max(FILE_BYTES, MOST_FILE_BYTES) + 1)
         return parse_gpus(content) if kind == GPUS_KIND else parse(content)
     except (TiresiasError, OSError) as error:
         return str(error)
