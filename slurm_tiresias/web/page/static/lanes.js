@@ -5,7 +5,7 @@
 
 import { byId, element, oncePerFrame, point, prepared, write } from "./dom.js";
 import { amount, count, exactGpuHours, gpuHours, visible } from "./format.js";
-import { colours, mark, swatch, whenColoursChange } from "./marks.js";
+import { caption, colours, mark, swatch, whenColoursChange } from "./marks.js";
 
 const PITCHES_PX = [18, 15, 12, 9, 7, 5, 4, 3];
 const TALLEST_PX = 460;
@@ -78,7 +78,9 @@ export class Lanes {
     const laid = laidOut(groups, area, pitch);
     laid.ids = laid.order.map((row) => this.#state.jobs.job_id[row]);
     const now = performance.now();
-    this.#from = moves && this.#laid && !calm.matches ? this.#whereAt(now) : new Map();
+    const share = this.#share(now);
+    const where = () => this.#laid.ids.map((id, i) => [id, this.#spot(i, share)]);
+    this.#from = new Map(moves && this.#laid && !calm.matches ? where() : []);
     this.#began = now;
     this.#laid = laid;
     this.#again();
@@ -111,21 +113,17 @@ export class Lanes {
     const context = prepared(canvas, width, height);
     this.#drawHead(context);
     for (const lane of this.#laid.lanes) this.#drawLane(context, lane);
-    const share = this.#from.size ? eased((now - this.#began) / MOVES_MS) : 1;
-    this.#drawMarks(context, share);
+    const { kinds, size } = this.#laid;
+    const share = this.#share(now);
+    kinds.forEach((kind, i) => mark(context, kind, ...this.#spot(i, share), size, size));
     if (share < 1) this.#again();
     else this.#from = new Map();
   }
 
   #drawHead(context) {
     const middle = this.#laid.gate + GATE_PX / 2;
-    context.fillStyle = colours().quiet;
-    context.font = "11px system-ui, sans-serif";
-    context.textBaseline = "alphabetic";
-    context.textAlign = "right";
-    context.fillText("wait", middle - 8, 11);
-    context.textAlign = "left";
-    context.fillText("run", middle + 8, 11);
+    caption(context, "wait", middle - 8, 11, { align: "right" });
+    caption(context, "run", middle + 8, 11);
   }
 
   #drawLane(context, { tier, top, height }) {
@@ -139,46 +137,22 @@ export class Lanes {
     context.stroke();
     context.fillStyle = colour.line;
     context.fillRect(gate + GATE_PX / 2 - 1, top + 4, 2, height - 8);
-    context.textBaseline = "alphabetic";
-    context.textAlign = "left";
-    if (!label) {
-      context.fillStyle = colour.quiet;
-      context.font = "600 11px system-ui, sans-serif";
-      context.fillText(`Tier ${tier.tier}`, 2, top + 12);
-      return;
-    }
-    context.fillStyle = colour.ink;
-    context.font = "600 13px system-ui, sans-serif";
-    context.fillText(`Tier ${tier.tier}`, 2, top + 17);
-    context.fillStyle = colour.quiet;
-    context.font = "11px system-ui, sans-serif";
-    context.fillText(range(tier), 2, top + 32);
+    const name = `Tier ${tier.tier}`;
+    if (!label) return caption(context, name, 2, top + 12, { font: "600 11px" });
+    caption(context, name, 2, top + 17, { font: "600 13px", colour: colour.ink });
+    caption(context, range(tier), 2, top + 32);
   }
 
-  #drawMarks(context, share) {
-    const { ids, kinds, x, y, size } = this.#laid;
-    for (let i = 0; i < ids.length; i++) {
-      let [left, top] = [x[i], y[i]];
-      const from = share < 1 ? this.#from.get(ids[i]) : undefined;
-      if (from) {
-        left = from[0] + (left - from[0]) * share;
-        top = from[1] + (top - from[1]) * share;
-      }
-      mark(context, kinds[i], left, top, size, size);
-    }
+  /** How far the jobs are on the way to their places. */
+  #share(now) {
+    return this.#from.size ? eased((now - this.#began) / MOVES_MS) : 1;
   }
 
-  /** Where each job is drawn at this moment. */
-  #whereAt(now) {
+  /** Where a job is drawn on this part of its way. */
+  #spot(i, share) {
     const { ids, x, y } = this.#laid;
-    const share = this.#from.size ? eased((now - this.#began) / MOVES_MS) : 1;
-    const where = new Map();
-    for (let i = 0; i < ids.length; i++) {
-      const from = share < 1 ? this.#from.get(ids[i]) : undefined;
-      const along = (a, b) => a + (b - a) * share;
-      where.set(ids[i], from ? [along(from[0], x[i]), along(from[1], y[i])] : [x[i], y[i]]);
-    }
-    return where;
+    const [left, top] = (share < 1 && this.#from.get(ids[i])) || [x[i], y[i]];
+    return [left + (x[i] - left) * share, top + (y[i] - top) * share];
   }
 
   // The pointer

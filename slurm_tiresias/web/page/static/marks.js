@@ -132,6 +132,25 @@ function notch(context, tier, x, y, size) {
   context.stroke();
 }
 
+/** Text on a canvas, as much of it as fits in ``most`` pixels. */
+export function caption(context, text, x, y, { font = "11px", colour, align = "left", most } = {}) {
+  context.font = `${font} system-ui, sans-serif`;
+  context.textAlign = align;
+  context.textBaseline = "alphabetic";
+  context.fillStyle = colour ?? colours().quiet;
+  context.fillText(most ? fitted(context, text, most) : text, x, y);
+}
+
+/** The name, or as much of it as fits; numbers at the end tell nodes apart. */
+function fitted(context, name, width) {
+  if (context.measureText(name).width <= width) return name;
+  for (let from = 1; from < name.length; from++) {
+    const end = `…${name.slice(from)}`;
+    if (context.measureText(end).width <= width) return end;
+  }
+  return "";
+}
+
 /** A small canvas with one mark, for a legend; it follows the colour scheme. */
 export function swatch(kind, prepare) {
   const canvas = document.createElement("canvas");

@@ -2,7 +2,7 @@
 
 import { byId, element, jobLink, oncePerFrame, point, prepared, replace, write } from "./dom.js";
 import { amount, count, visible } from "./format.js";
-import { colours, kindOf, kinds, mark, swatch, whenColoursChange } from "./marks.js";
+import { caption, colours, kindOf, kinds, mark, swatch, whenColoursChange } from "./marks.js";
 import { Table } from "./table.js";
 
 const GPU_SIZES_PX = [40, 32, 26, 22, 18, 15, 12, 10, 8, 7];
@@ -188,11 +188,7 @@ export class Nodes {
     const x = (row % columns) * width;
     let y = Math.floor(row / columns) * height;
     if (size >= NAMES_FROM_PX) {
-      context.font = "11px system-ui, sans-serif";
-      context.textAlign = "left";
-      context.textBaseline = "alphabetic";
-      context.fillStyle = colours().quiet;
-      context.fillText(fitted(context, this.#state.nodes.name[row], width - GAP_PX), x + 2, y + 12);
+      caption(context, this.#state.nodes.name[row], x + 2, y + 12, { most: width - GAP_PX });
       y += NAME_PX;
     }
     this.#drawGpus(context, row, x + 2, y + 2, only);
@@ -347,14 +343,4 @@ function inWords([id, gpus, tier]) {
 function kindInWords(id, tier) {
   if (!id) return "";
   return tier === null ? " (not managed)" : ` (tier ${tier})`;
-}
-
-/** The name, or as much of it as fits; numbers at the end tell nodes apart. */
-function fitted(context, name, width) {
-  if (context.measureText(name).width <= width) return name;
-  for (let from = 1; from < name.length; from++) {
-    const end = `…${name.slice(from)}`;
-    if (context.measureText(end).width <= width) return end;
-  }
-  return "";
 }
