@@ -280,11 +280,12 @@ class Rehearsal:
         with suppress(TiresiasError):
             if self._step is None and self._now().state == "RUNNING":
                 self._step = self._watch(self._now())
+        # Slurm records a job as failed if its processes are killed first.
+        self._slurm.cancel(self._job_id)
         if self._step is not None:
             # Including processes that Slurm would leave behind, once the watchers run.
             self._step.order("finish")
             self._wait(lambda: self._is_over, FINISHES_S if run.nodes else WATCHER_S)
-        self._slurm.cancel(self._job_id)
         with suppress(TiresiasError):
             self._wait(lambda: self._now().has_ended, self._kill_wait_s + LEAVES_S)
 

@@ -244,6 +244,8 @@ def test_train_py_passes(user: User) -> None:
     one = user.drill(folder, "--trial", "step", "--trial", "twice", *words)
     assert one.code == 0, one
     assert one.left == set(one.said["left"])
+    # A failed job would count against its program and its nodes.
+    assert user.cluster.squeue_field(one.said["job_id"], "State") == "CANCELLED"
 
 
 def test_a_job_that_saves_on_request_is_asked_to_and_requeued_once_it_has(user: User) -> None:
