@@ -78,6 +78,11 @@ class Forecasts(Feature):
         ``private``, each user may only ask about its own jobs."""
 
         def answer(question: Question) -> bytes:
+            if not shown().acts:
+                raise TiresiasError(
+                    "The controller does not act: Slurm's order decides, and no start is forecast",
+                    "Ask Slurm: squeue --start",
+                )
             peer = question.peer
             asked = _read(question.text, peer.name)
             if isinstance(asked, str):

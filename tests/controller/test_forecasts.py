@@ -59,8 +59,10 @@ def test_nothing_is_forecast_while_the_controller_does_not_act() -> None:
     assert shown(made) is None
 
 
-def ask(made: Forecasts, text: str, peer: Peer, *, private: bool) -> list[dict[str, object]]:
-    service = made.service(lambda: state(waiting("1", user="alice")), private=private)
+def ask(
+    made: Forecasts, text: str, peer: Peer, *, private: bool, mode: str = "enforce"
+) -> list[dict[str, object]]:
+    service = made.service(lambda: state(waiting("1", user="alice"), mode=mode), private=private)
     answers: list[dict[str, object]] = json.loads(
         service.answer(Question(peer, text, lambda: False))
     )["answers"]
@@ -83,6 +85,11 @@ def test_if_jobs_are_private_only_their_users_may_ask(monkeypatch: pytest.Monkey
 def test_what_is_no_question_is_refused(text: str) -> None:
     with pytest.raises(TiresiasError):
         ask(forecasts(), text, OF_NO_USER, private=False)
+
+
+def test_questions_are_refused_while_the_controller_does_not_act() -> None:
+    with pytest.raises(TiresiasError, match="no start is forecast"):
+        ask(forecasts(), "1", OF_NO_USER, private=False, mode="shadow")
 
 
 def test_an_impossible_number_of_gpus_is_refused() -> None:
