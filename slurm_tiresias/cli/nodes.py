@@ -35,7 +35,7 @@ COLUMNS: tuple[Column[PublishedNode], ...] = (
     ),
     Column("GPU-H IDLE", lambda node: gpu_hours(node.idle_gpu_s), right=True, goes=1),
     Column("SUSPICION", lambda node: f"{node.suspicion:.1f}", right=True),
-    Column("EVIDENCE", lambda node: printable(node.evidence), least=8, optional=True),
+    Column("EVIDENCE", lambda node: printable(node.evidence), least=30, optional=True),
 )
 
 

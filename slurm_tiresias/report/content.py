@@ -101,7 +101,7 @@ def parts(report: Report, most: int) -> tuple[Part, ...]:
 
 def _sizes(report: Report) -> Part:
     return Part(
-        "Completed jobs: completion time (JCT), queueing (Q) and slowdown",
+        "Jobs that ran and ended: completion time (JCT), queueing (Q) and slowdown",
         (),
         (
             Table(_size_columns("KIND"), [report.all_sizes, *report.by_kind]),

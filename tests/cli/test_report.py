@@ -71,7 +71,7 @@ def test_the_report_shows_completion_times_by_size_and_the_costs_of_preemption(s
         "3 managed jobs existed: 2 ran and ended, 0 ended without, 0 ran and 1 waited at the end.",
         "They used 1.1 GPU-h, 0% of the 256 GPUs that there are now.",
         "",
-        "Completed jobs: completion time (JCT), queueing (Q) and slowdown",
+        "Jobs that ran and ended: completion time (JCT), queueing (Q) and slowdown",
         "KIND             JOBS     JCT  MEDIAN     P95       Q  MEDIAN     P95  SLOW  PREEMPTED",
         "all                 2  20m00s  20m00s  28m20s  10m00s  10m00s  15m00s   1.9          1",
         "small and short     1  11m40s  11m40s  11m40s   5m00s   5m00s   5m00s   1.8          0",
@@ -288,7 +288,12 @@ def test_the_page_has_every_part_in_light_and_in_dark(site: Site) -> None:
     page = site.folder / "report.html"
     told(site, "--html", str(page), "--json")
     text = page.read_text()
-    titles = ("Completed jobs", "Preemptions", "Who gained and who paid", "GPUs in use and waiting")
+    titles = (
+        "Jobs that ran and ended",
+        "Preemptions",
+        "Who gained and who paid",
+        "GPUs in use and waiting",
+    )
     for title in titles:
         assert f"<h2>{title}" in text
     assert text.count("<svg") == 4 and "prefers-color-scheme: dark" in text
@@ -381,4 +386,4 @@ def test_the_report_is_printed_even_if_the_page_cannot_be_written(
     monkeypatch.setattr(os, "fsync", no_room)
     result = site.run("report", "--html", str(page))
     assert result.exit_code == 1 and "No space left on device" in error_of(result)
-    assert "Completed jobs" in result.stdout and page.read_text() == "what was there"
+    assert "Jobs that ran and ended" in result.stdout and page.read_text() == "what was there"

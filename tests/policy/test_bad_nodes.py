@@ -61,6 +61,7 @@ def site() -> Site:
 def test_early_failures_of_two_users_make_a_node_suspect(site: Site) -> None:
     site.run("ann", "n1")
     assert site.suspects == set()
+    assert site.feature.standings["n1"].evidence == "1 early failure of 1 user"
     site.run("ben", "n1")
     assert site.suspects == {"n1"}
 

@@ -10,7 +10,7 @@ failures speak for the node.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from statistics import median
 from typing import Final, NamedTuple
@@ -193,21 +193,23 @@ class BadNodes(Feature):
         speed = median(speed for _, speed in speeds) if speeds else None
         hung = [run for run in blamed if run.hung]
         failed = [run for run in blamed if not run.hung]
-        counted = (
-            (len(failed), f"early failures of {len({run.user for run in failed})} users"),
-            (len(hung), f"hung runs of {len({run.user for run in hung})} users"),
-            (len(slow), f"slow runs of {len({run.user for run in slow})} users"),
-            (len(node_failures), "failures of the node"),
-            (len(speak_for), "users with longer runs since"),
-        )
-        evidence = ", ".join(f"{number} {what}" for number, what in counted if number)
+        of_users = (("early failure", failed), ("hung run", hung), ("slow run", slow))
+        evidence = [
+            f"{_count(counted, what)} of {_count({run.user for run in counted}, 'user')}"
+            for what, counted in of_users
+            if counted
+        ]
+        if node_failures:
+            evidence.append(f"{_count(node_failures, 'failure')} of the node")
+        if speak_for:
+            evidence.append(f"{_count(speak_for, 'user')} with longer runs since")
         return NodeStanding(
             runs=len(runs),
             early_failures=len(early),
             speed=speed,
             idle_gpu_s=sum(run.idle_gpu_s * run.share for run in runs),
             suspicion=max(0.0, suspicion),
-            evidence=evidence,
+            evidence=", ".join(evidence),
         )
 
     def _fails_elsewhere(self, run: Ended, node: str) -> bool:
@@ -225,3 +227,7 @@ class BadNodes(Feature):
             if other.step_s and other.gpus == run.gpus and node not in other.nodes
         ]
         return median(elsewhere) / run.step_s if elsewhere else None
+
+
+def _count(found: Sized, noun: str) -> str:
+    return f"{len(found)} {noun}" if len(found) == 1 else f"{len(found)} {noun}s"
