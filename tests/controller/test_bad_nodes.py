@@ -99,8 +99,7 @@ def test_an_operator_who_may_not_set_nodes_is_told_once(manage: Manage) -> None:
     managed = manage(drain=2)
     managed.slurm.faults.refuse_next("Access/permission denied", "n1")
     fail_on(managed, "n1", "ann", "ben")
-    for _ in range(5):
-        managed.cycle()
+    managed.cycle(times=5)
     assert events(managed, "failed") == ["Access/permission denied"]
 
 
@@ -121,8 +120,7 @@ def test_a_suspected_node_is_drained_if_the_site_wants_it_and_returned_when_clea
     assert events(managed, "node-drained") == ["n1: 2 early failures of 2 users"]
     managed.cycles.clear_node("n1")
     assert not is_drained(managed, "n1")
-    for _ in range(5):
-        managed.cycle()
+    managed.cycle(times=5)
     assert not is_drained(managed, "n1")
     with pytest.raises(RefusedError):
         managed.cycles.clear_node("n9")
@@ -139,8 +137,7 @@ def test_at_most_one_node_of_a_partition_is_drained_in_an_hour(manage: Manage) -
     fail_on(managed, "n1", "ann", "ben")
     managed.wait_until(lambda: is_drained(managed, "n1"), "n1 is drained")
     fail_on(managed, "n2", "cy", "dan")
-    for _ in range(10):
-        managed.cycle()
+    managed.cycle(times=10)
     assert not is_drained(managed, "n2")
 
 
@@ -149,8 +146,7 @@ def test_the_last_node_of_a_partition_is_not_drained(manage: Manage) -> None:
     for node in ("n2", "n3", "n4"):
         managed.slurm.drain(node)
     fail_on(managed, "n1", "ann", "ben")
-    for _ in range(10):
-        managed.cycle()
+    managed.cycle(times=10)
     assert not is_drained(managed, "n1")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from types import MappingProxyType
 
 import pytest
@@ -13,11 +13,11 @@ from slurm_tiresias.core.features import max_slowdown
 from slurm_tiresias.core.features.max_slowdown import BoundNow, MaxSlowdown
 from slurm_tiresias.model import JobState
 from slurm_tiresias.store.ledger import Ledger
-from tests.controller.in_memory import WHOLE_NODE, Managed
+from tests.controller.in_memory import WHOLE_NODE, Managed, Tables, merged
 
 pytestmark = pytest.mark.usefixtures("short_runs")
 
-SETTINGS: Mapping[str, Mapping[str, object]] = {
+SETTINGS: Tables = {
     "policy": {"thresholds_gpu_s": [20.0], "max_slowdown": 2.0},
     "preemption": {"min_run_s": 0.0, "grace_s": 0.0},
     "controller": {"interval_s": 0.5},
@@ -31,13 +31,10 @@ class Starved(Managed):
         self,
         ledger: Ledger,
         bound: float,
-        tables: Mapping[str, Mapping[str, object]] = MappingProxyType({}),
+        tables: Tables = MappingProxyType({}),
     ) -> None:
         """``tables`` are further settings."""
-        names = SETTINGS.keys() | tables.keys()
-        every = {n: {**SETTINGS.get(n, {}), **tables.get(n, {})} for n in names}
-        every["policy"]["max_slowdown"] = bound
-        super().__init__(ledger, every)
+        super().__init__(ledger, merged(SETTINGS, tables, {"policy": {"max_slowdown": bound}}))
         self.wall = self.fill()
         self.short: list[str] = []
 
@@ -163,7 +160,7 @@ def test_a_step_of_the_clock_brings_no_job_nearer_to_its_bound(
         }
 
     before = left()
-    managed.step_clock(step_s)
+    managed.slurm.step_clock(step_s)
     managed.cycle()
     for key, (left_s, *standing) in left().items():
         was_left_s, *stood = before[key]

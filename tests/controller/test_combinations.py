@@ -14,13 +14,11 @@ import pytest
 
 from slurm_tiresias.model import JobState, Lane
 from slurm_tiresias.store.ledger import Ledger
-from tests.controller.in_memory import WHOLE_NODE, Managed
+from tests.controller.in_memory import WHOLE_NODE, Managed, Tables, merged
 from tests.controller.test_bounds import Starved
 from tests.controller.test_idle_gpus import AFTER_S, Site
 
 pytestmark = pytest.mark.usefixtures("short_runs")
-
-Tables = Mapping[str, Mapping[str, object]]
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "algorithm.md"
 
@@ -40,7 +38,7 @@ SETTINGS: Mapping[str, Tables] = {
 
 
 def a_short_job_preempts_one_of_a_lower_tier(ledger: Ledger, tables: Tables) -> None:
-    managed = Managed(ledger, both({"policy": {"thresholds_gpu_s": [20.0]}}, tables))
+    managed = Managed(ledger, merged({"policy": {"thresholds_gpu_s": [20.0]}}, tables))
     managed.fill()
     short = managed.submit(WHOLE_NODE)
     managed.wait_for_state(short, JobState.RUNNING)
@@ -56,7 +54,7 @@ def a_job_at_its_bound_runs(ledger: Ledger, tables: Tables) -> None:
 
 
 def a_job_at_a_prompt_goes_first(ledger: Ledger, tables: Tables) -> None:
-    managed = Managed(ledger, both({"policy": {"thresholds_gpu_s": [20.0]}}, tables))
+    managed = Managed(ledger, merged({"policy": {"thresholds_gpu_s": [20.0]}}, tables))
     managed.fill()
     for _ in range(4):
         managed.submit(WHOLE_NODE)
@@ -64,8 +62,7 @@ def a_job_at_a_prompt_goes_first(ledger: Ledger, tables: Tables) -> None:
     managed.wait_for_state(prompt, JobState.RUNNING)
     shown = {job.job_id: job for job in managed.last.snapshot.jobs}
     assert shown[prompt].lane is Lane.INTERACTIVE
-    for _ in range(40):
-        managed.cycle()
+    managed.cycle(times=40)
     assert managed.seen(prompt).state is JobState.RUNNING
 
 
@@ -90,13 +87,7 @@ RULES: Mapping[str, Callable[[Ledger, Tables], None]] = {
 def with_folder(tables: Tables, ledger: Ledger) -> Tables:
     """Set the folder of the nodes' samples, if they are needed."""
     folder: Tables = {"profiler": {"collect_dir": str(Path(ledger.path).parent)}}
-    return both(tables, folder) if "idle_gpus" in tables else tables
-
-
-def both(one: Tables, other: Tables) -> dict[str, dict[str, object]]:
-    return {
-        name: {**one.get(name, {}), **other.get(name, {})} for name in (one.keys() | other.keys())
-    }
+    return merged(tables, folder) if "idle_gpus" in tables else tables
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
@@ -106,10 +97,7 @@ def test_a_rule_holds_with_another_setting(ledger: Ledger, rule: str, setting: s
 
 
 def test_all_settings_together(ledger: Ledger) -> None:
-    every: Tables = {}
-    for setting, tables in SETTINGS.items():
-        if "account" not in setting:
-            every = both(every, tables)
+    every = merged(*(tables for setting, tables in SETTINGS.items() if "account" not in setting))
     a_job_at_a_prompt_goes_first(ledger, with_folder(every, ledger))
 
 

@@ -128,8 +128,7 @@ def test_a_users_change_of_the_excluded_nodes_stands(managed: Managed) -> None:
     key = submit(managed, "tiresias:restart=3")
     managed.wait_until(lambda: managed.seen(key).spec.request.excluded_nodes, "a node is avoided")
     managed.slurm.write([Update(key, excluded="n3")])
-    for _ in range(3):
-        managed.cycle()
+    managed.cycle(times=3)
     assert managed.seen(key).spec.request.excluded_nodes == {"n3"}
 
 
@@ -155,8 +154,7 @@ def test_a_job_whose_node_has_failed_starts_again_without_slurms_delay(managed: 
     managed.wait_for_state(key, JobState.RUNNING)
     (node,) = managed.seen(key).allocation
     managed.slurm.fail_node(node)
-    for _ in range(20):
-        managed.cycle()
+    managed.cycle(times=20)
     assert managed.seen(key).state is JobState.RUNNING
     assert len(texts(managed, "node-failed")) == 1
     managed.slurm.finish(key, 1)
@@ -193,8 +191,7 @@ def test_a_job_held_by_its_user_after_a_failed_launch_stays_held(managed: Manage
     managed.wait_for_state(key, JobState.RUNNING)
     managed.slurm.fail_launch(key)
     managed.hold(key)
-    for _ in range(20):
-        managed.cycle()
+    managed.cycle(times=20)
     assert managed.seen(key).held
 
 
@@ -215,8 +212,7 @@ def test_a_wide_job_that_fails_at_each_start_preempts_others_once(manage: Manage
     preempted = len(managed.events("preempted"))
     assert preempted == 8
     managed.wait_for_reason(wide, Reason.FAILED_BEFORE)
-    for _ in range(100):
-        managed.cycle()
+    managed.cycle(times=100)
     assert len(managed.events("preempted")) == preempted
 
 

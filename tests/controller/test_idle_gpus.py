@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
 import pytest
 
-from slurm_tiresias.controller.cycle import SHADOW, Cycles
+from slurm_tiresias.controller.cycle import SHADOW
 from slurm_tiresias.core.features.idle_gpus import GPUS_IDLE, LATE_AFTER_S, GpuIdleness, is_flagged
 from slurm_tiresias.model import JobState, NodeUse, Protection, Reason
 from slurm_tiresias.profiler.gpu_activity import SUFFIX, text_of
 from slurm_tiresias.profiler.gpu_use_folder import FOLDER
 from slurm_tiresias.profiler.run_id import RunId
-from slurm_tiresias.profiler.service import Profiler
-from slurm_tiresias.profiler.store import ProfileStore
 from slurm_tiresias.store.ledger import Ledger
-from tests.controller.in_memory import WHOLE_NODE, Managed
+from tests.controller.in_memory import WHOLE_NODE, Managed, Tables, merged
 
 AFTER_S = 20.0
 NODE_GPUS = 4
@@ -33,19 +30,17 @@ class Site(Managed):
         folder: Path,
         action: str = "rank-last",
         min_run_s: float = 0.0,
-        tables: Mapping[str, Mapping[str, object]] = MappingProxyType({}),
+        tables: Tables = MappingProxyType({}),
     ) -> None:
         self._collect = folder
-        idle: Mapping[str, object] = {"after_s": AFTER_S, "action": action} if action else {}
-        own: Mapping[str, Mapping[str, object]] = {
+        own: Tables = {
             "policy": {"thresholds_gpu_s": [1e9]},
             "preemption": {"min_run_s": min_run_s, "grace_s": 0.0},
             "controller": {"interval_s": 0.5},
             "profiler": {"collect_dir": str(folder)},
-            "idle_gpus": idle,
+            "idle_gpus": {"after_s": AFTER_S, "action": action} if action else {},
         }
-        names = own.keys() | tables.keys()
-        super().__init__(ledger, {n: {**own.get(n, {}), **tables.get(n, {})} for n in names})
+        super().__init__(ledger, merged(own, tables))
         self.jobs = [self.submit(WHOLE_NODE) for _ in range(4)]
         for key in self.jobs:
             self.wait_for_state(key, JobState.RUNNING)
@@ -75,17 +70,6 @@ class Site(Managed):
         for _ in range(round(2 * seconds)):
             self.tells()
             self.cycle()
-
-    def restart(self) -> None:
-        """Replace the controller by a new one."""
-        slurm = self._site.slurm
-        self._cycles = Cycles(
-            slurm,
-            slurm.cluster(),
-            self.ledger,
-            self.config,
-            Profiler(ProfileStore(None), self.config),
-        )
 
     def idleness(self, key: str) -> GpuIdleness | None:
         assert self.cycles.features.idle_gpus is not None
@@ -236,8 +220,8 @@ def test_shadow_mode_says_what_it_would_do_and_preempts_nothing(site: Site) -> N
     waiting = site.submit(WHOLE_NODE)
     for _ in range(12):
         site.tells()
-        site._site.slurm.advance(0.5)
-        site._last = site.cycles.run(SHADOW)
+        site.slurm.advance(0.5)
+        site.last = site.cycles.run(SHADOW)
     assert (idle, waiting) in site.events("would")
     assert site.events("preempted") == []
     assert site.seen(idle).state is JobState.RUNNING

@@ -70,7 +70,7 @@ def test_a_restart_of_the_controller_keeps_it(pair: IdlePair) -> None:
 
 def test_a_busy_job_that_is_preempted_does_not_rank_last(pair: IdlePair) -> None:
     pair.busy[pair.first] = 4
-    pair._site.requeue(pair.first)
+    pair.requeue(pair.first)
     pair.go_on(2)
     assert pair.last_ones() == []
 

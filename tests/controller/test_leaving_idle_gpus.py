@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -16,7 +15,7 @@ from slurm_tiresias.core.lifecycle.preemption import Cause, PreemptionState
 from slurm_tiresias.model import Action, JobState, Reason
 from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.records import PreemptionRecord
-from tests.controller.in_memory import WHOLE_NODE
+from tests.controller.in_memory import WHOLE_NODE, Tables
 from tests.controller.test_idle_gpus import AFTER_S, NODE_GPUS, Site
 
 LEAVE_AFTER_S = 2 * AFTER_S
@@ -31,7 +30,7 @@ class LeavingSite(Site):
         self,
         ledger: Ledger,
         folder: Path,
-        tables: Mapping[str, Mapping[str, object]] = MappingProxyType({}),
+        tables: Tables = MappingProxyType({}),
         **preemption: object,
     ) -> None:
         usual: dict[str, object] = {"signal": SIGNAL, "grace_s": GRACE_S, "min_run_s": 0.0}
@@ -64,7 +63,7 @@ class LeavingSite(Site):
         return found.state if found else None
 
     def signals(self, key: str) -> list[str]:
-        sent = self._site.slurm.signals
+        sent = self.slurm.signals
         return [one.signal for one in sent if one.key == key]
 
     def rows(self) -> list[PreemptionRecord]:
@@ -192,7 +191,7 @@ def test_a_busy_sample_in_the_grace_spares_a_job_and_its_run_is_not_signalled_ag
 
 def test_a_job_that_was_busy_while_no_controller_ran_is_spared(site: LeavingSite) -> None:
     idle = site.leave_idle_until(IDLE_SIGNALLED)
-    slurm = site._site.slurm
+    slurm = site.slurm
     slurm.advance(10)
     site._idle_since_s[idle] = site.last.seen.at_s + 10
     slurm.advance(2 * LEAVE_AFTER_S)

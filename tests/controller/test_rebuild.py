@@ -59,7 +59,7 @@ class Site(Managed):
                 ledger.events.put([EventRecord(1.0, "demoted", "1", "", "x" * 40)] * 400)
 
     def rebuild(self) -> Rebuilt:
-        return rebuild(self._site.slurm, self.config, self.path.parent)
+        return rebuild(self.slurm, self.config, self.path.parent)
 
     def rows(self, table: str) -> Sequence[Any]:
         with closing(sqlite3.connect(self.path)) as database:

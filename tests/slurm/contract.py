@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, TypeVar
 
 from scripts.testbed.in_memory import InMemorySlurm, Settings, Submission
 from scripts.testbed.patience import PATIENCE_S
@@ -56,79 +56,6 @@ class Asked:
     licenses: str = ""
 
 
-class SlurmSite(Protocol):
-    """An idle Slurm with four nodes of four GPUs each and one licence of a ``solver``, and a driver
-    for it.
-
-    Refusals of Slurm raise ``AssertionError``.
-    """
-
-    @property
-    def slurm(self) -> Slurm:
-        """The driver."""
-        ...
-
-    def submit(self, asked: Asked) -> str:
-        """Submit a job; return its id."""
-        ...
-
-    def cancel(self, key: str) -> None:
-        """``scancel``."""
-        ...
-
-    def hold(self, key: str, *, by_admin: bool = False) -> None:
-        """``scontrol uhold``, or ``hold`` by an administrator."""
-        ...
-
-    def release(self, key: str) -> None:
-        """``scontrol release`` by an administrator."""
-        ...
-
-    def requeue(self, key: str) -> None:
-        """A plain ``scontrol requeue``."""
-        ...
-
-    def suspend(self, key: str) -> None: ...
-
-    def resume(self, key: str) -> None: ...
-
-    def set_nice(self, key: str, nice: int) -> None: ...
-
-    def set_requeue(self, key: str, allowed: bool) -> None:
-        """``scontrol update Requeue=``."""
-        ...
-
-    def limit_array(self, array: str, limit: int) -> None:
-        """``scontrol update ArrayTaskThrottle=``."""
-        ...
-
-    def move(self, key: str, partitions: str) -> None:
-        """``scontrol update Partition=``; several partitions are separated by commas."""
-        ...
-
-    def set_partition(self, name: str, nodes: str) -> None:
-        """``scontrol update PartitionName= Nodes=``."""
-        ...
-
-    def drain(self, node: str) -> None: ...
-
-    def fail_node(self, node: str) -> None: ...
-
-    def resume_node(self, node: str) -> None: ...
-
-    def reserve(self, name: str, node: str, start_in_s: int) -> None:
-        """Reserve a node for jobs that name the reservation."""
-        ...
-
-    def remove_reservation(self, name: str) -> None: ...
-
-    def wait_until(
-        self, condition: Callable[[], Value], what: str, timeout_s: float = PATIENCE_S
-    ) -> Value:
-        """Let time pass until the condition holds; return its result."""
-        ...
-
-
 class RealSite:
     """A real cluster, and a driver for it."""
 
@@ -137,6 +64,7 @@ class RealSite:
         self._cluster = cluster
 
     def submit(self, asked: Asked) -> str:
+        """Submit a job; return its id."""
         gpus = f"--gres=gpu:{asked.gpus}" if asked.per_node else f"--gpus={asked.gpus}"
         options = {"-N": asked.nodes, "-n": asked.tasks, "-w": asked.node_list, "-t": asked.minutes}
         long_options = {
@@ -156,6 +84,7 @@ class RealSite:
         self._cluster.run("scancel", key)
 
     def hold(self, key: str, *, by_admin: bool = False) -> None:
+        """Hold a job as its user, or as an administrator."""
         self._cluster.run("scontrol", "hold" if by_admin else "uhold", key)
 
     def release(self, key: str) -> None:
@@ -180,6 +109,7 @@ class RealSite:
         self._update(f"JobId={array}", f"ArrayTaskThrottle={limit}")
 
     def move(self, key: str, partitions: str) -> None:
+        """Change the partition, or the partitions, separated by commas."""
         self._update(f"JobId={key}", f"Partition={partitions}")
 
     def set_partition(self, name: str, nodes: str) -> None:
@@ -197,6 +127,7 @@ class RealSite:
         self._update(f"NodeName={node}", "State=RESUME")
 
     def reserve(self, name: str, node: str, start_in_s: int) -> None:
+        """Reserve a node for jobs that name the reservation."""
         lasts = ("Duration=60", "Users=root", f"Nodes={node}")
         start = f"StartTime=now+{start_in_s}"
         self._cluster.run(
@@ -216,7 +147,6 @@ class RealSite:
 
 
 STEP_S = 0.05
-"""The time between two checks."""
 
 
 class InMemorySite:
@@ -319,8 +249,17 @@ class InMemorySite:
         while not (value := condition()):
             jobs = [(job.key, job.slurm_state, job.reason) for job in self.slurm.observe().jobs]
             assert self.slurm.clock.steady_s < give_up_s, f"not within {timeout_s} s: {what} {jobs}"
-            self.slurm.advance(STEP_S)
+            self.pass_time()
         return value
+
+    def pass_time(self) -> None:
+        """Let the time between two checks pass."""
+        self.slurm.advance(STEP_S)
+
+
+SlurmSite = RealSite | InMemorySite
+"""An idle Slurm with four nodes of four GPUs each and one licence of a ``solver``, and a driver
+for it. Refusals of Slurm raise ``AssertionError``."""
 
 
 def job(site: SlurmSite, key: str) -> JobStatus:
