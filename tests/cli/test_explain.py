@@ -40,7 +40,6 @@ Build = Callable[..., PublishedJob]
 START = PublishedStart(
     *(NOW_S - 90, 3.0, NOW_S + 9e4), least_s=NOW_S + 600, likely_s=NOW_S + 1500, most_s=NOW_S + 4800
 )
-HOSTILE = "\x1b[2J\u202e[bold]\nx"
 
 
 def explained(site: Site, *jobs: PublishedJob, **changes: object) -> str:

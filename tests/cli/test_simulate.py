@@ -94,12 +94,6 @@ def test_json_has_one_record_per_policy_with_all_inputs(live_site: Site, trace: 
         assert record["seed"] is None
 
 
-def test_a_generated_workload_is_reported_with_its_seed(live_site: Site) -> None:
-    one = ("simulate", "--workload", "philly-like:30:7", "--policy", "sf", "--cluster", "2x8")
-    (record,) = records(live_site, *one)
-    assert (record["seed"], record["jobs"]) == (7, 30)
-
-
 def test_the_table_of_jobs_has_a_line_for_each_job_under_each_policy(
     live_site: Site, trace: Path
 ) -> None:
@@ -135,16 +129,6 @@ def test_the_same_input_gives_the_same_bytes_in_every_process(live_site: Site, t
 # Options
 
 
-def test_any_setting_can_be_changed(live_site: Site, trace: Path) -> None:
-    changes = ("policy.order=newest", "policy.thresholds_gpu_s=[5, 9]", "placement.pack_limit=0.2")
-    options = [word for change in changes for word in ("--set", change)]
-    (found,) = records(live_site, *arguments(trace, "--policy", "tiresias-l", *options))
-    policy = found["config"]["policy"]
-    assert (policy["order"], policy["thresholds_gpu_s"]) == ("newest", [5, 9])
-    assert found["config"]["placement"]["pack_limit"] == 0.2
-    assert found["not_simulated"] == []
-
-
 def test_a_setting_that_has_no_effect_is_named(live_site: Site, trace: Path) -> None:
     live_site.configure("[interactive]\ngpus_per_user = 0\n[preemption]\nsignal = 'USR1'\n")
     named = ("--config", str(live_site.config), "--set", "preemption.grace_s=5")
@@ -162,13 +146,6 @@ def test_policies_are_listed_repeated_or_all_of_them_and_run_once_each(
     assert [r["policy"] for r in records(live_site, *arguments(trace, *words))] == ["srtf", "sf"]
     every = records(live_site, *arguments(trace, "--policy", "all"))
     assert [record["policy"] for record in every] == list(NAMES)
-
-
-def test_an_interval_makes_jobs_wait_for_the_next_tick(live_site: Site, trace: Path) -> None:
-    (ticking,) = records(live_site, *arguments(trace, "--policy", "sf", "--interval", "450"))
-    assert ticking["config"]["simulation"]["interval_s"] == 450
-    (at_once,) = records(live_site, *arguments(trace, "--policy", "sf"))
-    assert ticking["avg_wait_s"] > at_once["avg_wait_s"]
 
 
 @pytest.mark.parametrize(
@@ -367,19 +344,6 @@ def test_protections_of_the_configuration_keep_a_job_running(live_site: Site) ->
     assert taken == {0: (1, 225), 2000: (1, 550), 5000: (0, 1500)}
 
 
-@pytest.mark.parametrize(
-    ("content", "what"),
-    [("[policy", "not valid TOML"), ("[police]\n", ":1: police is not a table")],
-)
-def test_a_wrong_configuration_is_one_clear_line(
-    live_site: Site, trace: Path, content: str, what: str
-) -> None:
-    live_site.config.write_text(content)
-    result = live_site.run(*arguments(trace, "--config", str(live_site.config)))
-    assert (result.exit_code, result.stdout) == (4, "")
-    assert what in error_of(result)
-
-
 def test_a_report_never_replaces_the_configuration(live_site: Site, trace: Path) -> None:
     file = str(live_site.config)
     result = live_site.run(*arguments(trace, "--config", file, "--html", file))
@@ -442,57 +406,6 @@ def test_a_bad_trace_is_one_line_with_file_and_line_and_no_report(
     assert f"{bad}, line {line}: " in error and what in error
     assert result.stdout == ""
     assert sorted(live_site.folder.iterdir()) == before
-
-
-def test_jobs_out_of_order_are_put_in_order_and_that_is_said(live_site: Site) -> None:
-    path = live_site.folder / "mixed.csv"
-    path.write_text(f"{HEADER}b,50,1,5,\na,0,1,5,\n")
-    (record,) = records(live_site, *arguments(path, "--policy", "sf"))
-    assert record["jobs"] == 2
-    assert record["notes"] == ["put in order: 1 jobs came before the job on the line above"]
-    assert "note       put in order" in live_site.run(*arguments(path, "--policy", "sf")).stdout
-
-
-def test_records_that_are_not_jobs_are_dropped_with_reason_and_lines(live_site: Site) -> None:
-    path = live_site.folder / "some.csv"
-    path.write_text(f"{HEADER}a,0,1000000000,5,\nb,0,1,0,\nc,0,1,5,\n")
-    (record,) = records(live_site, *arguments(path, "--policy", "sf"))
-    assert record["dropped"] == {
-        "count": 2,
-        "reasons": [
-            {"why": "asks for more than 1,000,000 GPUs", "count": 1, "lines": [2]},
-            {"why": "ran for no time", "count": 1, "lines": [3]},
-        ],
-    }
-
-
-def test_jobs_without_gpus_are_dropped_from_the_history_of_a_cluster_that_has_both(
-    live_site: Site,
-) -> None:
-    path = live_site.folder / "cluster_log.csv"
-    header = (
-        "job_id,user,vc,gpu_num,cpu_num,node_num,state,"
-        "submit_time,start_time,end_time,duration,queue"
-    )
-    times = "2020-04-01 00:00:00,2020-04-01 00:00:00,2020-04-01 00:01:00,60,0"
-    rows = [f"{number},u,v,{gpus},1,1,COMPLETED,{times}" for number, gpus in ((1, 0), (2, 4))]
-    path.write_text("\n".join([header, *rows]) + "\n")
-    (record,) = records(live_site, *arguments(path, "--policy", "sf"))
-    assert record["jobs"] == 1
-    dropped = [{"why": "asks for no GPU", "count": 1, "lines": [2]}]
-    assert record["dropped"] == {"count": 1, "reasons": dropped}
-    path.write_text("\n".join([header, rows[0]]) + "\n")
-    refused = live_site.run(*arguments(path))
-    assert refused.exit_code == 2
-    assert f"{path}, line 2: no job of this file can be simulated" in error_of(refused)
-
-
-def test_control_characters_in_file_names_are_replaced(live_site: Site) -> None:
-    path = live_site.folder / "\x1b[2J\u202e.csv"
-    path.write_text(HEADER + ROWS)
-    shown = live_site.run(*arguments(path, "--policy", "sf")).stdout
-    assert "\x1b" not in shown and "\u202e" not in shown
-    assert "?[2J?.csv" in shown
 
 
 # Files
@@ -739,8 +652,3 @@ def test_the_bound_on_the_slowdown_is_shown_with_its_cost(live_site: Site) -> No
     assert bounded["over_fair_share"]["above_bound"] is not None
     assert bounded["who_pays"].keys() == {"gpus", "user", "account"}
     assert unbounded["policy"] == "tiresias-l, unbounded"
-
-
-def test_a_bound_on_the_slowdown_that_is_too_small_is_refused(live_site: Site) -> None:
-    result = live_site.run("simulate", "--max-slowdown", "1.1")
-    assert "leaves no room" in error_of(result)

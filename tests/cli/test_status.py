@@ -39,7 +39,6 @@ from tests.cli.states import (
 )
 
 ESCAPE = "\x1b"
-HOSTILE = "\x1b]0;owned\x07\x1b[2J\u202e[red]evil[/red]\nroot\t\u200b"
 
 
 def shown(site: Site, *arguments: str) -> list[str]:

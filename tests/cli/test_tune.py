@@ -12,7 +12,7 @@ import pytest
 
 from slurm_tiresias.config import parse
 from slurm_tiresias.settings.policy import PolicyConfig
-from tests.cli.running import Site, error_of, typed
+from tests.cli.running import Site, error_of
 
 SMALL = ("tune", "--workload", "philly-like:60", "--cluster", "2x4", "--workers", "1")
 
@@ -103,11 +103,6 @@ def test_invalid_options_are_a_one_line_error_with_exit_code_2(
     assert error_of(result)
 
 
-def test_jobs_that_no_cluster_of_this_size_can_run_are_left_out_and_said_so(site: Site) -> None:
-    result = site.run("tune", "--workload", "philly-like:60", "--cluster", "1x2")
-    assert "that cannot run here: too wide" in result.stdout
-
-
 def test_with_a_configuration_candidates_are_compared_with_its_setting(site: Site) -> None:
     site.configure(
         '[policy]\nthresholds_gpu_s = [900]\npromote_knob = 4\norder = "entry"\n'
@@ -129,34 +124,6 @@ def test_with_a_configuration_candidates_are_compared_with_its_setting(site: Sit
     assert [3600] in [cell["thresholds_gpu_s"] for cell in cells]
     without = json.loads(site.run(*SMALL, "--json").stdout)
     assert without["default"]["objective_s"] != answer["default"]["objective_s"]
-
-
-def test_gpu_types_that_no_node_has_are_reported(site: Site, tmp_path: Path) -> None:
-    words = typed(tmp_path, strict=False)
-    with Path(words[1]).open("a") as trace:
-        trace.writelines(f"{n},{n},1,500,\n" for n in range(3, 20))
-    assert "2 jobs name GPUs that no node has ('h100'): they run on any" in " ".join(
-        site.run("tune", *words).stdout.split()
-    )
-    (note,) = json.loads(site.run("tune", *words, "--json").stdout)["notes"]
-    assert note.endswith("they run on any")
-
-
-def test_control_characters_in_a_trace_name_are_replaced(site: Site, tmp_path: Path) -> None:
-    trace = tmp_path / "a\x1b[2Jb.csv"
-    rows = "\n".join(f"{n},{n * 60},1,600" for n in range(20))
-    trace.write_text(f"job_id,submit_time,num_gpu,duration\n{rows}\n")
-    result = site.run("tune", "--trace", str(trace), "--cluster", "1x4")
-    assert result.exit_code == 0, result.stderr
-    assert "\x1b" not in result.stdout
-
-
-def test_tuning_by_own_history_without_slurm_is_a_one_line_error(
-    site: Site, tmp_path: Path
-) -> None:
-    result = site.run("tune", "--from-sacct", "--since", "2026-01-31", PATH=str(tmp_path))
-    assert result.exit_code == 5
-    assert "sacct" in error_of(result)
 
 
 def test_on_slurm_without_submitit_is_one_clear_line(

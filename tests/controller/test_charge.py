@@ -82,16 +82,6 @@ def test_a_new_job_inherits_its_users_recent_service(site: Site) -> None:
     assert (record := site.cycles.job_store.accounts.of("8")) and record.tier == 1
 
 
-def test_a_job_that_waits_already_inherits_the_service_of_a_run_that_ends(site: Site) -> None:
-    assert site.see(1010, running(1005, 5), second(pending())) == 0
-    assert site.see(1050, ended(1005, 30), second(pending())) == 120
-
-
-def test_no_service_is_inherited_from_another_user(site: Site) -> None:
-    site.see(1010, running(1005, 5))
-    assert site.see(1050, ended(1005, 30), second(pending(), user="ben")) == 0
-
-
 def test_the_service_of_a_running_job_is_charged_only_after_the_run(site: Site) -> None:
     """A long job does not delay its user's debugging jobs; a run preempted for one of them
     counts."""
@@ -107,12 +97,6 @@ def test_inherited_service_is_fixed_at_the_first_start(site: Site) -> None:
     assert site.see(2034, second(pending())) == 120
     assert site.see(2040, second(running(2034, 6))) == 120
     assert site.see(9000, second(running(2034, 6966))) == 120
-
-
-def test_inherited_service_ends_with_the_window_while_a_job_waits(site: Site) -> None:
-    site.see(1010, running(1005, 5))
-    assert site.see(1036, ended(1005, 30), second(pending())) == 120
-    assert site.see(2036, second(pending())) == 0
 
 
 def test_service_while_the_clock_was_ahead_is_not_recent() -> None:
@@ -179,12 +163,6 @@ def test_a_promotion_resets_inherited_service(site: Site) -> None:
     assert site.see(1060, ended(1005, 30), second(pending())) == 0
 
 
-def test_a_new_job_inherits_its_accounts_service_whoever_submits_it(by_account: Site) -> None:
-    by_account.see(1010, running(1005, 5))
-    of_ben = second(pending(account="lab"), user="ben")
-    assert by_account.see(1050, ended(1005, 30), of_ben) == 120
-
-
 def test_a_user_who_changes_accounts_leaves_the_first_ones_usage_behind(by_account: Site) -> None:
     by_account.see(1010, running(1005, 5))
     over = ended(1005, 30)
@@ -232,12 +210,6 @@ def test_a_job_never_inherits_from_itself(ledger: Ledger, charge: str) -> None:
     site = Site(ledger, charge)
     site.see(1010, second(running(1005, 5)))
     assert site.see(1032, second(pending(restarts=1, submit_s=1031))) == 0
-
-
-def test_charged_by_the_job_nothing_is_inherited(ledger: Ledger) -> None:
-    site = Site(ledger, "job")
-    site.see(1010, running(1005, 5))
-    assert site.see(1050, ended(1005, 30), second(pending())) == 0
 
 
 runs = st.lists(

@@ -15,7 +15,6 @@ from slurm_tiresias.store.ledger import Ledger
 from tests.controller.test_job_store import CONFIG, pending, running
 from tests.controller.test_progress import RUN, START_S, Site, job, record
 
-EVERY_S = 60.0
 GPUS = 4
 
 

@@ -213,8 +213,7 @@ def test_shadow_mode_admits_a_job_at_a_prompt_and_preempts_nothing_for_it(ledger
     managed = Managed(ledger, {"policy": policy, "preemption": {"min_run_s": 0.0}})
     wall = managed.fill()
     prompt = managed.submit_at_a_prompt(1, minutes=60)
-    for _ in range(12):
-        managed.cycle(SHADOW)
+    managed.cycle(SHADOW, times=12)
     shown = {job.job_id: job for job in managed.last.snapshot.jobs}
     assert shown[prompt].lane is Lane.INTERACTIVE
     would = {(victim, preemptor) for victim, preemptor in managed.events("would")}

@@ -77,23 +77,10 @@ def test_with_charge_by_account_sharing_pieces_among_colleagues_gains_nothing() 
     assert end_s(by_account, "eve") == pytest.approx(WORK_S + 7 * 400)
 
 
-def test_with_charge_by_account_jobs_without_an_account_are_charged_to_their_users() -> None:
-    jobs = submitted(*CHOPPED, *SHORT)
-    assert simulated(*jobs, charge="account") == simulated(*jobs, charge="user")
-
-
 USED = tuple(TraceJob(f"u{i}", i / 10, 4, 500, user="eve") for i in range(2))
 """Eve's jobs of the first thousand seconds; then ben holds the cluster, from 1800 s on in tier
 1."""
 LONG = TraceJob("long", 1, 4, 20_000, user="ben")
-
-
-@pytest.mark.parametrize(("window_s", "started_s"), [(3000, 4600), (7200, 500 + 7200)])
-def test_usage_no_longer_counts_after_its_window(window_s: float, started_s: float) -> None:
-    later = TraceJob("later", 4600, 4, 100, user="eve")
-    with replaced({"CHARGE_WINDOW_S": window_s}):
-        *_, outcome = simulated(*USED, LONG, later, charge="user")
-    assert outcome.first_start_s == started_s
 
 
 def test_inherited_service_does_not_prevent_promotion() -> None:
@@ -101,15 +88,3 @@ def test_inherited_service_does_not_prevent_promotion() -> None:
     with replaced({"PROMOTE_FLOOR_S": 500}):
         *_, outcome = simulated(*USED, LONG, later, charge="user", promote_knob=1)
     assert (outcome.first_start_s, outcome.promotions) == (2400, 1)
-
-
-def test_jobs_without_a_user_inherit_no_service() -> None:
-    anonymous = [replace(job, user="") for job in CHOPPED]
-    assert simulated(*anonymous, charge="user") == simulated(*anonymous)
-
-
-@pytest.mark.parametrize("policy", ["tiresias-l", "tiresias-g"])
-def test_every_job_ends_under_every_policy(policy: str) -> None:
-    with replaced({"CHARGE_WINDOW_S": 50}):
-        outcomes = simulated(*submitted(*CHOPPED, *SHORT), policy=policy, charge="user")
-    assert len(outcomes) == len(CHOPPED) + len(SHORT)

@@ -13,7 +13,7 @@ from slurm_tiresias.simulator import run
 from slurm_tiresias.simulator.engine import Timing
 from slurm_tiresias.simulator.sim_cluster import Costs, parse_cluster
 from slurm_tiresias.simulator.traces import load_trace
-from slurm_tiresias.simulator.workload import Workload, philly_like
+from slurm_tiresias.simulator.workload import Workload
 from tests.simulator.test_real_traces import trace
 
 SIM_CLUSTER = parse_cluster("16x8", "pooled")
@@ -42,14 +42,3 @@ def philly() -> Workload:
 def test_promotion_does_not_make_long_jobs_take_turns(knob: float, most: float) -> None:
     without = preemptions(philly(), with_knob(0.0))
     assert preemptions(philly(), with_knob(knob)) <= most * without
-
-
-def test_with_the_papers_two_tiers_preemption_costs_more_but_stays_bounded() -> None:
-    two = {"thresholds_gpu_s": [3600]}
-    without = preemptions(philly(), with_knob(0.0, **two))
-    assert preemptions(philly(), with_knob(8.0, **two)) <= 2.5 * without
-
-
-def test_promotion_does_not_make_jobs_take_turns_under_a_synthetic_load() -> None:
-    busy = philly_like(1390, 1, SIM_CLUSTER.gpus, load=2.0)
-    assert preemptions(busy, with_knob(8.0)) <= 2.0 * preemptions(busy, with_knob(0.0))

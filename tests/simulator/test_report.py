@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
@@ -17,7 +15,6 @@ from hypothesis import strategies as st
 from slurm_tiresias.errors import TiresiasError, UsageError
 from slurm_tiresias.plotting import curves, drawing, spans
 from slurm_tiresias.settings import Config
-from slurm_tiresias.settings.preemption import PreemptionConfig
 from slurm_tiresias.simulator import files, page, plots
 from slurm_tiresias.simulator.baselines import BEST
 from slurm_tiresias.simulator.engine import Outcome, Timing
@@ -28,7 +25,6 @@ from slurm_tiresias.simulator.report import (
     bin_of,
     fair_jct_s,
     figures,
-    protection,
     records,
 )
 from slurm_tiresias.simulator.run import POLICIES, Setup
@@ -113,10 +109,6 @@ def test_a_percentile_is_the_smallest_value_that_so_many_percent_do_not_exceed()
     assert (figures(jct_s, 1).p99_jct_s, figures(jct_s[:1], 1).p99_jct_s) == (410, 10)
 
 
-def test_the_makespan_begins_with_the_first_submission() -> None:
-    assert figures([outcome((50, 80), submitted_s=40)], gpus=1).makespan_s == 40
-
-
 def test_there_are_no_figures_without_jobs() -> None:
     found = figures([], gpus=4)
     assert (found.jobs, found.average_jct_s, found.p95_wait_s, found.gpu_use) == (0, 0, 0, 0)
@@ -149,15 +141,6 @@ def test_every_record_has_its_ratios_to_the_bound_and_to_the_reference() -> None
         "makespan": 210 / 60,
     }
     assert set(own["over_reference"].values()) == {1.0}
-
-
-def test_protections_are_described_in_words() -> None:
-    off = PreemptionConfig(min_run_s=0.0, budget_share=0.0)
-    assert protection(off) == "off"
-    assert protection(replace(off, min_run_s=120.0, budget_share=0.1)) == (
-        "none preempted within 120 s of a start, after preemptions within 5 times what one costs, "
-        "no user's jobs cost others more than 10% of all GPU time"
-    )
 
 
 def test_a_job_that_never_fitted_is_reported_and_not_counted() -> None:
@@ -379,23 +362,12 @@ def test_each_figure_is_valid_and_has_a_description() -> None:
         assert root.findtext("title")
 
 
-def test_charts_take_all_their_colours_from_the_page() -> None:
-    content = a_page()
-    assert "var(--series-1)" in content and "var(--ink)" in content
-    assert "#fd00" not in content and "#fe00" not in content
-
-
 def test_every_policy_has_a_distinct_colour_and_pattern() -> None:
     content = page.html(report(*((name, (WAITED,)) for name in POLICIES))).decode()
     assert len({*drawing.SERIES}) == len({*map(str, drawing.DASHES)}) >= len((*POLICIES, BEST))
     for number in range(len(POLICIES)):
         assert content.count(f"--series-{number}: #") == 2
         assert f"var(--series-{number})" in content
-
-
-def test_a_page_can_be_made_for_a_single_policy_and_job() -> None:
-    content = page.html(report(("las", (WAITED,)))).decode()
-    assert "Nothing was left out." in content
 
 
 @pytest.mark.parametrize("others", [(), (STOPPED,)])
@@ -413,11 +385,3 @@ def test_a_spreadsheet_does_not_read_job_names_as_formulas() -> None:
     header, row, _ = page.csv(report(("sf", (found,)))).decode().split("\n")
     assert header.startswith("policy,job_id,submitted_s,first_start_s,end_s,jct_s,waited_s,gpus,")
     assert row == 'sf,\'=1+1,0.0,0.0,10.0,10.0,0.0,1,10.0,"\'@x,""y""",SS,0,0,0.0,0.0'
-
-
-def test_a_record_has_the_settings_that_affect_a_simulation() -> None:
-    (record,) = records(report(("sf", (STOPPED,))))
-    config = record["config"]
-    assert set(config) == {"policy", "preemption", "placement", "simulation"}
-    assert config["simulation"]["interval_s"] == 0
-    json.dumps(record, allow_nan=False)

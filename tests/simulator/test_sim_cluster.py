@@ -130,15 +130,6 @@ def test_a_job_runs_on_the_named_gpu_type_or_on_any(cluster: Path) -> None:
     assert not sim_cluster.can_run(a_job(37))
 
 
-def test_with_strict_types_a_job_of_a_missing_type_cannot_run(cluster: Path) -> None:
-    cluster.write_text("strict_types = true\n" + TWO_TYPES)
-    sim_cluster = described(cluster)
-    assert sim_cluster.strict_types
-    assert not sim_cluster.can_run(a_job(1, "h100"))
-    assert sim_cluster.can_run(a_job(1, "v100"))
-    assert sim_cluster.can_run(a_job(36))
-
-
 def test_gpu_types_that_no_node_has_are_reported_with_what_happens_to_their_jobs(
     cluster: Path,
 ) -> None:
@@ -272,25 +263,6 @@ def test_jobs_run_on_their_type_of_gpu_in_every_placement(cluster: Path, placeme
                 assert {has[name] for name in allocation} == {wanted}
 
 
-def test_a_job_waits_for_its_own_type_while_others_idle(cluster: Path) -> None:
-    jobs = workload((0, 16, 100, "v100"), (1, 16, 50, "v100"), (2, 12, 10, "p100"))
-    _, outcomes = where_they_ran(jobs, described(cluster))
-    assert [outcome.first_start_s for outcome in outcomes] == [0, 100, 2]
-
-
-@pytest.mark.parametrize("placement", PLACEMENTS)
-@pytest.mark.parametrize("policy", ["tiresias-l", "yarn-cs", "srtf"])
-def test_on_nodes_of_several_sizes_every_job_ends_in_every_placement(
-    cluster: Path, placement: str, policy: str
-) -> None:
-    sim_cluster = described(cluster, placement)
-    rows = ((float(i * 13), (1, 2, 6, 9, 20, 36)[i % 6], 50.0 + i, "") for i in range(90))
-    setup = run.Setup(
-        sim_cluster, UNPROTECTED, Costs(sim_cluster, speeds=True, flat_s=None), Timing()
-    )
-    assert len(run.simulate(workload(*rows), policy, setup)) == 90
-
-
 @pytest.mark.parametrize("placement", PLACEMENTS)
 def test_a_file_of_identical_nodes_equals_the_short_notation(
     tmp_path: Path, placement: str
@@ -376,13 +348,6 @@ def test_errors_in_a_file_are_reported_in_one_line(
     assert str(path) in error.value.what
     assert "\n" not in str(error.value)
     assert len(str(error.value)) < 250 + len(str(path))
-
-
-def test_a_file_that_is_no_text_is_one_line(tmp_path: Path) -> None:
-    path = tmp_path / "c.toml"
-    path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UsageError, match="is not a text file"):
-        parse_cluster(str(path), "skew")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from slurm_tiresias.simulator.physics import MODELS
-from slurm_tiresias.simulator.workload import Dropped, TraceJob, Workload, paper480, philly_like
+from slurm_tiresias.simulator.workload import TraceJob, Workload, paper480, philly_like
 
 
 def bin_of(job: TraceJob) -> str:
@@ -74,12 +74,3 @@ def test_more_philly_like_jobs_come_at_noon_than_at_midnight() -> None:
 def test_a_workload_without_jobs_is_refused(jobs: int, gpus: int, load: float) -> None:
     with pytest.raises(ValueError, match="above zero"):
         philly_like(jobs, 1, gpus, load)
-
-
-def test_dropped_jobs_are_reported_by_reason_with_the_first_lines() -> None:
-    dropped = tuple(Dropped(line, "asks for no GPU") for line in range(2, 1002))
-    workload = Workload("some", (), (*dropped, Dropped(7, "never ran")))
-    assert workload.what_was_dropped() == (
-        "dropped 1,000 lines (2, 3, 4, 5, 6 ...): asks for no GPU",
-        "dropped line 7: never ran",
-    )

@@ -13,17 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from scripts.testbed.hostile_text import HOSTILE_TEXT
 from scripts.testbed.real_cluster import DRIVERS, RealCluster, job
 from slurm_tiresias.errors import SlurmAnswerError, SlurmPermissionError, SlurmUnreachableError
-from slurm_tiresias.model import ANY_TYPE, Amount, JobStatus
+from slurm_tiresias.model import JobStatus
 from slurm_tiresias.slurm.commands import CommandSlurm
 from slurm_tiresias.slurm.protocol import Requeue, Unpin, Update
 
 pytestmark = pytest.mark.slurm
 
 PINNED = 3_000_000_000
-STUBBORN = "trap '' TERM; while :; do sleep 1; done"
 
 
 @pytest.fixture(params=DRIVERS)
@@ -46,38 +44,6 @@ def running(cluster: RealCluster, *options: str, script: str = "sleep 600") -> s
 # --------------------------------------------------------------------------- observing
 
 
-def test_the_cluster_is_described(driver: CommandSlurm, clean_cluster: RealCluster) -> None:
-    facts = driver.cluster()
-    release = clean_cluster.run("scontrol", "--version").split()[1]
-    assert facts.version[0] == int(release.split(".")[0])
-    assert facts.priority_type == "priority/multifactor"
-    assert facts.accounting
-    assert facts.requeue_delay_s == 120.0
-    assert abs(facts.now_s - time.time()) < 60
-
-
-def test_nodes_and_partitions_are_as_configured(driver: CommandSlurm) -> None:
-    observation = driver.observe()
-    assert [node.name for node in observation.nodes] == ["n1", "n2", "n3", "n4"]
-    for node in observation.nodes:
-        assert node.total == Amount({ANY_TYPE: 4}, 16, 8000)
-        assert node.partitions == {"gpu", "other"}
-        assert node.available
-    assert {partition.name for partition in observation.partitions} == {"gpu", "other"}
-
-
-def test_an_uneven_allocation_is_known_exactly(
-    driver: CommandSlurm, clean_cluster: RealCluster
-) -> None:
-    for node in ("n1", "n2", "n3", "n4"):
-        running(clean_cluster, "--gres=gpu:1", "-w", node)
-    key = running(clean_cluster, "-n5", "--gpus=5")
-    allocation = observed(driver, key).allocation
-    assert sorted(amount.gpu_count for amount in allocation.values()) == [2, 3]
-    assert sum(amount.cpus for amount in allocation.values()) == 5
-    assert all(amount.memory_mb == 500 * amount.cpus for amount in allocation.values())
-
-
 def test_a_job_without_n_may_spread_and_its_request_outlives_its_start(
     driver: CommandSlurm, clean_cluster: RealCluster
 ) -> None:
@@ -91,39 +57,6 @@ def test_a_job_without_n_may_spread_and_its_request_outlives_its_start(
     assert (before.chunks, before.min_nodes, before.max_nodes) == (8, 2, 4)
     assert after.spec.request == before
     assert [held.gpu_count for held in after.allocation.values()] == [2, 2, 2, 2]
-
-
-def test_a_hostile_job_name_does_not_corrupt_the_parsed_jobs(
-    driver: CommandSlurm, clean_cluster: RealCluster
-) -> None:
-    victim = running(clean_cluster, "--gres=gpu:1")
-    forged = HOSTILE_TEXT.replace("JobId=1 ", f"JobId={victim} ")
-    key = running(clean_cluster, "--gres=gpu:2", f"--job-name={forged}", f"--comment={forged}")
-    jobs = driver.observe().jobs
-    assert len({seen.key for seen in jobs}) == len(jobs)
-    for name, gpus in ((victim, 1), (key, 2)):
-        seen = next(seen for seen in jobs if seen.key == name)
-        assert [held.gpu_count for held in seen.allocation.values()] == [gpus]
-    assert job(driver.observe(), key).spec.name == forged
-
-
-def test_many_jobs_are_read_with_one_query(
-    driver: CommandSlurm, clean_cluster: RealCluster
-) -> None:
-    keys = [clean_cluster.sbatch("--hold", "--gpus=8", "-N2-3", "-x", "n1") for _ in range(60)]
-    jobs = {seen.key: seen for seen in driver.observe().jobs}
-    for key in keys:
-        request = jobs[key].spec.request
-        assert (request.min_nodes, request.max_nodes) == (2, 3)
-        assert request.excluded_nodes == {"n1"}
-
-
-def test_an_interactive_job_is_not_a_batch_job(
-    driver: CommandSlurm, clean_cluster: RealCluster
-) -> None:
-    clean_cluster.run("salloc", "--job-name=shell", "--gres=gpu:1", "--no-shell")
-    (seen,) = (seen for seen in driver.observe().jobs if seen.spec.name == "shell" and seen.state)
-    assert not seen.spec.batch
 
 
 def test_administrators_settings_for_the_commands_have_no_effect(
@@ -211,15 +144,6 @@ def test_a_job_that_vanishes_between_two_queries_does_no_harm(clean_cluster: Rea
     gone.chmod(0o755)
     seen = observed(clean_cluster.driver(scontrol=str(gone)), key)
     assert sum(held.gpu_count for held in seen.allocation.values()) == 6
-
-
-def test_a_signal_reaches_the_jobs_script(driver: CommandSlurm, clean_cluster: RealCluster) -> None:
-    mark = clean_cluster.folder / "signalled"
-    script = f"trap 'touch {mark}' USR1; touch {mark}.ready; while :; do sleep 0.1; done"
-    key = running(clean_cluster, script=script)
-    clean_cluster.wait_until(Path(f"{mark}.ready").exists, "the script has set its trap")
-    assert driver.signal([key], "USR1") == {}
-    clean_cluster.wait_until(mark.exists, "the signal to arrive")
 
 
 # --------------------------------------------------------------------------- failures

@@ -8,7 +8,6 @@ import pwd
 import re
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -17,7 +16,7 @@ import pytest
 
 from scripts.testbed.patience import PATIENCE_S
 from scripts.testbed.real_cluster import RealCluster
-from scripts.testbed.real_controller import COMMAND, RealController
+from scripts.testbed.real_controller import RealController
 from slurm_tiresias.status.job_history import PAUSES
 from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.terms import newest_ledger
@@ -173,22 +172,6 @@ def test_array_tasks_are_accounted_and_preempted_one_by_one(
     )
 
 
-def test_a_waiting_array_is_pinned_in_one_record(clean_cluster: RealCluster, start: Start) -> None:
-    controller = start(policy={"thresholds_gpu_s": [100000]})
-    for _ in range(4):
-        clean_cluster.sbatch(*WHOLE_NODE)
-    array = clean_cluster.sbatch(*WHOLE_NODE, "--array=0-99")
-    controller.wait_for_reason(f"{array}_50", "no-room")
-    controller.wait_until(
-        lambda: priority(clean_cluster, f"{array}_50") == 3_000_000_000, "the array is pinned"
-    )
-    assert controller.cli("release").returncode == 0
-    assert priority(clean_cluster, f"{array}_50") < 1000
-    # Only the first task was ever changed individually: the others still share one record.
-    records = clean_cluster.run("squeue", "-h", "-r", "-j", array, "-O", "JobID").split()
-    assert set(records) == {array}
-
-
 def test_a_priority_that_an_admin_sets_is_repaired_and_reported(
     clean_cluster: RealCluster, start: Start
 ) -> None:
@@ -295,35 +278,6 @@ def test_pause_stops_acting_and_release_gives_everything_back(
         assert [event.text for event in ledger.events.of_kind("resumed", 0.0)] == [by_me()] * 2
 
 
-def test_one_job_is_given_back_and_another_one_boosted(
-    clean_cluster: RealCluster, start: Start
-) -> None:
-    parked = clean_cluster.sbatch(*WHOLE_NODE, "--begin=now+1hour")
-    controller = start()
-
-    def pinned() -> bool:
-        return priority(clean_cluster, parked) == 3_000_000_000
-
-    controller.wait_until(pinned, "pinned")
-    assert controller.cli("release", parked).returncode == 0
-    assert not pinned()
-    assert "given it back to Slurm" in controller.cli("explain", parked).stdout
-    controller.cycles(3)
-    assert not pinned()
-    assert controller.cli("resume", parked).returncode == 0
-    controller.wait_until(pinned, "managed again")
-    victim, boosted, *_ = fill(clean_cluster, controller)
-    assert controller.cli("boost", boosted, "--until", "now+1hour").returncode == 0
-    assert "boosts it until" in " ".join(controller.cli("explain", boosted).stdout.split())
-    assert f"boosted: {by_me()}, until" in controller.cli("history", boosted).stdout
-    short = [clean_cluster.sbatch(*WHOLE_NODE) for _ in range(3)]
-    for job in short:
-        clean_cluster.wait_for_state(job, "RUNNING")
-    assert clean_cluster.squeue_field(boosted, "State") == "RUNNING"
-    assert clean_cluster.squeue_field(victim, "State") == "PENDING"
-    assert controller.cli("boost", "4711", "--until", "now+1hour").returncode == 1
-
-
 def by_me() -> str:
     return f"by {pwd.getpwuid(os.getuid()).pw_name} (uid {os.getuid()})"
 
@@ -393,30 +347,6 @@ def test_a_job_placed_on_a_victims_leftover_gpus_does_not_block_the_preemptor(
     assert sum(restarts(clean_cluster, job) for job in wall) == 1
 
 
-def test_a_cluster_with_every_node_down_is_explained_and_recovers(
-    clean_cluster: RealCluster, start: Start
-) -> None:
-    controller = start()
-    assert controller.state().jobs == ()
-    clean_cluster.run("scontrol", "update", "NodeName=n[1-4]", "State=DRAIN", "Reason=test")
-    try:
-        waiting = clean_cluster.sbatch(*ONE_GPU)
-        controller.wait_for_reason(waiting, "no-nodes")
-        assert controller.state().gpus.down == 16
-        assert "unavailable" in controller.cli("explain", waiting).stdout
-    finally:
-        clean_cluster.run("scontrol", "update", "NodeName=n[1-4]", "State=RESUME")
-    clean_cluster.wait_for_state(waiting, "RUNNING")
-
-
-def test_a_second_controller_refuses_to_start(clean_cluster: RealCluster, start: Start) -> None:
-    controller = start()
-    second = controller.spawn()
-    _, complaint = second.communicate(timeout=PATIENCE_S)
-    assert second.returncode == 9
-    assert "Another controller" in complaint and "Traceback" not in complaint
-
-
 def test_a_partition_that_does_not_exist_is_refused(
     clean_cluster: RealCluster, tmp_path: Path
 ) -> None:
@@ -426,60 +356,3 @@ def test_a_partition_that_does_not_exist_is_refused(
     _, complaint = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 4
     assert "gpuu" in complaint and len(complaint.strip().splitlines()) == 1
-
-
-def test_an_unreachable_slurmctld_is_one_clear_line(
-    clean_cluster: RealCluster, tmp_path: Path
-) -> None:
-    controller = RealController(clean_cluster, tmp_path)
-    controller.write_config()
-    conf = tmp_path / "slurm.conf"
-    text = Path(clean_cluster.env["SLURM_CONF"]).read_text()
-    conf.write_text(re.sub(r"SlurmctldPort=\d+", "SlurmctldPort=9", text))
-    ended = subprocess.run(
-        [*COMMAND, "controller", "--config", str(controller.config_file)],
-        env={**controller.environment, "SLURM_CONF": str(conf)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 5
-    assert len(ended.stderr.strip().splitlines()) == 1
-
-
-AS_NOBODY = """
-import os, sys
-from slurm_tiresias.cli import controller
-from slurm_tiresias.cli.main import main
-from slurm_tiresias.controller import run
-os.setgroups([]), os.setgid(65534), os.setuid(65534)
-sys.exit(main())
-"""
-"""The user may be unable to reach the interpreter of a virtual environment: drop privileges
-late."""
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_a_user_without_rights_gets_a_permission_error(
-    clean_cluster: RealCluster, tmp_path: Path
-) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o777)
-        controller = RealController(clean_cluster, Path(folder))
-        controller.write_config()
-        ended = subprocess.run(
-            [
-                sys.executable,
-                "-c",
-                AS_NOBODY,
-                "controller",
-                "--config",
-                str(controller.config_file),
-            ],
-            env=controller.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    assert ended.returncode == 6, ended.stderr
-    assert len(ended.stderr.strip().splitlines()) == 1

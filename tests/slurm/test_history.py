@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -44,29 +43,6 @@ def ended(cluster: RealCluster, since: str, *keys: str) -> Workload:
     workload = cluster.wait_until(known, f"{keys} in the accounting")
     assert workload is not None
     return workload
-
-
-@dataclass(frozen=True)
-class Row:
-    """One run in sacct's format; ``elapsed_s`` is its running time, ``suspended_s`` the suspended
-    time in between."""
-
-    elapsed_s: int
-    suspended_s: int
-    start_s: int
-    end_s: int
-
-
-def rows(cluster: RealCluster, key: str) -> list[Row]:
-    """All runs of a job, earliest first."""
-    asked = ("sacct", "-DXnPj", key, "-o", "ElapsedRaw,Suspended,Start,End")
-    answer = cluster.run("env", "SLURM_TIME_FORMAT=%s", *asked)
-    return [_row(*line.split("|")) for line in answer.splitlines()]
-
-
-def _row(elapsed: str, suspended: str, start: str, end: str) -> Row:
-    hours, minutes, seconds = map(int, suspended.split(":"))
-    return Row(int(elapsed), 3600 * hours + 60 * minutes + seconds, int(start), int(end))
 
 
 def test_only_the_wanted_part_of_the_history_is_read(clean_cluster: RealCluster) -> None:

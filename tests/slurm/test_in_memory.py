@@ -22,7 +22,6 @@ from slurm_tiresias.slurm.protocol import (
     WriteFailure,
 )
 
-GPUS = 16
 PINNED = 3_000_000_000
 
 

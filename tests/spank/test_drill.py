@@ -29,7 +29,6 @@ done = int(checkpoint.read_text()) if checkpoint.exists() else 0
 for _ in job.steps(100_000, save, done):
     time.sleep(0.05)
 """
-DAEMON = 1
 OURS = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
 
 
