@@ -17,9 +17,7 @@ from scripts.tools.bare.main import Result, skipped_in
         ("tests  reason  for example", ""),
     ],
 )
-def test_the_number_of_skipped_tests_is_read_from_pytests_last_line(
-    line: str, skipped: str
-) -> None:
+def test_the_number_of_skipped_tests_is_in_pytests_last_line(line: str, skipped: str) -> None:
     assert skipped_in(line) == skipped
 
 

@@ -166,9 +166,7 @@ def test_a_job_that_only_requests_a_number_of_gpus_may_span_nodes() -> None:
 
 
 @pytest.mark.parametrize(("count", "spans"), [(4, False), (6, True)])
-def test_a_possible_one_task_job_spans_nodes_only_if_no_node_is_large_enough(
-    count: int, spans: bool
-) -> None:
+def test_a_possible_one_task_job_spans_nodes_only_if_it_must(count: int, spans: bool) -> None:
     before = cluster(
         """
         n1  1 . . .
@@ -201,9 +199,7 @@ def test_a_fixed_shape_is_kept() -> None:
         ("spread", "n1  1 1 . . -> 1 1 3 3\nn2  2 2 . . -> 2 2 3 3\nn3  . . . ."),
     ],
 )
-def test_a_skewed_model_gets_whole_nodes_and_another_the_fragments(
-    style: str, picture: str
-) -> None:
+def test_skewed_models_get_whole_nodes_and_others_fragments(style: str, picture: str) -> None:
     jobs = [job("1", gpus(2)), job("2", gpus(2)), wide("3", 4, style=PlacementStyle(style))]
     expect(picture, jobs)
 
@@ -604,9 +600,7 @@ def test_no_job_is_preempted_for_a_request_whose_gpus_only_slurm_can_count() -> 
 @pytest.mark.parametrize(
     ("nodes", "reason"), [("n1  1 1\nn2  . .", Reason.NO_ROOM), ("n1  1 1", Reason.NEVER_FITS)]
 )
-def test_a_job_whose_tasks_slurm_divides_never_fits_only_if_its_gpus_do_not(
-    nodes: str, reason: Reason
-) -> None:
+def test_a_job_divided_by_slurm_never_fits_only_by_its_gpus(nodes: str, reason: Reason) -> None:
     """A GPU with its share of the CPUs fits on no node, but CPUs of several nodes may suffice."""
     tasks = job("2", Request(Amount({"": 1}, 1000), 3, partitions=(PARTITION,), cpus_vary=True))
     plan = expect(nodes, [job("1", gpus(2), tier=1), tasks])

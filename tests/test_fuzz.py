@@ -66,8 +66,6 @@ def test_mutated_inputs_are_read_or_refused_and_never_crash_a_reader(name: str) 
     st.sampled_from(user_text.WRITERS),
     st.dictionaries(st.sampled_from(tuple(user_text.FIELDS)), users_texts, min_size=1, max_size=3),
 )
-def test_a_users_text_does_not_change_how_other_jobs_are_read(
-    key: str, texts: dict[str, str]
-) -> None:
+def test_a_users_text_changes_no_reading_of_other_jobs(key: str, texts: dict[str, str]) -> None:
     parts = (f"{field}={text}" for field, text in {"job": key, **texts}.items())
     user_text.read(user_text.END.join(parts).encode())

@@ -133,9 +133,7 @@ def test_the_tasks_of_a_waiting_record_differ_in_their_keys_only() -> None:
         ({"tres_gres": {"gpu": 2**63}}, "a GPU count"),
     ],
 )
-def test_an_invalid_pyslurm_record_is_unreadable_with_a_reason(
-    odd: dict[str, Any], why: str
-) -> None:
+def test_an_invalid_pyslurm_record_is_unreadable(odd: dict[str, Any], why: str) -> None:
     row = row_named("spread over nodes")
     seen = as_pyslurm_sees(row, **odd)
     (found,) = read_by_pyslurm(seen, row)

@@ -51,9 +51,7 @@ def test_the_last_run_of_each_release_and_driver_is_kept(tmp_path: Path) -> None
     assert sorted(suite.kept(tmp_path), key=lambda run: run.slurm) == [BAD, GOOD]
 
 
-def test_the_page_names_what_failed_and_why_something_was_skipped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_page_names_failures_and_skips(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(document, "PAGE", tmp_path / "releases.md")
     upgraded = Upgrade("24.11.5", "26.05.5", "2026-11-22", 90.0, True, ("5 jobs wait",))
     document.write([GOOD, BAD], [upgraded])
@@ -116,7 +114,7 @@ def test_every_release_has_the_commands() -> None:
 @pytest.mark.skipif(
     not all(map(shutil.which, machine.NEEDED)), reason="what makes a Debian is not installed"
 )
-def test_a_namespace_ends_with_its_processes_and_mounts_when_its_creator_is_killed(
+def test_a_namespace_ends_with_its_processes_when_its_creator_does(
     tmp_path: Path,
 ) -> None:
     seconds = f"98765.{os.getpid()}"

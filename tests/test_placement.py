@@ -266,9 +266,7 @@ def test_a_job_fits_in_every_style_or_in_none(free: FreeResources, request: Requ
 
 
 @given(what_is_free(), st.one_of(requests, bounded))
-def test_one_switch_never_costs_a_consolidated_job_another_node(
-    free: FreeResources, request: Request
-) -> None:
+def test_one_switch_costs_a_consolidated_job_no_node(free: FreeResources, request: Request) -> None:
     blind = _without_switches(free)
     found = place(request, free.all_nodes, free, PlacementStyle.CONSOLIDATE)
     there = place(request, blind.all_nodes, blind, PlacementStyle.CONSOLIDATE)
@@ -289,9 +287,7 @@ def _gpus(allocation: Allocation) -> int:
 
 
 @given(nodes_lists, st.data())
-def test_free_resources_stay_consistent_through_allocations_and_releases(
-    nodes: list[Node], data: st.DataObject
-) -> None:
+def test_free_resources_stay_consistent(nodes: list[Node], data: st.DataObject) -> None:
     free = FreeResources(nodes)
     held: list[dict[str, Amount]] = []
     for _ in range(data.draw(st.integers(0, 12))):
@@ -360,9 +356,7 @@ def test_a_node_index_knows_which_nodes_may_serve_a_request_and_whether_they_cou
 
 
 @given(nodes_lists, requests)
-def test_a_possible_one_task_job_stays_on_one_node_if_one_is_large_enough(
-    nodes: list[Node], request: Request
-) -> None:
+def test_a_possible_one_task_job_stays_on_one_node(nodes: list[Node], request: Request) -> None:
     node_index, free = NodeIndex(nodes), FreeResources(nodes)
     shared = replace(request, exclusive=False)
     enough = any(

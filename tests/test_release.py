@@ -76,9 +76,7 @@ def test_licences_are_read_from_what_is_installed(
     assert release.licences_of(metadata.PathDistribution(tmp_path).metadata) == licences
 
 
-def test_the_page_names_the_commit_or_its_tag(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_page_names_its_commit_or_tag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(release, "ROOT", tmp_path)
     for name in ("GIT_AUTHOR", "GIT_COMMITTER"):
         monkeypatch.setenv(f"{name}_NAME", "ada")

@@ -51,9 +51,7 @@ def job(gpus: int) -> TraceJob:
 @pytest.mark.parametrize(
     ("gpus", "nodes", "each"), [(1, 1, 1), (2, 1, 2), (4, 1, 4), (8, 2, 4), (32, 8, 4)]
 )
-def test_under_yarn_a_job_requests_the_fewest_nodes_that_fit(
-    gpus: int, nodes: int, each: int
-) -> None:
+def test_a_job_under_yarn_requests_the_fewest_nodes(gpus: int, nodes: int, each: int) -> None:
     asked = POLICIES["yarn-cs"].asking(SETTING)(job(gpus))
     assert {f"--nodes={nodes}", f"--gpus-per-node={each}"} <= set(asked)
 

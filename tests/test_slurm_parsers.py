@@ -398,7 +398,7 @@ def test_a_requeued_job_may_still_have_as_many_nodes_as_it_asked_for(release: Pa
     assert (job.spec.request.min_nodes, job.spec.request.max_nodes) == (2, 2)
 
 
-def test_a_requeued_job_that_was_first_seen_running_gets_no_more_nodes_than_it_had(
+def test_a_requeued_job_first_seen_running_gets_no_more_nodes(
     release: Path,
 ) -> None:
     """Slurm holds a job for good if its list has more nodes than it may use."""
@@ -464,9 +464,7 @@ def test_a_state_that_no_release_has_makes_its_job_unreadable_and_no_other(relea
 
 
 @pytest.mark.parametrize("field", ["tres_per_node", "tres_per_job", "memory_per_tres"])
-def test_an_unparsable_value_makes_only_that_users_job_unreadable(
-    release: Path, field: str
-) -> None:
+def test_an_unparsable_value_makes_only_that_job_unreadable(release: Path, field: str) -> None:
     rows = list(rows_of(release))
     at = next(n for n, row in enumerate(rows) if row.name == "spread over nodes")
     before, after = RowMemory(), RowMemory()
@@ -490,9 +488,7 @@ ODD = ("1.5E", "h100:1.5", "gres/gpu=h100:1.5", "-1", "ENCHANTED", "9" * 25, "n[
     "field", [name for name in JobRow._fields if name not in ("key", "raw_id")]
 )
 @pytest.mark.parametrize("name", ["spread over nodes", "later", "completed"])
-def test_an_unreadable_field_of_a_row_drops_neither_its_job_nor_another(
-    name: str, field: str
-) -> None:
+def test_an_unreadable_field_drops_no_job(name: str, field: str) -> None:
     release = RELEASES[0]
     rows = list(rows_of(release))
     records = job_details.records_of_all(recorded(release, "jobs"))
@@ -576,9 +572,7 @@ def test_a_reservation_or_a_switch_that_cannot_be_read_is_passed_over() -> None:
 
 
 @pytest.mark.parametrize("reason", ["JobHeldUser", "None"])
-def test_a_job_that_slurm_has_not_tried_yet_is_asked_about_again_when_it_has(
-    release: Path, reason: str
-) -> None:
+def test_an_untried_job_is_asked_about_again_when_tried(release: Path, reason: str) -> None:
     """24.11 and later show a bound of one node until then; nothing else changes in squeue."""
     tried = next(row for row in rows_of(release) if row.name == "eight GPUs anywhere")
     tried = tried._replace(priority="5", reason="Resources")
@@ -681,9 +675,7 @@ def test_a_job_that_is_gone_is_not_an_error(refusing: Path) -> None:
         ("26.05.5", (26, 5, 5)),
     ],
 )
-def test_the_release_is_read_however_it_is_packaged(
-    printed: str, version: releases.Version
-) -> None:
+def test_the_release_is_read_however_packaged(printed: str, version: releases.Version) -> None:
     assert releases.version_in(printed) == version
 
 
@@ -1017,7 +1009,7 @@ def test_accounting_says_how_a_run_ended_and_who_cancelled_it(
 
 
 @pytest.mark.parametrize("start", ["130", "None", "Unknown"])
-def test_a_job_that_was_cancelled_while_it_waited_is_in_accounting_without_a_start(
+def test_a_job_cancelled_while_it_waited_has_no_start_in_accounting(
     start: str,
 ) -> None:
     answer = f"9|{start}|130|0||CANCELLED by 0|90|0:0\n"
@@ -1228,9 +1220,7 @@ def test_private_data_of_either_file_hides_jobs(settings: list[str], private: bo
     ("written", "private"),
     [("PrivateData=usage\n", True), ("#PrivateData=jobs\n", False), ("  privatedata = all", True)],
 )
-def test_from_26_05_on_slurmdbd_conf_itself_is_read(
-    tmp_path: Path, written: str, private: bool
-) -> None:
+def test_from_26_05_on_slurmdbd_conf_is_read(tmp_path: Path, written: str, private: bool) -> None:
     (tmp_path / "slurmdbd.conf").write_text(f"DbdHost=localhost\n{written}")
     config = f"SLURM_CONF              = {tmp_path}/slurm.conf\n"
     assert commands._slurmdbd_conf_hides_jobs(config) is private
@@ -1326,9 +1316,7 @@ def test_a_users_text_changes_only_its_own_field(text: str, field: str, place: i
 
 
 @given(st.integers(0, 2), st.integers(1, WIDTH + 5))
-def test_a_row_with_another_number_of_fields_makes_only_its_own_job_unreadable(
-    place: int, width: int
-) -> None:
+def test_a_row_of_another_width_makes_only_its_own_job_unreadable(place: int, width: int) -> None:
     assume(width != WIDTH)
     honest = [honest_row(job_id) for job_id in (1, 2, 3)]
     rows = [list(row[:WIDTH]) for row in honest]

@@ -124,9 +124,7 @@ def test_no_width_makes_the_page_scroll_sideways(
         picture(tab, f"{scheme}-{width}-{tiers}")
 
 
-def test_keyboard_focus_stays_on_a_job_after_the_next_cycle(
-    browser: Browser, tmp_path: Path
-) -> None:
+def test_keyboard_focus_stays_on_a_job_after_a_cycle(browser: Browser, tmp_path: Path) -> None:
     with changing(tmp_path, 24, 120, 6) as url, looking(browser, url) as tab:
         link = tab.locator("#jobs-table td a").nth(3)
         link.focus()
@@ -142,9 +140,7 @@ def test_keyboard_focus_stays_on_a_job_after_the_next_cycle(
         assert tab.evaluate(focused) == below
 
 
-def test_a_map_shrunk_to_zero_width_is_drawn_again_when_it_grows(
-    browser: Browser, tmp_path: Path
-) -> None:
+def test_a_map_shrunk_to_nothing_is_drawn_when_it_grows(browser: Browser, tmp_path: Path) -> None:
     squeezed = "(width) => { document.getElementById('nodes-map').style.width = width; }"
     drawn = "document.querySelector('#nodes-map canvas').width"
     with changing(tmp_path, 24, 120, 6) as url, looking(browser, url) as tab:

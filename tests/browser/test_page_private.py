@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.long
 
 
-def test_with_private_jobs_the_page_shows_nodes_and_tiers_and_says_why_no_jobs(
-    browser: Browser, tmp_path: Path
-) -> None:
+def test_with_private_jobs_the_page_shows_nodes_and_tiers(browser: Browser, tmp_path: Path) -> None:
     page = Page(private=True)
     page.show(cluster(16, 60, 6, at_s=NOW_S), ledger_of(tmp_path, 50, 6, at_s=NOW_S))
     listen = f"127.0.0.1:{free_port()}"

@@ -453,9 +453,7 @@ def test_every_command_ends_cleanly_when_its_output_is_closed(place: Place, prog
         os.close(writes)
 
 
-def test_every_command_exits_cleanly_if_its_output_is_on_a_full_disk(
-    place: Place, program: Warm
-) -> None:
+def test_every_command_exits_cleanly_if_its_disk_is_full(place: Place, program: Warm) -> None:
     with Path("/dev/full").open("w") as full:
         call = partial(program.call, environment=place.environment(), folder=place.folder)
         talk = ("status", "explain", "history", "doctor", "config example", "pause")
@@ -464,16 +462,12 @@ def test_every_command_exits_cleanly_if_its_output_is_on_a_full_disk(
         assert "The output could not all be written: No space left on device" in ends[name].stderr
 
 
-def test_every_command_exits_cleanly_if_standard_output_is_closed(
-    place: Place, program: Warm
-) -> None:
+def test_every_command_exits_cleanly_if_stdout_is_closed(place: Place, program: Warm) -> None:
     call = partial(program.call, environment=place.environment(), folder=place.folder)
     all_end_well(partial(call, closed=True), {**NO_SLURM, **WELL})
 
 
-def test_every_command_exits_cleanly_without_home_and_terminal_type(
-    place: Place, program: Warm
-) -> None:
+def test_every_command_exits_cleanly_without_home_and_term(place: Place, program: Warm) -> None:
     left = {k: v for k, v in place.environment().items() if k not in ("HOME", "TERM")}
     call = partial(program.call, environment=left, folder=place.folder)
     all_end_well(call, {**NO_SLURM, **WELL})
@@ -612,9 +606,7 @@ OF_ONE_JOB = [path for path, call in CALLS.items() if JOB in call]
 
 @pytest.mark.parametrize("asked", JOBS_ASKED, ids=lambda asked: repr(asked[:24]))
 @pytest.mark.parametrize("path", OF_ONE_JOB, ids=" ".join)
-def test_an_invalid_job_id_is_exit_code_two(
-    place: Place, path: tuple[str, ...], asked: str
-) -> None:
+def test_invalid_job_ids_are_exit_code_two(place: Place, path: tuple[str, ...], asked: str) -> None:
     result = place.run(*(asked if word == JOB else word for word in CALLS[path]))
     assert result.exit_code == 2
     assert error_of(result).startswith(JOBS_ASKED[asked])
@@ -629,9 +621,7 @@ def test_every_filter_refuses_an_invalid_job_id(place: Place, asked: str) -> Non
 
 @pytest.mark.parametrize("asked", ["1_2", "1+2", "4294967295", "00012"])
 @pytest.mark.parametrize("path", OF_ONE_JOB, ids=" ".join)
-def test_an_unknown_job_is_exit_code_one_for_every_command(
-    place: Place, path: tuple[str, ...], asked: str
-) -> None:
+def test_an_unknown_job_is_exit_code_one(place: Place, path: tuple[str, ...], asked: str) -> None:
     result = place.run(*(asked if word == JOB else word for word in CALLS[path]))
     if path == ("boost",):  # Only a controller knows.
         assert result.exit_code == 3

@@ -123,9 +123,7 @@ def test_generated_files_are_up_to_date(site: Site) -> None:
 
 
 @pytest.mark.parametrize("listen", ["9817", "127.0.0.1", "::1:9817", "a b:1", "h:0", "h:65536"])
-def test_an_address_without_a_port_is_a_one_line_error_with_exit_code_four(
-    site: Site, listen: str
-) -> None:
+def test_an_address_without_a_port_is_one_line_and_exit_code_four(site: Site, listen: str) -> None:
     site.configure(f'[http]\nlisten = "{listen}"\n')
     result = site.run("config", "check")
     assert result.exit_code == 4

@@ -51,9 +51,7 @@ def line(**answer: Any) -> bytes:
         (["nudge"], "A cycle was run."),
     ],
 )
-def test_each_command_sends_a_line_to_the_controller(
-    site: Site, words: list[str], said: str
-) -> None:
+def test_each_command_sends_the_controller_a_line(site: Site, words: list[str], said: str) -> None:
     heard = answering(site.folder, line(mode="enforce"))
     result = site.run(*words)
     assert result.exit_code == 0 and heard == [" ".join(words)]
@@ -66,9 +64,7 @@ def test_the_controllers_answer_is_printed(site: Site) -> None:
 
 
 @pytest.mark.parametrize(("named", "code"), [(1, 1), (5, 5), (99, 1), ("x", 1)])
-def test_a_refusal_is_an_error_with_the_exit_code_it_names(
-    site: Site, named: object, code: int
-) -> None:
+def test_a_refusal_has_the_exit_code_it_names(site: Site, named: object, code: int) -> None:
     answering(site.folder, line(refused=["slurmctld is away\x1b[2J", "Start it", named]))
     result = site.run("release")
     assert result.exit_code == code
@@ -123,9 +119,7 @@ def test_without_a_controller_jobs_are_released_nevertheless(site: Site, fake_ru
     )
 
 
-def test_without_a_controller_pause_and_resume_are_stored_for_the_next(
-    site: Site, fake_run: FakeRun
-) -> None:
+def test_without_a_controller_pause_and_resume_are_stored(site: Site, fake_run: FakeRun) -> None:
     assert site.run("pause").stdout == "No controller runs; the next one starts paused.\n"
     assert site.run("resume").stdout == "No controller runs; the next one acts from its start.\n"
     assert fake_run.asked == [("set_paused", True), ("set_paused", False)]

@@ -78,9 +78,7 @@ def test_an_invalid_configuration_is_a_finding_and_the_other_checks_run(bare: Si
     assert "kill-wait" in found(result.stdout)
 
 
-def test_doctor_reports_that_nothing_could_be_seen(
-    bare: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_doctor_reports_that_it_saw_nothing(bare: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_CONF", str(bare.folder / "none.conf"))
     result = bare.run("doctor")
     assert result.exit_code == 13
@@ -131,9 +129,7 @@ def test_exit_codes_distinguish_no_finding_from_a_warning(
     assert "Shadow mode needs none" not in result.stdout
 
 
-def test_in_shadow_mode_doctor_says_that_no_warning_is_urgent(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_in_shadow_mode_no_warning_is_urgent(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     config = replace(Config(), controller=replace(Config().controller, mode="shadow"))
     seen = replace(with_settings(sound(), KillWait="5 sec"), config=config)
     monkeypatch.setattr("slurm_tiresias.cli.doctor.look", lambda _: seen)

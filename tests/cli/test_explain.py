@@ -251,9 +251,7 @@ def test_it_says_how_many_come_before_it(site: Site) -> None:
     ("appended", "said"),
     [(True, "it appends to its output files"), (False, "truncated, unless it was submitted with")],
 )
-def test_explain_says_whether_a_restart_keeps_the_log(
-    site: Site, appended: bool, said: str
-) -> None:
+def test_explain_says_if_a_restart_keeps_the_log(site: Site, appended: bool, said: str) -> None:
     assert said in explained(site, running("1"), output_appended=appended)
     assert said not in explained(site, unmanaged("1"), output_appended=appended)
     assert "output files" not in explained(site, running("1")), "an older controller"
@@ -334,9 +332,7 @@ FICTION = re.compile(
 
 
 @pytest.mark.parametrize("mode", ["shadow", "paused", "stopped"])
-def test_explain_shows_nothing_as_done_by_a_controller_that_does_not_act(
-    site: Site, mode: str
-) -> None:
+def test_without_acting_explain_shows_nothing_as_done_by_us(site: Site, mode: str) -> None:
     told = not_acting(busy_state(), mode)
     site.publish(told)
     for job in told.jobs:

@@ -89,9 +89,7 @@ def accounting(monkeypatch: pytest.MonkeyPatch) -> list[AccountedRun]:
     return rows
 
 
-def test_an_ended_job_that_was_preempted_is_shown_run_by_run(
-    site: Site, accounting: list[AccountedRun]
-) -> None:
+def test_a_preempted_job_is_shown_run_by_run(site: Site, accounting: list[AccountedRun]) -> None:
     accounting += [accounted(60, 660, "REQUEUED"), accounted(1200, 3000, "COMPLETED")]
     remember(
         site,
@@ -349,9 +347,7 @@ def test_a_job_that_is_cancelled_in_the_second_of_its_requeue_ends_as_cancelled(
     assert told(site).startswith("Job 12 (train) of alice: ended while it waited.\n")
 
 
-def test_a_job_cancelled_before_its_first_run_is_shown_as_cancelled(
-    site: Site, accounting: list[AccountedRun]
-) -> None:
+def test_a_job_cancelled_before_it_ran_shows_so(site: Site, accounting: list[AccountedRun]) -> None:
     accounting.append(accounted(None, 9, "CANCELLED", by=0))
     remember(site, record(ended_s=SUBMITTED_S + 9))
     output = told(site)

@@ -217,7 +217,7 @@ def test_the_report_can_be_limited_to_users_accounts_or_partitions(site: Site) -
     assert "No such job was there from Nov 07 22:13:20 to Nov 14 22:13:20" in error_of(result)
 
 
-def test_the_jobs_are_compared_with_the_best_baseline_on_the_nodes_that_are_named(
+def test_the_jobs_are_compared_with_the_best_baseline_on_the_named_nodes(
     site: Site,
 ) -> None:
     fill(site)
@@ -240,9 +240,7 @@ def test_tables_can_be_printed_without_headers(site: Site) -> None:
 
 
 @pytest.mark.parametrize("width", [20, 40, 80])
-def test_on_a_narrow_terminal_nothing_is_wider_than_the_screen(
-    site: Site, live_site: Site, width: int
-) -> None:
+def test_nothing_is_wider_than_a_narrow_terminal(site: Site, live_site: Site, width: int) -> None:
     fill(site, user="a-user-with-a-rather-long-name", name="and a job with an even longer one")
     code, output = live_site.on_terminal(width, "report", "-S", "2023-11-14", "-E", "2023-11-15")
     assert code == 0, output
@@ -347,9 +345,7 @@ def test_the_report_can_be_limited_to_own_jobs(site: Site) -> None:
     assert "1 managed job existed" in output and "bob" not in output
 
 
-def test_a_report_that_the_controller_refuses_is_one_line(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_report_that_is_refused_is_one_line(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(site)
     ledger = site.folder / "ledger.sqlite"
     monkeypatch.setattr(report_query, "OF_ADMINS", replace(report_query.OF_ADMINS, most_bytes=10))

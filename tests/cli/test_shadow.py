@@ -189,7 +189,7 @@ def test_only_the_last_time_in_shadow_mode_counts_unless_asked_for_more(site: Si
     assert (data["since_s"], len(data["sooner"])) == (BEGAN_S, 2)
 
 
-def test_an_old_ledger_without_the_start_of_shadow_mode_counts_from_the_first_event(
+def test_an_old_ledger_without_that_start_counts_from_the_first_event(
     site: Site,
 ) -> None:
     remember(site, [job("1")], [], [would_start("1", 60)])

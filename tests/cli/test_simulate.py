@@ -94,9 +94,7 @@ def test_json_has_one_record_per_policy_with_all_inputs(live_site: Site, trace: 
         assert record["seed"] is None
 
 
-def test_the_table_of_jobs_has_a_line_for_each_job_under_each_policy(
-    live_site: Site, trace: Path
-) -> None:
+def test_the_table_has_a_line_for_each_job_under_each_policy(live_site: Site, trace: Path) -> None:
     target = live_site.folder / "jobs.csv"
     found = records(live_site, *arguments(trace, "--policy", "srtf,yarn-cs", "--csv", str(target)))
     with target.open(newline="") as file:
@@ -139,9 +137,7 @@ def test_a_setting_that_has_no_effect_is_named(live_site: Site, trace: Path) -> 
     assert all(name in shown for name in ignored)
 
 
-def test_policies_are_listed_repeated_or_all_of_them_and_run_once_each(
-    live_site: Site, trace: Path
-) -> None:
+def test_policies_are_listed_repeated_or_all_and_run_once(live_site: Site, trace: Path) -> None:
     words = ("--policy", "srtf, sf", "--policy", "sf")
     assert [r["policy"] for r in records(live_site, *arguments(trace, *words))] == ["srtf", "sf"]
     every = records(live_site, *arguments(trace, "--policy", "all"))
@@ -221,9 +217,7 @@ unknown_model = "spread"
 """
 
 
-def test_a_site_simulates_with_its_own_settings_next_to_the_best_baseline(
-    live_site: Site, trace: Path
-) -> None:
+def test_a_site_simulates_its_own_settings_next_to_the_best(live_site: Site, trace: Path) -> None:
     live_site.configure(SITE_SETTINGS)
     stock, own = records(live_site, *arguments(trace, "--config", str(live_site.config)))
     assert (stock["policy"], own["policy"]) == ("best", "tiresias-l")
@@ -267,18 +261,14 @@ def test_the_configuration_may_be_named_before_the_command(live_site: Site, trac
     assert "\ndecisions  every 10 s\n" in after
 
 
-def test_a_controller_on_the_same_machine_changes_no_simulation(
-    live_site: Site, trace: Path
-) -> None:
+def test_a_controller_on_the_same_host_changes_no_simulation(live_site: Site, trace: Path) -> None:
     live_site.configure(SITE_SETTINGS)
     shown = live_site.run(*arguments(trace), TIRESIAS_CONFIG=str(live_site.config)).stdout
     assert "\nconfig     none, the defaults\n" in shown
     assert "\ntiers      cut at 6 GPU-h, 24 GPU-h, 96 GPU-h, 384 GPU-h, 1,536 GPU-h" in shown
 
 
-def test_the_default_comparison_is_the_default_configuration_and_the_best_baseline(
-    live_site: Site, trace: Path
-) -> None:
+def test_the_defaults_are_compared_with_the_best_baseline(live_site: Site, trace: Path) -> None:
     empty = live_site.folder / "empty.toml"
     empty.write_text("")
     found = records(live_site, *arguments(trace))
@@ -302,9 +292,7 @@ def test_the_preset_has_the_settings_of_the_paper(live_site: Site, trace: Path) 
     assert (other["policy"], other["config"]["policy"]["thresholds_gpu_s"]) == ("sf", [60])
 
 
-def test_a_preset_beside_a_configuration_is_refused_in_either_order(
-    live_site: Site, trace: Path
-) -> None:
+def test_a_preset_and_a_configuration_contradict_each_other(live_site: Site, trace: Path) -> None:
     preset, config = ("--preset", "paper"), ("--config", str(live_site.config))
     for words in ((*preset, *config), (*config, *preset)):
         refused = live_site.run(*arguments(trace, *words))
@@ -354,7 +342,7 @@ def test_a_report_never_replaces_the_configuration(live_site: Site, trace: Path)
 # Types of GPUs
 
 
-def test_every_output_says_what_happens_to_jobs_with_gpu_types_that_no_node_has(
+def test_every_output_says_where_jobs_with_missing_gpu_types_run(
     live_site: Site,
 ) -> None:
     one = ("simulate", *typed(live_site.folder, strict=False), "--policy", "sf")
@@ -450,9 +438,7 @@ WITHOUT_EXTRA = (
 
 
 @pytest.mark.parametrize("option", ["--csv", "--html"])
-def test_without_the_extra_a_file_is_refused_with_the_way_to_get_it(
-    live_site: Site, trace: Path, option: str
-) -> None:
+def test_without_the_extra_a_file_is_refused(live_site: Site, trace: Path, option: str) -> None:
     target = live_site.folder / "x"
     words = arguments(trace, option, str(target))
     result = live_site.spawn(*words, command=(sys.executable, "-c", WITHOUT_EXTRA))
@@ -487,9 +473,7 @@ def test_the_clusters_own_history_can_be_the_workload(
     assert (record["workload"], record["format"], record["jobs"]) == ("sacct", "sacct", 1)
 
 
-def test_the_manual_names_every_option_policy_format_and_figure(
-    live_site: Site, trace: Path
-) -> None:
+def test_the_manual_names_all_options_policies_and_figures(live_site: Site, trace: Path) -> None:
     manual = (ROOT / "docs" / "how-to" / "simulate.md").read_text()
     named = {word for code in re.findall("`([^`\n]+)`", manual) for word in re.split("[ =]", code)}
     options = {option for each in simulate.params for option in each.opts}
@@ -522,9 +506,7 @@ def test_the_best_baseline_is_named_and_each_is_simulated_once(
     assert f"and under best: {best['baseline']} (S)" in " ".join(shown.split())
 
 
-def test_where_all_jobs_have_limits_those_of_users_are_not_drawn(
-    live_site: Site, trace: Path
-) -> None:
+def test_limits_of_users_are_not_drawn_where_jobs_have_limits(live_site: Site, trace: Path) -> None:
     best, _ = records(live_site, *arguments(trace, "--limits", "users"))
     assert best["best_of"].keys() == {*SITES_RUN} - {"slurm-users"}
 
@@ -564,9 +546,7 @@ def test_several_seeds_are_summarized_by_median_and_range(live_site: Site) -> No
         )
 
 
-def test_seeds_of_a_trace_draw_its_saves_limits_and_reports_anew(
-    live_site: Site, trace: Path
-) -> None:
+def test_seeds_draw_saves_limits_and_reports_of_a_trace_anew(live_site: Site, trace: Path) -> None:
     trace.write_text(HEADER + "".join(f"{i},{i},{1 + i % 8},{4000 - 90 * i},\n" for i in range(30)))
     more = ("--policy", "slurm-users,tiresias-l", "--reports", "50", "--seeds", "2")
     found: Any = records(live_site, *arguments(trace, *more))
@@ -586,9 +566,7 @@ def test_what_shows_single_jobs_is_refused_with_several_seeds(
     assert "show one seed" in error_of(result)
 
 
-def test_jobs_that_report_are_simulated_and_named_in_the_result(
-    live_site: Site, trace: Path
-) -> None:
+def test_jobs_that_report_are_simulated_and_named(live_site: Site, trace: Path) -> None:
     (found,) = records(
         live_site, *arguments(trace, "--policy", "tiresias-l", "--reports", "50:0.5:25")
     )
@@ -626,18 +604,14 @@ def test_saves_are_simulated_and_repeated_work_is_shown(live_site: Site, trace: 
 @pytest.mark.parametrize(
     "saves", ["30", "asked=50", "asked=50,30=60", "30=100@101", "0=100", "x=100", "30=100@", ""]
 )
-def test_an_invalid_saves_option_is_a_one_line_error(
-    live_site: Site, trace: Path, saves: str
-) -> None:
+def test_an_invalid_saves_option_is_one_line(live_site: Site, trace: Path, saves: str) -> None:
     result = live_site.run(*arguments(trace, f"--saves={saves}"))
     assert result.exit_code == 2
     assert result.stderr.count("\n") == 1 and "WHEN=PERCENT" in result.stderr
 
 
 @pytest.mark.parametrize("reports", ["101", "half", "50:6", "60::50", "-1", "50:0.5:25:1", ""])
-def test_an_invalid_reports_option_is_a_one_line_error(
-    live_site: Site, trace: Path, reports: str
-) -> None:
+def test_an_invalid_reports_option_is_one_line(live_site: Site, trace: Path, reports: str) -> None:
     result = live_site.run(*arguments(trace, f"--reports={reports}"))
     assert "is not a valid share of jobs. Write SHARE" in error_of(result)
 

@@ -45,9 +45,7 @@ def test_the_programs_help_loads_no_command(live_site: Site, option: str) -> Non
 
 
 @pytest.mark.parametrize("command", LIGHT)
-def test_the_help_of_a_read_only_command_loads_no_heavy_module(
-    live_site: Site, command: str
-) -> None:
+def test_the_help_of_a_reading_command_loads_no_heavy_module(live_site: Site, command: str) -> None:
     assert heavy_ones(loaded(live_site, command, "--help")) == []
 
 

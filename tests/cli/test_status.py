@@ -160,9 +160,7 @@ REASONS_IN_SHADOW = {
 
 
 @pytest.mark.parametrize("mode", ["shadow", "paused"])
-def test_without_acting_slurms_and_the_controllers_actions_are_shown_apart(
-    site: Site, mode: str
-) -> None:
+def test_without_acting_both_kinds_of_action_are_shown_apart(site: Site, mode: str) -> None:
     site.publish(not_acting(busy_state(), mode))
     output = site.run("status", "-n", "-a", "-o", "jobid,reason").stdout
     rows = (line.split(maxsplit=1) for line in output.splitlines())
@@ -625,9 +623,7 @@ def test_a_limit_counts_lines(site: Site) -> None:
 
 
 @pytest.mark.parametrize("more", [(), ("--json",), ("-n",)])
-def test_an_id_that_names_no_job_is_an_error_as_in_squeue(
-    site: Site, more: tuple[str, ...]
-) -> None:
+def test_an_id_of_no_job_is_an_error_as_in_squeue(site: Site, more: tuple[str, ...]) -> None:
     site.publish(busy_state())
     result = site.run("status", "-j", "4071", *more)
     assert result.exit_code == 1 and result.stdout == ""

@@ -95,9 +95,7 @@ def test_a_sweep_as_json_has_the_same_rows(site: Site) -> None:
         ["--workload", "paper480", "--slurm-time", "10"],
     ],
 )
-def test_invalid_options_are_a_one_line_error_with_exit_code_2(
-    site: Site, arguments: list[str]
-) -> None:
+def test_invalid_options_are_one_line_and_exit_code_2(site: Site, arguments: list[str]) -> None:
     result = site.run("tune", *arguments)
     assert (result.exit_code, result.stdout) == (2, "")
     assert error_of(result)
@@ -126,18 +124,14 @@ def test_with_a_configuration_candidates_are_compared_with_its_setting(site: Sit
     assert without["default"]["objective_s"] != answer["default"]["objective_s"]
 
 
-def test_on_slurm_without_submitit_is_one_clear_line(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_on_slurm_without_submitit_is_one_line(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "submitit", None)
     result = site.run(*SMALL, "--on-slurm")
     assert result.exit_code == 2
     assert "slurm-tiresias[tune]" in error_of(result)
 
 
-def test_on_slurm_without_slurm_is_one_clear_line_and_leaves_nothing(
-    site: Site, tmp_path: Path
-) -> None:
+def test_on_slurm_without_slurm_is_one_line_and_leaves_nothing(site: Site, tmp_path: Path) -> None:
     jobs_dir = tmp_path / "jobs"
     result = site.run(*SMALL, "--on-slurm", "--jobs-dir", str(jobs_dir), PATH=str(tmp_path))
     assert result.exit_code == 1

@@ -107,7 +107,7 @@ def _wait_until_seen(containers: Composed, job: str) -> None:
     wait_until(lambda: containers.job(job), f"the controller sees job {job}", PATIENCE_S)
 
 
-def test_a_wide_job_is_preempted_and_resumed_and_status_and_explain_say_so(
+def test_a_preempted_and_resumed_job_is_told_by_status_and_explain(
     containers: Composed,
 ) -> None:
     wide = containers.submit(*EVERYTHING, TRAINING, "--steps=60")

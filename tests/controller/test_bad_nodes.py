@@ -111,7 +111,7 @@ def test_a_suspected_node_is_used_if_no_other_suffices(manage: Manage) -> None:
     assert node_of(managed) == "n1"
 
 
-def test_a_suspected_node_is_drained_if_the_site_wants_it_and_returned_when_cleared(
+def test_a_suspected_node_is_drained_on_demand_and_returned_when_cleared(
     manage: Manage,
 ) -> None:
     managed = manage(drain=2)

@@ -80,7 +80,5 @@ def play(seed: int, ledger: Ledger) -> int:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_every_preemptor_starts_and_jobs_lie_in_the_fewest_blocks(
-    ledger: Ledger, seed: int
-) -> None:
+def test_every_preemptor_starts_and_jobs_lie_in_few_blocks(ledger: Ledger, seed: int) -> None:
     assert play(seed, ledger)

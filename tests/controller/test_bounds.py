@@ -118,9 +118,7 @@ def test_a_new_controller_reckons_the_same_fair_shares_from_the_ledger(ledger: L
         assert after.must_run_by_s == pytest.approx(before.must_run_by_s, abs=5.0)
 
 
-def test_a_job_that_was_held_for_long_counts_anew(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_held_for_long_counts_anew(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(max_slowdown, "COUNTS_ANEW_AFTER_S", 10.0)
     managed = Starved(ledger, bound=3.0)
     managed.go_on(10)
@@ -145,9 +143,7 @@ def test_a_bound_that_cannot_be_kept_for_all_is_said(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("step_s", [86_400.0, -86_400.0])
-def test_a_step_of_the_clock_brings_no_job_nearer_to_its_bound(
-    ledger: Ledger, step_s: float
-) -> None:
+def test_a_step_of_the_clock_moves_no_job_to_its_bound(ledger: Ledger, step_s: float) -> None:
     managed = Starved(ledger, bound=3.0)
     managed.go_on(20)
 

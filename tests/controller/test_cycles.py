@@ -36,9 +36,7 @@ def managed(ledger: Ledger) -> Manage:
 
 
 @pytest.mark.parametrize("mode", [ENFORCE, SHADOW, PAUSED])
-def test_a_demotion_is_recorded_whether_or_not_the_controller_acts(
-    managed: Manage, mode: str
-) -> None:
+def test_a_demotion_is_recorded_also_without_acting(managed: Manage, mode: str) -> None:
     cluster = managed()
     long = cluster.submit(WHOLE_NODE)
     cluster.cycle(mode, times=10)
@@ -50,9 +48,7 @@ def test_a_demotion_is_recorded_whether_or_not_the_controller_acts(
 
 
 @pytest.mark.parametrize("mode", [PAUSED, SHADOW])
-def test_a_controller_that_stops_acting_abandons_what_is_under_way(
-    managed: Manage, mode: str
-) -> None:
+def test_a_controller_that_stops_acting_abandons_its_plans(managed: Manage, mode: str) -> None:
     cluster = managed(preemption={"signal": "USR1", "grace_s": 60})
     wall = cluster.fill()
     short = cluster.submit(WHOLE_NODE)
@@ -74,9 +70,7 @@ def test_a_controller_that_stops_acting_abandons_what_is_under_way(
 
 
 @pytest.mark.parametrize("mode", [PAUSED, SHADOW])
-def test_a_requeued_victim_starts_again_at_once_although_the_controller_stops_acting(
-    managed: Manage, mode: str
-) -> None:
+def test_a_requeued_victim_starts_at_once_also_without_acting(managed: Manage, mode: str) -> None:
     """Without a new StartTime Slurm would delay it by two minutes."""
     cluster = managed()
     wall = cluster.fill()

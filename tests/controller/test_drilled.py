@@ -92,9 +92,7 @@ def drilled(ledger: Ledger) -> DrilledPrograms:
     return DrilledPrograms(ledger)
 
 
-def test_a_passed_drill_is_stored_by_user_and_name(
-    drilled: DrilledPrograms, ledger: Ledger
-) -> None:
+def test_a_passed_drill_is_kept_by_user_and_name(drilled: DrilledPrograms, ledger: Ledger) -> None:
     assert json_codec.loads(say(drilled, ANN, "passed 7"))["noted"] is True
     assert ("ann", "train") not in drilled.programs, "the thread that answers writes no ledger"
     drilled.follow(NOW_S)
@@ -121,9 +119,7 @@ def test_a_failed_drill_revokes_a_passed_one(drilled: DrilledPrograms, ledger: L
         *("passed ７", "passed 7\npassed 8", "x" * 64),
     ],
 )
-def test_malformed_drill_results_are_refused(
-    drilled: DrilledPrograms, ledger: Ledger, text: str
-) -> None:
+def test_malformed_results_are_refused(drilled: DrilledPrograms, ledger: Ledger, text: str) -> None:
     with pytest.raises(RefusedError):
         say(drilled, ANN, text)
     drilled.follow(NOW_S)
@@ -161,9 +157,7 @@ def test_an_array_is_found_by_its_own_id(drilled: DrilledPrograms) -> None:
     assert ("ann", "sweep") in drilled.programs
 
 
-def test_too_many_results_of_one_user_are_refused_and_others_accepted(
-    drilled: DrilledPrograms, ledger: Ledger
-) -> None:
+def test_too_many_results_of_one_user_are_refused(drilled: DrilledPrograms, ledger: Ledger) -> None:
     for number in range(MOST_WAITING_OF_A_USER):
         remember(ledger, str(100 + number), "ann", f"try{number}")
         for _ in range(3):
@@ -178,9 +172,7 @@ def test_too_many_results_of_one_user_are_refused_and_others_accepted(
     say(drilled, ANN, "passed 7")
 
 
-def test_the_number_of_pending_results_is_bounded(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pending_results_are_bounded(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_WAITING", 1)
     drilled = DrilledPrograms(ledger)
     say(drilled, ANN, "passed 7")
@@ -212,9 +204,7 @@ def test_a_cycle_without_results_writes_nothing(
     drilled.follow(NOW_S + 1)
 
 
-def test_only_a_users_own_oldest_programs_are_dropped(
-    drilled: DrilledPrograms, ledger: Ledger
-) -> None:
+def test_only_a_users_own_oldest_are_dropped(drilled: DrilledPrograms, ledger: Ledger) -> None:
     say(drilled, BOB, "passed 8")
     for number in range(MOST_OF_A_USER + 3):
         remember(ledger, str(100 + number), "ann", f"try{number}")

@@ -81,9 +81,7 @@ def test_requests_for_addresses_localhost_and_own_names_are_answered(
     ],
 )
 @pytest.mark.parametrize("path", ["/page", "/other"])
-def test_a_page_of_a_foreign_host_name_is_refused_against_dns_rebinding(
-    named: int, host: str, path: str
-) -> None:
+def test_a_page_of_a_foreign_host_name_is_refused(named: int, host: str, path: str) -> None:
     """Any path, even that of the metrics."""
     answer = asked(named, path, Host=host)
     assert answer.status == 421

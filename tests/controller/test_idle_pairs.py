@@ -75,9 +75,7 @@ def test_a_busy_job_that_is_preempted_does_not_rank_last(pair: IdlePair) -> None
     assert pair.last_ones() == []
 
 
-def test_the_idle_time_goes_on_in_the_run_after_a_preemption(
-    ledger: Ledger, tmp_path: Path
-) -> None:
+def test_idle_time_goes_on_in_the_run_after_a_preemption(ledger: Ledger, tmp_path: Path) -> None:
     pair = IdlePair(ledger, tmp_path, LEAVE)
     pair.go_on_until_preempted()
     pair.cancel(pair.second)

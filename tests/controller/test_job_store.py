@@ -209,7 +209,7 @@ def test_a_job_that_slurm_forgot_has_ended_unless_it_shows_again(job_store: JobS
     assert job_store.runs.attained_gpu_s("7") == 100
 
 
-def test_first_starts_are_numbered_as_they_happened_though_seen_at_once(
+def test_first_starts_seen_at_once_are_numbered_in_order(
     job_store: JobStore,
 ) -> None:
     late = changed(running(1009, 1), key="8", raw_id=8, submit_s=999)
@@ -218,9 +218,7 @@ def test_first_starts_are_numbered_as_they_happened_though_seen_at_once(
     assert numbers == sorted(numbers)
 
 
-def test_committed_changes_are_visible_to_another_process(
-    job_store: JobStore, ledger: Ledger
-) -> None:
+def test_committed_changes_are_seen_by_other_processes(job_store: JobStore, ledger: Ledger) -> None:
     see(job_store, 1010, running(1005, 5))
     again = JobStore(ledger, CONFIG, accounting=False)
     assert again.accounts.all == job_store.accounts.all
@@ -282,16 +280,12 @@ def test_the_ledger_has_the_total_running_time_of_jobs_by_user_and_name(
         {"request": gpus(0)},
     ],
 )
-def test_a_job_that_is_not_managed_has_no_record(
-    job_store: JobStore, changes: dict[str, Any]
-) -> None:
+def test_an_unmanaged_job_has_no_record(job_store: JobStore, changes: dict[str, Any]) -> None:
     see(job_store, 1010, running(1005, 5, **changes))
     assert job_store.accounts.of("7") is None
 
 
-def test_a_reused_job_id_is_forgotten_and_recorded_anew_in_one_transaction(
-    job_store: JobStore, ledger: Ledger
-) -> None:
+def test_a_reused_id_is_forgotten_and_recorded_at_once(job_store: JobStore, ledger: Ledger) -> None:
     """If killed in between, the ledger would have a job whose old service is only in accounting."""
     see(job_store, 1010, running(1005, 5))
     see(job_store, 1020, ended(1005, 12))
@@ -365,9 +359,7 @@ def test_an_unknown_running_job_is_recognized_by_its_starting_priority(job_store
         assert not can_be_preempted(job_store, job), "a site's own priorities may be as high"
 
 
-def test_losses_caused_by_a_user_still_count_after_a_restart(
-    job_store: JobStore, ledger: Ledger
-) -> None:
+def test_losses_caused_by_a_user_outlive_a_restart(job_store: JobStore, ledger: Ledger) -> None:
     hunter = pending("8", user="eve")
     see(job_store, 1030, running(1000, 30), hunter)
     preempt(job_store, sent_s=1040.0)
@@ -380,9 +372,7 @@ def test_losses_caused_by_a_user_still_count_after_a_restart(
 
 
 @pytest.mark.parametrize("step_s", [3600, -3600])
-def test_a_step_of_slurms_clock_counts_neither_as_service_nor_as_waiting(
-    job_store: JobStore, step_s: float
-) -> None:
+def test_a_clock_step_is_neither_service_nor_waiting(job_store: JobStore, step_s: float) -> None:
     """The start of a running job stays as Slurm recorded it; later times are by the new clock."""
 
     def look(real_s: float, set_by_s: float) -> Job:
@@ -441,9 +431,7 @@ def test_a_step_of_the_clock_never_counts_also_after_a_restart_and_at_the_end_of
 
 
 @pytest.mark.parametrize("step_s", [3600.0, -3600.0])
-def test_a_step_after_the_end_of_a_run_is_not_taken_out_of_it(
-    ledger: Ledger, step_s: float
-) -> None:
+def test_a_clock_step_after_a_run_is_not_taken_out_of_it(ledger: Ledger, step_s: float) -> None:
     """The run ends and the clock is set between the same two observations."""
     job_store = JobStore(ledger, CONFIG, accounting=True)
     job_store.follow_clock(100_085.0, 85.0)
@@ -595,7 +583,7 @@ def test_a_node_failure_between_two_cycles_is_learned_from_accounting(ledger: Le
     assert [e.kind for e in ledger.events.last(10)] == ["requeued", "node-failed"]
 
 
-def test_a_job_first_seen_after_a_requeue_gets_its_submission_time_from_accounting(
+def test_a_requeued_jobs_submission_time_comes_from_accounting(
     ledger: Ledger,
 ) -> None:
     job_store = JobStore(ledger, CONFIG, accounting=True)
@@ -636,7 +624,7 @@ def test_the_end_of_a_forgotten_cancelled_job_comes_from_accounting(ledger: Ledg
     assert not job_store.runs.of("7") and not job_store.accounts.is_doubtful("7")
 
 
-def test_a_restarted_jobs_waiting_time_counts_from_the_end_of_its_last_run(
+def test_a_restarted_job_waits_from_the_end_of_its_last_run(
     job_store: JobStore,
 ) -> None:
     see(job_store, 1010, running(1005, 5))
@@ -644,9 +632,7 @@ def test_a_restarted_jobs_waiting_time_counts_from_the_end_of_its_last_run(
     assert job_store.accounts.all["7"].queued_s == 1020
 
 
-def test_the_time_of_the_first_cycle_of_all_controllers_is_kept(
-    job_store: JobStore, ledger: Ledger
-) -> None:
+def test_the_time_of_the_very_first_cycle_is_kept(job_store: JobStore, ledger: Ledger) -> None:
     see(job_store, 1010)
     see(job_store, 1020, pending())
     see(JobStore(ledger, CONFIG, accounting=False), 9000, pending())

@@ -168,7 +168,7 @@ def test_a_job_that_does_not_fit_the_bound_takes_idle_gpus(
     assert controller.sees(1010, pending("7", **{**SALLOC, **changes}))["7"].only_idle
 
 
-def test_a_job_whose_owner_allows_its_requeue_again_can_be_preempted(
+def test_a_job_whose_owner_allows_its_requeue_is_preemptible(
     controller: Controller,
 ) -> None:
     controller.sees(1000, pending(requeue=False))
@@ -177,7 +177,7 @@ def test_a_job_whose_owner_allows_its_requeue_again_can_be_preempted(
     assert controller.sees(1020, running(1005, 15))["7"].protected_by is None
 
 
-def test_priorities_put_the_lane_first_and_other_unpreemptible_jobs_after_their_tier(
+def test_priorities_put_the_lane_first_and_others_after_their_tier(
     controller: Controller,
 ) -> None:
     waiting = [

@@ -112,9 +112,7 @@ def test_a_released_lease_can_be_taken_at_once_by_its_designated_successor(
     assert two.term == 3
 
 
-def test_a_process_stopped_while_taking_the_lease_cannot_claim_an_old_term(
-    tmp_path: Path, one: FileLease
-) -> None:
+def test_a_process_stopped_while_taking_it_has_no_lease(tmp_path: Path, one: FileLease) -> None:
     late = FileLease(tmp_path, "late", INTERVAL_S)
     for _ in range(15):
         assert one.take()
@@ -125,9 +123,7 @@ def test_a_process_stopped_while_taking_the_lease_cannot_claim_an_old_term(
         late.check()
 
 
-def test_a_standby_is_listed_until_it_falls_silent(
-    one: FileLease, two: FileLease, clock: Clock
-) -> None:
+def test_a_standby_is_listed_until_silent(one: FileLease, two: FileLease, clock: Clock) -> None:
     assert one.take()
     two.stand_by(wanted=True)
     assert [(s.host, s.wanted) for s in one.standbys()] == [("two", True)]
@@ -137,9 +133,7 @@ def test_a_standby_is_listed_until_it_falls_silent(
     assert one.standbys() == []
 
 
-def test_the_lease_ends_if_the_state_directory_is_out_of_reach(
-    tmp_path: Path, one: FileLease
-) -> None:
+def test_the_lease_ends_if_its_directory_is_out_of_reach(tmp_path: Path, one: FileLease) -> None:
     assert one.take()
     tmp_path.rename(tmp_path.with_name("elsewhere"))
     assert one.standbys() == []
@@ -168,7 +162,7 @@ def test_nothing_is_started_once_the_lease_is_over(
     assert not mark.exists()
 
 
-def test_a_command_is_killed_at_the_end_of_the_lease_even_if_its_parent_is_gone(
+def test_a_command_is_killed_at_the_end_of_the_lease_even_as_an_orphan(
     tmp_path: Path,
 ) -> None:
     pid, mark = tmp_path / "pid", tmp_path / "ran"
@@ -263,7 +257,7 @@ def test_each_term_has_its_own_ledger_with_all_that_was_in_the_one_before(tmp_pa
     assert len(list(tmp_path.glob("ledger-*.sqlite"))) == 3
 
 
-def test_the_ledger_of_a_holder_that_was_stopped_in_the_middle_of_writing_is_taken_over(
+def test_the_ledger_of_a_holder_stopped_while_it_wrote_is_taken_over(
     tmp_path: Path,
 ) -> None:
     before = inherited_ledger(tmp_path, 1)

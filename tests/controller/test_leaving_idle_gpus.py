@@ -75,7 +75,7 @@ def site(ledger: Ledger, tmp_path: Path) -> LeavingSite:
     return LeavingSite(ledger, tmp_path)
 
 
-def test_an_idle_job_is_requeued_if_no_job_waits_and_busy_and_partly_busy_jobs_run_on(
+def test_an_idle_job_is_requeued_if_none_waits_and_busy_ones_run_on(
     site: LeavingSite,
 ) -> None:
     idle, partly, busy, _ = site.jobs
@@ -152,7 +152,7 @@ def test_a_requeued_job_waits_behind_all_others_and_preempts_none(
     assert site.events("preempted") == []
 
 
-def test_after_three_requeues_in_a_row_a_job_is_only_flagged_and_ranks_last(
+def test_after_three_requeues_in_a_row_a_job_is_only_ranked_last(
     site: LeavingSite,
 ) -> None:
     idle = site.leave_idle_until(IDLE_REQUEUED, MOST_IN_A_ROW)
@@ -170,7 +170,7 @@ def test_after_three_requeues_in_a_row_a_job_is_only_flagged_and_ranks_last(
     assert record is not None and record.idle_requeues == 1
 
 
-def test_a_busy_sample_in_the_grace_spares_a_job_and_its_run_is_not_signalled_again(
+def test_a_busy_sample_in_the_grace_spares_a_run_for_good(
     site: LeavingSite,
 ) -> None:
     idle = site.leave_idle_until(IDLE_SIGNALLED)
@@ -213,7 +213,7 @@ def test_a_job_without_samples_in_its_grace_is_spared(site: LeavingSite) -> None
     assert site.seen(idle).restarts == 0
 
 
-def test_a_preemptor_takes_over_a_victim_in_its_grace_and_signals_it_again(
+def test_a_preemptor_takes_over_a_victim_and_signals_it_again(
     site: LeavingSite,
 ) -> None:
     idle = site.leave_idle_until(IDLE_SIGNALLED)
@@ -237,9 +237,7 @@ def test_the_minimum_run_time_protects_an_idle_job(ledger: Ledger, tmp_path: Pat
     assert site.last.seen.at_s - began_s == pytest.approx(90.0, abs=2)
 
 
-def test_the_limit_of_victims_bounds_preemptions_for_idle_gpus(
-    ledger: Ledger, tmp_path: Path
-) -> None:
+def test_the_limit_of_victims_bounds_these_preemptions(ledger: Ledger, tmp_path: Path) -> None:
     seldom = {"controller": {"interval_s": 2.0}}
     told: list[int] = []
     with replaced({"MAX_VICTIMS": 1}):

@@ -133,7 +133,7 @@ def test_a_damaged_ledger_is_refused_with_the_command_that_rebuilds_it(
         assert (written.parent / name).read_bytes() == content
 
 
-def test_a_controller_on_a_damaged_ledger_ends_with_one_line_and_its_own_exit_code(
+def test_a_controller_on_a_damaged_ledger_ends_with_one_line_and_code(
     tmp_path: Path,
 ) -> None:
     site = Site(tmp_path)

@@ -36,7 +36,7 @@ def scraped(metrics: Metrics) -> Scrape:
     return Scrape(metrics.page().body.decode())
 
 
-def test_metrics_show_exactly_one_mode_and_standby_until_the_controller_acts(
+def test_metrics_show_one_mode_and_standby_until_it_acts(
     metrics: Metrics,
 ) -> None:
     def in_modes() -> list[str]:

@@ -57,7 +57,7 @@ def test_a_job_never_seen_running_is_counted_if_it_ended_after_the_first_cycle(
     assert job_store.take_stats().ended == [EndedJob(tier=0, jct_s=4, queued_s=1)]
 
 
-def test_a_job_that_ran_for_less_than_a_second_has_run_and_one_cancelled_before_has_not(
+def test_a_job_of_less_than_a_second_has_run_and_a_cancelled_one_not(
     job_store: JobStore,
 ) -> None:
     see(job_store, 1000, pending(), pending("8"))
@@ -69,7 +69,7 @@ def test_a_job_that_ran_for_less_than_a_second_has_run_and_one_cancelled_before_
     assert job_store.take_stats().ended == []
 
 
-def test_a_requeued_job_cancelled_while_waiting_ends_at_its_cancellation(
+def test_a_requeued_job_cancelled_while_waiting_ends_then(
     job_store: JobStore,
 ) -> None:
     see(job_store, 1000, running(1000, 0))
@@ -78,9 +78,7 @@ def test_a_requeued_job_cancelled_while_waiting_ends_at_its_cancellation(
     assert job_store.take_stats().ended == [EndedJob(tier=0, jct_s=35, queued_s=25)]
 
 
-def test_an_end_counted_by_another_process_is_not_counted_again(
-    job_store: JobStore, ledger: Ledger
-) -> None:
+def test_an_end_counted_elsewhere_is_not_counted_again(job_store: JobStore, ledger: Ledger) -> None:
     see(job_store, 1000, pending(), pending("8"))
     see(job_store, 1020, ended(1010, 5), running(1010, 10, key="8", raw_id=8))
     assert len(job_store.take_stats().ended) == 1

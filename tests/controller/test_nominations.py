@@ -73,7 +73,7 @@ def reviewed(job_store: JobStore, free_s: float | None, *others: JobStatus) -> N
     return job_store.lifecycles.nominations.get("7")
 
 
-def test_a_nomination_on_idle_gpus_is_withdrawn_when_another_job_starts_on_them(
+def test_a_nomination_on_idle_gpus_is_withdrawn_when_they_are_taken(
     job_store: JobStore,
 ) -> None:
     assert reviewed(job_store, 2000.0, holding("8", 3)) is None
@@ -86,9 +86,7 @@ def test_a_nomination_on_idle_gpus_lasts_while_they_are_free(job_store: JobStore
 
 
 @pytest.mark.parametrize("free_s", [None, 2000.5])
-def test_a_nomination_with_victims_lasts_until_it_expires(
-    job_store: JobStore, free_s: float | None
-) -> None:
+def test_a_nomination_with_victims_may_expire(job_store: JobStore, free_s: float | None) -> None:
     """Otherwise its job would be nominated again, and more jobs would be preempted for it."""
     nomination = reviewed(job_store, free_s, holding("8", 4))
     assert nomination is not None
@@ -118,7 +116,7 @@ def looked_at_by_review(job_store: JobStore, nominations: int) -> int:
     return looks
 
 
-def test_a_review_looks_at_each_job_a_few_times_however_many_nominations_there_are(
+def test_a_review_looks_at_each_job_only_a_few_times(
     job_store: JobStore,
 ) -> None:
     with_one = looked_at_by_review(job_store, nominations=1)
@@ -148,9 +146,7 @@ def test_a_nomination_waits_while_a_job_on_its_nodes_completes(job_store: JobSto
         ("ReqNodeNotAvail, Reserved for maintenance", False),
     ],
 )
-def test_a_reason_caused_by_the_jobs_own_nomination_counts_as_lack_of_resources(
-    reason: str, tried: bool
-) -> None:
+def test_a_reason_due_to_the_own_nomination_is_lack_of_resources(reason: str, tried: bool) -> None:
     """Slurm tries the job for one partition, and then withholds its nodes when it tries the
     other."""
     waits = changed(pending(), reason=reason, required_node_list="n[1-2]")
@@ -260,7 +256,7 @@ WAITING_REASONS = [
 
 
 @pytest.mark.parametrize("reason", WAITING_REASONS)
-def test_slurms_reason_for_more_than_resources_keeps_a_job_waiting_and_is_explained(
+def test_slurms_reason_beyond_resources_keeps_a_job_waiting_and_is_shown(
     reason: str,
 ) -> None:
     waits = changed(pending(), reason=reason)

@@ -13,9 +13,7 @@ from tests.controller.in_memory import INTERVAL_S, WHOLE_NODE, Managed
 
 
 @pytest.mark.parametrize("estimates", [[], ["history"]])
-def test_new_jobs_of_a_tier_have_priorities_by_their_estimates(
-    ledger: Ledger, estimates: list[str]
-) -> None:
+def test_new_jobs_have_priorities_by_their_estimates(ledger: Ledger, estimates: list[str]) -> None:
     managed = Managed(ledger, {"policy": {"thresholds_gpu_s": [1e6], "estimates": estimates}})
 
     def submit(name: str) -> str:

@@ -136,9 +136,7 @@ def test_with_private_data_no_copy_of_the_profiles_is_published(folder: Path) ->
 
 
 @pytest.mark.parametrize(("private", "mode"), [(False, 0o644), (True, 0o600)])
-def test_the_published_state_is_world_readable_unless_jobs_are_private(
-    folder: Path, private: bool, mode: int
-) -> None:
+def test_the_published_state_is_private_if_jobs_are(folder: Path, private: bool, mode: int) -> None:
     published.write(state(), folder, private=private)
     assert modes(folder) == {published.FILE_NAME: mode}
 

@@ -129,9 +129,7 @@ def test_another_path_gets_404_and_one_line(page: Page, path: str) -> None:
     assert answer.body.count(b"\n") == 1 and answer.body.endswith(b"\n")
 
 
-def test_an_unchanged_state_is_answered_with_304_until_the_next_cycle(
-    page: Page, ledger: Path
-) -> None:
+def test_an_unchanged_state_is_answered_with_304_in_a_cycle(page: Page, ledger: Path) -> None:
     first = ask(page, "/state")
     again = ask(page, "/state", if_none_match=first.headers["ETag"])
     assert (again.status, again.body) == (304, b"")

@@ -153,7 +153,7 @@ def test_the_last_save_of_a_silent_job_is_known_from_its_checkpoint_folder(site:
     )
 
 
-def test_the_cost_is_unknown_if_a_job_ends_before_it_reports_its_resumed_step(
+def test_the_cost_is_unknown_if_a_job_ends_before_it_tells_its_step(
     site: CostSite,
 ) -> None:
     site.leave(record(30))
@@ -188,7 +188,7 @@ def test_a_new_job_with_the_same_id_is_not_measured(site: CostSite) -> None:
     assert site.ledger.costs.of("7") == [] and not site.job_store.lifecycles.costs.awaited
 
 
-def test_a_preemption_is_measured_by_the_next_run_also_if_the_clock_was_set_back_before(
+def test_a_preemption_is_measured_by_the_next_run_after_a_clock_step(
     site: CostSite,
 ) -> None:
     earlier = RunRecord("7", AGAIN_S + 15, AGAIN_S + 25, 10.0, 4, True, clock_set_since_s=-100.0)

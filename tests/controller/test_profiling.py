@@ -97,7 +97,7 @@ def test_an_unknown_model_is_placed_as_configured(store: ProfileStore, unknown: 
     assert placing.skew is None
 
 
-def test_a_job_with_an_unreadable_hint_is_placed_without_it_and_explained(
+def test_a_job_with_an_unreadable_hint_is_placed_without_it(
     profiler: Profiler,
 ) -> None:
     placing = profiler.placing(pending(comment="tiresias:placement=everywhere").spec)
@@ -105,9 +105,7 @@ def test_a_job_with_an_unreadable_hint_is_placed_without_it_and_explained(
     assert "its hint is not heeded, 'placement=everywhere' is no part of one" in placing.because
 
 
-def test_a_second_run_is_placed_by_the_traffic_of_the_first(
-    profiler: Profiler, collect_dir: Path
-) -> None:
+def test_a_second_run_is_placed_by_the_first_ones(profiler: Profiler, collect_dir: Path) -> None:
     file = leave(collect_dir, "7.0.n1", "vgg16")
     learn(profiler, OVER)
     assert not file.exists()
@@ -158,9 +156,7 @@ def test_files_of_forgotten_jobs_are_removed(profiler: Profiler, collect_dir: Pa
     assert profiler.placing(pending("8").spec).skew is None
 
 
-def test_unreadable_files_are_set_aside_and_the_rest_is_read(
-    profiler: Profiler, collect_dir: Path
-) -> None:
+def test_unreadable_files_are_set_aside(profiler: Profiler, collect_dir: Path) -> None:
     (collect_dir / "7.0.n1.traffic").write_bytes(b"forged" * 9000)
     (collect_dir / "7.0.n2.traffic").symlink_to("/etc/passwd")
     (collect_dir / "7.0.n3.traffic").mkdir()
@@ -176,18 +172,14 @@ def test_unreadable_files_are_set_aside_and_the_rest_is_read(
     "name",
     ["7.0.traffic", "7.0.n1.traffic.new", ".7.0.n1.traffic", "a.b.c.traffic", "7.0.n1.progress"],
 )
-def test_other_files_in_the_folder_are_left_alone(
-    profiler: Profiler, collect_dir: Path, name: str
-) -> None:
+def test_other_files_are_left_alone(profiler: Profiler, collect_dir: Path, name: str) -> None:
     file = collect_dir / name
     file.write_bytes(b"")
     learn(profiler, OVER)
     assert file.exists()
 
 
-def test_the_subfolder_of_progress_reports_is_left_alone(
-    profiler: Profiler, collect_dir: Path
-) -> None:
+def test_progress_reports_are_left_alone(profiler: Profiler, collect_dir: Path) -> None:
     (collect_dir / "progress").mkdir()
     leave(collect_dir, "7.0.n1", "vgg16")
     leave(collect_dir / "progress", "7.0.n1", "vgg16")
@@ -271,9 +263,7 @@ def test_jobs_are_placed_without_the_folder_or_the_store(
     assert profiler.placing(pending(comment="tiresias:model=vgg16").spec).style is CONSOLIDATE
 
 
-def test_an_operators_profile_takes_effect_in_the_next_cycle(
-    profiler: Profiler, tmp_path: Path
-) -> None:
+def test_an_operators_profile_counts_in_the_next_cycle(profiler: Profiler, tmp_path: Path) -> None:
     job = pending(comment="tiresias:model=vgg16")
     learn(profiler)
     with closing(ProfileStore(tmp_path / FILE_NAME)) as other:
@@ -309,9 +299,7 @@ def test_the_job_store_knows_how_long_each_run_lasted(tmp_path: Path) -> None:
         assert job_store.accounts.ran_s("7", 2) == job_store.accounts.ran_s("99", 0) == 0.0
 
 
-def test_a_job_that_completes_after_a_requeue_has_ended_its_run(
-    profiler: Profiler, collect_dir: Path
-) -> None:
+def test_a_requeued_job_that_completes_has_ended(profiler: Profiler, collect_dir: Path) -> None:
     file = leave(collect_dir, "7.0.n1", "vgg16")
     learn(profiler, pending(state=JobState.COMPLETING))
     assert not file.exists()
@@ -486,7 +474,7 @@ def test_without_a_folder_no_index_file_is_written(
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_an_index_that_is_too_long_omits_the_oldest_profiles(
+def test_an_index_that_is_too_long_omits_the_oldest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     keys = [Key(JOB, f"train{number}", "ann") for number in range(4)]

@@ -58,7 +58,7 @@ def test_the_answers_before_a_part_that_fails_are_kept(job_store: JobStore) -> N
     assert len(accounting.asked) == 2, "no further part is asked about"
 
 
-def test_a_part_that_never_gets_an_answer_does_not_keep_others_from_theirs(
+def test_a_part_without_any_answer_keeps_no_other_from_its_own(
     job_store: JobStore,
 ) -> None:
     accounting = Accounting(lambda key: key != "2")

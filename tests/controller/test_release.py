@@ -91,9 +91,7 @@ def release(controller: Controller) -> str:
     return str(answer.exception() or "")
 
 
-def test_cycles_that_run_out_of_time_go_on_where_they_stopped(
-    site: Site, controller: Controller
-) -> None:
+def test_cycles_out_of_time_go_on_where_they_stopped(site: Site, controller: Controller) -> None:
     for done in (6, 12, 18):
         site.answers_only_some()
         assert "slurmctld is down" in cycle(controller)
@@ -104,9 +102,7 @@ def test_cycles_that_run_out_of_time_go_on_where_they_stopped(
     assert site.slurm.writes == JOBS, "no job was written to twice"
 
 
-def test_a_release_that_runs_out_of_time_goes_on_where_it_stopped(
-    site: Site, controller: Controller
-) -> None:
+def test_a_release_out_of_time_goes_on_where_it_stopped(site: Site, controller: Controller) -> None:
     assert not cycle(controller) and site.ours() == JOBS
     for left in (14, 8, 2):
         site.answers_only_some()

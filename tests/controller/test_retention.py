@@ -172,9 +172,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def test_the_controller_prunes_in_steps_some_time_after_its_start(
-    ledger: Ledger, clock: Clock
-) -> None:
+def test_the_controller_prunes_in_steps_after_its_start(ledger: Ledger, clock: Clock) -> None:
     old = 2 * JOBS_AT_A_TIME + 1
     with ledger.transaction():
         for key in range(1, old + 1):
@@ -222,9 +220,7 @@ def test_nothing_is_pruned_for_a_day_after_the_clock_was_set(aged: Ledger, clock
     assert len(keys(aged, "jobs")) == 4
 
 
-def test_a_start_with_a_clock_years_ahead_prunes_nothing_for_a_day(
-    aged: Ledger, clock: Clock
-) -> None:
+def test_a_start_with_a_clock_ahead_prunes_nothing_for_a_day(aged: Ledger, clock: Clock) -> None:
     """Nor does the next controller, for which the newest time in the ledger is a wrong one."""
     ahead_s = NOW_S + 400 * DAY_S
     for hours in (0, 1, 23):
@@ -367,9 +363,7 @@ def test_a_lease_is_kept_while_its_term_inherits_a_large_ledger(
         inherited_ledger(tmp_path, 2, lost)
 
 
-def test_a_lease_is_kept_while_samples_are_read(
-    aged: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lease_is_kept_while_samples_load(aged: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queries, "SAMPLES_AT_A_TIME", 2)
     renewals: list[int] = []
     Samples(aged, lambda: renewals.append(1)).latest(NOW_S)
@@ -393,7 +387,7 @@ def jobs_in(site: Site) -> set[str]:
         return keys(ledger, "jobs")
 
 
-def test_a_dry_run_counts_and_removes_nothing_even_with_a_running_controller(
+def test_a_dry_run_counts_and_removes_nothing_beside_a_controller(
     site_with_jobs: Site,
 ) -> None:
     with state_dir_locked(parse({"controller": {"state_dir": str(site_with_jobs.folder)}})):

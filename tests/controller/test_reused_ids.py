@@ -66,7 +66,7 @@ def test_a_job_first_seen_after_requeues_gets_only_as_many_rows_as_it_has_run(
     assert not job_store.accounts.is_doubtful("7")
 
 
-def test_a_run_that_accounting_lacks_yet_is_not_replaced_by_one_of_an_earlier_job(
+def test_a_run_that_accounting_lacks_is_not_replaced_by_an_older_jobs(
     job_store: JobStore,
 ) -> None:
     see(job_store, 1010, running(1005, 5))
@@ -78,7 +78,7 @@ def test_a_run_that_accounting_lacks_yet_is_not_replaced_by_one_of_an_earlier_jo
     assert not job_store.accounts.is_doubtful("7")
 
 
-def test_runs_that_accounting_learns_of_later_do_not_bring_in_an_earlier_job(
+def test_runs_that_accounting_learns_late_bring_in_no_earlier_job(
     job_store: JobStore,
 ) -> None:
     """The job is first seen after one requeue, and requeued again before accounting answers."""
@@ -112,7 +112,7 @@ def test_a_job_that_takes_over_an_id_within_seconds_is_a_new_job(
     assert known(job_store) == (20, 1015, 1012)
 
 
-def test_a_preemption_under_way_is_not_carried_over_to_the_next_job_with_the_id(
+def test_a_preemption_under_way_does_not_pass_to_the_next_job(
     job_store: JobStore,
 ) -> None:
     see(job_store, 1010, running(1001, 9), pending("8"))
@@ -129,7 +129,7 @@ def test_an_unmanaged_job_with_the_id_of_a_managed_run_stays_unmanaged(job_store
     assert job_store.why_unmanaged("7")
 
 
-def test_a_job_remains_the_same_when_slurmctld_has_forgotten_its_requeue(
+def test_a_job_stays_the_same_if_slurmctld_forgot_its_requeue(
     job_store: JobStore,
 ) -> None:
     """Also if the clock was set back in between, by more than the job is old."""
@@ -166,7 +166,7 @@ def test_what_a_preemptor_cost_others_is_not_charged_to_the_next_job_with_its_id
     assert ledger.preemptions.losses_since(0.0) == []
 
 
-def test_an_ended_job_that_a_killed_slurmctld_brings_back_and_requeues_is_the_same(
+def test_an_ended_job_that_slurmctld_brings_back_is_the_same(
     job_store: JobStore,
 ) -> None:
     see(job_store, 1010, running(1005, 5))

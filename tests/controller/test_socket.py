@@ -324,7 +324,7 @@ def copy_rows(database: sqlite3.Connection, table: str, numbers: str, **values: 
 
 
 @as_root
-def test_twenty_reports_at_once_take_no_more_memory_than_one_and_users_get_a_bounded_one(
+def test_twenty_reports_at_once_take_the_memory_of_one(
     large: Path,
 ) -> None:
     with running(SERVES, str(large)) as process:

@@ -70,7 +70,7 @@ def test_what_slurm_does_anyway_is_not_shown_as_a_would_be_action(ledger: Ledger
     assert set(by_id(published(ledger, "shadow", *jobs), "would").values()) == {""}
 
 
-def test_the_place_by_slurms_own_priority_is_among_those_that_wait_in_the_partition(
+def test_the_place_by_slurms_priority_is_among_those_of_the_partition(
     ledger: Ledger,
 ) -> None:
     jobs = (
@@ -109,9 +109,7 @@ def test_a_mode_change_without_a_cycle_separates_the_actions_too() -> None:
         ("be preempted", "4", "would have been preempted for job 4 (in shadow mode)"),
     ],
 )
-def test_events_of_shadow_mode_are_worded_as_would_have(
-    noted: str, for_job: str, told: str
-) -> None:
+def test_events_of_shadow_mode_are_told_as_would_have(noted: str, for_job: str, told: str) -> None:
     assert would_have(noted, for_job) == told
 
 
@@ -123,9 +121,7 @@ def asked(page: Page, path: str) -> Any:
     return json.loads(page.answer(Request(path, {"host": "localhost:9817"})).body)
 
 
-def test_the_page_gets_slurms_action_and_the_controllers_would_be_action(
-    tmp_path: Path, ledger: Ledger
-) -> None:
+def test_the_page_gets_slurms_action_and_the_would_be_one(tmp_path: Path, ledger: Ledger) -> None:
     ledger.events.put([EventRecord(NOW_S, "would", "40655", "40731", "be preempted")])
     page = Page(private=False)
     shown = not_acting(busy_state(events=ledger.events.last(1)))

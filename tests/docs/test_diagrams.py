@@ -99,9 +99,7 @@ PREEMPTION_EVENTS: Mapping[str, preemption.PreemptionEvent] = {
         ("SIGNALLED", "StoodDown", None),
     ],
 )
-def test_each_arrow_of_a_preemption_is_a_transition(
-    state: str | None, event: str, then: str | None
-) -> None:
+def test_each_arrow_of_a_preemption_exists(state: str | None, event: str, then: str | None) -> None:
     assert event in words("preemption-light.svg")
     times_s = () if state == "PLANNED" else (1.0, 2.0)
     before = state and Preemption("1", PreemptionState[state], "2", *times_s)

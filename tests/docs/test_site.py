@@ -55,9 +55,7 @@ def test_pages_load_nothing_from_the_network(site: Path) -> None:
         assert not re.search(r"@import|url\([\"']?(https?:)?//", text), style
 
 
-def test_a_link_that_leads_nowhere_fails_the_build(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dead_link_fails_the_build(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     source = tmp_path / "source"
     (source / "docs").mkdir(parents=True)
     (source / "docs" / "README.md").write_text("# Contents\n\n[a page](how-to/missing.md)\n")

@@ -89,9 +89,7 @@ class Reader:
 
 
 @pytest.mark.slurm
-def test_the_users_tutorial_works_as_it_is_typed(
-    clean_cluster: RealCluster, tmp_path: Path
-) -> None:
+def test_the_users_tutorial_works_as_typed(clean_cluster: RealCluster, tmp_path: Path) -> None:
     (tmp_path / "controller").mkdir()
     (tmp_path / "home").mkdir()
     controller = RealController(clean_cluster, tmp_path / "controller").start()

@@ -139,9 +139,7 @@ def test_a_run_folder_is_bounded_by_a_tmpfs_that_is_mounted_on_it(
         ("optional /x/spank_tiresias.so \\", "  profile=auto \\", "  run={}"),
     ],
 )
-def test_the_run_folder_is_taken_from_the_plugins_line(
-    tmp_path: Path, lines: tuple[str, ...]
-) -> None:
+def test_the_run_folder_is_that_of_the_plugins_line(tmp_path: Path, lines: tuple[str, ...]) -> None:
     line = plugin_line(tmp_path, *(each.format(tmp_path) for each in lines))
     found = run_folder(line)
     assert found is not None and found.path == str(tmp_path.resolve())

@@ -147,7 +147,7 @@ def test_an_unobserved_save_is_inferred_from_the_resumed_step() -> None:
 
 
 @pytest.mark.parametrize("ended_s", [TOLD_S - 0.05, TOLD_S + 0.05])
-def test_a_save_begun_before_the_signal_does_not_hide_that_there_is_no_handler(
+def test_a_save_begun_before_the_signal_hides_no_missing_handler(
     ended_s: float,
 ) -> None:
     lucky = run(process(1, DEFAULT, gone_after_s=0.0), saves=(Save(10, TOLD_S - 0.2, ended_s),))
@@ -280,7 +280,7 @@ def test_a_trial_that_missed_its_moment_has_not_tested_it() -> None:
 
 
 @pytest.mark.parametrize("code", ["resumed-from-nothing", "steps-skipped"])
-def test_a_job_that_goes_wrong_on_the_same_node_too_does_not_do_so_because_of_the_node(
+def test_a_job_that_goes_wrong_on_each_node_does_not_blame_nodes(
     code: str,
 ) -> None:
     stayed = BROKEN[code]

@@ -139,9 +139,7 @@ def test_a_good_job_passes(drilled: Mapping[str, Drilled]) -> None:
     assert hit["signalled_again_s"] is not None
 
 
-def test_a_drill_leaves_only_the_files_of_its_job(
-    drilled: Mapping[str, Drilled], user: User
-) -> None:
+def test_a_drill_leaves_only_its_jobs_files(drilled: Mapping[str, Drilled], user: User) -> None:
     for one in drilled.values():
         assert one.left == set(one.said["left"])
         assert all(one.said["job_id"] in name for name in one.left)

@@ -37,9 +37,7 @@ def _drill(user: User, folder: Path, name: str) -> Drilled:
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_program_fails_for_its_own_cause(
-    drilled: Mapping[str, Drilled], name: str
-) -> None:
+def test_a_broken_program_fails_for_its_cause(drilled: Mapping[str, Drilled], name: str) -> None:
     one = drilled[name]
     assert one.code == FAILED, one
     nodes = [run["nodes"] for trial in one.said["trials"] for run in trial["runs"]]

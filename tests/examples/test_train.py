@@ -224,7 +224,7 @@ def test_a_finished_training_started_again_does_nothing_more(new_run: NewRun) ->
     assert run.count("step") == 20
 
 
-def test_an_interrupted_training_ends_with_the_same_model_as_an_uninterrupted_one(
+def test_an_interrupted_training_ends_with_the_model_of_a_whole_one(
     new_run: NewRun,
 ) -> None:
     pieces = new_run(200, step_s=0.002)
@@ -323,9 +323,7 @@ def test_two_trainings_that_both_passed_the_lock_are_detected(new_run: NewRun) -
     "arguments",
     [["--steps", "0"], ["--steps", "many"], ["--step-seconds", "-1"], ["--step-seconds", "nan"]],
 )
-def test_invalid_arguments_are_refused_with_an_explanation(
-    new_run: NewRun, arguments: list[str]
-) -> None:
+def test_invalid_arguments_are_refused_and_explained(new_run: NewRun, arguments: list[str]) -> None:
     run = new_run(5)
     run.arguments += arguments
     process = run.start()

@@ -149,9 +149,7 @@ def test_a_run_of_a_day_takes_about_25_updates_and_one_query(
     assert record.total == 10**6
 
 
-def test_a_month_with_many_saves_takes_at_most_the_maximum_of_updates(
-    session: Session, slurm: Slurm, clock: Clock
-) -> None:
+def test_a_month_of_saves_takes_few_updates(session: Session, slurm: Slurm, clock: Clock) -> None:
     live(session, clock, 30 * DAY_S, step_s=600.0, save=1)
     assert len(slurm.calls("scontrol")) <= MOST_UPDATES - RESERVED_UPDATES
     session.done()
@@ -211,9 +209,7 @@ def test_errors_make_updates_rarer(
     assert 2 <= len(slurm.calls("scontrol")) - good <= 10
 
 
-def test_a_slow_slurmctld_makes_updates_rarer_until_it_is_fast_again(
-    slurm: Slurm, clock: Clock
-) -> None:
+def test_a_slow_slurmctld_makes_updates_rarer_for_a_while(slurm: Slurm, clock: Clock) -> None:
     slurm.before("sleep 0.3")
     session = Session(slurm.environment(), clock, clock)
     session.report(1, 10)
@@ -252,9 +248,7 @@ def test_a_hanging_command_is_killed_and_nothing_waits_for_it(slurm: Slurm, cloc
         os.kill(int((slurm.folder / "pid").read_text()), 0)
 
 
-def test_the_comment_of_another_task_and_its_words_are_left_alone(
-    slurm: Slurm, clock: Clock
-) -> None:
+def test_the_comment_and_words_of_another_task_are_left_alone(slurm: Slurm, clock: Clock) -> None:
     """An array's first task has the number of the whole array."""
     slurm.comment_file.write_text("mine, with 100% 'odd' \"words\"\nand lines  ")
     slurm.rows("18|17_1|17|17_3|forgedEND\n19|17_2|(null)END\n")
@@ -309,9 +303,7 @@ def test_without_slurms_commands_there_is_one_warning(
     ],
     ids=str,
 )
-def test_only_the_first_rank_of_a_reporting_job_reports(
-    more: dict[str, str], slurm: Slurm, clock: Clock
-) -> None:
+def test_only_the_first_rank_reports(more: dict[str, str], slurm: Slurm, clock: Clock) -> None:
     session = Session(slurm.environment(**more), clock, clock)
     live(session, clock, 600.0)
     assert session._channel is None and not slurm.calls("s")
@@ -328,9 +320,7 @@ def test_of_two_programs_in_a_job_only_the_first_reports(
     assert "another process of this job already reports" in capsys.readouterr().err
 
 
-def test_successive_programs_share_one_bound_and_continue_each_other(
-    slurm: Slurm, clock: Clock
-) -> None:
+def test_successive_programs_share_one_bound_and_continue(slurm: Slurm, clock: Clock) -> None:
     """Like a shell script that calls ``tiresias-job report`` 4,000 times in a day."""
     for step in range(1, 400):
         session = Session(slurm.environment(), clock, clock)
@@ -389,9 +379,7 @@ def test_a_foreign_file_in_its_place_is_not_written(
     assert not slurm.calls("s")
 
 
-def test_the_state_file_is_private_to_its_user(
-    temporary_folder: Path, slurm: Slurm, clock: Clock
-) -> None:
+def test_the_state_file_is_private(temporary_folder: Path, slurm: Slurm, clock: Clock) -> None:
     Session(slurm.environment(), clock, clock).report(1, 10)
     (file,) = temporary_folder.iterdir()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600

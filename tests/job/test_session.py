@@ -90,9 +90,7 @@ def test_reports_are_limited_to_one_per_second(session: Session, file: Path, clo
     assert (record_in(file).step, record_in(file).total) == (3, 100)
 
 
-def test_the_first_new_step_of_a_run_is_reported_at_once(
-    session: Session, file: Path, clock: Clock
-) -> None:
+def test_the_first_new_step_is_reported_at_once(session: Session, file: Path, clock: Clock) -> None:
     session.resumed(500)
     assert record_in(file).new_step_s is None
     clock.now_s += 0.25
@@ -179,9 +177,7 @@ def test_a_fractional_step_raises_an_error(wrong: object, file: Path, clock: Clo
         in_a_job(file, clock).report(wrong, 10)  # type: ignore[arg-type]
 
 
-def test_a_total_that_changes_is_reported_as_it_is(
-    session: Session, file: Path, clock: Clock
-) -> None:
+def test_a_changing_total_is_reported_as_it_is(session: Session, file: Path, clock: Clock) -> None:
     session.report(5, 10)
     clock.now_s += 2.0
     session.report(6, 20)
@@ -273,9 +269,7 @@ def test_a_progress_file_that_becomes_unwritable_is_one_warning(
 
 
 @pytest.mark.parametrize(("total", "done"), [(0, 0), (5, 5), (5, 9)])
-def test_a_loop_with_nothing_left_to_do_is_done(
-    total: int, done: int, file: Path, clock: Clock
-) -> None:
+def test_a_loop_with_nothing_to_do_is_done(total: int, done: int, file: Path, clock: Clock) -> None:
     saves: list[int] = []
     assert list(in_a_job(file, clock).steps(total, saves.append, done)) == []
     assert not saves and record_in(file).state == "done"
@@ -506,9 +500,7 @@ def test_processes_agree_before_they_save(file: Path, clock: Clock) -> None:
     assert saves == [2]
 
 
-def test_a_later_program_of_the_same_run_continues_from_the_last_report(
-    file: Path, clock: Clock
-) -> None:
+def test_a_later_program_of_a_run_continues_the_last_report(file: Path, clock: Clock) -> None:
     """Like ``tiresias-job report``: each call is a separate program."""
     for step in (10, 20, 30):
         session = in_a_job(file, clock)
@@ -537,9 +529,7 @@ def test_a_later_program_of_the_same_run_continues_from_the_last_report(
         ("printf '\\377'", NEVER),
     ],
 )
-def test_without_an_end_time_in_the_environment_squeue_is_asked_once(
-    squeue: str, end_s: float, tmp_path: Path
-) -> None:
+def test_without_an_end_time_squeue_is_asked(squeue: str, end_s: float, tmp_path: Path) -> None:
     program = tmp_path / "squeue"
     program.write_text(f"#!/bin/sh\necho called >> {tmp_path}/calls\n{squeue}\n")
     program.chmod(0o755)
@@ -556,9 +546,7 @@ def test_without_squeue_the_job_has_no_end() -> None:
     assert ends_s({}) == NEVER
 
 
-def test_a_record_says_whether_the_program_saves_on_request(
-    session: Session, file: Path, clock: Clock
-) -> None:
+def test_a_record_says_if_the_program_listens(session: Session, file: Path, clock: Clock) -> None:
     session.report(1, 10)
     assert not record_in(file).listens
     session.save_due()
@@ -567,9 +555,7 @@ def test_a_record_says_whether_the_program_saves_on_request(
     assert record_in(file).listens
 
 
-def test_a_save_answers_only_requests_from_before_its_beginning(
-    session: Session, file: Path, clock: Clock
-) -> None:
+def test_a_save_answers_only_earlier_requests(session: Session, file: Path, clock: Clock) -> None:
     session.report(1, 10)
     assert not session.save_due()
     session.saving()
@@ -585,9 +571,7 @@ def test_a_save_answers_only_requests_from_before_its_beginning(
     assert record_in(file).answered_s == 1010.0
 
 
-def test_an_unannounced_save_answers_requests_that_the_program_has_seen(
-    session: Session, file: Path
-) -> None:
+def test_an_unannounced_save_answers_requests_that_were_seen(session: Session, file: Path) -> None:
     session.save_due()
     os.kill(os.getpid(), signal.SIGUSR1)
     session.saved(1)  # it may have begun before the request
@@ -762,9 +746,7 @@ def test_any_other_save_that_fails_ends_the_training(
                 clock.now_s += 60.0
 
 
-def test_a_handler_of_the_program_that_is_replaced_is_named(
-    clock: Clock, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_replaced_handler_is_named(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     def cleans_up(*_: object) -> None: ...
 
     signal.signal(signal.SIGTERM, cleans_up)

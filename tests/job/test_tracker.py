@@ -51,9 +51,7 @@ def test_processes_that_begin_together_take_the_same_id(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"two words\n", b"\xff\n", b"../x\n"])
-def test_an_id_file_with_other_content_is_an_error_that_names_it(
-    content: bytes, tmp_path: Path
-) -> None:
+def test_an_id_file_with_other_content_is_an_error(content: bytes, tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_bytes(content)
     with pytest.raises(ValueError, match=FILE_NAME):
         run_id(tmp_path)

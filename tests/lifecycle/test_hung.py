@@ -117,18 +117,14 @@ def test_a_hung_job_starts_on_another_node_if_there_is_one(hangs: Hangs) -> None
 
 @pytest.mark.parametrize("fault", KILLS, ids=lambda fault: str(fault.value))
 @pytest.mark.parametrize("at", range(MOST_EFFECTS))
-def test_a_controller_killed_in_every_other_cycle_requeues_a_hung_job_once(
-    hangs: Hangs, fault: Fault, at: int
-) -> None:
+def test_kills_requeue_a_hung_job_once(hangs: Hangs, fault: Fault, at: int) -> None:
     hangs.disturbed(fault, at)
     hangs.ends_well()
 
 
 @pytest.mark.parametrize("fault", [Fault.FAILS, Fault.ANSWER_LOST, Fault.REFUSED])
 @pytest.mark.parametrize("at", range(MOST_EFFECTS))
-def test_failures_lead_to_at_most_one_requeue_of_a_hung_job(
-    hangs: Hangs, fault: Fault, at: int
-) -> None:
+def test_failures_requeue_a_hung_job_at_most_once(hangs: Hangs, fault: Fault, at: int) -> None:
     hangs.disturbed(fault, at)
     assert hangs.requeues() <= 1
     hangs.world.settle()

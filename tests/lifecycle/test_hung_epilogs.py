@@ -73,7 +73,7 @@ def test_until_then_it_waits_for_the_node_of_its_victim(hung: HungEpilog) -> Non
     hung.world.settle()
 
 
-def test_after_that_it_costs_no_further_victim_and_starts_when_the_epilog_ends(
+def test_then_it_costs_no_further_victim_and_starts_after_the_epilog(
     hung: HungEpilog,
 ) -> None:
     hung.until(lambda: not memory.nominations(hung.world.cycles))

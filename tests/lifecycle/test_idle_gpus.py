@@ -84,9 +84,7 @@ def idle() -> Iterator[Idle]:
 
 @pytest.mark.parametrize("fault", KILLS, ids=lambda fault: str(fault.value))
 @pytest.mark.parametrize("at", range(MOST_EFFECTS))
-def test_a_controller_killed_in_every_other_cycle_requeues_once(
-    idle: Idle, fault: Fault, at: int
-) -> None:
+def test_kills_in_every_other_cycle_requeue_once(idle: Idle, fault: Fault, at: int) -> None:
     for number in range(40):
         idle.cycle(fault if number % 2 else None, at)
         if idle.requeues():

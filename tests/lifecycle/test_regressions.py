@@ -106,7 +106,7 @@ def test_a_refused_signal_is_asked_for_again_and_then_abandoned(preemption: Cour
     assert preemption.requeues() == 1
 
 
-def test_a_victim_that_its_user_requeues_before_us_is_not_requeued_again(
+def test_a_victim_requeued_by_its_user_is_not_requeued_again(
     preemption: Course,
 ) -> None:
     preemption.until(preemption.asked)
@@ -189,9 +189,7 @@ def test_a_victim_whose_node_fails_in_its_grace_is_not_requeued(preemption: Cour
 
 
 @pytest.mark.parametrize("how", ["cancel", "hold"])
-def test_a_victim_is_spared_where_its_preemptor_goes_away_in_its_grace(
-    preemption: Course, how: str
-) -> None:
+def test_a_victim_is_spared_where_its_preemptor_goes_away(preemption: Course, how: str) -> None:
     preemption.until(preemption.asked)
     if how == "cancel":
         preemption.world.cancel(preemption.preemptor)
@@ -344,7 +342,7 @@ def test_a_node_list_that_slurmctld_remembers_again_is_taken_back_again(
     world.settle()
 
 
-def test_a_preemption_counts_though_the_victim_cannot_be_read_for_a_while(
+def test_a_preemption_counts_though_the_victim_is_unreadable(
     preemption: Course,
 ) -> None:
     world = preemption.world
@@ -397,7 +395,7 @@ def test_the_service_of_a_job_is_not_compared_with_that_of_an_earlier_one_of_its
         world.settle()
 
 
-def test_a_job_that_takes_over_the_id_of_a_victim_is_not_requeued_in_its_place(
+def test_a_job_that_takes_over_a_victims_id_is_not_requeued_for_it(
     preemption: Course,
 ) -> None:
     """slurmctld has lost its state: ids begin again. Nothing of the first holders is left."""
@@ -415,7 +413,7 @@ def test_a_job_that_takes_over_the_id_of_a_victim_is_not_requeued_in_its_place(
     world.settle()
 
 
-def test_a_nomination_ends_when_its_job_starts_in_a_partition_that_is_not_managed(
+def test_a_nomination_ends_when_its_job_starts_in_another_partition(
     preemption: Course,
 ) -> None:
     world = preemption.world

@@ -80,7 +80,7 @@ def test_it_is_charged_to_a_preemptor_that_was_cancelled_in_its_grace(
 
 
 @pytest.mark.parametrize("looks_before", [False, True])
-def test_a_requeue_by_its_user_long_after_the_grace_of_a_cancelled_preemptor_is_none(
+def test_a_requeue_by_its_user_long_after_the_grace_is_none(
     looks_before: bool,
 ) -> None:
     with course() as one:

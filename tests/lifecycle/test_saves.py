@@ -25,7 +25,7 @@ def asked() -> Iterator[Course]:
         yield one
 
 
-def test_a_victim_that_saves_on_request_is_asked_to_where_it_would_get_no_signal(
+def test_a_victim_that_listens_is_asked_to_save_where_no_signal_is_set(
     asked: Course,
 ) -> None:
     asked_s = asked.world.now_s

@@ -39,9 +39,7 @@ def test_the_bytes_of_each_nccl_collective_are_counted(monitor: Monitor, version
 
 
 @pytest.mark.parametrize("version", NCCL_INTERFACES)
-def test_without_a_traffic_file_no_nccl_events_are_requested(
-    monitor: Monitor, version: str
-) -> None:
+def test_without_a_traffic_file_no_nccl_events_are_asked(monitor: Monitor, version: str) -> None:
     off = replace(monitor, settings={"TIRESIAS_TRAFFIC_FILE": "/nonexistent"})
     ended = off.run(monitor.program("nccl_host"), str(monitor.nccl_plugin), version)
     assert (ended.returncode, ended.stderr, ended.stdout) == (0, "", "")

@@ -69,9 +69,7 @@ def _link(file: Path) -> None:
 @pytest.mark.parametrize(
     "spoil", [_missing, _short, _long, _forged, _forged_behind_the_header, _folder, _pipe, _link]
 )
-def test_a_job_works_with_anything_in_place_of_its_file(
-    monitor: Monitor, spoil: Callable[[Path], None]
-) -> None:
+def test_a_job_works_whatever_its_file_is(monitor: Monitor, spoil: Callable[[Path], None]) -> None:
     spoil(monitor.file)
     assert_unharmed(monitor)
 

@@ -106,9 +106,7 @@ def test_other_descriptors_are_ignored(monitor: Monitor, output: Path) -> None:
 
 
 @pytest.mark.parametrize("rank", ["RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID"])
-def test_only_the_first_process_of_a_job_is_recorded(
-    monitor: Monitor, output: Path, rank: str
-) -> None:
+def test_only_the_first_process_is_recorded(monitor: Monitor, output: Path, rank: str) -> None:
     run(environment(monitor, output, **{rank: "1"}), "print('step 3/7')")
     assert kept(output) == []
     run(environment(monitor, output, **{rank: "0"}), "print('step 4/7')")
@@ -202,9 +200,7 @@ for step in range(10**9):
 """
 
 
-def test_a_program_killed_at_random_leaves_a_file_that_can_be_read(
-    monitor: Monitor, output: Path
-) -> None:
+def test_a_program_killed_at_random_leaves_a_readable_file(monitor: Monitor, output: Path) -> None:
     chance = random.Random(23)
     for _ in range(15):
         process = subprocess.Popen(
@@ -247,9 +243,7 @@ SPOILT: dict[str, Callable[[Path], None]] = {
 
 
 @pytest.mark.parametrize("how", SPOILT)
-def test_a_job_works_with_anything_in_place_of_its_output_file(
-    monitor: Monitor, output: Path, how: str
-) -> None:
+def test_a_job_works_whatever_its_output_file_is(monitor: Monitor, output: Path, how: str) -> None:
     SPOILT[how](output)
     ended = run(environment(monitor, output), TQDM, "500")
     assert ended.returncode == 0

@@ -92,9 +92,7 @@ def test_two_processes_that_exchange_known_sizes_are_measured_exactly(monitor: M
 
 
 @pytest.mark.parametrize(("model", "ratio"), [("vgg16", 0.743), ("resnet50", 0.092)])
-def test_the_tensors_of_a_model_have_the_ratio_of_the_paper(
-    monitor: Monitor, model: str, ratio: float
-) -> None:
+def test_the_tensors_of_a_model_have_the_ratio(monitor: Monitor, model: str, ratio: float) -> None:
     exchange(monitor, list(tensor_sizes(model)))
     measured = sent_in(monitor.messages())
     assert measured is not None

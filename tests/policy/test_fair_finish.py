@@ -81,9 +81,7 @@ def test_grouping_by_width_equals_the_naive_computation(jobs: list[SharedJob], g
 
 
 @given(st.lists(st.floats(0.1, 50.0), min_size=1, max_size=8), st.floats(1.0, 100.0))
-def test_expecting_the_same_length_again_later_does_not_move_the_fair_end(
-    gaps_s: list[float], length_s: float
-) -> None:
+def test_expecting_the_same_again_moves_no_fair_end(gaps_s: list[float], length_s: float) -> None:
     shares, now_s = FairShares(4), 0.0
     for number, gap_s in enumerate(gaps_s):
         now_s += gap_s

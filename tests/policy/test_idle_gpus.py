@@ -89,7 +89,7 @@ def test_one_busy_gpu_of_sixteen_is_told_apart_from_none_and_from_all() -> None:
     ],
     ids=["nothing", "one of two nodes", "another node", "late", "from the future"],
 )
-def test_without_samples_of_all_nodes_that_are_of_now_nothing_is_known(
+def test_without_recent_samples_of_all_nodes_nothing_is_known(
     told: Mapping[str, NodeUse],
 ) -> None:
     assert found(told) is None
@@ -185,9 +185,7 @@ def test_jobs_that_rank_last_keep_the_order_of_their_tiers_among_themselves() ->
 
 @pytest.mark.parametrize("action", [FLAG, RANK_LAST, LEAVE])
 @pytest.mark.parametrize("idle_s", [1799.0, 1800.0, None])
-def test_only_a_run_that_was_idle_for_leave_after_s_is_preempted_for_that(
-    action: str, idle_s: float | None
-) -> None:
+def test_only_a_run_idle_for_leave_after_s_is_preempted(action: str, idle_s: float | None) -> None:
     config = IdleGpusConfig(after_s=600.0, action=action, leave_after_s=1800.0)
     idle = GpuIdleness(8, 0, None if idle_s is None else NOW_S - idle_s, 0.0)
     assert is_to_leave(idle, config, NOW_S) is (action == LEAVE and idle_s == 1800.0)
@@ -209,9 +207,7 @@ def test_a_run_is_preempted_for_idle_gpus_once_and_a_job_three_times_in_a_row() 
 
 @pytest.mark.parametrize("action", [FLAG, RANK_LAST, LEAVE])
 @pytest.mark.parametrize("idle_s", [0.0, 599.0, 600.0])
-def test_a_job_that_was_requeued_while_its_gpus_were_idle_ranks_last_anew(
-    action: str, idle_s: float
-) -> None:
+def test_a_job_requeued_while_its_gpus_were_idle_ranks_last(action: str, idle_s: float) -> None:
     account, config = JobAccount("1", 2, 0.0, 0.0, 0.0, 0), IdleGpusConfig(600.0, action, 1800.0)
     assert ranks_last_anew(account, idle_s, config) is (action != FLAG and idle_s == 600.0)
 

@@ -181,9 +181,7 @@ def test_without_a_lane_no_job_is_admitted() -> None:
         ({"gpus_per_user": -1}, "out of range"),
     ],
 )
-def test_settings_that_contradict_each_other_are_refused(
-    settings: dict[str, object], why: str
-) -> None:
+def test_contradicting_settings_are_refused(settings: dict[str, object], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         parse({"interactive": settings})
 

@@ -50,9 +50,7 @@ def test_one_job_that_loses_little_is_preempted_rather_than_two_that_lose_much()
 
 
 @pytest.mark.parametrize(("other_ago_s", "then"), [(9000, "3 3 2 2"), (5, "1 1 3 3")])
-def test_of_all_lower_tiers_the_job_that_loses_least_is_preempted(
-    other_ago_s: float, then: str
-) -> None:
+def test_of_lower_tiers_the_job_that_loses_least_leaves(other_ago_s: float, then: str) -> None:
     jobs = [
         running("1", 2, saved(ago_s=5), tier=1),
         running("2", 2, saved(ago_s=other_ago_s), tier=2),
@@ -132,9 +130,7 @@ def test_a_job_that_always_announces_a_save_can_still_be_preempted() -> None:
 
 
 @given(snapshots(), configs)
-def test_without_reports_of_losses_plans_do_not_depend_on_them(
-    snapshot: Snapshot, config: Config
-) -> None:
+def test_without_reports_plans_ignore_losses(snapshot: Snapshot, config: Config) -> None:
     jobs = tuple(replace(one, at_stake=None) for one in snapshot.jobs)
     silent = replace(snapshot, jobs=jobs)
     usual = replace(snapshot, jobs=tuple(replace(one, at_stake=USUAL_STAKE) for one in jobs))

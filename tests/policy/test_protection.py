@@ -17,9 +17,7 @@ def costs(unsaved_s: float, measured: int = 1) -> ProgramCosts:
 
 
 @pytest.mark.parametrize(("preemptions", "kept_s"), [(0, 120), (1, 600), (2, 1200), (10**9, 1800)])
-def test_each_preemption_of_unknown_cost_has_a_job_kept_longer(
-    preemptions: int, kept_s: float
-) -> None:
+def test_each_preemption_has_a_job_kept_longer(preemptions: int, kept_s: float) -> None:
     assert protected_for_s(preemptions, SITE) == kept_s
     assert protected_for_s(preemptions, SITE, costs=costs(3000.0, measured=0)) == kept_s
 
@@ -27,9 +25,7 @@ def test_each_preemption_of_unknown_cost_has_a_job_kept_longer(
 @pytest.mark.parametrize(
     ("unsaved_s", "kept_s"), [(0.0, 150), (10.0, 200), (3000.0, 1800), (1e9, 1800)]
 )
-def test_a_run_is_kept_for_five_times_the_measured_cost_up_to_half_an_hour(
-    unsaved_s: float, kept_s: float
-) -> None:
+def test_a_run_is_kept_for_five_times_the_measured_cost(unsaved_s: float, kept_s: float) -> None:
     assert protected_for_s(0, SITE, costs=costs(unsaved_s)) == kept_s
     assert protected_for_s(9, SITE, costs=costs(unsaved_s)) == kept_s
 
@@ -67,9 +63,7 @@ def test_the_minimum_exceeds_its_maximum_only_for_jobs_that_save_nothing() -> No
         ((0, 0, 0, 5, 5), 1),
     ],
 )
-def test_a_run_saved_nothing_if_the_next_begins_no_further(
-    starts: tuple[int, ...], stuck: int
-) -> None:
+def test_a_run_saved_nothing_if_the_next_is_no_further(starts: tuple[int, ...], stuck: int) -> None:
     assert stuck_runs(starts) == stuck
 
 

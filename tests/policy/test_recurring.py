@@ -148,9 +148,7 @@ seconds = st.integers(1, 10**6).map(float)
 
 
 @given(st.lists(seconds, min_size=ENOUGH, max_size=80), seconds)
-def test_no_estimate_by_history_is_less_than_the_service_attained(
-    run_s: list[float], ran_s: float
-) -> None:
+def test_estimates_by_history_are_no_less_than_attained(run_s: list[float], ran_s: float) -> None:
     runs = RunHistory(("ann", "train", None, each) for each in run_s)
     one = job("1", gpus(4), user="ann", name="train", attained_gpu_s=4 * ran_s)
     one = replace(one, attained_since_promotion_gpu_s=4 * ran_s, executed_since_promotion_s=ran_s)

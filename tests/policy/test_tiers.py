@@ -127,9 +127,7 @@ def test_the_index_equals_its_definition(
 
 
 @given(services, gpu_seconds, gpu_seconds)
-def test_no_quantum_beats_the_best_index(
-    history: list[float], attained: float, quantum: float
-) -> None:
+def test_no_quantum_beats_the_best(history: list[float], attained: float, quantum: float) -> None:
     known = ServiceHistory(history)
     assert known.index(attained, quantum) <= known.best_index(attained) * (1 + 1e-6)
 

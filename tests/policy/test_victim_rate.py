@@ -55,9 +55,7 @@ def test_no_run_of_intervals_has_more_victims_than_the_limit_and_what_one_job_ne
 
 
 @given(st.integers(1, 8), st.integers(1, 20))
-def test_the_next_job_preempts_as_soon_as_the_excess_of_the_last_is_made_up_for(
-    most: int, wanted: int
-) -> None:
+def test_the_next_job_preempts_once_the_excess_is_made_up_for(most: int, wanted: int) -> None:
     rate = VictimRate(most, 10.0)
     recent = rate.after(RecentVictims(), wanted, 0.0)
     due_s = wanted // most * 10.0

@@ -37,9 +37,7 @@ def test_one_odd_model_does_not_move_the_limit() -> None:
         ([Pair(0.1, 1.0), Pair(0.2, 1.0)], 2),
     ],
 )
-def test_without_both_kinds_of_models_the_prior_limit_is_kept(
-    pairs: list[Pair], least: int
-) -> None:
+def test_without_both_kinds_of_models_the_prior_is_kept(pairs: list[Pair], least: int) -> None:
     assert fitted_pack_limit(pairs, 0.42, least) == 0.42
 
 

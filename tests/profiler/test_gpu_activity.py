@@ -61,7 +61,7 @@ def samples() -> Samples:
     return Samples()
 
 
-def test_a_run_without_a_process_on_any_gpu_is_idle_since_it_was_first_seen(
+def test_a_run_without_a_process_on_a_gpu_is_idle_since_first_seen(
     samples: Samples,
 ) -> None:
     samples.play(PAUSE_SAMPLES)
@@ -160,9 +160,7 @@ def test_written_files_can_be_read(uses: dict[RunId, NodeUse]) -> None:
 
 
 @given(st.binary(max_size=300), st.booleans())
-def test_any_file_is_refused_or_its_invalid_lines_are_left_out(
-    content: bytes, with_head: bool
-) -> None:
+def test_a_file_is_refused_or_its_bad_lines_are_left_out(content: bytes, with_head: bool) -> None:
     head = b"tiresias-gpu-use 1 1000.000\n" if with_head else b""
     try:
         found = parse(head + content)

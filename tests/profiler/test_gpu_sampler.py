@@ -104,9 +104,7 @@ def as_the_unit_with_root_squash() -> tuple[str, ...]:
 
 @needs_root
 @pytest.mark.parametrize("mode", [0o700, 0o750, 0o755, 0o777, 0o1777])
-def test_if_root_may_not_write_files_are_written_as_the_folders_owner(
-    open_node: Node, mode: int
-) -> None:
+def test_if_root_may_not_write_the_folders_owner_does(open_node: Node, mode: int) -> None:
     node = open_node
     os.chown(node.collect, ANN, BOB)
     node.collect.chmod(mode)
@@ -189,9 +187,7 @@ def test_nvml_is_not_loaded_if_no_job_is_profiled(node: Node) -> None:
     node.when_sampled()
 
 
-def test_without_a_driver_the_sampler_continues_with_one_message(
-    node: Node, tmp_path: Path
-) -> None:
+def test_without_a_driver_it_continues_with_one_message(node: Node, tmp_path: Path) -> None:
     nothing = tmp_path / "nothing"
     nothing.mkdir()
     (nothing / "libnvidia-ml.so.1").write_bytes(b"no library")
@@ -307,9 +303,7 @@ def test_only_one_sampler_runs_per_folder(node: Node) -> None:
 
 @needs_root
 @pytest.mark.parametrize("kind", ["--shared", "--exclusive"])
-def test_a_user_who_locks_the_run_folder_does_not_keep_the_sampler_out(
-    open_node: Node, kind: str
-) -> None:
+def test_a_user_who_locks_the_folder_keeps_no_sampler_out(open_node: Node, kind: str) -> None:
     hold = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "flock", "-F", kind]
     command = [*hold, str(open_node.run), "sh", "-c", "echo locked; exec sleep 600"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as user:
@@ -409,9 +403,7 @@ def test_a_process_claims_its_job_and_the_kernel_gives_its_user(node: Node) -> N
         {"X": "\nSLURM_JOB_ID=7"},
     ],
 )
-def test_a_process_without_a_claim_belongs_to_no_job(
-    node: Node, environment: dict[str, str]
-) -> None:
+def test_without_a_claim_a_process_has_no_job(node: Node, environment: dict[str, str]) -> None:
     assert owner_of(node.process(ANN, **environment)) is None
 
 

@@ -73,9 +73,7 @@ def test_another_process_that_writes_is_noticed(store: ProfileStore, tmp_path: P
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_any_name_is_stored_and_read_back_without_being_interpreted(
-    store: ProfileStore, name: str
-) -> None:
+def test_any_name_is_stored_and_read_without_interpretation(store: ProfileStore, name: str) -> None:
     key = key_of(JOB, name, name)
     store.save([Profile(key, SKEW, TRAFFIC)])
     store.add(replace(node_run(1), run=replace(node_run(1).run, key=key)), 5.0)
@@ -95,7 +93,7 @@ def test_a_run_sums_its_nodes_and_takes_its_skew_from_the_busiest(store: Profile
     assert (profile.skew, profile.source) == (Skew(300, 400, 2), TRAFFIC)
 
 
-def test_forged_numbers_of_any_size_do_not_keep_the_others_from_being_read(
+def test_forged_numbers_do_not_keep_the_others_from_being_read(
     store: ProfileStore,
 ) -> None:
     for number in range(9):
@@ -117,7 +115,7 @@ def test_a_programs_profile_comes_from_its_latest_run(store: ProfileStore) -> No
     assert (profile.skew.ratio, profile.source) == (0.1, COLLECTIVES)
 
 
-def test_a_profile_noted_by_an_operator_is_not_overwritten_by_measurements(
+def test_an_operators_profile_is_not_overwritten_by_measurements(
     store: ProfileStore,
 ) -> None:
     store.save([Profile(KEY, Skew(1, 2, 2), OPERATOR)])
@@ -125,9 +123,7 @@ def test_a_profile_noted_by_an_operator_is_not_overwritten_by_measurements(
     assert store.profiles()[0].source == OPERATOR
 
 
-def test_the_store_does_not_grow_without_end(
-    store: ProfileStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_store_stays_bounded(store: ProfileStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_module, "RUNS_KEPT", 3)
     monkeypatch.setattr(store_module, "MEASURED_KEPT_OF_A_USER", 2)
     for job_id in range(1, 8):
@@ -243,9 +239,7 @@ def test_gpu_use_read_twice_counts_once(store: ProfileStore) -> None:
 
 
 @pytest.mark.parametrize("with_profile", [True, False])
-def test_forgetting_a_profile_deletes_its_gpu_use_too(
-    store: ProfileStore, with_profile: bool
-) -> None:
+def test_forgetting_a_profile_deletes_its_gpu_use(store: ProfileStore, with_profile: bool) -> None:
     if with_profile:
         store.add(node_run(7), 1.0)
     store.add_gpus(gpus_of(7), 5.0)

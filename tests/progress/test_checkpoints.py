@@ -186,9 +186,7 @@ def test_only_regular_files_directly_in_the_folder_count(tmp_path: Path) -> None
     assert newest_s(folder) == 500.0
 
 
-def test_the_number_of_entries_examined_in_a_folder_is_bounded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_entries_examined_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoints, "MOST_ENTRIES", 3)
     for number in range(10):
         save(tmp_path / f"step-{number}", 100.0)
@@ -215,9 +213,7 @@ def hangs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
-def test_a_hanging_file_system_delays_no_tick_and_is_not_scanned_again(
-    node: Node, hangs: None
-) -> None:
+def test_a_hanging_file_system_delays_no_tick_and_is_left_alone(node: Node, hangs: None) -> None:
     began_s = time.monotonic()
     node.tick()
     (look,) = node.folders._processes.values()

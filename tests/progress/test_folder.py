@@ -104,7 +104,7 @@ def test_the_last_of_several_runs_counts(site: Site) -> None:
     assert site.reader.latest.running[7].restarts == 1
 
 
-def test_a_run_that_vanishes_from_its_file_is_kept_until_a_cycle_has_seen_its_end(
+def test_a_run_gone_from_its_file_is_kept_until_its_end_was_seen(
     site: Site,
 ) -> None:
     site.tell("a", run_7_0=10)
@@ -219,7 +219,7 @@ def test_a_hanging_file_system_leaves_the_known_progress(
         may_go_on.set()
 
 
-def test_the_slowest_process_of_all_nodes_is_named_and_the_first_process_reports(
+def test_the_slowest_process_is_named_and_the_first_process_reports(
     site: Site,
 ) -> None:
     told = site.record(10)
@@ -246,8 +246,6 @@ def test_the_slowest_process_of_all_nodes_is_named_and_the_first_process_reports
         ({0: 2.0, 1: 1.0, 2: 1.0, 3: 1.0}, 0),
     ],
 )
-def test_a_process_is_the_slowest_if_it_is_a_tenth_slower(
-    step_s: Mapping[int, float], rank: int | None
-) -> None:
+def test_a_slowest_process_is_a_tenth_slower(step_s: Mapping[int, float], rank: int | None) -> None:
     found = slowest_of({number: (one_s, "n1") for number, one_s in step_s.items()})
     assert (found and found.rank) == rank

@@ -128,9 +128,7 @@ def noise(path: Path) -> None:
 
 
 @pytest.mark.parametrize("plant", [symlink, fifo, folder, huge, cut_off, forged, noise])
-def test_invalid_content_of_a_users_file_is_ignored(
-    node: Node, plant: Callable[[Path], None]
-) -> None:
+def test_bad_content_of_a_users_file_is_ignored(node: Node, plant: Callable[[Path], None]) -> None:
     plant(node.run / "7.0.n1.progress")
     node.report("8.0.n1", 10)
     began_s = time.monotonic()

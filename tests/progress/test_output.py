@@ -315,9 +315,7 @@ def files(draw: st.DrawFn) -> bytes:
 
 
 @given(st.lists(files(), min_size=1, max_size=30), st.floats(0, 500))
-def test_every_record_can_be_sent_whatever_the_file_holds(
-    contents: list[bytes], apart_s: float
-) -> None:
+def test_every_record_can_be_sent_whatever_is_read(contents: list[bytes], apart_s: float) -> None:
     progress = OutputProgress()
     for index, content in enumerate(contents):
         record = progress.update(content, START_S + apart_s * index)

@@ -77,9 +77,7 @@ def test_the_time_to_save_is_no_longer_than_the_longest_grace() -> None:
         ({"answered_s": 1995.0, "state": "done"}, False),
     ],
 )
-def test_only_a_save_that_answers_the_signal_ends_the_grace(
-    progress: dict[str, Any], has_saved: bool
-) -> None:
+def test_only_an_answering_save_ends_the_grace(progress: dict[str, Any], has_saved: bool) -> None:
     assert has_saved_since(replace(LISTENS, **progress), 0, signalled_s=1990.0) is has_saved
 
 

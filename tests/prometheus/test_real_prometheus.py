@@ -78,9 +78,7 @@ def scraping(controller_port: int, folder: Path) -> Iterator[Prometheus]:
             it.terminate()
 
 
-def test_every_expression_of_the_dashboard_and_the_alerts_is_answered(
-    clean_cluster: RealCluster, tmp_path: Path
-) -> None:
+def test_every_expression_of_both_is_answered(clean_cluster: RealCluster, tmp_path: Path) -> None:
     program("prometheus")
     port = free_port()
     settings: dict[str, dict[str, object]] = {"http": {"listen": f"127.0.0.1:{port}"}}

@@ -300,9 +300,7 @@ def test_every_plan_fits_its_nodes(snapshot: Snapshot, config: Config) -> None:
 
 
 @given(snapshots(), configs)
-def test_every_start_matches_the_request_and_the_eligible_nodes(
-    snapshot: Snapshot, config: Config
-) -> None:
+def test_every_start_matches_request_and_eligible_nodes(snapshot: Snapshot, config: Config) -> None:
     plan, _ = _decided(snapshot, config)
     jobs = {one.job_id: one for one in snapshot.jobs}
     for start in plan.starts:
@@ -319,9 +317,7 @@ def test_every_start_matches_the_request_and_the_eligible_nodes(
 
 
 @given(snapshots(), configs)
-def test_no_victim_is_protected_or_in_a_tier_as_high_as_its_preemptors(
-    snapshot: Snapshot, config: Config
-) -> None:
+def test_no_victim_is_protected_or_of_too_high_a_tier(snapshot: Snapshot, config: Config) -> None:
     plan, policy = _decided(snapshot, config)
     # A job that is promoted in this plan is ranked as if it had attained nothing.
     jobs = {
@@ -353,9 +349,7 @@ def test_no_victim_is_protected_or_in_a_tier_as_high_as_its_preemptors(
 
 
 @given(snapshots(), requests, st.sampled_from(PlacementStyle))
-def test_every_victim_is_needed(
-    snapshot: Snapshot, request: Request, style: PlacementStyle
-) -> None:
+def test_each_victim_is_needed(snapshot: Snapshot, request: Request, style: PlacementStyle) -> None:
     """If any one of the victims is put back, the job no longer fits."""
     free = FreeResources(snapshot.nodes)
     running = [one for one in snapshot.jobs if one.state is JobState.RUNNING]
@@ -417,9 +411,7 @@ def test_no_gpu_idles_while_a_job_that_fits_it_waits(snapshot: Snapshot, config:
 
 
 @given(snapshots(), configs, st.sampled_from([10, 1000]))
-def test_preemption_stops_if_nothing_changes_from_outside(
-    snapshot: Snapshot, config: Config, later_s: float
-) -> None:
+def test_preemption_stops_by_itself(snapshot: Snapshot, config: Config, later_s: float) -> None:
     preempted: Counter[str] = Counter()
     quiet_s = 0.0
     for _ in range(80):
@@ -434,9 +426,7 @@ def test_preemption_stops_if_nothing_changes_from_outside(
 
 
 @given(snapshots(), configs)
-def test_no_job_needs_victims_twice_while_jobs_are_only_demoted(
-    snapshot: Snapshot, config: Config
-) -> None:
+def test_no_job_needs_victims_twice_without_changes(snapshot: Snapshot, config: Config) -> None:
     """Each job runs long enough to reach the lowest tier, so that none has a lower one."""
     busy = tuple(changed(one, ranks_last=False, fair=NOT_BOUND) for one in snapshot.jobs)
     snapshot = replace(snapshot, jobs=busy)
@@ -462,9 +452,7 @@ def test_plans_do_not_depend_on_the_order_of_jobs_and_nodes(
 
 
 @given(snapshots(), configs)
-def test_every_job_gets_a_decision_and_every_waiting_one_a_reason(
-    snapshot: Snapshot, config: Config
-) -> None:
+def test_every_job_gets_a_decision_and_a_reason(snapshot: Snapshot, config: Config) -> None:
     plan, _ = _decided(snapshot, config)
     assert plan.decisions.keys() == {one.job_id for one in snapshot.jobs}
     waits = [d for d in plan.decisions.values() if d.action is Action.WAIT]

@@ -67,9 +67,7 @@ def three(path: Path) -> Report:
 
 
 @pytest.mark.parametrize("user", ["alice", "bob"])
-def test_a_user_limited_to_own_jobs_sees_only_their_side_of_a_preemption(
-    path: Path, user: str
-) -> None:
+def test_a_user_limited_to_own_jobs_sees_their_side_of_a_preemption(path: Path, user: str) -> None:
     three(path)
     report, _ = make_report(period_of(path, 0, 20, user), Filters())
     found = report.preemptions
@@ -219,7 +217,7 @@ def test_a_report_can_be_limited_to_some_jobs(
         assert {user.name for user in report.users} <= set(filters.users)
 
 
-def test_a_preemption_for_a_job_that_never_started_was_in_vain_and_moved_nothing(
+def test_a_preemption_for_a_job_that_never_started_was_in_vain(
     path: Path,
 ) -> None:
     remember(
@@ -232,7 +230,7 @@ def test_a_preemption_for_a_job_that_never_started_was_in_vain_and_moved_nothing
     assert found.handover.mean_s is None and found.grace.mean_s is None
 
 
-def test_a_preemption_is_in_vain_if_the_victim_restarts_before_the_preemptor_starts(
+def test_a_preemption_is_in_vain_if_the_victim_restarts_first(
     path: Path,
 ) -> None:
     remember(
@@ -426,7 +424,7 @@ def test_a_job_started_in_the_second_of_the_first_observation_counts(path: Path)
     assert (jobs.completed, jobs.earlier) == (1, 0)
 
 
-def test_completion_times_are_compared_with_a_fair_share_by_size_user_and_account(
+def test_completion_times_are_compared_with_a_fair_share_by_party(
     path: Path,
 ) -> None:
     remember(
@@ -467,7 +465,7 @@ def test_fair_shares_are_hidden_from_users_who_see_only_own_jobs(path: Path) -> 
     assert report.fair_share is None
 
 
-def test_requeues_of_hung_jobs_save_the_rest_of_their_time_limits_unless_the_verdict_was_false(
+def test_requeues_of_hung_jobs_save_the_rest_of_their_limits(
     path: Path,
 ) -> None:
     jobs = [
@@ -519,7 +517,7 @@ def test_requeues_for_idle_gpus_count_apart_from_preemptions(path: Path) -> None
     assert re.search(r"^ann +.* 2$", text, re.MULTILINE)
 
 
-def test_completion_times_are_compared_with_the_best_baseline_simulated_on_the_same_jobs(
+def test_completion_times_are_compared_with_the_best_baseline(
     path: Path,
 ) -> None:
     remember(
@@ -562,7 +560,7 @@ def test_work_lost_to_preemption_is_not_simulated_under_stock_slurm(path: Path) 
     assert report.stock_slurm.all.other_mean_jct_s == pytest.approx(3 * STEP_S)
 
 
-def test_gpu_time_held_idle_is_summed_by_user_and_account_as_far_as_it_lies_in_the_period(
+def test_gpu_time_held_idle_is_summed_by_party_within_the_period(
     path: Path,
 ) -> None:
     jobs = [

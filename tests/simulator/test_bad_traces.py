@@ -69,9 +69,7 @@ def test_a_bad_trace_is_refused_with_its_file_and_line(
 
 
 @pytest.mark.parametrize("format_name", FORMATS)
-def test_a_file_of_another_format_is_refused_by_every_loader(
-    tmp_path: Path, format_name: str
-) -> None:
+def test_a_file_of_another_format_is_refused_by_all(tmp_path: Path, format_name: str) -> None:
     path = tmp_path / "other"
     path.write_text("# a list of things\nbread, butter\n")
     with pytest.raises(TraceError):
@@ -80,9 +78,7 @@ def test_a_file_of_another_format_is_refused_by_every_loader(
 
 @pytest.mark.parametrize("format_name", ["auto", *FORMATS])
 @pytest.mark.parametrize("name", ["missing", "folder", "nul\0"])
-def test_a_file_that_cannot_be_opened_is_refused(
-    tmp_path: Path, name: str, format_name: str
-) -> None:
+def test_an_unreadable_file_is_refused(tmp_path: Path, name: str, format_name: str) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(TraceError, match=r"cannot be read|is a folder without"):
         load_trace(tmp_path / name, format_name)

@@ -95,9 +95,7 @@ def best_jct_s(jobs: Sequence[TraceJob], gpus: int) -> float:
     gpus=st.integers(1, 3),
     jobs=workloads(widths=st.integers(1, 3), latest_s=4, longest_s=4, most=4),
 )
-def test_the_best_of_all_schedules_is_not_below_the_bound(
-    gpus: int, jobs: tuple[TraceJob, ...]
-) -> None:
+def test_the_best_schedule_is_not_below_the_bound(gpus: int, jobs: tuple[TraceJob, ...]) -> None:
     narrow = [replace(job, gpus=min(job.gpus, gpus)) for job in jobs]
     assert lower_bound_jct_s(narrow, gpus) <= best_jct_s(narrow, gpus) + A_ROUNDING_ERROR
 
@@ -120,16 +118,14 @@ def test_the_distance_to_the_bound_on_two_gpus_is_as_computed(
 
 @settings(max_examples=60, deadline=None)
 @given(gpus=st.sampled_from((1, GPUS)), data=st.data())
-def test_if_every_job_takes_all_gpus_the_bound_is_shortest_remaining_time_first(
-    gpus: int, data: st.DataObject
-) -> None:
+def test_if_all_jobs_take_all_gpus_the_bound_is_srtf(gpus: int, data: st.DataObject) -> None:
     jobs = data.draw(workloads(widths=st.just(gpus)))
     best_s = simulated_jct_s(jobs, "srtf", pooled(gpus))
     assert lower_bound_jct_s(jobs, gpus) == pytest.approx(best_s)
 
 
 @given(jobs=workloads(widths=st.integers(1, GPUS)))
-def test_if_all_jobs_fit_at_once_the_bound_is_their_mean_duration(
+def test_if_all_jobs_fit_at_once_the_bound_is_their_mean(
     jobs: tuple[TraceJob, ...],
 ) -> None:
     enough = sum(job.gpus for job in jobs)
@@ -162,9 +158,7 @@ def test_a_spread_job_may_beat_the_bound_at_unit_speed_but_not_that_at_best_spee
     ("model", "gpus", "speed"),
     [("resnet50", 2, 1.08), ("resnet50", 1, 1.0), ("vgg16", 8, 1.0), ("never heard of", 8, 1.0)],
 )
-def test_the_best_speed_is_that_of_the_better_placement(
-    model: str, gpus: int, speed: float
-) -> None:
+def test_the_best_speed_is_that_of_a_better_placement(model: str, gpus: int, speed: float) -> None:
     assert best_speed(TraceJob("1", 0, gpus, 100, model)) == speed
 
 

@@ -23,9 +23,7 @@ def test_one_skew_threshold_separates_the_models_as_in_the_paper() -> None:
 @pytest.mark.parametrize(
     ("gpus", "cost_s"), [(1, 21.0), (2, 47.7), (5, 49.7), (8, 51.7), (32, 51.7), (0, 21.0)]
 )
-def test_the_cost_of_a_restart_is_interpolated_between_measured_ones(
-    gpus: int, cost_s: float
-) -> None:
+def test_the_cost_of_a_restart_is_interpolated(gpus: int, cost_s: float) -> None:
     assert restart_cost_s("vgg19", gpus) == pytest.approx(cost_s)
 
 

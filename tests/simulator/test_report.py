@@ -270,9 +270,7 @@ def test_a_symlink_stays_and_its_target_is_replaced(tmp_path: Path) -> None:
     assert target.read_bytes() == b"after"
 
 
-def test_a_full_disk_leaves_the_old_file_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = tmp_path / "report.html"
     target.write_text("before")
 
@@ -287,9 +285,7 @@ def test_a_full_disk_leaves_the_old_file_only(
 
 
 @pytest.mark.parametrize("name", [".", "no/such/folder", "x" * 300, "nul\0", "/dev/null"])
-def test_unwritable_output_files_are_reported_before_the_simulation(
-    tmp_path: Path, name: str
-) -> None:
+def test_unwritable_files_are_reported_before_the_simulation(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError):
         files.check_writable(tmp_path / name)
     assert list(tmp_path.iterdir()) == []

@@ -130,7 +130,7 @@ def test_a_job_runs_on_the_named_gpu_type_or_on_any(cluster: Path) -> None:
     assert not sim_cluster.can_run(a_job(37))
 
 
-def test_gpu_types_that_no_node_has_are_reported_with_what_happens_to_their_jobs(
+def test_gpu_types_that_no_node_has_are_reported_with_the_effect(
     cluster: Path,
 ) -> None:
     sim_cluster = described(cluster)
@@ -264,9 +264,7 @@ def test_jobs_run_on_their_type_of_gpu_in_every_placement(cluster: Path, placeme
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
-def test_a_file_of_identical_nodes_equals_the_short_notation(
-    tmp_path: Path, placement: str
-) -> None:
+def test_a_file_of_equal_nodes_equals_the_short_notation(tmp_path: Path, placement: str) -> None:
     path = tmp_path / "alike.toml"
     path.write_text("[[group]]\nnodes = 10\ngpus = 4\n[[group]]\nnodes = 5\ngpus = 4\n")
 
@@ -337,9 +335,7 @@ GROUP = "[[group]]\nnodes = 2\ngpus = 8\n"
         ("#" * (MOST_BYTES + 1), "is larger than a megabyte"),
     ],
 )
-def test_errors_in_a_file_are_reported_in_one_line(
-    tmp_path: Path, text: str, complaint: str
-) -> None:
+def test_errors_in_a_file_are_one_line(tmp_path: Path, text: str, complaint: str) -> None:
     path = tmp_path / "c.toml"
     path.write_text(text)
     with pytest.raises(UsageError) as error:

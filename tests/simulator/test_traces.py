@@ -103,9 +103,7 @@ def test_philly_with_dates_and_without_ids_is_numbered_by_its_lines(tmp_path: Pa
         ),
     ],
 )
-def test_itp_is_read_as_published_and_with_all_clusters_in_one(
-    tmp_path: Path, text: str, group: str
-) -> None:
+def test_itp_is_read_as_published_and_in_one_file(tmp_path: Path, text: str, group: str) -> None:
     workload = load(tmp_path, text)
     assert (workload.format, workload.notes) == ("itp", ())
     assert workload.jobs == (TraceJob("x", 0.0, 4, 3890.0, group=group),)
@@ -322,7 +320,7 @@ def test_typed_gpus_are_counted_once_and_what_was_asked_stands_in_for_what_was_h
     assert (job.gpus, job.gpu_type) == (gpus, kind)
 
 
-def test_tasks_of_an_array_are_jobs_and_steps_het_parts_and_cpu_jobs_are_not(
+def test_tasks_of_an_array_are_jobs_and_steps_and_cpu_jobs_are_not(
     tmp_path: Path,
 ) -> None:
     history = (

@@ -170,7 +170,7 @@ def test_the_same_results_give_the_same_advice() -> None:
 
 
 @pytest.mark.parametrize("jobs", [paper480(), philly_like(500, 1, 32, 0.9), history()])
-def test_candidates_are_settings_that_the_controller_takes_and_the_default_is_first(
+def test_candidates_are_settings_of_the_controller_default_first(
     jobs: Workload,
 ) -> None:
     found = candidates(jobs)

@@ -72,9 +72,7 @@ def test_narrow_jobs_leave_the_other_blocks_whole(
     assert len(nodes_of(blocks, wide)) == 8
 
 
-def test_a_wide_job_preempts_in_the_fewest_blocks(
-    blocks: RealCluster, controller: RealController
-) -> None:
+def test_a_wide_job_preempts_in_few_blocks(blocks: RealCluster, controller: RealController) -> None:
     long = {name: blocks.sbatch("--gres=gpu:2", "-w", name) for name in NODES}
     for job in long.values():
         blocks.wait_for_state(job, "RUNNING")
@@ -87,9 +85,7 @@ def test_a_wide_job_preempts_in_the_fewest_blocks(
     assert victims == {long[name] for name in nodes}
 
 
-def test_a_job_that_claims_its_blocks_shares_them_with_no_other(
-    blocks: RealCluster, controller: RealController
-) -> None:
+def test_a_job_may_claim_whole_blocks(blocks: RealCluster, controller: RealController) -> None:
     alone = blocks.sbatch("-N2", "--gres=gpu:2", "--exclusive=topo")
     mine = nodes_of(blocks, alone)
     (block,) = [block for block in BLOCKS.base if mine <= block]

@@ -75,7 +75,7 @@ def test_running_time_is_counted_by_slurms_clock(
     assert seen.jobs[0].state is JobState.RUNNING
 
 
-def test_a_reading_is_repeated_a_few_times_while_the_clock_is_set_and_then_fails(
+def test_readings_are_repeated_while_the_clock_is_set(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """However often the clock steps, the recursion does not get deeper."""

@@ -120,7 +120,7 @@ def test_nothing_to_write_starts_no_process(clean_cluster: RealCluster) -> None:
 # --------------------------------------------------------------------------- accounting, signals
 
 
-def test_without_accounting_there_are_no_runs_and_without_slurmdbd_an_error(
+def test_no_accounting_means_no_runs_and_no_slurmdbd_an_error(
     clean_cluster: RealCluster,
 ) -> None:
     """sacct itself reads in slurm.conf whether there is accounting, and where."""
@@ -166,9 +166,7 @@ def as_nobody(tmp_path_factory: pytest.TempPathFactory, cluster: RealCluster) ->
         folder.chmod(mode)
 
 
-def test_a_user_without_rights_gets_a_permission_error(
-    clean_cluster: RealCluster, as_nobody: str
-) -> None:
+def test_a_user_without_rights_is_told_so(clean_cluster: RealCluster, as_nobody: str) -> None:
     key = clean_cluster.sbatch("--gpus=4", "--begin=now+3600")
     driver = clean_cluster.driver(scontrol=as_nobody)
     for write in (Update(key, priority=PINNED), Requeue(running(clean_cluster)), Unpin(key)):
@@ -269,7 +267,7 @@ def test_squeues_release_is_read_once_and_again_after_its_replacement(
     assert log.read_text().split().count("--version") == 2
 
 
-def test_the_clock_and_the_steady_clock_are_read_together_however_slow_squeue_is(
+def test_both_clocks_are_read_together_however_slow_squeue_is(
     clean_cluster: RealCluster,
 ) -> None:
     slow = clean_cluster.folder / "squeue-slow"

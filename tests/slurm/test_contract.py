@@ -226,7 +226,7 @@ def pin_until_forgotten(site: SlurmSite, key: str) -> None:
     site.wait_until(is_forgotten, f"Slurm has forgotten why {key} waits")
 
 
-def test_an_update_makes_slurm_forget_why_a_job_waits_until_it_tries_it_again(
+def test_an_update_makes_slurm_forget_why_a_job_waits(
     site: SlurmSite,
 ) -> None:
     running(site, Asked(gpus=16))
@@ -300,7 +300,7 @@ def test_a_job_with_a_node_list_starts_on_its_nodes(site: SlurmSite) -> None:
     assert set(wait_for(site, key, JobState.RUNNING).allocation) == {"n2", "n4"}
 
 
-def test_a_node_list_for_a_job_that_has_started_is_refused_and_shrinks_nothing(
+def test_a_node_list_for_a_started_job_is_refused_and_shrinks_nothing(
     site: SlurmSite,
 ) -> None:
     key = running(site, Asked(gpus=8, nodes=2))
@@ -313,7 +313,7 @@ def test_a_node_list_for_a_job_that_has_started_is_refused_and_shrinks_nothing(
     assert after.priority == before.priority, "the whole request is refused"
 
 
-def test_a_job_that_names_its_nodes_reserves_them_and_does_not_block_others(
+def test_a_job_that_names_its_nodes_reserves_them_and_blocks_no_other(
     site: SlurmSite,
 ) -> None:
     """A nomination reserves its nodes: no later job in the queue starts there."""
@@ -447,7 +447,7 @@ def looked_at_requeues(site: SlurmSite) -> Requeues:
     )
 
 
-def test_a_requeued_job_completes_first_and_has_neither_started_nor_ended(
+def test_a_requeued_job_completes_first_without_start_and_end(
     requeues: Requeues,
 ) -> None:
     before = requeues.plain["running"]
@@ -458,7 +458,7 @@ def test_a_requeued_job_completes_first_and_has_neither_started_nor_ended(
     assert set(requeues.plain["completing"].allocation) <= set(before.allocation)
 
 
-def test_a_requeued_job_waits_for_the_requeue_delay_unless_its_start_time_is_set(
+def test_a_requeued_job_waits_for_the_delay_or_its_start_time(
     requeues: Requeues,
 ) -> None:
     waiting, told, again = (requeues.plain[name] for name in ("waiting", "told", "again"))
@@ -470,7 +470,7 @@ def test_a_requeued_job_waits_for_the_requeue_delay_unless_its_start_time_is_set
     assert (again.state, again.restarts) == (JobState.RUNNING, 1)
 
 
-def test_a_pinned_priority_and_the_request_survive_a_requeue_and_the_submission_time_does_not(
+def test_priority_and_request_survive_a_requeue_and_submission_does_not(
     requeues: Requeues,
 ) -> None:
     held, before, waiting, again = (
@@ -488,7 +488,7 @@ def test_writes_to_a_requeued_job_that_is_completing_are_kept(requeues: Requeues
     assert waiting.restarts == 1, "it was not requeued twice"
 
 
-def test_a_job_that_was_cancelled_has_an_end_while_it_completes_and_takes_no_write(
+def test_a_cancelled_job_has_an_end_while_it_completes(
     requeues: Requeues,
 ) -> None:
     ending = requeues.ending
@@ -499,7 +499,7 @@ def test_a_job_that_was_cancelled_has_an_end_while_it_completes_and_takes_no_wri
     assert all(failure.has_ended for failure in failures)
 
 
-def test_a_job_cancelled_while_it_completes_after_a_requeue_has_ended_with_that_run(
+def test_a_job_cancelled_after_its_requeue_has_ended_with_its_run(
     requeues: Requeues,
 ) -> None:
     before, ended = requeues.cancelled["running"], requeues.cancelled["ended"]
@@ -509,7 +509,7 @@ def test_a_job_cancelled_while_it_completes_after_a_requeue_has_ended_with_that_
     assert requeues.row_of_cancelled.end_s == ended.end_s
 
 
-def test_a_job_that_was_held_or_suspended_while_it_ran_is_held_when_it_is_requeued(
+def test_a_job_held_or_suspended_while_it_ran_is_requeued_as_held(
     requeues: Requeues,
 ) -> None:
     assert all(waiting.held for waiting in requeues.held.values())
@@ -531,7 +531,7 @@ def test_every_run_of_a_requeued_job_is_accounted_for(requeues: Requeues) -> Non
     assert [later.start_s for later in requeues.later_rows] == [now.start_s]
 
 
-def test_requeueing_leaves_what_does_not_run_alone_but_a_plain_requeue_runs_it_again(
+def test_only_a_plain_requeue_runs_an_ended_job_again(
     site: SlurmSite,
 ) -> None:
     done, pending = site.submit(Asked(script="ends")), site.submit(Asked(held=True))
@@ -545,7 +545,7 @@ def test_requeueing_leaves_what_does_not_run_alone_but_a_plain_requeue_runs_it_a
     wait_for(site, done, JobState.PENDING)
 
 
-def test_a_job_that_may_not_be_requeued_is_refused_unless_it_is_allowed_first(
+def test_a_job_that_may_not_be_requeued_is_refused_unless_allowed(
     site: SlurmSite,
 ) -> None:
     key = running(site, Asked(requeue=False))
@@ -577,7 +577,7 @@ def test_a_job_whose_node_fails_is_requeued_and_accounting_says_why(site: SlurmS
 # --------------------------------------------------------------------------- arrays
 
 
-def test_the_waiting_tasks_of_an_array_are_written_at_once_and_stay_together(
+def test_the_waiting_tasks_of_an_array_are_written_at_once(
     site: SlurmSite,
 ) -> None:
     array = site.submit(Asked(gpus=8, array="0-5"))
@@ -609,7 +609,7 @@ def test_a_node_list_reaches_every_waiting_task_of_an_array(site: SlurmSite) -> 
         assert [seen.spec.required_node_list for seen in waiting] == [node_list] * 3
 
 
-def test_tasks_of_an_array_are_split_off_when_fewer_than_all_are_written_to(
+def test_tasks_of_an_array_are_split_off_when_some_are_written(
     site: SlurmSite,
 ) -> None:
     array = site.submit(Asked(gpus=16, array="0-5"))
@@ -835,7 +835,7 @@ def suspensions(site_name: str, request: pytest.FixtureRequest) -> Suspensions:
         return Suspensions((first, second), suspended.at_s, longest_s, rows[resumed], others)
 
 
-def test_a_suspended_job_holds_its_gpus_and_its_running_time_stops(
+def test_a_suspended_job_holds_its_gpus_and_its_time_stops(
     suspensions: Suspensions,
 ) -> None:
     first, second = suspensions.shown
@@ -844,7 +844,7 @@ def test_a_suspended_job_holds_its_gpus_and_its_running_time_stops(
     assert [held.gpu_count for held in second.allocation.values()] == [3]
 
 
-def test_a_suspended_job_does_not_run_and_if_it_ends_its_run_ended_at_suspension(
+def test_a_suspended_jobs_run_ends_at_its_suspension(
     suspensions: Suspensions,
 ) -> None:
     for row in (suspensions.resumed, *suspensions.others):

@@ -154,9 +154,7 @@ def _record(shown: str, job: str) -> str:
     return next(part for part in shown.split("\n\n") if part.startswith(f"JobId={job} "))
 
 
-def test_array_tasks_are_accounted_and_preempted_one_by_one(
-    clean_cluster: RealCluster, start: Start
-) -> None:
+def test_array_tasks_are_preempted_one_by_one(clean_cluster: RealCluster, start: Start) -> None:
     controller = start()
     array = clean_cluster.sbatch(*WHOLE_NODE, "--array=0-5")
     for task in range(4):
@@ -213,9 +211,7 @@ def _would_have_gained(controller: RealController) -> list[str]:
     return sorted(job["job_id"] for job in report["sooner"])
 
 
-def test_attained_service_equals_what_accounting_says(
-    clean_cluster: RealCluster, start: Start
-) -> None:
+def test_attained_service_is_what_accounting_says(clean_cluster: RealCluster, start: Start) -> None:
     controller = start()
     wall = [clean_cluster.sbatch(*WHOLE_NODE) for _ in range(3)]
     for job in wall:
@@ -347,9 +343,7 @@ def test_a_job_placed_on_a_victims_leftover_gpus_does_not_block_the_preemptor(
     assert sum(restarts(clean_cluster, job) for job in wall) == 1
 
 
-def test_a_partition_that_does_not_exist_is_refused(
-    clean_cluster: RealCluster, tmp_path: Path
-) -> None:
+def test_a_missing_partition_is_refused(clean_cluster: RealCluster, tmp_path: Path) -> None:
     controller = RealController(clean_cluster, tmp_path, {"manage": {"partitions": ["gpuu"]}})
     controller.write_config()
     process = controller.spawn()

@@ -183,7 +183,7 @@ late."""
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_doctor_shows_an_ordinary_user_the_same_findings_where_visible(
+def test_doctor_shows_a_user_the_same_findings_where_visible(
     cluster: RealCluster,
 ) -> None:
     ended = subprocess.run(

@@ -163,9 +163,7 @@ def test_no_job_is_preempted_for_jobs_that_slurm_would_not_start_and_explain_say
             assert cluster.squeue_field(job, "State") == "PENDING"
 
 
-def test_het_jobs_start_as_a_whole_or_not_at_all_and_keep_their_resources(
-    cluster: RealCluster, start: Start
-) -> None:
+def test_het_jobs_start_whole_and_keep_their_resources(cluster: RealCluster, start: Start) -> None:
     for node in ("n1", "n2", "n3"):
         cluster.wait_for_state(cluster.sbatch(*WHOLE_NODE, "-w", node, "--no-requeue"), "RUNNING")
     het = cluster.sbatch(*ONE_GPU, ":", "-N2", *WHOLE_NODE)
@@ -184,9 +182,7 @@ def test_het_jobs_start_as_a_whole_or_not_at_all_and_keep_their_resources(
     assert {b.protection for b in controller.job(urgent).blockers} == {"unmanaged"}  # type: ignore[union-attr]
 
 
-def test_no_job_is_placed_on_nodes_reserved_before_it_could_end(
-    cluster: RealCluster, start: Start
-) -> None:
+def test_no_job_is_placed_on_nodes_reserved_too_soon(cluster: RealCluster, start: Start) -> None:
     controller = start()
     with reserved(cluster, "n[1-2]", "now+30minutes"):
         wall = wall_on(cluster, controller, "-t5")

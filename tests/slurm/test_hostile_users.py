@@ -113,9 +113,7 @@ ODD_COUNTS = (
 )
 
 
-def test_a_gpu_count_in_an_unusual_spelling_fails_no_cycle(
-    cluster: RealCluster, start: Start
-) -> None:
+def test_an_unusually_spelled_gpu_count_fails_no_cycle(cluster: RealCluster, start: Start) -> None:
     controller = start()
     hostile: list[str] = []
     for gres in ODD_COUNTS:
@@ -131,17 +129,13 @@ def test_a_gpu_count_in_an_unusual_spelling_fails_no_cycle(
     is_scheduled(cluster, controller)
 
 
-def test_a_gpu_count_in_an_unusual_spelling_fails_no_first_cycle(
-    cluster: RealCluster, start: Start
-) -> None:
+def test_an_odd_gpu_count_fails_no_first_cycle(cluster: RealCluster, start: Start) -> None:
     attacks(cluster, "--hold", "--gpus=x:0t")
     attacks(cluster, "--hold", "--gres=gpu:-2")
     is_scheduled(cluster, start())
 
 
-def test_a_job_that_cannot_be_read_is_left_alone_and_says_why(
-    cluster: RealCluster, start: Start
-) -> None:
+def test_an_unreadable_job_is_left_alone_and_says_why(cluster: RealCluster, start: Start) -> None:
     controller = start()
     hostile = attacks(cluster, "--hold", "--gres=gpu:-2")
     controller.wait_until(lambda: controller.job(hostile), "the job is seen")
@@ -180,9 +174,7 @@ def test_forged_records_neither_slow_a_cycle_nor_hide_a_constraint(
 
 
 @only_by_commands
-def test_what_proc_shows_of_the_controllers_commands_helps_no_attacker(
-    cluster: RealCluster, start: Start
-) -> None:
+def test_what_proc_shows_of_commands_helps_no_attacker(cluster: RealCluster, start: Start) -> None:
     """Every user can read the command lines of others' processes. The attacker puts each odd word
     found there into the name, the comment and the network of jobs, alone and as a whole row."""
     controller = start(controller={"interval_s": 0.2})
@@ -220,9 +212,7 @@ def is_preempted(cluster: RealCluster, controller: RealController, wall: str) ->
     )
 
 
-def test_the_owner_cannot_forbid_the_requeue_of_a_running_job(
-    cluster: RealCluster, start: Start
-) -> None:
+def test_the_owner_cannot_forbid_a_running_jobs_requeue(cluster: RealCluster, start: Start) -> None:
     controller = start()
     forbid = "while true; do scontrol update JobId=$SLURM_JOB_ID Requeue=0; sleep 0.1; done"
     is_preempted(cluster, controller, wall_of(cluster, controller, forbid))
@@ -278,9 +268,7 @@ def test_a_job_without_gpus_is_not_submitted_into_a_band(cluster: RealCluster, a
     assert priority_of(cluster, counted) == bands.TOP_TIER
 
 
-def test_release_resets_band_priorities_even_of_jobs_without_a_record(
-    cluster: RealCluster, start: Start
-) -> None:
+def test_release_resets_priorities_without_a_record(cluster: RealCluster, start: Start) -> None:
     controller = start(controller={"interval_s": 600})
     born = attacks(cluster, *WHOLE_NODE, "--begin=now+1hour")
     assert priority_of(cluster, born) == bands.TOP_TIER

@@ -54,7 +54,7 @@ def test_the_in_memory_slurm_implements_the_driver_protocol(slurm: InMemorySlurm
 # --------------------------------------------------------------------------- scheduling
 
 
-def test_the_first_job_that_lacks_room_closes_its_partition_to_those_behind_it(
+def test_the_first_job_that_lacks_room_closes_its_partition(
     slurm: InMemorySlurm,
 ) -> None:
     running(slurm, gpus(10))
@@ -118,7 +118,7 @@ def test_a_job_may_wait_for_every_task_of_an_array(
     assert slurm.job(key).reason == reason, "also when the array is forgotten"
 
 
-def test_a_job_with_a_time_limit_ends_with_it_and_is_forgotten_after_a_while(
+def test_a_job_ends_with_its_time_limit_and_is_forgotten_later(
     slurm: InMemorySlurm,
 ) -> None:
     key = running(slurm, gpus(4, time_limit_s=60))
@@ -156,7 +156,7 @@ def test_actions_that_a_user_may_not_do_are_refused(slurm: InMemorySlurm) -> Non
 # --------------------------------------------------------------------------- faults
 
 
-def test_a_failed_call_does_nothing_and_one_with_a_lost_answer_takes_effect(
+def test_a_failed_call_does_nothing_and_an_unanswered_one_works(
     slurm: InMemorySlurm,
 ) -> None:
     key = slurm.submit(gpus(4, begin_in_s=3600))
@@ -250,9 +250,7 @@ def test_accounting_may_learn_late_of_starts_and_ends(slurm: InMemorySlurm) -> N
 
 
 @pytest.mark.parametrize("seconds", [3600.0, -3600.0])
-def test_setting_the_clock_changes_shown_times_but_not_when_jobs_end(
-    slurm: InMemorySlurm, seconds: float
-) -> None:
+def test_setting_the_clock_changes_times_but_no_ends(slurm: InMemorySlurm, seconds: float) -> None:
     key = running(slurm, gpus(4, duration_s=60))
     before = slurm.observe()
     slurm.step_clock(seconds)
@@ -440,7 +438,7 @@ def check(slurm: InMemorySlurm, before: Observation, after: Observation, *, forg
 
 
 @given(st.lists(STEPS, max_size=30))
-def test_an_undisturbed_cluster_runs_all_eligible_jobs(
+def test_undisturbed_clusters_run_all_eligible_jobs(
     steps: Sequence[tuple[str, int, bool]],
 ) -> None:
     """At the end only held jobs wait, and no node has a job."""

@@ -121,9 +121,7 @@ def test_metrics_count_events_and_contain_no_text_from_users(
     assert counts_of_one_cycle == (scrape.value("tiresias_cycles_total"),) * 2
 
 
-def test_metrics_show_back_off_with_its_reason_and_duration(
-    clean_cluster: RealCluster, start: Start
-) -> None:
+def test_metrics_show_back_off_and_its_reason(clean_cluster: RealCluster, start: Start) -> None:
     controller, port = start(controller={"interval_s": 0.5}, constants={"COMMAND_TIMEOUT_S": 2})
     fault = controller.folder / "bin" / "fault.scontrol"
     fault.write_text('[ "$2" = ping ] && exec "$@"; echo garbage; exit 0\n')

@@ -139,9 +139,7 @@ def test_a_job_that_is_consolidated_stays_under_one_switch(
     assert set(nodes_of(cluster, other)) < {"n4", "n5", "n6"}
 
 
-def test_a_begin_time_set_by_the_user_is_kept(
-    cluster: RealCluster, controller: RealController
-) -> None:
+def test_a_users_begin_time_is_kept(cluster: RealCluster, controller: RealController) -> None:
     begin_s = int(time.time()) + 5
     later = cluster.sbatch(f"--begin=now+{5}", *EIGHT_GPUS)
     assert cluster.squeue_field(later, "admin_comment") == "(null)"
@@ -149,7 +147,7 @@ def test_a_begin_time_set_by_the_user_is_kept(
     assert time.time() >= begin_s - 1
 
 
-def test_without_a_controller_a_job_starts_as_soon_as_the_first_look_is_over(
+def test_without_a_controller_a_job_starts_after_the_first_look(
     cluster: RealCluster,
 ) -> None:
     submitted_s = time.time()

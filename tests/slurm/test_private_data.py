@@ -85,9 +85,7 @@ def test_jobs_are_private_where_slurmdbd_does_not_say_that_they_are_not(
 
 
 @as_root
-def test_a_users_report_hides_the_preemptor_of_their_job(
-    cluster: RealCluster, readable: Path
-) -> None:
+def test_a_users_report_hides_the_preemptor_of_a_job(cluster: RealCluster, readable: Path) -> None:
     set_in_slurmdbd_conf(cluster, "usage")
     with short_folder() as folder:
         controller = RealController(cluster, folder).start()

@@ -113,9 +113,7 @@ def test_choosing_the_command_driver_imports_no_pyslurm(with_pyslurm: NotThere) 
 
 
 @pytest.mark.skipif("pyslurm" in DRIVERS, reason="pyslurm is here")
-def test_without_pyslurm_auto_chooses_the_commands_with_a_message(
-    clean_cluster: RealCluster, tmp_path: Path
-) -> None:
+def test_without_pyslurm_auto_chooses_commands(clean_cluster: RealCluster, tmp_path: Path) -> None:
     controller = RealController(clean_cluster, tmp_path, {"slurm": {"driver": "auto"}}).start()
     try:
         state = controller.state()
@@ -125,9 +123,7 @@ def test_without_pyslurm_auto_chooses_the_commands_with_a_message(
 
 
 @pytest.mark.skipif("pyslurm" in DRIVERS, reason="pyslurm is here")
-def test_requiring_a_missing_pyslurm_is_a_one_line_error(
-    cluster: RealCluster, tmp_path: Path
-) -> None:
+def test_requiring_a_missing_pyslurm_is_one_line(cluster: RealCluster, tmp_path: Path) -> None:
     controller = RealController(cluster, tmp_path, {"slurm": {"driver": "pyslurm"}})
     controller.write_config()
     process = controller.spawn()
@@ -299,7 +295,7 @@ def test_queries_through_pyslurm_are_counted(clean_cluster: RealCluster) -> None
 
 
 @needs_pyslurm
-def test_accounting_is_asked_by_another_thread_while_pyslurm_is_busy(
+def test_accounting_is_asked_elsewhere_while_pyslurm_is_busy(
     clean_cluster: RealCluster,
 ) -> None:
     key = clean_cluster.sbatch("--gpus=1", script="true")
@@ -336,9 +332,7 @@ def _asked(count: Tally, command: str) -> tuple[int, int, int]:
 
 @needs_pyslurm
 @pytest.mark.parametrize("driver", ["auto", "pyslurm"])
-def test_a_crashing_pyslurm_is_abandoned_or_restarted(
-    clean_cluster: RealCluster, driver: str
-) -> None:
+def test_a_crashing_pyslurm_is_left_or_restarted(clean_cluster: RealCluster, driver: str) -> None:
     key = clean_cluster.sbatch("--hold", "--gpus=2")
     with clean_cluster.driver_by(driver) as slurm:
         assert isinstance(slurm, PyslurmSlurm)

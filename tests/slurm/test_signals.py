@@ -56,9 +56,7 @@ def test_a_scancel_that_fails_silently_has_signalled_no_job(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("signal", "sent"), [("WINCH", "28"), ("SIGUSR1", "10"), ("RTMIN+1", "RTMIN+1")]
 )
-def test_signals_go_by_number_since_scancel_knows_few_names(
-    tmp_path: Path, signal: str, sent: str
-) -> None:
+def test_signals_go_by_number_not_by_name(tmp_path: Path, signal: str, sent: str) -> None:
     answering(tmp_path, "", 0).signal(["7"], signal)
     assert f"--signal={sent} " in (tmp_path / "asked").read_text()
 

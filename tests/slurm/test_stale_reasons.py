@@ -27,9 +27,7 @@ def lazy_cluster() -> Iterator[RealCluster]:
         yield cluster
 
 
-def test_no_job_is_preempted_because_of_an_outdated_reason(
-    lazy_cluster: RealCluster, tmp_path: Path
-) -> None:
+def test_no_job_is_preempted_for_an_old_reason(lazy_cluster: RealCluster, tmp_path: Path) -> None:
     cluster = lazy_cluster
     wall = cluster.sbatch(*WHOLE_NODE)
     cluster.wait_for_state(wall, "RUNNING")

@@ -78,9 +78,7 @@ def queued(cluster: RealCluster, states: str = "all") -> list[str]:
     return [line.split()[0] for line in answer.splitlines() if line.split()[1] not in over]
 
 
-def test_results_on_the_cluster_equal_those_on_this_machine(
-    start: Callable[..., Sweep], jobs_dir: Path
-) -> None:
+def test_results_equal_those_on_this_machine(start: Callable[..., Sweep], jobs_dir: Path) -> None:
     there = printed(start("--on-slurm", "--jobs-dir", str(jobs_dir), "--slurm-partition", "gpu"))
     assert there == printed(start())
     assert len(json.loads(there)["evidence"]) == CANDIDATES

@@ -39,9 +39,7 @@ def pid_of(plugin: PluginCluster, name: str) -> int:
     return pid
 
 
-def test_gpu_use_of_a_job_is_collected_along_with_its_traffic(
-    plugin: PluginCluster, node: Node
-) -> None:
+def test_gpu_use_of_a_job_is_collected_like_its_traffic(plugin: PluginCluster, node: Node) -> None:
     profiled = plugin.submit(job(plugin, "profiled"), PROFILED)
     other = plugin.submit(job(plugin, "other"))
     node.computes(pid_of(plugin, "profiled"), pid_of(plugin, "other"))

@@ -138,9 +138,7 @@ def test_a_hung_job_is_shown_until_it_makes_a_step(plugin: PluginCluster, tmp_pa
         assert plugin.restarts(job) == 0
 
 
-def test_the_processes_of_a_hung_job_print_where_they_are(
-    plugin: PluginCluster, tmp_path: Path
-) -> None:
+def test_the_processes_of_a_hung_job_print_stacks(plugin: PluginCluster, tmp_path: Path) -> None:
     with opened(plugin, tmp_path, "signal") as site:
         job = site.submit("deadlock", "reports")
         site.found(job)

@@ -219,7 +219,7 @@ def test_a_job_without_gpus_is_only_counted_if_it_asks(trial: Trial) -> None:
     assert trial.is_counted(PROFILED)
 
 
-def test_a_job_submitted_by_a_profiled_job_does_not_count_into_its_file(
+def test_a_job_submitted_by_a_profiled_job_has_no_part_in_its_file(
     plugin: PluginCluster,
 ) -> None:
     inner = f"sbatch --parsable --wait --output={plugin.work}/inner.out --wrap '{SHOW}' >/dev/null"
@@ -271,9 +271,7 @@ def progress(plugin: PluginCluster, name: str) -> Record:
     return decode((plugin.progress_folder / name).read_bytes())
 
 
-def test_the_last_report_of_a_batch_script_is_collected_at_the_end(
-    plugin: PluginCluster, reporter: str
-) -> None:
+def test_the_last_report_of_a_script_is_collected(plugin: PluginCluster, reporter: str) -> None:
     ended = plugin.finish(f"{reporter} 7; {reporter} 42")
     assert (ended.status, ended.output) == ("0:0", "")
     name = f"{ended.job}.0.n1.progress"
@@ -284,9 +282,7 @@ def test_the_last_report_of_a_batch_script_is_collected_at_the_end(
     assert oct(status.st_mode & 0o777) == "0o640" and status.st_uid == os.geteuid()
 
 
-def test_the_last_report_of_a_step_is_collected_from_each_of_its_nodes(
-    plugin: PluginCluster, reporter: str
-) -> None:
+def test_each_node_of_a_step_has_its_last_report(plugin: PluginCluster, reporter: str) -> None:
     ended = plugin.finish(f"srun {reporter} 42", "--nodes=2")
     assert (ended.status, ended.output) == ("0:0", "")
     names = [f"{ended.job}.0.{node}.progress" for node in ("n1", "n2")]
@@ -307,7 +303,7 @@ def test_a_requeued_job_reports_in_each_run(plugin: PluginCluster, reporter: str
 
 
 @pytest.mark.long
-def test_each_restart_beside_a_job_that_starts_steps_all_the_time_has_its_file(
+def test_each_restart_beside_a_job_of_many_steps_has_its_file(
     plugin: PluginCluster,
 ) -> None:
     """Slurm 22.05 skips the prolog of most of these restarts."""
@@ -356,7 +352,7 @@ def test_progress_can_be_turned_off_by_job_or_site(plugin: PluginCluster, report
 
 
 @pytest.mark.usefixtures("reporter")
-def test_a_step_can_turn_off_reports_but_not_request_more_than_its_job(
+def test_a_step_can_turn_off_reports_but_not_request_more(
     plugin: PluginCluster,
 ) -> None:
     def step(choice: str) -> str:
@@ -376,9 +372,7 @@ PROGRESS_TAMPERING = {
 
 
 @pytest.mark.parametrize("how", PROGRESS_TAMPERING)
-def test_a_report_file_changed_by_the_user_is_discarded(
-    plugin: PluginCluster, reporter: str, how: str
-) -> None:
+def test_a_changed_report_file_is_discarded(plugin: PluginCluster, reporter: str, how: str) -> None:
     ended = plugin.finish(f"{reporter} 42; {PROGRESS_TAMPERING[how]} && exit 3")
     assert (ended.status, ended.output) == ("3:0", "")
     assert (plugin.reported(), plugin.left()) == ([], [])
@@ -413,9 +407,7 @@ def test_the_content_of_a_report_is_collected_unchecked(plugin: PluginCluster) -
     assert plugin.reported() == [f"{ended.job}.0.n1.progress"]
 
 
-def test_jobs_report_on_nodes_without_a_collect_folder(
-    plugin: PluginCluster, reporter: str
-) -> None:
+def test_jobs_report_without_a_collect_folder(plugin: PluginCluster, reporter: str) -> None:
     plugin.progress_folder.rmdir()
     ended = plugin.finish(f"{reporter} 42; srun {reporter} 43; exit 3")
     assert (ended.status, ended.output) == ("3:0", "")
@@ -568,7 +560,7 @@ def squashed(plugin: PluginCluster) -> Iterator[None]:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can lose root's rights")
 @pytest.mark.usefixtures("squashed")
-def test_with_root_squash_the_collect_folder_is_read_and_written_as_its_owner(
+def test_with_root_squash_the_collect_folder_is_used_as_its_owner(
     plugin: PluginCluster,
 ) -> None:
     plugin.set_up("profile=unknown")
@@ -648,9 +640,7 @@ def test_the_user_cannot_replace_the_traffic_file(plugin: PluginCluster) -> None
     assert plugin.collected() == [f"{ended.job}.0.n1.traffic"]
 
 
-def test_a_plugin_for_another_release_is_skipped_and_jobs_run(
-    plugin: PluginCluster, tmp_path: Path
-) -> None:
+def test_a_plugin_for_another_release_is_skipped(plugin: PluginCluster, tmp_path: Path) -> None:
     headers = tmp_path / "include"
     shutil.copytree("/usr/include/slurm", headers / "slurm")
     version = headers / "slurm" / "slurm_version.h"

@@ -117,9 +117,7 @@ def test_a_victim_is_requeued_as_soon_as_it_has_saved_on_request(site: Site) -> 
     assert "ended with" not in site.output(job)
 
 
-def test_a_victim_that_saves_at_the_sites_signal_ends_its_grace(
-    plugin: PluginCluster, tmp_path: Path
-) -> None:
+def test_a_save_at_the_sites_signal_ends_the_grace(plugin: PluginCluster, tmp_path: Path) -> None:
     with opened(plugin, tmp_path, SIGNAL) as site:
         job = site.train(before="trap '' USR1;")
         requeued_s = site.preempt(job)

@@ -58,7 +58,7 @@ def test_invalid_options_are_refused_and_create_no_job(plugin: PluginCluster, co
     assert _all_jobs(plugin.cluster) == before
 
 
-def test_a_value_of_64_kilobytes_is_refused_by_one_line_that_says_why(
+def test_a_value_of_64_kilobytes_is_refused_with_the_reason(
     plugin: PluginCluster,
 ) -> None:
     for option in NONSENSE:
@@ -88,7 +88,7 @@ def test_the_options_arrive_as_a_hint(plugin: PluginCluster) -> None:
     assert _hint(plugin.cluster) == ""
 
 
-def test_the_longest_hint_arrives_whole_and_a_comment_stays_the_users_own(
+def test_the_longest_hint_arrives_and_a_comment_stays_the_users(
     plugin: PluginCluster,
 ) -> None:
     path = "/" + "a" * 255
@@ -110,9 +110,7 @@ def test_the_progress_option_is_passed_to_the_nodes_only(plugin: PluginCluster) 
     assert _hint(plugin.cluster, *both) == "tiresias:model=vgg16"
 
 
-def test_the_command_line_takes_precedence_over_the_script(
-    plugin: PluginCluster, tmp_path: Path
-) -> None:
+def test_the_command_line_wins_over_the_script(plugin: PluginCluster, tmp_path: Path) -> None:
     script = tmp_path / "job"
     script.write_text("#!/bin/sh\n#SBATCH --tiresias-model=vgg16\nsleep 600\n")
     sbatch = ("sbatch", "--parsable", "--output=/dev/null")
@@ -232,7 +230,7 @@ def sites_own(plugin: PluginCluster) -> Iterator[PluginCluster]:
         shutil.rmtree(folder)
 
 
-def test_the_script_works_with_a_sites_own_script_and_site_factors(
+def test_the_script_works_with_a_sites_own_script_and_factors(
     sites_own: PluginCluster,
 ) -> None:
     cluster = sites_own.cluster

@@ -274,9 +274,7 @@ def test_a_backup_slurmctld_takes_over_and_gives_back(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("own_mounts")
-def test_a_backup_starts_if_the_machines_own_name_does_not_resolve(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_a_backup_starts_if_the_own_name_does_not_resolve(folder: Path, tmp_path: Path) -> None:
     hosts = tmp_path / "hosts"
     hosts.write_text("127.0.0.1 localhost\n")
     arguments = ["up", "--dir", folder, *SMALL, "--backup"]

@@ -15,9 +15,7 @@ from scripts.testbed.real_cluster import SCRIPT
     ("name", "complaint"),
     [("missing.conf", "is not a file"), ("slurm.conf", "is written by this script")],
 )
-def test_an_unusable_conf_file_is_refused_in_one_line(
-    tmp_path: Path, name: str, complaint: str
-) -> None:
+def test_an_unusable_conf_file_is_one_line(tmp_path: Path, name: str, complaint: str) -> None:
     file = tmp_path / name
     if name != "missing.conf":
         file.touch()

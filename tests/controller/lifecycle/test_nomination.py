@@ -82,9 +82,7 @@ def test_the_table_has_every_event_in_every_state() -> None:
 
 
 @pytest.mark.parametrize(("event", "state", "wanted"), cells(TABLE))
-def test_each_event_leads_to_the_state_in_the_transition_table(
-    event: str, state: str, wanted: str
-) -> None:
+def test_each_event_leads_to_the_state_in_the_table(event: str, state: str, wanted: str) -> None:
     after, effects = transition("7", STATES[state], EVENTS[event])
     found = "none" if after is None else after.state.value
     assert found + "!" * len(effects) == wanted
@@ -104,9 +102,7 @@ def test_a_nomination_keeps_its_expirations_until_the_job_starts() -> None:
 @pytest.mark.parametrize(
     ("expirations", "backs_off_s"), [(1, 60), (2, 120), (3, 240), (4, 480), (5, 480), (9, 480)]
 )
-def test_the_back_off_doubles_with_each_expiration_up_to_eight_times(
-    expirations: int, backs_off_s: float
-) -> None:
+def test_the_back_off_doubles_up_to_eight_times(expirations: int, backs_off_s: float) -> None:
     nomination = Nomination("7", NominationState.EXPIRED, expired_s=1000.0, expirations=expirations)
     assert nomination.backs_off(1000.0 + backs_off_s - 1, 60.0)
     assert not nomination.backs_off(1000.0 + backs_off_s, 60.0)

@@ -157,9 +157,7 @@ def test_the_tables_have_every_event_in_every_state() -> None:
 
 
 @pytest.mark.parametrize(("event", "state", "wanted"), [*cells(TABLE), *cells(IDLE_TABLE)])
-def test_each_event_leads_to_the_state_in_the_transition_table(
-    event: str, state: str, wanted: str
-) -> None:
+def test_each_event_leads_to_the_state_in_the_table(event: str, state: str, wanted: str) -> None:
     after, effects = transition("7", (STATES | IDLE_STATES)[state], EVENTS[event])
     found = "none" if after is None else after.state.value
     if after is not None and after.cause is Cause.IDLE_GPUS:
