@@ -10,12 +10,12 @@ from statistics import median
 import pytest
 
 from scripts import ROOT
-from scripts.testbed import place as demo
-from scripts.testbed.jobs import COMPLETED, REQUEUED, AccountedRun, accounted_run
-from scripts.testbed.place import Place, wait_until
+from scripts.testbed.patience import wait_until
+from scripts.testbed.real_cluster import COMPLETED, REQUEUED
+from scripts.tools.demo import main as demo
 from scripts.tools.demo.jobs import TRAINING, Proof, Run, Sample, Submitted, shown
 from scripts.tools.demo.jobs import proof as proof_of
-from scripts.tools.demo.measure import measured, quantile
+from scripts.tools.demo.measure import measured
 from scripts.tools.demo.mix import (
     ARRIVALS_S,
     GPUS_PER_NODE,
@@ -27,7 +27,8 @@ from scripts.tools.demo.mix import (
     Job,
     make_jobs,
 )
-from scripts.tools.demo.screen import schedule, stretches
+from scripts.tools.demo.screen import schedule
+from slurm_tiresias.slurm.protocol import AccountedRun
 
 
 def test_a_seed_always_gives_the_same_jobs() -> None:
@@ -47,7 +48,7 @@ def test_every_seed_asks_for_the_same_work_and_for_jobs_that_fit(seed: int) -> N
     assert {job.user for job in jobs} == {0, 1}
     for job in jobs:
         assert job.gpus <= job.nodes * GPUS_PER_NODE <= MOST_GPUS
-        assert job.needs_s < job.limit_min * 60 <= 96 * 60
+        assert job.needs_s < job.limit_min * 60 <= 2880 * 60
 
 
 def test_the_long_fifth_of_the_jobs_is_most_of_the_work() -> None:
@@ -59,7 +60,7 @@ def test_the_long_fifth_of_the_jobs_is_most_of_the_work() -> None:
 
 def test_limits_distinguish_some_short_jobs_from_long_ones() -> None:
     jobs = [job for seed in range(20) for job in make_jobs(seed)]
-    assert {job.limit_min for job in jobs} == {1, 2, 4, 8, 16, 32, 48, 96}
+    assert {job.limit_min for job in jobs} == {1, 2, 4, 8, 16, 32, 48, 96, 192, 288, 672, 2880}
     short, long = ([j.limit_min for j in jobs if j.kind.startswith(k)] for k in ("short", "long"))
     assert median(short) < median(long)
 
@@ -78,9 +79,9 @@ def submitted(job_id: str, gpus: int, kind: str) -> Submitted:
 def test_completion_times_count_from_the_first_submission_over_all_runs() -> None:
     jobs = [submitted("1", 16, KINDS[3].name), submitted("2", 4, KINDS[0].name)]
     rows = [
-        AccountedRun("1", REQUEUED, submitted_s=100, elapsed_s=10, ended_s=110),
-        AccountedRun("1", COMPLETED, submitted_s=110, elapsed_s=20, ended_s=140),
-        AccountedRun("2", COMPLETED, submitted_s=108, elapsed_s=10, ended_s=120),
+        AccountedRun("1", 100, 110, 10, 16, REQUEUED, submit_s=100),
+        AccountedRun("1", 120, 140, 20, 16, COMPLETED, submit_s=110),
+        AccountedRun("2", 110, 120, 10, 4, COMPLETED, submit_s=108),
     ]
     result = measured(jobs, rows, [Proof(), Proof(steps_redone=8)])
     assert result.average_jct_s == (40 + 12) / 2
@@ -94,7 +95,7 @@ def test_completion_times_count_from_the_first_submission_over_all_runs() -> Non
 
 def test_failed_jobs_and_failed_verifications_are_faults() -> None:
     jobs = [submitted("1", 1, KINDS[0].name)]
-    rows = [AccountedRun("1", "FAILED", submitted_s=0, elapsed_s=1, ended_s=1)]
+    rows = [AccountedRun("1", 0, 1, 1, 1, "FAILED", submit_s=0)]
     first, second = measured(jobs, rows, [Proof(fault="saved 7 of 9 steps")]).faults
     assert "FAILED" in first
     assert "saved 7" in second
@@ -151,29 +152,16 @@ def test_the_picture_of_a_schedule_has_a_line_for_each_gpu_and_one_for_the_queue
         Sample(0.0, (wide,) * 8 + (None,) * 8, waiting=1),
         Sample(1.0, (small, *idle, *(None,) * 8), waiting=0),
     ]
-    drawn = schedule(Run("x", Place(Path("/x")), samples=samples), False, 1.0).plain.splitlines()
+    drawn = schedule(Run("x", Path("/x"), samples=samples), False, 1.0).plain.splitlines()
     assert drawn[:2] == ["n1  Ws", "    W."]
     assert drawn[8] == "n3  .."
     assert drawn[16] == "    █ "
-    assert [each[2] for each in stretches(samples, 0)] == [wide, small]
-
-
-def test_a_quantile_lies_between_its_neighbours() -> None:
-    assert quantile([4.0, 1.0, 3.0, 2.0], 0.5) == 2.5
-    assert quantile([1.0, 2.0], 1.0) == 2.0
-    assert quantile([5.0], 0.95) == 5.0
-
-
-def test_a_row_of_the_accounting_is_read_also_before_its_end() -> None:
-    row = accounted_run(["7", "RUNNING", "100", "3", "Unknown"])
-    assert row == AccountedRun("7", "RUNNING", submitted_s=100, elapsed_s=3, ended_s=0)
-    assert accounted_run(["7", "CANCELLED by 0", "100", "3", "103"]).state == "CANCELLED"
 
 
 @pytest.fixture
 def shell_path(tmp_path: Path) -> str:
     """PATH of a shell that has evaluated ``scripts/demo env`` twice."""
-    demo.prepare(Place(tmp_path / "demo"))
+    demo.prepare(tmp_path / "demo")
     env = f'eval "$({ROOT}/scripts/demo env --dir {tmp_path}/demo)"'
     ended = subprocess.run(
         ["bash", "-c", f'{env}; {env}; printf %s "$PATH"'],

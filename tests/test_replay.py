@@ -12,21 +12,29 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
-from scripts.testbed.jobs import COMPLETED, REQUEUED, AccountedRun
-from scripts.testbed.place import DemoError, Place, UsageError, failed_cycles
-from scripts.testbed.real_cluster import short_folder
+from scripts.testbed.real_cluster import COMPLETED, REQUEUED, short_folder
 from scripts.tools.bench.replay import calibrate, cluster, course
 from scripts.tools.bench.replay.calibrate import Calibration
 from scripts.tools.bench.replay.course import Options
 from scripts.tools.bench.replay.figures import Compared, compared, foreseen, of_the_real
-from scripts.tools.bench.replay.jobs import SLEEPER, Ran, Submitted, faults_of, ran, read_journal
-from scripts.tools.bench.replay.limits import USERS, in_minutes, with_limits
+from scripts.tools.bench.replay.jobs import (
+    SLEEPER,
+    Ran,
+    Submitted,
+    faults_of,
+    in_minutes,
+    ran,
+    read_journal,
+)
 from scripts.tools.bench.replay.policies import POLICIES
 from scripts.tools.bench.replay.report import body, limits, ratio, verdicts
 from scripts.tools.bench.replay.store import Head, JobRuns, Replayed, Store
+from slurm_tiresias.simulator.limits import USERS
 from slurm_tiresias.simulator.workload import TraceJob, paper480
+from slurm_tiresias.slurm.protocol import AccountedRun
 
 OPTIONS = Options(into=Path("/nowhere"), jobs=12, seed=3, nodes=4, factor=400.0)
 MEASURED = Calibration(
@@ -57,7 +65,7 @@ def test_a_job_under_yarn_requests_the_fewest_nodes(gpus: int, nodes: int, each:
 
 
 def test_under_yarn_a_width_that_does_not_divide_evenly_is_refused() -> None:
-    with pytest.raises(UsageError, match="evenly"):
+    with pytest.raises(click.UsageError, match="evenly"):
         POLICIES["yarn-cs"].asking(SETTING)(job(5))
 
 
@@ -74,14 +82,10 @@ def test_a_time_limit_is_a_day_made_shorter_in_whole_minutes(factor: float, minu
     assert f"a time limit of {minutes} minutes" in limits(setting)
 
 
-def test_users_ask_for_usual_limits_that_their_jobs_never_exceed() -> None:
-    limited = with_limits(paper480(2), USERS, 2)
-    assert limited == with_limits(paper480(2), USERS, 2)
-    hours = [(job.limit_s or 0.0) / 3600 for job in limited.jobs]
-    assert all(job.duration_s <= (job.limit_s or 0.0) for job in limited.jobs)
-    assert set(hours) <= {0.25, 0.5, 1, 2, 4, 8, 12, 24}
-    assert 0.2 < hours.count(24) / len(hours) < 0.3
-    assert len(set(hours)) >= 6
+def test_users_ask_for_limits_that_their_jobs_never_exceed() -> None:
+    jobs = replace(SETTING, limits=USERS).workload().jobs
+    assert all(job.duration_s <= (job.limit_s or 0.0) for job in jobs)
+    assert len({job.limit_s for job in jobs}) > 3
 
 
 def test_only_strict_fifo_runs_without_backfill() -> None:
@@ -99,14 +103,14 @@ def test_with_a_controller_slurm_has_the_settings_of_the_example() -> None:
 
 
 def test_the_hooks_are_those_of_etc_with_adapted_paths(tmp_path: Path) -> None:
-    cluster.hooks(Place(tmp_path), SETTING)
+    cluster.hooks(tmp_path, SETTING)
     lua = (tmp_path / "job_submit.lua").read_text()
-    assert f'local nudge_file = "{tmp_path}/state/nudge"' in lua
+    assert f'local nudge_file = "{tmp_path}/nudge"' in lua
     assert "local first_look_s = 3\n" in lua
 
 
 def test_setting_an_unknown_variable_of_the_script_is_an_error() -> None:
-    with pytest.raises(DemoError, match="no setting speed"):
+    with pytest.raises(click.ClickException, match="no setting speed"):
         cluster.with_local("local first_look_s = 15\n", "speed", "1")
 
 
@@ -144,14 +148,14 @@ def test_policies_that_have_run_are_not_run_again_unless_named(store: Store) -> 
 def test_a_folder_holds_one_replay(other: dict[str, Any]) -> None:
     course.check_same(replace(OPTIONS, factor=30.0), HEAD)
     course.check_same(replace(OPTIONS, factor=None), HEAD)
-    with pytest.raises(UsageError, match="--into"):
+    with pytest.raises(click.UsageError, match="--into"):
         course.check_same(replace(OPTIONS, **{"factor": 30.0, **other}), HEAD)
 
 
 def test_a_replay_cannot_be_reported_before_its_first_run(tmp_path: Path) -> None:
     options = replace(OPTIONS, into=tmp_path / "none", report_only=True)
-    with pytest.raises(UsageError, match="--report"):
-        course.measure(options, Place(tmp_path / "c"))
+    with pytest.raises(click.UsageError, match="--report"):
+        course.measure(options)
 
 
 # ---------------------------------------------------------------- the job
@@ -205,7 +209,7 @@ def submitted(journal: Path, work_s: float) -> Submitted:
 
 def rows(end_s: float, *states: str) -> list[AccountedRun]:
     return [
-        AccountedRun("7", state, submitted_s=number, elapsed_s=1, ended_s=int(end_s))
+        AccountedRun("7", number, int(end_s), 1, 1, state, submit_s=number)
         for number, state in enumerate(states)
     ]
 
@@ -251,7 +255,7 @@ def test_both_sides_have_the_same_jobs_made_shorter_and_one_configuration() -> N
         assert job.duration_s * 30 == pytest.approx(whole.duration_s)
         assert job.submitted_s * 30 == pytest.approx(whole.submitted_s)
     assert len(jobs) == 12
-    config = SETTING.config()
+    config = SETTING.config
     assert config.policy.thresholds_gpu_s == (3200 / 30,)
     assert config.preemption.min_run_s == 4.0
     timing = SETTING.timing(MEASURED)
@@ -271,7 +275,7 @@ def test_the_first_job_comes_at_evenly_spread_moments_of_the_interval() -> None:
 
 
 def test_jobs_wider_than_the_cluster_are_refused() -> None:
-    with pytest.raises(UsageError, match="--nodes"):
+    with pytest.raises(click.UsageError, match="--nodes"):
         replace(SETTING, nodes=1).workload()
 
 
@@ -300,15 +304,8 @@ def test_the_calibration_measures_starts_and_restarts() -> None:
 
 def test_a_calibration_without_preemptions_is_refused() -> None:
     job = calibrate.workload(nodes=2, gpus=4, threshold_gpu_s=40.0, seed=1)[0]
-    with pytest.raises(DemoError, match="too few"):
+    with pytest.raises(click.ClickException, match="too few"):
         calibrate.measured([Ran(job, 0.0, ((1.0, 2.0),))])
-
-
-def test_cycles_of_the_controller_that_failed_are_a_fault() -> None:
-    well = "controls cluster c in enforce mode\n"
-    bad = "cycle failed, next try in 2.0 s: slurmctld is down. Start slurmctld.\n"
-    assert failed_cycles(well) == ()
-    assert failed_cycles(well + bad + bad) == (f"2 of the controller's cycles: {bad.strip()}",)
 
 
 # ---------------------------------------------------------------- the figures and the tables
@@ -390,9 +387,8 @@ def test_a_short_replay_runs_and_is_reported(
     if shutil.which("slurmctld", path="/usr/sbin:/usr/bin:/sbin:/bin") is None:
         pytest.skip("no slurmctld on this machine")
     options = replace(OPTIONS, into=folder / "results", policies=(policy,))
-    assert course.measure(options, Place(folder / "c"), known=MEASURED) == 0
+    assert course.measure(options, known=MEASURED) == 0
     (told,) = Store(options.into).all().values()
     assert told.faults == ()
     assert len(told.jobs) == options.jobs
     assert f"| {policy}, real |" in capsys.readouterr().out
-    assert not (folder / "c").exists()

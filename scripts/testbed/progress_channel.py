@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from scripts import ROOT
-from scripts.testbed.place import PROGRAM, PROGRAMS
 
 LIBRARY = "library"
 """Folder of the channel in which jobs find the package ``slurm_tiresias`` with the job library."""
@@ -47,7 +47,8 @@ def start_service(
 ) -> subprocess.Popen[bytes]:
     """Start the progress service of the nodes, which all share one folder here."""
     folders = ("--run", f"{folder}/run", "--collect", f"{folder}/collect")
-    command = (str(PROGRAMS / PROGRAM), "profile", "sample", *folders, "--every", f"{every_s}")
+    program = (sys.executable, "-m", "slurm_tiresias.cli", "profile", "sample")
+    command = (*program, *folders, "--every", f"{every_s}")
     if environment is None:
         return subprocess.Popen(command)
     with (folder / "service.log").open("wb") as log:

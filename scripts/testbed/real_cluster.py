@@ -6,7 +6,7 @@ import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,7 +17,7 @@ from scripts.testbed.patience import PATIENCE_S
 from slurm_tiresias.model import JobStatus
 from slurm_tiresias.slurm.choose import slurm_by
 from slurm_tiresias.slurm.commands import CommandSlurm
-from slurm_tiresias.slurm.protocol import Commands, Observation
+from slurm_tiresias.slurm.protocol import AccountedRun, Commands, Observation
 from slurm_tiresias.slurm.pyslurm_driver import PyslurmSlurm
 
 SCRIPT = ROOT / "scripts" / "cluster"
@@ -25,15 +25,18 @@ SCRIPT = ROOT / "scripts" / "cluster"
 DRIVERS = ("commands", "pyslurm") if find_spec("pyslurm") else ("commands",)
 """The drivers that can be tested here."""
 
+REQUEUED, COMPLETED = "REQUEUED", "COMPLETED"
+"""States of runs in accounting."""
+
 Value = TypeVar("Value")
 
 
 class RealCluster:
     """A cluster started by ``scripts/cluster`` in ``folder``; ``env`` lets commands find it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, env: Mapping[str, str] | None = None) -> None:
         self.folder = folder
-        self.env: Mapping[str, str] = {}
+        self.env = env or {}
 
     def up(self, *options: str) -> None:
         """Start the cluster and read its environment."""
@@ -88,6 +91,17 @@ class RealCluster:
             job, *values = line.split("|")
             found.setdefault(job, []).append(values)
         return found
+
+    def ended_runs(self, keys: Collection[str]) -> Sequence[AccountedRun]:
+        """Return all runs of these jobs, once accounting has the end of each job."""
+        driver = self.driver()
+
+        def runs() -> Sequence[AccountedRun]:
+            found = driver.runs(keys, 0.0)
+            over = {run.key for run in found if run.end_s and run.state != REQUEUED}
+            return found if over == set(keys) else ()
+
+        return self.wait_until(runs, "accounting has the end of every job")
 
     def squeue_field(self, job: str, field: str) -> str:
         """Return one field of ``squeue -O`` for one job or array task."""

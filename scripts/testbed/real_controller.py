@@ -76,6 +76,9 @@ class RealController:
     shared_dir: Path | None = None
     """The state directory, if it is shared with another controller."""
     extra_environment: Mapping[str, str] = field(default_factory=dict)
+    defaults: Mapping[str, Mapping[str, object]] = field(default_factory=lambda: QUICK)
+    log_file: Path | None = None
+    """Where it logs, in a session of its own; None: into a pipe, which ``stop`` reads."""
 
     @property
     def config_file(self) -> Path:
@@ -89,20 +92,22 @@ class RealController:
         """Start the controller and wait for its first cycle."""
         self.write_config()
         self.process = self.spawn(*options, program=program)
-        self.cluster.wait_until(self._has_cycled, "the controller's first cycle")
+        self.cluster.wait_until(self.cycles_on, "the controller's first cycle")
         return self
 
     def spawn(
         self, *options: str, program: Sequence[str] = constants.COMMAND
     ) -> subprocess.Popen[str]:
         command = [*program, "controller", "--config", str(self.config_file), *options]
+        log = self.log_file.open("a") if self.log_file else subprocess.PIPE
         return subprocess.Popen(
             command,
             cwd=ROOT,
             env=self.environment,
-            stderr=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            stderr=log,
+            stdout=log,
             text=True,
+            start_new_session=self.log_file is not None,
         )
 
     @property
@@ -126,8 +131,8 @@ class RealController:
 
     def _merged(self) -> dict[str, dict[str, object]]:
         return {
-            table: {**QUICK.get(table, {}), **self.settings.get(table, {})}
-            for table in {**QUICK, **self.settings}
+            table: {**self.defaults.get(table, {}), **self.settings.get(table, {})}
+            for table in {**self.defaults, **self.settings}
         }
 
     def stop(self) -> str:
@@ -150,10 +155,12 @@ class RealController:
         self.process = None
         return log
 
-    def _has_cycled(self) -> bool:
+    def cycles_on(self) -> bool:
+        """Whether it has published a cycle; raise ``AssertionError`` if it has ended."""
         assert self.process is not None
         if self.process.poll() is not None:
-            raise AssertionError(f"the controller ended: {self.process.communicate()[1]}")
+            log = self.log_file.read_text() if self.log_file else self.process.communicate()[1]
+            raise AssertionError(f"the controller ended: {log}")
         return self.has_cycled(self.process)
 
     def has_cycled(self, process: subprocess.Popen[str]) -> bool:
@@ -172,6 +179,13 @@ class RealController:
     def job(self, key: str) -> PublishedJob | None:
         """Return the job as last published, or None."""
         return next((job for job in self.state().jobs if job.job_id == key), None)
+
+    def faults(self) -> list[str]:
+        """Return what went wrong so far: after its end or a failed cycle, Slurm schedules alone."""
+        assert self.process is not None
+        ended = ["the controller has ended"] if self.process.poll() is not None else []
+        failed = self.state().failed_cycles.items()
+        return [*ended, *(f"{count} of the controller's cycles: {why}" for why, count in failed)]
 
     def events(self, kind: str) -> list[tuple[str, str]]:
         """Return the job and the other job of each event of this kind."""

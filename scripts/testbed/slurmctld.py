@@ -7,13 +7,15 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from scripts.testbed.place import Place, say
+import click
+
+from scripts.testbed.real_cluster import RealCluster
 
 SUBMITTERS = 4
 
 
-def pid_of(place: Place) -> int:
-    return int((place.cluster / "run" / "slurmctld.pid").read_text())
+def pid_of(cluster: RealCluster) -> int:
+    return int((cluster.folder / "run" / "slurmctld.pid").read_text())
 
 
 def cpu_s(pid: int) -> float:
@@ -28,7 +30,7 @@ def submit_many(jobs: int, submit: Callable[[int], object]) -> None:
     def one(number: int) -> None:
         submit(number)
         if number % 1000 == 999:
-            say(f"{number + 1:,} of {jobs:,} jobs submitted")
+            click.echo(f"{number + 1:,} of {jobs:,} jobs submitted", err=True)
 
     with ThreadPoolExecutor(SUBMITTERS) as pool:
         list(pool.map(one, range(jobs)))

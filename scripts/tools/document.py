@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import platform
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+
+import click
 
 from scripts import ROOT
 from slurm_tiresias import __version__
@@ -22,6 +24,23 @@ class Document:
     head: str
 
 
+RELIABILITY = Document(
+    ROOT / "scripts" / "records" / "reliability.md",
+    """# Reliability
+
+Each section is written by the command it names, on a real Slurm; what stands here was counted, not
+typed. [operate.md](../../docs/how-to/operate.md) has what the controller does on failures.
+""",
+)
+SLURM_RELEASES = Document(
+    ROOT / "scripts" / "records" / "releases.md",
+    """# Releases of Slurm
+
+`scripts/dev matrix` makes a Debian for each release of Slurm, builds the SPANK plugin there, and
+runs this project's tests with that Debian's Python on real clusters. With the driver that speaks to
+Slurm by its own commands all tests are run; with pyslurm those that need a cluster.
+""",
+)
 BENCHMARKS = Document(
     ROOT / "scripts" / "records" / "benchmarks.md",
     """# Benchmarks
@@ -34,6 +53,22 @@ Each section is written by the command it names; what stands here was measured, 
 def write_section(title: str, command: str, body: str, document: Document = BENCHMARKS) -> None:
     """Replace the section of this title, or append it."""
     _put(title, f"## {title}\n\n    {command}\n\n{_made_with()}\n\n{body.strip()}\n", document)
+
+
+def called() -> str:
+    """Return the command line of the command that runs."""
+    context = click.get_current_context()
+    return " ".join([context.command_path, *_options(context)])
+
+
+def _options(context: click.Context) -> Iterator[str]:
+    for parameter in context.command.params:
+        value = context.params.get(str(parameter.name))
+        if value is None or value is False:
+            continue
+        for one in value if isinstance(value, tuple) else (value,):
+            shown = (one.name if one.is_file() else "DIRECTORY") if isinstance(one, Path) else one
+            yield parameter.opts[0] if one is True else f"{parameter.opts[0]} {shown}"
 
 
 def _put(title: str, section: str, document: Document) -> None:

@@ -6,22 +6,17 @@ import argparse
 import contextlib
 import io
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from scripts.testbed.cluster import main as cluster
-from scripts.tools.demo import main as demo
+from scripts.testbed.cluster.main import parser
+from scripts.tools.demo.main import demo
 from scripts.tools.main import dev
 from slurm_tiresias.cli.main import cli
 
 ROOT = Path(__file__).parents[2]
-
-ARGPARSE: Mapping[str, Callable[[], argparse.ArgumentParser]] = {
-    "cluster": cluster.parser,
-    "demo": demo.parser,
-}
 
 
 def complaint(words: Sequence[str]) -> str:
@@ -37,10 +32,10 @@ def complaint(words: Sequence[str]) -> str:
     name = program.rpartition("/")[2]
     if not (ROOT / "scripts" / name).exists():
         return f"there is no scripts/{name}"
-    if name == "dev":
-        return _of_click(dev, arguments)
-    if name in ARGPARSE:
-        return _of_argparse(ARGPARSE[name], arguments)
+    if name in ("dev", "demo"):
+        return _of_click(dev if name == "dev" else demo, arguments)
+    if name == "cluster":
+        return _of_argparse(parser(), arguments)
     return _of_text(name, arguments)
 
 
@@ -70,11 +65,11 @@ def _resolve(command: click.Command, arguments: list[str], parent: click.Context
     _resolve(inner, left, context)
 
 
-def _of_argparse(parser: Callable[[], argparse.ArgumentParser], arguments: Sequence[str]) -> str:
+def _of_argparse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> str:
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
-            parser().parse_args(arguments)
+            parser.parse_args(arguments)
     except SystemExit:
         return said.getvalue().strip() or "it ends at once"
     return ""

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from scripts.testbed.sites import in_memory, on_slurm
-from scripts.tools.chaos import document, sites
+from scripts.tools.chaos import outcome, sites
 from scripts.tools.chaos.main import chaos
 from scripts.tools.document import Document
 
@@ -35,7 +35,7 @@ def test_chaos_writes_its_record_only_if_it_is_told_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]
 ) -> None:
     written = tmp_path / "reliability.md"
-    monkeypatch.setattr(document, "RELIABILITY", Document(written, "# Reliability\n"))
+    monkeypatch.setattr(outcome, "RELIABILITY", Document(written, "# Reliability\n"))
     monkeypatch.setattr(sites, "in_batches", lambda *_asked: Counter(rounds=1))
     ended = CliRunner().invoke(chaos, [*options, "sites"])
     assert ended.exit_code == 0, ended.output

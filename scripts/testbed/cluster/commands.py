@@ -11,7 +11,7 @@ import signal
 import stat
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from scripts.testbed.cluster.configuration import write_files
@@ -27,7 +27,6 @@ from scripts.testbed.cluster.model import (
     Shape,
     Started,
     read_record,
-    replaced,
     this_command,
     write_record,
 )
@@ -121,7 +120,7 @@ def start_new(place: Place, shape: Shape) -> None:
         write_files(place, shape, held.ports)
         say(f"starting {shape.in_words()} in {place.folder}")
         start_everything(start, held)
-        write_record(place, replaced(start.record, ready=True))
+        write_record(place, replace(start.record, ready=True))
     except BaseException as error:
         end_all(place, start.record.processes)
         if isinstance(error, ClusterError):

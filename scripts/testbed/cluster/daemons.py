@@ -7,12 +7,12 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from scripts.testbed.cluster.configuration import CONTROLLERS
 from scripts.testbed.cluster.locks import HeldPorts
 from scripts.testbed.cluster.messages import ClusterError, UsageError, last_words
-from scripts.testbed.cluster.model import PATIENCE_S, Place, Record, Started, replaced, write_record
+from scripts.testbed.cluster.model import PATIENCE_S, Place, Record, Started, write_record
 from scripts.testbed.cluster.packages import program
 from scripts.testbed.cluster.processes import process
 
@@ -45,7 +45,7 @@ class Start:
             started = Started(name, child.pid, found.start_time)
             others = (known for known in self.record.processes if known.name != name)
             known = (*others, started)
-            self.record = replaced(self.record, processes=known)
+            self.record = replace(self.record, processes=known)
             write_record(self.place, self.record)
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:

@@ -10,9 +10,10 @@ import shlex
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from scripts.testbed.cluster.messages import ClusterError, UsageError, counted
+from scripts.testbed.cluster.rebuilt import rebuilt
 
 PATIENCE_S = 180.0
 """Seconds that `up` may take in all, once the packages are installed."""
@@ -153,8 +154,7 @@ def place_named(argument: str | None) -> Place:
 def read_record(place: Place) -> Record | None:
     """Return the record; None if the folder is not a cluster's."""
     try:
-        raw = json.loads(place.record_file.read_text())
-        return record_from(cast(dict[str, Any], raw))
+        return cast(Record, rebuilt(Record, json.loads(place.record_file.read_text())))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -164,26 +164,10 @@ def read_record(place: Place) -> Record | None:
         ) from error
 
 
-def record_from(raw: dict[str, Any]) -> Record:
-    shape, ports = raw["shape"], raw["ports"]
-    lists = ("gpu_types", "partitions", "slurm_conf_lines", "conf_files", "gres_conf_lines")
-    return Record(
-        folder=str(raw["folder"]),
-        shape=Shape(**{**shape, **{name: tuple(shape[name]) for name in lists}}),
-        ports=Ports(**{**ports, "slurmd": tuple(ports["slurmd"])}),
-        ready=bool(raw["ready"]),
-        processes=tuple(Started(**process) for process in raw["processes"]),
-    )
-
-
 def write_record(place: Place, record: Record) -> None:
     """Replace the record atomically, so that neither readers nor kills leave half a record."""
     place.record_draft.write_text(json.dumps(asdict(record), indent=2) + "\n")
     place.record_draft.replace(place.record_file)
-
-
-def replaced(record: Record, **changes: Any) -> Record:
-    return Record(**{**vars(record), **changes})
 
 
 def this_command(name: str, place: Place) -> str:

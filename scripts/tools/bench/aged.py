@@ -2,72 +2,47 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
-import sqlite3
 import statistics
-import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import click
 
-from scripts import ROOT
-from scripts.testbed.constants import COMMAND, HOST, in_environment
-from scripts.testbed.jobs import slurm
-from scripts.testbed.place import MARK, PROGRAMS, Place, bring_up, end, say, temporary_place
+from scripts.testbed.patience import wait_until
+from scripts.testbed.real_cluster import RealCluster, short_folder, started_cluster
+from scripts.testbed.real_controller import RealController
 from scripts.testbed.slurmctld import submit_many
 from scripts.tools.bench.record import record
 from scripts.tools.document import markdown
-from slurm_tiresias.errors import NotRunningError
-from slurm_tiresias.status import published
-from slurm_tiresias.status.published import PublishedState
+from slurm_tiresias.model import JobAccount
 from slurm_tiresias.store.ledger import Ledger
+from slurm_tiresias.store.records import EventRecord, PreemptionRecord, RunRecord
 from slurm_tiresias.store.retention import JOBS_AT_A_TIME, prune
 from slurm_tiresias.store.terms import newest_ledger
 
 TITLE = "A million ended jobs"
-NODES, GPUS, WAITING = 4, 4, 300
+CLUSTER = (
+    *("--nodes=4", "--gpus=4", "--slurm-conf-line=FirstJobId=50000000"),
+    "--slurm-conf-line=SchedulerParameters=disable_job_shrink",
+)
+WAITING = 300
 YEAR_S = 365 * 86_400.0
 INTERVAL_S = 2.0
 CYCLES = 15
 STEPS = 40
+EVENTS = 200_000
 TIMES = 3
-FIRST_JOB_ID = 50_000_000
-HOSTS = ("one", "two")
-PATIENCE_S = 120.0
-LOOK_EVERY_S = 0.01
-CONFIG = f"""\
-[policy]
-estimates = ["history"]
-charge = "user"
-
-[controller]
-mode = "enforce"
-interval_s = {INTERVAL_S}
-state_dir = "{{state_dir}}"
-nudge_file = ""
-"""
-STANDBY = "\nstandby = true\n"
+SETTINGS: Mapping[str, Mapping[str, object]] = {
+    "policy": {"estimates": ["history"], "charge": "user"},
+    "controller": {"mode": "enforce", "interval_s": INTERVAL_S},
+}
 
 
-@dataclass(frozen=True, slots=True)
-class Course:
-    """The measurements with one ledger, in seconds unless the name says otherwise."""
-
-    jobs: int
-    size_mb: float
-    start_s: float
-    cycle_s: float
-    fail_over_s: float
-    history_s: float
-    report_s: float
-    step_s: float
-    prune_s: float
+Course = Mapping[str, float]
+"""The measurements with one ledger, by what they are."""
 
 
 @click.command("aged")
@@ -82,32 +57,20 @@ class Course:
 )
 def aged(sizes: Sequence[int]) -> None:
     """Starts, cycles, failovers and queries with a ledger of this many ended jobs."""
-    with temporary_place("aged", CONFIG) as place:
-        _start_cluster(place)
-        courses = [_measured(place, jobs) for jobs in sorted(sizes)]
+    with short_folder() as folder, started_cluster(folder, *CLUSTER) as cluster:
+        later = ("--gpus=1", "--mem=1", "--begin=now+30days")
+        submit_many(WAITING, lambda number: cluster.sbatch(*later, f"-Jjob{number}"))
+        courses = {jobs: _measured(cluster, folder, jobs) for jobs in sorted(sizes)}
     record(TITLE, _told(courses))
 
 
-def _told(courses: Sequence[Course]) -> str:
-    first, last = courses[0], courses[-1]
-    pruning = f"pruning {JOBS_AT_A_TIME} jobs between two cycles, s"
-    rows: dict[str, Callable[[Course], float]] = {
-        "size of the ledger, MB": lambda course: course.size_mb,
-        "start until the first cycle is published, s": lambda course: course.start_s,
-        "cycle, s": lambda course: course.cycle_s,
-        "fail-over: from the kill of one controller until the first cycle of the other, s": (
-            lambda course: course.fail_over_s
-        ),
-        "`history` of an old job, s": lambda course: course.history_s,
-        "`report` of the last week, s": lambda course: course.report_s,
-        pruning: lambda course: course.step_s,
-        "`ledger prune` of the older half, s": lambda course: course.prune_s,
-    }
+def _told(courses: Mapping[int, Course]) -> str:
+    first, *_, last = courses.values()
     table = [
-        (title, *(f"{of(course):,.3g}" for course in courses), f"{of(last) / of(first):.1f}")
-        for title, of in rows.items()
+        (what, *(f"{course[what]:,.3g}" for course in courses.values()), f"{last[what] / one:.1f}")
+        for what, one in first.items()
     ]
-    header = ("", *(f"{course.jobs:,} ended jobs" for course in courses), "ratio")
+    header = ("", *(f"{jobs:,} ended jobs" for jobs in courses), "ratio")
     return (
         f"{markdown(header, table)}\n\nThe jobs ended over the last year, one in twenty after a "
         f"preemption, with up to 200,000 events. A real slurmctld with {WAITING} waiting jobs, "
@@ -120,179 +83,148 @@ def _told(courses: Sequence[Course]) -> str:
     )
 
 
-def _measured(place: Place, jobs: int) -> Course:
-    say(f"a ledger of {jobs:,} ended jobs")
-    for old in place.state.iterdir():
-        old.unlink()
-    path = place.state / "ledger.sqlite"
+def _measured(cluster: RealCluster, folder: Path, jobs: int) -> Course:
+    click.echo(f"a ledger of {jobs:,} ended jobs", err=True)
+    controller = _controller(cluster, folder / f"{jobs}")
+    controller.state_dir.mkdir()
+    path = controller.state_dir / "ledger.sqlite"
     _fill(path, jobs)
-    size_mb = path.stat().st_size / 1e6
-    start_s = min(_start_s(place) for _ in range(TIMES))
-    with _controller(place, place.config):
-        _first_published_s(place)
-        cycle_s = statistics.median(_cycles_s(place))
-        history_s = _command_s(place, "history", str(jobs // 2))
-        report_s = _command_s(place, "report", "-S", "now-7days")
-    fail_over_s = min(_fail_over_s(place) for _ in range(TIMES))
-    path = newest_ledger(place.state)
-    step_s = _step_s(path, place.folder / "steps.sqlite")
-    began_s = time.monotonic()
-    _tiresias(place, "ledger", "prune", "--before", "now-180days")
-    prune_s = time.monotonic() - began_s
-    course = Course(
-        *(jobs, size_mb, start_s, cycle_s, fail_over_s, history_s, report_s, step_s, prune_s)
-    )
-    say(str(course))
-    return course
+    course = {
+        "size of the ledger, MB": path.stat().st_size / 1e6,
+        "start until the first cycle is published, s": _best(lambda: _start_s(controller)),
+    }
+    _begin(controller)
+    course |= {
+        "cycle, s": statistics.median(_cycles_s(controller)),
+        "`history` of an old job, s": _best(
+            lambda: _command_s(controller, "history", f"{jobs // 2}")
+        ),
+        "`report` of the last week, s": _best(
+            lambda: _command_s(controller, "report", "-S", "now-7days")
+        ),
+    }
+    controller.stop()
+    fail_over_s = _best(lambda: _fail_over_s(cluster, controller.folder))
+    step_s = _step_s(newest_ledger(controller.state_dir), folder / "steps.sqlite")
+    prune_s = _command_s(controller, "ledger", "prune", "--before", "now-180days")
+    return course | {
+        "fail-over: from the kill of one controller until the first cycle of the other, s": (
+            fail_over_s
+        ),
+        f"pruning {JOBS_AT_A_TIME} jobs between two cycles, s": step_s,
+        "`ledger prune` of the older half, s": prune_s,
+    }
 
 
-def _start_s(place: Place) -> float:
+def _best(measure: Callable[[], float]) -> float:
+    return min(measure() for _ in range(TIMES))
+
+
+def _controller(cluster: RealCluster, folder: Path, host: str = "") -> RealController:
+    """Return a controller; with a host, one of several on the state of this folder."""
+    settings = dict(SETTINGS)
+    if host:
+        settings["controller"] = {**SETTINGS["controller"], "standby": True}
+        settings["constants"] = {"HOST": host}
+    own = folder / host
+    own.mkdir(exist_ok=True)
+    return RealController(cluster, own, settings, shared_dir=folder / "state", defaults={})
+
+
+def _begin(controller: RealController) -> None:
+    """Start a controller, and wait until it has published its first cycle."""
+    controller.write_config()
+    controller.process = controller.spawn()
+    wait_until(controller.cycles_on, "a cycle is published")
+
+
+def _start_s(controller: RealController) -> float:
     """Return the seconds from a controller's start until it has published its first cycle."""
-    (place.state / published.FILE_NAME).unlink(missing_ok=True)
-    with _controller(place, place.config) as began_s:
-        return _first_published_s(place) - began_s
+    began_s = time.monotonic()
+    _begin(controller)
+    took_s = time.monotonic() - began_s
+    controller.stop()
+    return took_s
 
 
 def _fill(path: Path, jobs: int) -> None:
-    """Create jobs with one run and, one in twenty, with two, by SQL alone, in half a minute."""
-    Ledger(path).close()
-    with closing(sqlite3.connect(path)) as database:
-        database.execute(
-            "INSERT INTO jobs (key, restarts, submitted_s, tier_entered_s, queued_s, entry_number, "
-            "born_after_s, tier, first_started_s, start_number, promotions, promoted_at_gpu_s, "
-            "promoted_at_executed_s, preemptions, preempted_by, accounted_restarts, "
-            "written_nodes, own_nodes, ended_s, user, name, account, partition) "
-            "WITH RECURSIVE numbers(i) AS "
-            "(SELECT 1 UNION ALL SELECT i + 1 FROM numbers WHERE i < :jobs) "
-            "SELECT CAST(i AS TEXT), i % 20 = 0, s, s, s, i, 0, i % 4, s + 60, i, 0, 0, 0, "
-            "i % 20 = 0, CASE WHEN i % 20 = 0 THEN CAST(i + 1 AS TEXT) ELSE '' END, i % 20 = 0, "
-            "'', '', s + 120 + (i * 7919) % 7200, 'user' || (i * 31 % 300), "
-            "'train-' || (i * 17 % 40), 'lab' || (i % 12), 'gpu' "
-            "FROM (SELECT i, :began + i * :apart AS s FROM numbers)",
-            {"jobs": jobs, "began": time.time() - YEAR_S - 9000.0, "apart": YEAR_S / jobs},
+    """Create jobs with one run and, one in twenty, with two."""
+    began_s, numbers = time.time() - YEAR_S - 9000.0, range(1, jobs + 1)
+    with closing(Ledger(path)) as ledger, ledger.transaction():
+        ledger.jobs.put(_job(n, began_s + n * YEAR_S / jobs) for n in numbers)
+        every = (_job(n, began_s + n * YEAR_S / jobs) for n in numbers)
+        ledger.runs.put(
+            RunRecord(job.key, start_s, end_s, end_s - start_s, 1 + int(job.key) % 4, True)
+            for job in every
+            for start_s, end_s in _runs_s(job)
         )
-        runs = (
-            "INSERT INTO runs (key, start_s, end_s, elapsed_s, gpus, confirmed, redone_s, "
-            "idle_gpu_s, clock_set_by_s, idle_s, clock_set_since_s) "
-            "SELECT key, {}, {}, {}, 1 + key % 4, 1, 0, 0, 0, 0, 0 FROM jobs"
+        restarted = (_job(n, began_s + n * YEAR_S / jobs) for n in numbers[19::20])
+        ledger.preemptions.put(
+            PreemptionRecord(job.key, job.preempted_by, end_s, start_s, end_s - 10.0, 1, 0)
+            for job in restarted
+            for start_s, end_s in _runs_s(job)[:1]
         )
-        half = "first_started_s + (ended_s - first_started_s) / 2"
-        whole = f"CASE WHEN restarts THEN {half} ELSE ended_s END"
-        database.execute(runs.format("first_started_s", whole, f"{whole} - first_started_s"))
-        again = f"{half} + 20"
-        database.execute(runs.format(again, "ended_s", f"ended_s - ({again})") + " WHERE restarts")
-        database.execute(
-            "INSERT INTO preemptions (key, for_job, at_s, run_start_s, signalled_s, tier, "
-            "for_tier, cause, late_s) SELECT key, preempted_by, "
-            f"{half}, first_started_s, {half} - 10, 1, 0, 'for-job', 0 FROM jobs WHERE restarts"
-        )
-        database.execute(
-            "INSERT INTO events (at_s, kind, job_id, other, text) SELECT * FROM (SELECT ended_s, "
-            "'demoted', key, '', 'from tier 0 to tier 1' FROM jobs ORDER BY ended_s DESC "
-            "LIMIT 200000) ORDER BY 1"
-        )
-        database.commit()
+        newest = (_job(n, began_s + n * YEAR_S / jobs) for n in numbers[-EVENTS:])
+        events = sorted((job.ended_s or 0.0, job.key) for job in newest)
+        text = "from tier 0 to tier 1"
+        ledger.events.put(EventRecord(at_s, "demoted", key, "", text) for at_s, key in events)
 
 
-def _start_cluster(place: Place) -> None:
-    bring_up(
-        place,
-        *(f"--nodes={NODES}", f"--gpus={GPUS}", "--partition=gpu"),
-        f"--slurm-conf-line=FirstJobId={FIRST_JOB_ID}",
-        "--slurm-conf-line=SchedulerParameters=disable_job_shrink",
+def _job(number: int, at_s: float) -> JobAccount:
+    again = number % 20 == 0
+    return JobAccount(
+        *(str(number), int(again), at_s, at_s, at_s, number),
+        tier=number % 4,
+        first_started_s=at_s + 60.0,
+        start_number=number,
+        preemptions=int(again),
+        preempted_by=str(number + 1) if again else "",
+        accounted_restarts=int(again),
+        ended_s=at_s + 120.0 + number * 7919 % 7200,
+        user=f"user{number * 31 % 300}",
+        name=f"train-{number * 17 % 40}",
+        account=f"lab{number % 12}",
+        partition="gpu",
     )
-    begin_later = ("sbatch", "--gpus=1", "--mem=1", "--begin=now+30days", "--wrap=sleep 1")
-    submit_many(WAITING, lambda number: slurm(place, *begin_later, f"-Jjob{number}"))
 
 
-@contextmanager
-def _controller(place: Place, config: Path) -> Iterator[float]:
-    """Start a controller, yield the time of its start, and stop it at the end of the block."""
-    began_s = time.monotonic()
-    process = _spawned(place, config)
-    try:
-        yield began_s
-    finally:
-        end([process.pid])
+def _runs_s(job: JobAccount) -> Sequence[tuple[float, float]]:
+    """Return start and end of each run."""
+    start_s, end_s = job.first_started_s or 0.0, job.ended_s or 0.0
+    middle_s = (start_s + end_s) / 2
+    return [(start_s, middle_s), (middle_s + 20.0, end_s)] if job.restarts else [(start_s, end_s)]
 
 
-def _spawned(place: Place, config: Path, host: str = "") -> subprocess.Popen[bytes]:
-    with place.controller_log.open("a") as log:
-        return subprocess.Popen(
-            [*COMMAND, "controller", "--config", str(config)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env=place.environment() | {MARK: str(place.folder)} | in_environment({HOST: host}),
-            cwd=ROOT,
-            start_new_session=True,
-        )
-
-
-def _state(place: Place) -> PublishedState | None:
-    try:
-        return published.read(place.state)
-    except NotRunningError:
-        return None
-
-
-def _first_published_s(
-    place: Place, holds: Callable[[PublishedState], bool] | None = None
-) -> float:
-    """Return the time at which a cycle is published for which ``holds`` is true."""
-    until_s = time.monotonic() + PATIENCE_S
-    while time.monotonic() < until_s:
-        state = _state(place)
-        if state is not None and state.cycle > 0 and (holds is None or holds(state)):
-            return time.monotonic()
-        time.sleep(LOOK_EVERY_S)
-    raise TimeoutError(place.controller_log.read_text()[-2000:])
-
-
-def _cycles_s(place: Place) -> list[float]:
+def _cycles_s(controller: RealController) -> list[float]:
     took: dict[int, float] = {}
     while len(took) < CYCLES + 1:
-        state = _state(place)
-        if state is not None:
-            took[state.cycle] = state.took_s
+        state = controller.state()
+        took[state.cycle] = state.took_s
         time.sleep(INTERVAL_S / 10)
     return list(took.values())[1:]
 
 
-def _tiresias(place: Place, *arguments: str) -> None:
-    command = [str(PROGRAMS / "tiresias-slurm"), *arguments]
-    done = subprocess.run(
-        command, env=place.environment(), capture_output=True, text=True, check=False
-    )
-    if done.returncode != 0:
-        raise RuntimeError(f"{arguments}: {done.stderr}")
+def _command_s(controller: RealController, *arguments: str) -> float:
+    began_s = time.monotonic()
+    controller.cli(*arguments).check_returncode()
+    return time.monotonic() - began_s
 
 
-def _command_s(place: Place, *arguments: str) -> float:
-    took: list[float] = []
-    for _ in range(TIMES):
-        began_s = time.monotonic()
-        _tiresias(place, *arguments)
-        took.append(time.monotonic() - began_s)
-    return min(took)
-
-
-def _fail_over_s(place: Place) -> float:
+def _fail_over_s(cluster: RealCluster, folder: Path) -> float:
     """Return the seconds from the kill of the active controller until the standby acts."""
-    (place.state / published.FILE_NAME).unlink(missing_ok=True)
-    config = place.folder / "standby.toml"
-    config.write_text(place.config.read_text() + STANDBY)
-    acting, standing_by = _spawned(place, config, HOSTS[0]), None
+    acting, standby = (_controller(cluster, folder, host) for host in ("one", "two"))
     try:
-        _first_published_s(place, lambda state: state.term > 0)
-        standing_by = _spawned(place, config, HOSTS[1])
-        _first_published_s(place, lambda state: len(state.standbys) == 1)
-        term = published.read(place.state).term
-        os.kill(acting.pid, signal.SIGKILL)
+        _begin(acting)
+        standby.write_config()
+        standby.process = standby.spawn()
+        wait_until(lambda: len(acting.state().standbys) == 1, "a controller stands by")
         killed_s = time.monotonic()
-        return _first_published_s(place, lambda state: state.term > term) - killed_s
+        acting.kill()
+        wait_until(standby.cycles_on, "the standby acts")
+        return time.monotonic() - killed_s
     finally:
-        end([process.pid for process in (acting, standing_by) if process is not None])
+        acting.end()
+        standby.end()
 
 
 def _step_s(path: Path, copy: Path) -> float:

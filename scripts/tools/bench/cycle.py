@@ -2,40 +2,33 @@
 
 from __future__ import annotations
 
-import os
 import re
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 
 import click
 
-from scripts.testbed.jobs import slurm
-from scripts.testbed.place import DemoError, Place, bring_up, temporary_place, wait_until
+from scripts.testbed.real_cluster import RealCluster, short_folder, started_cluster
 from scripts.testbed.slurmctld import cpu_s, pid_of, submit_many
 from scripts.tools.bench.record import count_option, record
 from scripts.tools.document import markdown
-from slurm_tiresias.config import load
+from slurm_tiresias.config import parse
 from slurm_tiresias.controller.cycle import ENFORCE, Cycle, Cycles, collect_seldom
 from slurm_tiresias.controller.publish import nothing_yet, report
 from slurm_tiresias.profiler.service import Profiler
 from slurm_tiresias.profiler.store import ProfileStore
 from slurm_tiresias.settings import Config
-from slurm_tiresias.slurm.commands import CommandSlurm
-from slurm_tiresias.slurm.protocol import Commands, Update
+from slurm_tiresias.slurm.protocol import Update
 from slurm_tiresias.status import published
 from slurm_tiresias.store.ledger import Ledger
 
 NODES, GPUS = 15, 4
 QUIET_CYCLES = 10
 INTERVAL_S = 10.0
-CONFIG = """\
-[controller]
-interval_s = 10.0
-state_dir = "{state_dir}"
-"""
 FOREIGN_PRIORITY = 77
 """A priority set by hand, as by an administrator; the next cycle corrects it."""
 
@@ -55,30 +48,34 @@ class Cost:
 @count_option("changes", 1000, 100000)
 def cycle(jobs: int, changes: int) -> None:
     """One cycle of the controller with thousands of waiting jobs in slurmctld."""
-    with temporary_place("cycle", CONFIG) as place:
-        _start_cluster(place, jobs)
-        os.environ["SLURM_CONF"] = place.exports()["SLURM_CONF"]
-        _submit(place, jobs)
-        text = _measured(place, load(place.config), jobs, changes)
+    options = (
+        *(f"--nodes={NODES}", f"--gpus={GPUS}", "--no-accounting"),
+        f"--slurm-conf-line=MaxJobCount={2 * jobs + 1000}",
+        "--slurm-conf-line=SchedulerParameters=disable_job_shrink,batch_sched_delay=1",
+    )
+    with short_folder() as folder, started_cluster(folder, *options) as cluster:
+        _submit(cluster, folder / "job", jobs)
+        config = parse({"controller": {"interval_s": INTERVAL_S}})
+        text = _measured(cluster, folder, config, jobs, changes)
     record("A cycle", text)
 
 
-def _measured(place: Place, config: Config, jobs: int, changes: int) -> str:
+def _measured(slurm: RealCluster, folder: Path, config: Config, jobs: int, changes: int) -> str:
     with (
-        closing(Ledger(place.state / "ledger.sqlite")) as ledger,
-        closing(ProfileStore(place.state / "profiles.sqlite")) as store,
+        closing(Ledger(folder / "ledger.sqlite")) as ledger,
+        closing(ProfileStore(folder / "profiles.sqlite")) as store,
     ):
         collect_seldom()  # as the controller does
-        driver = CommandSlurm(Commands(timeout_s=300.0))
+        driver = slurm.driver(timeout_s=300.0)
         cluster = driver.cluster()
         cycles = Cycles(driver, cluster, ledger, config, Profiler(store, config))
-        slurmctld = pid_of(place)
+        slurmctld = pid_of(slurm)
 
         def publish(done: Cycle) -> None:
             before = nothing_yet(cluster, config, ENFORCE)
             shown = (done.snapshot, done.plan, cycles.job_store, done.policy)
             state = report(config, before, *shown, ledger.events.last(300))
-            published.write(state, place.state)
+            published.write(state, folder)
 
         def run() -> Cost:
             return _run(lambda: cycles.run(ENFORCE), publish, slurmctld)
@@ -86,9 +83,9 @@ def _measured(place: Place, config: Config, jobs: int, changes: int) -> str:
         first = run()
         _until_quiet(run)
         idle = _idle_cpu_s(slurmctld)
-        slurm(place, "sdiag", "--reset")
+        slurm.run("sdiag", "--reset")
         quiet = [run() for _ in range(QUIET_CYCLES)]
-        said = _sdiag(slurm(place, "sdiag"))
+        said = _sdiag(slurm.run("sdiag"))
         managed = list(quiet[-1].cycle.plan.ranks)[1 : changes + 1]
         driver.write([Update(key, priority=FOREIGN_PRIORITY) for key in managed])
         changed = run()
@@ -122,7 +119,7 @@ def _until_quiet(run: Callable[[], Cost]) -> None:
         if run().cycle.outcome.writes == 0:
             return
         time.sleep(1)
-    raise DemoError("the controller does not stop writing")
+    raise AssertionError("the controller does not stop writing")
 
 
 def _idle_cpu_s(pid: int) -> float:
@@ -155,26 +152,13 @@ def _row(name: str, costs: Sequence[Cost]) -> tuple[str, ...]:
     return (name, *(f"{statistics.median(values):.3f}" for values in figures), f"{spent_s:.3f}")
 
 
-def _start_cluster(place: Place, jobs: int) -> None:
-    bring_up(
-        place,
-        *(f"--nodes={NODES}", f"--gpus={GPUS}", "--no-accounting", "--partition=gpu"),
-        f"--slurm-conf-line=MaxJobCount={2 * jobs + 1000}",
-        "--slurm-conf-line=SchedulerParameters=disable_job_shrink,batch_sched_delay=1",
-    )
-
-
-def _submit(place: Place, jobs: int) -> None:
+def _submit(cluster: RealCluster, script: Path, jobs: int) -> None:
     """Submit separate jobs, since pending tasks of an array would share one record."""
-    script = place.folder / "job"
     script.write_text("#!/bin/sh\nexec sleep infinity\n")
     common = ("--mem=1", "--output=/dev/null", str(script))
     for _ in range(NODES):
-        slurm(place, "sbatch", "--gpus-per-node=4", "-N1", *common)
-
-    def running() -> bool:
-        return len(slurm(place, "squeue", "-h", "-t", "R").splitlines()) == NODES
-
-    wait_until(running, "all nodes to be taken")
-
-    submit_many(jobs, lambda number: slurm(place, "sbatch", "--gpus=1", f"-J{number}", *common))
+        cluster.run("sbatch", "--gpus-per-node=4", "-N1", *common)
+    cluster.wait_until(
+        lambda: len(cluster.run("squeue", "-h", "-t", "R").splitlines()) == NODES, "all nodes taken"
+    )
+    submit_many(jobs, lambda number: cluster.run("sbatch", "--gpus=1", f"-J{number}", *common))

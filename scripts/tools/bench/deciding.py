@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import math
-import multiprocessing
 import time
 import tracemalloc
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 import click
 
 from scripts.testbed.kept_engine import KeptEngine
-from scripts.tools.bench.record import record
+from scripts.tools.bench.record import in_its_own_process, record
 from scripts.tools.bench.synthetic import (
     CHANGED,
     LOAD_MIXES,
     SETTLED,
     THRESHOLDS_GPU_S,
     LoadMix,
-    a_little_later,
     all_run_on,
-    other_waiting,
     settle,
     snapshot,
+    with_others,
 )
 from scripts.tools.document import markdown
 from slurm_tiresias.config import parse
@@ -80,19 +77,9 @@ def one_decision() -> None:
         one = found[case] = _best(case)
         rows.append(_row(case, one))
         print(" | ".join(rows[-1]), flush=True)
-    header = (
-        "snapshot, scripts",
-        "jobs",
-        "nodes",
-        "run",
-        "start",
-        "preempted",
-        "cold ms",
-        "next ms",
-        "peak MB",
-    )
-    body = f"{markdown(header, rows)}\n\n{_text(found)}"
-    record("One decision", body)
+    header = ("snapshot, scripts", "jobs", "nodes", "run", "start", "preempted")
+    table = markdown((*header, "cold ms", "next ms", "peak MB"), rows)
+    record("One decision", table, _text(found))
 
 
 @click.command("decide-next")
@@ -106,16 +93,9 @@ def next_decision() -> None:
         (f"{CHANGED} waiting jobs, and the service of all that run", _others_wait_and_all_run_on),
     ):
         kept_s, anew_s = _kept_and_anew(first, next_of)
-        rows.append(
-            (
-                differs,
-                f"{median(kept_s) * 1000:,.1f}",
-                f"{min(kept_s) * 1000:,.1f}",
-                f"{max(kept_s) * 1000:,.1f}",
-                f"{median(anew_s) * 1000:,.0f}",
-                f"{median(anew_s) / median(kept_s):,.0f}",
-            )
-        )
+        kept_ms = (f"{of(kept_s) * 1000:,.1f}" for of in (median, min, max))
+        ratio = median(anew_s) / median(kept_s)
+        rows.append((differs, *kept_ms, f"{median(anew_s) * 1000:,.0f}", f"{ratio:,.0f}"))
         print(" | ".join(rows[-1]), flush=True)
     header = ("what differs", "kept ms", "least", "most", "anew ms", "times as long")
     text = (
@@ -129,7 +109,7 @@ def next_decision() -> None:
 
 
 def _others_wait(before: Snapshot, number: int) -> Snapshot:
-    return other_waiting(before, SETTLED, number)
+    return with_others(before, SETTLED, number, JobState.PENDING, 1.0)
 
 
 def _others_wait_and_all_run_on(before: Snapshot, number: int) -> Snapshot:
@@ -195,35 +175,15 @@ def _n_log_n(jobs: int) -> float:
 
 
 def _row(case: Case, one: Measured) -> Sequence[str]:
-    return (
-        f"{case.mix.name}, {case.scripts}",
-        f"{case.jobs:,}",
-        f"{case.nodes:,}",
-        f"{one.running:,}",
-        f"{one.starts:,}",
-        f"{one.preemptions:,}",
-        f"{one.cold_s * 1000:,.0f}",
-        f"{one.next_s * 1000:,.0f}",
-        f"{one.peak_mb:,.0f}",
-    )
+    counts = (case.jobs, case.nodes, one.running, one.starts, one.preemptions)
+    figures = (*counts, one.cold_s * 1000, one.next_s * 1000, one.peak_mb)
+    return (f"{case.mix.name}, {case.scripts}", *(f"{figure:,.0f}" for figure in figures))
 
 
 def _best(case: Case) -> Measured:
-    runs = [_in_its_own_process(case) for _ in range(PROCESSES)]
-    first = runs[0]
-    return Measured(
-        first.running,
-        first.starts,
-        first.preemptions,
-        cold_s=min(run.cold_s for run in runs),
-        next_s=min(run.next_s for run in runs),
-        peak_mb=first.peak_mb,
-    )
-
-
-def _in_its_own_process(case: Case) -> Measured:
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(_measured, case).result()
+    runs = [in_its_own_process(_measured, case) for _ in range(PROCESSES)]
+    cold_s, next_s = (min(getattr(run, name) for run in runs) for name in ("cold_s", "next_s"))
+    return replace(runs[0], cold_s=cold_s, next_s=next_s)
 
 
 def _measured(case: Case) -> Measured:
@@ -238,7 +198,9 @@ def _measured(case: Case) -> Measured:
 
     given = snapshot(case.mix, case.jobs, case.nodes, case.scripts, SEED)
     cold_s = seconds(given)
-    later = [a_little_later(given, case.mix, seed) for seed in range(DECISIONS)]
+    later = [
+        with_others(given, case.mix, seed, JobState.RUNNING, 10.0) for seed in range(DECISIONS)
+    ]
     next_s = min(map(seconds, later))
     tracemalloc.start()
     plan = decide(given, policy, config)

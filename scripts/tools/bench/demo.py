@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import os
 import statistics
-import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import click
 
-from scripts.testbed import place
 from scripts.testbed.constants import replaced
-from scripts.testbed.place import Place
+from scripts.testbed.real_cluster import short_folder
 from scripts.tools.bench.record import count_option, record
 from scripts.tools.bench.replay.setting import BATCH_SCHED_DELAY_S, SLURM
-from scripts.tools.demo.main import race, stop_others, three_runs
+from scripts.tools.demo.main import prepare, race, stop, three_runs
 from scripts.tools.demo.mix import KINDS, SAVE_EVERY_S, make_jobs, setting
-from scripts.tools.demo.screen import change, screen
+from scripts.tools.demo.screen import change, console
 from scripts.tools.document import markdown
 from slurm_tiresias.simulator import run
 from slurm_tiresias.simulator.engine import Outcome, Timing
@@ -70,13 +67,13 @@ def demo(seeds: int, real: int) -> None:
 
 def in_reality(seed: int) -> str:
     """Return the figures of the demo on a real Slurm."""
-    where = Place(Path(f"/tmp/slurm-tiresias-demo-{time.time_ns() % 10**9}"))
-    runs = three_runs(where)
-    try:
-        results = race(screen(), runs, seed)
-    finally:
-        stop_others(where)
-        place.stop(where)
+    with short_folder() as folder:
+        runs = three_runs(folder / "demo")
+        prepare(folder / "demo")
+        try:
+            results = race(console(stderr=True), runs, seed)
+        finally:
+            stop(folder / "demo")
     stock_s = results[runs[0].name].average_jct_s
     rows = [
         (
@@ -123,7 +120,7 @@ def one(workload: Workload, seed: int, name: str) -> tuple[Outcome, ...]:
     costs = Costs(own.site(), False, 0.0, None if name == "reports" else saves)
     setup = run.Setup(
         own.site(),
-        own.config(),
+        own.config,
         costs,
         TIMING,
         slurm=SLURM,

@@ -6,26 +6,19 @@ job preempts one of them.
 
 from __future__ import annotations
 
-import math
 import re
 import statistics
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 
 import click
 
 from scripts import ROOT
-from scripts.testbed.jobs import slurm
-from scripts.testbed.place import (
-    Place,
-    bring_up,
-    say,
-    start_controller,
-    temporary_place,
-    wait_until,
-)
+from scripts.testbed.real_cluster import RealCluster, short_folder, started_cluster
+from scripts.testbed.real_controller import RealController
 from scripts.tools.bench.record import count_option, record
 from scripts.tools.bench.replay.cluster import with_local
 from scripts.tools.document import markdown
@@ -33,19 +26,6 @@ from scripts.tools.document import markdown
 NODES, GPUS = 4, 4
 THRESHOLD_GPU_S = 2.0
 POLL_INTERVAL_S = 2.0
-CONFIG = """\
-[policy]
-thresholds_gpu_s = [{threshold}]
-
-[preemption]
-min_run_s = 0.5
-
-[controller]
-mode = "enforce"
-interval_s = {interval}
-state_dir = "{{state_dir}}"
-nudge_file = "{{state_dir}}/nudge"
-"""
 JOB = """#!/bin/bash
 trap 'echo "told $EPOCHREALTIME" >>"$1"; exit' TERM
 echo "started $EPOCHREALTIME" >>"$1"
@@ -81,30 +61,8 @@ class Preemptor:
     started_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """The parts of one start, in seconds."""
-
-    sbatch_s: float
-    notice_s: float
-    """Until the cycle begins that nominates the job."""
-    read_s: float
-    decide_s: float
-    claim_s: float
-    tried_s: float
-    """Until the cycle begins that sees that Slurm has tried the job, and requeues the victim."""
-    requeue_s: float
-    """The duration of that cycle."""
-    slurm_s: float
-    """Slurm's kill of the victim and launch of the job."""
-
-    @property
-    def controller_s(self) -> float:
-        return self.all_s - self.sbatch_s - self.slurm_s
-
-    @property
-    def all_s(self) -> float:
-        return math.fsum(getattr(self, field.name) for field in fields(self))
+Parts = Mapping[str, float]
+"""The parts of one start by what they are, in seconds."""
 
 
 @click.command("latency")
@@ -115,8 +73,8 @@ def latency(preemptions: int) -> None:
     polling = _run(preemptions, nudges=False)
     header = ("", "median, ms", "99th", "median, polling", "99th")
     rows = [
-        (name, *_figures([getattr(p, field) for p in nudged]), *_figures(_of(polling, field)))
-        for name, field in NAMES.items()
+        (part, *(text for some in (nudged, polling) for text in _figures(some, part)))
+        for part in nudged[0]
     ]
     text = (
         f"{markdown(header, rows)}\n\n{len(nudged)} preemptions each, one after the other, on "
@@ -128,90 +86,74 @@ def latency(preemptions: int) -> None:
     record("Latency of a preemption", text)
 
 
-NAMES = {
-    "sbatch": "sbatch_s",
-    "the controller notices": "notice_s",
-    "reads": "read_s",
-    "decides": "decide_s",
-    "claims": "claim_s",
-    "Slurm tries the job, and is seen to have": "tried_s",
-    "the cycle that requeues the victim": "requeue_s",
-    "Slurm's kill and launch": "slurm_s",
-    "the controller's share": "controller_s",
-    "all": "all_s",
-}
-
-
-def _of(parts: Sequence[Parts], field: str) -> list[float]:
-    return [getattr(one, field) for one in parts]
-
-
-def _figures(values_s: Sequence[float]) -> tuple[str, str]:
+def _figures(parts: Sequence[Parts], part: str) -> tuple[str, str]:
+    values_s = [one[part] for one in parts]
     worst = statistics.quantiles(values_s, n=100, method="inclusive")[98]
     return f"{1000 * statistics.median(values_s):.0f}", f"{1000 * worst:.0f}"
 
 
 def _run(preemptions: int, nudges: bool) -> list[Parts]:
-    interval_s = 10.0 if nudges else POLL_INTERVAL_S
-    with temporary_place(
-        "latency", CONFIG.format(threshold=THRESHOLD_GPU_S, interval=interval_s)
-    ) as place:
-        _start_cluster(place, nudges)
-        start_controller(place, "--verbose")
-        _fill(place)
-        preemptors = [_win(place, number, preemptions) for number in range(preemptions)]
-        cycles = list(_cycles(place.controller_log.read_text()))
+    with short_folder() as folder:
+        nudge = folder / "nudge"
+        lua = folder / "job_submit.lua"
+        text = (ROOT / "etc" / "job_submit.lua").read_text()
+        lua.write_text(with_local(text, "nudge_file", f'"{nudge}"' if nudges else '""'))
+        options = (
+            *(f"--nodes={NODES}", f"--gpus={GPUS}", "--no-accounting"),
+            *(f"--conf-file={lua}", "--slurm-conf-line=JobSubmitPlugins=lua"),
+            "--slurm-conf-line=SchedulerParameters=disable_job_shrink,batch_sched_delay=1",
+        )
+        interval_s = 10.0 if nudges else POLL_INTERVAL_S
+        settings: dict[str, dict[str, object]] = {
+            "policy": {"thresholds_gpu_s": [THRESHOLD_GPU_S]},
+            "preemption": {"min_run_s": 0.5},
+            "controller": {"mode": "enforce", "interval_s": interval_s, "nudge_file": str(nudge)},
+        }
+        log = folder / "controller.log"
+        with started_cluster(folder, *options) as cluster:
+            controller = RealController(cluster, folder, settings, defaults={}, log_file=log)
+            try:
+                controller.start("--verbose")
+                _fill(cluster, folder)
+                preemptors = [_win(cluster, folder, n, preemptions) for n in range(preemptions)]
+            finally:
+                controller.end()
+        cycles = list(_cycles(log.read_text()))
     return [parts for preemptor in preemptors if (parts := _parts(preemptor, cycles))]
 
 
-def _start_cluster(place: Place, nudges: bool) -> None:
-    lua = place.folder / "job_submit.lua"
-    text = (ROOT / "etc" / "job_submit.lua").read_text()
-    nudge_file = f'"{place.state}/nudge"' if nudges else '""'
-    lua.write_text(with_local(text, "nudge_file", nudge_file))
-    bring_up(
-        place,
-        *(f"--nodes={NODES}", f"--gpus={GPUS}", "--no-accounting", "--partition=gpu"),
-        *(f"--conf-file={lua}", "--slurm-conf-line=JobSubmitPlugins=lua"),
-        "--slurm-conf-line=SchedulerParameters=disable_job_shrink,batch_sched_delay=1",
-    )
-
-
-def _fill(place: Place) -> None:
-    for number in range(NODES * GPUS):
-        _submit(place, f"first{number}")
-    wait_until(lambda: all(_moments(place, f"first{n}") for n in range(NODES * GPUS)), "all run")
+def _fill(cluster: RealCluster, folder: Path) -> None:
+    (folder / "job").write_text(JOB)
+    names = [f"first{number}" for number in range(NODES * GPUS)]
+    for name in names:
+        _submit(cluster, folder, name)
+    cluster.wait_until(lambda: all(_moments(folder, name) for name in names), "all run")
     time.sleep(2 * THRESHOLD_GPU_S)  # until every job has attained the threshold
 
 
-def _submit(place: Place, name: str) -> None:
-    script = place.folder / "job"
-    script.write_text(JOB)
-    slurm(
-        place,
-        *("sbatch", "--parsable", "--gpus=1", "--mem=10", "--output=/dev/null", f"-J{name}"),
-        *(str(script), str(place.jobs / name)),
-    )
+def _submit(cluster: RealCluster, folder: Path, name: str) -> None:
+    asked = ("--gpus=1", "--mem=10", "--output=/dev/null", f"-J{name}")
+    cluster.run("sbatch", *asked, str(folder / "job"), str(folder / f"{name}.journal"))
 
 
-def _moments(place: Place, name: str) -> list[float]:
+def _moments(folder: Path, name: str) -> list[float]:
     """Return the time at which the job started; empty until then."""
-    journal = place.jobs / name
+    journal = folder / f"{name}.journal"
     lines = journal.read_text().splitlines() if journal.exists() else []
     return [float(line.split()[1]) for line in lines if line.startswith("started ")]
 
 
-def _win(place: Place, number: int, of: int) -> Preemptor:
+def _win(cluster: RealCluster, folder: Path, number: int, of: int) -> Preemptor:
     name = f"preemptor{number}"
     called_s = time.time()
-    _submit(place, name)
+    _submit(cluster, folder, name)
     submitted_s = time.time()
-    wait_until(lambda: bool(_moments(place, name)), f"{name} to start")
+    cluster.wait_until(lambda: _moments(folder, name), f"{name} starts")
     # Only jobs in the lower tier can be preempted: with this pause there is always one.
     time.sleep(THRESHOLD_GPU_S / 4)
     if number % 10 == 9:
-        say(f"{number + 1} of {of} preemptions")
-    return Preemptor(called_s, submitted_s, _moments(place, name)[0])
+        click.echo(f"{number + 1} of {of} preemptions", err=True)
+    return Preemptor(called_s, submitted_s, _moments(folder, name)[0])
 
 
 def _cycles(log: str) -> Iterator[Cycle]:
@@ -232,13 +174,18 @@ def _parts(preemptor: Preemptor, cycles: Sequence[Cycle]) -> Parts | None:
     if len(writing) < 2:
         return None
     claim, *_, requeue = writing
-    return Parts(
-        sbatch_s=preemptor.submitted_s - preemptor.called_s,
-        notice_s=claim.began_s - preemptor.submitted_s,
-        read_s=claim.read_s,
-        decide_s=claim.decide_s,
-        claim_s=claim.act_s,
-        tried_s=requeue.began_s - claim.ended_s,
-        requeue_s=requeue.ended_s - requeue.began_s,
-        slurm_s=preemptor.started_s - requeue.ended_s,
-    )
+    sbatch_s = preemptor.submitted_s - preemptor.called_s
+    slurm_s = preemptor.started_s - requeue.ended_s
+    all_s = preemptor.started_s - preemptor.called_s
+    return {
+        "sbatch": sbatch_s,
+        "the controller notices": claim.began_s - preemptor.submitted_s,
+        "reads": claim.read_s,
+        "decides": claim.decide_s,
+        "claims": claim.act_s,
+        "Slurm tries the job, and is seen to have": requeue.began_s - claim.ended_s,
+        "the cycle that requeues the victim": requeue.ended_s - requeue.began_s,
+        "Slurm's kill and launch": slurm_s,
+        "the controller's share": all_s - sbatch_s - slurm_s,
+        "all": all_s,
+    }

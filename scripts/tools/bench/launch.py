@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import statistics
 import subprocess
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,8 +12,7 @@ from pathlib import Path
 import click
 
 from scripts import ROOT
-from scripts.testbed.jobs import slurm
-from scripts.testbed.place import Place, bring_up, prepare, say, stop
+from scripts.testbed.real_cluster import RealCluster, short_folder, started_cluster
 from scripts.tools.bench.record import count_option, record
 from scripts.tools.document import interval_of_median, markdown
 
@@ -33,19 +31,14 @@ SET_UPS: Mapping[str, str | None] = {
 @count_option("rounds", 200, 10000, 5)
 def launch(rounds: int) -> None:
     """The cost of the SPANK plugin when a job is launched."""
-    with tempfile.TemporaryDirectory(prefix="st-launch-", dir="/tmp") as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        subprocess.run(
-            ["make", "--silent", "-C", str(ROOT / "spank"), f"BUILD={folder}/build"], check=True
-        )
-        place = Place(folder / "p")
-        try:
-            prepare(place)
-            _start_cluster(place, folder)
-            seconds = _seconds(place, folder, rounds)
-        finally:
-            stop(place)
+    with short_folder() as folder:
+        make = ("make", "--silent", "-C", str(ROOT / "spank"), f"BUILD={folder}/build")
+        subprocess.run(make, check=True)
+        (folder / "collect").mkdir()
+        (folder / "plugstack.conf").write_text(f"optional {folder}/build/spank_tiresias.so\n")
+        options = ("--nodes=1", "--no-accounting", f"--conf-file={folder}/plugstack.conf")
+        with started_cluster(folder, *options) as cluster:
+            seconds = _seconds(cluster, folder, rounds)
     header = ("plugstack.conf", "median, ms", "95th", "more than without, ms", "95 % interval")
     rows = [_row(name, seconds[name], seconds[WITHOUT]) for name in SET_UPS]
     text = (
@@ -56,36 +49,29 @@ def launch(rounds: int) -> None:
     record("The launch of a job", markdown(header, rows), text)
 
 
-def _seconds(place: Place, folder: Path, rounds: int) -> Mapping[str, list[float]]:
+def _seconds(cluster: RealCluster, folder: Path, rounds: int) -> Mapping[str, list[float]]:
     draw = random.Random(SEED)
     seconds: dict[str, list[float]] = {name: [] for name in SET_UPS}
     for number in range(-WARM_UP, rounds):
         for name in draw.sample(list(SET_UPS), len(SET_UPS)):
-            _set_up(place, folder, SET_UPS[name])
+            _set_up(cluster, folder, SET_UPS[name])
             began_s = time.perf_counter()
-            slurm(place, "srun", "--gpus=1", "--mem=10", "true")
+            cluster.run("srun", "--gpus=1", "--mem=10", "true")
             if number >= 0:
                 seconds[name].append(time.perf_counter() - began_s)
         if number > 0 and number % 20 == 19:
-            say(f"{number + 1} of {rounds} rounds")
+            click.echo(f"{number + 1} of {rounds} rounds", err=True)
     return seconds
 
 
-def _set_up(place: Place, folder: Path, arguments: str | None) -> None:
+def _set_up(cluster: RealCluster, folder: Path, arguments: str | None) -> None:
     line = (
         ""
         if arguments is None
         else f"optional {folder}/build/spank_tiresias.so run={folder}/run "
         f"collect={folder}/collect {arguments}\n"
     )
-    (place.cluster / "etc" / "plugstack.conf").write_text(line)
-
-
-def _start_cluster(place: Place, folder: Path) -> None:
-    (folder / "collect").mkdir()
-    plugstack = folder / "plugstack.conf"
-    plugstack.write_text(f"optional {folder}/build/spank_tiresias.so\n")
-    bring_up(place, "--nodes=1", "--no-accounting", f"--conf-file={plugstack}")
+    (cluster.folder / "etc" / "plugstack.conf").write_text(line)
 
 
 def _row(name: str, seconds: Sequence[float], without: Sequence[float]) -> Sequence[str]:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 import click
 
-from scripts.tools.bench.record import count_option, record
+from scripts.tools.bench.record import count_option, in_processes, record
 from scripts.tools.document import markdown
 from slurm_tiresias.config import parse
 from slurm_tiresias.settings import Config
@@ -39,8 +36,6 @@ PAPER = {
 }
 """Average JCT relative to Tiresias-L in the paper's testbed and simulation (pages 493-495)."""
 
-T = TypeVar("T")
-
 TIMES: Sequence[Callable[[Figures], float]] = (
     lambda one: one.average_jct_s,
     lambda one: one.median_jct_s,
@@ -63,12 +58,6 @@ class Run:
         costs = Costs(site, speeds=self.priced, flat_s=None if self.priced else 0.0)
         setup = run.Setup(site, config, costs, Timing())
         return figures(run.simulate(paper480(self.seed), self.policy, setup), GPUS)
-
-
-def in_processes(run: Callable[[T], Figures], trials: Sequence[T]) -> Mapping[T, Figures]:
-    """Run every trial, in one process a core."""
-    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
-        return dict(zip(trials, pool.map(run, trials), strict=True))
 
 
 @click.command("paper480")

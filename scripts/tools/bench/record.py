@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import multiprocessing
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
 import click
 
-from scripts.tools.document import write_section
+from scripts.tools.document import called, write_section
 
 TRACE = click.Path(path_type=Path, exists=True, dir_okay=False)
 Command = TypeVar("Command", bound=Callable[..., None])
-
-_NOT_SHOWN = frozenset({"workers"})
-"""Options that change no result."""
+Case = TypeVar("Case")
+Result = TypeVar("Result")
 
 
 def record(title: str, *parts: str) -> None:
     """Write the section of this title, under the command line that was called, and print it."""
     body = "\n\n".join(filter(None, parts))
-    write_section(title, _called(), body)
+    write_section(title, called(), body)
     click.echo(body)
 
 
@@ -32,16 +33,13 @@ def count_option(
     return click.option(f"--{name}", default=default, show_default=True, type=bounds)
 
 
-def _called() -> str:
-    context = click.get_current_context()
-    return " ".join(["scripts/dev bench", str(context.info_name), *_options(context)])
+def in_processes(
+    run: Callable[[Case], Result], cases: Sequence[Case], workers: int | None = None
+) -> Mapping[Case, Result]:
+    """Run every case, in one process a core."""
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        return dict(zip(cases, pool.map(run, cases), strict=True))
 
 
-def _options(context: click.Context) -> Iterator[str]:
-    for parameter in context.command.params:
-        value = context.params.get(str(parameter.name))
-        if value is None or value is False or parameter.name in _NOT_SHOWN:
-            continue
-        for one in value if isinstance(value, tuple) else (value,):
-            shown = (one.name if one.is_file() else "DIRECTORY") if isinstance(one, Path) else one
-            yield parameter.opts[0] if one is True else f"{parameter.opts[0]} {shown}"
+def in_its_own_process(run: Callable[[Case], Result], case: Case) -> Result:
+    return in_processes(run, [case], 1)[case]

@@ -69,19 +69,6 @@ def snapshot(mix: LoadMix, jobs: int, nodes: int, scripts: int, seed: int) -> Sn
     return Snapshot(NOW_S, tuple(machines), tuple(everybody))
 
 
-def a_little_later(before: Snapshot, mix: LoadMix, seed: int) -> Snapshot:
-    """Return the snapshot after some running jobs have ended and as many have arrived."""
-    chance = random.Random(seed)
-    running = [job.job_id for job in before.jobs if job.state is JobState.RUNNING]
-    ended = set(chance.sample(running, CHANGED // 2))
-    stay = [job for job in before.jobs if job.job_id not in ended]
-    first = len(before.jobs) + 1
-    known = [(job.request, job.skew) for job in before.jobs]
-    new = [_job(number, known, chance) for number in range(first, first + CHANGED // 2)]
-    come = [_as_it_waits(job, mix, chance) for job in new]
-    return Snapshot(before.now_s + 10, before.nodes, (*stay, *come))
-
-
 def settle(before: Snapshot, plan: Plan) -> Snapshot:
     """Return the snapshot after a plan's starts; the plan must preempt no job."""
     on = {start.job_id: start.start_on for start in plan.starts}
@@ -100,20 +87,21 @@ def settle(before: Snapshot, plan: Plan) -> Snapshot:
     return replace(before, jobs=tuple(jobs))
 
 
-def other_waiting(before: Snapshot, mix: LoadMix, number: int) -> Snapshot:
-    """Return the snapshot a second later, with some pending jobs cancelled and as many new ones.
+def with_others(
+    before: Snapshot, mix: LoadMix, number: int, leaving: JobState, after_s: float
+) -> Snapshot:
+    """Return a later snapshot: some jobs of a state have left, and as many new ones wait.
 
     ``number`` identifies the step: the ids of the new jobs are derived from it.
     """
     chance = random.Random(number)
-    waiting = [job.job_id for job in before.jobs if job.state is JobState.PENDING]
-    cancelled = set(chance.sample(waiting, CHANGED // 2))
-    stay = [job for job in before.jobs if job.job_id not in cancelled]
+    left = set(chance.sample([j.job_id for j in before.jobs if j.state is leaving], CHANGED // 2))
+    stay = [job for job in before.jobs if job.job_id not in left]
     first = 10_000_000 + number * CHANGED
     known = [(job.request, job.skew) for job in before.jobs]
     new = [_job(first + extra, known, chance) for extra in range(CHANGED // 2)]
     come = [_as_it_waits(job, mix, chance) for job in new]
-    return Snapshot(before.now_s + 1, before.nodes, (*stay, *come))
+    return Snapshot(before.now_s + after_s, before.nodes, (*stay, *come))
 
 
 def all_run_on(before: Snapshot) -> Snapshot:

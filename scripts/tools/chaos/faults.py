@@ -31,8 +31,7 @@ from scripts.testbed.slurm_faults import (
     Trouble,
     go_through,
 )
-from scripts.tools.chaos.document import record
-from scripts.tools.chaos.outcome import fail
+from scripts.tools.chaos.outcome import fail, record
 from scripts.tools.document import markdown
 
 NODES, GPUS = 2, 4
@@ -72,10 +71,7 @@ def faults(chosen: Sequence[str], rounds: int, seed: int) -> None:
         "pair": "One of two controllers is killed or stopped",
     }
     for what in chosen or tell:
-        text = tell[what](rounds, random.Random(seed))
-        click.echo(text)
-        command = f"scripts/dev chaos faults --of {what} --rounds {rounds} --seed {seed}"
-        record(titles[what], command, text)
+        record(titles[what], tell[what](rounds, random.Random(seed)))
 
 
 def _of_commands(rounds: int, chance: random.Random) -> str:

@@ -10,8 +10,7 @@ import click
 from scripts.testbed.kill_points import KillPoint
 from scripts.testbed.kill_sweep import ALL_SETTINGS, Setting, kill_at, points_of
 from scripts.testbed.real_cluster import short_folder, started_cluster
-from scripts.tools.chaos.document import record
-from scripts.tools.chaos.outcome import CHECKED, fail
+from scripts.tools.chaos.outcome import CHECKED, fail, record
 
 NODES, GPUS = 4, 4
 
@@ -33,8 +32,7 @@ def kill_points() -> None:
         "been done and nothing that stands after it. Before, inside or after a commit to the "
         f"ledger.\n\n{chr(10).join(lines)}\n\n{CHECKED}\n\nNothing was found wrong."
     )
-    record("Killed at every point that matters", "scripts/dev chaos kill-points", text)
-    click.echo(text)
+    record("Killed at every point that matters", text)
 
 
 def _sweep(setting: Setting) -> tuple[int, list[str]]:

@@ -16,8 +16,7 @@ from hypothesis import HealthCheck, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from scripts.testbed.lifecycle.machine import DONE, Lifecycle
-from scripts.tools.chaos.document import record
-from scripts.tools.chaos.outcome import Batch, in_batches
+from scripts.tools.chaos.outcome import Batch, in_batches, record
 from scripts.tools.document import markdown
 
 TITLE = "The controller in random interleavings"
@@ -67,9 +66,7 @@ def lifecycle(minutes: float, processes: int, first: int) -> None:
     """
     began_s = time.monotonic()
     done = in_batches(_run, count(first), processes, began_s + 60.0 * minutes)
-    text = _told(done, time.monotonic() - began_s, processes)
-    click.echo(text)
-    record(TITLE, f"scripts/dev chaos lifecycle --minutes {minutes:g} --seed {first}", text)
+    record(TITLE, _told(done, time.monotonic() - began_s, processes))
 
 
 def _run(number: int) -> Batch:

@@ -15,20 +15,10 @@ from pathlib import Path
 import click
 import orjson
 
-from scripts.testbed.jobs import slurm
-from scripts.testbed.place import (
-    DemoError,
-    Place,
-    bring_up,
-    failed_cycles,
-    say,
-    start_controller,
-    temporary_place,
-    wait_until,
-)
+from scripts.testbed.real_cluster import RealCluster, short_folder, started_cluster
+from scripts.testbed.real_controller import RealController
 from scripts.testbed.slurmctld import SUBMITTERS, cpu_s, pid_of, submit_many
-from scripts.tools.chaos.document import record
-from scripts.tools.chaos.outcome import fail
+from scripts.tools.chaos.outcome import fail, record
 from scripts.tools.document import markdown
 from slurm_tiresias.status.published import FILE_NAME
 
@@ -51,12 +41,7 @@ CALM_S, CALM = 3.0, 0.03
 
 PATIENCE_S = 900.0
 ACCOUNTED_WITHIN_S = 60.0
-CONFIG = """\
-[controller]
-mode = "enforce"
-interval_s = {interval}
-state_dir = "{{state_dir}}"
-"""
+SETTINGS = {"controller": {"mode": "enforce", "interval_s": INTERVAL_S}}
 RPCS = (
     "REQUEST_JOB_INFO",
     "REQUEST_NODE_INFO",
@@ -139,36 +124,41 @@ class Watch:
 )
 def load(running: int, pending: int, cycles: int, storm: int, tasks: int) -> None:
     """Thousands of jobs: what they cost, whether memory grows, a storm, and a mass cancel."""
-    options = f"--running {running} --pending {pending} --cycles {cycles}"
-    command = f"scripts/dev chaos load {options} --storm {storm} --tasks {tasks}"
-    try:
-        text, wrong = measured(Load(running, pending, cycles, storm, tasks))
-    except DemoError as error:
-        raise click.ClickException(str(error)) from error
+    text, wrong = measured(Load(running, pending, cycles, storm, tasks))
     if wrong:
         fail(wrong)
-    if (pending, running) >= (10_000, 1000):
-        record("Load", command, text)
-    click.echo(text)
+    record("Load", text)
 
 
 def measured(what: Load) -> tuple[str, list[str]]:
     """Return the text of the result, and a list of problems."""
-    with temporary_place("load", CONFIG.format(interval=INTERVAL_S)) as place:
-        _start_cluster(place, what)
-        _fill(place, what)
-        _until_calm(place)
-        without = _answers(place, lambda: None, what)
-        watch = Watch(place.state / FILE_NAME, start_controller(place))
-        _until(watch, lambda: len(watch.published_s) > 3, "its cycles go on")
-        first = len(watch.published_s)
-        beside = _answers(place, watch.look, what)
-        cycles = len(watch.published_s) - first
-        _run_on(watch, what.cycles)
-        stormed = _storm(place, watch, what)
-        cancelled = _cancel_all(place, watch)
-        faults = failed_cycles(place.controller_log.read_text())
-        wrong = [*faults, *_lost(place, what)]
+    each = -(-what.running // NODES)
+    most = 2 * (what.running + what.pending + what.storm + 2 * what.tasks)
+    options = (
+        *(f"--nodes={NODES}", f"--gpus={each}", f"--cpus={each}", f"--memory-mb={each * 100}"),
+        f"--slurm-conf-line=MaxJobCount={most}",
+        f"--slurm-conf-line=MaxArraySize={what.tasks + 1}",
+        "--slurm-conf-line=SchedulerParameters=disable_job_shrink,batch_sched_delay=1",
+    )
+    with short_folder() as folder, started_cluster(folder, *options) as cluster:
+        _fill(cluster, what)
+        _until_calm(cluster)
+        without = _answers(cluster, lambda: None, what)
+        log = folder / "controller.log"
+        controller = RealController(cluster, folder, SETTINGS, defaults={}, log_file=log).start()
+        try:
+            assert controller.process is not None
+            watch = Watch(controller.state_dir / FILE_NAME, controller.process.pid)
+            _until(cluster, watch, lambda: len(watch.published_s) > 3, "its cycles go on")
+            first = len(watch.published_s)
+            beside = _answers(cluster, watch.look, what)
+            cycles = len(watch.published_s) - first
+            _run_on(cluster, watch, what.cycles)
+            stormed = _storm(cluster, watch, what)
+            cancelled = _cancel_all(cluster, watch)
+            wrong = [*controller.faults(), *_lost(cluster, what)]
+        finally:
+            controller.end()
     if what.cycles >= ENOUGH_CYCLES and watch.growth(what.cycles) > MOST_GROWTH:
         wrong.append(f"memory grew {watch.growth(what.cycles):.2f} times")
     text = "\n\n".join(
@@ -180,73 +170,65 @@ def measured(what: Load) -> tuple[str, list[str]]:
 # The cluster and its jobs
 
 
-def _start_cluster(place: Place, what: Load) -> None:
-    each = -(-what.running // NODES)
-    most = 2 * (what.running + what.pending + what.storm + 2 * what.tasks)
-    bring_up(
-        place,
-        *(f"--nodes={NODES}", f"--gpus={each}", f"--cpus={each}", f"--memory-mb={each * 100}"),
-        f"--slurm-conf-line=MaxJobCount={most}",
-        f"--slurm-conf-line=MaxArraySize={what.tasks + 1}",
-        "--slurm-conf-line=SchedulerParameters=disable_job_shrink,batch_sched_delay=1",
-    )
-
-
-def _fill(place: Place, what: Load) -> None:
+def _fill(cluster: RealCluster, what: Load) -> None:
     """Submit jobs that fill the cluster, and more that follow one by one as those end."""
-    script = place.folder / "job"
+    script = cluster.folder / "job"
     script.write_text("#!/bin/sh\nexec sleep $((300 + $(od -An -N2 -tu2 /dev/urandom) % 1800))\n")
-    _submit(place, what.running)
-    wait_until(lambda: _count(place, "RUNNING") >= what.running, "all GPUs to be taken", PATIENCE_S)
-    _submit(place, what.pending)
+    _submit(cluster, what.running)
+    taken = "all GPUs taken"
+    cluster.wait_until(lambda: _count(cluster, "RUNNING") >= what.running, taken, PATIENCE_S)
+    _submit(cluster, what.pending)
 
 
-def _submit(place: Place, jobs: int) -> None:
-    submit_many(jobs, lambda _number: _sbatch(place))
+def _submit(cluster: RealCluster, jobs: int) -> None:
+    submit_many(jobs, lambda _number: _sbatch(cluster))
 
 
-def _sbatch(place: Place, *options: str) -> None:
+def _sbatch(cluster: RealCluster, *options: str) -> None:
     common = ("--gpus=1", "--mem=1", "--output=/dev/null", *options)
-    slurm(place, "sbatch", *common, str(place.folder / "job"))
+    cluster.run("sbatch", *common, str(cluster.folder / "job"))
 
 
-def _count(place: Place, state: str) -> int:
-    return len(slurm(place, "squeue", "-h", "-r", "-o", "%i", "-t", state).split())
+def _count(cluster: RealCluster, state: str) -> int:
+    return len(cluster.run("squeue", "-h", "-r", "-o", "%i", "-t", state).split())
 
 
 # The load on slurmctld
 
 
-def _answers(place: Place, meanwhile: Callable[[], None], what: Load) -> Answered:
+def _answers(cluster: RealCluster, meanwhile: Callable[[], None], what: Load) -> Answered:
     """Measure a user's squeue repeatedly, and slurmctld's own counts meanwhile."""
-    slurmctld = pid_of(place)
-    slurm(place, "sdiag", "--reset")
+    slurmctld = pid_of(cluster)
+    cluster.run("sdiag", "--reset")
     spent_s, began_s = cpu_s(slurmctld), time.monotonic()
     squeue_s = []
     for _ in range(what.samples):
         asked_s = time.monotonic()
-        slurm(place, "squeue", "-h", "-o", "%i")
+        cluster.run("squeue", "-h", "-o", "%i")
         squeue_s.append(time.monotonic() - asked_s)
         for _ in range(5):
             time.sleep(PAUSE_S / 5)
             meanwhile()
     cpu = (cpu_s(slurmctld) - spent_s) / (time.monotonic() - began_s)
-    said = slurm(place, "sdiag")
+    said = cluster.run("sdiag")
     rpcs = {name: int(count) for name, count in _COUNT.findall(said)}
-    say(f"squeue took {statistics.median(squeue_s):.3f} s, with {what.pending:,} jobs waiting")
+    click.echo(
+        f"squeue took {statistics.median(squeue_s):.3f} s, with {what.pending:,} jobs waiting",
+        err=True,
+    )
     return Answered(squeue_s, cpu, rpcs)
 
 
-def _until_calm(place: Place) -> None:
+def _until_calm(cluster: RealCluster) -> None:
     """Wait until slurmctld has processed the submissions."""
-    slurmctld = pid_of(place)
+    slurmctld = pid_of(cluster)
 
     def calm() -> bool:
         before_s = cpu_s(slurmctld)
         time.sleep(CALM_S)
         return cpu_s(slurmctld) - before_s < CALM * CALM_S
 
-    wait_until(calm, "slurmctld to have done with the submissions", PATIENCE_S)
+    cluster.wait_until(calm, "slurmctld has done with the submissions", PATIENCE_S)
 
 
 def _memory_mb(pid: int) -> float:
@@ -258,23 +240,27 @@ def _memory_mb(pid: int) -> float:
 # The load on the controller
 
 
-def _run_on(watch: Watch, cycles: int) -> None:
+def _run_on(cluster: RealCluster, watch: Watch, cycles: int) -> None:
     """Wait for as many cycles as an hour has at the default interval."""
     while len(watch.published_s) < cycles:
         enough = min(cycles, len(watch.published_s) + 30)
-        _until(watch, lambda: len(watch.published_s) >= enough, "its cycles go on")  # noqa: B023
-        say(f"{len(watch.published_s)} of {cycles} cycles, {watch.memory_mb[-1]:.0f} MB")
+        _until(cluster, watch, lambda: len(watch.published_s) >= enough, "its cycles go on")  # noqa: B023
+        click.echo(
+            f"{len(watch.published_s)} of {cycles} cycles, {watch.memory_mb[-1]:.0f} MB", err=True
+        )
 
 
-def _storm(place: Place, watch: Watch, what: Load) -> str:
+def _storm(cluster: RealCluster, watch: Watch, what: Load) -> str:
     first, began_s = len(watch.published_s), time.monotonic()
     with _watching(watch):
-        _submit(place, what.storm)
+        _submit(cluster, what.storm)
         for _ in range(2):
-            _sbatch(place, f"--array=0-{what.tasks - 1}")
+            _sbatch(cluster, f"--array=0-{what.tasks - 1}")
     took_s = time.monotonic() - began_s
-    waiting = _count(place, "PENDING")
-    _until(watch, lambda: _shown_waiting(watch) >= 0.99 * waiting, "all of them to be seen")
+    waiting = _count(cluster, "PENDING")
+    _until(
+        cluster, watch, lambda: _shown_waiting(watch) >= 0.99 * waiting, "all of them to be seen"
+    )
     return (
         f"A storm: {what.storm:,} jobs and two arrays of {what.tasks:,} tasks, submitted within "
         f"{took_s:.0f} s by {SUBMITTERS} at a time. The longest pause between two published cycles "
@@ -283,13 +269,13 @@ def _storm(place: Place, watch: Watch, what: Load) -> str:
     )
 
 
-def _cancel_all(place: Place, watch: Watch) -> str:
+def _cancel_all(cluster: RealCluster, watch: Watch) -> str:
     first, began_s = len(watch.published_s), time.monotonic()
     with _watching(watch):
-        slurm(place, "scancel", "--me")
-        wait_until(lambda: not slurm(place, "squeue", "-h").strip(), "all to end", PATIENCE_S)
+        cluster.run("scancel", "--me")
+        cluster.wait_until(lambda: not cluster.run("squeue", "-h").strip(), "all ended", PATIENCE_S)
     took_s = time.monotonic() - began_s
-    _until(watch, lambda: _shown_waiting(watch) == 0, "none to be seen")
+    _until(cluster, watch, lambda: _shown_waiting(watch) == 0, "none to be seen")
     return (
         f"A mass cancel: `scancel` of all jobs took {took_s:.1f} s until the last was gone, with a "
         f"longest pause of {watch.longest_gap_s(first - 1):.1f} s between two published cycles; "
@@ -302,12 +288,12 @@ def _shown_waiting(watch: Watch) -> int:
     return sum(tier["pending_jobs"] for tier in tiers)
 
 
-def _until(watch: Watch, holds: Callable[[], bool], what: str) -> None:
+def _until(cluster: RealCluster, watch: Watch, holds: Callable[[], bool], what: str) -> None:
     def seen() -> bool:
         watch.look()
         return holds()
 
-    wait_until(seen, what, PATIENCE_S)
+    cluster.wait_until(seen, what, PATIENCE_S)
 
 
 @contextmanager
@@ -328,12 +314,12 @@ def _watching(watch: Watch) -> Iterator[None]:
         looker.join()
 
 
-def _lost(place: Place, what: Load) -> Iterator[str]:
+def _lost(cluster: RealCluster, what: Load) -> Iterator[str]:
     """Yield submitted jobs that accounting lacks, or shows as requeued or with a wrong end."""
     submitted = what.running + what.pending + what.storm + 2
 
     def rows() -> list[tuple[str, str]]:
-        answer = slurm(place, "sacct", "-a", "-n", "-X", "-D", "-P", "-o", "jobid,state")
+        answer = cluster.run("sacct", "-a", "-n", "-X", "-D", "-P", "-o", "jobid,state")
         pairs = (line.split("|") for line in answer.split("\n")[:-1])
         return [(job_id.split("_")[0], state.split()[0]) for job_id, state in pairs]
 
@@ -342,8 +328,8 @@ def _lost(place: Place, what: Load) -> Iterator[str]:
         over = not any(state in ("RUNNING", "PENDING") for _, state in found)
         return over and len({job_id for job_id, _ in found}) >= submitted
 
-    with suppress(DemoError):  # what is missing is reported below
-        wait_until(knows_all, "accounting to know all ends", ACCOUNTED_WITHIN_S)
+    with suppress(AssertionError):  # what is missing is reported below
+        cluster.wait_until(knows_all, "accounting knows all ends", ACCOUNTED_WITHIN_S)
     found = rows()
     known = len({job_id for job_id, _ in found})
     if known != submitted:

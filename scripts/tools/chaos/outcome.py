@@ -13,6 +13,8 @@ from typing import NoReturn
 
 import click
 
+from scripts.tools.document import RELIABILITY, called, write_section
+
 BATCHES = 5
 """Batches per process, whose memory grows because Hypothesis keeps data of every run."""
 
@@ -24,6 +26,13 @@ CHECKED = (
     "been written to a waiting job; and once the controller was paused, no job had a node list but "
     "its user's own."
 )
+
+
+def record(title: str, text: str) -> None:
+    """Print the result; with ``chaos --record``, replace the section of this title, too."""
+    click.echo(text)
+    if click.get_current_context().obj:
+        write_section(title, called(), text, RELIABILITY)
 
 
 def fail(wrong: Sequence[str]) -> NoReturn:

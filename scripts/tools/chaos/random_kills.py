@@ -20,8 +20,7 @@ from scripts.testbed.busy_load import (
 )
 from scripts.testbed.real_cluster import short_folder, started_cluster
 from scripts.testbed.real_controller import RealController
-from scripts.tools.chaos.document import record
-from scripts.tools.chaos.outcome import CHECKED, fail
+from scripts.tools.chaos.outcome import CHECKED, fail, record
 
 NODES, GPUS = 4, 4
 LONGEST_LIFE_S = 2.5
@@ -52,11 +51,7 @@ def random_kills(count: int, seed: int) -> None:
         jobs, preemptions = len(busy.jobs), count_preemptions(controller, busy)
     if wrong:
         fail(wrong)
-    text = _told(killed, jobs, preemptions, time.monotonic() - began_s)
-    record(
-        "Killed at random", f"scripts/dev chaos random-kills --count {count} --seed {seed}", text
-    )
-    click.echo(text)
+    record("Killed at random", _told(killed, jobs, preemptions, time.monotonic() - began_s))
 
 
 def _told(killed: Sequence[Killed], jobs: int, preemptions: int, took_s: float) -> str:

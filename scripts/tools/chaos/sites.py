@@ -11,8 +11,7 @@ from itertools import count
 import click
 
 from scripts.testbed.sites import in_memory, on_slurm
-from scripts.tools.chaos.document import record
-from scripts.tools.chaos.outcome import Batch, in_batches
+from scripts.tools.chaos.outcome import Batch, in_batches, record
 from scripts.tools.document import markdown
 
 IN_A_BATCH = 100
@@ -62,11 +61,8 @@ def sites(rounds: int, real: bool, minutes: float, processes: int, first: int) -
     else:
         starts = range(first, first + rounds, IN_A_BATCH)
         done = in_batches(_in_memory, starts, processes)
-    text = _told(done, time.monotonic() - began_s, processes)
-    click.echo(text)
-    how = f"--real --minutes {minutes:g}" if real else f"--rounds {rounds}"
     title = "Random sites on real clusters" if real else "Random sites in memory"
-    record(title, f"scripts/dev chaos sites {how} --seed {first}", text)
+    record(title, _told(done, time.monotonic() - began_s, processes))
 
 
 def _in_memory(first: int) -> Batch:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -13,8 +12,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
-from typing import NoReturn
 
 import click
 import docker
@@ -25,8 +22,8 @@ from scripts.testbed.debian import machine
 from scripts.testbed.debian.root import base_root, cache_option
 from scripts.tools.containers import engine, image, tools
 from scripts.tools.matrix.suite import read_report
+from scripts.tools.stopping import stop_in_order
 
-STOPPING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 EXPECTED_ERRORS = (
     engine.EngineError,
     image.ImageError,
@@ -46,25 +43,14 @@ def containers(own: bool, fresh: bool, cache: Path, pytest: Sequence[str]) -> No
     Its Debian image is made by debootstrap from this machine's mirror; no registry is contacted.
     The root and the images are kept in --cache; everything else is removed afterwards.
     """
-    for number in STOPPING_SIGNALS:
-        signal.signal(number, _stop_once)
+    stop_in_order()
     began_s = time.monotonic()
     try:
         good = _run(own, fresh, cache, pytest)
     except EXPECTED_ERRORS as error:
         raise click.ClickException(str(error)) from error
-    except KeyboardInterrupt:
-        _say("stopped, and cleared away")
-        sys.exit(130)
     _say(f"{'the containers do as they should' if good else 'FAILED'}: {_since(began_s)}")
     sys.exit(not good)
-
-
-def _stop_once(_number: int, _frame: FrameType | None) -> NoReturn:
-    # Ignore further signals: the cleanup must not be interrupted.
-    for each in STOPPING_SIGNALS:
-        signal.signal(each, signal.SIG_IGN)
-    raise KeyboardInterrupt
 
 
 def _run(own: bool, fresh: bool, cache: Path, pytest: Sequence[str]) -> bool:

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from scripts.testbed import progress_channel
-from scripts.testbed.jobs import POLL_S, slurm
-from scripts.testbed.place import DemoError, Place
+from scripts.testbed.real_cluster import RealCluster
+from scripts.testbed.real_controller import RealController
 from scripts.tools.demo.mix import GPUS_PER_NODE, MOST_GPUS, SAVE_EVERY_S, STEP_S, Job
 
+POLL_S = 0.5
 RUN_PATIENCE_S = 400.0
 TRAINING = Path(__file__).parent / "training.py"
 OTHER_USER = "nobody"
@@ -55,24 +56,29 @@ class Run:
     """One run of the mix; ``reports``: with the job library."""
 
     name: str
-    place: Place
+    folder: Path
     own_limit_min: int = 0
     """The time limit of all jobs; 0: those of their users."""
     reports: bool = False
     submitted: list[Submitted] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
+    controller: RealController | None = None
+
+    @property
+    def cluster(self) -> RealCluster:
+        conf = self.folder / "cluster" / "etc" / "slurm.conf"
+        return RealCluster(self.folder / "cluster", {"SLURM_CONF": str(conf)})
 
     def submit(self, job: Job) -> Submitted:
-        place, folder = self.place, self.place.jobs / job.name
-        library = [str(place.folder / progress_channel.LIBRARY)] if self.reports else []
+        jobs, folder = self.folder / "jobs", self.folder / "jobs" / job.name
+        library = [str(self.folder / progress_channel.LIBRARY)] if self.reports else []
         as_user = [f"--uid={OTHER_USER}"] if job.user and os.geteuid() == 0 else []
         limit_min = self.own_limit_min or job.limit_min
-        answer = slurm(
-            place,
+        answer = self.cluster.run(
             *("sbatch", "--parsable", f"--job-name={job.name}", f"--gpus={job.gpus}", "--requeue"),
             *(f"--nodes={job.nodes}", f"--ntasks={job.nodes}", f"--time={limit_min}", *as_user),
-            *(f"--chdir={place.jobs}", f"--output={folder}.out", "--open-mode=append"),
-            str(program_of(place)),
+            *(f"--chdir={jobs}", f"--output={folder}.out", "--open-mode=append"),
+            str(program_in(jobs)),
             *(str(folder), str(job.steps), str(STEP_S), str(SAVE_EVERY_S), *library),
         )
         self.submitted.append(Submitted(job, answer.strip(), folder))
@@ -80,7 +86,7 @@ class Run:
 
     def follow(self, at_s: float) -> Sample:
         """Keep what Slurm shows now."""
-        rows = dict(shown(slurm(self.place, "scontrol", "-d", "-o", "-a", "show", "jobs")))
+        rows = dict(shown(self.cluster.run("scontrol", "-d", "-o", "-a", "show", "jobs")))
         states = {one.job_id: rows.get(one.job_id, ("COMPLETED", 0, [])) for one in self.submitted}
         holders: list[Job | None] = [None] * MOST_GPUS
         for one in self.submitted:
@@ -101,11 +107,11 @@ class Run:
         return self.samples[-1]
 
 
-def program_of(place: Place) -> Path:
+def program_in(jobs: Path) -> Path:
     """Return the jobs' program, laid where all users can read it."""
-    program = place.jobs / TRAINING.name
+    program = jobs / TRAINING.name
     if not program.exists():
-        place.jobs.chmod(0o1777)
+        jobs.chmod(0o1777)
         shutil.copy(TRAINING, program)
     return program
 
@@ -176,6 +182,6 @@ def run_all(runs: Sequence[Run], mix: Sequence[Job]) -> Iterator[None]:
             run.follow(time.monotonic() - began_s)
         running = [run for run in running if run.samples[-1].finished < len(mix)]
         if time.monotonic() - began_s > RUN_PATIENCE_S:
-            raise DemoError(f"after {RUN_PATIENCE_S:g} s not all jobs had ended")
+            raise AssertionError(f"after {RUN_PATIENCE_S:g} s not all jobs had ended")
         yield
         time.sleep(POLL_S)

@@ -2,30 +2,51 @@
 
 from __future__ import annotations
 
-import argparse
+import os
 import shlex
-import signal
+import shutil
+import subprocess
+import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
-from typing import NoReturn
 
+import click
 from rich.console import Console
 
-from scripts.testbed import place, progress_channel
-from scripts.testbed.jobs import accounted
-from scripts.testbed.place import DemoError, Place, UsageError
-from scripts.tools.bench.replay.setting import Setting
+from scripts.testbed import progress_channel
+from scripts.testbed.cluster.locks import hold
+from scripts.testbed.cluster.model import MARK
+from scripts.testbed.real_cluster import SCRIPT
+from scripts.testbed.real_controller import RealController
+from scripts.tools.bench.replay.setting import SCHEDULER, Setting
 from scripts.tools.demo import jobs, screen
 from scripts.tools.demo.jobs import Run
 from scripts.tools.demo.measure import Result, measured
-from scripts.tools.demo.mix import BEYOND_WINDOW_MIN, JOBS, SPEED, Job, make_jobs, setting
-from slurm_tiresias.errors import NotRunningError
-from slurm_tiresias.status import published
+from scripts.tools.demo.mix import (
+    BEYOND_WINDOW_MIN,
+    GPUS_PER_NODE,
+    JOBS,
+    NODES,
+    SPEED,
+    Job,
+    make_jobs,
+    setting,
+)
+from scripts.tools.stopping import ignore, stop_in_order
 
-STOPPING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+FOREIGN = ("SLURM", "SBATCH_", "SQUEUE_", "SACCT_")
+"""How variables begin by which commands would use another Slurm."""
+FOLDER = Path(f"/tmp/slurm-tiresias-demo-{os.getuid()}")
+SIGN = "slurm-tiresias-demo"
+"""The file that marks a folder as the demo's, which may therefore be removed."""
+CLUSTER = (
+    *(f"--nodes={NODES}", f"--gpus={GPUS_PER_NODE}"),
+    f"--slurm-conf-line=SchedulerParameters={SCHEDULER}",
+    *("--slurm-conf-line=PriorityWeightAge=1000", "--slurm-conf-line=PriorityMaxAge=1-0"),
+)
+Tables = Mapping[str, Mapping[str, object]]
 SHIP_EVERY_S = 0.5
 BUILD_PACKAGES = ("gcc", "libc6-dev", "libslurm-dev", "make")
 """What the SPANK plugin is built with, by which jobs report."""
@@ -35,96 +56,97 @@ SHOWN_JOB = Job("wide", "", gpus=16, steps=7200, arrives_s=0)
 SHOWN_NARROW_GPUS = (4, 2, 4, 1)
 
 
-class StoppedError(Exception):
-    """A signal asked the demo to stop."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(signal.Signals(number).name)
-        self.status = 128 + number
-
-
-def run(arguments: Sequence[str]) -> int:
-    for number in STOPPING_SIGNALS:
-        signal.signal(number, stop_once)
+@click.command()
+@click.argument("command", type=click.Choice(("run", "env", "stop")), default="run")
+@click.option("--dir", "folder", type=Path, default=FOLDER, show_default=True)
+@click.option("--seed", default=1, show_default=True, help="The seed of the jobs.")
+@click.option("--keep/--no-keep", default=True, help="Leave the last cluster and its controller.")
+def demo(command: str, folder: Path, seed: int, keep: bool) -> None:
+    """The same jobs on stock Slurm and with Tiresias."""
+    stop_in_order()
+    for name in [name for name in os.environ if name.startswith(FOREIGN)]:
+        del os.environ[name]
+    where = folder.resolve()
     try:
-        return dispatch(parser().parse_args(arguments))
-    except DemoError as error:
-        place.say(f"demo: error: {error}")
-        return 2 if isinstance(error, UsageError) else 1
-    except StoppedError as stopped:
-        place.say(f"demo: stopped by {stopped}")
-        return stopped.status
+        if command == "env":
+            env(where)
+        elif command == "stop":
+            stop(where)
+            page_of(where).unlink(missing_ok=True)
+            say("demo: stopped")
+        else:
+            sys.exit(demonstrate(where, seed, keep))
+    except AssertionError as error:
+        raise click.ClickException(str(error)) from error
 
 
-def stop_once(number: int, _frame: FrameType | None) -> NoReturn:
-    # Ignore further signals: the cleanup must not be interrupted.
-    for each in STOPPING_SIGNALS:
-        signal.signal(each, signal.SIG_IGN)
-    raise StoppedError(number)
+def say(text: str) -> None:
+    click.echo(text, err=True)
 
 
-def parser() -> argparse.ArgumentParser:
-    whole = argparse.ArgumentParser(
-        prog="demo", description="The same jobs on stock Slurm and with Tiresias."
-    )
-    whole.add_argument("command", nargs="?", default="run", choices=("run", "env", "stop"))
-    add = whole.add_argument
-    add("--dir", type=Path, help="the demo's folder (default: in /tmp)")
-    add("--seed", type=int, default=1, help="of the jobs (default: 1)")
-    add(
-        "--keep",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="leave the last cluster and its controller running (default: keep)",
-    )
-    return whole
+def this_command(where: Path, *words: str) -> str:
+    """Return the command line of the demo for this folder."""
+    named = [] if where == FOLDER else ["--dir", str(where)]
+    return shlex.join(["./scripts/demo", *words, *named])
 
 
-def dispatch(options: argparse.Namespace) -> int:
-    where = place.place_named(options.dir)
-    if options.command == "env":
-        return env(where)
-    with place.alone_in(where):
-        return stop(where) if options.command == "stop" else demonstrate(where, options)
-
-
-def env(where: Place) -> int:
-    if not place.is_demos(where):
-        raise UsageError(f"no demo in {where.folder}. Run {place.this_command(where)} first.")
-    for name, value in where.exports().items():
+def env(where: Path) -> None:
+    if not (where / SIGN).exists():
+        raise click.UsageError(f"no demo in {where}. Run {this_command(where)} first.")
+    kept = three_runs(where)[-1]
+    programs = str(where / "bin")
+    path = [one for one in os.environ["PATH"].split(":") if one != programs]
+    for name, value in {
+        "SLURM_CONF": str(kept.cluster.folder / "etc" / "slurm.conf"),
+        "TIRESIAS_CONFIG": str(kept.folder / "tiresias.toml"),
+        "PATH": ":".join([programs, *path]),
+    }.items():
         print(f"export {name}={shlex.quote(value)}")
-    return 0
 
 
-def stop(where: Place) -> int:
-    if not place.is_demos(where):
-        place.say(f"demo: nothing runs in {where.folder}")
-        return 0
-    stop_others(where)
-    place.stop(where)
-    page_of(where).unlink(missing_ok=True)
-    place.say("demo: stopped")
-    return 0
+def prepare(where: Path) -> None:
+    """Make an empty folder of our own; what an earlier demo left running there is stopped."""
+    if (where / SIGN).exists():
+        stop(where)
+    if where.exists() and (not where.is_dir() or any(where.iterdir())):
+        raise click.UsageError(f"{where} holds something else. Name an empty or new one by --dir.")
+    # The one folder of .venv would also change the Python of a shell.
+    (where / "bin").mkdir(parents=True)
+    (where / "bin" / "tiresias-slurm").symlink_to(Path(sys.prefix) / "bin" / "tiresias-slurm")
+    (where / SIGN).touch()
 
 
-def demonstrate(where: Place, options: argparse.Namespace) -> int:
-    if place.is_demos(where):
-        stop_others(where)
+def stop(where: Path) -> None:
+    """Stop the clusters and, by their marks, the controllers; remove the folder."""
+    if not (where / SIGN).exists():
+        say(f"demo: nothing runs in {where}")
+        return
+    for each in three_runs(where):
+        each.cluster.down()
+    shutil.rmtree(where, ignore_errors=True)
+
+
+def demonstrate(where: Path, seed: int, keep: bool) -> int:
+    if (lock := hold(f"demo{where}")) is None:
+        raise click.UsageError(
+            f"another demo works in {where}. End it with Ctrl-C where it runs, or name another "
+            "--dir."
+        )
+    prepare(where)
     runs, kept = three_runs(where), False
     try:
-        status = compare(where, runs, options.seed)
-        stop_others(where)
-        if options.keep:
+        status = compare(where, runs, seed)
+        if keep:
+            for each in runs[:-1]:
+                each.cluster.down()
             leave_something_to_see(where, runs[-1])
             kept = True
         return status
     finally:
         if not kept:
-            for number in STOPPING_SIGNALS:
-                signal.signal(number, signal.SIG_IGN)
-            stop_others(where)
-            place.stop(where)
-            place.say("demo: the clusters and the controllers are stopped and removed")
+            ignore()
+            stop(where)
+        lock.close()
 
 
 def what(seed: int) -> str:
@@ -138,37 +160,24 @@ def what(seed: int) -> str:
     )
 
 
-def three_runs(where: Place) -> list[Run]:
-    slurm, tiresias = others(where)
+def three_runs(where: Path) -> list[Run]:
     return [
-        Run(SLURM, slurm, own_limit_min=BEYOND_WINDOW_MIN),
-        Run(LIMITS, tiresias),
-        Run(REPORTS, where, reports=True),
+        Run(SLURM, where / "slurm", own_limit_min=BEYOND_WINDOW_MIN),
+        Run(LIMITS, where / "tiresias"),
+        Run(REPORTS, where / "reports", reports=True),
     ]
 
 
-def others(where: Place) -> tuple[Place, Place]:
-    """Return the places of the two runs whose clusters are not kept."""
-    return Place(where.folder / "slurm"), Place(where.folder / "tiresias")
+def page_of(where: Path) -> Path:
+    return where.with_name(f"{where.name}.html")
 
 
-def stop_others(where: Place) -> None:
-    for other in others(where):
-        if place.is_demos(other):
-            place.stop(other)
-
-
-def page_of(where: Place) -> Path:
-    return where.folder.with_name(f"{where.folder.name}.html")
-
-
-def compare(where: Place, runs: Sequence[Run], seed: int) -> int:
-    console, out, mix = screen.screen(), screen.output(), make_jobs(seed)
+def compare(where: Path, runs: Sequence[Run], seed: int) -> int:
+    console, out, mix = screen.console(stderr=True), screen.console(), make_jobs(seed)
     results = race(console, runs, seed)
     table = screen.result_table(results, Counter(job.kind for job in mix))
-    screen.show_schedules(out, runs)
-    out.print(table)
-    page_of(where).write_text(screen.page(runs, what(seed), table), encoding="utf-8")
+    screen.show(out, runs, table)
+    screen.save(page_of(where), runs, what(seed), table)
     out.print(f"The schedules as a page: {page_of(where)}", soft_wrap=True)
     faults = [f"{name}: {fault}" for name, one in results.items() for fault in one.faults]
     for fault in faults:
@@ -180,68 +189,67 @@ def compare(where: Place, runs: Sequence[Run], seed: int) -> int:
 
 def race(console: Console, runs: Sequence[Run], seed: int) -> dict[str, Result]:
     """Run the jobs of this seed on three new clusters at once."""
+    if subprocess.run([str(SCRIPT), "install", *BUILD_PACKAGES], check=False).returncode != 0:
+        raise click.ClickException("packages are missing, see above")
     console.print("Starting three clusters, two of them with a controller ...")
-    # The others' folders are in the last run's.
-    controllers = {each.name: start(each, setting(seed)) for each in reversed(runs)}
+    for each in runs:
+        start(each, setting(seed))
     console.print(what(seed), markup=False)
     mix = make_jobs(seed)
     with screen.progress(console, len(mix)) as show:
         for _ in jobs.run_all(runs, mix):
             show(runs)
-    return {each.name: result_of(each, controllers[each.name]) for each in runs}
+    return {each.name: result_of(each) for each in runs}
 
 
-def start(each: Run, own: Setting) -> int | None:
-    """Start a run's cluster and its controller, whose pid is returned; None if there is none."""
-    where, config = each.place, own.controller_config()
+def start(each: Run, own: Setting, more: Tables | None = None) -> None:
+    """Start a run's cluster and its controller, which ``scripts/cluster down`` ends by its mark."""
+    folder, mark = each.folder, {MARK: str(each.cluster.folder)}
+    (folder / "jobs").mkdir(parents=True)
+    tables = {**own.tables, "constants": own.constants, **(more or {})}
+    options = list(CLUSTER)
     if each.reports:
-        config += f'\n[profiler]\ncollect_dir = "{where.folder}/collect"\n'
-    place.prepare(where, config)
-    options: list[str] = []
+        options.append(f"--conf-file={progress_channel.set_up(folder)}")
+        tables["profiler"] = {"collect_dir": f"{folder}/collect"}
+    each.cluster.up(*options)
     if each.reports:
-        place.install(*BUILD_PACKAGES)
-        options = [f"--conf-file={progress_channel.set_up(where.folder)}"]
-    place.start_cluster(where, *options)
-    if each.reports:
-        progress_channel.start_service(where.folder, SHIP_EVERY_S, place.marked(where))
-    return None if each.own_limit_min else place.start_controller(where, replaced=own.constants)
+        progress_channel.start_service(folder, SHIP_EVERY_S, {**os.environ, **mark})
+    if not each.own_limit_min:
+        each.controller = RealController(
+            *(each.cluster, folder, tables),
+            defaults={},
+            extra_environment=mark,
+            log_file=folder / "controller.log",
+        ).start()
 
 
-def result_of(each: Run, controller: int | None) -> Result:
-    where, submitted = each.place, each.submitted
-    rows = accounted(where, {one.job_id for one in submitted})
-    result = measured(submitted, rows, [jobs.proof(one) for one in submitted])
-    if controller is None:
-        return result
-    place.check_controller(where, controller)
-    failed = place.failed_cycles(where.controller_log.read_text())
-    return replace(result, faults=(*result.faults, *failed))
+def result_of(each: Run) -> Result:
+    rows = each.cluster.ended_runs({one.job_id for one in each.submitted})
+    result = measured(each.submitted, rows, [jobs.proof(one) for one in each.submitted])
+    faults = each.controller.faults() if each.controller else []
+    return replace(result, faults=(*result.faults, *faults))
 
 
-def leave_something_to_see(where: Place, last: Run) -> None:
+def leave_something_to_see(where: Path, last: Run) -> None:
     """Leave a wide job that narrow ones have just preempted, for status and explain to show."""
+    controller = last.controller
+    assert controller is not None
     wide = last.submit(SHOWN_JOB)
-    place.wait_until(lambda: bool(tier_of(where, wide.job_id)), "the wide job's demotion")
+    controller.wait_until(
+        lambda: (job := controller.job(wide.job_id)) and job.tier, "the wide job's demotion"
+    )
     for number, gpus in enumerate(SHOWN_NARROW_GPUS, 1):
         last.submit(replace(SHOWN_JOB, name=f"narrow{number}", gpus=gpus))
-    place.say(
+    say(
         f"""
 The last cluster and its controller keep running, with a few more jobs. To look around:
 
-    eval "$({place.this_command(where, "env")})"
+    eval "$({this_command(where, "env")})"
     tiresias-slurm status
     tiresias-slurm explain {wide.job_id}
     squeue
 
 and to stop everything:
 
-    {place.this_command(where, "stop")}"""
+    {this_command(where, "stop")}"""
     )
-
-
-def tier_of(where: Place, job_id: str) -> int | None:
-    try:
-        state = published.read(where.state)
-    except NotRunningError:
-        return None
-    return next((job.tier for job in state.jobs if job.job_id == job_id), None)

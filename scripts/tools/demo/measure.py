@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean
+from statistics import fmean, median
 
-from scripts.testbed.jobs import COMPLETED, REQUEUED, AccountedRun
+import numpy as np
+
+from scripts.testbed.real_cluster import COMPLETED, REQUEUED
 from scripts.tools.demo.jobs import Proof, Submitted
 from scripts.tools.demo.mix import KINDS, MOST_GPUS, STEP_S
+from slurm_tiresias.slurm.protocol import AccountedRun
 
 
 @dataclass(frozen=True)
@@ -33,11 +36,11 @@ def measured(
 ) -> Result:
     """Return the result; ``rows`` and ``proofs`` belong to ``submitted``; a requeue adds a row."""
     gpus = {one.job_id: one.job.gpus for one in submitted}
-    first_s = {i: min(row.submitted_s for row in rows if row.job_id == i) for i in gpus}
-    last_s = {i: max(row.ended_s for row in rows if row.job_id == i) for i in gpus}
-    jct_s = {job_id: float(last_s[job_id] - first_s[job_id]) for job_id in gpus}
-    makespan_s = float(max(last_s.values()) - min(first_s.values()))
-    used_gpu_s = sum(row.elapsed_s * gpus[row.job_id] for row in rows)
+    first_s = {i: min(row.submit_s or 0.0 for row in rows if row.key == i) for i in gpus}
+    last_s = {i: max(row.end_s or 0.0 for row in rows if row.key == i) for i in gpus}
+    jct_s = {job_id: last_s[job_id] - first_s[job_id] for job_id in gpus}
+    makespan_s = max(last_s.values()) - min(first_s.values())
+    used_gpu_s = sum(row.elapsed_s * gpus[row.key] for row in rows)
     again_gpu_s = sum(
         each.steps_redone * STEP_S * one.job.gpus
         for one, each in zip(submitted, proofs, strict=True)
@@ -45,8 +48,8 @@ def measured(
     users = sorted({one.job.user for one in submitted})
     return Result(
         average_jct_s=fmean(jct_s.values()),
-        median_jct_s=quantile(list(jct_s.values()), 0.5),
-        p95_jct_s=quantile(list(jct_s.values()), 0.95),
+        median_jct_s=median(jct_s.values()),
+        p95_jct_s=float(np.percentile(list(jct_s.values()), 95)),
         makespan_s=makespan_s,
         preemptions=sum(row.state == REQUEUED for row in rows),
         gpu_use=used_gpu_s / (makespan_s * MOST_GPUS),
@@ -69,16 +72,7 @@ def faults(
     names = {one.job_id: one.job.name for one in submitted}
     for row in rows:
         if row.state not in (COMPLETED, REQUEUED):
-            yield f"{names[row.job_id]} (job {row.job_id}) ended as {row.state}"
+            yield f"{names[row.key]} (job {row.key}) ended as {row.state}"
     for one, each in zip(submitted, proofs, strict=True):
         if each.fault:
             yield f"{one.job.name} (job {one.job_id}): {each.fault}"
-
-
-def quantile(values: Sequence[float], share: float) -> float:
-    """Return a quantile with linear interpolation, as numpy.percentile does."""
-    ordered = sorted(values)
-    place = share * (len(ordered) - 1)
-    below = int(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (place - below) * (ordered[above] - ordered[below])

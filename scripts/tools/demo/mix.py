@@ -12,9 +12,10 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from scripts.tools.bench.replay.limits import USUAL_S, as_users_give_them
 from scripts.tools.bench.replay.setting import Setting
 from slurm_tiresias.settings.policy import PolicyConfig
+from slurm_tiresias.simulator.limits import ROUND_S, USERS, with_limits
+from slurm_tiresias.simulator.workload import TraceJob, Workload
 
 SPEED = 300
 """Seconds of a site in one second of the demo."""
@@ -86,12 +87,13 @@ def make_jobs(seed: int, count: int = JOBS) -> list[Job]:
     source.shuffle(kinds)
     arrivals = sorted(source.uniform(0, ARRIVALS_S) for _ in kinds)
     drawn = (draw(source, kind, at - arrivals[0]) for kind, at in zip(kinds, arrivals, strict=True))
-    jobs = fitted(list(drawn))
-    limits_s = as_users_give_them((job.needs_s * SPEED for job in jobs), seed)
+    jobs = [replace(job, name=f"demo{n}") for n, job in enumerate(fitted(list(drawn)), 1)]
+    needs = (TraceJob(job.name, 0.0, job.gpus, job.needs_s * SPEED) for job in jobs)
+    limited = with_limits(Workload(f"demo:{seed}", tuple(needs)), USERS).jobs
     # Slurm's limits are whole minutes, so that one stands for a quarter of an hour.
     return [
-        replace(job, name=f"demo{number}", limit_min=round(limit_s / USUAL_S[0]))
-        for number, (job, limit_s) in enumerate(zip(jobs, limits_s, strict=True), 1)
+        replace(job, limit_min=round((one.limit_s or 0.0) / ROUND_S[0]))
+        for job, one in zip(jobs, limited, strict=True)
     ]
 
 

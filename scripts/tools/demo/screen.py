@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import html
+import io
 import os
 import pwd
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import groupby
+from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
-from scripts.tools.demo.jobs import OTHER_USER, Run, Sample
+from scripts.tools.demo.jobs import OTHER_USER, Run
 from scripts.tools.demo.measure import Result
-from scripts.tools.demo.mix import GPUS_PER_NODE, MOST_GPUS, NODES, Job
+from scripts.tools.demo.mix import GPUS_PER_NODE, MOST_GPUS, Job
 
 LINE_EVERY_S = 10.0
 WIDTH = 80
@@ -34,37 +36,13 @@ LETTERS = dict(zip(COLOURS, "sSwW", strict=True))
 """For terminals without colours: capital letters are long, w is wide."""
 BLOCKS = " ▁▂▃▄▅▆▇█"
 
-PX_PER_S, PX_PER_GPU, LEFT_PX = 6.0, 9, 30
-PX_PER_NODE = GPUS_PER_NODE * PX_PER_GPU
-PAGE = """<!DOCTYPE html>
-<html lang="en"><meta charset="utf-8"><title>The demo's schedules</title>
-<style>body {{ font: 14px system-ui, sans-serif; margin: 2em; max-width: 75em; color: #1f2328 }}
-h2 {{ margin: 1.2em 0 .2em; font-size: 1.1em }} svg {{ max-width: 100%; height: auto }}
-pre {{ font: 13px ui-monospace, monospace; overflow-x: auto }}
-i {{ display: inline-block; width: 1em; height: 1em; margin: 0 .3em 0 1em; vertical-align: -2px }}
-</style>
-<h1>The same jobs on three clusters</h1>
-<p>{what}</p>
-<p>{legend}<i style="background: #d0d7de"></i>idle</p>
-{runs}
-<pre>{table}</pre></html>
-"""
 
-
-def screen() -> Console:
-    """Return a console on stderr, since stdout is for the result."""
-    console = Console(stderr=True, highlight=False)
-    if not console.is_terminal:
-        console.width = WIDTH
-    return console
-
-
-def output() -> Console:
-    """Return a console on stdout, as wide as promised where it is no terminal."""
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = WIDTH
-    return console
+def console(**options: Any) -> Console:
+    """Return a console as wide as promised where it is no terminal."""
+    made = Console(highlight=False, **options)
+    if not made.is_terminal:
+        made.width = WIDTH
+    return made
 
 
 @contextmanager
@@ -97,10 +75,10 @@ def in_words(run: Run, jobs: int) -> str:
     )
 
 
-def show_schedules(console: Console, runs: Sequence[Run]) -> None:
-    """Print each run's GPUs over time, on one scale."""
-    colours, until_s = console.color_system is not None, end_s(runs)
-    slice_s = until_s / COLUMNS
+def show(console: Console, runs: Sequence[Run], table: Table) -> None:
+    """Print each run's GPUs over time, on one scale, and the results."""
+    colours = console.color_system is not None
+    slice_s = max(each.samples[-1].at_s for each in runs) / COLUMNS
     for each in runs:
         console.print(f"\n{each.name}, {each.samples[-1].at_s:.0f} s", style="bold")
         console.print(schedule(each, colours, slice_s))
@@ -108,10 +86,15 @@ def show_schedules(console: Console, runs: Sequence[Run]) -> None:
     for kind, shade in COLOURS.items():
         text.append("██" if colours else LETTERS[kind], shade).append(f" {kind}  ", "default")
     console.print(text.append("below: queue\n"))
+    console.print(table)
 
 
-def end_s(runs: Sequence[Run]) -> float:
-    return max(each.samples[-1].at_s for each in runs)
+def save(path: Path, runs: Sequence[Run], what: str, table: Table) -> None:
+    """Write what is shown on a terminal with colours as a page."""
+    page = console(file=io.StringIO(), record=True, color_system="truecolor")
+    page.print(what, markup=False)
+    show(page, runs, table)
+    page.save_html(str(path), theme=MONOKAI)
 
 
 def schedule(run: Run, colours: bool, slice_s: float) -> Text:
@@ -177,45 +160,3 @@ def users() -> tuple[str, ...]:
 def change(stock: float, ours: float) -> float:
     """Return how much longer a time is, as a share of stock Slurm's."""
     return ours / stock - 1 if stock else 0.0
-
-
-def page(runs: Sequence[Run], what: str, table: Table) -> str:
-    """Return the schedules as a page with a picture of each."""
-    plain = Console(width=WIDTH, color_system=None)
-    with plain.capture() as captured:
-        plain.print(table)
-    marks = (f'<i style="background: {shade}"></i>{kind}' for kind, shade in COLOURS.items())
-    drawn = "\n".join(f"<h2>{each.name}</h2>\n{svg(each, end_s(runs))}" for each in runs)
-    return PAGE.format(
-        what=what, legend="".join(marks), runs=drawn, table=html.escape(captured.get())
-    )
-
-
-def svg(run: Run, until_s: float) -> str:
-    width, height = LEFT_PX + until_s * PX_PER_S, MOST_GPUS * PX_PER_GPU + 20
-    parts = [
-        f'<text y="{(node + 0.6) * PX_PER_NODE:.0f}" font-size="11">n{node + 1}</text>'
-        for node in range(NODES)
-    ]
-    for gpu in range(MOST_GPUS):
-        for begin_s, end_s, job in stretches(run.samples, gpu):
-            fill = COLOURS[job.kind] if job else "#d0d7de"
-            what = f"{job.name}: {job.kind}, {job.gpus} GPUs" if job else "idle"
-            parts.append(
-                f'<rect x="{LEFT_PX + begin_s * PX_PER_S:.1f}" y="{gpu * PX_PER_GPU}" '
-                f'width="{(end_s - begin_s) * PX_PER_S - 0.5:.1f}" height="{PX_PER_GPU - 1}" '
-                f'fill="{fill}"><title>{what}</title></rect>'
-            )
-    parts += [
-        f'<text x="{LEFT_PX + at_s * PX_PER_S:.0f}" y="{height - 5}" font-size="11">{at_s} s</text>'
-        for at_s in range(0, int(until_s), 20)
-    ]
-    return f'<svg viewBox="0 0 {width:.0f} {height}" role="img">{"".join(parts)}</svg>'
-
-
-def stretches(samples: Sequence[Sample], gpu: int) -> Iterator[tuple[float, float, Job | None]]:
-    """Yield from when to when each job held a GPU, as far as was seen."""
-    pairs = zip(samples, [*samples[1:], samples[-1]], strict=True)
-    for job, same in groupby(pairs, key=lambda pair: pair[0].holders[gpu]):
-        seen = list(same)
-        yield seen[0][0].at_s, seen[-1][1].at_s, job

@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from scripts.testbed.place import DemoError, Place
+import click
+
+from scripts.testbed.real_cluster import RealCluster
 from scripts.tools.bench.replay import jobs
 from scripts.tools.bench.replay.jobs import Ran
 from slurm_tiresias.simulator.workload import TraceJob
@@ -72,13 +74,13 @@ def _spaced(
 
 
 def calibrated(
-    place: Place,
+    cluster: RealCluster,
     jobs_of_it: Sequence[TraceJob],
     patience_s: float,
     show: Callable[[int, int], None],
 ) -> Calibration:
-    """Run the calibration; raise ``DemoError`` if it yields too few samples."""
-    submitted = jobs.run(place, jobs_of_it, 0.0, patience_s, show)
+    """Run the calibration; raise ``ClickException`` if it yields too few samples."""
+    submitted = jobs.run(cluster, jobs_of_it, 0.0, patience_s, show)
     return measured([jobs.ran(one) for one in submitted])
 
 
@@ -99,7 +101,9 @@ def measured(told: Sequence[Ran]) -> Calibration:
         if preemptor.submitted_s < left_s <= preemptor.runs[0][0] and back_s - left_s < LATEST_S
     ]
     if len(pairs) < SAMPLES // 2:
-        raise DemoError(f"the calibration saw {len(pairs)} preemptions: too few to measure")
+        raise click.ClickException(
+            f"the calibration saw {len(pairs)} preemptions: too few to measure"
+        )
     return Calibration(
         idle_start_s=fmean(idle_s),
         idle_starts=len(idle_s),

@@ -7,24 +7,23 @@ import os
 import platform
 import re
 import shutil
-import signal
-import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import click
+
 from scripts import ROOT
-from scripts.testbed import place, progress_channel
-from scripts.testbed.jobs import accounted, slurm
-from scripts.testbed.place import CLUSTER_SCRIPT, DemoError, Place
+from scripts.testbed import progress_channel
+from scripts.testbed.real_cluster import RealCluster, short_folder, started_cluster
+from scripts.testbed.real_controller import RealController
 from scripts.tools.bench.replay import calibrate, jobs
 from scripts.tools.bench.replay.calibrate import Calibration
 from scripts.tools.bench.replay.jobs import Ran
 from scripts.tools.bench.replay.policies import POLICIES, Policy
 from scripts.tools.bench.replay.setting import Setting
 from scripts.tools.bench.replay.store import JobRuns, Replayed
-from scripts.tools.demo.main import STOPPING_SIGNALS
 from slurm_tiresias import __version__
 from slurm_tiresias.simulator.reports import Reporter
 from slurm_tiresias.simulator.workload import TraceJob
@@ -42,37 +41,34 @@ Show = Callable[[int, int], None]
 """Callback for progress: how many jobs were submitted, and how many have ended."""
 
 
-def calibrated(where: Place, setting: Setting, show: Show) -> Calibration:
+def calibrated(setting: Setting, show: Show) -> Calibration:
     """Measure the cost of a preemption with a real controller, on jobs that are not replayed."""
-    policy = POLICIES["tiresias-l"]
     threshold_gpu_s = setting.thresholds_gpu_s[0] / setting.factor
     own = calibrate.workload(setting.nodes, setting.gpus, threshold_gpu_s, CALIBRATION_SEED)
-    with running(where, policy, setting):
+    with running(POLICIES["tiresias-l"], setting) as (cluster, _):
         patience_s = LEAST_PATIENCE_S + 2 * own[-1].submitted_s
-        return calibrate.calibrated(where, own, patience_s, show)
+        return calibrate.calibrated(cluster, own, patience_s, show)
 
 
-def replayed(
-    where: Place, name: str, setting: Setting, foreseen_s: float, logs: Path, show: Show
-) -> Replayed:
+def replayed(name: str, setting: Setting, foreseen_s: float, logs: Path, show: Show) -> Replayed:
     """Run the whole workload under one policy; ``foreseen_s`` is how long that should take."""
     policy = POLICIES[name]
     began_s = time.monotonic()
-    with running(where, policy, setting, logs) as faults_so_far:
+    with running(policy, setting, logs) as (cluster, controller):
         submitted = jobs.run(
-            where,
+            cluster,
             setting.workload().jobs,
             setting.load_s / setting.factor,
             LEAST_PATIENCE_S + SLOWEST * foreseen_s,
             show,
             policy.asking(setting),
-            program_of(policy, setting, where),
+            program_of(policy, setting, cluster.folder.parent),
         )
         told = [jobs.ran(one) for one in submitted]
-        rows = accounted(where, {one.job_id for one in submitted})
+        rows = cluster.ended_runs({one.job_id for one in submitted})
         faults = [fault for one in submitted for fault in jobs.faults_of(one, rows)]
-        faults += faults_so_far()
-        on = machine(slurm(where, "sinfo", "--version").strip())
+        faults += controller.faults() if controller else []
+        on = machine(cluster.run("sinfo", "--version").strip())
     return Replayed(
         policy=name,
         machine=on,
@@ -108,9 +104,9 @@ def as_slow_as_in_the_paper(told: list[Ran], factor: float) -> tuple[JobRuns, ..
     )
 
 
-def program_of(policy: Policy, setting: Setting, where: Place) -> jobs.Program:
+def program_of(policy: Policy, setting: Setting, folder: Path) -> jobs.Program:
     """Return the program of each job; jobs that report run a different one."""
-    library = str(where.folder / progress_channel.LIBRARY)
+    library = str(folder / progress_channel.LIBRARY)
     model, workload = policy.reports, setting.workload().name
     if model is None:
         return jobs.sleeping
@@ -128,69 +124,51 @@ def program_of(policy: Policy, setting: Setting, where: Place) -> jobs.Program:
 
 @contextmanager
 def running(
-    where: Place, policy: Policy, setting: Setting, logs: Path | None = None
-) -> Iterator[Callable[[], tuple[str, ...]]]:
-    """Start a cluster with all that the policy needs; yield a function that returns faults."""
+    policy: Policy, setting: Setting, logs: Path | None = None
+) -> Iterator[tuple[RealCluster, RealController | None]]:
+    """Run a cluster with all that the policy needs; its logs are kept for a diagnosis."""
     own = policy.own(setting)
-    config = own.controller_config()
-    if policy.reports:
-        config += f'\n[profiler]\ncollect_dir = "{where.folder}/collect"\n'
-    place.prepare(where, config)
-    service: subprocess.Popen[bytes] | None = None
-    try:
+    tables: dict[str, Mapping[str, object]] = {**own.tables, "constants": own.constants}
+    with ExitStack() as stack:
+        folder = stack.enter_context(short_folder())
+        options = [f"--nodes={own.nodes}", f"--gpus={own.gpus}"]
+        options += [f"--slurm-conf-line={line}" for line in policy.slurm_conf()]
+        options += hooks(folder, own) if policy.tiers else []
         if policy.reports:
-            progress_channel.set_up(where.folder)
-            service = progress_channel.start_service(where.folder, SHIP_EVERY_S)
-        yield start(where, policy, own)
-    finally:
-        with undisturbed():
-            if service is not None:
-                service.terminate()
-                service.wait()
-            keep_logs(where, policy, logs)
-            place.stop(where)
+            options.append(f"--conf-file={progress_channel.set_up(folder)}")
+            tables["profiler"] = {"collect_dir": f"{folder}/collect"}
+        cluster = stack.enter_context(started_cluster(folder, *options))
+        jobs.journals_of(cluster).mkdir()
+        if policy.reports:
+            service = progress_channel.start_service(folder, SHIP_EVERY_S)
+            stack.callback(service.wait)
+            stack.callback(service.terminate)
+        log = folder / "controller.log"
+        if logs:
+            stack.callback(keep, (log, cluster.folder / "log" / "slurmctld.log"), logs, policy)
+        controller = None
+        if policy.tiers:
+            controller = RealController(cluster, folder, tables, defaults={}, log_file=log)
+            stack.callback(controller.end)
+            controller.start()
+        yield cluster, controller
 
 
-@contextmanager
-def undisturbed() -> Iterator[None]:
-    """Ignore signals, so that a second Ctrl-C cannot interrupt the cleanup."""
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in STOPPING_SIGNALS}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
+def keep(files: Sequence[Path], folder: Path, policy: Policy) -> None:
+    for file in files:
+        if file.exists():
+            shutil.copyfile(file, folder / f"{policy.name}.{file.name}")
 
 
-def start(where: Place, policy: Policy, setting: Setting) -> Callable[[], tuple[str, ...]]:
-    options = [f"--slurm-conf-line={line}" for line in policy.slurm_conf()]
-    if policy.tiers:
-        options += hooks(where, setting)
-    if policy.reports:
-        options.append(f"--conf-file={where.folder}/plugstack.conf")
-    up = [str(CLUSTER_SCRIPT), "up", "--dir", str(where.cluster)]
-    up += [f"--nodes={setting.nodes}", f"--gpus={setting.gpus}", *options]
-    answer = subprocess.run(up, capture_output=True, text=True, check=False)
-    if answer.returncode != 0:
-        raise DemoError(f"the cluster for {policy.name} did not start: {answer.stderr.strip()}")
-    if not policy.tiers:
-        return tuple
-    controller = place.start_controller(where, replaced=policy.own(setting).constants)
-
-    def faults() -> tuple[str, ...]:
-        place.check_controller(where, controller)
-        return place.failed_cycles(where.controller_log.read_text())
-
-    return faults
-
-
-def hooks(where: Place, setting: Setting) -> list[str]:
+def hooks(folder: Path, setting: Setting) -> list[str]:
     """Return options that make Slurm nudge the controller when jobs arrive and end, like those in
     etc/."""
-    nudge_file = where.state / "nudge"
-    lua = where.folder / JOB_SUBMIT.name
+    nudge_file = folder / "nudge"
+    lua = folder / JOB_SUBMIT.name
     text = JOB_SUBMIT.read_text()
     text = with_local(text, "first_look_s", str(math.ceil(setting.interval_s) + 2))
     lua.write_text(with_local(text, "nudge_file", f'"{nudge_file}"'))
-    epilog = where.folder / "epilog"
+    epilog = folder / "epilog"
     epilog.write_text(f"#!/bin/sh\nTIRESIAS_NUDGE_FILE={nudge_file} exec {NUDGE}\n")
     epilog.chmod(0o755)
     return [
@@ -204,14 +182,5 @@ def with_local(lua: str, name: str, value: str) -> str:
     """Return the script with another value for one of the settings at its top."""
     text, found = re.subn(rf"(?m)^local {name} = .*$", f"local {name} = {value}", lua)
     if found != 1:
-        raise DemoError(f"{JOB_SUBMIT} has no setting {name}")
+        raise click.ClickException(f"{JOB_SUBMIT} has no setting {name}")
     return text
-
-
-def keep_logs(where: Place, policy: Policy, logs: Path | None) -> None:
-    """Keep the logs for diagnosing a failed run, since the cluster's folder is removed."""
-    if logs is None:
-        return
-    for log in (where.controller_log, where.cluster / "log" / "slurmctld.log"):
-        if log.exists():
-            shutil.copyfile(log, logs / f"{policy.name}.{log.name}")

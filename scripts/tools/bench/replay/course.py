@@ -4,37 +4,34 @@ from __future__ import annotations
 
 import math
 import os
-import signal
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from scripts.testbed import place
-from scripts.testbed.place import DemoError, Place, UsageError
 from scripts.tools.bench.paper480 import THRESHOLD_GPU_S
 from scripts.tools.bench.replay import cluster
 from scripts.tools.bench.replay.calibrate import SAMPLES, Calibration
 from scripts.tools.bench.replay.figures import compared, foreseen_s
-from scripts.tools.bench.replay.limits import DAY, LIMITS, USERS
 from scripts.tools.bench.replay.policies import POLICIES
-from scripts.tools.bench.replay.progress import shown
 from scripts.tools.bench.replay.report import PREEMPTION_S, body, cost
-from scripts.tools.bench.replay.setting import MOST_JOBS, Setting
+from scripts.tools.bench.replay.setting import DAY, LIMITS, MOST_JOBS, Setting
 from scripts.tools.bench.replay.store import Head, Replayed, Store
-from scripts.tools.demo.main import STOPPING_SIGNALS, StoppedError, stop_once
 from scripts.tools.document import write_section
-from slurm_tiresias.errors import TiresiasError
+from scripts.tools.stopping import stop_in_order
+from slurm_tiresias.simulator.limits import USERS
 
 TITLE = "The paper's 480 jobs on a real Slurm"
 CALIBRATION_FACTOR = 60.0
 """Slurm's time for a requeue is the same at any factor; a large one shortens the calibration."""
 
 CALIBRATION_S = 75.0
-FAILED, WRONG_USE = 1, 2
+FAILED = 1
+LINE_EVERY_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +48,6 @@ class Options:
     limits: str = DAY
     factor: float | None = None
     report_only: bool = False
-    folder: Path | None = None
-    """Folder for the clusters."""
 
     def setting(self, factor: float) -> Setting:
         return Setting(
@@ -71,10 +66,6 @@ class Options:
 def default_results() -> Path:
     """Return a folder that survives a restart of the machine."""
     return Path(f"/var/tmp/slurm-tiresias-replay-{os.getuid()}")
-
-
-def place_of(options: Options) -> Place:
-    return Place((options.folder or Path(f"/tmp/slurm-tiresias-replay-{os.getuid()}")).resolve())
 
 
 @click.command("replay")
@@ -107,65 +98,42 @@ def place_of(options: Options) -> Place:
     type=click.Path(path_type=Path, file_okay=False),
     help="The folder that keeps the results of each policy.",
 )
-@click.option(
-    "--dir",
-    "folder",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="A folder for the clusters. Default: in /tmp.",
-)
 @click.option("--report", "report_only", is_flag=True, help="Run nothing; report what has run.")
 def replay(**options: Any) -> None:
     """The paper's jobs on a real Slurm, one policy at a time; all 480 take over an hour."""
-    sys.exit(run(Options(**options)))
+    stop_in_order()
+    sys.exit(measure(Options(**options)))
 
 
-def run(options: Options) -> int:
-    """Run the command and return the exit status; errors are printed as one line."""
-    before = {number: signal.signal(number, stop_once) for number in STOPPING_SIGNALS}
-    try:
-        return measure(options, place_of(options))
-    except (DemoError, TiresiasError) as error:
-        place.say(f"replay: error: {error}")
-        return WRONG_USE if isinstance(error, UsageError) else FAILED
-    except StoppedError as stopped:
-        place.say(f"replay: stopped by {stopped}; the policies that had ended are kept")
-        return stopped.status
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def measure(options: Options, where: Place, known: Calibration | None = None) -> int:
+def measure(options: Options, known: Calibration | None = None) -> int:
     """Run the missing policies, and report all runs so far; ``known`` replaces the calibration."""
     store = Store(options.into)
-    with place.alone_in(where):
-        head = store.head() or first(options, store, where, known)
-        if not options.report_only:
-            check_same(options, head)
-            for policy in to_run(options, store):
-                store.keep(replayed(policy, head, store, where))
+    head = store.head() or first(options, store, known)
+    if not options.report_only:
+        check_same(options, head)
+        for policy in to_run(options, store):
+            store.keep(replayed(policy, head, store))
     return told(head, store.all())
 
 
-def first(options: Options, store: Store, where: Place, known: Calibration | None) -> Head:
+def first(options: Options, store: Store, known: Calibration | None) -> Head:
     """Measure the cost of a preemption, and derive the factor from it, before any policy runs."""
     if options.report_only:
-        raise UsageError(f"{options.into} holds no replay. Leave --report out to run one.")
+        raise click.UsageError(f"{options.into} holds no replay. Leave --report out to run one.")
     options.setting(CALIBRATION_FACTOR).workload()  # fails here rather than after the calibration
-    measured = known or calibrated(options, where)
+    measured = known or calibrated(options)
     factor = options.factor or factor_for(measured)
     load_s = max(0.0, PREEMPTION_S - measured.restart_s * factor)
     setting = replace(options.setting(factor), load_s=load_s)
     head = Head(setting, measured, factor_chosen=options.factor is None)
     store.keep_head(head)
-    place.say(f"replay: {cost(head)}")
+    click.echo(f"replay: {cost(head)}", err=True)
     return head
 
 
-def calibrated(options: Options, where: Place) -> Calibration:
-    jobs = 2 * SAMPLES + options.nodes
-    with shown("calibration", jobs, CALIBRATION_S) as show:
-        return cluster.calibrated(where, options.setting(CALIBRATION_FACTOR), show)
+def calibrated(options: Options) -> Calibration:
+    show = shown("calibration", 2 * SAMPLES + options.nodes, CALIBRATION_S)
+    return cluster.calibrated(options.setting(CALIBRATION_FACTOR), show)
 
 
 def factor_for(measured: Calibration) -> float:
@@ -178,7 +146,9 @@ def check_same(options: Options, head: Head) -> None:
     """Refuse to mix results of different jobs or factors in one folder."""
     wanted = options.setting(options.factor or head.setting.factor)
     if replace(head.setting, load_s=0.0) != wanted:
-        raise UsageError(f"{options.into} holds a replay with other options. Name another --into.")
+        raise click.UsageError(
+            f"{options.into} holds a replay with other options. Name another --into."
+        )
 
 
 def to_run(options: Options, store: Store) -> Sequence[str]:
@@ -186,11 +156,27 @@ def to_run(options: Options, store: Store) -> Sequence[str]:
     return options.policies or [name for name in POLICIES if name not in done]
 
 
-def replayed(policy: str, head: Head, store: Store, where: Place) -> Replayed:
+def replayed(policy: str, head: Head, store: Store) -> Replayed:
     """Run one policy; the progress also shows the expected duration."""
     expected_s = foreseen_s(head, policy)
-    with shown(policy, head.setting.jobs, expected_s) as show:
-        return cluster.replayed(where, policy, head.setting, expected_s, store.folder, show)
+    show = shown(policy, head.setting.jobs, expected_s)
+    return cluster.replayed(policy, head.setting, expected_s, store.folder, show)
+
+
+def shown(what: str, jobs: int, expected_s: float) -> Callable[[int, int], None]:
+    """Return a function that prints now and then how many jobs were submitted and have ended."""
+    began_s = last_s = time.monotonic()
+    until = time.strftime("%H:%M:%S", time.localtime(time.time() + expected_s))
+
+    def show(submitted: int, ended: int) -> None:
+        nonlocal last_s
+        now_s = time.monotonic()
+        if now_s - last_s >= LINE_EVERY_S or ended == jobs:
+            last_s = now_s
+            told = f"{now_s - began_s:4.0f} s, {submitted} submitted, {ended} of {jobs} ended"
+            click.echo(f"{what}, until about {until}: {told}", err=True)
+
+    return show
 
 
 def told(head: Head, runs: Mapping[str, Replayed]) -> int:

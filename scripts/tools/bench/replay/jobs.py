@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import click
+
 from scripts import ROOT
-from scripts.testbed.jobs import COMPLETED, REQUEUED, AccountedRun, slurm
-from scripts.testbed.place import DemoError, Place
-from scripts.tools.bench.replay.limits import in_minutes
+from scripts.testbed.real_cluster import COMPLETED, REQUEUED, RealCluster
 from slurm_tiresias.simulator.workload import TraceJob
+from slurm_tiresias.slurm.protocol import AccountedRun
 
 SLEEPER = ROOT / "scripts" / "testbed" / "sleeper.sh"
 Program = Callable[[TraceJob], Sequence[str]]
@@ -75,6 +77,11 @@ def time_limit(job: TraceJob) -> str:
     return f"--time={in_minutes(job.limit_s or OWN_LIMIT_S)}"
 
 
+def in_minutes(limit_s: float) -> int:
+    """Round a time limit up to whole minutes, as Slurm does."""
+    return math.ceil(limit_s / 60)
+
+
 def on_any_nodes(job: TraceJob) -> tuple[str, ...]:
     """Request a task per GPU, so that the job may use any nodes, as in the simulator."""
     return (f"--gpus={job.gpus}", f"--ntasks={job.gpus}", time_limit(job))
@@ -84,18 +91,21 @@ def sleeping(_job: TraceJob) -> Sequence[str]:
     return (str(SLEEPER),)
 
 
+def journals_of(cluster: RealCluster) -> Path:
+    return cluster.folder.parent / "jobs"
+
+
 def submit(
-    place: Place,
+    cluster: RealCluster,
     job: TraceJob,
     load_s: float,
     ask: Ask = on_any_nodes,
     program: Program = sleeping,
 ) -> Submitted:
     """Submit one ordinary job."""
-    journal = place.jobs / f"{job.job_id}.journal"
+    journal = journals_of(cluster) / f"{job.job_id}.journal"
     at_s = time.time()
-    answer = slurm(
-        place,
+    answer = cluster.run(
         *("sbatch", "--parsable", f"--job-name={job.job_id}", "--partition=gpu", "--requeue"),
         *(*ask(job), "--output=/dev/null"),
         *(*program(job), str(journal), str(micros(job.duration_s)), str(micros(load_s))),
@@ -122,7 +132,7 @@ def has_ended(one: Submitted) -> bool:
 
 
 def run(
-    place: Place,
+    cluster: RealCluster,
     jobs: Sequence[TraceJob],
     load_s: float,
     patience_s: float,
@@ -137,13 +147,13 @@ def run(
     while len(submitted) < len(jobs) or going:
         now_s = time.monotonic() - began_s
         while len(submitted) < len(jobs) and jobs[len(submitted)].submitted_s <= now_s:
-            submitted.append(submit(place, jobs[len(submitted)], load_s, ask, program))
+            submitted.append(submit(cluster, jobs[len(submitted)], load_s, ask, program))
             going.append(submitted[-1])
             now_s = time.monotonic() - began_s
         going = [one for one in going if not has_ended(one)]
         show(len(submitted), len(submitted) - len(going))
         if now_s > patience_s:
-            raise DemoError(f"after {patience_s:g} s not all jobs had ended")
+            raise click.ClickException(f"after {patience_s:g} s not all jobs had ended")
         time.sleep(_until_next(jobs, len(submitted), time.monotonic() - began_s))
     return submitted
 
@@ -171,13 +181,17 @@ def ran(one: Submitted) -> Ran:
 
 def faults_of(one: Submitted, rows: Sequence[AccountedRun]) -> list[str]:
     """Return the errors of a job: in its journal, or between journal and accounting."""
-    own = sorted((row for row in rows if row.job_id == one.job_id), key=lambda row: row.submitted_s)
+    own = sorted((row for row in rows if row.key == one.job_id), key=_submitted_s)
     entries = read_journal(one.journal)
     name = f"job {one.job_id}"
     return [
         *(f"{name}: {what}" for what in _broken(entries, one.job.duration_s)),
         *(f"{name}: {what}" for what in _unlike(ran(one), own)),
     ]
+
+
+def _submitted_s(row: AccountedRun) -> float:
+    return row.submit_s or 0.0
 
 
 def _broken(entries: Sequence[Entry], work_s: float) -> list[str]:
@@ -199,7 +213,7 @@ def _unlike(told: Ran, rows: Sequence[AccountedRun]) -> list[str]:
     states = [row.state for row in rows]
     if states != [*[REQUEUED] * told.preemptions, COMPLETED]:
         return [f"ran {len(told.runs)} times, and the accounting has {', '.join(states)}"]
-    off_s = abs(rows[-1].ended_s - told.end_s)
+    off_s = abs((rows[-1].end_s or 0.0) - told.end_s)
     if off_s > MOST_CLOCK_ERROR_S:
         return [f"its end is {off_s:.1f} s from the one in the accounting"]
     return []

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
+import click
+
 from scripts import ROOT
-from scripts.testbed.place import SCHEDULER, UsageError
 from scripts.tools.bench.replay.jobs import Ask, on_any_nodes, time_limit
-from scripts.tools.bench.replay.setting import Setting
+from scripts.tools.bench.replay.setting import SCHEDULER, Setting
 from slurm_tiresias.settings.policy import LAS, PolicyConfig
 from slurm_tiresias.simulator.reports import ReportModel
 from slurm_tiresias.simulator.workload import TraceJob
@@ -57,7 +58,7 @@ def _on_fewest_nodes(setting: Setting, job: TraceJob) -> tuple[str, ...]:
     nodes = math.ceil(job.gpus / setting.gpus)
     each, rest = divmod(job.gpus, nodes)
     if rest:
-        raise UsageError(
+        raise click.UsageError(
             f"{job.gpus} GPUs cannot be divided evenly among {nodes} nodes. Name other --gpus."
         )
     return (

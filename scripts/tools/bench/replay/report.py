@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from scripts.tools.bench.replay.figures import Compared, Measures
-from scripts.tools.bench.replay.limits import USERS, in_minutes
+from scripts.tools.bench.replay.jobs import in_minutes
 from scripts.tools.bench.replay.setting import Setting
 from scripts.tools.bench.replay.store import Head, Replayed
 from scripts.tools.document import markdown
+from slurm_tiresias.simulator.limits import LIMIT_MODELS, USERS
 
 REFERENCE = "tiresias-l"
 NOTHING = "–"
@@ -31,64 +32,21 @@ COLUMNS = {
     "LL": "long wide",
 }
 CHECKED = ("average_jct_s", "median_jct_s", "p95_jct_s", "makespan_s", "preemptions")
+RATIOS = ("average_jct_s", "median_jct_s", "p95_jct_s", "makespan_s", "SS", "SL", "LS", "LL")
 
 PAPER: Mapping[str, Measures] = {
-    "yarn-cs": {
-        "average_jct_s": 8870,
-        "median_jct_s": 8460,
-        "p95_jct_s": 17100,
-        "makespan_s": 33270,
-        "average_wait_s": 8146,
-        "median_wait_s": 7464,
-        "p95_wait_s": 15327,
-        "preemptions": 0,
-    },
-    "tiresias-l": {
-        "average_jct_s": 1580,
-        "median_jct_s": 314,
-        "p95_jct_s": 10100,
-        "makespan_s": 27400,
-        "average_wait_s": 963,
-        "median_wait_s": 13,
-        "p95_wait_s": 7755,
-        "preemptions": 221,
-        "SS": 300,
-    },
-    "tiresias-g": {
-        "average_jct_s": 1717,
-        "median_jct_s": 321,
-        "p95_jct_s": 10582,
-        "makespan_s": 27510,
-        "average_wait_s": 1005,
-        "median_wait_s": 39,
-        "p95_wait_s": 7933,
-        "preemptions": 297,
-        "SS": 330,
-    },
+    name: dict(zip(COLUMNS, values, strict=False))
+    for name, *values in (
+        ("yarn-cs", 8870, 8460, 17100, 33270, 8146, 7464, 15327, 0),
+        ("tiresias-l", 1580, 314, 10100, 27400, 963, 13, 7755, 221, 300),
+        ("tiresias-g", 1717, 321, 10582, 27510, 1005, 39, 7933, 297, 330),
+    )
 }
 """From pages 493 to 495; the completion times are measured off Fig. 10a."""
 
 PAPER_RATIOS: Mapping[str, Measures] = {
-    "yarn-cs": {
-        "average_jct_s": 5.5,
-        "median_jct_s": 27,
-        "p95_jct_s": 1.66,
-        "makespan_s": 1.21,
-        "SS": 27.6,
-        "SL": 5.5,
-        "LS": 3.2,
-        "LL": 1.1,
-    },
-    "tiresias-g": {
-        "average_jct_s": 1.06,
-        "median_jct_s": 1.05,
-        "p95_jct_s": 1.03,
-        "makespan_s": 1.00,
-        "SS": 1.1,
-        "SL": 1.2,
-        "LS": 1.0,
-        "LL": 1.0,
-    },
+    "yarn-cs": dict(zip(RATIOS, (5.5, 27, 1.66, 1.21, 27.6, 5.5, 3.2, 1.1), strict=True)),
+    "tiresias-g": dict(zip(RATIOS, (1.06, 1.05, 1.03, 1.0, 1.1, 1.2, 1.0, 1.0), strict=True)),
 }
 """Ratios to Tiresias-L (pages 493 to 495, bins from Fig. 10b)."""
 
@@ -101,7 +59,9 @@ def body(them: Compared, runs: Mapping[str, Replayed]) -> str:
         "### In seconds",
         markdown(("", "over the bound", *COLUMNS.values()), list(_seconds(them))),
         "### In multiples of Tiresias-L",
-        markdown(_RATIO_HEADER, list(_ratios(them))),
+        markdown(
+            ("policy", "", "real", "simulated", "without overhead", "paper"), [*_ratios(them)]
+        ),
         "### The simulator beside the real Slurm",
         markdown(("policy", "", "real", "simulated", "off"), list(_beside(them))),
         "\n".join(f"- {line}" for line in verdicts(them)),
@@ -129,23 +89,12 @@ def _amounts(measures: Measures, bound_s: float | None) -> list[str]:
     return [over, *shown]
 
 
-_RATIO_HEADER = ("policy", "", "real", "simulated", "without overhead", "paper")
-
-
 def _ratios(them: Compared) -> Iterator[Sequence[str]]:
     for name in (name for name in them.foreseen if name != REFERENCE):
-        for measure, title in COLUMNS.items():
-            if measure == "preemptions" or measure.endswith("_wait_s"):
-                continue
-            yield (
-                name,
-                title,
-                *(
-                    _amount(ratio(side, name, measure))
-                    for side in (them.real, them.foreseen, them.ideal)
-                ),
-                _amount(PAPER_RATIOS.get(name, {}).get(measure)),
-            )
+        for measure in RATIOS:
+            sides = (ratio(each, name, measure) for each in (them.real, them.foreseen, them.ideal))
+            all_sides = (*sides, PAPER_RATIOS.get(name, {}).get(measure))
+            yield (name, COLUMNS[measure], *map(_amount, all_sides))
 
 
 def ratio(side: Mapping[str, Measures], policy: str, measure: str) -> float | None:
@@ -199,26 +148,12 @@ def cost(head: Head) -> str:
 def limits(setting: Setting) -> str:
     """Describe the time limits of the jobs."""
     if setting.limits == USERS:
-        return (
-            "a quarter of the jobs with a time limit of a day, the others with the next usual "
-            "value (15 or 30 minutes, 1, 2, 4, 8, 12 hours, a day) of what they need over an "
-            "evenly drawn share, all divided by the factor and rounded up to Slurm's whole minutes"
-        )
+        drawn = LIMIT_MODELS[USERS][1]
+        return f"time limits are {drawn}, all divided by the factor and rounded up to minutes"
     (limit_min,) = {in_minutes(job.limit_s or 0.0) for job in setting.workload().jobs}
     return (
         f"every job with a time limit of {limit_min} minutes, a day at full length, as users that "
         "do not know better take what the partition allows"
-    )
-
-
-def _setup(head: Head) -> Iterator[str]:
-    setting = head.setting
-    yield (
-        f"The first {setting.jobs} jobs of paper480:{setting.seed} on {setting.nodes} nodes of "
-        f"{setting.gpus} GPUs, {setting.factor:g} times as fast, times given as they would be at "
-        "full length. `real` is slurmctld, slurmdbd and a slurmd for each node on this machine, a "
-        "fresh cluster for each policy, jobs submitted by sbatch at their times, completion times "
-        "from the jobs' own journals."
     )
 
 
@@ -236,32 +171,18 @@ def _course(runs: Mapping[str, Replayed]) -> Iterator[str]:
 
 def _sentences(them: Compared, runs: Mapping[str, Replayed]) -> Iterator[str]:
     setting, measured = them.head.setting, them.head.calibration
-    yield from _setup(them.head)
     yield (
-        "`yarn-cs` is sched/builtin with priority/basic, its jobs on the fewest nodes they fit; "
-        f"`slurm` is priority/multifactor and sched/backfill, {limits(setting)}; the "
-        "Tiresias run the controller beside it with etc/slurm.conf.example and "
-        f"etc/job_submit.lua, one threshold at {setting.thresholds_gpu_s[0]:g} GPU-s "
-        "(`six-tiers`: Tiresias-L with the thresholds that the controller has by default; "
-        "`all-report` and `half-report`: the same, with jobs that report through the plugin and "
-        f"the job library) and at least {setting.min_run_s:g} s of running before a preemption, "
-        f"both divided by the factor, and an interval of {setting.interval_s:g} s, which is not. "
-        "Tiresias-G learns the distribution of jobs from those that have ended; the simulated one "
-        "knows it."
-    )
-    yield cost(them.head)
-    yield (
-        "That cost is time the job waits for Slurm while others use its GPUs; on the testbed "
-        "they stood still meanwhile. Placement changes no job's speed in the real runs, nor in "
-        "their simulation."
-    )
-    yield (
-        "`simulated` is the simulator with the measured delays (jobs on idle GPUs start after "
+        f"The first {setting.jobs} jobs of paper480:{setting.seed} on {setting.nodes} nodes of "
+        f"{setting.gpus} GPUs, {setting.factor:g} times as fast, times given as they would be at "
+        f"full length. For `slurm`, {limits(setting)}; the Tiresias have one threshold at "
+        f"{setting.thresholds_gpu_s[0]:g} GPU-s (`six-tiers` and those below it: the default "
+        f"thresholds) and {setting.min_run_s:g} s of running before a preemption, both divided by "
+        f"the factor, and an interval of {setting.interval_s:g} s, which is not. {cost(them.head)} "
+        "Jobs on idle GPUs started after "
         f"{measured.idle_start_s:.2f} s, those that another leaves for after "
-        f"{measured.preempting_start_s:.2f} s), the mean of 20 runs that begin at other moments of "
-        "the interval; `without overhead` counts GPUs only and neither waits nor restarts, as the "
-        "paper's simulator. `lower bound`: no scheduler's average is below it, see "
-        "[simulator.md](../../docs/explanation/simulator.md). A wide job has more than 4 GPUs, a "
-        "short one takes less than 800 s. The paper's completion times are read off its Fig. 10a."
+        f"{measured.preempting_start_s:.2f} s. `without overhead` counts GPUs only and neither "
+        "waits nor restarts, as the paper's simulator, whose completion times are read off Fig. "
+        "10a. What is compared, and the lower bound: "
+        "[simulator.md](../../docs/explanation/simulator.md#compared-with-a-real-slurm)."
     )
     yield from _course(runs)

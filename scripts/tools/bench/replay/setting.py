@@ -2,57 +2,44 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import click
+
 from scripts.testbed.constants import replaced
-from scripts.testbed.place import UsageError
 from scripts.tools.bench.replay.calibrate import Calibration
-from scripts.tools.bench.replay.limits import DAY, with_limits
 from slurm_tiresias.config import parse
 from slurm_tiresias.core.features import claims, save_due
 from slurm_tiresias.settings import Config
 from slurm_tiresias.settings.policy import PolicyConfig
 from slurm_tiresias.simulator import run
-from slurm_tiresias.simulator.baselines.backfill import SlurmParameters
+from slurm_tiresias.simulator.baselines.backfill import DEFAULT_LIMIT_S, SlurmParameters
 from slurm_tiresias.simulator.engine import Outcome, Timing
+from slurm_tiresias.simulator.limits import USERS, with_limits
 from slurm_tiresias.simulator.reports import ReportModel
 from slurm_tiresias.simulator.sim_cluster import Costs, SimCluster
 from slurm_tiresias.simulator.workload import TraceJob, Workload, paper480
 
-CONTROLLER_CONFIG = """\
-# Every time is that of a real cluster, divided by {factor:g}.
-[manage]
-partitions = ["gpu"]
-
-[policy]
-name = "{policy}"
-thresholds_gpu_s = {thresholds_gpu_s!r}
-order = "{order}"
-estimates = {estimates!r}
-
-[preemption]
-min_run_s = {min_run_s!r}
-
-[controller]
-mode = "enforce"
-interval_s = {interval_s!r}
-state_dir = "{{state_dir}}"
-nudge_file = "{{state_dir}}/nudge"
-"""
 PHASES = 20
 """Number of simulated phases. The first job arrives at a random phase of the controller's interval,
 so evenly spaced phases are simulated and their mean is used."""
 
+SCHEDULER = "bf_interval=1,bf_resolution=1,batch_sched_delay=1,sched_interval=2,disable_job_shrink"
+"""Slurm's own schedulers run as often as possible, so that their delays do not matter."""
+
 SLURM = SlurmParameters(bf_interval_s=1.0, bf_resolution_s=1.0, kill_wait_s=5.0)
-"""The values set by ``testbed.place.SCHEDULER`` and ``scripts/cluster``; not divided."""
+"""The values set by ``SCHEDULER`` and ``scripts/cluster``; not divided."""
 
 BATCH_SCHED_DELAY_S = 1.0
 """Also set there: the longest wait of a new job for Slurm's main scheduler. It applies to stock
 Slurm, for which the controller's measured response time is irrelevant."""
 
 MOST_JOBS = 480
+
+DAY = "day"
+LIMITS = (DAY, USERS)
+"""Time limits of a day for all jobs, or like those that users give."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,22 +60,25 @@ class Setting:
     """The controller's interval; not divided, because Slurm cannot follow a faster one."""
     policy: str = "2d-las"
     limits: str = DAY
-    """The kind of the jobs' time limits, one of ``limits.LIMITS``."""
+    """The kind of the jobs' time limits, one of ``LIMITS``."""
     reports: ReportModel | None = None
     """Which jobs report progress; None if none does."""
     estimates: tuple[str, ...] = PolicyConfig().estimates
 
-    def controller_config(self) -> str:
-        """Return a configuration in which ``{state_dir}`` is still to be filled in."""
-        return CONTROLLER_CONFIG.format(
-            factor=self.factor,
-            policy=self.policy,
-            thresholds_gpu_s=[gpu_s / self.factor for gpu_s in self.thresholds_gpu_s],
-            order=self.order,
-            min_run_s=self.min_run_s / self.factor,
-            interval_s=self.interval_s,
-            estimates=list(self.estimates),
-        )
+    @property
+    def tables(self) -> dict[str, dict[str, object]]:
+        """The configuration of both sides."""
+        return {
+            "manage": {"partitions": ["gpu"]},
+            "policy": {
+                "name": self.policy,
+                "thresholds_gpu_s": [gpu_s / self.factor for gpu_s in self.thresholds_gpu_s],
+                "order": self.order,
+                "estimates": list(self.estimates),
+            },
+            "preemption": {"min_run_s": self.min_run_s / self.factor},
+            "controller": {"mode": "enforce", "interval_s": self.interval_s},
+        }
 
     @property
     def constants(self) -> Mapping[str, float]:
@@ -108,27 +98,27 @@ class Setting:
         with replaced(self.constants):
             return run.simulate(workload, policy, setup)
 
+    @property
     def config(self) -> Config:
-        """Return the same configuration for the simulator."""
-        text = self.controller_config().format(state_dir="/unused")
-        return parse(tomllib.loads(text), "the configuration of both sides")
+        return parse(self.tables)
 
     def site(self) -> SimCluster:
-        config = self.config()
-        return SimCluster(self.nodes, self.gpus, config.placement.unknown_model)
+        return SimCluster(self.nodes, self.gpus, self.config.placement.unknown_model)
 
     def whole(self) -> Workload:
         """Return the first jobs of the paper's workload, at full length."""
-        every = with_limits(paper480(self.seed), self.limits, self.seed)
-        return replace(every, jobs=every.jobs[: self.jobs])
+        every = paper480(self.seed)
+        jobs = (replace(job, limit_s=DEFAULT_LIMIT_S) for job in every.jobs)
+        limited = with_limits(every, USERS).jobs if self.limits == USERS else tuple(jobs)
+        return replace(every, jobs=limited[: self.jobs])
 
     def workload(self) -> Workload:
-        """Return the same jobs made shorter; raise ``UsageError`` if some do not fit."""
+        """Return the same jobs made shorter; raise ``click.UsageError`` if some do not fit."""
         whole = self.whole()
         kept = tuple(_faster(job, self.factor) for job in whole.jobs)
         fitting, wide = run.fitting(replace(whole, jobs=kept), self.site())
         if wide:
-            raise UsageError(
+            raise click.UsageError(
                 f"{len(wide)} of the jobs request more than {self.nodes * self.gpus} GPUs. "
                 "Name more --nodes."
             )
@@ -147,7 +137,7 @@ class Setting:
         site = self.site()
         return run.Setup(
             cluster=site,
-            config=self.config(),
+            config=self.config,
             costs=Costs(site, speeds=False, flat_s=self.load_s / self.factor),
             timing=self.timing(calibration),
             slurm=SLURM,

@@ -8,7 +8,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from scripts.testbed.place import UsageError
+import click
+
+from scripts.testbed.cluster.rebuilt import rebuilt
 from scripts.tools.bench.replay.calibrate import Calibration
 from scripts.tools.bench.replay.policies import POLICIES
 from scripts.tools.bench.replay.setting import Setting
@@ -52,17 +54,8 @@ class Store:
     folder: Path
 
     def head(self) -> Head | None:
-        known = _read(self.folder / HEAD)
-        if known is None:
-            return None
-        try:
-            return Head(
-                _setting(known["setting"]),
-                Calibration(**known["calibration"]),
-                known["factor_chosen"],
-            )
-        except (KeyError, TypeError) as error:
-            raise UsageError(f"{self.folder / HEAD} is of another version: {error}") from error
+        known: Head | None = _read(Head, self.folder / HEAD)
+        return known
 
     def keep_head(self, head: Head) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -73,34 +66,20 @@ class Store:
 
     def all(self) -> Mapping[str, Replayed]:
         """Return all runs so far, in the order of the policies."""
-        found = {name: _read(self._file(name)) for name in POLICIES}
-        return {name: _replayed(known) for name, known in found.items() if known is not None}
+        found = {name: _read(Replayed, self._file(name)) for name in POLICIES}
+        return {name: run for name, run in found.items() if run is not None}
 
     def _file(self, policy: str) -> Path:
         return self.folder / f"{policy}.json"
 
 
-def _setting(known: dict[str, Any]) -> Setting:
-    tuples = {name: tuple(known[name]) for name in ("thresholds_gpu_s", "estimates")}
-    return Setting(**{**known, **tuples})
-
-
-def _replayed(known: dict[str, Any]) -> Replayed:
-    jobs = tuple(
-        JobRuns(job["job_id"], job["submitted_s"], tuple((a, b) for a, b in job["runs"]))
-        for job in known["jobs"]
-    )
-    return Replayed(**{**known, "jobs": jobs, "faults": tuple(known["faults"])})
-
-
-def _read(path: Path) -> dict[str, Any] | None:
+def _read(kind: type, path: Path) -> Any:
     try:
-        known: dict[str, Any] = json.loads(path.read_text())
+        return rebuilt(kind, json.loads(path.read_text()))
     except FileNotFoundError:
         return None
-    except ValueError as error:
-        raise UsageError(f"{path} is not a result of a replay: {error}") from error
-    return known
+    except (ValueError, KeyError, TypeError) as error:
+        raise click.UsageError(f"{path} is not a result of this replay: {error}") from error
 
 
 def _write(path: Path, what: dict[str, Any]) -> None:
