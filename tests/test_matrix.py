@@ -8,13 +8,15 @@ import subprocess
 from contextlib import suppress
 from pathlib import Path
 
+import click
 import pytest
 
 from scripts.testbed.debian import machine, namespaces
 from scripts.testbed.debian.namespaces import Namespaces
 from scripts.testbed.patience import wait_until
 from scripts.tools.document import Document, write_section
-from scripts.tools.matrix import document, root, suite
+from scripts.tools.matrix import root, suite, upgrade
+from scripts.tools.matrix.main import matrix
 from scripts.tools.matrix.releases import COMMANDS, PYSLURM, RELEASES, Release
 from scripts.tools.matrix.root import Root
 from scripts.tools.matrix.suite import Run
@@ -30,9 +32,9 @@ REPORT = """<?xml version="1.0" encoding="utf-8"?>
 </testsuite></testsuites>
 """
 
-GOOD = Run("26.05.5", "forky", "3.14.0", PYSLURM, "2026-11-22", 61.4, 240, (), ())
+GOOD = Run("26.05.5", "forky", "3.14.0", PYSLURM, 61.4, 240, (), ())
 BAD = Run(
-    *("22.05.8", "bookworm", "3.11.2", COMMANDS, "2026-11-22", 300.0, 2000),
+    *("22.05.8", "bookworm", "3.11.2", COMMANDS, 300.0, 2000),
     failed=("tests/slurm/test_a.py::test_bad",),
     skipped=(("no cc", 2),),
 )
@@ -45,22 +47,18 @@ def test_a_result_has_passed_failed_and_skipped_tests_with_reasons(tmp_path: Pat
     assert suite.read_report(report) == (1, bad, (("no cc", 2),))
 
 
-def test_the_last_run_of_each_release_and_driver_is_kept(tmp_path: Path) -> None:
-    for run in (BAD, GOOD, GOOD):
-        suite.keep(run, tmp_path)
-    assert sorted(suite.kept(tmp_path), key=lambda run: run.slurm) == [BAD, GOOD]
-
-
 def test_the_page_names_failures_and_skips(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(document, "PAGE", tmp_path / "releases.md")
-    upgraded = Upgrade("24.11.5", "26.05.5", "2026-11-22", 90.0, True, ("5 jobs wait",))
-    document.write([GOOD, BAD], [upgraded])
-    lines = (tmp_path / "releases.md").read_text().splitlines()
-    table = [line for line in lines if line.startswith("| ")]
-    assert table[2:] == [
-        "| 22.05.8 | bookworm | 3.11.2 | commands | 2000 | 1 | 2 | 300 | 2026-11-22 |",
-        "| 26.05.5 | forky | 3.14.0 | pyslurm | 240 | 0 | 0 | 61 | 2026-11-22 |",
-    ]
+    page = Document(tmp_path / "releases.md", "# Releases\n")
+    monkeypatch.setattr(suite, "SLURM_RELEASES", page)
+    monkeypatch.setattr(upgrade, "SLURM_RELEASES", page)
+    with click.Context(matrix, info_name="matrix"):
+        for run in (BAD, GOOD, GOOD):
+            suite.record(run)
+        upgrade.record(Upgrade("24.11.5", "26.05.5", 90.0, True, ("5 jobs wait",)))
+    lines = page.path.read_text().splitlines()
+    assert lines.count("## Slurm 26.05.5, pyslurm") == 1
+    assert "| bookworm | 3.11.2 | 2000 | 1 | 2 | 300 |" in lines
+    assert "| forky | 3.14.0 | 240 | 0 | 0 | 61 |" in lines
     assert "- failed: `tests/slurm/test_a.py::test_bad`" in lines
     assert "- skipped, 2: no cc" in lines
     assert "## From Slurm 24.11.5 to 26.05.5 under load" in lines and "- 5 jobs wait" in lines
@@ -78,7 +76,7 @@ def test_a_measurement_replaces_only_its_own_section(tmp_path: Path) -> None:
 
 def test_a_run_without_any_test_fails() -> None:
     assert GOOD.is_good and not BAD.is_good
-    assert not Run("26.05.5", "forky", "3.14.0", COMMANDS, "2026-11-22", 1.0, 0, (), ()).is_good
+    assert not Run("26.05.5", "forky", "3.14.0", COMMANDS, 1.0, 0, (), ()).is_good
 
 
 def test_a_layer_and_those_above_it_are_rebuilt_when_its_inputs_change(

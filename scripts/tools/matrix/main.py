@@ -13,7 +13,7 @@ import click
 
 from scripts.testbed.debian import machine
 from scripts.testbed.debian.root import cache_option
-from scripts.tools.matrix import document, suite, upgrade
+from scripts.tools.matrix import suite, upgrade
 from scripts.tools.matrix.releases import COMMANDS, DRIVERS, RELEASES
 from scripts.tools.matrix.root import Root, held, make, say
 from scripts.tools.matrix.suite import IN_PARALLEL, ON_A_CLUSTER, SHORT, WHOLE, Run
@@ -80,7 +80,10 @@ def matrix(
             say(f"from Slurm {upgrade.FROM} to {upgrade.TO} under load")
             upgrades.append(upgrade.rehearse(roots[upgrade.FROM], roots[upgrade.TO]))
     if whole:
-        _keep(runs, upgrades, cache / "results")
+        for run in runs:
+            suite.record(run)
+        for one in upgrades:
+            upgrade.record(one)
     _tell(runs, upgrades, time.monotonic() - began_s)
     good = [run.is_good for run in runs] + [each.is_good for each in upgrades]
     sys.exit(0 if good and all(good) else 1)
@@ -102,15 +105,6 @@ def _run(root: Root, driver: str, short: bool, pytest: Sequence[str]) -> Run:
     whole = WHOLE if driver == COMMANDS else ON_A_CLUSTER
     tests = pytest or (*IN_PARALLEL, *(SHORT if short else whole))
     return suite.run(root, driver, tests, PATIENCE_S)
-
-
-def _keep(runs: Sequence[Run], upgrades: Sequence[Upgrade], results: Path) -> None:
-    """Write the page, with earlier results for what was not run now."""
-    for run in runs:
-        suite.keep(run, results)
-    for one in upgrades:
-        upgrade.keep(one, results)
-    document.write(suite.kept(results), upgrade.kept(results))
 
 
 def _tell(runs: Sequence[Run], upgrades: Sequence[Upgrade], seconds: float) -> None:

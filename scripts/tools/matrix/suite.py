@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 from scripts.testbed.debian import namespaces
 from scripts.testbed.debian.namespaces import Namespaces
+from scripts.tools.document import SLURM_RELEASES, called, markdown, write_section
 from scripts.tools.matrix.root import RESULTS, SOURCE, VENVS, Root, clear_tmp, environment
 
 IN_PARALLEL = ("-n", "6", "-p", "tests.distribution")
@@ -24,6 +22,8 @@ WHOLE = ("-m", "not long")
 
 ON_A_CLUSTER = ("-m", "slurm and not long")
 """Other drivers run only the tests that use them."""
+
+HEADER = ("Debian", "Python", "passed", "failed", "skipped", "s")
 
 SHORT = (
     "tests/slurm/test_command_driver.py",
@@ -42,7 +42,6 @@ class Run:
     debian: str
     python: str
     driver: str
-    date: str
     seconds: float
     passed: int
     failed: tuple[str, ...]
@@ -62,13 +61,8 @@ def run(root: Root, driver: str, tests: Sequence[str], patience_s: float) -> Run
     report.parent.mkdir(exist_ok=True)
     report.unlink(missing_ok=True)
     clear_tmp(root)
-    pytest = [
-        f"{VENVS[driver]}/bin/python",
-        "-m",
-        "pytest",
-        "-q",
-        f"--junitxml={RESULTS}/junit.xml",
-    ]
+    pytest = [f"{VENVS[driver]}/bin/python", "-m", "pytest", "-q"]
+    pytest.append(f"--junitxml={RESULTS}/junit.xml")
     command = namespaces.in_root(root.path, [*pytest, *tests], str(SOURCE))
     began_s = time.monotonic()
     said = ""
@@ -90,7 +84,6 @@ def run(root: Root, driver: str, tests: Sequence[str], patience_s: float) -> Run
         debian=root.release.debian,
         python=version_in(root, ["python3", "-V"]),
         driver=driver,
-        date=datetime.now(UTC).date().isoformat(),
         seconds=time.monotonic() - began_s,
         passed=passed,
         failed=failed,
@@ -127,17 +120,13 @@ def read_report(path: Path) -> tuple[int, tuple[str, ...], tuple[tuple[str, int]
     return passed, tuple(dict.fromkeys(failed)), tuple(sorted(skipped.items()))
 
 
-def keep(run: Run, folder: Path) -> None:
-    """Store a run, replacing the last one of its release and driver."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{run.debian}-{run.driver}.json").write_text(json.dumps(asdict(run), indent=2))
-
-
-def kept(folder: Path) -> list[Run]:
-    """Return the last run of each release and driver."""
-    return [_from_json(json.loads(file.read_text())) for file in sorted(folder.glob("*-*.json"))]
-
-
-def _from_json(has: dict[str, Any]) -> Run:
-    failed, skipped = tuple(has["failed"]), tuple((why, count) for why, count in has["skipped"])
-    return Run(**{**has, "failed": failed, "skipped": skipped})
+def record(run: Run) -> None:
+    """Write the section of this release and driver: what failed, and what was skipped and why."""
+    skipped = sum(count for _, count in run.skipped)
+    counts = (run.passed, len(run.failed), skipped, round(run.seconds))
+    lines = [f"- failed: `{name}`" for name in run.failed]
+    lines += [f"- skipped, {count}: {' '.join(why.split())}" for why, count in run.skipped]
+    lines += [f"- {run.said}"] if run.said else []
+    table = markdown(HEADER, [(run.debian, run.python, *map(str, counts))])
+    title = f"Slurm {run.slurm}, {run.driver}"
+    write_section(title, called(), "\n\n".join([table, "\n".join(lines)]), SLURM_RELEASES)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import subprocess
 import time
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
-from pathlib import Path
+from dataclasses import dataclass
 
 from scripts.testbed.debian import namespaces
 from scripts.testbed.debian.namespaces import Namespaces
+from scripts.tools.document import SLURM_RELEASES, called, write_section
 from scripts.tools.matrix.releases import COMMANDS
 from scripts.tools.matrix.root import SOURCE, VENVS, Root, clear_tmp, environment, say
 from scripts.tools.matrix.suite import version_in
@@ -20,7 +17,6 @@ from scripts.tools.matrix.suite import version_in
 FROM, TO = "24.11", "26.05"
 FOLDER = "/tmp/upgrade"
 MARK = "upgrade: "
-FILE = "upgrade.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +25,6 @@ class Upgrade:
 
     older: str
     newer: str
-    date: str
     seconds: float
     is_good: bool
     said: tuple[str, ...]
@@ -59,34 +54,28 @@ def rehearse(older: Root, newer: Root) -> Upgrade:
     return Upgrade(
         older=version_in(older, ["slurmctld", "-V"]),
         newer=version_in(newer, ["slurmctld", "-V"]),
-        date=datetime.now(UTC).date().isoformat(),
         seconds=time.monotonic() - began_s,
         is_good=running.returncode == 0,
         said=tuple(line.removeprefix(MARK) for line in said if line.startswith(MARK)),
     )
 
 
-def keep(upgrade: Upgrade, folder: Path) -> None:
-    """Store an upgrade test, replacing the last one."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / FILE).write_text(json.dumps(asdict(upgrade), indent=2) + "\n")
-
-
-def kept(folder: Path) -> Iterator[Upgrade]:
-    """Yield the last upgrade test, if there is one."""
-    if (folder / FILE).exists():
-        has = json.loads((folder / FILE).read_text())
-        yield Upgrade(**{**has, "said": tuple(has["said"])})
+def record(upgrade: Upgrade) -> None:
+    """Write the section of this upgrade."""
+    text = (
+        "The daemons were restarted one by one from the newer release while jobs ran and waited; "
+        "then a controller with the newer Debian's Python went on with the ledger of the older "
+        "one's. No job may have another priority or be restarted by the upgrade, or be in a higher "
+        "tier than before; at the end every job must have done all its work, and each of its runs "
+        "stand in the ledger as accounting has it. "
+        f"{'Nothing was lost.' if upgrade.is_good else 'It failed.'} It took "
+        f"{upgrade.seconds:.0f} s.\n\n" + "\n".join(f"- {line}" for line in upgrade.said)
+    )
+    title = f"From Slurm {upgrade.older} to {upgrade.newer} under load"
+    write_section(title, called(), text, SLURM_RELEASES)
 
 
 def _half(root: Root, name: str) -> str:
     """Return the shell command for one half of the test."""
-    python = [
-        f"{VENVS[COMMANDS]}/bin/python",
-        "-u",
-        "-m",
-        "scripts.tools.matrix.rolling_upgrade",
-        name,
-        FOLDER,
-    ]
-    return shlex.join(namespaces.in_root(root.path, python, str(SOURCE)))
+    python = [f"{VENVS[COMMANDS]}/bin/python", "-u", "-m", "scripts.tools.matrix.rolling_upgrade"]
+    return shlex.join(namespaces.in_root(root.path, [*python, name, FOLDER], str(SOURCE)))
