@@ -83,24 +83,28 @@ def test_a_layer_and_those_above_it_are_rebuilt_when_its_inputs_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[str] = []
+    mirror = ""
     monkeypatch.setattr(root, "copy_of_checkout", lambda _: None)
+    monkeypatch.setattr(root, "host_mirror", lambda: mirror)
     monkeypatch.setattr(root, "make_debian", lambda *_: made.append("debian"))
     monkeypatch.setattr(root, "make_venv", lambda *_: made.append("python"))
     one = Root(Release("1.0", "nowhere"), tmp_path)
-    for mirror, expected in (("a", ["debian", "python"]), ("a", []), ("b", ["debian", "python"])):
+    for named, expected in (("a", ["debian", "python"]), ("a", []), ("b", ["debian", "python"])):
         made.clear()
-        root.make(one, [COMMANDS], mirror)
+        mirror = named
+        root.make(one, [COMMANDS])
         assert made == expected
 
     def fails(*_: object) -> None:
         raise OSError
 
     monkeypatch.setattr(root, "make_venv", fails)
+    mirror = "c"
     with pytest.raises(OSError):
-        root.make(one, [COMMANDS], "c")
+        root.make(one, [COMMANDS])
     monkeypatch.setattr(root, "make_venv", lambda *_: made.append("python"))
     made.clear()
-    root.make(one, [COMMANDS], "c")
+    root.make(one, [COMMANDS])
     assert made == ["python"], "what was cut short is made again, what was whole is not"
 
 

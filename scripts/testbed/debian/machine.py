@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import platform
 import re
 import shutil
 import subprocess
@@ -17,7 +16,7 @@ from types import MappingProxyType
 import click
 
 from scripts.testbed.cluster.messages import ClusterError
-from scripts.testbed.cluster.packages import install, run_apt
+from scripts.testbed.cluster.packages import install
 
 NEEDED = {
     "debootstrap": "debootstrap",
@@ -52,30 +51,6 @@ def get_ready(others: Mapping[str, str] = MappingProxyType({})) -> None:
         install(missing)
     except ClusterError as error:
         raise click.ClickException(str(error)) from error
-
-
-def debian_mirror() -> str:
-    """Return the mirror of this machine's own Debian."""
-    mirror = _known_mirror()
-    if mirror is None:
-        # On a new machine apt has no package lists yet.
-        run_apt(["apt-get", "update", "-q"])
-        mirror = _known_mirror()
-    if mirror is None:
-        raise click.ClickException(
-            "apt knows no mirror of this machine's own Debian. Name one with --mirror."
-        )
-    return mirror
-
-
-def _known_mirror() -> str | None:
-    codename = platform.freedesktop_os_release().get("VERSION_CODENAME", "")
-    asked = ["apt-get", "indextargets", "--format", "$(RELEASE) $(REPO_URI)"]
-    answer = subprocess.run(
-        [*asked, "Created-By: Packages"], capture_output=True, text=True, check=True
-    )
-    told = (line.partition(" ") for line in answer.stdout.splitlines())
-    return next((uri.rstrip("/") for release, _, uri in told if release == codename), None)
 
 
 @contextmanager

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from scripts.testbed.cluster.model import SYSTEM_PATH
+
 HOSTNAME = "slurm-tiresias"
 HOSTS = f"127.0.0.1 localhost {HOSTNAME}\n"
-SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 ENVIRONMENT = {"HOME": "/root", "LANG": "C.UTF-8", "TERM": "dumb", "PATH": SYSTEM_PATH}
 
 OWN_ADDRESS = "192.0.2.1/32"

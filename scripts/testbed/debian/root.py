@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import click
 
 from scripts import ROOT
+from scripts.testbed.cluster.model import SYSTEM_PATH
 from scripts.testbed.debian import machine, namespaces
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -28,8 +29,6 @@ PATIENCE_S = 60.0
 
 ANY_DEBIAN = Path("/usr/share/debootstrap/scripts/sid")
 """The debootstrap script for any release, even one that this debootstrap does not know."""
-
-PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 # Kernel settings are read-only, as in a container, so that systemd leaves them alone. The root must
 # be the root of its mount namespace, or systemd cannot sandbox services.
@@ -73,7 +72,7 @@ class Root:
 
     def ask(self, *command: str, env: Mapping[str, str] | None = None) -> tuple[int, str]:
         """Run a command; return its exit code and output."""
-        whole = {"PATH": PATH, "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
+        whole = {"PATH": SYSTEM_PATH, "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
         ended = subprocess.run(
             ["nsenter", f"--target={self._first}", "--all", "--root", "--wd", *command],
             env={**whole, **(env or {})},
@@ -120,7 +119,7 @@ def entered(folder: Path, archives: Path, *first: str) -> Iterator[Root]:
                 *("--kill-child", "--propagation", "private"),
                 *("sh", "-c", _MOUNT, "sh", str(folder), str(archives), *first),
             ],
-            env={"PATH": PATH, "container": "other"},
+            env={"PATH": SYSTEM_PATH, "container": "other"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -236,7 +235,8 @@ def cache_option(use: str) -> Callable[[Command], Command]:
         "--cache",
         type=click.Path(path_type=Path, file_okay=False, resolve_path=True),
         default=(Path(own) if own else Path("/var/cache")) / "slurm-tiresias" / use,
-        help="The folder that keeps the roots of Debian and what is fetched. Default: "
+        help="The folder that keeps the roots of Debian and what is fetched; remove it to make all "
+        "anew. Default: "
         f"slurm-tiresias/{use} in $XDG_CACHE_HOME, or in /var/cache.",
     )
 
@@ -244,6 +244,11 @@ def cache_option(use: str) -> Callable[[Command], Command]:
 def host_suite() -> str:
     """Return the codename of this machine's Debian release, such as bookworm."""
     return platform.freedesktop_os_release().get("VERSION_CODENAME", "")
+
+
+def host_mirror() -> str:
+    """Return the mirror of this machine's own Debian."""
+    return _debian_sources(host_suite())[0].split()[1].rstrip("/")
 
 
 def debootstrap(folder: Path, suite: str, mirror: str, packages: Sequence[str]) -> None:

@@ -51,8 +51,7 @@ class Result:
 @click.command()
 @click.option("--suite", default=host_suite, help="The release of Debian. Default: this machine's.")
 @cache_option("bare")
-@click.option("--root-only", is_flag=True, help="Not as an ordinary user as well.")
-def bare(suite: str, cache: Path, root_only: bool) -> None:
+def bare(suite: str, cache: Path) -> None:
     """Run the README's first two commands on an unprepared Debian.
 
     The Debian is a minbase with python3, ca-certificates and git. A copy of it gets a clone of HEAD
@@ -62,16 +61,15 @@ def bare(suite: str, cache: Path, root_only: bool) -> None:
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     machine.get_ready()
-    users = USERS[:1] if root_only else USERS
     try:
-        results = try_all(suite, cache, users)
+        results = try_all(suite, cache)
     except subprocess.CalledProcessError as error:
         raise click.ClickException(str(error)) from error
     click.echo(markdown(HEADER, [result.row() for result in results]))
     sys.exit(any(result.exit_code != 0 for result in results))
 
 
-def try_all(suite: str, cache: Path, users: Sequence[str]) -> list[Result]:
+def try_all(suite: str, cache: Path) -> list[Result]:
     cache.mkdir(parents=True, exist_ok=True)
     with machine.alone_with(cache / "lock", say):
         say(f"a bare Debian {suite}")
@@ -79,7 +77,7 @@ def try_all(suite: str, cache: Path, users: Sequence[str]) -> list[Result]:
         with tempfile.TemporaryDirectory(dir=cache, prefix="try-") as folder:
             root = copy_of(base, Path(folder) / "root")
             (root / "etc" / "hosts").write_text(HOSTS)
-            return [try_one(root, user, command) for user in users for command in COMMANDS]
+            return [try_one(root, user, command) for user in USERS for command in COMMANDS]
 
 
 def try_one(root: Path, user: str, command: str) -> Result:

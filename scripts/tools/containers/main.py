@@ -4,7 +4,6 @@ result."""
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -32,11 +31,9 @@ EXPECTED_ERRORS = (
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
-@click.option("--own", is_flag=True, help="Use a private engine in any case (as root).")
-@click.option("--fresh", is_flag=True, help="Build the image anew.")
 @cache_option("roots")
 @click.argument("pytest", nargs=-1, type=click.UNPROCESSED)
-def containers(own: bool, fresh: bool, cache: Path, pytest: Sequence[str]) -> None:
+def containers(cache: Path, pytest: Sequence[str]) -> None:
     """Bring docker-compose.yml up on a Docker engine, and test it. Arguments go to pytest.
 
     If no engine runs, Debian's is installed and started for this run only, in its own namespaces.
@@ -46,20 +43,20 @@ def containers(own: bool, fresh: bool, cache: Path, pytest: Sequence[str]) -> No
     stop_in_order()
     began_s = time.monotonic()
     try:
-        good = _run(own, fresh, cache, pytest)
+        good = _run(cache, pytest)
     except EXPECTED_ERRORS as error:
         raise click.ClickException(str(error)) from error
     _say(f"{'the containers do as they should' if good else 'FAILED'}: {_since(began_s)}")
     sys.exit(not good)
 
 
-def _run(own: bool, fresh: bool, cache: Path, pytest: Sequence[str]) -> bool:
-    if not own and _is_reachable():
+def _run(cache: Path, pytest: Sequence[str]) -> bool:
+    if _is_reachable():
         _say("the Docker engine of this machine")
         return suite_is_good({}, pytest)
     machine.get_ready(tools.needed())
     with machine.alone_with(cache / "containers.lock", _say):
-        return _on_own_engine(fresh, cache, pytest)
+        return _on_own_engine(cache, pytest)
 
 
 def _is_reachable() -> bool:
@@ -69,10 +66,8 @@ def _is_reachable() -> bool:
         return False
 
 
-def _on_own_engine(fresh: bool, cache: Path, pytest: Sequence[str]) -> bool:
+def _on_own_engine(cache: Path, pytest: Sequence[str]) -> bool:
     images = cache / "containers"
-    if fresh:
-        shutil.rmtree(images, ignore_errors=True)
     with engine.running(images, cut_off=False) as own:
         _make_image(own.client, cache)
     # From here on nothing is downloaded, and the engine has its own network.

@@ -40,18 +40,14 @@ PATIENCE_S = 1500.0
 )
 @click.option("--short", is_flag=True, help="The essential tests only; the page is left alone.")
 @click.option("--upgrade", "only_upgrade", is_flag=True, help="Test only the upgrade.")
-@click.option("--fresh", is_flag=True, help="Build the roots anew.")
 @cache_option("matrix")
-@click.option("--mirror", help="Debian's mirror. Default: this machine's own.")
 @click.argument("pytest", nargs=-1, type=click.UNPROCESSED)
 def matrix(
     chosen: Sequence[str],
     drivers: Sequence[str],
     short: bool,
     only_upgrade: bool,
-    fresh: bool,
     cache: Path,
-    mirror: str | None,
     pytest: Sequence[str],
 ) -> None:
     """Run the tests on every release of Slurm, and write scripts/records/releases.md.
@@ -60,7 +56,6 @@ def matrix(
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     machine.get_ready()
-    mirror = mirror or machine.debian_mirror()
     began_s = time.monotonic()
     runs: list[Run] = []
     wanted = {} if only_upgrade else _wanted(chosen, drivers)
@@ -73,7 +68,7 @@ def matrix(
         for release in RELEASES:
             if release.slurm in needed:
                 root = stack.enter_context(held(cache, release))
-                make(root, needed[release.slurm], mirror, fresh=fresh)
+                make(root, needed[release.slurm])
                 runs += [_run(root, d, short, pytest) for d in wanted.get(release.slurm, ())]
                 roots[release.slurm] = root
         if with_upgrade:

@@ -19,10 +19,11 @@ from pathlib import Path
 import click
 
 from scripts import ROOT
+from scripts.testbed.cluster.model import SYSTEM_PATH
 from scripts.testbed.debian import machine, namespaces
 from scripts.testbed.debian.machine import RESOLVER
 from scripts.testbed.debian.namespaces import HOSTS, Namespaces
-from scripts.testbed.debian.root import copy_of_checkout, debootstrap
+from scripts.testbed.debian.root import copy_of_checkout, debootstrap, host_mirror
 from scripts.tools.matrix.releases import COMMANDS, DRIVERS, PYSLURM, Release
 
 PYSLURM_RECIPE = ROOT / "scripts" / "pyslurm"
@@ -71,7 +72,7 @@ class Root:
 
 def environment(driver: str) -> dict[str, str]:
     """Return the environment for programs in a root that use this driver."""
-    path = f"{VENVS[driver]}/bin:{namespaces.SYSTEM_PATH}"
+    path = f"{VENVS[driver]}/bin:{SYSTEM_PATH}"
     # Selects the driver of the tests' controllers (scripts/testbed/real_controller.py).
     told = {} if driver == COMMANDS else {DRIVER_VARIABLE: driver}
     return {**namespaces.ENVIRONMENT, "PATH": path, "PYTHONPATH": str(SOURCE), **told}
@@ -85,10 +86,9 @@ def held(cache: Path, release: Release) -> Iterator[Root]:
         yield Root(release, folder)
 
 
-def make(root: Root, drivers: Sequence[str], mirror: str, fresh: bool = False) -> None:
-    """Build the layers that are missing or out of date; with ``fresh``, all of them."""
-    if fresh:
-        _record(root, {})
+def make(root: Root, drivers: Sequence[str]) -> None:
+    """Build the layers that are missing or out of date."""
+    mirror = host_mirror()
     copy_of_checkout(root / SOURCE)
     debian = [root.release.debian, mirror, *FILES.values(), *PACKAGES]
     setup = [(ROOT / name).read_text() for name in ("setup.cfg", "pyproject.toml")]
