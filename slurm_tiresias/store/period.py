@@ -8,53 +8,38 @@ from collections.abc import Mapping
 from slurm_tiresias.core.lifecycle.preemption import Cause
 from slurm_tiresias.errors import RefusedError
 from slurm_tiresias.store.ledger import FIRST_LOOK, Ledger
+from slurm_tiresias.store.records import LOST_PARTS
 
 LONGEST_NAME = 100
 """Names are cut to this length in reports: a user may give every job a long one."""
 
+
+def _of(table: str, *names: str) -> dict[str, str]:
+    return {name: f"{table}{name}" for name in names}
+
+
 _COST_COLUMNS = {
     "cost_source": "c.source",
-    "lost_save_s": "c.save_s",
-    "lost_leave_s": "c.leave_s",
-    "lost_again_s": "c.again_s",
-    "lost_restart_s": "c.restart_s",
-    "answered_s": "c.answered_s",
-    "lost_all": "c.lost_all",
+    **{f"lost_{part}_s": f"c.{part}_s" for part in LOST_PARTS},
+    **_of("c.", "answered_s", "lost_all"),
 }
 
 PERIOD: Mapping[str, Mapping[str, str]] = {
     "jobs": {
         "job_id": "key",
-        "user": "user",
-        "account": "account",
-        "partition": "partition",
+        **_of("", "user", "account", "partition"),
         "name": f"substr(name, 1, {LONGEST_NAME})",
-        "submitted_s": "submitted_s",
-        "ended_s": "ended_s",
-        "restarts": "restarts",
-        "preemptions": "preemptions",
-        "time_limit_s": "time_limit_s",
+        **_of("", "submitted_s", "ended_s", "restarts", "preemptions", "time_limit_s"),
     },
     "runs": {
         "job_id": "i.key",
-        "start_s": "i.start_s",
-        "end_s": "i.end_s",
-        "elapsed_s": "i.elapsed_s",
-        "gpus": "i.gpus",
-        "confirmed": "i.confirmed",
-        "idle_gpu_s": "i.idle_gpu_s",
-        "hung_s": "i.hung_s",
-        "false_verdicts": "i.false_verdicts",
+        **_of("i.", "start_s", "end_s", "elapsed_s", "gpus", "confirmed", "idle_gpu_s"),
+        **_of("i.", "hung_s", "false_verdicts"),
     },
     "preemptions": {
         "job_id": "p.key",
-        "for_job": "p.for_job",
-        "at_s": "p.at_s",
-        "signalled_s": "p.signalled_s",
-        "tier": "p.tier",
-        "for_tier": "p.for_tier",
-        "gpus": "r.gpus",
-        "start_s": "r.start_s",
+        **_of("p.", "for_job", "at_s", "signalled_s", "tier", "for_tier"),
+        **_of("r.", "gpus", "start_s"),
         "left_s": "r.end_s",
         "for_itself": f"p.cause != '{Cause.FOR_JOB}'",
         "hung": f"p.cause = '{Cause.HUNG}'",
