@@ -68,11 +68,7 @@ def _dumps_plainly(value: Any) -> bytes:
 
 def _encode(value: Any, allow_nan: bool = False) -> bytes:
     text = json.dumps(
-        value,
-        default=_fields_of,
-        ensure_ascii=False,
-        allow_nan=allow_nan,
-        separators=(",", ":"),
+        value, default=_fields_of, ensure_ascii=False, allow_nan=allow_nan, separators=(",", ":")
     )
     return text.encode()
 

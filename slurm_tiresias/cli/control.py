@@ -47,10 +47,7 @@ def resume(config: Config, job_id: str | None) -> None:
         _order(config, f"resume {job_id}", f"Job {job_id} is managed again.")
         return
     _tell(
-        config,
-        "resume",
-        "Resumed: the controller acts again.",
-        lambda: _set_paused(config, False),
+        config, "resume", "Resumed: the controller acts again.", lambda: _set_paused(config, False)
     )
 
 

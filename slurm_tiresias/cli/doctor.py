@@ -148,11 +148,7 @@ def _right(found: Sequence[Finding], screen: Screen) -> Iterator[str]:
 
 def _sum(diagnosis: Diagnosis) -> str:
     """Return how many findings there are of each severity, the worst first."""
-    counts = [
-        (Severity.ERROR, "error"),
-        (Severity.WARNING, "warning"),
-        (Severity.NOTE, "note"),
-    ]
+    counts = [(Severity.ERROR, "error"), (Severity.WARNING, "warning"), (Severity.NOTE, "note")]
     said = [
         count(number, noun) for severity, noun in counts if (number := diagnosis.count(severity))
     ]

@@ -92,9 +92,7 @@ def named_config_path(context: click.Context) -> Path | None:
     return None if named is None else Path(named)
 
 
-def takes_config(
-    callback: Callable[Concatenate[Config, P], R],
-) -> Callable[P, R]:
+def takes_config(callback: Callable[Concatenate[Config, P], R]) -> Callable[P, R]:
     """Add ``--config`` to a command, and pass it the loaded configuration as first argument."""
 
     @config_option

@@ -35,14 +35,7 @@ from slurm_tiresias.profiler.gpu_runs import GpuSummary, NodeGpus, summary_of
 from slurm_tiresias.profiler.gpu_use import GpuUse, use_of
 from slurm_tiresias.profiler.known_profiles import KnownProfiles
 from slurm_tiresias.profiler.placing import Placing
-from slurm_tiresias.profiler.profile import (
-    BUILT_IN,
-    FILE,
-    MODEL,
-    Key,
-    Profile,
-    key_of,
-)
+from slurm_tiresias.profiler.profile import BUILT_IN, FILE, MODEL, Key, Profile, key_of
 from slurm_tiresias.profiler.service import known
 from slurm_tiresias.profiler.skew import BUCKET_BYTES, MB, Skew, in_buckets, skew_of
 from slurm_tiresias.profiler.store import ProfileStore

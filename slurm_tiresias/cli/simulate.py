@@ -40,14 +40,7 @@ from slurm_tiresias.simulator import files, page, run
 from slurm_tiresias.simulator.baselines import BEST, SITES_RUN, to_choose_from
 from slurm_tiresias.simulator.bound import best_speed, lower_bound_jct_s, unit_speed
 from slurm_tiresias.simulator.limits import LIMIT_MODELS, with_limits
-from slurm_tiresias.simulator.report import (
-    Report,
-    Result,
-    best_of,
-    fair_jct_s,
-    figures,
-    records,
-)
+from slurm_tiresias.simulator.report import Report, Result, best_of, fair_jct_s, figures, records
 from slurm_tiresias.simulator.reports import ReportModel
 from slurm_tiresias.simulator.seeds import Record, spreads
 from slurm_tiresias.simulator.who_pays import BY, who_pays

@@ -287,11 +287,7 @@ def _deployed(context: click.Context, parameter: click.Parameter, value: str | N
     _check_not_both(context)
     preset = context.meta.get(_PRESET_KEY)
     if preset is not None:
-        context.default_map = {
-            "names": PAPER_POLICIES,
-            "interval_s": 0.0,
-            "saves": LOSSLESS_SAVES,
-        }
+        context.default_map = {"names": PAPER_POLICIES, "interval_s": 0.0, "saves": LOSSLESS_SAVES}
         return Base(paper_config(), None, preset)
     file = named_config_path(context)
     base = Base(Config() if file is None else load(file), file)

@@ -23,9 +23,7 @@ FALLS = 3
 """A counter that falls by this many steps, and to less than half, begins anew."""
 
 _NUMBER = r"[\s:=#\[(\"']{0,4}(\d{1,3}(?:,\d{3})+|\d{1,12})(?!\d|\.\d)(?:\s?/\s?(\d{1,12}))?"
-_STEP = re.compile(
-    r"(?i)\b(?:global[_ ]?)?(step|iter(?:ation)?|batch|updates?)(s?)\b" + _NUMBER,
-)
+_STEP = re.compile(r"(?i)\b(?:global[_ ]?)?(step|iter(?:ation)?|batch|updates?)(s?)\b" + _NUMBER)
 _EPOCH = re.compile(r"(?i)\b(epoch)(s?)\b" + _NUMBER)
 _ELSEWHERE = re.compile(
     r"(?i)\b(?:per|total|num|max|every|each|warm-?up|accumulation|logging|sanity|val\w*|eval\w*"

@@ -91,11 +91,11 @@ REMEDIES: Mapping[str, Mapping[str, str]] = {
     },
     PYTORCH: {
         "workers-killed": "Let data-loader workers ignore SIGTERM (importing "
-        "slurm_tiresias.job.torch does), and save without them.",
+        "slurm_tiresias.job.torch does), and save without them."
     },
     TRACKERS: {
         "new-tracker-run": "Give it the id of the run that the job had: run_id(folder) of "
-        "slurm_tiresias.job.tracker.",
+        "slurm_tiresias.job.tracker."
     },
 }
 """What to change for each cause of a failed trial, by the section that explains it.

@@ -19,12 +19,7 @@ from slurm_tiresias.explanation.reasons import (
 from slurm_tiresias.explanation.section import SCHEMA, Explanation, Section
 from slurm_tiresias.gpu_hours import exact_gpu_hours, gpu_hours
 from slurm_tiresias.model import Action, EventRecord, JobState, Lane, ProgressSource, Reason
-from slurm_tiresias.status.published import (
-    Blocker,
-    PublishedJob,
-    PublishedState,
-    PublishedTier,
-)
+from slurm_tiresias.status.published import Blocker, PublishedJob, PublishedState, PublishedTier
 from slurm_tiresias.status.waiting import goes_by_estimate, waits_before, waits_for_room
 from slurm_tiresias.text import NOTHING, at, count, duration, filled, listed, printable, times
 

@@ -25,9 +25,7 @@ class Section:
     def local(self) -> Section:
         """Return the section with its times in this machine's time zone."""
         return Section(
-            self.title,
-            tuple(map(with_times, self.sentences)),
-            tuple(map(with_times, self.items)),
+            self.title, tuple(map(with_times, self.sentences)), tuple(map(with_times, self.items))
         )
 
 

@@ -70,11 +70,7 @@ class FileLease:
     """The lease of a state directory, as one controller sees it. Implements ``protocol.Lease``."""
 
     def __init__(
-        self,
-        state_dir: Path,
-        host: str,
-        interval_s: float,
-        clock: Callable[[], float] = now_s,
+        self, state_dir: Path, host: str, interval_s: float, clock: Callable[[], float] = now_s
     ) -> None:
         self._folder = state_dir
         self._now_s = clock

@@ -11,11 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from slurm_tiresias.profiler.gpu_sampler import Sampler
-from slurm_tiresias.profiler.node_folders import (
-    SamplerFolderError,
-    folder_locked,
-    may_write_into,
-)
+from slurm_tiresias.profiler.node_folders import SamplerFolderError, folder_locked, may_write_into
 from slurm_tiresias.progress.node import NodeProgress
 
 log = logging.getLogger("tiresias-slurm")

@@ -12,13 +12,7 @@ import numpy as np
 from slurm_tiresias.core.features.fair_finish import SharedJob, fair_ends_s
 from slurm_tiresias.simulator import run
 from slurm_tiresias.simulator.baselines import to_choose_from
-from slurm_tiresias.simulator.report import (
-    Result,
-    best_of,
-    figures,
-    how_saved,
-    multiples_of,
-)
+from slurm_tiresias.simulator.report import Result, best_of, figures, how_saved, multiples_of
 from slurm_tiresias.simulator.sim_cluster import SimCluster
 from slurm_tiresias.simulator.sizes import WIDTHS, width_title
 from slurm_tiresias.simulator.workload import TraceJob, Workload

@@ -43,9 +43,7 @@ def best_speed(job: TraceJob) -> float:
 
 
 def lower_bound_jct_s(
-    jobs: Sequence[TraceJob],
-    gpus: int,
-    speed: Callable[[TraceJob], float] = unit_speed,
+    jobs: Sequence[TraceJob], gpus: int, speed: Callable[[TraceJob], float] = unit_speed
 ) -> float:
     """Return a lower bound on the average job completion time, in seconds, on this many GPUs.
 

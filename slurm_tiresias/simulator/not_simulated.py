@@ -13,10 +13,7 @@ ALL: Final = ("*",)
 SIMULATED: Final[Mapping[str, Sequence[str]]] = {
     "policy": ALL,
     "placement": ALL,
-    "preemption": (
-        "min_run_s",
-        "budget_share",
-    ),
+    "preemption": ("min_run_s", "budget_share"),
     "controller": ("interval_s",),
 }
 """The settings that act as in the controller, by table."""
@@ -27,12 +24,7 @@ NOT_SIMULATED: Final[Mapping[str, Sequence[str]]] = {
     "idle_gpus": ALL,
     "failures": ALL,
     "priority": ALL,
-    "preemption": (
-        "drilled_min_run_s",
-        "signal",
-        "grace_s",
-        "max_grace_s",
-    ),
+    "preemption": ("drilled_min_run_s", "signal", "grace_s", "max_grace_s"),
 }
 """The others that decide which jobs start, or when. What remains says where files are, how Slurm is
 reached and the like."""

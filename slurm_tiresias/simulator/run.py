@@ -42,10 +42,7 @@ class Variant(NamedTuple):
     a single job is not."""
 
 
-_AS_IN_THE_PAPER = {
-    "tiresias-l": Variant(LAS),
-    "tiresias-g": Variant(GITTINS, knows_service=True),
-}
+_AS_IN_THE_PAPER = {"tiresias-l": Variant(LAS), "tiresias-g": Variant(GITTINS, knows_service=True)}
 _OTHERS = {name: Variant(name) for name in CONFIGURED if name not in (LAS, GITTINS)}
 TIRESIAS = _AS_IN_THE_PAPER | _OTHERS
 """The controller's policies by their names in simulations: the paper's names, or else their own."""
@@ -89,10 +86,7 @@ def fitting(workload: Workload, cluster: SimCluster) -> tuple[Workload, tuple[Tr
 
 
 def simulate(
-    workload: Workload,
-    policy: str,
-    setup: Setup,
-    progress: Callable[[int], None] = lambda _: None,
+    workload: Workload, policy: str, setup: Setup, progress: Callable[[int], None] = lambda _: None
 ) -> tuple[Outcome, ...]:
     """Simulate one policy to the end of the workload; return outcomes in the order of the trace.
 

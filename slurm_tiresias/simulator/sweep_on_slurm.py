@@ -47,10 +47,7 @@ class Jobs:
 
 
 def run_on_slurm(
-    task: Task,
-    cells: Sequence[Cell],
-    jobs: Jobs,
-    progress: Callable[[int], None] = lambda _: None,
+    task: Task, cells: Sequence[Cell], jobs: Jobs, progress: Callable[[int], None] = lambda _: None
 ) -> tuple[Result, ...]:
     """Simulate each cell in its own job; return the results in the order of the cells.
 

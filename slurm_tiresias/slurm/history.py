@@ -39,10 +39,7 @@ def printed(arguments: Sequence[str], extra: Mapping[str, str], commands: Comman
 
 
 def _run(
-    command: Sequence[str],
-    environment: Mapping[str, str],
-    answer: IO[bytes],
-    complaints: IO[bytes],
+    command: Sequence[str], environment: Mapping[str, str], answer: IO[bytes], complaints: IO[bytes]
 ) -> int:
     try:
         return subprocess.run(

@@ -7,13 +7,7 @@ from operator import attrgetter
 
 from slurm_tiresias.model import Allocation, Amount, JobSpec, JobStatus, Request
 from slurm_tiresias.slurm.job_details import JobDetails
-from slurm_tiresias.slurm.job_fields import (
-    COMPLETING,
-    NO_OPTIONS,
-    PENDING,
-    RUNNING,
-    JobFields,
-)
+from slurm_tiresias.slurm.job_fields import COMPLETING, NO_OPTIONS, PENDING, RUNNING, JobFields
 from slurm_tiresias.slurm.request import RequestFields
 
 _SHARED = [field.name for field in fields_of(JobSpec) if field.name in JobFields._fields]

@@ -30,12 +30,7 @@ KNOWN_ENVIRONMENT = {
 }
 """Makes the commands print English, times as seconds since the epoch, and full task lists."""
 
-OWN_CLUSTER = {
-    "SQUEUE_LOCAL": "1",
-    "SCONTROL_LOCAL": "1",
-    "SACCT_LOCAL": "1",
-    "SPRIO_LOCAL": "1",
-}
+OWN_CLUSTER = {"SQUEUE_LOCAL": "1", "SCONTROL_LOCAL": "1", "SACCT_LOCAL": "1", "SPRIO_LOCAL": "1"}
 """Makes the commands show this cluster's jobs and nodes only, even with
 FederationParameters=fed_display."""
 

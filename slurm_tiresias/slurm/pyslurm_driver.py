@@ -22,14 +22,7 @@ from typing import Any
 
 from slurm_tiresias.errors import BindingError, SlurmAnswerError, SlurmUnreachableError
 from slurm_tiresias.model import JobState
-from slurm_tiresias.slurm import (
-    job_rows,
-    parse_jobs,
-    process,
-    pyslurm_records,
-    tally,
-    write_lines,
-)
+from slurm_tiresias.slurm import job_rows, parse_jobs, process, pyslurm_records, tally, write_lines
 from slurm_tiresias.slurm.commands import MOST_JOBS_ONE_BY_ONE, CommandSlurm, in_parts
 from slurm_tiresias.slurm.job_fields import STATES, JobFields
 from slurm_tiresias.slurm.job_rows import JobRow

@@ -15,12 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm_tiresias import json_codec
-from slurm_tiresias.errors import (
-    BindingError,
-    LeaseLostError,
-    SlurmUnreachableError,
-    TiresiasError,
-)
+from slurm_tiresias.errors import BindingError, LeaseLostError, SlurmUnreachableError, TiresiasError
 from slurm_tiresias.slurm import process
 from slurm_tiresias.slurm.protocol import Commands
 from slurm_tiresias.slurm.release import Version, series, version_in

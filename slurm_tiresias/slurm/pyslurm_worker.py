@@ -51,10 +51,7 @@ def main() -> None:
 def _releases(pyslurm: Any) -> Answer:
     """Return pyslurm's version, and the Slurm release that it was built for."""
     built_for = importlib.metadata.distribution("pyslurm").read_text(BUILT_FOR)
-    return {
-        "pyslurm": pyslurm.__version__,
-        "built_for": (built_for or pyslurm.__version__).strip(),
-    }
+    return {"pyslurm": pyslurm.__version__, "built_for": (built_for or pyslurm.__version__).strip()}
 
 
 def _send(answers: BinaryIO, answer: Answer) -> None:

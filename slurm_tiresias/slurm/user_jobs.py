@@ -206,10 +206,7 @@ class UserCommands:
 
     def _run(self, *command: str, environment: Mapping[str, str] = MappingProxyType({})) -> str:
         answer = process.run(
-            command,
-            stdin="",
-            timeout_s=TIMEOUT_S,
-            environment={**self._environment, **environment},
+            command, stdin="", timeout_s=TIMEOUT_S, environment={**self._environment, **environment}
         )
         if answer.status != 0:
             raise process.complaint(" ".join(command[:2]), answer.stderr)

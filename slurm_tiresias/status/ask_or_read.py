@@ -7,12 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 
-from slurm_tiresias.errors import (
-    DamagedLedgerError,
-    NotRunningError,
-    RefusedError,
-    TiresiasError,
-)
+from slurm_tiresias.errors import DamagedLedgerError, NotRunningError, RefusedError, TiresiasError
 from slurm_tiresias.status.ask import ask
 from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.terms import newest_ledger

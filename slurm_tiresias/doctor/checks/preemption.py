@@ -54,7 +54,7 @@ def _requeue_delay(seen: Seen) -> Finding:
     if expire_s < SHORT_CREDENTIAL_S:
         return note(
             f"cred_expire={expire_s:g}: a prolog that takes longer than that costs the job; the "
-            "controller shortens the wait of requeued jobs without it",
+            "controller shortens the wait of requeued jobs without it"
         )
     return ok(f"the controller keeps it short; without one it is {expire_s:g} s (cred_expire)")
 

@@ -82,8 +82,7 @@ def _load(file: TraceFile, submissions: Mapping[str, tuple[float | None, str]]) 
         came_s = job.start_s if submitted_s is None else min(submitted_s, job.start_s)
         ran_s = job.end_s - job.start_s
         harvest.keep(
-            job.line,
-            TraceJob(name, came_s, job.gpus, ran_s, gpu_type=job.gpu_type, user=user),
+            job.line, TraceJob(name, came_s, job.gpus, ran_s, gpu_type=job.gpu_type, user=user)
         )
     shared = sum(job.shares for job in jobs.values())
     if shared:
