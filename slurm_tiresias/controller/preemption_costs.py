@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import takewhile
 
 from slurm_tiresias.controller.job_store import JobStore
@@ -127,14 +127,9 @@ class PreemptionCosts:
             replace(
                 cost,
                 source=source_run.source.value,
-                save_s=leaving.save_s,
-                leave_s=leaving.leave_s,
-                again_s=leaving.again_s,
+                **asdict(leaving),
                 restart_s=restart_s,
-                answered_s=leaving.answered_s,
                 resumed_step=resumed_step,
-                steps_again=leaving.steps_again,
-                lost_all=leaving.lost_all,
                 save_every_s=left.save_every_s if left else None,
             )
         )
@@ -159,15 +154,7 @@ def _by_last_save(cost: PreemptionCost) -> PreemptionCost:
         return replace(cost, source=CostSource.SILENT)
     run = LeftRun(cost.run_start_s, cost.asked_s, cost.gone_s)
     leaving = leaving_after_save(run, cost.saved_s)
-    return replace(
-        cost,
-        source=CostSource.FOLDER,
-        save_s=leaving.save_s,
-        leave_s=leaving.leave_s,
-        again_s=leaving.again_s,
-        answered_s=leaving.answered_s,
-        lost_all=leaving.lost_all,
-    )
+    return replace(cost, source=CostSource.FOLDER, **asdict(leaving))
 
 
 def _has_left(job: JobStatus, cost: PreemptionCost) -> bool:
