@@ -19,7 +19,6 @@ from slurm_tiresias.drill.observed import (
     Trial,
     TrialKind,
 )
-from slurm_tiresias.drill.scale import in_steps
 
 PAGE = "docs/how-to/save-and-resume.md"
 SCRIPT = f"{PAGE}#the-batch-script"
@@ -160,7 +159,6 @@ class Verdict:
 
 def judge_all(drill: Drill) -> tuple[Verdict, ...]:
     """Return the verdict on each trial. Problems with files are reported once."""
-    drill = in_steps(drill)
     # A job that goes wrong on the same node too, or goes on at its first start on another one, does
     # not go wrong because of the node.
     on_any_node = any(

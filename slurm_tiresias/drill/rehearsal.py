@@ -14,6 +14,7 @@ from pathlib import Path
 
 from slurm_tiresias.drill.journal import MOST_LAST_LINES, RunJournal
 from slurm_tiresias.drill.observed import MOMENTS, Drill, DrillRun, Survivor, Trial, TrialKind
+from slurm_tiresias.drill.scale import in_steps
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.job.channel import FILE_VARIABLE
 from slurm_tiresias.job.record import RECORD_BYTES
@@ -201,7 +202,7 @@ class Rehearsal:
             unwatched = self._look_for_survivors(preempted)
         finally:
             left = self._clean_up()
-        runs = tuple(self._runs)
+        runs, unit = in_steps(self._runs)
         return Drill(
             self._job_id,
             self._kill_wait_s,
@@ -210,9 +211,9 @@ class Rehearsal:
             tuple(
                 Trial(
                     kind,
-                    runs[first : first + preempted],
+                    tuple(runs[first : first + preempted]),
                     runs[first + preempted] if preempted else None,
-                    runs[:first],
+                    tuple(runs[:first]),
                     tuple(
                         one
                         for one in self._survivors.values()
@@ -225,6 +226,7 @@ class Rehearsal:
             tuple(unwatched),
             self._lines,
             left,
+            unit,
         )
 
     # Before and after

@@ -2,52 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
 
-from slurm_tiresias.drill.counters import EPOCHS, REPORTS, SAID, Counter, Counters, Point
-from slurm_tiresias.drill.observed import Drill, DrillRun, Save, Trial
+from slurm_tiresias.drill.counters import EPOCHS, REPORTS, SAID, Counters, Point
+from slurm_tiresias.drill.observed import DrillRun, Save
 
 
-def in_steps(drill: Drill) -> Drill:
-    """Return the drill with the steps of all runs filled in, in one counter for all of them."""
-    known = {run.number: run for run in drill.runs if run.counters or run.claimed or run.saves}
-    name = _best_counter(known)
+def in_steps(runs: Sequence[DrillRun]) -> tuple[Sequence[DrillRun], str]:
+    """Return the runs with their steps filled in, in one counter for all of them, and what these
+    steps are: ``step``, or ``epoch`` if nothing else was seen."""
+    name, counted = _best_counter(runs), runs
     if not name:
-        name, known = SAID, {number: _as_said(run) for number, run in known.items()}
-    if not any(name in run.counters for run in known.values()):
-        return drill
-    scale = _Scale(name, known)
-    runs = {number: scale.run(run) for number, run in known.items()}
-
-    def converted(trial: Trial) -> Trial:
-        after = runs.get(trial.after.number, trial.after) if trial.after else None
-        return replace(
-            trial,
-            runs=tuple(runs.get(run.number, run) for run in trial.runs),
-            before=tuple(runs.get(run.number, run) for run in trial.before),
-            after=after,
-        )
-
-    trials = tuple(converted(trial) for trial in drill.trials)
-    return replace(drill, trials=trials, unit="epoch" if name == EPOCHS else "step")
+        name, counted = SAID, [_as_said(run) for run in runs]
+    if not any(name in run.counters for run in counted):
+        return runs, "step"
+    scale = _Scale(name, counted)
+    return [scale.run(run) for run in counted], "epoch" if name == EPOCHS else "step"
 
 
-def _best_counter(runs: Mapping[int, DrillRun]) -> str:
+def _best_counter(runs: Sequence[DrillRun]) -> str:
     """Return the name of the counter to use: reports if all runs have them, or what moves most.
 
     A number that never moves, such as a total, is no counter. Epochs are used if nothing else
     moves.
     """
     moves: dict[str, int] = {}
-    for run in runs.values():
+    for run in runs:
         for name, counter in run.counters.items():
             moves[name] = moves.get(name, 0) + counter.moves
-    if REPORTS in moves and all(REPORTS in run.counters for run in runs.values() if run.counters):
+    if REPORTS in moves and all(REPORTS in run.counters for run in runs if run.counters):
         return REPORTS
-    falls = {
-        name for run in runs.values() for name, counter in run.counters.items() if counter.falls
-    }
+    falls = {name for run in runs for name, counter in run.counters.items() if counter.falls}
     usable = {name: count for name, count in moves.items() if count and name not in falls}
     finer = {name: count for name, count in usable.items() if name != EPOCHS}
     return max(finer or usable or {"": 0}, key=lambda name: (finer or usable).get(name, 0))
@@ -74,9 +60,9 @@ def _as_said(run: DrillRun) -> DrillRun:
 class _Scale:
     """One counter, as plain numbers that grow from the start of the job to its end."""
 
-    def __init__(self, name: str, runs: Mapping[int, DrillRun]) -> None:
+    def __init__(self, name: str, runs: Sequence[DrillRun]) -> None:
         self._name = name
-        mine = [run.counters[name] for run in runs.values() if name in run.counters]
+        mine = [run.counters[name] for run in runs if name in run.counters]
         self._every = min((one.every for one in mine if one.every), default=None)
         if name in (REPORTS, SAID):
             self._every = 1 if name == REPORTS else None
@@ -88,7 +74,8 @@ class _Scale:
         counter = run.counters.get(self._name)
         if counter is None:
             return replace(run, saves=tuple(self._save(save, None, None) for save in run.saves))
-        first, last = self._first(counter), self._value(counter.last)
+        begins = counter.first_in_epoch if self._in_epochs else None
+        first, last = self._value(begins or counter.first), self._value(counter.last)
         claimed = next(
             (at for one in run.claimed if self._agrees(at := self._at(one), first)), None
         )
@@ -105,11 +92,6 @@ class _Scale:
             last_step=last,
             every=self._every,
             saves=tuple(self._save(save, first, last) for save in run.saves),
-        )
-
-    def _first(self, counter: Counter) -> int | None:
-        return self._value(
-            counter.first_in_epoch or counter.first if self._in_epochs else counter.first
         )
 
     def _value(self, point: Point) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-from dataclasses import replace
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from slurm_tiresias.drill.counters import REPORTS, Point
 from slurm_tiresias.drill.journal import RunJournal
-from slurm_tiresias.drill.observed import Disposition, Drill, DrillRun, Save, Trial, TrialKind
+from slurm_tiresias.drill.observed import Disposition, DrillRun, Save
 from slurm_tiresias.drill.scale import in_steps
 from slurm_tiresias.job.record import SAVING, Record, encode
 
@@ -82,11 +82,9 @@ def test_a_process_about_to_fork_counts_as_blocking_no_signal(watcher: Watcher) 
     assert watcher.journal.run().processes[0].on(signal.SIGTERM) is Disposition.DEFAULT
 
 
-def scaled(*runs: DrillRun) -> tuple[DrillRun, ...]:
+def scaled(*runs: DrillRun) -> Sequence[DrillRun]:
     """The runs in steps of the counter that shows them best."""
-    numbered = tuple(replace(run, number=number) for number, run in enumerate(runs))
-    trial = Trial(TrialKind.STEP, numbered)
-    return in_steps(Drill("17", 30.0, "", 0.0, (trial,))).trials[0].runs
+    return in_steps(runs)[0]
 
 
 def run_of(*texts: str) -> DrillRun:
