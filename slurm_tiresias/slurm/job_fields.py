@@ -1,6 +1,6 @@
 """The parsed values of one job, independent of the driver: numbers, times and names.
 
-The command driver fills them from squeue's text, the pyslurm driver from pyslurm's numbers.
+``parse_jobs.py`` reads them from the rows of squeue, which the pyslurm driver writes as well.
 ``observed_jobs.py`` turns them into the observed job and parses no text.
 """
 
@@ -81,9 +81,6 @@ class Options(NamedTuple):
     deadline_s: float | None = None
     unreadable: str = ""
     """Which option could not be read, in a few words; it then counts as not requested."""
-
-
-NO_OPTIONS = Options()
 
 
 class JobFields(NamedTuple):

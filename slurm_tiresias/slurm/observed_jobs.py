@@ -7,7 +7,7 @@ from operator import attrgetter
 
 from slurm_tiresias.model import Allocation, Amount, JobSpec, JobStatus, Request
 from slurm_tiresias.slurm.job_details import JobDetails
-from slurm_tiresias.slurm.job_fields import COMPLETING, NO_OPTIONS, PENDING, RUNNING, JobFields
+from slurm_tiresias.slurm.job_fields import COMPLETING, PENDING, RUNNING, JobFields, Options
 from slurm_tiresias.slurm.request import RequestFields
 
 _SHARED = [field.name for field in fields_of(JobSpec) if field.name in JobFields._fields]
@@ -73,7 +73,7 @@ def unreadable(fields: JobFields, now_s: float, why: str) -> JobStatus:
 
     Its allocation comes from Slurm's own totals only, not from the options its user wrote.
     """
-    fields = fields._replace(options=NO_OPTIONS, time_limit_s=None)
+    fields = fields._replace(options=Options(), time_limit_s=None)
     holds = fields.state in (RUNNING, COMPLETING)
     asked = spec(fields, Request(Amount()), None)
     return status(fields, asked, even_split(fields) if holds else {}, now_s, why)

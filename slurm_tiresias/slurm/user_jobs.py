@@ -21,6 +21,7 @@ from types import MappingProxyType
 from slurm_tiresias.errors import SlurmAnswerError, UsageError
 from slurm_tiresias.slurm import job_rows, process
 from slurm_tiresias.slurm.commands import CommandSlurm
+from slurm_tiresias.slurm.job_fields import STATES
 from slurm_tiresias.slurm.notation import node_names
 from slurm_tiresias.slurm.protocol import Requeue
 
@@ -28,13 +29,6 @@ TIMEOUT_S = 60.0
 MOST_COMPLAINTS = 200
 WATCHER = Path(__file__).with_name("job_watcher.py")
 WATCHER_VARIABLE = "TIRESIAS_DRILL_WATCHER"
-
-ENDED = frozenset(
-    {
-        *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL"),
-        *("OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT"),
-    }
-)
 
 _FIELDS = (
     "State",
@@ -80,7 +74,7 @@ class UserJob:
     @property
     def has_ended(self) -> bool:
         """Whether it has ended: it neither runs nor waits."""
-        return self.state in ENDED
+        return self.state in STATES and STATES[self.state] is None
 
 
 class UserCommands:
