@@ -17,11 +17,7 @@ from slurm_tiresias.core.features.losses import (
     late_s,
     losses_of,
 )
-from slurm_tiresias.core.lifecycle.nomination import (
-    NominationEvent,
-    NoteExpired,
-    VictimLeft,
-)
+from slurm_tiresias.core.lifecycle.nomination import NominationEvent, NoteExpired, VictimLeft
 from slurm_tiresias.core.lifecycle.preemption import (
     BackOff,
     Cause,

@@ -166,8 +166,7 @@ PROGRESS = _gauge(
     {"source": "reports, output, comment, or none"},
 )
 QUIET = _gauge(
-    "tiresias_quiet_jobs",
-    "Running managed jobs whose last step was unusually long ago.",
+    "tiresias_quiet_jobs", "Running managed jobs whose last step was unusually long ago."
 )
 OF_FEATURES = tuple(_gauge(gauge.name, gauge.doc, gauge.labels) for gauge in GAUGES)
 UNMANAGED = _gauge("tiresias_unmanaged_jobs", "Running and waiting jobs that are not managed.")
@@ -207,8 +206,7 @@ JOB_EVENTS = _counter(
 WRITES = _counter("tiresias_writes_total", "Changes sent to Slurm.")
 REFUSED_WRITES = _counter("tiresias_refused_writes_total", "Changes that Slurm refused.")
 ACCOUNTING_FAILURES = _counter(
-    "tiresias_accounting_failures_total",
-    "Queries that accounting did not answer. Cycles continue.",
+    "tiresias_accounting_failures_total", "Queries that accounting did not answer. Cycles continue."
 )
 UNPUBLISHED = _counter(
     "tiresias_unpublished_states_total", "Failures to write the published state for `status`."

@@ -20,11 +20,7 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    SummaryMetricFamily,
-)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
 from prometheus_client.metrics_core import Metric as Family
 
 from slurm_tiresias import __version__
@@ -229,10 +225,7 @@ def _of_state(state: PublishedState) -> Iterator[Family]:
     yield _gauge(definitions.STANDBYS, [((), len(state.standbys))])
     suspects = sum(node.is_suspect for node in state.nodes)
     yield _gauge(definitions.SUSPECTED_NODES, [((), suspects)])
-    yield _gauge(
-        definitions.GPUS,
-        [((use,), getattr(state.gpus, use)) for use in definitions.USES],
-    )
+    yield _gauge(definitions.GPUS, [((use,), getattr(state.gpus, use)) for use in definitions.USES])
     yield from _of_tiers(state)
     yield from _of_progress(state)
     yield _gauge(definitions.UNMANAGED, [((), sum(not job.managed for job in state.jobs))])

@@ -89,8 +89,5 @@ def _existing_ledger(config: Config) -> Path:
 @contextmanager
 def _ledger_alone(config: Config) -> Iterator[Ledger]:
     """Open the newest ledger, with the state directory locked."""
-    with (
-        state_dir_locked(config) as state_dir,
-        closing(Ledger(newest_ledger(state_dir))) as ledger,
-    ):
+    with state_dir_locked(config) as state_dir, closing(Ledger(newest_ledger(state_dir))) as ledger:
         yield ledger

@@ -24,15 +24,7 @@ from slurm_tiresias.core.job import Job, Snapshot
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.explanation.reasons import would_do
 from slurm_tiresias.job_hints import Checkpoint
-from slurm_tiresias.model import (
-    Action,
-    Decision,
-    JobProgress,
-    JobState,
-    Node,
-    Plan,
-    Protection,
-)
+from slurm_tiresias.model import Action, Decision, JobProgress, JobState, Node, Plan, Protection
 from slurm_tiresias.progress.saving import checkpoint_for
 from slurm_tiresias.settings import Config
 from slurm_tiresias.settings.policy import REPORTS

@@ -12,11 +12,7 @@ from pathlib import Path
 from slurm_tiresias.background import running
 from slurm_tiresias.controller import drilled, metrics_asked
 from slurm_tiresias.controller.commands import Commands
-from slurm_tiresias.controller.crash import (
-    MOST_LEFT_ALONE,
-    signature,
-    write_report,
-)
+from slurm_tiresias.controller.crash import MOST_LEFT_ALONE, signature, write_report
 from slurm_tiresias.controller.cycle import (
     ENFORCE,
     PAUSED,
@@ -48,19 +44,9 @@ from slurm_tiresias.controller.state import (
     state_dir_locked,
 )
 from slurm_tiresias.core.rank import job_id_key
-from slurm_tiresias.daemon.signals import (
-    Stop,
-    Wakeups,
-    signalled_when_made,
-    take_nudge,
-)
+from slurm_tiresias.daemon.signals import Stop, Wakeups, signalled_when_made, take_nudge
 from slurm_tiresias.daemon.systemd import Systemd
-from slurm_tiresias.errors import (
-    InternalError,
-    LeaseLostError,
-    SlurmPermissionError,
-    TiresiasError,
-)
+from slurm_tiresias.errors import InternalError, LeaseLostError, SlurmPermissionError, TiresiasError
 from slurm_tiresias.ha.lease import FileLease
 from slurm_tiresias.ha.standby import Standby, acting_host
 from slurm_tiresias.profiler.public_copy import ProfilesCopy
@@ -79,10 +65,7 @@ from slurm_tiresias.status.report_query import report_service
 from slurm_tiresias.status.server import serving
 from slurm_tiresias.status.service import Peer, Question
 from slurm_tiresias.store.ledger import Ledger, check_cluster
-from slurm_tiresias.store.terms import (
-    newest_ledger,
-    newest_profiles,
-)
+from slurm_tiresias.store.terms import newest_ledger, newest_profiles
 
 log = logging.getLogger("tiresias-slurm")
 
@@ -346,9 +329,7 @@ class Controller:
             self._crashed(error)
         else:
             self._pace.end(
-                time.monotonic(),
-                wrote=cycle.outcome.writes > 0,
-                unsettled=cycle.outcome.unsettled,
+                time.monotonic(), wrote=cycle.outcome.writes > 0, unsettled=cycle.outcome.unsettled
             )
 
     def _begun_anew(self) -> Cycles:

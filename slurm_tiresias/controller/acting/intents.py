@@ -7,13 +7,7 @@ from collections.abc import Callable
 from slurm_tiresias.controller.acting.under_way import UnderWay, why_it_did_not_start
 from slurm_tiresias.controller.difference import why_left_to_slurm
 from slurm_tiresias.core.lifecycle.nomination import Nominated, allocation_text
-from slurm_tiresias.core.lifecycle.preemption import (
-    OWN_CAUSES,
-    Cause,
-    Leaves,
-    Planned,
-    Spared,
-)
+from slurm_tiresias.core.lifecycle.preemption import OWN_CAUSES, Cause, Leaves, Planned, Spared
 from slurm_tiresias.model import Action, Decision, JobStatus, Plan, Reason
 
 

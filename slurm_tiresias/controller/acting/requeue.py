@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from slurm_tiresias.controller.acting.under_way import (
-    RESTART_IN_S,
-    UnderWay,
-    put_off_by_slurm,
-)
+from slurm_tiresias.controller.acting.under_way import RESTART_IN_S, UnderWay, put_off_by_slurm
 from slurm_tiresias.core.lifecycle.preemption import (
     Cause,
     GraceOver,

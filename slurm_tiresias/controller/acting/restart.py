@@ -10,11 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from slurm_tiresias.controller.acting.under_way import (
-    RESTART_IN_S,
-    UnderWay,
-    put_off_by_slurm,
-)
+from slurm_tiresias.controller.acting.under_way import RESTART_IN_S, UnderWay, put_off_by_slurm
 from slurm_tiresias.controller.prospects import why_cannot_be_requeued
 from slurm_tiresias.core.features.failed_runs import FAILURES, FailedRun, judge
 from slurm_tiresias.core.placement.node_index import NodeIndex
