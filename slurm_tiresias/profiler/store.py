@@ -58,6 +58,7 @@ CREATE TABLE IF NOT EXISTS gpu_runs (
     PRIMARY KEY (job_id, restarts, node, uuid));
 CREATE INDEX IF NOT EXISTS gpu_runs_of_a_program ON gpu_runs (user, kind, name, noted_s);
 """
+_PROFILE = "kind, name, user, largest_bytes, total_bytes, pieces, source, noted_s"
 _OF_KEY = "WHERE kind = ? AND name = ? AND user = ?"
 
 
@@ -99,10 +100,7 @@ class ProfileStore:
 
     def profiles(self) -> list[Profile]:
         """Return all stored profiles by kind, name and user; the built-in ones are not stored."""
-        query = (
-            "SELECT kind, name, user, largest_bytes, total_bytes, pieces, source, noted_s "
-            "FROM profiles ORDER BY kind DESC, name, user"
-        )
+        query = f"SELECT {_PROFILE} FROM profiles ORDER BY kind DESC, name, user"
         with self._explained():
             return [_profile(row) for row in self._database.execute(query)]
 
@@ -208,9 +206,8 @@ class ProfileStore:
     def _learned(self, key: Key) -> Profile | None:
         """Return the profile from a program's latest run, by the node that sent the most."""
         row = self._database.execute(
-            "SELECT kind, name, user, largest_bytes, total_bytes, pieces, source, noted_s FROM runs"
-            f" {_OF_KEY}"
-            " ORDER BY job_id DESC, restarts DESC, sent_bytes DESC LIMIT 1",
+            f"SELECT {_PROFILE} FROM runs {_OF_KEY} "
+            "ORDER BY job_id DESC, restarts DESC, sent_bytes DESC LIMIT 1",
             _columns_of(key),
         ).fetchone()
         return None if row is None else _profile(row)
@@ -289,21 +286,19 @@ def _columns_of(part: Key | Skew) -> tuple[object, ...]:
     return dataclasses.astuple(part)
 
 
-def _profile(row: tuple[str, str, str, int, int, int, str, float]) -> Profile:
-    kind, name, user, largest_bytes, total_bytes, pieces, source, noted_s = row
-    skew = Skew(largest_bytes, total_bytes, pieces)
-    return Profile(Key(kind, name, user), skew, source, noted_s)
+def _profile(row: tuple[Any, ...]) -> Profile:
+    return Profile(Key(*row[:3]), Skew(*row[3:6]), *row[6:])
 
 
 def _run(nodes: Sequence[tuple[Any, ...]]) -> RunTraffic:
     """Combine a run's nodes, ordered by bytes sent; the last one gives the skew."""
-    kind, name, user, source, largest_bytes, total_bytes, pieces, _, gpus, _ = nodes[-1]
+    last = nodes[-1]
     return RunTraffic(
-        key=Key(kind, name, user),
-        source=source,
-        skew=Skew(largest_bytes, total_bytes, pieces),
+        key=Key(*last[:3]),
+        source=last[3],
+        skew=Skew(*last[4:7]),
         sent_bytes=sum(node[-3] for node in nodes),
-        gpus=gpus,
+        gpus=last[-2],
         nodes=len(nodes),
         elapsed_s=max(node[-1] for node in nodes),
     )
