@@ -518,7 +518,7 @@ class ProgramHabit(NamedTuple):
         )
 
 
-class Learned(NamedTuple):
+class PastLosses(NamedTuple):
     """What earlier runs of a job and of its program show about how long it must be protected."""
 
     program_lost: int = 0
@@ -530,14 +530,14 @@ class Learned(NamedTuple):
     """The latest time until which its run counts as redoing lost work; None if it does not."""
 
 
-NOTHING_LEARNED = Learned()
+NO_PAST_LOSSES = PastLosses()
 
 STUCK_RUNS = 2
 """A job whose last runs, this many in a row, saved nothing cannot save within its minimum run
 time."""
 
 
-class FairStanding(NamedTuple):
+class SlowdownStanding(NamedTuple):
     """A job's position relative to the bound on its slowdown
     (``core/features/max_slowdown.py``)."""
 
@@ -549,7 +549,7 @@ class FairStanding(NamedTuple):
     """Whether its run is not preempted, because the job is near its bound."""
 
 
-NOT_BOUND = FairStanding()
+NOT_BOUND = SlowdownStanding()
 
 
 class NodeUse(NamedTuple):

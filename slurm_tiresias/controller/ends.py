@@ -14,7 +14,7 @@ from slurm_tiresias.store.records import Sample
 
 
 @dataclass(frozen=True, slots=True)
-class EndedJob:
+class Completion:
     """A job that has run and ended.
 
     ``tier`` is the last that was decided for it, ``jct_s`` the time from its submission to its end
@@ -38,7 +38,7 @@ class Ends:
         self._reported: set[str] = set()
         """Jobs whose end was reported, or came before the first observation, while Slurm shows
         them."""
-        self._ended: list[EndedJob] = []
+        self._ended: list[Completion] = []
 
     def has_ended(self, key: str) -> None:
         """Note the end of a job; it is reported later."""
@@ -57,7 +57,7 @@ class Ends:
         """Forget which ends were reported of jobs that Slurm no longer shows."""
         self._reported.intersection_update(present)
 
-    def take(self) -> list[EndedJob]:
+    def take(self) -> list[Completion]:
         """Return the ends that have been confirmed since the last call."""
         for key in self._in_hand.each(list(self._awaited)):
             if not self._accounts.awaits_accounting(key):
@@ -100,4 +100,4 @@ class Ends:
         end_s = max(run.end_s or 0.0 for run in runs) if ended_by_run else account.ended_s
         jct_s = max(0.0, end_s - account.submitted_s)
         queued_s = max(0.0, jct_s - self._runs.executed_s(key))
-        self._ended.append(EndedJob(account.tier, jct_s, queued_s))
+        self._ended.append(Completion(account.tier, jct_s, queued_s))

@@ -17,7 +17,7 @@ from typing import Final
 
 from slurm_tiresias.controller import bands
 from slurm_tiresias.controller.accounts import Accounts
-from slurm_tiresias.controller.ends import EndedJob, Ends
+from slurm_tiresias.controller.ends import Completion, Ends
 from slurm_tiresias.controller.event_log import EventLog
 from slurm_tiresias.controller.gpu_weights import gpu_weights
 from slurm_tiresias.controller.in_hand import InHand
@@ -49,14 +49,14 @@ class CycleStats:
     """What has happened since the last successful cycle. ``events`` counts by kind."""
 
     events: Counter[str] = field(default_factory=Counter)
-    ended: list[EndedJob] = field(default_factory=list)
+    ended: list[Completion] = field(default_factory=list)
     accounting_failures: int = 0
     costs: list[PreemptionCost] = field(default_factory=list)
     """Preemptions whose cost has become known, or is known to be unavailable."""
 
 
 @dataclass(slots=True, eq=False)
-class _Followed:
+class _LastSeen:
     """A job of the last observation, and what was known of it when it was processed."""
 
     job: JobStatus
@@ -84,7 +84,7 @@ class JobStore:
         )
         self.nodes = NodeRecords(changes)
         self.ends = Ends(self.accounts, self.runs, self.in_hand)
-        self._as_before: dict[str, _Followed] = {}
+        self._as_before: dict[str, _LastSeen] = {}
         """The jobs of the last observation, by key."""
         self._planned: Container[str] = frozenset(self.accounts.all)
         """The jobs that had a tier before: those of the last plan, or at first of the ledger."""
@@ -170,13 +170,13 @@ class JobStore:
 
     def _compared(
         self, jobs: Iterable[JobStatus]
-    ) -> tuple[dict[str, _Followed], Sequence[JobStatus]]:
+    ) -> tuple[dict[str, _LastSeen], Sequence[JobStatus]]:
         """Compare jobs with the last observation; return all of them by key, and the changed ones.
 
         Few of thousands of waiting jobs change: for the others the driver returns the same object
         as before, and their account and runs have not been written since.
         """
-        shown: dict[str, _Followed] = {}
+        shown: dict[str, _LastSeen] = {}
         new: list[JobStatus] = []
         for job in self.in_hand.each(jobs):
             key = job.key
@@ -198,18 +198,18 @@ class JobStore:
             shown[key] = one
         return shown, new
 
-    def _newly_shown(self, job: JobStatus, before: _Followed | None) -> _Followed:
+    def _newly_shown(self, job: JobStatus, before: _LastSeen | None) -> _LastSeen:
         manage = self._config.manage
         account = self.accounts.of(job.key)
         if account is not None and account.given_back:
-            return _Followed(job, GIVEN_BACK)
+            return _LastSeen(job, GIVEN_BACK)
         why = why_unmanaged(job, manage)
         if not why or not self._started_managed(job, before):
-            return _Followed(job, why)
+            return _LastSeen(job, why)
         why = why_unmanaged(job, manage, started_managed=True)
-        return _Followed(job, why, started_managed=True)
+        return _LastSeen(job, why, started_managed=True)
 
-    def _started_managed(self, job: JobStatus, before: _Followed | None) -> bool:
+    def _started_managed(self, job: JobStatus, before: _LastSeen | None) -> bool:
         """Whether a job that would not be managed now was managed when its present run started.
 
         It was if its run is in the ledger, if it was managed when last seen waiting, or if it

@@ -48,7 +48,7 @@ from slurm_tiresias.daemon.signals import Stop, Wakeups, signalled_when_made, ta
 from slurm_tiresias.daemon.systemd import Systemd
 from slurm_tiresias.errors import InternalError, LeaseLostError, SlurmPermissionError, TiresiasError
 from slurm_tiresias.ha.lease import FileLease
-from slurm_tiresias.ha.standby import Standby, acting_host
+from slurm_tiresias.ha.standby import StandbyController, acting_host
 from slurm_tiresias.profiler.public_copy import ProfilesCopy
 from slurm_tiresias.profiler.service import Profiler
 from slurm_tiresias.progress.folder import ProgressFolder
@@ -121,7 +121,7 @@ def _run_in_turns(config: Config) -> None:
         slurm = driver(config, lease, asked)
         cluster = _first_contact(slurm, config)
         check_cluster(newest_ledger(state_dir), cluster.name)
-        standby = Standby(slurm, lease, config.controller.interval_s, stop)
+        standby = StandbyController(slurm, lease, config.controller.interval_s, stop)
         with instruments(config, cluster, asked) as shown:
             while standby.until_its_turn():
                 try:

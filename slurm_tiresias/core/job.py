@@ -11,20 +11,19 @@ from typing import Any, NamedTuple
 from slurm_tiresias.core.lifecycle.preemption import Preemption
 from slurm_tiresias.core.rank import Key, job_id_key
 from slurm_tiresias.model import (
+    NO_PAST_LOSSES,
     NOT_BOUND,
-    NOTHING_LEARNED,
     NOWHERE,
     Allocation,
     Claim,
-    FairStanding,
     JobAccount,
     JobProgress,
     JobSpec,
     JobState,
     JobStatus,
     Lane,
-    Learned,
     Node,
+    PastLosses,
     PlacementStyle,
     ProgramCosts,
     ProgramHabit,
@@ -33,6 +32,7 @@ from slurm_tiresias.model import (
     RecentVictims,
     Request,
     RunRecord,
+    SlowdownStanding,
     WorkAtStake,
     weighed_gpus,
 )
@@ -151,10 +151,10 @@ class Job:
     """Its last report; the core is not told of each."""
     past_progress: Sequence[JobProgress] = ()
     """The last report of each ended run that has reported, the earliest first."""
-    learned: Learned = NOTHING_LEARNED
+    past_losses: PastLosses = NO_PAST_LOSSES
     drilled: bool = False
     """Whether its program has passed a drill."""
-    fair: FairStanding = NOT_BOUND
+    slowdown: SlowdownStanding = NOT_BOUND
     ranks_last: bool = False
     """Whether its run is preempted before all others, or it waits behind all others,
     because of idle GPUs."""

@@ -15,8 +15,8 @@ from slurm_tiresias.slurm.protocol import Slurm
 log = logging.getLogger("tiresias-slurm")
 
 
-class Standby:
-    """A controller that only waits until it gets the lease."""
+class StandbyController:
+    """Waits until it gets the lease."""
 
     def __init__(self, slurm: Slurm, lease: FileLease, interval_s: float, stop: Stop) -> None:
         self._slurm = slurm

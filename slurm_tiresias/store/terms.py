@@ -56,7 +56,7 @@ def inherited_ledger(
     try:
         # In a thread: SQLite's check of a table cannot be interrupted to renew the lease.
         with ThreadPoolExecutor(1) as pool:
-            copying = pool.submit(_inherited, state_dir, term, LEDGER)
+            copying = pool.submit(_database_of_new_term, state_dir, term, LEDGER)
             while wait([copying], MEANWHILE_EVERY_S).not_done:
                 meanwhile()
             return copying.result()
@@ -77,7 +77,7 @@ def inherited_ledger(
 
 def inherited_profiles(state_dir: Path, term: int) -> Path:
     """Create a new term's store of profiles; raises ``OSError`` or ``sqlite3.DatabaseError``."""
-    return _inherited(state_dir, term, PROFILES)
+    return _database_of_new_term(state_dir, term, PROFILES)
 
 
 def take_from_others(database: Path) -> None:
@@ -96,7 +96,7 @@ def _newest(state_dir: Path, name: str) -> Path:
     return max(_of_terms(state_dir, name), key=_term, default=plain)
 
 
-def _inherited(state_dir: Path, term: int, name: str) -> Path:
+def _database_of_new_term(state_dir: Path, term: int, name: str) -> Path:
     mine = state_dir / f"{name}-{term}.sqlite"
     if mine.exists():
         raise FileExistsError(str(mine))

@@ -163,4 +163,4 @@ def test_a_step_of_the_clock_moves_no_job_to_its_bound(ledger: Ledger, step_s: f
         assert abs(left_s - was_left_s) <= 3.0
         assert standing == stood
     jobs = {job.job_id: job for job in managed.last.snapshot.jobs}
-    assert not any(jobs[key].fair.at_bound for key in managed.wall)
+    assert not any(jobs[key].slowdown.at_bound for key in managed.wall)

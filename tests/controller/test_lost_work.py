@@ -19,7 +19,7 @@ from slurm_tiresias.core.features.lost_work import NO_NET_PROGRESS, LostWork
 from slurm_tiresias.core.job import Job
 from slurm_tiresias.core.lifecycle.preemption import GraceOver, Planned, PreemptorTried
 from slurm_tiresias.job.record import Record
-from slurm_tiresias.model import NOTHING_LEARNED, JobStatus, ProgramCosts
+from slurm_tiresias.model import NO_PAST_LOSSES, JobStatus, ProgramCosts
 from slurm_tiresias.profiler.run_id import RunId
 from slurm_tiresias.progress.node import FOLDER
 from slurm_tiresias.store.ledger import FILE_NAME, Ledger
@@ -84,7 +84,7 @@ class Life:
         self.site.cycle(job)
         self.look_at(job)
         self.site.job_store.commit()
-        until_s = self.job.learned.redoing_until_s
+        until_s = self.job.past_losses.redoing_until_s
         is_protected = until_s is not None and until_s > self.site.now_s
         self.redone_s += 10.0 if is_protected else 0.0
         return is_protected
@@ -154,7 +154,7 @@ def test_two_runs_that_saved_nothing_are_recorded_once(life: Life) -> None:
     for run in range(4):
         for step in (10, 20, 30):
             life.cycle(step)
-        assert life.job.learned.stuck_runs == (run if run > 1 else 0)
+        assert life.job.past_losses.stuck_runs == (run if run > 1 else 0)
         life.preempt()
     assert [text.partition(",")[0] for text in life.events()] == [
         "its last 2 runs saved nothing",
@@ -171,7 +171,7 @@ def test_a_restarted_controller_does_not_record_it_again(life: Life) -> None:
     life.site.begin()
     life.begin()
     life.cycle(30)
-    assert life.job.learned.stuck_runs == 2
+    assert life.job.past_losses.stuck_runs == 2
     assert len(life.events()) == 1
 
 
@@ -182,7 +182,7 @@ def test_a_save_beyond_all_starting_steps_ends_the_alarm(life: Life) -> None:
         if life.restarts < 2:
             life.preempt()
     life.cycle(40, saved_step=40, saved_s=life.site.now_s)
-    assert life.job.learned == NOTHING_LEARNED
+    assert life.job.past_losses == NO_PAST_LOSSES
 
 
 def test_a_job_that_saves_nothing_is_protected_as_if_it_had_not_passed_a_drill(life: Life) -> None:
@@ -199,7 +199,7 @@ def test_a_program_that_loses_all_its_work_counts_from_the_first_run_on(tmp_path
     costs = ProgramCosts(10.0, 300.0, measured=3, lost_all_in_a_row=3)
     life = Life(tmp_path, lambda _user, _name: costs)
     life.cycle()
-    assert life.job.learned.program_lost == 3
+    assert life.job.past_losses.program_lost == 3
 
 
 @settings(max_examples=15, deadline=None)
@@ -210,9 +210,9 @@ def test_nothing_is_learned_about_a_job_without_reports(runs: list[int]) -> None
         for cycles in runs:
             for _ in range(cycles):
                 life.cycle()
-                assert life.job.learned == NOTHING_LEARNED
+                assert life.job.past_losses == NO_PAST_LOSSES
             life.preempt()
-            assert life.job.learned == NOTHING_LEARNED
+            assert life.job.past_losses == NO_PAST_LOSSES
 
 
 reports = st.none() | st.tuples(st.integers(0, 50), st.integers(0, 50)).map(

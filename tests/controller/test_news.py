@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from slurm_tiresias.controller.ends import EndedJob
+from slurm_tiresias.controller.ends import Completion
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.reconcile import Reconciler
 from slurm_tiresias.errors import SlurmUnreachableError
@@ -42,7 +42,7 @@ def test_an_ended_job_is_counted_once_with_its_jct_and_waiting_time(job_store: J
     assert job_store.take_stats().ended == []
     see(job_store, 1080, ended(1040, 30, restarts=1, submit_s=1014))
     # It ran 16 s by observation, and 30 s by accounting.
-    assert job_store.take_stats().ended == [EndedJob(tier=1, jct_s=70, queued_s=70 - 16 - 30)]
+    assert job_store.take_stats().ended == [Completion(tier=1, jct_s=70, queued_s=70 - 16 - 30)]
     see(job_store, 1090, ended(1040, 30, restarts=1, submit_s=1014))
     see(job_store, 1100)
     see(job_store, 1110)
@@ -54,7 +54,7 @@ def test_a_job_never_seen_running_is_counted_if_it_ended_after_the_first_cycle(
 ) -> None:
     see(job_store, 1000, ended(900, 50))
     see(job_store, 1010, ended(900, 50), ended(1002, 3, key="8", raw_id=8, submit_s=1001))
-    assert job_store.take_stats().ended == [EndedJob(tier=0, jct_s=4, queued_s=1)]
+    assert job_store.take_stats().ended == [Completion(tier=0, jct_s=4, queued_s=1)]
 
 
 def test_a_job_of_less_than_a_second_has_run_and_a_cancelled_one_not(
@@ -63,7 +63,7 @@ def test_a_job_of_less_than_a_second_has_run_and_a_cancelled_one_not(
     see(job_store, 1000, pending(), pending("8"))
     cancelled = pending("8", state=None, slurm_state="CANCELLED", reason="", end_s=1010.0)
     see(job_store, 1020, ended(1010, 0), cancelled)
-    assert job_store.take_stats().ended == [EndedJob(tier=0, jct_s=10, queued_s=10)]
+    assert job_store.take_stats().ended == [Completion(tier=0, jct_s=10, queued_s=10)]
     see(job_store, 1030)
     see(job_store, 1040)
     assert job_store.take_stats().ended == []
@@ -75,7 +75,7 @@ def test_a_requeued_job_cancelled_while_waiting_ends_then(
     see(job_store, 1000, running(1000, 0))
     see(job_store, 1010, pending(restarts=1, submit_s=1010))
     see(job_store, 1040, pending(restarts=1, state=None, slurm_state="CANCELLED", end_s=1035.0))
-    assert job_store.take_stats().ended == [EndedJob(tier=0, jct_s=35, queued_s=25)]
+    assert job_store.take_stats().ended == [Completion(tier=0, jct_s=35, queued_s=25)]
 
 
 def test_an_end_counted_elsewhere_is_not_counted_again(job_store: JobStore, ledger: Ledger) -> None:
@@ -84,7 +84,7 @@ def test_an_end_counted_elsewhere_is_not_counted_again(job_store: JobStore, ledg
     assert len(job_store.take_stats().ended) == 1
     later = JobStore(ledger, CONFIG, accounting=False)
     see(later, 1050, ended(1010, 5), ended(1010, 25, key="8", raw_id=8))
-    assert later.take_stats().ended == [EndedJob(tier=0, jct_s=35, queued_s=10)]
+    assert later.take_stats().ended == [Completion(tier=0, jct_s=35, queued_s=10)]
 
 
 def test_a_job_requeued_after_its_end_is_counted_once(job_store: JobStore) -> None:
@@ -108,7 +108,7 @@ def test_an_end_is_counted_once_accounting_has_confirmed_it(ledger: Ledger) -> N
     accounting.rows = (AccountedRun("7", 1000.0, 1007.0, 7.0, 4, "COMPLETED"),)
     reconciler.reconcile(1500)
     job_store.commit()
-    assert job_store.take_stats().ended == [EndedJob(tier=0, jct_s=7, queued_s=0)]
+    assert job_store.take_stats().ended == [Completion(tier=0, jct_s=7, queued_s=0)]
 
 
 def test_an_end_is_counted_even_if_the_cycle_that_learned_of_it_failed(ledger: Ledger) -> None:

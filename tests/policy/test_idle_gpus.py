@@ -34,12 +34,12 @@ from slurm_tiresias.core.rank import IDLE_LEVEL
 from slurm_tiresias.errors import ConfigError
 from slurm_tiresias.model import (
     Amount,
-    FairStanding,
     JobAccount,
     JobState,
     NodeUse,
     RecentVictims,
     Request,
+    SlowdownStanding,
 )
 from slurm_tiresias.profiler.gpu_use_folder import SIGN_OF_LIFE_S
 from slurm_tiresias.settings import Config
@@ -261,8 +261,8 @@ def test_it_is_off_by_default_and_settings_that_contradict_each_other_are_refuse
 
 
 def test_an_idle_run_near_its_bound_is_preempted_first() -> None:
-    near = FairStanding(kept=True)
-    idle = job("1", gpus(4), fair=near, ranks_last=True)
+    near = SlowdownStanding(kept=True)
+    idle = job("1", gpus(4), slowdown=near, ranks_last=True)
     busy = job("2", gpus(4), tier=2)
     plan = plan_for(cluster("n1  1 1 1 1\nn2  2 2 2 2", [idle, busy, job("3", gpus(4))]))
     assert [one.job_id for one in plan.preemptions] == ["1"]

@@ -24,12 +24,12 @@ from slurm_tiresias.core.job import Job
 from slurm_tiresias.errors import ConfigError
 from slurm_tiresias.model import (
     Action,
-    FairStanding,
     JobState,
     Lane,
     ProgramCosts,
     Protection,
     Reason,
+    SlowdownStanding,
 )
 from slurm_tiresias.settings.interactive import InteractiveConfig
 from tests.pictures import after, cluster, configured, gpus, job, plan_for
@@ -253,16 +253,16 @@ def test_no_user_ever_has_more_of_the_lane_than_the_bound(
 
 
 def test_a_job_at_a_prompt_goes_before_one_at_its_bound() -> None:
-    bound = job("1", gpus(4), tier=1, fair=FairStanding(at_bound=True))
+    bound = job("1", gpus(4), tier=1, slowdown=SlowdownStanding(at_bound=True))
     plan = plan_for(cluster("n1  . . . .", [bound, at_a_prompt("2", 4)]))
     assert plan.decisions["2"].action is Action.START
     assert plan.decisions["1"].action is Action.WAIT
 
 
 def test_a_job_over_its_users_budget_preempts_no_other_at_its_bound_or_at_a_prompt() -> None:
-    known = FairStanding(at_bound=True, length_known=True)
+    known = SlowdownStanding(at_bound=True, length_known=True)
     waiting = [
-        job("2", gpus(4), fair=known, over_budget=True),
+        job("2", gpus(4), slowdown=known, over_budget=True),
         at_a_prompt("3", 4, over_budget=True),
     ]
     plan = plan_for(cluster("n1  1 1 1 1", [job("1", gpus(4), tier=2), *waiting]))

@@ -23,7 +23,15 @@ from slurm_tiresias.core.features.policy import Policy
 from slurm_tiresias.core.job import Job
 from slurm_tiresias.core.rank import FIRST_LEVEL, JobRank
 from slurm_tiresias.errors import ConfigError
-from slurm_tiresias.model import NOT_BOUND, Amount, FairStanding, JobState, Lane, Node, WorkAtStake
+from slurm_tiresias.model import (
+    NOT_BOUND,
+    Amount,
+    JobState,
+    Lane,
+    Node,
+    SlowdownStanding,
+    WorkAtStake,
+)
 from tests.pictures import gpus, job
 
 CONFIG = parse(
@@ -158,7 +166,7 @@ class Site:
         self.job.state, self.job.run_s, self.job.settled_s = state, run_s, now_s
         self.bound.follow(self.job, now_s)
         now = self.bound.of("1")
-        assert now is not None and now.standing == self.job.fair
+        assert now is not None and now.standing == self.job.slowdown
         return now
 
 
@@ -168,12 +176,12 @@ def test_a_job_of_known_length_may_wait_until_only_its_own_run_fits_before_its_b
     # With half of the GPUs it ends at 200 s, so that it has to end by 400 s and to run from 300 s.
     now = site.at(250.0)
     assert now.must_run_by_s == pytest.approx(300.0)
-    assert now.standing == FairStanding(at_bound=True, length_known=True)
+    assert now.standing == SlowdownStanding(at_bound=True, length_known=True)
 
 
 def test_a_run_of_a_job_of_known_length_is_kept_to_its_end_once_it_is_near_the_bound() -> None:
     kept = Site(remaining_s=100.0).at(0.0, JobState.RUNNING).standing
-    assert kept == FairStanding(kept=True)
+    assert kept == SlowdownStanding(kept=True)
     length_s = NEAR_S + MARGIN_S
     far = Site(remaining_s=length_s).at(0.0, JobState.RUNNING)
     assert far.must_run_by_s == length_s, "at the earliest its fair end is as if it were alone"
@@ -194,7 +202,7 @@ def test_a_job_of_unknown_length_is_expected_to_run_on_for_a_quarter() -> None:
 def test_a_run_of_unknown_length_is_kept_for_a_while_only() -> None:
     site = Site(rivals=0)
     kept = site.at(1500.0, JobState.RUNNING)
-    assert kept.standing == FairStanding(kept=True)
+    assert kept.standing == SlowdownStanding(kept=True)
     assert 1500.0 < kept.kept_until_s < math.inf
     again = site.at(1501.0, JobState.RUNNING, run_s=1.0)
     assert again.kept_until_s == kept.kept_until_s, "another look does not prolong it"
@@ -247,12 +255,12 @@ def test_jobs_that_are_not_due_stand_as_another_look_would_find(
         now_s += more_s
         tick(site, now_s)
         for one in jobs:
-            found = one.fair
+            found = one.slowdown
             if one.state is JobState.RUNNING:
                 one.settle(now_s)
             site.bound.follow(one, now_s)
             if abs(bound_of(site, one).must_run_by_s - now_s - MARGIN_S) > 1e-6:
-                assert one.fair == found
+                assert one.slowdown == found
 
 
 def tick(site: Site, now_s: float) -> list[Job]:
@@ -277,13 +285,13 @@ def test_a_waiting_job_leaves_its_bound_once_others_slow_its_fair_share_down() -
     assert site.at(1.0).standing.at_bound
     for number in range(7):
         site.bound.follow(job(str(100 + number), gpus(4)), 1.0)
-    assert site.job.fair.at_bound
+    assert site.job.slowdown.at_bound
     due_s = 1.0
-    while site.job.fair.at_bound:
+    while site.job.slowdown.at_bound:
         due_s = site.bound.next_change_s
         tick(site, due_s)
     assert due_s < 20.0
-    assert site.job.fair == NOT_BOUND
+    assert site.job.slowdown == NOT_BOUND
 
 
 def test_a_job_that_is_blocked_for_long_has_no_share_and_counts_anew() -> None:
@@ -309,7 +317,7 @@ def test_jobs_for_which_no_other_makes_room_do_not_count(facts: dict[str, object
     site.job.set(**facts)
     site.bound.follow(site.job, 251.0)
     assert site.bound.of("1") is None
-    assert site.job.fair == NOT_BOUND
+    assert site.job.slowdown == NOT_BOUND
 
 
 def test_a_job_submitted_since_the_last_look_counts_from_its_submission() -> None:
@@ -337,7 +345,7 @@ def test_a_step_of_the_clock_moves_all_times(step_s: float) -> None:
             one.settled_s += by_s
         tick(site, 1501.0 + by_s)
         site.bound.follow(waits, 1501.0 + by_s)
-        assert waits.fair == NOT_BOUND
+        assert waits.slowdown == NOT_BOUND
         kept_until_s = bound_of(site, site.job).kept_until_s
         found.append((kept_until_s - by_s, bound_of(site, waits).must_run_by_s - by_s))
     assert found[0] == pytest.approx(found[1])

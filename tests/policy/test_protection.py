@@ -6,7 +6,7 @@ import pytest
 
 from slurm_tiresias.core.features.lost_work import redoing_for_s, stuck_runs
 from slurm_tiresias.core.features.min_run import protected_for_s
-from slurm_tiresias.model import Learned, ProgramCosts
+from slurm_tiresias.model import PastLosses, ProgramCosts
 from slurm_tiresias.settings.preemption import PreemptionConfig
 
 SITE = PreemptionConfig(min_run_s=120.0)
@@ -43,10 +43,10 @@ def test_a_drilled_program_starts_with_a_shorter_minimum() -> None:
 
 
 def test_the_minimum_exceeds_its_maximum_only_for_jobs_that_save_nothing() -> None:
-    assert protected_for_s(6, SITE, Learned(stuck_runs=1)) == 1800
-    assert protected_for_s(6, SITE, Learned(stuck_runs=2)) == 120 * 2**6
-    assert protected_for_s(1, SITE, Learned(stuck_runs=2)) == 240
-    assert protected_for_s(0, SITE, Learned(3, stuck_runs=2)) == 960, "as its program lost all"
+    assert protected_for_s(6, SITE, PastLosses(stuck_runs=1)) == 1800
+    assert protected_for_s(6, SITE, PastLosses(stuck_runs=2)) == 120 * 2**6
+    assert protected_for_s(1, SITE, PastLosses(stuck_runs=2)) == 240
+    assert protected_for_s(0, SITE, PastLosses(3, stuck_runs=2)) == 960, "as its program lost all"
 
 
 @pytest.mark.parametrize(

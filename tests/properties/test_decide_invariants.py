@@ -27,22 +27,22 @@ from slurm_tiresias.core.placement.free_resources import FreeResources
 from slurm_tiresias.core.placement.victims import find_victims
 from slurm_tiresias.core.rank import UniqueRank
 from slurm_tiresias.model import (
+    NO_PAST_LOSSES,
     NOT_BOUND,
-    NOTHING_LEARNED,
     Action,
     Allocation,
     Amount,
     Claim,
-    FairStanding,
     JobState,
     Lane,
-    Learned,
     Node,
+    PastLosses,
     PlacementStyle,
     Plan,
     Reason,
     RecentVictims,
     Request,
+    SlowdownStanding,
     WorkAtStake,
 )
 from slurm_tiresias.settings import Config
@@ -152,18 +152,21 @@ jobs_lists = st.lists(
         first_started_s=st.one_of(st.none(), st.floats(0, 100)),
         running_since_s=st.sampled_from([NOW_S - 5, NOW_S - 500]),
         preemptions=st.integers(0, 3),
-        learned=st.sampled_from(
+        past_losses=st.sampled_from(
             [
-                *[NOTHING_LEARNED] * 3,
-                *[Learned(program_lost=3), Learned(stuck_runs=2)],
-                *[Learned(redoing_until_s=NOW_S + 60), Learned(redoing_until_s=NOW_S - 1)],
+                *[NO_PAST_LOSSES] * 3,
+                *[PastLosses(program_lost=3), PastLosses(stuck_runs=2)],
+                *[PastLosses(redoing_until_s=NOW_S + 60), PastLosses(redoing_until_s=NOW_S - 1)],
             ]
         ),
-        fair=st.sampled_from(
+        slowdown=st.sampled_from(
             [
                 *[NOT_BOUND] * 4,
-                *[FairStanding(at_bound=True), FairStanding(at_bound=True, length_known=True)],
-                *[FairStanding(kept=True)] * 2,
+                *[
+                    SlowdownStanding(at_bound=True),
+                    SlowdownStanding(at_bound=True, length_known=True),
+                ],
+                *[SlowdownStanding(kept=True)] * 2,
             ]
         ),
         ranks_last=st.integers(0, 5).map(lambda n: n == 0),
@@ -265,7 +268,7 @@ def _next(snapshot: Snapshot, plan: Plan, later_s: float, served_s: float = 0.0)
                 running_since_s=now_s,
                 first_started_s=one.first_started_s or now_s,
                 # A job that starts at its slowdown bound is near it for a while.
-                fair=FairStanding(kept=True) if one.fair.at_bound else one.fair,
+                slowdown=SlowdownStanding(kept=True) if one.slowdown.at_bound else one.slowdown,
             )
         elif decision.action is Action.PREEMPT:
             one = changed(
@@ -428,7 +431,7 @@ def test_preemption_stops_by_itself(snapshot: Snapshot, config: Config, later_s:
 @given(snapshots(), configs)
 def test_no_job_needs_victims_twice_without_changes(snapshot: Snapshot, config: Config) -> None:
     """Each job runs long enough to reach the lowest tier, so that none has a lower one."""
-    busy = tuple(changed(one, ranks_last=False, fair=NOT_BOUND) for one in snapshot.jobs)
+    busy = tuple(changed(one, ranks_last=False, slowdown=NOT_BOUND) for one in snapshot.jobs)
     snapshot = replace(snapshot, jobs=busy)
     las = replace(config, policy=replace(config.policy, name="2d-las", promote_knob=0.0))
     needed: Counter[str] = Counter()

@@ -17,17 +17,17 @@ from slurm_tiresias.core.features.recurring import RunHistory
 from slurm_tiresias.core.job import NOT_KEPT, Job, KeptBySlurm, Snapshot
 from slurm_tiresias.core.placement.free_resources import FreeResources
 from slurm_tiresias.model import (
+    NO_PAST_LOSSES,
     NOT_BOUND,
-    NOTHING_LEARNED,
     Action,
     Allocation,
     Decision,
-    FairStanding,
     JobState,
     Lane,
-    Learned,
     Node,
+    PastLosses,
     Plan,
+    SlowdownStanding,
     WorkAtStake,
 )
 from slurm_tiresias.settings import Config
@@ -114,15 +114,17 @@ class Cluster:
             if happens < 0.6:
                 return changed(job, at_stake=_other_stake(now_s, chance))
             if happens < 0.65:
-                return changed(job, fair=chance.choice((NOT_BOUND, FairStanding(kept=True))))
+                return changed(
+                    job, slowdown=chance.choice((NOT_BOUND, SlowdownStanding(kept=True)))
+                )
             if happens < 0.68:
                 last = not job.ranks_last
                 return changed(job, ranks_last=last, leaves_idle=last and chance.random() < 0.5)
             if happens < 0.69:
                 return changed(job, leaves_idle=not job.leaves_idle)
             if happens < 0.7:
-                redoing = Learned(redoing_until_s=now_s + chance.choice((-1.0, 10.0, 300.0)))
-                return changed(job, learned=chance.choice((NOTHING_LEARNED, redoing)))
+                redoing = PastLosses(redoing_until_s=now_s + chance.choice((-1.0, 10.0, 300.0)))
+                return changed(job, past_losses=chance.choice((NO_PAST_LOSSES, redoing)))
             return _served(job, chance.choice((1.0, 30.0, 200.0)))
         if decision.action is Action.START and happens < 0.7:
             if job.nominated_to is None and happens < 0.4:
@@ -144,7 +146,7 @@ class Cluster:
                 changed(job, held=not job.held),
                 changed(job, not_eligible=chance.choice(BLOCKED)),
                 changed(job, backs_off=not job.backs_off),
-                changed(job, fair=chance.choice((NOT_BOUND, *AT_BOUND))),
+                changed(job, slowdown=chance.choice((NOT_BOUND, *AT_BOUND))),
                 changed(job, cools_down=not job.cools_down),
                 changed(job, lane=chance.choice(list(Lane)), lane_because="submitted so"),
                 changed(job, over_budget=not job.over_budget),
@@ -176,7 +178,7 @@ def _take(free: FreeResources, allocation: Allocation) -> bool:
     return enough
 
 
-AT_BOUND = (FairStanding(at_bound=True), FairStanding(at_bound=True, length_known=True))
+AT_BOUND = (SlowdownStanding(at_bound=True), SlowdownStanding(at_bound=True, length_known=True))
 
 
 def _other_stake(now_s: float, chance: random.Random) -> WorkAtStake | None:

@@ -31,7 +31,7 @@ def is_asked(cycles: Cycles, victim: str) -> bool:
 
 def is_redoing(cycles: Cycles, key: str) -> bool:
     """Whether a running job is still redoing work that an earlier run lost."""
-    return cycles._feed.jobs[key].learned.redoing_until_s is not None
+    return cycles._feed.jobs[key].past_losses.redoing_until_s is not None
 
 
 def is_leaving(cycles: Cycles, victim: str) -> bool:

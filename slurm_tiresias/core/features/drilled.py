@@ -77,4 +77,4 @@ class Drilled(Feature):
 
 def counts_as_drilled(job: Job) -> bool:
     """Whether a job's program has passed a drill, and nothing has contradicted that since."""
-    return job.drilled and not job.learned.program_lost and not job.learned.stuck_runs
+    return job.drilled and not job.past_losses.program_lost and not job.past_losses.stuck_runs

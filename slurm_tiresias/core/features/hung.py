@@ -66,7 +66,7 @@ class GpusAtRest(NamedTuple):
     """The most that one of them draws, as a share of its limit."""
 
 
-class Verdict(NamedTuple):
+class HungVerdict(NamedTuple):
     """A run that hangs, and why it is believed to."""
 
     since_s: float
@@ -119,7 +119,7 @@ def allowed_s(
     return max(bounds_s)
 
 
-def judged(job: Job, told: Mapping[str, NodeUse], now_s: float) -> Verdict | None:
+def judged(job: Job, told: Mapping[str, NodeUse], now_s: float) -> HungVerdict | None:
     """Return why a running job is believed to hang; None if it is not.
 
     A verdict stands until the next step, although a controller that has started since does not know
@@ -141,10 +141,10 @@ def judged(job: Job, told: Mapping[str, NodeUse], now_s: float) -> Verdict | Non
     if stands:
         hung_s = job.present_run.hung_s if job.present_run else 0.0
         silent_s = max(silent_s, hung_s)
-        return Verdict(now_s - silent_s, silent_s, longest_s or progress.quiet_after_s, gpus)
+        return HungVerdict(now_s - silent_s, silent_s, longest_s or progress.quiet_after_s, gpus)
     if longest_s is None or silent_s <= longest_s:
         return None
-    return Verdict(_stopped_s(progress), silent_s, longest_s, gpus)
+    return HungVerdict(_stopped_s(progress), silent_s, longest_s, gpus)
 
 
 def _stopped_s(progress: JobProgress) -> float:
@@ -157,7 +157,7 @@ class Hung(Feature):
     def __init__(self, config: Config) -> None:
         self._action = config.failures.hung
         self._rate = VictimRate.of(config)
-        self._found: dict[str, Verdict] = {}
+        self._found: dict[str, HungVerdict] = {}
         self._changed: dict[str, Job] = {}
         self._held_back: dict[str, float] = {}
         """When jobs stopped that stand still together with others."""
@@ -220,7 +220,7 @@ class Hung(Feature):
         changed, self._changed = self._changed, {}
         return changed.values()
 
-    def _find(self, job: Job, verdict: Verdict) -> None:
+    def _find(self, job: Job, verdict: HungVerdict) -> None:
         self._found[job.job_id] = verdict
         restarts, progress = job.status.restarts, job.progress
         assert progress is not None
@@ -309,7 +309,7 @@ def _requeued(requeues: int) -> str:
     return f"It was requeued {times} in a row because it hung, and has got no further since{last}."
 
 
-def _evidence(progress: JobProgress, verdict: Verdict, habit: ProgramHabit | None) -> str:
+def _evidence(progress: JobProgress, verdict: HungVerdict, habit: ProgramHabit | None) -> str:
     text = f"no step since step {progress.step:,} for {verdict.silent_s:.0f} s, where at most "
     text += f"{verdict.allowed_s:.0f} s are usual"
     if progress.per_step is not None:

@@ -18,12 +18,12 @@ from slurm_tiresias.core.features.news import Happened, Remember
 from slurm_tiresias.core.features.protection import Protected
 from slurm_tiresias.core.job import Job
 from slurm_tiresias.model import (
-    NOTHING_LEARNED,
+    NO_PAST_LOSSES,
     STUCK_RUNS,
     JobAccount,
     JobProgress,
     JobState,
-    Learned,
+    PastLosses,
     Protection,
 )
 from slurm_tiresias.settings import Config
@@ -84,7 +84,7 @@ def loses_all(job: Job) -> str:
 
 
 class LostWork(Feature):
-    """Sets ``learned``, by the reports of a job's runs and the costs of its program."""
+    """Sets ``past_losses``, by the reports of a job's runs and the costs of its program."""
 
     def __init__(self) -> None:
         self._preempted: dict[str, Job] = {}
@@ -97,7 +97,7 @@ class LostWork(Feature):
             self._preempted[job.job_id] = job
         else:
             self._preempted.pop(job.job_id, None)
-        job.learned = self._learned(job, now_s)
+        job.past_losses = self._past_losses(job, now_s)
 
     def forget(self, job: Job) -> None:
         self._preempted.pop(job.job_id, None)
@@ -105,23 +105,23 @@ class LostWork(Feature):
 
     def tick(self, now_s: float) -> Iterable[Job]:
         for job in list(self._preempted.values()):
-            learned = self._learned(job, now_s)
+            past_losses = self._past_losses(job, now_s)
             run = job.present_run
-            if run is not None and learned.redoing_until_s is not None:
+            if run is not None and past_losses.redoing_until_s is not None:
                 # This bounds how long later runs are protected.
                 fields = {"redone_s": run.elapsed_s}
                 self.report(Remember(job.job_id, fields, run.start_s))
-            if learned != job.learned:
+            if past_losses != job.past_losses:
                 yield job
 
     def explain(self, job: Job, account: JobAccount | None, now_s: float) -> Explained | None:
-        lost, stuck, _ = job.learned
+        lost, stuck, _ = job.past_losses
         return Explained({"program_lost": lost, "stuck_runs": stuck}) if lost or stuck else None
 
-    def _learned(self, job: Job, now_s: float) -> Learned:
+    def _past_losses(self, job: Job, now_s: float) -> PastLosses:
         lost = job.program_costs.lost_all_in_a_row if job.program_costs else 0
         if job.job_id not in self._preempted:
-            return Learned(lost) if lost else NOTHING_LEARNED
+            return PastLosses(lost) if lost else NO_PAST_LOSSES
         stuck = self._stuck_runs(job)
         if stuck >= STUCK_RUNS and job.state is JobState.RUNNING:
             restarts = job.status.restarts
@@ -129,7 +129,7 @@ class LostWork(Feature):
                 self._noted[job.job_id] = restarts
                 text = f"its last {stuck} runs saved nothing, restart {restarts}"
                 self.report(Happened(job.job_id, NO_NET_PROGRESS, text, once=True))
-        return Learned(lost, stuck, self._redoing_until_s(job, now_s))
+        return PastLosses(lost, stuck, self._redoing_until_s(job, now_s))
 
     def _stuck_runs(self, job: Job) -> int:
         """Return how many runs in a row have kept nothing; 0 before the second preemption."""
@@ -171,7 +171,7 @@ def began_at(progress: JobProgress) -> int:
 
 def protect(job: Job, _config: Config) -> Sequence[Protected]:
     """Return until when a run is protected because it redoes lost work."""
-    until_s = job.learned.redoing_until_s
+    until_s = job.past_losses.redoing_until_s
     return () if until_s is None else (Protected(Protection.REDOING_WORK, -math.inf, until_s),)
 
 

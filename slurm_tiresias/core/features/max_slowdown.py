@@ -24,12 +24,12 @@ from slurm_tiresias.core.job import ALL_ALIKE, Job
 from slurm_tiresias.model import (
     NOT_BOUND,
     USUAL_STAKE,
-    FairStanding,
     JobAccount,
     JobState,
     Node,
     Protection,
     PublishedBound,
+    SlowdownStanding,
     weighed,
 )
 from slurm_tiresias.settings import Config
@@ -58,7 +58,7 @@ KEPT: Final = (Protected(Protection.AT_BOUND, -math.inf, math.inf),)
 class BoundNow(NamedTuple):
     """What is known of a job's bound."""
 
-    standing: FairStanding
+    standing: SlowdownStanding
     must_run_by_s: float
     """When it must run at the latest, and then to its end."""
     length_known: bool
@@ -196,10 +196,10 @@ class MaxSlowdown(Feature):
         if one.facts != (facts := self._facts_of(one)) or one.due_s <= now_s:
             one.facts = facts
             self._look_at(one, now_s)
-        job.fair = one.now.standing
+        job.slowdown = one.now.standing
 
     def forget(self, job: Job) -> None:
-        job.fair = NOT_BOUND
+        job.slowdown = NOT_BOUND
         self._bound.pop(job.job_id, None)
         one = self._counted.pop(job.job_id, None)
         if one is not None:
@@ -307,14 +307,14 @@ class MaxSlowdown(Feature):
         kept_until_s = -math.inf
         if runs and short_s > 0.0 and known:
             # It may also outlive what it was expected to run.
-            standing, kept_until_s = FairStanding(kept=True), math.inf
+            standing, kept_until_s = SlowdownStanding(kept=True), math.inf
             changes_in_s = min(gets_away_in_s, remaining_s)
         elif runs and short_s > 0.0:
             # Each second of running moves the bound by at least so many seconds more than it takes.
             changes_in_s = max(short_s / ((self._times - 1.0) * (1.0 + RUNS_ON_BY)), 1.0)
-            standing, kept_until_s = FairStanding(kept=True), now_s + changes_in_s
+            standing, kept_until_s = SlowdownStanding(kept=True), now_s + changes_in_s
         elif not runs and short_s >= 0.0:
-            standing = FairStanding(at_bound=True, length_known=known)
+            standing = SlowdownStanding(at_bound=True, length_known=known)
             changes_in_s = gets_away_in_s
         one.now = BoundNow(standing, now_s + slack_s, known, kept_until_s)
         if standing is NOT_BOUND:
@@ -332,7 +332,7 @@ class MaxSlowdown(Feature):
 def protect(job: Job, _config: Config) -> Sequence[Protected]:
     """Return whether a run is kept because the job is near its bound; one that leaves its GPUs idle
     is not."""
-    return KEPT if job.fair.kept and not job.ranks_last else ()
+    return KEPT if job.slowdown.kept and not job.ranks_last else ()
 
 
 def counts(job: Job) -> bool:

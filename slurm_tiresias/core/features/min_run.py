@@ -9,7 +9,7 @@ from typing import Final
 from slurm_tiresias.core.features.drilled import counts_as_drilled
 from slurm_tiresias.core.features.protection import Protected
 from slurm_tiresias.core.job import Job
-from slurm_tiresias.model import NOTHING_LEARNED, STUCK_RUNS, Learned, ProgramCosts, Protection
+from slurm_tiresias.model import NO_PAST_LOSSES, STUCK_RUNS, PastLosses, ProgramCosts, Protection
 from slurm_tiresias.settings import Config
 from slurm_tiresias.settings.preemption import PreemptionConfig
 
@@ -28,7 +28,7 @@ MOST_DOUBLINGS: Final = 64
 def protected_for_s(
     preemptions: int,
     config: PreemptionConfig,
-    learned: Learned = NOTHING_LEARNED,
+    past_losses: PastLosses = NO_PAST_LOSSES,
     costs: ProgramCosts | None = None,
     *,
     drilled: bool = False,
@@ -45,8 +45,8 @@ def protected_for_s(
         first_s = config.drilled_min_run_s
     if first_s <= 0.0:
         return 0.0
-    if learned.stuck_runs >= STUCK_RUNS:
-        return first_s * 2.0 ** min(max(preemptions, learned.program_lost), MOST_DOUBLINGS)
+    if past_losses.stuck_runs >= STUCK_RUNS:
+        return first_s * 2.0 ** min(max(preemptions, past_losses.program_lost), MOST_DOUBLINGS)
     cost_s = first_s * preemptions
     if costs is not None and costs.measured:
         cost_s = costs.restart_s + costs.unsaved_s
@@ -56,7 +56,9 @@ def protected_for_s(
 def min_run_s(job: Job, config: PreemptionConfig) -> float:
     """Return the minimum run time of a job's current run."""
     drilled = counts_as_drilled(job)
-    return protected_for_s(job.preemptions, config, job.learned, job.program_costs, drilled=drilled)
+    return protected_for_s(
+        job.preemptions, config, job.past_losses, job.program_costs, drilled=drilled
+    )
 
 
 def min_run_until_s(job: Job, config: PreemptionConfig) -> float:

@@ -107,7 +107,7 @@ def rank_of(job: Job, policy: Policy) -> JobRank:
         # themselves such jobs keep the order of the policy.
         rank = policy.rank(job)
         return rank._replace(level=IDLE_LEVEL, order_key=(*rank.level, *rank.order_key))
-    if job.fair.at_bound and job.state is not JobState.RUNNING:
-        level = BOUND_LEVEL if job.fair.length_known else FIRST_LEVEL
+    if job.slowdown.at_bound and job.state is not JobState.RUNNING:
+        level = BOUND_LEVEL if job.slowdown.length_known else FIRST_LEVEL
         return JobRank(level, (-math.inf, job.submitted_s), 0)
     return policy.rank(job)
