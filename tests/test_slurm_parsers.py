@@ -452,17 +452,6 @@ def test_an_empty_queue_has_no_rows() -> None:
     assert tuple(job_rows.rows("\n", SEPARATOR, OLDEST)) == ()
 
 
-def test_a_state_that_no_release_has_makes_its_job_unreadable_and_no_other(release: Path) -> None:
-    answer = recorded(release, "squeue").replace("SUSPENDED", "ENCHANTED")
-    rows = tuple(job_rows.rows(answer, SEPARATOR, of_folder(release)))
-    memory = RowMemory()
-    memory.learn(rows, job_details.records_of_all(recorded(release, "jobs")))
-    enchanted = {job.key for job in memory.jobs(rows) if job.slurm_state == "ENCHANTED"}
-    assert enchanted
-    assert {job.key for job in memory.jobs(rows) if "ENCHANTED" in job.unreadable} == enchanted
-    assert {job.key for job in memory.jobs(rows) if job.unreadable} == enchanted
-
-
 @pytest.mark.parametrize("field", ["tres_per_node", "tres_per_job", "memory_per_tres"])
 def test_an_unparsable_value_makes_only_that_job_unreadable(release: Path, field: str) -> None:
     rows = list(rows_of(release))
@@ -1329,15 +1318,6 @@ def test_a_row_of_another_width_makes_only_its_own_job_unreadable(place: int, wi
     assert len(jobs) + reader.passed_over == len(honest)
     for key in jobs.keys() - others:
         assert f"its row has {width} fields" in jobs[key].unreadable
-
-
-@given(st.text(alphabet=st.characters(codec="utf-8"), max_size=60))
-def test_a_written_name_is_read_back_unchanged(name: str) -> None:
-    values = ["x"] * (WIDTH - 1) + [name]
-    separator = job_rows.new_separator()
-    (first, second) = job_rows.rows(as_squeue_prints(values, separator) * 2, separator, OLDEST)
-    assert first == second
-    assert first.name == name
 
 
 BLOCKS = """\

@@ -319,11 +319,6 @@ def test_an_unmanaged_job_is_explained_too(site: Site) -> None:
     assert "partition debug is not managed" in output
 
 
-def test_explain_shows_shadow_mode_and_a_pause(site: Site) -> None:
-    assert "shadow mode" in explained(site, waiting("1"), mode="shadow")
-    assert "The controller is paused" in explained(site, waiting("1"), mode="paused")
-
-
 FICTION = re.compile(
     r"it starts|is being preempted|is leaving|set aside|is preempted|is to start|Room is made|"
     r"makes room for|comes back|can be preempted|GPUs are free for it",
@@ -578,13 +573,6 @@ def test_an_array_for_programs_has_its_tiers_and_reasons(site: Site) -> None:
 def test_an_unknown_job_in_a_stale_state_blames_the_controller(site: Site) -> None:
     site.publish(busy_state(at_s=NOW_S - 600))
     assert site.run("explain", "99").exit_code == 3
-
-
-def test_a_stale_state_is_explained_with_a_warning(site: Site) -> None:
-    site.publish(busy_state(at_s=NOW_S - 600))
-    result = site.run("explain", "40712")
-    assert result.exit_code == 3 and "Tier and rank" in result.stdout
-    assert "has published nothing for 10m00s" in error_of(result)
 
 
 def test_the_state_of_a_stopped_controller_is_explained_with_a_warning(site: Site) -> None:

@@ -196,14 +196,6 @@ def test_a_jobs_data_says_what_the_command_says(page: Page) -> None:
     assert list(said_of(page, "7")) == [title for title in said if title != LATELY]
 
 
-def test_a_held_jobs_data_says_who_held_it_and_what_its_user_can_do(ledger: Path) -> None:
-    page = Page(private=False)
-    page.show(state(waiting("1", reason="held", slurm_reason="JobHeldAdmin")), ledger)
-    said = said_of(page, "1")
-    assert "JobHeldAdmin (an administrator has held it)" in said["Why it waits"]
-    assert said["What its user can do"].startswith("Ask the administrators")
-
-
 def test_every_reason_has_a_text(page: Page) -> None:
     assert set(told(page, "/words")["reasons"]) == {reason.value for reason in Reason}
 

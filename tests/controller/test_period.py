@@ -144,20 +144,9 @@ def test_a_user_sees_only_the_own_side_of_a_preemption(tmp_path: Path) -> None:
     assert of_bob == ids | dict.fromkeys(victims) | preemptors
 
 
-@as_root
-def test_every_user_sees_every_job_without_private_data(folder: Path) -> None:
-    with serving(folder, reports(folder)):
-        assert "secret of alice" in asked_by_nobody(folder)
-
-
 def test_a_uid_unknown_to_this_host_has_no_jobs(folder: Path) -> None:
     with closing(Ledger.to_read(folder / "ledger.sqlite")) as ledger:
         assert b"secret" not in period(ledger, 0.0, 2000.0, "")
-
-
-@as_root
-def test_without_a_controller_others_cannot_read_the_ledger(folder: Path) -> None:
-    assert "No controller answers" in asked_by_nobody(folder)
 
 
 def test_an_invalid_time_is_answered_with_an_error_and_harms_nothing(folder: Path) -> None:

@@ -118,7 +118,6 @@ train(save=ahead)
         + 'print(f"resumed at step {load()}", flush=True)\nloop(saved="saved step {}", step=0)',
         ("resumed-earlier", "resumed-from-nothing"),
     ),
-    "two-ahead": Program(HANDLES + "train(done=load() and load() + 2)", ("steps-skipped",)),
     "always-step-5": Program(
         HANDLES
         + """
@@ -188,41 +187,10 @@ train(save=slow)
         # It may delete its first checkpoint before anything has seen that.
         ("deleted-first", "save-too-long"),
     ),
-    "truncates-own-log": Program(
-        HANDLES + "train()",
-        ("output-emptied",),
-        runs="exec > own-$SLURM_JOB_ID.txt 2>&1\nexec {python} {program}",
-    ),
     "truncates-output": Program(
         HANDLES + "train()", ("output-emptied",), options="--open-mode=truncate"
     ),
     "ignores": Program(BASE + "signal.signal(15, signal.SIG_IGN)\ntrain()", ("ignored",)),
-    "trap-in-bash": Program(
-        BASE + "train()",
-        ("handler-in-parent-only",),
-        runs="trap 'echo leaving' TERM\n{python} {program} &\nwait; wait; sleep 1",
-    ),
-    "joins-a-thread": Program(
-        HANDLES
-        + """
-import threading
-lock = threading.Lock()
-lock.acquire()
-
-
-def forever():
-    step = load()
-    while True:
-        work(step + 1)
-        step += 1
-
-
-threading.Thread(target=forever).start()
-signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-lock.acquire()
-""",
-        ("stayed",),
-    ),
     "trips-over-its-lock": Program(
         HANDLES + 'open(f"lock-{JOB}", "x")\ntrain()', ("did-not-come-back",)
     ),
@@ -250,12 +218,6 @@ loop(epochs, seconds=0.15, save=lambda step: None)
 """,
         ("not-saved",),
     ),
-    "exits-with-0": Program(
-        BASE + "signal.signal(15, lambda *_: sys.exit(0))\ntrain()", ("not-saved",)
-    ),
-    "every-20-steps": Program(
-        BASE + "train(before=lambda step: step % 20 == 19 and save(step))", ("no-handler",)
-    ),
     "bar-from-its-last-save": Program(
         LOOP
         + """
@@ -273,62 +235,8 @@ loop(bar, save=lambda step: None)
 """,
         ("not-saved",),
     ),
-    "library-that-loads-nothing": Program(
-        LIBRARY + STEPS.replace("load()", "0"), ("resumed-from-nothing",)
-    ),
     "library-with-a-new-name": Program(
         LIBRARY + 'PATH = Path(f"model-{time.time()}")\n' + STEPS, ("resumed-from-nothing",)
-    ),
-    "ends-within-a-save": Program(
-        BASE
-        + """
-saving = False
-
-
-def stop(number, frame):
-    if saving:
-        os._exit(1)
-    tell(number, frame)
-
-
-def in_place(step):
-    global saving
-    saving = True
-    print(f"saving step {step}", flush=True)
-    with open(CHECKPOINT, "w") as file:
-        time.sleep(3)
-        file.write(json.dumps({"step": step}))
-    saving = False
-    print(f"saved step {step}", flush=True)
-
-
-signal.signal(signal.SIGTERM, stop)
-train(save=in_place, before=lambda step: step % 20 == 19 and in_place(step))
-""",
-        ("save-torn",),
-    ),
-    "worker-saves-too": Program(
-        BASE
-        + """
-def leave(number, frame):
-    if os.getpid() != main:
-        time.sleep(0.3)
-    save(state["step"], seconds=0.0, path=CHECKPOINT)
-    if os.getpid() == main:
-        worker.join()
-    os._exit(1)
-
-
-main, state = os.getpid(), {"step": load()}
-signal.signal(signal.SIGTERM, leave)
-worker = get_context("fork").Process(target=time.sleep, args=(900,))
-worker.start()
-print("resumed at step", state["step"], flush=True)
-while True:
-    work(state["step"] + 1)
-    state["step"] += 1
-""",
-        ("overwritten",),
     ),
     "saves-before-it-loads": Program(
         BASE
@@ -357,10 +265,6 @@ while True:
     "counts-in-bash": Program(
         "", ("no-handler",), runs="for n in $(seq 900); do sleep 0.3; echo step $n; done"
     ),
-    "leaves-a-daemon": Program(
-        HANDLES + 'subprocess.Popen(["setsid", "-f", "sleep", "500"]).wait()\ntrain()',
-        ("survivor",),
-    ),
     "pipe-to-tee": Program(
         HANDLES + "train()",
         ("output-pipe",),
@@ -370,7 +274,6 @@ while True:
 
 HEALTHY: Mapping[str, Program] = {
     "library": Program(LIBRARY + STEPS),
-    "own-handler": Program(HANDLES + "train()"),
     "quick-and-quiet": Program(LOOP + 'loop(lambda step: print("step", step, flush=True))'),
     "appends-to-its-own-log": Program(
         HANDLES + "train()", runs="exec {python} {program} >> mine-$SLURM_JOB_ID.txt 2>&1"

@@ -83,18 +83,6 @@ def test_backfill_starts_jobs_that_do_not_delay_the_first() -> None:
     assert slurm.job(behind).state is JobState.RUNNING
 
 
-def test_a_job_that_lacks_a_licence_lets_others_pass(slurm: InMemorySlurm) -> None:
-    key = slurm.submit(gpus(16))
-    slurm.obstruct(key, "Licenses")
-    other = slurm.submit(gpus(4))
-    slurm.advance(2)
-    assert (slurm.job(key).reason, slurm.job(other).state) == ("Licenses", JobState.RUNNING)
-    slurm.cancel(other)
-    slurm.obstruct(key, "")
-    slurm.advance(5)
-    assert slurm.job(key).state is JobState.RUNNING
-
-
 @pytest.mark.parametrize(
     ("kind", "exit_code", "reason"),
     [
@@ -214,16 +202,6 @@ class Lost(Unbounded):
         raise LeaseLostError("another controller acts", "see which")
 
 
-def test_without_a_lease_nothing_is_written() -> None:
-    slurm = InMemorySlurm(lease=Lost())
-    key = slurm.submit(gpus(4, begin_in_s=3600))
-    with pytest.raises(LeaseLostError):
-        slurm.write([Update(key, priority=7)])
-    with pytest.raises(LeaseLostError):
-        slurm.signal([key], "USR1")
-    assert slurm.job(key).priority == 1
-
-
 def test_only_the_controller_with_the_lease_writes(slurm: InMemorySlurm) -> None:
     key = running(slurm, gpus(1))
     first, second = slurm.reached_by(Lost()), slurm.reached_by(Unbounded())
@@ -308,13 +286,6 @@ def test_a_killed_slurmctld_forgets_unsaved_changes(slurm: InMemorySlurm) -> Non
     slurm.advance(5)
     free = running(slurm, gpus(12))
     assert free == unknown, "and gives a number again that it has given before"
-
-
-def test_a_cleanly_stopped_slurmctld_forgets_nothing(slurm: InMemorySlurm) -> None:
-    key = running(slurm, gpus(4))
-    slurm.write([Update(key, priority=PINNED)])
-    slurm.restart(killed=False)
-    assert (slurm.job(key).priority, slurm.job(key).state) == (PINNED, JobState.RUNNING)
 
 
 def test_a_job_whose_suspension_is_forgotten_goes_on(slurm: InMemorySlurm) -> None:
