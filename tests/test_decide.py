@@ -534,9 +534,7 @@ def test_nodes_with_running_epilogs_are_used_last() -> None:
     assert list(plan_for(before).decisions["2"].start_on) == ["n2"]
 
 
-def test_nodes_that_slurm_would_have_to_boot_are_used_last_and_before_any_job_is_preempted() -> (
-    None
-):
+def test_nodes_that_slurm_must_boot_are_used_last_and_before_any_job_is_preempted() -> None:
     expect(
         """
         n1  . . -> 3 3

@@ -116,9 +116,7 @@ def test_every_release_has_the_commands() -> None:
 @pytest.mark.skipif(
     not all(map(shutil.which, machine.NEEDED)), reason="what makes a Debian is not installed"
 )
-def test_a_namespace_ends_with_its_processes_when_its_creator_does(
-    tmp_path: Path,
-) -> None:
+def test_a_namespace_ends_with_its_processes_when_its_creator_does(tmp_path: Path) -> None:
     seconds = f"98765.{os.getpid()}"
     script = f"mount -t tmpfs none /mnt && touch /mnt/here; sleep {seconds} & wait"
     before = Path("/proc/self/mounts").read_text()

@@ -58,9 +58,7 @@ def test_pages_name_every_exit_code_and_refer_to_pages_that_exist(manual: dict[s
             assert f"{name}.{section}".replace(r"\-", "-") in manual
 
 
-def test_text_in_a_manual_page_contains_no_stray_commands(
-    manual: dict[str, str],
-) -> None:
+def test_text_in_a_manual_page_contains_no_stray_commands(manual: dict[str, str]) -> None:
     for name, text in manual.items():
         for line in text.splitlines():
             assert not line.startswith("'")
@@ -148,9 +146,7 @@ def test_invalid_build_options_are_a_one_line_error(arguments: list[str], code: 
 
 @pytest.mark.long
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can install what the build needs")
-def test_the_packages_are_built_with_debians_python_in_any_shell(
-    tmp_path: Path,
-) -> None:
+def test_the_packages_are_built_with_debians_python_in_any_shell(tmp_path: Path) -> None:
     (tmp_path / "python3").write_text("#!/bin/sh\nexit 1\n")
     (tmp_path / "python3").chmod(0o755)
     ended = subprocess.run(

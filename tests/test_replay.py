@@ -381,9 +381,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.mark.slurm
 @pytest.mark.parametrize("policy", ["yarn-cs", pytest.param("tiresias-l", marks=pytest.mark.long)])
-def test_a_short_replay_runs_and_is_reported(
-    folder: Path, policy: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_short_replay_runs(folder: Path, policy: str, capsys: pytest.CaptureFixture[str]) -> None:
     if shutil.which("slurmctld", path="/usr/sbin:/usr/bin:/sbin:/bin") is None:
         pytest.skip("no slurmctld on this machine")
     options = replace(OPTIONS, into=folder / "results", policies=(policy,))

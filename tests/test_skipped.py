@@ -32,9 +32,7 @@ def test_that_passes():
 
 
 @pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n", "2")], ids=["alone", "parallel"])
-def test_each_reason_is_one_line_with_its_count_and_a_test(
-    tmp_path: Path, workers: tuple[str, ...]
-) -> None:
+def test_a_reason_is_a_line_with_count_and_a_test(tmp_path: Path, workers: tuple[str, ...]) -> None:
     _, _, table = run(tmp_path, TESTS, *workers).partition(" skipped ")
     assert table.splitlines()[1:4] == [
         "tests  reason                for example",

@@ -398,9 +398,7 @@ def test_a_requeued_job_may_still_have_as_many_nodes_as_it_asked_for(release: Pa
     assert (job.spec.request.min_nodes, job.spec.request.max_nodes) == (2, 2)
 
 
-def test_a_requeued_job_first_seen_running_gets_no_more_nodes(
-    release: Path,
-) -> None:
+def test_a_requeued_job_first_seen_running_gets_no_more_nodes(release: Path) -> None:
     """Slurm holds a job for good if its list has more nodes than it may use."""
     _, requeued, record = requeued_on_two_nodes(release)
     on_three = requeued._replace(nodes="3", most_nodes="3")
@@ -998,9 +996,7 @@ def test_accounting_says_how_a_run_ended_and_who_cancelled_it(
 
 
 @pytest.mark.parametrize("start", ["130", "None", "Unknown"])
-def test_a_job_cancelled_while_it_waited_has_no_start_in_accounting(
-    start: str,
-) -> None:
+def test_a_job_cancelled_while_it_waited_has_no_start_in_accounting(start: str) -> None:
     answer = f"9|{start}|130|0||CANCELLED by 0|90|0:0\n"
     (row,) = parse_accounting.runs(answer, {"9"})
     assert (row.start_s, row.end_s) == (None, 130)

@@ -426,9 +426,7 @@ def test_a_configuration_that_this_user_may_not_read_is_exit_code_four(
     ],
     ids=["torn", "too large", "too many digits", "too deep", "missing", "folder"],
 )
-def test_commands_exit_cleanly_with_a_bad_configuration(
-    place: Place, program: Warm, file: str | None
-) -> None:
+def test_commands_bear_a_bad_configuration(place: Place, program: Warm, file: str | None) -> None:
     place.config.unlink()
     if file == "folder":
         place.config.mkdir()
@@ -480,9 +478,7 @@ ASCII_ONLY = (
 
 
 @pytest.mark.parametrize("locale", ASCII_ONLY, ids=["C without UTF-8", "ascii"])
-def test_every_command_prints_only_ascii_in_an_ascii_locale(
-    place: Place, locale: Mapping[str, str]
-) -> None:
+def test_commands_print_ascii_in_an_ascii_locale(place: Place, locale: Mapping[str, str]) -> None:
     odd = running("40712", name="größe-测试", user="müller")
     place.publish(lasting_state(jobs=(*busy_state().jobs, odd)))
     with ready(**locale) as program:
@@ -492,9 +488,7 @@ def test_every_command_prints_only_ascii_in_an_ascii_locale(
 
 
 @pytest.mark.parametrize("width", [1, 40])
-def test_every_command_exits_cleanly_on_a_narrow_terminal(
-    place: Place, program: Warm, width: int
-) -> None:
+def test_every_command_bears_a_narrow_terminal(place: Place, program: Warm, width: int) -> None:
     def call(arguments: tuple[str, ...]) -> Ended:
         ended = program.on_terminal(width, arguments, place.environment(), place.folder)
         lines = ended.stdout.splitlines(keepends=True)
@@ -551,9 +545,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("arguments", WRONG)
-def test_the_error_says_what_is_wrong_where_and_what_to_do(
-    place: Place, program: Warm, arguments: str
-) -> None:
+def test_errors_say_what_is_wrong_and_a_remedy(place: Place, program: Warm, arguments: str) -> None:
     nowhere = place.folder / "nowhere"
     if arguments.startswith("ledger"):
         place.config.write_text(f'[controller]\nstate_dir = "{nowhere}"\n')

@@ -81,9 +81,7 @@ def test_in_shadow_mode_nothing_is_released(site: Site) -> None:
 @pytest.mark.parametrize(
     ("word", "then"), [("pause", "acts no more until it is resumed"), ("resume", "acts")]
 )
-def test_in_shadow_mode_commands_take_effect_once_in_enforce_mode(
-    site: Site, word: str, then: str
-) -> None:
+def test_commands_of_shadow_mode_take_effect_once_it_ends(site: Site, word: str, then: str) -> None:
     answering(site.folder, line(mode="shadow"))
     assert site.run(word).stdout == (
         f"The controller runs in shadow mode and does nothing; once in enforce mode, it {then}.\n"
@@ -91,9 +89,7 @@ def test_in_shadow_mode_commands_take_effect_once_in_enforce_mode(
 
 
 @pytest.mark.parametrize("word", ["pause", "resume", "release"])
-def test_nothing_is_done_behind_the_back_of_a_busy_controller(
-    site: Site, fake_run: FakeRun, word: str
-) -> None:
+def test_nothing_is_done_past_a_busy_controller(site: Site, fake_run: FakeRun, word: str) -> None:
     fake_run.error = AlreadyRunningError("Another controller works in /x", "Stop it first")
     answering(site.folder, b"")
     result = site.run(word)

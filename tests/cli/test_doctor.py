@@ -136,9 +136,7 @@ def test_in_shadow_mode_no_warning_is_urgent(site: Site, monkeypatch: pytest.Mon
     assert "Shadow mode needs none of these changes." in site.run("doctor").stdout
 
 
-def test_lines_of_slurm_conf_say_what_to_start_first(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lines_of_slurm_conf_say_how_to_start(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = with_settings(sound(), AccountingStorageType="accounting_storage/none")
     monkeypatch.setattr("slurm_tiresias.cli.init.look", lambda _: seen)
     out = site.folder / "out"

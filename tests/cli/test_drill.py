@@ -66,9 +66,7 @@ def test_an_array_is_refused_on_the_command_line_and_in_the_script(script: str) 
         ("leave() {\n  exit 1\n}\ntrap leave TERM\ntrap 'exit 0' USR1\n", []),
     ],
 )
-def test_what_the_trials_cannot_show_is_read_from_the_script(
-    tmp_path: Path, text: str, about: list[str]
-) -> None:
+def test_the_script_tells_what_no_trial_shows(tmp_path: Path, text: str, about: list[str]) -> None:
     path = tmp_path / "job.sh"
     path.write_text(f"#!/bin/sh\n{text}")
     notes = notes_on(options_in(str(path)), str(path))

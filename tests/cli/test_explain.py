@@ -90,9 +90,7 @@ def test_it_says_what_a_job_is_charged_for_others_of_its_user(site: Site) -> Non
 
 
 @pytest.mark.parametrize(("account", "payer"), [("lab", "account"), ("", "user")])
-def test_it_says_when_it_is_the_account_that_a_job_is_charged_for(
-    site: Site, account: str, payer: str
-) -> None:
+def test_it_says_if_a_job_is_charged_for_its_account(site: Site, account: str, payer: str) -> None:
     job = waiting("13", account=account, inherited_gpu_s=1200.0)
     site.publish(state(job, charge="account"))
     output = " ".join(site.run("explain", "13").stdout.split())
@@ -208,9 +206,7 @@ def test_it_says_that_a_preempted_job_is_delayed_by_its_requeue(site: Site) -> N
 
 
 @pytest.mark.parametrize("mode", ["enforce", "shadow"])
-def test_it_says_on_which_jobs_a_job_depends(
-    site: Site, monkeypatch: pytest.MonkeyPatch, mode: str
-) -> None:
+def test_it_names_its_dependencies(site: Site, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
     class Slurm:
         def dependency(self, key: str) -> str:
             return {"1": "afterok:12(unfulfilled)"}[key]

@@ -19,11 +19,7 @@ from slurm_tiresias.model import EventRecord
 from slurm_tiresias.profiler.profile import JOB, MODEL, Key, Profile
 from slurm_tiresias.profiler.skew import Skew
 from slurm_tiresias.profiler.store import FILE_NAME, ProfileStore
-from slurm_tiresias.status.published import (
-    PublishedJob,
-    PublishedStandby,
-    PublishedState,
-)
+from slurm_tiresias.status.published import PublishedJob, PublishedStandby, PublishedState
 from tests.cli.running import Site
 from tests.cli.states import NOW_S, state, waiting
 
@@ -85,9 +81,7 @@ def hostile_profiles(site: Site) -> Iterator[None]:
         ("profile", "export"),
     ],
 )
-def test_no_command_prints_control_characters_from_other_users(
-    site: Site, arguments: tuple[str, ...]
-) -> None:
+def test_commands_print_no_control_codes_of_users(site: Site, arguments: tuple[str, ...]) -> None:
     site.publish(hostile_state())
     with hostile_profiles(site):
         shown_on(site, *arguments)
@@ -119,9 +113,7 @@ ARGUMENT = HOSTILE.replace("\x00", "")
         ),
     ],
 )
-def test_no_command_prints_control_characters_from_its_arguments(
-    site: Site, arguments: tuple[str, ...]
-) -> None:
+def test_no_control_codes_of_arguments_are_printed(site: Site, arguments: tuple[str, ...]) -> None:
     site.publish(state())
     shown_on(site, *arguments)
 
@@ -129,9 +121,7 @@ def test_no_command_prints_control_characters_from_its_arguments(
 @pytest.mark.parametrize(
     "content", [f'x = "{ARGUMENT}"', f"[{ARGUMENT}]", f'[manage]\n"{ARGUMENT!r}" = 1', "\x00\xff"]
 )
-def test_no_error_about_a_file_prints_control_characters_from_it(
-    site: Site, tmp_path: Path, content: str
-) -> None:
+def test_errors_print_no_control_codes_of_a_file(site: Site, tmp_path: Path, content: str) -> None:
     file = tmp_path / "file"
     file.write_text(content, encoding="latin-1", errors="replace")
     for arguments in (

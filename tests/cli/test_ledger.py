@@ -67,9 +67,7 @@ def test_json_has_the_result(site: Site, rebuilt: list[Rebuilt]) -> None:
     assert told == json.loads(json.dumps(asdict(rebuilt[-1])))
 
 
-def test_a_running_controller_is_an_error(
-    site: Site, fake_run: FakeRun, rebuilt: list[Rebuilt]
-) -> None:
+def test_a_controller_must_not_run(site: Site, fake_run: FakeRun, rebuilt: list[Rebuilt]) -> None:
     fake_run.error = AlreadyRunningError("Another controller works in /state", "Use that one")
     result = site.run("ledger", "rebuild")
     assert result.exit_code == 9 and rebuilt

@@ -99,9 +99,7 @@ def test_the_version_is_printed(site: Site) -> None:
         (("config", "check", "a", "b"), "Got unexpected extra argument (b)"),
     ],
 )
-def test_bad_usage_is_one_line_and_exit_code_two(
-    site: Site, arguments: tuple[str, ...], complaint: str
-) -> None:
+def test_bad_usage_is_exit_code_two(site: Site, arguments: tuple[str, ...], complaint: str) -> None:
     result = site.run(*arguments)
     assert result.exit_code == 2
     assert error_of(result).startswith(complaint)

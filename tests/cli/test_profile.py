@@ -61,9 +61,7 @@ def test_without_a_header_there_are_only_rows(site: Site) -> None:
         ("resnet50", "spread: largest tensor 9 % of resnet50.safetensors (from its file), limit"),
     ],
 )
-def test_a_models_file_says_how_to_place_it(
-    site: Site, tmp_path: Path, name: str, advice: str
-) -> None:
+def test_a_model_file_gives_a_placement(site: Site, tmp_path: Path, name: str, advice: str) -> None:
     file = safetensors_of(name, tmp_path / f"{name}.safetensors")
     out = site.run("profile", "model", str(file)).stdout
     assert advice in out
@@ -142,9 +140,7 @@ def test_exported_profiles_can_be_imported_elsewhere(site: Site, tmp_path: Path)
         ),
     ],
 )
-def test_an_import_with_an_invalid_profile_stores_nothing(
-    site: Site, tmp_path: Path, content: str
-) -> None:
+def test_an_import_with_a_bad_profile_is_refused(site: Site, tmp_path: Path, content: str) -> None:
     file = tmp_path / "profiles.json"
     file.write_text(content)
     result = site.run("profile", "import", str(file))

@@ -217,9 +217,7 @@ def test_the_report_can_be_limited_to_users_accounts_or_partitions(site: Site) -
     assert "No such job was there from Nov 07 22:13:20 to Nov 14 22:13:20" in error_of(result)
 
 
-def test_the_jobs_are_compared_with_the_best_baseline_on_the_named_nodes(
-    site: Site,
-) -> None:
+def test_the_jobs_are_compared_with_the_best_baseline_on_the_named_nodes(site: Site) -> None:
     fill(site)
     text = told(site, "--against-stock", "1x4", "-u", "bob")
     # Job 1 would have run for 8 steps at once, and job 2 for 4 of its 6 after that.

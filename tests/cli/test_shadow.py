@@ -149,9 +149,7 @@ def began(site: Site, at: float, mode: str = "shadow") -> None:
         ('mode = "shadow"\n', "Restart the controller, and ask again"),
     ],
 )
-def test_shadow_report_is_refused_if_shadow_mode_was_never_on(
-    site: Site, settings: str, remedy: str
-) -> None:
+def test_there_is_no_report_without_any_shadow_mode(site: Site, settings: str, remedy: str) -> None:
     site.configure(settings)
     remember(site, [job("1")])
     began(site, 0, "enforce")
@@ -189,9 +187,7 @@ def test_only_the_last_time_in_shadow_mode_counts_unless_asked_for_more(site: Si
     assert (data["since_s"], len(data["sooner"])) == (BEGAN_S, 2)
 
 
-def test_an_old_ledger_without_that_start_counts_from_the_first_event(
-    site: Site,
-) -> None:
+def test_an_old_ledger_without_that_start_counts_from_the_first_event(site: Site) -> None:
     remember(site, [job("1")], [], [would_start("1", 60)])
     began(site, 3600)
     assert json.loads(told(site, "--json"))["since_s"] == BEGAN_S + 60

@@ -342,9 +342,7 @@ def test_a_report_never_replaces_the_configuration(live_site: Site, trace: Path)
 # Types of GPUs
 
 
-def test_every_output_says_where_jobs_with_missing_gpu_types_run(
-    live_site: Site,
-) -> None:
+def test_every_output_says_where_jobs_with_missing_gpu_types_run(live_site: Site) -> None:
     one = ("simulate", *typed(live_site.folder, strict=False), "--policy", "sf")
     page = live_site.folder / "page.html"
     shown = live_site.run(*one, "--html", str(page)).stdout
@@ -455,9 +453,7 @@ def test_without_the_extra_everything_else_works(live_site: Site, trace: Path) -
         assert (result.returncode, result.stderr) == (0, "")
 
 
-def test_the_clusters_own_history_can_be_the_workload(
-    live_site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_own_history_can_be_simulated(live_site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
     def from_sacct(since: str, **chosen: str) -> Workload:

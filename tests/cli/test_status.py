@@ -472,9 +472,7 @@ def test_a_limit_applies_to_terminals_and_pipes(site: Site) -> None:
         (("extra",), "Got unexpected extra argument (extra). See: tiresias-slurm status --help."),
     ],
 )
-def test_bad_usage_is_one_line_and_exit_code_two(
-    site: Site, arguments: tuple[str, ...], complaint: str
-) -> None:
+def test_bad_usage_is_exit_code_two(site: Site, arguments: tuple[str, ...], complaint: str) -> None:
     site.publish(busy_state())
     result = site.run("status", *arguments)
     assert result.exit_code == 2

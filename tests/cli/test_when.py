@@ -31,9 +31,7 @@ HOUR_S = 3600.0
         (("-J", "x" * 500), {"gpus": 1, "limit_s": 0.0}),
     ],
 )
-def test_sbatchs_options_are_understood(
-    options: tuple[str, ...], expected: dict[str, object]
-) -> None:
+def test_sbatchs_options_are_read(options: tuple[str, ...], expected: dict[str, object]) -> None:
     found = asked_for(options)
     assert {name: found[name] for name in expected} == expected
     assert len(str(found["name"])) <= 100

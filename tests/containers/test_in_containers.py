@@ -107,9 +107,7 @@ def _wait_until_seen(containers: Composed, job: str) -> None:
     wait_until(lambda: containers.job(job), f"the controller sees job {job}", PATIENCE_S)
 
 
-def test_a_preempted_and_resumed_job_is_told_by_status_and_explain(
-    containers: Composed,
-) -> None:
+def test_a_preempted_and_resumed_job_is_told_by_status_and_explain(containers: Composed) -> None:
     wide = containers.submit(*EVERYTHING, TRAINING, "--steps=60")
     wait_until(lambda: containers.job(wide).get("tier") == 1, "the demotion", PATIENCE_S)
     narrow = containers.submit("--gpus=2", TRAINING, "--steps=1000", user="bob")

@@ -111,9 +111,7 @@ def test_a_suspected_node_is_used_if_no_other_suffices(manage: Manage) -> None:
     assert node_of(managed) == "n1"
 
 
-def test_a_suspected_node_is_drained_on_demand_and_returned_when_cleared(
-    manage: Manage,
-) -> None:
+def test_a_suspected_node_is_drained_on_demand_and_returned_when_cleared(manage: Manage) -> None:
     managed = manage(drain=2)
     fail_on(managed, "n1", "ann", "ben")
     managed.wait_until(lambda: is_drained(managed, "n1"), "n1 is drained")

@@ -27,12 +27,7 @@ SETTINGS: Tables = {
 class Starved(Managed):
     """A cluster full of jobs that have run, and of new ones that come before them without end."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        bound: float,
-        tables: Tables = MappingProxyType({}),
-    ) -> None:
+    def __init__(self, ledger: Ledger, bound: float, tables: Tables = MappingProxyType({})) -> None:
         """``tables`` are further settings."""
         super().__init__(ledger, merged(SETTINGS, tables, {"policy": {"max_slowdown": bound}}))
         self.wall = self.fill()

@@ -88,9 +88,7 @@ def test_the_claim_of_a_stalled_job_does_not_count(site: ClaimingSite) -> None:
     assert site.claim() == claim, "nothing is taken from a job that stands still"
 
 
-def test_a_restarted_jobs_claim_counts_for_a_while_without_a_report(
-    site: ClaimingSite,
-) -> None:
+def test_a_restarted_jobs_claim_counts_for_a_while_without_a_report(site: ClaimingSite) -> None:
     site.run_to(200)
     site.cycle(pending(restarts=1, raw_id=7))
     del site.told[RUN]

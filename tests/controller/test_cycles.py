@@ -14,10 +14,7 @@ from slurm_tiresias.model import JobState, Reason
 from slurm_tiresias.store.ledger import Ledger
 from tests.controller.in_memory import WHOLE_NODE, Managed, Tables, merged
 
-QUICK: Tables = {
-    "policy": {"thresholds_gpu_s": [8]},
-    "preemption": {"min_run_s": 1},
-}
+QUICK: Tables = {"policy": {"thresholds_gpu_s": [8]}, "preemption": {"min_run_s": 1}}
 """Two tiers, the second after two seconds on four GPUs."""
 
 Manage = Callable[..., Managed]

@@ -48,9 +48,7 @@ def test_an_arrays_first_events_of_a_cycle_are_kept_with_a_count_of_the_rest(
     assert job_store.take_stats().events == {kind: 241}, "every one is counted"
 
 
-def test_over_a_day_a_user_has_one_event_of_a_kind_a_minute(
-    job_store: JobStore, ledger: Ledger
-) -> None:
+def test_a_user_has_one_event_of_a_kind_a_minute(job_store: JobStore, ledger: Ledger) -> None:
     day_s = 86_400
     for now_s in range(1000, 1000 + day_s, 60):
         for task in range(5):
@@ -62,9 +60,7 @@ def test_over_a_day_a_user_has_one_event_of_a_kind_a_minute(
     assert told >= 5 * day_s / 60 - 5, "none is lost"
 
 
-def test_the_count_of_folded_events_is_recorded_once_they_stop(
-    job_store: JobStore, ledger: Ledger
-) -> None:
+def test_folded_events_are_counted_once_they_stop(job_store: JobStore, ledger: Ledger) -> None:
     for now_s in (1000, 1001):
         for task in range(100):
             job_store.events.note(now_s, "failed", f"12_{task}", "alice's")

@@ -109,8 +109,6 @@ def test_a_user_over_budget_gets_no_longer_grace_than_the_site_gives_to_all() ->
         ("tiresias-first-look:\u0661", None),
     ],
 )
-def test_a_deferred_start_time_is_read_from_the_admin_comment(
-    admin_comment: str, until_s: float | None
-) -> None:
+def test_the_admin_comment_has_a_deferred_start(admin_comment: str, until_s: float | None) -> None:
     assert first_look_until_s(admin_comment) == until_s
     assert hints_of(admin_comment.replace("tiresias:model=vgg16 ", ""), "") == Hints()

@@ -85,9 +85,7 @@ def site(ledger: Ledger, tmp_path: Path) -> Site:
     return Site(ledger, tmp_path)
 
 
-def test_in_a_tier_the_job_that_has_long_been_idle_makes_room_and_no_other(
-    site: Site,
-) -> None:
+def test_in_a_tier_the_job_that_has_long_been_idle_makes_room_and_no_other(site: Site) -> None:
     idle, partly, *_ = site.jobs
     site.busy |= {idle: 0, partly: 1}
     waiting = site.submit(WHOLE_NODE)

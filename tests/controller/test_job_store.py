@@ -127,9 +127,7 @@ def test_a_job_runs_from_when_its_nodes_have_booted(job_store: JobStore, ledger:
     assert [run.start_s for run in ledger.runs.of("7")] == [1120]
 
 
-def test_a_waiting_job_that_slurm_ends_with_its_node_has_an_end(
-    job_store: JobStore, ledger: Ledger
-) -> None:
+def test_a_waiting_job_ended_with_its_node_has_an_end(job_store: JobStore, ledger: Ledger) -> None:
     """Slurm resets Requeue of the job, so that it would no longer be managed."""
     see(job_store, 1000, pending())
     gone = changed(pending(), state=None, slurm_state="NODE_FAIL", end_s=1005.0, requeue=False)
@@ -209,9 +207,7 @@ def test_a_job_that_slurm_forgot_has_ended_unless_it_shows_again(job_store: JobS
     assert job_store.runs.attained_gpu_s("7") == 100
 
 
-def test_first_starts_seen_at_once_are_numbered_in_order(
-    job_store: JobStore,
-) -> None:
+def test_first_starts_seen_at_once_are_numbered_in_order(job_store: JobStore) -> None:
     late = changed(running(1009, 1), key="8", raw_id=8, submit_s=999)
     see(job_store, 1010, late, running(1005, 5))
     numbers = [job_store.accounts.all[key].start_number or 0 for key in ("7", "8")]
@@ -583,9 +579,7 @@ def test_a_node_failure_between_two_cycles_is_learned_from_accounting(ledger: Le
     assert [e.kind for e in ledger.events.last(10)] == ["requeued", "node-failed"]
 
 
-def test_a_requeued_jobs_submission_time_comes_from_accounting(
-    ledger: Ledger,
-) -> None:
+def test_a_requeued_jobs_submission_time_comes_from_accounting(ledger: Ledger) -> None:
     job_store = JobStore(ledger, CONFIG, accounting=True)
     see(job_store, 5010, running(5005, 5, restarts=2, submit_s=5000))
     assert job_store.accounts.all["7"].submitted_s == 5000
@@ -624,9 +618,7 @@ def test_the_end_of_a_forgotten_cancelled_job_comes_from_accounting(ledger: Ledg
     assert not job_store.runs.of("7") and not job_store.accounts.is_doubtful("7")
 
 
-def test_a_restarted_job_waits_from_the_end_of_its_last_run(
-    job_store: JobStore,
-) -> None:
+def test_a_restarted_job_waits_from_the_end_of_its_last_run(job_store: JobStore) -> None:
     see(job_store, 1010, running(1005, 5))
     see(job_store, 1050, running(1040, 10, restarts=1, submit_s=1020))
     assert job_store.accounts.all["7"].queued_s == 1020
@@ -639,9 +631,7 @@ def test_the_time_of_the_very_first_cycle_is_kept(job_store: JobStore, ledger: L
     assert ledger.value(FIRST_LOOK) == "1010"
 
 
-def test_the_last_run_is_known_although_the_clock_was_set_back_in_the_one_before(
-    job_store: JobStore,
-) -> None:
+def test_the_last_run_is_known_after_a_clock_step_in_the_one_before(job_store: JobStore) -> None:
     job_store.follow_clock(1010, 10)
     see(job_store, 1010, running(1005, 5))
     job_store.follow_clock(991, 11)

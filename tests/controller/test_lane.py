@@ -103,9 +103,7 @@ def test_a_released_job_does_not_displace_a_later_admitted_one(controller: Contr
     assert lanes(controller.sees(1020, pending("7", **SALLOC), *others))["7"] is Lane.IDLE_ONLY
 
 
-def test_past_use_of_the_lane_counts_for_a_day_even_after_a_restart(
-    controller: Controller, ledger: Ledger
-) -> None:
+def test_use_counts_for_a_day_even_after_a_restart(controller: Controller, ledger: Ledger) -> None:
     controller.sees(1000, pending("7", **SALLOC))
     seen = controller.sees(1010, running(1005, 5, **ON_ONE))
     assert seen["7"].protected_by is Protection.INTERACTIVE
@@ -123,9 +121,7 @@ def test_past_use_of_the_lane_counts_for_a_day_even_after_a_restart(
     assert controller.sees(2805 + 86_400, two_hours)["9"].lane is Lane.INTERACTIVE
 
 
-def test_use_of_the_lane_while_the_clock_was_ahead_does_not_count(
-    controller: Controller, ledger: Ledger
-) -> None:
+def test_use_under_a_clock_ahead_does_not_count(controller: Controller, ledger: Ledger) -> None:
     days_ahead = 86_400.0 * 30
     controller.sees(days_ahead + 1000, pending("7", **SALLOC))
     controller.sees(days_ahead + 1010, running(days_ahead + 1005, 5, **ON_ONE))
@@ -136,9 +132,7 @@ def test_use_of_the_lane_while_the_clock_was_ahead_does_not_count(
         assert one.sees(3010, two_hours)["9"].lane is Lane.INTERACTIVE
 
 
-def test_policies_do_not_learn_from_jobs_in_the_lane(
-    controller: Controller, ledger: Ledger
-) -> None:
+def test_policies_do_not_learn_from_jobs_in_a_lane(controller: Controller, ledger: Ledger) -> None:
     controller.sees(1000, pending("7", **SALLOC), pending("8"))
     controller.sees(1010, running(1005, 5, **ON_ONE), running(1005, 5, key="8"))
     controller.sees(3000, ended(1005, 1800, **SALLOC), ended(1005, 60, key="8"))
@@ -153,33 +147,25 @@ def test_a_running_job_counts_with_its_raised_time_limit(controller: Controller)
     assert controller.sees(1020, raised, other)["8"].lane is Lane.IDLE_ONLY
 
 
-def test_a_job_that_started_before_admission_does_not_count_against_the_bound(
-    controller: Controller,
-) -> None:
+def test_a_job_that_started_unadmitted_does_not_count_for_the_bound(controller: Controller) -> None:
     seen = controller.sees(1010, running(1005, 5, **ON_ONE), pending("8", **SALLOC))
     assert lanes(seen) == {"7": Lane.IDLE_ONLY, "8": Lane.INTERACTIVE}
     assert seen["7"].protected_by is Protection.NO_REQUEUE
 
 
 @pytest.mark.parametrize("changes", [{"time_limit_s": None}, {"request": gpus(3)}])
-def test_a_job_that_does_not_fit_the_bound_takes_idle_gpus(
-    controller: Controller, changes: dict[str, Any]
-) -> None:
+def test_jobs_past_the_bound_use_idle_gpus(controller: Controller, changes: dict[str, Any]) -> None:
     assert controller.sees(1010, pending("7", **{**SALLOC, **changes}))["7"].only_idle
 
 
-def test_a_job_whose_owner_allows_its_requeue_is_preemptible(
-    controller: Controller,
-) -> None:
+def test_a_job_whose_owner_allows_its_requeue_is_preemptible(controller: Controller) -> None:
     controller.sees(1000, pending(requeue=False))
     seen = controller.sees(1010, running(1005, 5, requeue=False))
     assert seen["7"].protected_by is Protection.NO_REQUEUE
     assert controller.sees(1020, running(1005, 15))["7"].protected_by is None
 
 
-def test_priorities_put_the_lane_first_and_others_after_their_tier(
-    controller: Controller,
-) -> None:
+def test_priorities_put_the_lane_first_and_others_after_their_tier(controller: Controller) -> None:
     waiting = [
         pending("7", **SALLOC),
         pending("8", requeue=False, request=gpus(1), time_limit_s=60.0),

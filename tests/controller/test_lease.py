@@ -89,9 +89,7 @@ def test_a_lease_that_is_not_renewed_is_over_before_another_takes_it(
             act()
 
 
-def test_a_holder_stopped_beyond_its_term_has_lost_the_lease_even_if_free(
-    one: FileLease, clock: Clock
-) -> None:
+def test_a_holder_stopped_too_long_has_lost_even_a_free_lease(one: FileLease, clock: Clock) -> None:
     assert one.take()
     clock.now_s += INTERVAL_S
     with pytest.raises(LeaseLostError):
@@ -145,9 +143,7 @@ def test_the_lease_ends_if_its_directory_is_out_of_reach(tmp_path: Path, one: Fi
 # Writes end with the lease
 
 
-def test_nothing_is_started_once_the_lease_is_over(
-    tmp_path: Path, one: FileLease, clock: Clock
-) -> None:
+def test_nothing_starts_after_the_lease(tmp_path: Path, one: FileLease, clock: Clock) -> None:
     mark = tmp_path / "ran"
     scontrol = tmp_path / "scontrol"
     scontrol.write_text(f'#!/bin/sh\n[ "$1" = ping ] && echo at x is UP || touch {mark}\n')
@@ -162,9 +158,7 @@ def test_nothing_is_started_once_the_lease_is_over(
     assert not mark.exists()
 
 
-def test_a_command_is_killed_at_the_end_of_the_lease_even_as_an_orphan(
-    tmp_path: Path,
-) -> None:
+def test_a_command_is_killed_at_the_end_of_the_lease_even_as_an_orphan(tmp_path: Path) -> None:
     pid, mark = tmp_path / "pid", tmp_path / "ran"
     program = (
         "import os\n"
@@ -257,9 +251,7 @@ def test_each_term_has_its_own_ledger_with_all_that_was_in_the_one_before(tmp_pa
     assert len(list(tmp_path.glob("ledger-*.sqlite"))) == 3
 
 
-def test_the_ledger_of_a_holder_stopped_while_it_wrote_is_taken_over(
-    tmp_path: Path,
-) -> None:
+def test_the_ledger_of_a_holder_stopped_while_it_wrote_is_taken_over(tmp_path: Path) -> None:
     before = inherited_ledger(tmp_path, 1)
     with closing(Ledger(before)) as ledger, ledger.transaction():
         ledger.set_value("said", "before")

@@ -75,9 +75,7 @@ def site(ledger: Ledger, tmp_path: Path) -> LeavingSite:
     return LeavingSite(ledger, tmp_path)
 
 
-def test_an_idle_job_is_requeued_if_none_waits_and_busy_ones_run_on(
-    site: LeavingSite,
-) -> None:
+def test_an_idle_job_is_requeued_if_none_waits_and_busy_ones_run_on(site: LeavingSite) -> None:
     idle, partly, busy, _ = site.jobs
     site.busy |= {idle: 0, partly: 1}
     began_s = site.last.seen.at_s
@@ -152,9 +150,7 @@ def test_a_requeued_job_waits_behind_all_others_and_preempts_none(
     assert site.events("preempted") == []
 
 
-def test_after_three_requeues_in_a_row_a_job_is_only_ranked_last(
-    site: LeavingSite,
-) -> None:
+def test_after_three_requeues_in_a_row_a_job_is_only_ranked_last(site: LeavingSite) -> None:
     idle = site.leave_idle_until(IDLE_REQUEUED, MOST_IN_A_ROW)
     site.wait_for_state(idle, JobState.RUNNING)
     site.go_on(3 * LEAVE_AFTER_S)
@@ -170,9 +166,7 @@ def test_after_three_requeues_in_a_row_a_job_is_only_ranked_last(
     assert record is not None and record.idle_requeues == 1
 
 
-def test_a_busy_sample_in_the_grace_spares_a_run_for_good(
-    site: LeavingSite,
-) -> None:
+def test_a_busy_sample_in_the_grace_spares_a_run_for_good(site: LeavingSite) -> None:
     idle = site.leave_idle_until(IDLE_SIGNALLED)
     assert site.under_way(idle) is PreemptionState.SIGNALLED
     site.busy[idle] = 1
@@ -213,9 +207,7 @@ def test_a_job_without_samples_in_its_grace_is_spared(site: LeavingSite) -> None
     assert site.seen(idle).restarts == 0
 
 
-def test_a_preemptor_takes_over_a_victim_and_signals_it_again(
-    site: LeavingSite,
-) -> None:
+def test_a_preemptor_takes_over_a_victim_and_signals_it_again(site: LeavingSite) -> None:
     idle = site.leave_idle_until(IDLE_SIGNALLED)
     waiting = site.submit(WHOLE_NODE)
     site.wait_for_state(waiting, JobState.RUNNING)

@@ -133,9 +133,7 @@ def test_a_damaged_ledger_is_refused_with_the_command_that_rebuilds_it(
         assert (written.parent / name).read_bytes() == content
 
 
-def test_a_controller_on_a_damaged_ledger_ends_with_one_line_and_code(
-    tmp_path: Path,
-) -> None:
+def test_a_controller_on_a_damaged_ledger_ends_with_one_line_and_code(tmp_path: Path) -> None:
     site = Site(tmp_path)
     overwritten(tmp_path / FILE_NAME)
     result = site.run("controller")
@@ -160,9 +158,7 @@ def _attribute(change: str, path: Path) -> bool:
     return subprocess.run(chattr, stderr=subprocess.DEVNULL, check=False).returncode == 0
 
 
-def test_a_controller_on_a_ledger_that_it_cannot_write_ends_with_one_line(
-    sealed: Path, tmp_path: Path
-) -> None:
+def test_a_controller_on_a_sealed_ledger_ends_with_one_line(sealed: Path, tmp_path: Path) -> None:
     result = Site(tmp_path).run("controller")
     assert result.exit_code == 8
     assert "cannot be used" in error_of(result)

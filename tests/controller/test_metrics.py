@@ -36,9 +36,7 @@ def scraped(metrics: Metrics) -> Scrape:
     return Scrape(metrics.page().body.decode())
 
 
-def test_metrics_show_one_mode_and_standby_until_it_acts(
-    metrics: Metrics,
-) -> None:
+def test_metrics_show_one_mode_and_standby_until_it_acts(metrics: Metrics) -> None:
     def in_modes() -> list[str]:
         scrape = scraped(metrics)
         return [mode for mode in MODES if scrape.value("tiresias_mode", mode=mode)]

@@ -49,17 +49,13 @@ def test_an_ended_job_is_counted_once_with_its_jct_and_waiting_time(job_store: J
     assert job_store.take_stats().ended == []
 
 
-def test_a_job_never_seen_running_is_counted_if_it_ended_after_the_first_cycle(
-    job_store: JobStore,
-) -> None:
+def test_a_job_not_seen_running_is_counted_if_it_ended_since_the_start(job_store: JobStore) -> None:
     see(job_store, 1000, ended(900, 50))
     see(job_store, 1010, ended(900, 50), ended(1002, 3, key="8", raw_id=8, submit_s=1001))
     assert job_store.take_stats().ended == [Completion(tier=0, jct_s=4, queued_s=1)]
 
 
-def test_a_job_of_less_than_a_second_has_run_and_a_cancelled_one_not(
-    job_store: JobStore,
-) -> None:
+def test_a_job_of_less_than_a_second_has_run_and_a_cancelled_one_not(job_store: JobStore) -> None:
     see(job_store, 1000, pending(), pending("8"))
     cancelled = pending("8", state=None, slurm_state="CANCELLED", reason="", end_s=1010.0)
     see(job_store, 1020, ended(1010, 0), cancelled)
@@ -69,9 +65,7 @@ def test_a_job_of_less_than_a_second_has_run_and_a_cancelled_one_not(
     assert job_store.take_stats().ended == []
 
 
-def test_a_requeued_job_cancelled_while_waiting_ends_then(
-    job_store: JobStore,
-) -> None:
+def test_a_requeued_job_cancelled_while_waiting_ends_then(job_store: JobStore) -> None:
     see(job_store, 1000, running(1000, 0))
     see(job_store, 1010, pending(restarts=1, submit_s=1010))
     see(job_store, 1040, pending(restarts=1, state=None, slurm_state="CANCELLED", end_s=1035.0))

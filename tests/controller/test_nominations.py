@@ -73,9 +73,7 @@ def reviewed(job_store: JobStore, free_s: float | None, *others: JobStatus) -> N
     return job_store.lifecycles.nominations.get("7")
 
 
-def test_a_nomination_on_idle_gpus_is_withdrawn_when_they_are_taken(
-    job_store: JobStore,
-) -> None:
+def test_a_nomination_on_idle_gpus_is_withdrawn_when_they_are_taken(job_store: JobStore) -> None:
     assert reviewed(job_store, 2000.0, holding("8", 3)) is None
 
 
@@ -116,9 +114,7 @@ def looked_at_by_review(job_store: JobStore, nominations: int) -> int:
     return looks
 
 
-def test_a_review_looks_at_each_job_only_a_few_times(
-    job_store: JobStore,
-) -> None:
+def test_a_review_looks_at_each_job_only_a_few_times(job_store: JobStore) -> None:
     with_one = looked_at_by_review(job_store, nominations=1)
     assert looked_at_by_review(job_store, nominations=200) <= with_one + 5 * 200
 
@@ -256,9 +252,7 @@ WAITING_REASONS = [
 
 
 @pytest.mark.parametrize("reason", WAITING_REASONS)
-def test_slurms_reason_beyond_resources_keeps_a_job_waiting_and_is_shown(
-    reason: str,
-) -> None:
+def test_slurms_reason_beyond_resources_keeps_a_job_waiting_and_is_shown(reason: str) -> None:
     waits = changed(pending(), reason=reason)
     assert why_not_eligible(waits, 2000.0) == reason
     assert not lacks_only_resources(waits)

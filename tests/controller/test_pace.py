@@ -71,9 +71,7 @@ def test_cycles_a_minute(took_s: float, idle: int, stuck: int, busy: int) -> Non
         max_size=80,
     )
 )
-def test_cycles_use_no_more_than_their_share_of_the_time(
-    course: list[tuple[float, bool, bool, float]],
-) -> None:
+def test_cycles_use_no_more_than_their_share(course: list[tuple[float, bool, bool, float]]) -> None:
     pace, used_s, longest_s = Pace(INTERVAL_S, 0.0), 0.0, 0.0
     for took_s, wrote, unsettled, nudge_after_s in course:
         began_s = pace.next_s

@@ -15,12 +15,7 @@ import pytest
 
 from slurm_tiresias.explanation.job import LATELY, Case, sections
 from slurm_tiresias.model import EventRecord, JobAccount, Protection, Reason
-from slurm_tiresias.status.published import (
-    Blocker,
-    PublishedHold,
-    PublishedNode,
-    PublishedState,
-)
+from slurm_tiresias.status.published import Blocker, PublishedHold, PublishedNode, PublishedState
 from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.records import PreemptionCost, RunRecord
 from slurm_tiresias.web.http import Answer, Request

@@ -81,9 +81,7 @@ def test_a_waiting_job_is_placed_only_where_a_partition_would_start_it(
     assert viewed(job_store, only, limited, OTHER).request.partitions == ("gpu",)
 
 
-def test_a_job_without_an_account_or_qos_or_limit_is_not_refused(
-    job_store: JobStore,
-) -> None:
+def test_a_job_without_an_account_or_qos_or_limit_is_not_refused(job_store: JobStore) -> None:
     limited = Partition(
         "gpu", N1, True, longest_s=60.0, accounts=frozenset({"a"}), qos=frozenset({"b"})
     )
@@ -129,9 +127,7 @@ def test_jobs_of_a_partition_use_at_most_its_cpus_per_node(job_store: JobStore) 
     assert all(one is other for one, other in zip(shown, again, strict=True))
 
 
-def test_a_bound_on_shared_cpus_of_partitions_is_left_to_slurm(
-    job_store: JobStore,
-) -> None:
+def test_a_bound_on_shared_cpus_of_partitions_is_left_to_slurm(job_store: JobStore) -> None:
     nodes = (Node("n1", Amount({"": 4}, cpus=16), frozenset({"gpu", "other"})),)
     gpu = Partition("gpu", N1, True, most_cpus_per_node=8)
     seen = Observation(2000.0, (asking(),), nodes, (gpu, OTHER))

@@ -153,9 +153,7 @@ def test_the_last_save_of_a_silent_job_is_known_from_its_checkpoint_folder(site:
     )
 
 
-def test_the_cost_is_unknown_if_a_job_ends_before_it_tells_its_step(
-    site: CostSite,
-) -> None:
+def test_the_cost_is_unknown_if_a_job_ends_before_it_tells_its_step(site: CostSite) -> None:
     site.leave(record(30))
     over = ended(AGAIN_S, 5.0, raw_id=7, restarts=1, submit_s=GONE_S)
     site.at(1065.0, again(1065.0))
@@ -188,9 +186,7 @@ def test_a_new_job_with_the_same_id_is_not_measured(site: CostSite) -> None:
     assert site.ledger.costs.of("7") == [] and not site.job_store.lifecycles.costs.awaited
 
 
-def test_a_preemption_is_measured_by_the_next_run_after_a_clock_step(
-    site: CostSite,
-) -> None:
+def test_a_preemption_is_measured_by_the_next_run_after_a_clock_step(site: CostSite) -> None:
     earlier = RunRecord("7", AGAIN_S + 15, AGAIN_S + 25, 10.0, 4, True, clock_set_since_s=-100.0)
     site.job_store.runs.keep(earlier)
     site.leave(record(30, saved_step=20, saving_s=START_S + 20, saved_s=START_S + 23, saves=2))

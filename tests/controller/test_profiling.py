@@ -97,9 +97,7 @@ def test_an_unknown_model_is_placed_as_configured(store: ProfileStore, unknown: 
     assert placing.skew is None
 
 
-def test_a_job_with_an_unreadable_hint_is_placed_without_it(
-    profiler: Profiler,
-) -> None:
+def test_a_job_with_an_unreadable_hint_is_placed_without_it(profiler: Profiler) -> None:
     placing = profiler.placing(pending(comment="tiresias:placement=everywhere").spec)
     assert placing.style is CONSOLIDATE
     assert "its hint is not heeded, 'placement=everywhere' is no part of one" in placing.because
@@ -126,9 +124,7 @@ def test_a_small_model_in_one_message_is_not_skewed(profiler: Profiler, collect_
     assert placing.because.endswith("but of 24 MB only, limit 50 MB")
 
 
-def test_the_measured_cost_of_spreading_takes_precedence_over_skew(
-    profiler: Profiler, collect_dir: Path
-) -> None:
+def test_the_measured_cost_of_spreading_beats_skew(profiler: Profiler, collect_dir: Path) -> None:
     for number, nodes, rounds in ((11, 1, 60), (12, 1, 60), (13, 2, 50), (14, 2, 50)):
         for node in range(nodes):
             leave(collect_dir, f"{number}.0.n{node}", "resnet50", rounds // nodes)
@@ -474,9 +470,7 @@ def test_without_a_folder_no_index_file_is_written(
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_an_index_that_is_too_long_omits_the_oldest(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_index_that_is_too_long_omits_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = [Key(JOB, f"train{number}", "ann") for number in range(4)]
     noted = {key: profile_of(key, "traffic", float(at_s)) for at_s, key in enumerate(keys)}
     operators = Key(MODEL, "bert")

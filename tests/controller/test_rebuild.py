@@ -112,9 +112,7 @@ def test_all_that_a_readable_ledger_has_is_taken_over(site: Site) -> None:
         assert ledger.next_number() > max(numbers)
 
 
-def test_the_readable_rows_of_a_damaged_table_are_taken_over_and_counted(
-    site: Site,
-) -> None:
+def test_the_readable_rows_of_a_damaged_table_are_taken_over_and_counted(site: Site) -> None:
     before, jobs = site.rows("events"), site.rows("jobs")
     site.damage("events")
     rebuilt = site.rebuild()
@@ -132,9 +130,7 @@ def test_without_a_readable_file_everything_but_what_slurm_knows_is_lost(site: S
     assert rebuilt.attained_gpu_s == service_gpu_s
 
 
-def test_of_another_versions_ledger_the_common_columns_are_taken_over(
-    site: Site,
-) -> None:
+def test_of_another_versions_ledger_the_common_columns_are_taken_over(site: Site) -> None:
     kept = {name: site.rows(name) for name in ("drilled", "preemptions", "events")}
     at_a_prompt = RunRecord("900", 1.0, 9.0, 8.0, 1, confirmed=True)
     with closing(Ledger(site.path)) as ledger:

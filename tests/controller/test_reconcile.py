@@ -58,9 +58,7 @@ def test_the_answers_before_a_part_that_fails_are_kept(job_store: JobStore) -> N
     assert len(accounting.asked) == 2, "no further part is asked about"
 
 
-def test_a_part_without_any_answer_keeps_no_other_from_its_own(
-    job_store: JobStore,
-) -> None:
+def test_a_part_without_any_answer_keeps_no_other_from_its_own(job_store: JobStore) -> None:
     accounting = Accounting(lambda key: key != "2")
     reconciler = Reconciler(job_store, cast(Slurm, accounting))
     for at_s in (1010, 1100, 1300):

@@ -114,9 +114,7 @@ def test_jobs_in_use_or_not_confirmed_by_accounting_stay(aged: Ledger) -> None:
     assert keys(aged, "jobs") == {"1", "2", "4", "5", "6", "7", "8"}
 
 
-def test_policies_based_on_history_still_use_pruned_jobs(
-    aged: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_history_still_includes_pruned_jobs(aged: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     before = aged.samples.since()
     assert [one.service_gpu_s for one in before] == [22.0, 24.0, 26.0, 28.0, 30.0, 32.0]
     prune(aged, NOW_S - 30 * DAY_S, at_most=2)
@@ -387,9 +385,7 @@ def jobs_in(site: Site) -> set[str]:
         return keys(ledger, "jobs")
 
 
-def test_a_dry_run_counts_and_removes_nothing_beside_a_controller(
-    site_with_jobs: Site,
-) -> None:
+def test_a_dry_run_counts_and_removes_nothing_beside_a_controller(site_with_jobs: Site) -> None:
     with state_dir_locked(parse({"controller": {"state_dir": str(site_with_jobs.folder)}})):
         result = site_with_jobs.run("ledger", "prune", "--before=1970-01-15", "--dry-run")
     assert result.exit_code == 0

@@ -66,9 +66,7 @@ def test_a_job_first_seen_after_requeues_gets_only_as_many_rows_as_it_has_run(
     assert not job_store.accounts.is_doubtful("7")
 
 
-def test_a_run_that_accounting_lacks_is_not_replaced_by_an_older_jobs(
-    job_store: JobStore,
-) -> None:
+def test_a_run_that_accounting_lacks_is_not_replaced_by_an_older_jobs(job_store: JobStore) -> None:
     see(job_store, 1010, running(1005, 5))
     see(job_store, 1020, pending(restarts=1, submit_s=1016))
     ask(job_store, 1021, OLD)
@@ -78,9 +76,7 @@ def test_a_run_that_accounting_lacks_is_not_replaced_by_an_older_jobs(
     assert not job_store.accounts.is_doubtful("7")
 
 
-def test_runs_that_accounting_learns_late_bring_in_no_earlier_job(
-    job_store: JobStore,
-) -> None:
+def test_runs_that_accounting_learns_late_bring_in_no_earlier_job(job_store: JobStore) -> None:
     """The job is first seen after one requeue, and requeued again before accounting answers."""
     see(job_store, 1035, running(1030, 5, restarts=1, submit_s=1016))
     see(job_store, 1055, pending(restarts=2, submit_s=1051))
@@ -112,9 +108,7 @@ def test_a_job_that_takes_over_an_id_within_seconds_is_a_new_job(
     assert known(job_store) == (20, 1015, 1012)
 
 
-def test_a_preemption_under_way_does_not_pass_to_the_next_job(
-    job_store: JobStore,
-) -> None:
+def test_a_preemption_under_way_does_not_pass_to_the_next_job(job_store: JobStore) -> None:
     see(job_store, 1010, running(1001, 9), pending("8"))
     job_store.lifecycles.preemption_event("7", Planned("8"))
     job_store.lifecycles.preemption_event("7", PreemptorTried(1010.0))
@@ -129,9 +123,7 @@ def test_an_unmanaged_job_with_the_id_of_a_managed_run_stays_unmanaged(job_store
     assert job_store.why_unmanaged("7")
 
 
-def test_a_job_stays_the_same_if_slurmctld_forgot_its_requeue(
-    job_store: JobStore,
-) -> None:
+def test_a_job_stays_the_same_if_slurmctld_forgot_its_requeue(job_store: JobStore) -> None:
     """Also if the clock was set back in between, by more than the job is old."""
     job_store.follow_clock(9010.0, 10.0)
     see(job_store, 9010, running(9005, 5, submit_s=9000))
@@ -166,9 +158,7 @@ def test_what_a_preemptor_cost_others_is_not_charged_to_the_next_job_with_its_id
     assert ledger.preemptions.losses_since(0.0) == []
 
 
-def test_an_ended_job_that_slurmctld_brings_back_is_the_same(
-    job_store: JobStore,
-) -> None:
+def test_an_ended_job_that_slurmctld_brings_back_is_the_same(job_store: JobStore) -> None:
     see(job_store, 1010, running(1005, 5))
     see(job_store, 1020, pending(restarts=1, submit_s=1018))
     see(job_store, 1024, ended(1005, 13, restarts=1, submit_s=1018))

@@ -38,9 +38,7 @@ def test_a_changed_request_is_a_new_situation(asks: dict[str, object]) -> None:
 @pytest.mark.parametrize(
     "is_now", [{"reason": "Resources"}, {"priority": 7}, {"restarts": 1}, {"submit_s": 5000.0}]
 )
-def test_changes_by_slurm_itself_do_not_change_the_situation(
-    is_now: dict[str, object],
-) -> None:
+def test_changes_by_slurm_itself_do_not_change_the_situation(is_now: dict[str, object]) -> None:
     assert of(changed(JOB, **is_now)) == of()
 
 
@@ -59,9 +57,7 @@ def test_a_node_list_of_the_controller_does_not_change_the_situation(ledger: Led
     assert of(ours) != of()
 
 
-def test_after_a_preemption_in_vain_the_same_situation_has_no_victim(
-    ledger: Ledger,
-) -> None:
+def test_after_a_preemption_in_vain_the_same_situation_has_no_victim(ledger: Ledger) -> None:
     job_store = JobStore(ledger, parse({}), accounting=False)
     actor = Actor(cast(Slurm, None), job_store, parse({}), requeue_delay_s=120.0)
     see(job_store, 1000, JOB)

@@ -174,9 +174,7 @@ def test_slow_clients_are_disconnected(folder: Path, monkeypatch: pytest.MonkeyP
         assert 0 < len(read(never_reads)) < 3_000_000
 
 
-def test_a_user_with_many_queries_waits_and_others_do_not(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_a_user_with_many_queries_waits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """User 1 asks five questions at once, then user 2 asks one."""
     connections_of(monkeypatch, [1, 1, 1, 1, 1, 2])
     asked: list[tuple[int, float]] = []
@@ -324,9 +322,7 @@ def copy_rows(database: sqlite3.Connection, table: str, numbers: str, **values: 
 
 
 @as_root
-def test_twenty_reports_at_once_take_the_memory_of_one(
-    large: Path,
-) -> None:
+def test_twenty_reports_at_once_take_the_memory_of_one(large: Path) -> None:
     with running(SERVES, str(large)) as process:
         with ExitStack() as stack:
             command = [sys.executable, "-c", ASKS_FOR_A_REPORT, str(large)]

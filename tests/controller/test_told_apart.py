@@ -70,9 +70,7 @@ def test_what_slurm_does_anyway_is_not_shown_as_a_would_be_action(ledger: Ledger
     assert set(by_id(published(ledger, "shadow", *jobs), "would").values()) == {""}
 
 
-def test_the_place_by_slurms_priority_is_among_those_of_the_partition(
-    ledger: Ledger,
-) -> None:
+def test_the_place_by_slurms_priority_is_among_those_of_the_partition(ledger: Ledger) -> None:
     jobs = (
         pending("1", priority=5),
         pending("2", priority=9, requeue=False),

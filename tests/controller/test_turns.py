@@ -39,9 +39,7 @@ def not_counted(left: float) -> Limit:
         (not_counted(0), "", "", ""),
     ],
 )
-def test_as_many_jobs_preempt_as_the_shared_limit_allows(
-    limit: Limit, starting: str, now: str, later: str
-) -> None:
+def test_shared_limits_bound_preemptors(limit: Limit, starting: str, now: str, later: str) -> None:
     order = [*starting, *(key for key in SPECS if key not in starting)]
     ready = SPECS.keys() - set(starting)
     found = turns(map(SPECS.__getitem__, order), ready, dict.fromkeys(SPECS, (limit,)))

@@ -55,9 +55,7 @@ def test_decisions_in_quick_succession_preempt_no_more_jobs_than_one(site: Manag
     assert len(told) * INTERVAL_S > (len(short) / MOST - 1) * SPAN_S
 
 
-def test_a_job_with_more_victims_than_the_limit_starts_and_others_wait(
-    site: Managed,
-) -> None:
+def test_a_job_with_more_victims_than_the_limit_starts_and_others_wait(site: Managed) -> None:
     wide = site.submit(Asked(gpus=8))
     site.wait_for_state(wide, JobState.RUNNING)
     assert victims(site) == 8

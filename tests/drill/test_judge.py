@@ -147,9 +147,7 @@ def test_an_unobserved_save_is_inferred_from_the_resumed_step() -> None:
 
 
 @pytest.mark.parametrize("ended_s", [TOLD_S - 0.05, TOLD_S + 0.05])
-def test_a_save_begun_before_the_signal_hides_no_missing_handler(
-    ended_s: float,
-) -> None:
+def test_a_save_begun_before_the_signal_hides_no_missing_handler(ended_s: float) -> None:
     lucky = run(process(1, DEFAULT, gone_after_s=0.0), saves=(Save(10, TOLD_S - 0.2, ended_s),))
     verdict = judge(trial(lucky, after(10)), KILL_WAIT_S)
     assert code_of(verdict) == "no-handler"
@@ -280,9 +278,7 @@ def test_a_trial_that_missed_its_moment_has_not_tested_it() -> None:
 
 
 @pytest.mark.parametrize("code", ["resumed-from-nothing", "steps-skipped"])
-def test_a_job_that_goes_wrong_on_each_node_does_not_blame_nodes(
-    code: str,
-) -> None:
+def test_a_job_that_goes_wrong_on_each_node_does_not_blame_nodes(code: str) -> None:
     stayed = BROKEN[code]
     assert stayed.after is not None
     moved = replace(stayed, after=replace(stayed.after, nodes=("n2",)))

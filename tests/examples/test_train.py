@@ -224,9 +224,7 @@ def test_a_finished_training_started_again_does_nothing_more(new_run: NewRun) ->
     assert run.count("step") == 20
 
 
-def test_an_interrupted_training_ends_with_the_model_of_a_whole_one(
-    new_run: NewRun,
-) -> None:
+def test_an_interrupted_training_ends_with_the_model_of_a_whole_one(new_run: NewRun) -> None:
     pieces = new_run(200, step_s=0.002)
     process = pieces.start()
     pieces.wait_for_steps(10)

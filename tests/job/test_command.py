@@ -144,9 +144,7 @@ for _ in job.steps(1, print):
     ],
     ids=["timeout", "a shell", "a Python program"],
 )
-def test_what_the_program_starts_ends_on_its_signals(
-    program: tuple[str, ...], place: str, tmp_path: Path
-) -> None:
+def test_children_end_on_its_signals(program: tuple[str, ...], place: str, tmp_path: Path) -> None:
     process = started("run", "--", *program, **environment_of(place, tmp_path))
     assert process.wait(PATIENCE_S) == {"timeout": 124, "sh": 143}.get(program[0], 0)
 

@@ -139,9 +139,7 @@ def session(slurm: Slurm, clock: Clock) -> Session:
     return Session(slurm.environment(), clock, clock)
 
 
-def test_a_run_of_a_day_takes_about_25_updates_and_one_query(
-    session: Session, slurm: Slurm, clock: Clock
-) -> None:
+def test_a_day_takes_25_updates_and_one_query(session: Session, slurm: Slurm, clock: Clock) -> None:
     live(session, clock, DAY_S)
     assert 18 <= len(slurm.calls("scontrol")) <= 32
     assert len(slurm.calls("squeue")) == 1
@@ -174,9 +172,7 @@ def test_an_announced_phase_is_told_at_once_although_no_report_follows(
     assert len(slurm.calls("scontrol")) == calls, "at most once a minute"
 
 
-def test_a_run_of_less_than_a_minute_calls_nothing(
-    session: Session, slurm: Slurm, clock: Clock
-) -> None:
+def test_a_run_under_a_minute_calls_nothing(session: Session, slurm: Slurm, clock: Clock) -> None:
     live(session, clock, FIRST_AFTER_S - 2, step_s=1.0)
     session.done()
     assert not slurm.calls("s")

@@ -73,9 +73,7 @@ def test_until_then_it_waits_for_the_node_of_its_victim(hung: HungEpilog) -> Non
     hung.world.settle()
 
 
-def test_then_it_costs_no_further_victim_and_starts_after_the_epilog(
-    hung: HungEpilog,
-) -> None:
+def test_then_it_costs_no_further_victim_and_starts_after_the_epilog(hung: HungEpilog) -> None:
     hung.until(lambda: not memory.nominations(hung.world.cycles))
     assert hung.hung_for_s() >= GIVES_UP_IN_S - START_BOUND_S
     hung.waits_for(hung.hung_for_s() + GIVES_UP_IN_S)

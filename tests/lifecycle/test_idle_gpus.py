@@ -94,9 +94,7 @@ def test_kills_in_every_other_cycle_requeue_once(idle: Idle, fault: Fault, at: i
 
 @pytest.mark.parametrize("fault", KILLS, ids=lambda fault: str(fault.value))
 @pytest.mark.parametrize("at", range(MOST_EFFECTS))
-def test_a_controller_killed_in_the_cycle_of_the_requeue_requeues_once(
-    idle: Idle, fault: Fault, at: int
-) -> None:
+def test_a_kill_in_the_requeues_own_cycle_requeues_once(idle: Idle, fault: Fault, at: int) -> None:
     idle.until_its_grace_ends_next()
     idle.cycle(fault, at)
     idle.ends_well()
@@ -104,9 +102,7 @@ def test_a_controller_killed_in_the_cycle_of_the_requeue_requeues_once(
 
 @pytest.mark.parametrize("fault", KILLS, ids=lambda fault: str(fault.value))
 @pytest.mark.parametrize("at", range(MOST_EFFECTS))
-def test_a_job_that_still_runs_after_a_kill_and_uses_a_gpu_is_spared(
-    idle: Idle, fault: Fault, at: int
-) -> None:
+def test_a_job_that_uses_a_gpu_after_a_kill_is_spared(idle: Idle, fault: Fault, at: int) -> None:
     idle.until_its_grace_ends_next()
     idle.cycle(fault, at)
     was_requeued = idle.requeues()

@@ -106,9 +106,7 @@ def test_a_refused_signal_is_asked_for_again_and_then_abandoned(preemption: Cour
     assert preemption.requeues() == 1
 
 
-def test_a_victim_requeued_by_its_user_is_not_requeued_again(
-    preemption: Course,
-) -> None:
+def test_a_victim_requeued_by_its_user_is_not_requeued_again(preemption: Course) -> None:
     preemption.until(preemption.asked)
     preemption.world.requeue(preemption.victim)
     preemption.until(lambda: preemption.runs(preemption.preemptor))
@@ -321,9 +319,7 @@ def test_a_write_that_a_killed_controller_has_not_noted_is_taken_back(write: str
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_node_list_that_slurmctld_remembers_again_is_taken_back_again(
-    preemption: Course, killed: bool
-) -> None:
+def test_a_node_list_slurmctld_restores_is_taken_back(preemption: Course, killed: bool) -> None:
     """It is killed, and had saved its state before the list was taken back."""
     world = preemption.world
     preemption.until(preemption.asked)
@@ -342,9 +338,7 @@ def test_a_node_list_that_slurmctld_remembers_again_is_taken_back_again(
     world.settle()
 
 
-def test_a_preemption_counts_though_the_victim_is_unreadable(
-    preemption: Course,
-) -> None:
+def test_a_preemption_counts_though_the_victim_is_unreadable(preemption: Course) -> None:
     world = preemption.world
     preemption.until(lambda: preemption.requeues() == 1)
     world.garble(preemption.victim)
@@ -395,9 +389,7 @@ def test_the_service_of_a_job_is_not_compared_with_that_of_an_earlier_one_of_its
         world.settle()
 
 
-def test_a_job_that_takes_over_a_victims_id_is_not_requeued_for_it(
-    preemption: Course,
-) -> None:
+def test_a_job_that_takes_over_a_victims_id_is_not_requeued_for_it(preemption: Course) -> None:
     """slurmctld has lost its state: ids begin again. Nothing of the first holders is left."""
     world = preemption.world
     preemption.until(preemption.asked)
@@ -413,9 +405,7 @@ def test_a_job_that_takes_over_a_victims_id_is_not_requeued_for_it(
     world.settle()
 
 
-def test_a_nomination_ends_when_its_job_starts_in_another_partition(
-    preemption: Course,
-) -> None:
+def test_a_nomination_ends_when_its_job_starts_in_another_partition(preemption: Course) -> None:
     world = preemption.world
     preemption.until(lambda: preemption.requeues() == 1)
     world.move(preemption.preemptor, OTHER)

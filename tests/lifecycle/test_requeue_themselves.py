@@ -59,9 +59,7 @@ def test_it_is_charged_to_the_preemptor() -> None:
 
 @pytest.mark.parametrize("restarts", [False, True])
 @pytest.mark.parametrize("next_user", ["", "cat"])
-def test_it_is_charged_to_a_preemptor_that_was_cancelled_in_its_grace(
-    next_user: str, restarts: bool
-) -> None:
+def test_it_is_charged_to_a_preemptor_cancelled_meanwhile(next_user: str, restarts: bool) -> None:
     """Even if another job wants its GPUs by then, or the controller was killed."""
     victim = replace(ITSELF, requeues_itself_in_s=GRACE_S - 1.0)
     with course(Setup(budget_share=1e-6), victim) as one:
@@ -80,9 +78,7 @@ def test_it_is_charged_to_a_preemptor_that_was_cancelled_in_its_grace(
 
 
 @pytest.mark.parametrize("looks_before", [False, True])
-def test_a_requeue_by_its_user_long_after_the_grace_is_none(
-    looks_before: bool,
-) -> None:
+def test_a_requeue_by_its_user_long_after_the_grace_is_none(looks_before: bool) -> None:
     with course() as one:
         one.until(one.asked)
         one.world.cancel(one.preemptor)
@@ -96,9 +92,7 @@ def test_a_requeue_by_its_user_long_after_the_grace_is_none(
         assert account(one.world, one.victim).preemptions == 0
 
 
-def test_it_counts_if_slurms_answer_to_the_signal_was_lost(
-    one: Course, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_counts_if_an_answer_was_lost(one: Course, monkeypatch: pytest.MonkeyPatch) -> None:
     sent = one.world.slurm.signal
 
     def sent_without_answer(keys: Sequence[str], signal: str) -> Mapping[str, str]:

@@ -25,9 +25,7 @@ def asked() -> Iterator[Course]:
         yield one
 
 
-def test_a_victim_that_listens_is_asked_to_save_where_no_signal_is_set(
-    asked: Course,
-) -> None:
+def test_a_victim_that_listens_is_asked_to_save_where_no_signal_is_set(asked: Course) -> None:
     asked_s = asked.world.now_s
     assert asked.world.slurm.signalled[-1].signal == "URG"
     asked.until(lambda: asked.requeues() == 1)
@@ -86,9 +84,7 @@ def test_a_controller_killed_between_request_and_save_requeues_once(fault: Fault
 
 @pytest.mark.parametrize("fault", KILLS, ids=lambda fault: str(fault.value))
 @pytest.mark.parametrize("at", range(MOST_EFFECTS))
-def test_a_controller_killed_between_save_and_requeue_requeues_once(
-    fault: Fault, at: int, asked: Course
-) -> None:
+def test_a_kill_after_a_save_still_requeues_once(fault: Fault, at: int, asked: Course) -> None:
     asked.world.save(asked.victim)
     asked.cycle(fault, at)
     asked.until(lambda: asked.requeues() == 1)

@@ -32,9 +32,7 @@ from slurm_tiresias.core.features.fair_finish import FairShares, SharedJob, fair
         "in any order",
     ],
 )
-def test_jobs_end_as_computed_for_an_equal_share(
-    jobs: Sequence[SharedJob], ends_s: Sequence[float]
-) -> None:
+def test_jobs_end_as_with_equal_shares(jobs: Sequence[SharedJob], ends_s: Sequence[float]) -> None:
     assert fair_ends_s(jobs, 4) == pytest.approx(ends_s)
 
 

@@ -466,9 +466,7 @@ def test_before_its_first_step_a_run_is_judged_only_by_earlier_runs() -> None:
     assert site.found[1] <= hung.LEAST_STARTUP_S + 60.0
 
 
-def test_a_job_that_reports_in_its_comment_is_judged_by_how_seldom_it_does(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_job_that_reports_by_comment_is_judged_by_that(monkeypatch: pytest.MonkeyPatch) -> None:
     def found() -> int:
         site = Site([Life(steps([30.0] * 300), source=COMMENT)], seed=9)
         site.run_to_the_end()
@@ -562,9 +560,7 @@ def test_explain_names_the_evidence_what_is_done_and_what_was() -> None:
         ({"hung_signalled_run": 1}, True),
     ],
 )
-def test_a_run_is_requeued_once_and_a_job_three_times_in_a_row(
-    changed: Mapping[str, Any], leaves: bool
-) -> None:
+def test_a_run_is_requeued_once_and_a_job_thrice(changed: Mapping[str, Any], leaves: bool) -> None:
     site = Site([Life(steps([1.0] * 300), hangs_after=300.0)], seed=1, action="requeue")
     job = site.seen[0].job
     job.account_in_ledger = replace(job.account, **changed)

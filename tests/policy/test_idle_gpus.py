@@ -89,9 +89,7 @@ def test_one_busy_gpu_of_sixteen_is_told_apart_from_none_and_from_all() -> None:
     ],
     ids=["nothing", "one of two nodes", "another node", "late", "from the future"],
 )
-def test_without_recent_samples_of_all_nodes_nothing_is_known(
-    told: Mapping[str, NodeUse],
-) -> None:
+def test_without_recent_samples_of_all_nodes_nothing_is_known(told: Mapping[str, NodeUse]) -> None:
     assert found(told) is None
 
 

@@ -113,9 +113,7 @@ def after_a_while(stake: WorkAtStake, tier: int, config: Config | None = None) -
         "is not known to save again",
     ],
 )
-def test_a_preemption_waits_for_a_save_that_is_due(
-    stake: WorkAtStake, first_tier: str, second_tier: str
-) -> None:
+def test_due_saves_delay_preemptions(stake: WorkAtStake, first_tier: str, second_tier: str) -> None:
     assert (after_a_while(stake, 0), after_a_while(stake, 1)) == (first_tier, second_tier)
 
 

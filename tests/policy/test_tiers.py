@@ -114,9 +114,7 @@ services = st.lists(gpu_seconds, min_size=1, max_size=60)
 
 
 @given(services, gpu_seconds, gpu_seconds)
-def test_the_index_equals_its_definition(
-    history: list[float], attained: float, quantum: float
-) -> None:
+def test_the_index_is_as_defined(history: list[float], attained: float, quantum: float) -> None:
     left = [total - attained for total in history if total > attained]
     index = ServiceHistory(history).index(attained, quantum)
     if not left:

@@ -61,9 +61,7 @@ def samples() -> Samples:
     return Samples()
 
 
-def test_a_run_without_a_process_on_a_gpu_is_idle_since_first_seen(
-    samples: Samples,
-) -> None:
+def test_a_run_without_a_process_on_a_gpu_is_idle_since_first_seen(samples: Samples) -> None:
     samples.play(PAUSE_SAMPLES)
     assert samples.use(SEVEN).idle_since_s is None
     samples.play(1)

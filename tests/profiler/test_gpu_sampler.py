@@ -351,9 +351,7 @@ def test_a_file_that_cannot_be_written_is_logged_once_and_written_later(
     assert node.written("7.0.n1")["utilization"] == 0.5
 
 
-def test_runs_that_stay_unwritten_are_dropped_oldest_first(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_oldest_unwritten_runs_are_dropped(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_sampler, "MOST_UNWRITTEN", 2)
     pids = [node.process(SLURM_JOB_ID=str(job_id)) for job_id in range(4)]
     monkeypatch.setattr(gpu_sampler, "gpus_at_work", lambda: [at_work(*pids)])

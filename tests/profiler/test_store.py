@@ -93,9 +93,7 @@ def test_a_run_sums_its_nodes_and_takes_its_skew_from_the_busiest(store: Profile
     assert (profile.skew, profile.source) == (Skew(300, 400, 2), TRAFFIC)
 
 
-def test_forged_numbers_do_not_keep_the_others_from_being_read(
-    store: ProfileStore,
-) -> None:
+def test_forged_numbers_do_not_keep_the_others_from_being_read(store: ProfileStore) -> None:
     for number in range(9):
         store.add(node_run(7, f"n{number}", 1 << 62), 1.0)
     store.add(node_run(8), 2.0)
@@ -115,9 +113,7 @@ def test_a_programs_profile_comes_from_its_latest_run(store: ProfileStore) -> No
     assert (profile.skew.ratio, profile.source) == (0.1, COLLECTIVES)
 
 
-def test_an_operators_profile_is_not_overwritten_by_measurements(
-    store: ProfileStore,
-) -> None:
+def test_an_operators_profile_is_not_overwritten_by_measurements(store: ProfileStore) -> None:
     store.save([Profile(KEY, Skew(1, 2, 2), OPERATOR)])
     store.add(node_run(7), 1.0)
     assert store.profiles()[0].source == OPERATOR

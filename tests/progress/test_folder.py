@@ -104,9 +104,7 @@ def test_the_last_of_several_runs_counts(site: Site) -> None:
     assert site.reader.latest.running[7].restarts == 1
 
 
-def test_a_run_gone_from_its_file_is_kept_until_its_end_was_seen(
-    site: Site,
-) -> None:
+def test_a_run_gone_from_its_file_is_kept_until_its_end_was_seen(site: Site) -> None:
     site.tell("a", run_7_0=10)
     site.look()
     site.tell("a")
@@ -196,9 +194,7 @@ def test_times_of_a_node_are_converted_to_slurms_clock(site: Site, changes: dict
     assert told.saved_s is None or told.saved_s <= EPOCH_S + 50.0
 
 
-def test_a_hanging_file_system_leaves_the_known_progress(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hanging_file_system_keeps_progress(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread hangs, and a caller still gets an answer at once."""
     site.tell("a", run_7_0=10)
     site.look()
@@ -219,9 +215,7 @@ def test_a_hanging_file_system_leaves_the_known_progress(
         may_go_on.set()
 
 
-def test_the_slowest_process_is_named_and_the_first_process_reports(
-    site: Site,
-) -> None:
+def test_the_slowest_process_is_named_and_the_first_process_reports(site: Site) -> None:
     told = site.record(10)
     of_a = replace(told, step=9, ranks=((2, 1.0), (3, 1.4)))
     of_b = replace(told, ranks=((0, 1.0), (1, 1.05)))

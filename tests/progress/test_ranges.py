@@ -29,9 +29,7 @@ def test_nine_of_ten_ranges_hold_the_end_of_a_training_that_keeps_its_pace(kind:
 
 
 @pytest.mark.parametrize("kind", CHANGING)
-def test_three_of_four_ranges_hold_an_end_after_one_change_of_pace(
-    kind: str,
-) -> None:
+def test_three_of_four_ranges_hold_an_end_after_one_change_of_pace(kind: str) -> None:
     assert Figures.of(looks_at(kind)).held >= 0.75
 
 

@@ -217,9 +217,7 @@ def test_a_report_can_be_limited_to_some_jobs(
         assert {user.name for user in report.users} <= set(filters.users)
 
 
-def test_a_preemption_for_a_job_that_never_started_was_in_vain(
-    path: Path,
-) -> None:
+def test_a_preemption_for_a_job_that_never_started_was_in_vain(path: Path) -> None:
     remember(
         path,
         [job("1", "####.####", gpus=4), job("2", "  ........", gpus=4, user="bob")],
@@ -230,9 +228,7 @@ def test_a_preemption_for_a_job_that_never_started_was_in_vain(
     assert found.handover.mean_s is None and found.grace.mean_s is None
 
 
-def test_a_preemption_is_in_vain_if_the_victim_restarts_first(
-    path: Path,
-) -> None:
+def test_a_preemption_is_in_vain_if_the_victim_restarts_first(path: Path) -> None:
     remember(
         path,
         [job("1", "####.##.##|", gpus=4), job("2", "  .......##|", gpus=4, user="bob")],
@@ -424,9 +420,7 @@ def test_a_job_started_in_the_second_of_the_first_observation_counts(path: Path)
     assert (jobs.completed, jobs.earlier) == (1, 0)
 
 
-def test_completion_times_are_compared_with_a_fair_share_by_party(
-    path: Path,
-) -> None:
+def test_completion_times_are_compared_with_a_fair_share_by_party(path: Path) -> None:
     remember(
         path,
         [
@@ -465,9 +459,7 @@ def test_fair_shares_are_hidden_from_users_who_see_only_own_jobs(path: Path) -> 
     assert report.fair_share is None
 
 
-def test_requeues_of_hung_jobs_save_the_rest_of_their_limits(
-    path: Path,
-) -> None:
+def test_requeues_of_hung_jobs_save_the_rest_of_their_limits(path: Path) -> None:
     jobs = [
         #         0         1
         #         01234567890123456789
@@ -517,9 +509,7 @@ def test_requeues_for_idle_gpus_count_apart_from_preemptions(path: Path) -> None
     assert re.search(r"^ann +.* 2$", text, re.MULTILINE)
 
 
-def test_completion_times_are_compared_with_the_best_baseline(
-    path: Path,
-) -> None:
+def test_completion_times_are_compared_with_the_best_baseline(path: Path) -> None:
     remember(
         path,
         [
@@ -560,9 +550,7 @@ def test_work_lost_to_preemption_is_not_simulated_under_stock_slurm(path: Path) 
     assert report.stock_slurm.all.other_mean_jct_s == pytest.approx(3 * STEP_S)
 
 
-def test_gpu_time_held_idle_is_summed_by_party_within_the_period(
-    path: Path,
-) -> None:
+def test_gpu_time_held_idle_is_summed_by_party_within_the_period(path: Path) -> None:
     jobs = [
         #         0         1
         #         01234567890123456789

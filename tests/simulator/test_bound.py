@@ -125,9 +125,7 @@ def test_if_all_jobs_take_all_gpus_the_bound_is_srtf(gpus: int, data: st.DataObj
 
 
 @given(jobs=workloads(widths=st.integers(1, GPUS)))
-def test_if_all_jobs_fit_at_once_the_bound_is_their_mean(
-    jobs: tuple[TraceJob, ...],
-) -> None:
+def test_if_all_jobs_fit_at_once_the_bound_is_their_mean(jobs: tuple[TraceJob, ...]) -> None:
     enough = sum(job.gpus for job in jobs)
     assert lower_bound_jct_s(jobs, enough) == pytest.approx(fmean(job.duration_s for job in jobs))
 

@@ -110,9 +110,7 @@ def test_a_job_wider_than_the_cluster_is_left_out_and_reported() -> None:
 
 
 @pytest.mark.parametrize(("estimates", "first"), [((), "ben"), (("history",), "ann")])
-def test_in_a_tier_the_jobs_go_first_whose_like_ran_shorter(
-    estimates: tuple[str, ...], first: str
-) -> None:
+def test_in_a_tier_jobs_of_short_programs_go_first(estimates: tuple[str, ...], first: str) -> None:
     ran_s = {"ann": 1, "ben": 4000}
     ended = [
         TraceJob(f"{user}{number}", 10_000 * number, 1, ran_s[user], user=user, name="x")

@@ -34,9 +34,7 @@ def trace(name: str) -> Path:
         ("synthetic480_seed1.csv", "csv", 480, 32),
     ],
 )
-def test_every_job_of_a_trace_is_loaded(
-    name: str, format_name: str, jobs: int, widest: int
-) -> None:
+def test_each_job_of_a_trace_is_loaded(name: str, format_name: str, jobs: int, widest: int) -> None:
     workload = load_trace(trace(name))
     assert (workload.format, len(workload.jobs), workload.dropped) == (format_name, jobs, ())
     assert max(job.gpus for job in workload.jobs) == widest

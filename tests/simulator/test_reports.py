@@ -38,9 +38,7 @@ def unknown_s() -> float:
     return average_s(outcomes())
 
 
-def test_the_more_jobs_report_the_closer_is_the_clairvoyant_average(
-    unknown_s: float,
-) -> None:
+def test_the_more_jobs_report_the_closer_is_the_clairvoyant_average(unknown_s: float) -> None:
     half_s, all_s = (average_s(outcomes(ReportModel(share))) for share in (0.5, 1.0))
     srsf_s = average_s(outcomes(policy="srsf"))
     assert srsf_s < all_s < 1.25 * srsf_s < half_s < 0.9 * unknown_s
@@ -52,9 +50,7 @@ def test_reports_that_vary_make_few_more_preemptions() -> None:
     assert preemptions[1] <= preemptions[0] + 0.03 * len(WORKLOAD.jobs)
 
 
-def test_jobs_that_lie_are_slower_than_honest_ones_and_harmless(
-    unknown_s: float,
-) -> None:
+def test_jobs_that_lie_are_slower_than_honest_ones_and_harmless(unknown_s: float) -> None:
     model = ReportModel(0.25, liars=0.25)
     liars = {
         job.job_id

@@ -130,9 +130,7 @@ def test_a_job_runs_on_the_named_gpu_type_or_on_any(cluster: Path) -> None:
     assert not sim_cluster.can_run(a_job(37))
 
 
-def test_gpu_types_that_no_node_has_are_reported_with_the_effect(
-    cluster: Path,
-) -> None:
+def test_gpu_types_that_no_node_has_are_reported_with_the_effect(cluster: Path) -> None:
     sim_cluster = described(cluster)
     jobs = [a_job(1, kind) for kind in ("t4", "t4", "\x1b[2J", "v100", "")]
     (note,) = sim_cluster.notes(jobs)

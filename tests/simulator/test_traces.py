@@ -320,9 +320,7 @@ def test_typed_gpus_are_counted_once_and_what_was_asked_stands_in_for_what_was_h
     assert (job.gpus, job.gpu_type) == (gpus, kind)
 
 
-def test_tasks_of_an_array_are_jobs_and_steps_and_cpu_jobs_are_not(
-    tmp_path: Path,
-) -> None:
+def test_tasks_of_an_array_are_jobs_and_steps_and_cpu_jobs_are_not(tmp_path: Path) -> None:
     history = (
         row("5_0")
         + row("5_1")

@@ -67,9 +67,7 @@ def test_a_setting_that_is_better_throughout_is_recommended() -> None:
         ("no different", [1.0] * 20),
     ],
 )
-def test_the_default_is_kept_if_another_is_not_significantly_better(
-    what: str, factors: Sequence[float]
-) -> None:
+def test_the_default_stays_without_a_significant_gain(what: str, factors: Sequence[float]) -> None:
     assert advice(measured(FOUR_HOURS, times(factors))).recommended.cell == DEFAULT, what
 
 
@@ -170,9 +168,7 @@ def test_the_same_results_give_the_same_advice() -> None:
 
 
 @pytest.mark.parametrize("jobs", [paper480(), philly_like(500, 1, 32, 0.9), history()])
-def test_candidates_are_settings_of_the_controller_default_first(
-    jobs: Workload,
-) -> None:
+def test_candidates_are_settings_of_the_controller_default_first(jobs: Workload) -> None:
     found = candidates(jobs)
     assert found[0] == tune.DEFAULT_GPU_S
     assert len(found) == len(set(found))

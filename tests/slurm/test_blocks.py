@@ -62,9 +62,7 @@ def nodes_of(cluster: RealCluster, job: str) -> set[str]:
     return set(node_names(cluster.squeue_field(job, "NodeList")))
 
 
-def test_narrow_jobs_leave_the_other_blocks_whole(
-    blocks: RealCluster, controller: RealController
-) -> None:
+def test_narrow_jobs_leave_blocks_whole(blocks: RealCluster, controller: RealController) -> None:
     narrow = [blocks.sbatch("--gres=gpu:2") for _ in range(4)]
     taken = set().union(*(nodes_of(blocks, job) for job in narrow))
     assert taken in BLOCKS.base

@@ -75,9 +75,7 @@ def test_running_time_is_counted_by_slurms_clock(
     assert seen.jobs[0].state is JobState.RUNNING
 
 
-def test_readings_are_repeated_while_the_clock_is_set(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_readings_are_repeated_while_the_clock_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     """However often the clock steps, the recursion does not get deeper."""
     readings: list[float] = []
     driver = CommandSlurm()

@@ -120,9 +120,7 @@ def test_nothing_to_write_starts_no_process(clean_cluster: RealCluster) -> None:
 # --------------------------------------------------------------------------- accounting, signals
 
 
-def test_no_accounting_means_no_runs_and_no_slurmdbd_an_error(
-    clean_cluster: RealCluster,
-) -> None:
+def test_no_accounting_means_no_runs_and_no_slurmdbd_an_error(clean_cluster: RealCluster) -> None:
     """sacct itself reads in slurm.conf whether there is accounting, and where."""
     config = Path(clean_cluster.env["SLURM_CONF"]).read_text().splitlines()
     kept = [line for line in config if not line.startswith("AccountingStorage")]
@@ -267,9 +265,7 @@ def test_squeues_release_is_read_once_and_again_after_its_replacement(
     assert log.read_text().split().count("--version") == 2
 
 
-def test_both_clocks_are_read_together_however_slow_squeue_is(
-    clean_cluster: RealCluster,
-) -> None:
+def test_both_clocks_are_read_together_however_slow_squeue_is(clean_cluster: RealCluster) -> None:
     slow = clean_cluster.folder / "squeue-slow"
     slow.write_text('#!/bin/sh\nsleep 3\nexec squeue "$@"\n')
     slow.chmod(0o755)

@@ -226,9 +226,7 @@ def pin_until_forgotten(site: SlurmSite, key: str) -> None:
     site.wait_until(is_forgotten, f"Slurm has forgotten why {key} waits")
 
 
-def test_an_update_makes_slurm_forget_why_a_job_waits(
-    site: SlurmSite,
-) -> None:
+def test_an_update_makes_slurm_forget_why_a_job_waits(site: SlurmSite) -> None:
     running(site, Asked(gpus=16))
     first, second = site.submit(Asked(gpus=16)), site.submit(Asked(gpus=16))
     wait_for_reason(site, first, "Resources")
@@ -300,9 +298,7 @@ def test_a_job_with_a_node_list_starts_on_its_nodes(site: SlurmSite) -> None:
     assert set(wait_for(site, key, JobState.RUNNING).allocation) == {"n2", "n4"}
 
 
-def test_a_node_list_for_a_started_job_is_refused_and_shrinks_nothing(
-    site: SlurmSite,
-) -> None:
+def test_a_node_list_for_a_started_job_is_refused_and_shrinks_nothing(site: SlurmSite) -> None:
     key = running(site, Asked(gpus=8, nodes=2))
     before = job(site, key)
     for node_list in ("n1", ""):
@@ -313,9 +309,7 @@ def test_a_node_list_for_a_started_job_is_refused_and_shrinks_nothing(
     assert after.priority == before.priority, "the whole request is refused"
 
 
-def test_a_job_that_names_its_nodes_reserves_them_and_blocks_no_other(
-    site: SlurmSite,
-) -> None:
+def test_a_job_that_names_its_nodes_reserves_them_and_blocks_no_other(site: SlurmSite) -> None:
     """A nomination reserves its nodes: no later job in the queue starts there."""
     # With a time limit: otherwise backfill assumes that jobs without one end just as soon.
     running(site, Asked(gpus=3, per_node=True, node_list="n1", minutes=10))
@@ -447,9 +441,7 @@ def looked_at_requeues(site: SlurmSite) -> Requeues:
     )
 
 
-def test_a_requeued_job_completes_first_without_start_and_end(
-    requeues: Requeues,
-) -> None:
+def test_a_requeued_job_completes_first_without_start_and_end(requeues: Requeues) -> None:
     before = requeues.plain["running"]
     for completing in (requeues.plain["completing"], requeues.written["completing"]):
         assert completing.state is JobState.COMPLETING
@@ -458,9 +450,7 @@ def test_a_requeued_job_completes_first_without_start_and_end(
     assert set(requeues.plain["completing"].allocation) <= set(before.allocation)
 
 
-def test_a_requeued_job_waits_for_the_delay_or_its_start_time(
-    requeues: Requeues,
-) -> None:
+def test_a_requeued_job_waits_for_the_delay_or_its_start_time(requeues: Requeues) -> None:
     waiting, told, again = (requeues.plain[name] for name in ("waiting", "told", "again"))
     assert waiting.eligible_s == pytest.approx(
         requeues.waited_at_s + requeues.requeue_delay_s, abs=3
@@ -470,9 +460,7 @@ def test_a_requeued_job_waits_for_the_delay_or_its_start_time(
     assert (again.state, again.restarts) == (JobState.RUNNING, 1)
 
 
-def test_priority_and_request_survive_a_requeue_and_submission_does_not(
-    requeues: Requeues,
-) -> None:
+def test_priority_and_request_survive_a_requeue_and_submission_does_not(requeues: Requeues) -> None:
     held, before, waiting, again = (
         requeues.plain[name] for name in ("held", "running", "waiting", "again")
     )
@@ -488,9 +476,7 @@ def test_writes_to_a_requeued_job_that_is_completing_are_kept(requeues: Requeues
     assert waiting.restarts == 1, "it was not requeued twice"
 
 
-def test_a_cancelled_job_has_an_end_while_it_completes(
-    requeues: Requeues,
-) -> None:
+def test_a_cancelled_job_has_an_end_while_it_completes(requeues: Requeues) -> None:
     ending = requeues.ending
     assert (ending.state, ending.restarts) == (JobState.COMPLETING, 0), "it was not requeued"
     assert ending.end_s is not None, "it does not come back"
@@ -499,9 +485,7 @@ def test_a_cancelled_job_has_an_end_while_it_completes(
     assert all(failure.has_ended for failure in failures)
 
 
-def test_a_job_cancelled_after_its_requeue_has_ended_with_its_run(
-    requeues: Requeues,
-) -> None:
+def test_a_job_cancelled_after_its_requeue_has_ended_with_its_run(requeues: Requeues) -> None:
     before, ended = requeues.cancelled["running"], requeues.cancelled["ended"]
     assert (ended.slurm_state, ended.restarts) == ("CANCELLED", 1)
     assert ended.start_s == before.start_s
@@ -509,9 +493,7 @@ def test_a_job_cancelled_after_its_requeue_has_ended_with_its_run(
     assert requeues.row_of_cancelled.end_s == ended.end_s
 
 
-def test_a_job_held_or_suspended_while_it_ran_is_requeued_as_held(
-    requeues: Requeues,
-) -> None:
+def test_a_job_held_or_suspended_while_it_ran_is_requeued_as_held(requeues: Requeues) -> None:
     assert all(waiting.held for waiting in requeues.held.values())
     assert all(waiting.restarts == 1 for waiting in requeues.held.values())
     reasons = {name: waiting.reason for name, waiting in requeues.held.items()}
@@ -531,9 +513,7 @@ def test_every_run_of_a_requeued_job_is_accounted_for(requeues: Requeues) -> Non
     assert [later.start_s for later in requeues.later_rows] == [now.start_s]
 
 
-def test_only_a_plain_requeue_runs_an_ended_job_again(
-    site: SlurmSite,
-) -> None:
+def test_only_a_plain_requeue_runs_an_ended_job_again(site: SlurmSite) -> None:
     done, pending = site.submit(Asked(script="ends")), site.submit(Asked(held=True))
     wait_for(site, done, None)
     write(site, Requeue(done), Requeue(pending))
@@ -545,9 +525,7 @@ def test_only_a_plain_requeue_runs_an_ended_job_again(
     wait_for(site, done, JobState.PENDING)
 
 
-def test_a_job_that_may_not_be_requeued_is_refused_unless_allowed(
-    site: SlurmSite,
-) -> None:
+def test_a_job_that_may_not_be_requeued_is_refused_unless_allowed(site: SlurmSite) -> None:
     key = running(site, Asked(requeue=False))
     assert not job(site, key).spec.requeue
     assert "disabled" in refusal(site, Requeue(key))
@@ -577,9 +555,7 @@ def test_a_job_whose_node_fails_is_requeued_and_accounting_says_why(site: SlurmS
 # --------------------------------------------------------------------------- arrays
 
 
-def test_the_waiting_tasks_of_an_array_are_written_at_once(
-    site: SlurmSite,
-) -> None:
+def test_the_waiting_tasks_of_an_array_are_written_at_once(site: SlurmSite) -> None:
     array = site.submit(Asked(gpus=8, array="0-5"))
     wait_for(site, f"{array}_1", JobState.RUNNING)
     write(site, Update(f"{array}_[2-5]", priority=PINNED))
@@ -609,9 +585,7 @@ def test_a_node_list_reaches_every_waiting_task_of_an_array(site: SlurmSite) -> 
         assert [seen.spec.required_node_list for seen in waiting] == [node_list] * 3
 
 
-def test_tasks_of_an_array_are_split_off_when_some_are_written(
-    site: SlurmSite,
-) -> None:
+def test_tasks_of_an_array_are_split_off_when_some_are_written(site: SlurmSite) -> None:
     array = site.submit(Asked(gpus=16, array="0-5"))
     wait_for(site, f"{array}_0", JobState.RUNNING)
     before = job(site, f"{array}_3").spec.request
@@ -835,18 +809,14 @@ def suspensions(site_name: str, request: pytest.FixtureRequest) -> Suspensions:
         return Suspensions((first, second), suspended.at_s, longest_s, rows[resumed], others)
 
 
-def test_a_suspended_job_holds_its_gpus_and_its_time_stops(
-    suspensions: Suspensions,
-) -> None:
+def test_a_suspended_job_holds_its_gpus_and_its_time_stops(suspensions: Suspensions) -> None:
     first, second = suspensions.shown
     assert (first.state, first.slurm_state) == (JobState.RUNNING, "SUSPENDED")
     assert first.elapsed_s == second.elapsed_s
     assert [held.gpu_count for held in second.allocation.values()] == [3]
 
 
-def test_a_suspended_jobs_run_ends_at_its_suspension(
-    suspensions: Suspensions,
-) -> None:
+def test_a_suspended_jobs_run_ends_at_its_suspension(suspensions: Suspensions) -> None:
     for row in (suspensions.resumed, *suspensions.others):
         assert row.start_s is not None and row.end_s is not None
         suspended_s = row.end_s - row.start_s - row.elapsed_s

@@ -170,9 +170,7 @@ def test_array_tasks_are_preempted_one_by_one(clean_cluster: RealCluster, start:
     )
 
 
-def test_a_priority_that_an_admin_sets_is_repaired_and_reported(
-    clean_cluster: RealCluster, start: Start
-) -> None:
+def test_an_admins_priority_is_repaired_and_told(clean_cluster: RealCluster, start: Start) -> None:
     controller = start(policy={"thresholds_gpu_s": [100000]})
     for _ in range(4):
         clean_cluster.sbatch(*WHOLE_NODE)
@@ -245,9 +243,7 @@ def test_attained_service_is_what_accounting_says(clean_cluster: RealCluster, st
     controller.wait_until(agree, "the ledger agrees with sacct -D")
 
 
-def test_pause_stops_acting_and_release_gives_everything_back(
-    clean_cluster: RealCluster, start: Start
-) -> None:
+def test_pause_stops_and_release_gives_all_back(clean_cluster: RealCluster, start: Start) -> None:
     waiting = clean_cluster.sbatch(*WHOLE_NODE, "--begin=now+1hour")
     natural = priority(clean_cluster, waiting)
     controller = start()

@@ -183,9 +183,7 @@ late."""
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_doctor_shows_a_user_the_same_findings_where_visible(
-    cluster: RealCluster,
-) -> None:
+def test_doctor_shows_a_user_the_same_findings_where_visible(cluster: RealCluster) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", AS_NOBODY, "doctor", "--json"],
         cwd=ROOT,
@@ -202,9 +200,7 @@ def test_doctor_shows_a_user_the_same_findings_where_visible(
     assert by_name(told) == by_name(as_root)
 
 
-def test_init_writes_what_a_controller_starts_with_in_shadow_mode(
-    cluster: RealCluster, tmp_path: Path
-) -> None:
+def test_a_controller_starts_with_what_init_writes(cluster: RealCluster, tmp_path: Path) -> None:
     out, state_dir = tmp_path / "out", tmp_path / "state"
     written = tiresias(cluster, "init", str(out), "--state-dir", str(state_dir))
     assert written.returncode == 0, written.stderr

@@ -230,9 +230,7 @@ HIGHEST_OUT_OF_BAND = {
 
 
 @pytest.mark.parametrize("change", HIGHEST_OUT_OF_BAND)
-def test_a_job_no_longer_managed_loses_its_band_priority(
-    cluster: RealCluster, start: Start, change: str
-) -> None:
+def test_an_unmanaged_job_loses_its_band(cluster: RealCluster, start: Start, change: str) -> None:
     controller = start()
     wall_of(cluster, controller)
     jumper = attacks(cluster, *WHOLE_NODE, script="true")
@@ -293,9 +291,7 @@ def hunted_job(cluster: RealCluster, controller: RealController) -> str:
 
 
 @pytest.mark.long
-def test_a_user_over_budget_does_not_preempt_and_another_does(
-    cluster: RealCluster, start: Start
-) -> None:
+def test_only_users_within_their_budgets_preempt(cluster: RealCluster, start: Start) -> None:
     controller = start(preemption={"budget_share": 0.0003})  # 17 GPU-seconds on 16 GPUs
     hunted = hunted_job(cluster, controller)
     give_up_s = time.monotonic() + PATIENCE_S

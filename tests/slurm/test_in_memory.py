@@ -54,9 +54,7 @@ def test_the_in_memory_slurm_implements_the_driver_protocol(slurm: InMemorySlurm
 # --------------------------------------------------------------------------- scheduling
 
 
-def test_the_first_job_that_lacks_room_closes_its_partition(
-    slurm: InMemorySlurm,
-) -> None:
+def test_the_first_job_that_lacks_room_closes_its_partition(slurm: InMemorySlurm) -> None:
     running(slurm, gpus(10))
     first, behind = slurm.submit(gpus(8)), slurm.submit(gpus(2))
     elsewhere = slurm.submit(gpus(2, partitions=("other",)))
@@ -106,9 +104,7 @@ def test_a_job_may_wait_for_every_task_of_an_array(
     assert slurm.job(key).reason == reason, "also when the array is forgotten"
 
 
-def test_a_job_ends_with_its_time_limit_and_is_forgotten_later(
-    slurm: InMemorySlurm,
-) -> None:
+def test_a_job_ends_with_its_time_limit_and_is_forgotten_later(slurm: InMemorySlurm) -> None:
     key = running(slurm, gpus(4, time_limit_s=60))
     slurm.advance(70)
     assert (slurm.job(key).slurm_state, slurm.job(key).elapsed_s) == ("TIMEOUT", 60)
@@ -144,9 +140,7 @@ def test_actions_that_a_user_may_not_do_are_refused(slurm: InMemorySlurm) -> Non
 # --------------------------------------------------------------------------- faults
 
 
-def test_a_failed_call_does_nothing_and_an_unanswered_one_works(
-    slurm: InMemorySlurm,
-) -> None:
+def test_a_failed_call_does_nothing_and_an_unanswered_one_works(slurm: InMemorySlurm) -> None:
     key = slurm.submit(gpus(4, begin_in_s=3600))
     slurm.faults.fail_next("write")
     with pytest.raises(SlurmUnreachableError):
@@ -409,9 +403,7 @@ def check(slurm: InMemorySlurm, before: Observation, after: Observation, *, forg
 
 
 @given(st.lists(STEPS, max_size=30))
-def test_undisturbed_clusters_run_all_eligible_jobs(
-    steps: Sequence[tuple[str, int, bool]],
-) -> None:
+def test_undisturbed_clusters_run_all_eligible_jobs(steps: Sequence[tuple[str, int, bool]]) -> None:
     """At the end only held jobs wait, and no node has a job."""
     slurm = InMemorySlurm()
     for what, number, flag in steps:

@@ -101,9 +101,7 @@ def test_license_requests_are_parsed_into_counts(asked: str, counts: dict[str, i
     assert licenses_of(asks(licenses=asked)) == counts
 
 
-def test_the_limits_are_read_once_a_reading_of_jobs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_limits_are_read_once_a_reading_of_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     """With 10,000 associations slurmctld prints seven megabytes, under a lock."""
     answers = {"config": CONFIG, "licenses": LICENSES, "partition": PARTITIONS}
     asked: list[str] = []

@@ -74,9 +74,7 @@ def is_(name: str, value: float, **labels: str) -> Callable[[Scrape], bool]:
     return lambda scrape: scrape.value(name, **labels) == value
 
 
-def test_metrics_count_events_and_contain_no_text_from_users(
-    clean_cluster: RealCluster, start: Start
-) -> None:
+def test_metrics_count_events_and_quote_no_users(clean_cluster: RealCluster, start: Start) -> None:
     before = clean_cluster.sbatch(*ONE_GPU, script="true")
     clean_cluster.wait_for_state(before, "COMPLETED")
     wait_for_the_next_second(clean_cluster)

@@ -124,9 +124,7 @@ def test_a_job_starts_on_a_node_that_is_powered_down_and_none_is_preempted_for_i
     assert found == [(float(start_s), float(elapsed_s))]
 
 
-def test_jobs_below_a_higher_priority_tier_still_preempt(
-    cluster: RealCluster, controller: RealController
-) -> None:
+def test_jobs_below_a_higher_tier_preempt(cluster: RealCluster, controller: RealController) -> None:
     """A waiting job there gets the freed GPUs, and backfill starts no job that delays it."""
     change(cluster, "urgent", "PriorityTier=10")
     controller.start()

@@ -32,9 +32,7 @@ def nudging_cluster(folder: Path) -> Iterator[RealCluster]:
         yield cluster
 
 
-def test_freed_gpus_are_used_long_before_the_next_regular_cycle(
-    nudging_cluster: RealCluster, folder: Path
-) -> None:
+def test_freed_gpus_are_used_within_an_interval(nudging_cluster: RealCluster, folder: Path) -> None:
     settings = {"controller": {"interval_s": 600, "nudge_file": f"{folder}/nudge"}}
     controller = RealController(nudging_cluster, folder, settings)
     is_observed = folder / "is-observed"

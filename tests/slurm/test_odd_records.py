@@ -53,9 +53,7 @@ def test_a_cycle_continues_with_unreadable_records(
 
 
 @pytest.mark.parametrize("spoilt", user_text.KEYS)
-def test_a_row_without_a_job_id_ends_no_cycle(
-    spoilt: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_row_without_a_job_id_ends_nothing(spoilt: str, caplog: pytest.LogCaptureFixture) -> None:
     """On the first reading and on the next one, whether the job was seen before or not."""
     honest = user_text.honest()
     rows = tuple(row._replace(key="?") if row.key == spoilt else row for row in honest.rows)

@@ -96,9 +96,7 @@ def test_slurm_chooses_the_nodes_of_an_opaque_job(
     assert shown(racks, job, "ReqNodes") == ""
 
 
-def test_a_contiguous_job_keeps_adjacent_nodes(
-    racks: RealCluster, controller: RealController
-) -> None:
+def test_contiguous_jobs_get_adjacent_nodes(racks: RealCluster, controller: RealController) -> None:
     taken = racks.sbatch("--gres=gpu:4", "-w", "n2")
     racks.wait_for_state(taken, "RUNNING")
     job = racks.sbatch("-N3", "--gres=gpu:4", "--contiguous")

@@ -147,9 +147,7 @@ def test_a_users_begin_time_is_kept(cluster: RealCluster, controller: RealContro
     assert time.time() >= begin_s - 1
 
 
-def test_without_a_controller_a_job_starts_after_the_first_look(
-    cluster: RealCluster,
-) -> None:
+def test_without_a_controller_a_job_starts_after_the_first_look(cluster: RealCluster) -> None:
     submitted_s = time.time()
     job = cluster.sbatch(*EIGHT_GPUS)
     one = cluster.sbatch("--gpus=1", "--mem=10")

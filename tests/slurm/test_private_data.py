@@ -51,9 +51,7 @@ def set_in_slurmdbd_conf(cluster: RealCluster, kinds: str) -> None:
 @pytest.mark.parametrize(
     ("kinds", "private"), [("events", False), ("usage", True), ("accounts,users", True)]
 )
-def test_private_data_in_slurmdbd_conf_is_respected(
-    cluster: RealCluster, kinds: str, private: bool
-) -> None:
+def test_slurmdbd_confs_privacy_is_kept(cluster: RealCluster, kinds: str, private: bool) -> None:
     set_in_slurmdbd_conf(cluster, kinds)
     assert cluster.driver().cluster().jobs_are_private is private
 

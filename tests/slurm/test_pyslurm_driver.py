@@ -91,9 +91,7 @@ def test_a_failed_import_of_pyslurm_falls_back_to_commands(
     assert driver.observe().nodes
 
 
-def test_a_pyslurm_for_another_release_is_refused(
-    cluster: RealCluster, with_pyslurm: NotThere
-) -> None:
+def test_another_releases_pyslurm_is_refused(cluster: RealCluster, with_pyslurm: NotThere) -> None:
     said = cluster.run("scontrol", "--version")
     release = ".".join(said.split()[-1].split(".")[:2])
     if release == "25.11":
@@ -295,9 +293,7 @@ def test_queries_through_pyslurm_are_counted(clean_cluster: RealCluster) -> None
 
 
 @needs_pyslurm
-def test_accounting_is_asked_elsewhere_while_pyslurm_is_busy(
-    clean_cluster: RealCluster,
-) -> None:
+def test_accounting_is_asked_elsewhere_while_pyslurm_is_busy(clean_cluster: RealCluster) -> None:
     key = clean_cluster.sbatch("--gpus=1", script="true")
     clean_cluster.wait_for_state(key, "COMPLETED")
     count = Tally()

@@ -35,9 +35,7 @@ def controller(clean_cluster: RealCluster, tmp_path: Path) -> Iterator[RealContr
     made.stop()
 
 
-def test_a_waiting_job_starts_within_its_range(
-    clean_cluster: RealCluster, controller: RealController
-) -> None:
+def test_jobs_start_in_their_ranges(clean_cluster: RealCluster, controller: RealController) -> None:
     done = [clean_cluster.sbatch(*ONE_GPU, script="sleep 1") for _ in range(ENOUGH + 2)]
     for job_id in done:
         clean_cluster.wait_for_state(job_id, "COMPLETED")

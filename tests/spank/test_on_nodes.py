@@ -219,9 +219,7 @@ def test_a_job_without_gpus_is_only_counted_if_it_asks(trial: Trial) -> None:
     assert trial.is_counted(PROFILED)
 
 
-def test_a_job_submitted_by_a_profiled_job_has_no_part_in_its_file(
-    plugin: PluginCluster,
-) -> None:
+def test_a_job_submitted_by_a_profiled_job_has_no_part_in_its_file(plugin: PluginCluster) -> None:
     inner = f"sbatch --parsable --wait --output={plugin.work}/inner.out --wrap '{SHOW}' >/dev/null"
     ended = plugin.finish(inner, PROFILED)
     assert ended.status == "0:0"
@@ -303,9 +301,7 @@ def test_a_requeued_job_reports_in_each_run(plugin: PluginCluster, reporter: str
 
 
 @pytest.mark.long
-def test_each_restart_beside_a_job_of_many_steps_has_its_file(
-    plugin: PluginCluster,
-) -> None:
+def test_each_restart_beside_a_job_of_many_steps_has_its_file(plugin: PluginCluster) -> None:
     """Slurm 22.05 skips the prolog of most of these restarts."""
     busy = plugin.submit(
         "while :; do srun --overlap --ntasks=1 true; sleep 1; done", "--nodelist=n1"
@@ -352,9 +348,7 @@ def test_progress_can_be_turned_off_by_job_or_site(plugin: PluginCluster, report
 
 
 @pytest.mark.usefixtures("reporter")
-def test_a_step_can_turn_off_reports_but_not_request_more(
-    plugin: PluginCluster,
-) -> None:
+def test_a_step_can_turn_off_reports_but_not_request_more(plugin: PluginCluster) -> None:
     def step(choice: str) -> str:
         return f"srun --tiresias-progress={choice} sh -c '{SHOW_PROGRESS}'"
 
@@ -560,9 +554,7 @@ def squashed(plugin: PluginCluster) -> Iterator[None]:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can lose root's rights")
 @pytest.mark.usefixtures("squashed")
-def test_with_root_squash_the_collect_folder_is_used_as_its_owner(
-    plugin: PluginCluster,
-) -> None:
+def test_with_root_squash_the_collect_folder_is_used_as_its_owner(plugin: PluginCluster) -> None:
     plugin.set_up("profile=unknown")
     known = plugin.collect_folder / "known"
     known.write_text("tiresias-known 1\nmodel mine\n")
@@ -584,9 +576,7 @@ FILL = "head -c 200M /dev/zero"
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
 @pytest.mark.usefixtures("unmounted")
-def test_a_users_files_can_fill_only_the_mount_of_the_run_folder(
-    plugin: PluginCluster, sender: str
-) -> None:
+def test_a_users_files_fill_only_the_run_folders_mount(plugin: PluginCluster, sender: str) -> None:
     plugin.run_folder.mkdir()
     _mount(plugin.run_folder, "bounded")
     conf = str(plugin.cluster.folder / "etc" / "plugstack.conf")

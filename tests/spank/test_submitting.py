@@ -58,9 +58,7 @@ def test_invalid_options_are_refused_and_create_no_job(plugin: PluginCluster, co
     assert _all_jobs(plugin.cluster) == before
 
 
-def test_a_value_of_64_kilobytes_is_refused_with_the_reason(
-    plugin: PluginCluster,
-) -> None:
+def test_a_value_of_64_kilobytes_is_refused_with_the_reason(plugin: PluginCluster) -> None:
     for option in NONSENSE:
         ended = _attempt(plugin.cluster, "sbatch", f"{option}={'a' * 65536}", "--wrap", "true")
         assert ended.returncode != 0
@@ -88,9 +86,7 @@ def test_the_options_arrive_as_a_hint(plugin: PluginCluster) -> None:
     assert _hint(plugin.cluster) == ""
 
 
-def test_the_longest_hint_arrives_and_a_comment_stays_the_users(
-    plugin: PluginCluster,
-) -> None:
+def test_the_longest_hint_arrives_and_a_comment_stays_the_users(plugin: PluginCluster) -> None:
     path = "/" + "a" * 255
     job = plugin.cluster.sbatch(
         *(f"--tiresias-checkpoint-dir={path}", f"--tiresias-model={'a' * 64}"),
@@ -181,9 +177,7 @@ def test_a_job_to_be_managed_is_submitted_into_the_top_band(plugin: PluginCluste
     ],
     ids=" ".join,
 )
-def test_unmanaged_jobs_keep_slurms_own_priority(
-    plugin: PluginCluster, options: tuple[str, ...]
-) -> None:
+def test_other_jobs_keep_slurms_priority(plugin: PluginCluster, options: tuple[str, ...]) -> None:
     assert 0 < _priority(plugin.cluster, *options) < TOP_TIER // 2
 
 
@@ -230,9 +224,7 @@ def sites_own(plugin: PluginCluster) -> Iterator[PluginCluster]:
         shutil.rmtree(folder)
 
 
-def test_the_script_works_with_a_sites_own_script_and_factors(
-    sites_own: PluginCluster,
-) -> None:
+def test_the_script_works_with_a_sites_own_script_and_factors(sites_own: PluginCluster) -> None:
     cluster = sites_own.cluster
     assert _hint(cluster, "--tiresias-placement=auto") == "ticket 7 tiresias:placement=auto"
     assert _hint(cluster) == "ticket 7"
