@@ -120,7 +120,7 @@ class Reconciler:
         record = self._job_store.accounts.all[key]
         asked = self._questions.get(key, _Question())
         enough = asked.asked >= MOST_QUESTIONS
-        rows = _own_rows(rows, record)
+        rows = _own_rows(rows, record, now_s)
         ended = [row for row in rows if row.end_s is not None]
         for row in ended:
             self._keep(row, record, now_s)
@@ -171,7 +171,9 @@ class Reconciler:
         self._job_store.runs.keep(replace(run, outcome=run.outcome or outcome))
 
 
-def _own_rows(rows: Iterable[AccountedRun], record: JobAccount) -> Sequence[AccountedRun]:
+def _own_rows(
+    rows: Iterable[AccountedRun], record: JobAccount, now_s: float
+) -> Sequence[AccountedRun]:
     """Return the rows of this job: accounting also has those of earlier jobs with the same id.
 
     Each requeue begins a new row. Before the submission at which the job was first seen, it has at
@@ -179,7 +181,12 @@ def _own_rows(rows: Iterable[AccountedRun], record: JobAccount) -> Sequence[Acco
     """
     rows = sorted(rows, key=_submitted_s)
     if record.born_after_s:
-        return [row for row in rows if _submitted_s(row) >= record.born_after_s]
+        own = [row for row in rows if _submitted_s(row) >= record.born_after_s]
+        ended = sum(row.end_s is not None for row in own)
+        if ended > record.restarts + (record.ended_s is not None):
+            # Slurm's clock was set back between an earlier job and this one.
+            own = [row for row in own if _submitted_s(row) <= now_s]
+        return own
     later = [row for row in rows if _submitted_s(row) >= record.submitted_s]
     ended = sum(row.end_s is not None for row in later)
     requeues_since = max(0, len(later) - 1, ended - (record.ended_s is not None))

@@ -22,6 +22,7 @@ from tests.controller.test_job_store import CONFIG, Accounting, ended, pending, 
 
 OLD = AccountedRun("7", 100.0, 900.0, 800.0, 8, "COMPLETED", 90.0)
 FORGOTTEN = AccountedRun("7", 996.0, None, 60.0, 8, "RUNNING", 995.0)
+AHEAD = AccountedRun("7", 5001.0, 5020.0, 19.0, 4, "COMPLETED", 5000.0)
 """slurmctld was killed before it saved this job: accounting never learns of its end."""
 FIRST = AccountedRun("7", 1005.0, 1015.0, 10.0, 4, "REQUEUED", 1000.0)
 SECOND = AccountedRun("7", 1030.0, 1050.0, 20.0, 4, "REQUEUED", 1016.0)
@@ -44,7 +45,11 @@ def known(job_store: JobStore) -> tuple[float, float | None, float]:
     return job_store.runs.attained_gpu_s("7"), record.first_started_s, record.submitted_s
 
 
-@pytest.mark.parametrize("earlier", [OLD, FORGOTTEN], ids=["ended", "forgotten by slurmctld"])
+@pytest.mark.parametrize(
+    "earlier",
+    [OLD, FORGOTTEN, AHEAD],
+    ids=["ended", "forgotten by slurmctld", "before the clock was set back"],
+)
 def test_a_requeued_job_gets_no_service_of_an_earlier_job_with_its_id(
     job_store: JobStore, earlier: AccountedRun
 ) -> None:
