@@ -242,7 +242,7 @@ def leave_something_to_see(where: Path, last: Run) -> None:
         last.submit(replace(SHOWN_JOB, name=f"narrow{number}", gpus=gpus))
     say(
         f"""
-The last cluster and its controller keep running, with a few more jobs. To look around:
+The last cluster and its controller keep running. To look around:
 
     eval "$({this_command(where, "env")})"
     tiresias-slurm status
