@@ -228,7 +228,7 @@ def _package_commands(choice: Choice) -> Mapping[str, str]:
     """Return how to install the plugin, and the commands to remove it and the program."""
     nodes = "on login and compute nodes"
     if choice.program == PACKAGED:
-        install = f"apt-get install ./slurm-tiresias-spank_*.deb    # {nodes}"
+        install = f"apt-get install ./slurm-tiresias-spank_*.deb  # {nodes}"
         remove = "apt-get purge slurm-tiresias-controller slurm-tiresias slurm-tiresias-job"
         remove += f"\napt-get purge slurm-tiresias-spank  # {nodes}, if installed"
     else:
