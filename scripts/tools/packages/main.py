@@ -94,7 +94,7 @@ def try_packages(suite: str, cache: Path, build_only: bool) -> None:
             shutil.copytree(later.folder, site / "later")
         with booted(site, archives) as root:
             for trial in TRIALS:
-                with step((trial.__doc__ or "").rstrip(".")):
+                with step(" ".join((trial.__doc__ or "").split()).rstrip(".")):
                     trial(root, now, later)
     print(f"the packages pass all checks: {time.monotonic() - began:.0f} s")
 
@@ -109,7 +109,7 @@ def follow_readme(suite: str, cache: Path) -> None:
         copy_of_checkout(Path(folder) / "new" / "src")
         with booted(Path(folder) / "new", archives) as root:
             for trial in readme_test.TRIALS:
-                with step((trial.__doc__ or "").rstrip(".")):
+                with step(" ".join((trial.__doc__ or "").split()).rstrip(".")):
                     trial(root)
 
 
