@@ -16,13 +16,14 @@ from slurm_tiresias.forecast.forecaster import Picture
 from slurm_tiresias.forecast.futures import present
 from slurm_tiresias.forecast.process import ForecastProcess
 from slurm_tiresias.forecast.ranges import Range
-from slurm_tiresias.forecast.sooner import Asked
+from slurm_tiresias.forecast.sooner import AS_IT_IS, Asked
 from slurm_tiresias.model import JobAccount, JobState
 from slurm_tiresias.settings import Config
 from slurm_tiresias.status.published import PublishedCoverage, PublishedStart, PublishedState
 from slurm_tiresias.status.service import Question, Service
 from slurm_tiresias.status.when import SCHEMA
 
+NOT_ACTING = "while the controller does not act, Slurm's own order decides (squeue --start)"
 TOO_FEW = "too few jobs of this site have ended or started since its forecasts began"
 NOT_HELD = "too few of the latest ranges at this site have held"
 WITHIN_S = 12.0
@@ -78,19 +79,17 @@ class Forecasts(Feature):
         ``private``, each user may only ask about its own jobs."""
 
         def answer(question: Question) -> bytes:
-            if not shown().acts:
-                raise TiresiasError(
-                    "The controller does not act: Slurm's order decides, and no start is forecast",
-                    "Ask Slurm: squeue --start",
-                )
-            peer = question.peer
+            peer, state = question.peer, shown()
             asked = _read(question.text, peer.name)
             if isinstance(asked, str):
-                owners = [job.user for job in shown().jobs if job.job_id == asked]
+                owners = [job.user for job in state.jobs if job.job_id == asked]
                 if not owners or (private and not peer.sees_everything and peer.name not in owners):
                     raise TiresiasError(f"No job {asked} waits here", "See: tiresias-slurm status")
-            picture = self.process.picture
+            picture = self.process.picture if state.acts else None
             answers = []
+            if not state.acts:
+                start = PublishedStart(state.at_s, 0.0, state.at_s, why_not=NOT_ACTING)
+                answers.append({"what": AS_IT_IS, "value": "", "start": start})
             for what, value, found, until_s in self.process.ask(asked, WITHIN_S) if picture else ():
                 assert picture
                 start = _published(found, picture, until_s, "" if found else TOO_FEW)

@@ -87,9 +87,9 @@ def test_what_is_no_question_is_refused(text: str) -> None:
         ask(forecasts(), text, OF_NO_USER, private=False)
 
 
-def test_questions_are_refused_while_the_controller_does_not_act() -> None:
-    with pytest.raises(TiresiasError, match="no start is forecast"):
-        ask(forecasts(), "1", OF_NO_USER, private=False, mode="shadow")
+def test_while_the_controller_does_not_act_slurms_order_is_the_answer() -> None:
+    (answer,) = ask(forecasts(), "1", OF_NO_USER, private=False, mode="shadow")
+    assert "Slurm's own order decides" in str(answer["start"])
 
 
 def test_an_impossible_number_of_gpus_is_refused() -> None:
