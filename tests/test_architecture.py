@@ -22,142 +22,52 @@ SHELLS = {
     "exec",
 }
 
-MAY_IMPORT = {
-    "errors": set(),
-    "owned_file": set(),
-    "atomic_write": set(),
-    "steady_clock": set(),
-    "warn_once": set(),
-    "background": set(),
-    "json_codec": set(),
-    "database": {"owned_file"},
-    "extras": {"errors"},
-    "gpu_hours": set(),
-    "model": set(),
-    "table": set(),
-    "text": {"gpu_hours"},
-    "explanation": {"core", "gpu_hours", "model", "settings", "status", "store", "text"},
-    "settings": {"errors"},
-    "config": {"errors", "settings"},
-    "core": {"model", "settings"},
-    "job_hints": {"model", "settings"},
-    "job": set(),
-    "slurm": {"errors", "json_codec", "model", "steady_clock", "warn_once"},
-    "store": {"core", "database", "errors", "model", "owned_file", "settings"},
-    "profiler": {
-        "atomic_write",
-        "background",
-        "database",
-        "errors",
-        "job_hints",
-        "model",
-        "owned_file",
-        "settings",
-        "slurm",
-        "store",
-        "warn_once",
-    },
-    "progress": {
-        "atomic_write",
-        "background",
-        "job",
-        "job_hints",
-        "model",
-        "owned_file",
-        "profiler",
-        "settings",
-        "steady_clock",
-        "warn_once",
-    },
-    "status": {"atomic_write", "errors", "json_codec", "model", "slurm", "store", "warn_once"},
-    "web": {
-        "errors",
-        "explanation",
-        "json_codec",
-        "model",
-        "settings",
-        "status",
-        "store",
-        "warn_once",
-    },
-    "daemon": {"errors"},
-    "ha": {"atomic_write", "daemon", "errors", "slurm"},
-    "controller": {
-        "background",
-        "core",
-        "daemon",
-        "errors",
-        "explanation",
-        "extras",
-        "forecast",
-        "ha",
-        "job",
-        "job_hints",
-        "json_codec",
-        "model",
-        "owned_file",
-        "profiler",
-        "progress",
-        "settings",
-        "slurm",
-        "status",
-        "store",
-        "web",
-    },
-    "doctor": {
-        "config",
-        "controller",
-        "daemon",
-        "errors",
-        "model",
-        "profiler",
-        "settings",
-        "slurm",
-        "status",
-    },
-    "drill": {"errors", "job", "job_hints", "model", "progress", "settings", "slurm"},
-    "plotting": {"gpu_hours"},
-    "simulator": {
-        "core",
-        "errors",
-        "extras",
-        "gpu_hours",
-        "model",
-        "plotting",
-        "settings",
-        "slurm",
-    },
-    "forecast": {
-        *("atomic_write", "core", "errors", "json_codec", "model", "settings", "simulator"),
-        "store",
-    },
-    "report": {"core", "gpu_hours", "plotting", "simulator", "status", "store", "table", "text"},
-    "cli": {
-        "atomic_write",
-        "config",
-        "controller",
-        "core",
-        "daemon",
-        "doctor",
-        "drill",
-        "errors",
-        "explanation",
-        "extras",
-        "gpu_hours",
-        "job_hints",
-        "model",
-        "profiler",
-        "progress",
-        "report",
-        "settings",
-        "simulator",
-        "status",
-        "store",
-        "table",
-        "text",
-    },
-}
+RULES = """
+errors:
+owned_file:
+atomic_write:
+steady_clock:
+warn_once:
+background:
+json_codec:
+database: owned_file
+extras: errors
+gpu_hours:
+model:
+table:
+text: gpu_hours
+explanation: core gpu_hours model settings status store text
+settings: errors
+config: errors settings
+core: model settings
+job_hints: model settings
+job:
+slurm: errors json_codec model steady_clock warn_once
+store: core database errors model owned_file settings
+profiler: atomic_write background database errors job_hints model owned_file settings slurm store
+profiler: warn_once
+progress: atomic_write background job job_hints model owned_file profiler settings steady_clock
+progress: warn_once
+status: atomic_write errors json_codec model slurm store warn_once
+web: errors explanation json_codec model settings status store warn_once
+daemon: errors
+ha: atomic_write daemon errors slurm
+controller: background core daemon errors explanation extras forecast ha job job_hints json_codec
+controller: model owned_file profiler progress settings slurm status store web
+doctor: config controller daemon errors model profiler settings slurm status
+drill: errors job job_hints model progress settings slurm
+plotting: gpu_hours
+simulator: core errors extras gpu_hours model plotting settings slurm
+forecast: atomic_write core errors json_codec model settings simulator store
+report: core gpu_hours plotting simulator status store table text
+cli: atomic_write config controller core daemon doctor drill errors explanation extras gpu_hours
+cli: job_hints model profiler progress report settings simulator status store table text
+"""
 """What each part may import of the others, besides itself."""
+MAY_IMPORT: dict[str, set[str]] = {}
+for rule in RULES.split("\n")[1:-1]:
+    part, _, others = rule.partition(":")
+    MAY_IMPORT.setdefault(part, set()).update(others.split())
 
 ADAPTERS = ("accelerate", "keras", "lightning", "mlflow", "mpi", "torch", "transformers")
 """The modules of ``job`` that need the framework of their name, and the packages that come with

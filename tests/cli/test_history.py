@@ -126,75 +126,58 @@ def test_a_run_that_lost_no_step_had_saved_even_if_its_report_of_that_was_not_se
     assert "without having saved" in cost_text(replace(cost, resumed_step=622, steps_again=3))
 
 
+SAVED: dict[str, Any] = {"save_s": 2.0, "leave_s": 1.25, "answered_s": 2.5, "restart_s": 14.0}
+LOST: dict[str, Any] = {"save_s": 0.0, "leave_s": 30.0, "restart_s": 14.0, "lost_all": True}
+COSTS: Sequence[tuple[str, dict[str, Any], str]] = (
+    (
+        "reports",
+        {**SAVED, "again_s": 0.0, "resumed_step": 520, "steps_again": 0},
+        "It saved within 2.5s of being asked, and was gone 1.2s later. No work had to be repeated. "
+        "The next run took 14s to its first new step. Lost in all: 17s on 4 GPUs, 0.01 GPU-h.",
+    ),
+    (
+        "reports",
+        {**LOST, "again_s": 150.0, "resumed_step": 0, "steps_again": 620},
+        "It was gone 30s after the request, without having saved. It saved nothing in this run, "
+        "2m30s of work. The next run took 14s to its first new step. Lost in all: 3m14s on 4 GPUs,",
+    ),
+    (
+        "output",
+        {"save_s": 0.0, "again_s": 80.0, "resumed_step": 40, "steps_again": 1},
+        "Whether it saved is not known. 1 step had to be repeated, 1m20s of work. What the restart "
+        "took is not known. What it took to leave is not known. Lost in all, as far as known: 1m20",
+    ),
+    ("silent", {}, "What it cost is not known: the job does not report its steps."),
+    (
+        "folder",
+        {"save_s": 0.0, "leave_s": 1.0, "again_s": 45.0},
+        "It was gone 1.0s after the request, without having saved. 45s of work had to be repeated.",
+    ),
+)
+
+
 def test_history_shows_the_known_and_unknown_costs_of_each_preemption(site: Site) -> None:
-    starts = (0.0, 300.0, 700.0, 1000.0, 1300.0)
+    starts = [300.0 * n for n in range(len(COSTS))]
     costs = [
-        PreemptionCost("12", SUBMITTED_S + start, n, SUBMITTED_S + start + 200, 0.0, 4, source)
-        for n, (start, source) in enumerate(
-            zip(starts, ("reports", "reports", "output", "silent"), strict=False)
+        replace(
+            PreemptionCost("12", SUBMITTED_S + at, n, SUBMITTED_S + at + 200, 0.0, 4, source),
+            **parts,
         )
+        for n, (at, (source, parts, _)) in enumerate(zip(starts, COSTS, strict=True))
     ]
-    costs[0] = replace(
-        costs[0],
-        save_s=2.0,
-        leave_s=1.25,
-        again_s=0.0,
-        restart_s=14.0,
-        answered_s=2.5,
-        resumed_step=520,
-        steps_again=0,
-    )
-    costs[1] = replace(
-        costs[1],
-        save_s=0.0,
-        leave_s=30.0,
-        again_s=150.0,
-        restart_s=14.0,
-        resumed_step=0,
-        steps_again=620,
-        lost_all=True,
-    )
-    costs[2] = replace(
-        costs[2],
-        save_s=0.0,
-        leave_s=None,
-        again_s=80.0,
-        restart_s=None,
-        resumed_step=40,
-        steps_again=1,
-    )
-    of_folder: dict[str, Any] = {"save_s": 0.0, "leave_s": 1.0, "again_s": 45.0}
-    costs.append(
-        replace(costs[3], run_start_s=SUBMITTED_S + starts[4], source="folder", **of_folder)
-    )
     remember(
         site,
         record(restarts=4, preemptions=4, first_started_s=SUBMITTED_S),
-        runs=[ran(start, start + 200) for start in starts[:4]] + [ran(starts[4], None)],
+        runs=[ran(start, start + 200) for start in starts[:-1]] + [ran(starts[-1], None)],
     )
     with closing(Ledger(site.folder / "ledger.sqlite")) as ledger, ledger.transaction():
         ledger.costs.put(costs)
     output = told(site)
-    assert output[output.index("What its preemptions cost") :] == (
-        "What its preemptions cost\n"
-        "  - Run 1: It saved within 2.5s of being asked, and was gone 1.2s later. No work had to "
-        "be repeated. The next run took 14s to its first new step. Lost in all: 17s on 4 GPUs, "
-        "0.01 GPU-h.\n"
-        "  - Run 2: It was gone 30s after the request, without having saved. It saved nothing in "
-        "this run, 2m30s of work. The next run took 14s to its first new step. Lost in all: 3m14s "
-        "on 4 GPUs, 0.21 GPU-h.\n"
-        "  - Run 3: Whether it saved is not known. 1 step had to be repeated, 1m20s of work. "
-        "What the restart took is not known. What it took to leave is not known. Lost in all, as "
-        "far as known: 1m20s on 4 GPUs, 0.08 GPU-h.\n"
-        "  - Run 4: What it cost is not known: the job does not report its steps.\n"
-        "  - Run 5: It was gone 1.0s after the request, without having saved. 45s of work had to "
-        "be repeated. What the restart took is not known. Lost in all, as far as known: 46s on 4 "
-        "GPUs, 0.05 GPU-h.\n"
-    )
+    said = output[output.index("What its preemptions cost\n") :].splitlines()[1:]
+    for number, (line, (_, _, begins)) in enumerate(zip(said, COSTS, strict=True), 1):
+        assert line.startswith(f"  - Run {number}: {begins}")
     runs = json.loads(told(site, "12", "--json"))["runs"]
-    assert [run["cost"] and run["cost"]["source"] for run in runs] == [
-        *("reports", "reports", "output", "silent", "folder")
-    ]
+    assert [run["cost"]["source"] for run in runs] == [source for source, _, _ in COSTS]
 
 
 def test_reports_of_a_run_after_its_recorded_end_belong_to_that_run(site: Site) -> None:

@@ -65,100 +65,38 @@ def told(site: Site, *options: str) -> str:
 def test_the_report_shows_completion_times_by_size_and_the_costs_of_preemption(site: Site) -> None:
     fill(site)
     site.publish(state())
-    assert told(site).splitlines() == [
+    lines = told(site).splitlines()
+    parts = "\n".join(lines).split("\n\n")
+    assert lines[:4] == [
         "From Nov 07 22:13:20 to Nov 14 22:13:20, 7d00h, cluster hopper.",
         "No controller runs: events since its last cycle are unknown.",
         "3 managed jobs existed: 2 ran and ended, 0 ended without, 0 ran and 1 waited at the end.",
         "They used 1.1 GPU-h, 0% of the 256 GPUs that there are now.",
-        "",
-        "Jobs that ran and ended: completion time (JCT), queueing (Q) and slowdown",
-        "KIND             JOBS     JCT  MEDIAN     P95       Q  MEDIAN     P95  SLOW  PREEMPTED",
-        "all                 2  20m00s  20m00s  28m20s  10m00s  10m00s  15m00s   1.9          1",
-        "small and short     1  11m40s  11m40s  11m40s   5m00s   5m00s   5m00s   1.8          0",
-        "small and long      1  28m20s  28m20s  28m20s  15m00s  15m00s  15m00s   2.1          1",
-        "large and short     0       -       -       -       -       -       -     -          0",
-        "large and long      0       -       -       -       -       -       -     -          0",
-        "",
-        "GPUS        JOBS     JCT  MEDIAN     P95       Q  MEDIAN     P95  SLOW  PREEMPTED",
-        "1              0       -       -       -       -       -       -     -          0",
-        "2 to 4         2  20m00s  20m00s  28m20s  10m00s  10m00s  15m00s   1.9          1",
-        "5 to 8         0       -       -       -       -       -       -     -          0",
-        "9 and more     0       -       -       -       -       -       -     -          0",
-        "",
-        "Preemptions",
-        "1 preemption of 1 job, for 1 other. 0.22 GPU-h moved: service of the others on those "
-        "GPUs while the preempted jobs waited.",
-        "Grace and kill took 50s in the median, 50s at the 95th percentile, 0.05 GPU-h in all.",
-        "From then to the start of the other job: 1m40s in the median, 1m40s at the 95th "
-        "percentile. At most 0.11 GPU-h were idle meanwhile.",
-        "The preempted jobs waited 11m40s in the median, 11m40s at the 95th percentile to run "
-        "again.",
-        "What 1 preemption cost is unknown, because the jobs reported nothing or ended too soon. "
-        "These runs had used 0.66 GPU-h; how much of that was lost depends on when they had "
-        "saved.",
-        "",
-        "PREEMPTED     TIMES  KNOWN  SAVED  AGAIN  RESTART  GPU-H LOST",
-        "alice: train      1      0      ?      ?        ?           ?",
-        "",
-        "FOR TIER  OF TIER  TIMES  GPU-H MOVED",
-        "       0        1      1         0.22",
-        "",
-        "FOR JOBS OF  JOBS OF  TIMES  GPU-H MOVED",
-        "bob          alice        1         0.22",
-        "",
-        "JOBID  USER   NAME   PREEMPTED  WAITED  GPU-H GIVEN",
-        "    1  alice  train          1  11m40s         0.22",
-        "",
-        "Against a fair share",
-        "Completion times in multiples of those if all jobs had shared 256 GPUs evenly at all "
-        "times, and how many jobs took more than 2 times as long.",
-        "",
-        "GPUS    JOBS  MEDIAN   P99  MOST  ABOVE 2",
-        "all        2    1.94  2.12  2.12        1",
-        "2 to 4     2    1.94  2.12  2.12        1",
-        "",
-        "USER   JOBS  MEDIAN   P99  MOST  ABOVE 2",
-        "alice     1    2.12  2.12  2.12        1",
-        "bob       1    1.75  1.75  1.75        0",
-        "",
-        "ACCOUNT  JOBS  MEDIAN   P99  MOST  ABOVE 2",
-        "train       1    2.12  2.12  2.12        1",
-        "class       1    1.75  1.75  1.75        0",
-        "",
-        "Who gained and who paid",
-        "JCT, queueing and slowdown are means over the jobs that ended. MOVED is the service "
-        "gained (+) or lost (-) by preemption, in GPU-hours. Jain's index of the users' progress "
-        "is 0.99: 1 if the jobs of all users run for the same share of their time in the system.",
-        "",
-        "USER   JOBS  GPU-H     JCT  QUEUEING  SLOW  PROGRESS  PREEMPTED  PREEMPTING  MOVED",
-        "bob       1   0.22  11m40s     5m00s   1.8       57%          0           1  +0.22",
-        "alice     1   0.88  28m20s    15m00s   2.1       47%          1           0  -0.22",
-        "",
-        "ACCOUNT  JOBS  GPU-H     JCT  QUEUEING  SLOW  PROGRESS  PREEMPTED  PREEMPTING  MOVED",
-        "class       1   0.22  11m40s     5m00s   1.8       57%          0           1  +0.22",
-        "train       1   0.88  28m20s    15m00s   2.1       47%          1           0  -0.22",
-        "",
-        "GPUs in use and waiting jobs over time",
-        "4 GPUs at most, 2 waiting jobs at most.",
-        "FROM             GPUS  WAITING",
-        *(f"Nov {day}   0.0      0.0" for day in SPANS),
-        "Nov 14 05:25:20   0.1      0.0",
-        "",
-        "The meaning and limits of each figure: docs/how-to/monitor.md",
     ]
-
-
-SPANS = (
-    "07 22:13:20",
-    "08 15:01:20",
-    "09 07:49:20",
-    "10 00:37:20",
-    "10 17:25:20",
-    "11 10:13:20",
-    "12 03:01:20",
-    "12 19:49:20",
-    "13 12:37:20",
-)
+    assert [part.splitlines()[0].split()[0] for part in parts[1:]] == [
+        *("Jobs", "GPUS", "Preemptions", "PREEMPTED", "FOR", "FOR", "JOBID"),
+        *("Against", "GPUS", "USER", "ACCOUNT", "Who", "USER", "ACCOUNT", "GPUs", "The"),
+    ]
+    assert parts[3].startswith(
+        "Preemptions\n1 preemption of 1 job, for 1 other. 0.22 GPU-h moved: service of the others"
+    )
+    shown = {" ".join(line.split()) for line in lines}
+    assert shown >= {
+        "KIND JOBS JCT MEDIAN P95 Q MEDIAN P95 SLOW PREEMPTED",
+        "all 2 20m00s 20m00s 28m20s 10m00s 10m00s 15m00s 1.9 1",
+        "large and long 0 - - - - - - - 0",
+        "2 to 4 2 20m00s 20m00s 28m20s 10m00s 10m00s 15m00s 1.9 1",
+        "alice: train 1 0 ? ? ? ?",
+        "0 1 1 0.22",
+        "bob alice 1 0.22",
+        "1 alice train 1 11m40s 0.22",
+        "all 2 1.94 2.12 2.12 1",
+        "USER JOBS GPU-H JCT QUEUEING SLOW PROGRESS PREEMPTED PREEMPTING MOVED",
+        "bob 1 0.22 11m40s 5m00s 1.8 57% 0 1 +0.22",
+        "train 1 0.88 28m20s 15m00s 2.1 47% 1 0 -0.22",
+        "4 GPUs at most, 2 waiting jobs at most.",
+        "Nov 14 05:25:20 0.1 0.0",
+    }
 
 
 def test_the_costs_of_preemptions_are_shown_by_part_and_by_program(site: Site) -> None:
@@ -244,12 +182,6 @@ def test_nothing_is_wider_than_a_narrow_terminal(site: Site, live_site: Site, wi
     assert code == 0, output
     plain = re.sub(r"\x1b\[[0-9;]*m", "", output)
     assert [line for line in plain.splitlines() if cells(line) > width] == []
-
-
-def test_an_ascii_terminal_gets_only_ascii(live_site: Site, site: Site) -> None:
-    fill(site)
-    ended = live_site.spawn("report", "-S", "2023-11-14", "-E", "2023-11-15", LC_ALL="C")
-    assert ended.returncode == 0 and ended.stdout.isascii() and "####" in ended.stdout
 
 
 def test_text_from_users_is_harmless_on_terminals_in_json_and_on_pages(site: Site) -> None:

@@ -230,15 +230,6 @@ def preemption(job_store: JobStore, slurm: FakeSlurm, actor: Actor) -> Preemptio
     return Preemption(job_store, slurm, actor)
 
 
-def test_a_victim_that_heard_its_signal_is_requeued_when_its_grace_is_over(
-    preemption: Preemption, slurm: FakeSlurm
-) -> None:
-    for _ in range(5):
-        preemption.cycle()
-    assert slurm.signals == [("7",)]
-    assert preemption.requeued
-
-
 def test_a_refused_signal_is_asked_for_again_and_its_job_not_requeued_before_it_was_heard(
     preemption: Preemption, slurm: FakeSlurm, ledger: Ledger
 ) -> None:
@@ -272,19 +263,6 @@ def test_a_preemption_whose_signal_is_refused_again_and_again_is_abandoned(
     text = f"job 7 cannot be told to save its state ({REFUSAL})"
     assert events(ledger, "backed-off") == [("8", text)]
     assert len(events(ledger, "signal-refused")) == MAX_SIGNAL_REFUSALS
-
-
-def test_a_victim_that_is_preempted_later_is_signalled_as_often_as_the_first_time(
-    preemption: Preemption, slurm: FakeSlurm
-) -> None:
-    slurm.refused_signals = {"7": REFUSAL}
-    for _ in range(12):
-        preemption.cycle()
-    preemption.now_s += 10_000
-    slurm.signals.clear()
-    for _ in range(12):
-        preemption.cycle()
-    assert len(slurm.signals) == MAX_SIGNAL_REFUSALS
 
 
 @pytest.mark.parametrize("unanswered", ["USR1", "USR2"])

@@ -8,7 +8,6 @@ from types import MappingProxyType
 
 import pytest
 
-from slurm_tiresias.controller.cycle import SHADOW
 from slurm_tiresias.core.features.idle_gpus import GPUS_IDLE, LATE_AFTER_S, GpuIdleness, is_flagged
 from slurm_tiresias.model import JobState, NodeUse, Protection, Reason
 from slurm_tiresias.profiler.gpu_activity import SUFFIX, text_of
@@ -209,20 +208,6 @@ def test_without_the_setting_or_with_flag_only_nothing_is_preempted(
     noted = {key for key, _ in site.events(GPUS_IDLE)}
     assert noted == (set(site.jobs) if action else set())
     assert (site.idleness(site.jobs[0]) is None) is (not action)
-
-
-def test_shadow_mode_says_what_it_would_do_and_preempts_nothing(site: Site) -> None:
-    idle = site.jobs[0]
-    site.busy[idle] = 0
-    site.go_on(AFTER_S - 2)
-    waiting = site.submit(WHOLE_NODE)
-    for _ in range(12):
-        site.tells()
-        site.slurm.advance(0.5)
-        site.last = site.cycles.run(SHADOW)
-    assert (idle, waiting) in site.events("would")
-    assert site.events("preempted") == []
-    assert site.seen(idle).state is JobState.RUNNING
 
 
 def test_gpu_time_held_idle_is_kept_with_the_run_also_once_it_is_over(site: Site) -> None:

@@ -15,7 +15,7 @@ from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.publish import in_mode, nothing_yet, report
 from slurm_tiresias.core.engine import decide
 from slurm_tiresias.core.features.make import make_policy
-from slurm_tiresias.explanation.reasons import would_do, would_have
+from slurm_tiresias.explanation.reasons import would_do
 from slurm_tiresias.model import Amount, JobStatus, Node
 from slurm_tiresias.slurm.protocol import Cluster, Observation, Partition
 from slurm_tiresias.status.published import PublishedState
@@ -98,17 +98,6 @@ def test_a_mode_change_without_a_cycle_separates_the_actions_too() -> None:
     paused = in_mode(acting, "paused")
     assert paused.jobs == not_acting(acting, "paused").jobs
     assert in_mode(paused, "enforce").jobs == acting.jobs
-
-
-@pytest.mark.parametrize(
-    ("noted", "for_job", "told"),
-    [
-        ("start on n1", "", "would have started on n1 (in shadow mode)"),
-        ("be preempted", "4", "would have been preempted for job 4 (in shadow mode)"),
-    ],
-)
-def test_events_of_shadow_mode_are_told_as_would_have(noted: str, for_job: str, told: str) -> None:
-    assert would_have(noted, for_job) == told
 
 
 def test_an_unknown_reason_of_a_newer_controller_is_shown_as_is() -> None:
