@@ -20,7 +20,7 @@ from slurm_tiresias.doctor.seen import Controller, Place, Seen, SpankPlugin
 from slurm_tiresias.model import Amount, Node
 from slurm_tiresias.slurm.conf_file import PlugstackLine
 from slurm_tiresias.slurm.pinned import PinnedJob
-from slurm_tiresias.slurm.survey import Settings
+from slurm_tiresias.slurm.survey import Settings, SurveyedPartition
 from tests.cli.states import progress, running
 from tests.doctor.pictures import (
     OPTIONAL,
@@ -36,6 +36,7 @@ from tests.doctor.pictures import (
 
 OK, NOTE, WARNING, ERROR = Severity
 PARAMETERS = "bf_interval=2,disable_job_shrink,batch_sched_delay=1,requeue_delay=1"
+MENDED = f"SchedulerParameters={PARAMETERS}"
 REQUIRED = replace(OPTIONAL, demand="required")
 UNSEEN = (
     *("running", "written", "partitions", "nodes", "known_jobs", "pinned", "plugstack"),
@@ -71,6 +72,26 @@ def seen_as(**fields: Any) -> Callable[[Seen], Seen]:
     return lambda seen: replace(seen, **fields)
 
 
+def on(*release: int) -> Callable[[Seen], Seen]:
+    return seen_as(release=release)
+
+
+def also(word: str) -> Callable[[Seen], Seen]:
+    return parameters(f"{word},{PARAMETERS}")
+
+
+def among(*partitions: SurveyedPartition) -> Callable[[Seen], Seen]:
+    return seen_as(partitions=partitions)
+
+
+def run_by(user: str, uid: int | None, **more: str) -> Callable[[Seen], Seen]:
+    return seen_as(controller_user=user, controller_user_id=uid, **more)
+
+
+def state_file(name: str, mode: int) -> Callable[[Seen], Seen]:
+    return seen_as(state_files=(Place(f"{STATE_DIR}/{name}", 7, "slurm", mode),))
+
+
 def both(*changes: Callable[[Seen], Seen]) -> Callable[[Seen], Seen]:
     def all_of_them(seen: Seen) -> Seen:
         for change in changes:
@@ -92,14 +113,14 @@ CGROUP = settings(ProctrackType="proctrack/cgroup")
 CASES = (
     Case("slurmctld", seen_as(running=None), ERROR),
     Case("release", seen_as(release=None), NOTE),
-    Case("release", seen_as(release=(21, 8, 8)), ERROR),
-    Case("release", seen_as(release=(23, 2, 7)), NOTE),
+    Case("release", on(21, 8, 8), ERROR),
+    Case("release", on(23, 2, 7), NOTE),
     Case("running-as-written", seen_as(written=Settings({"killwait": "77"})), WARNING),
     Case("running-as-written", seen_as(written=Settings({"killwait": "30"})), OK),
     Case("running-as-written", seen_as(written=Settings({"preemptmode": "off"})), OK),
     Case("config", seen_as(config_there=False), NOTE),
     Case("config", seen_as(config_error="x.toml is not valid TOML"), ERROR),
-    Case("partitions", seen_as(partitions=(partition("a"),)), ERROR, 'partitions = ["a"]'),
+    Case("partitions", among(partition("a")), ERROR, 'partitions = ["a"]'),
     Case(
         "partitions",
         seen_as(partitions=(partition("a"),), config_there=False),
@@ -118,18 +139,12 @@ CASES = (
     ),
     Case(
         "cloud-nodes",
-        both(settings(PrivateData="usage"), HIDDEN, seen_as(release=(22, 5, 8))),
+        both(settings(PrivateData="usage"), HIDDEN, on(22, 5, 8)),
         WARNING,
         "PrivateData=usage,cloud",
     ),
-    Case(
-        "cloud-nodes", both(settings(PrivateData="cloud"), HIDDEN, seen_as(release=(22, 5, 8))), OK
-    ),
-    Case(
-        "higher-partitions",
-        seen_as(partitions=(partition(), partition("urgent", priority_tier=9))),
-        NOTE,
-    ),
+    Case("cloud-nodes", both(settings(PrivateData="cloud"), HIDDEN, on(22, 5, 8)), OK),
+    Case("higher-partitions", among(partition(), partition("urgent", priority_tier=9)), NOTE),
     Case(
         "higher-partitions",
         lambda seen: replace(
@@ -141,9 +156,7 @@ CASES = (
     ),
     Case(
         "higher-partitions",
-        seen_as(
-            partitions=(partition(), partition("urgent", priority_tier=9, nodes=frozenset({"n7"})))
-        ),
+        among(partition(), partition("urgent", priority_tier=9, nodes=frozenset({"n7"}))),
         OK,
     ),
     Case("clock", seen_as(clock_ahead_s=-61.0), WARNING),
@@ -158,16 +171,12 @@ CASES = (
     Case("job-requeue", settings(JobRequeue="0"), WARNING, "JobRequeue=1"),
     Case(
         "requeue-delay",
-        both(seen_as(release=(25, 11, 2)), parameters("disable_job_shrink,batch_sched_delay=1")),
+        both(on(25, 11, 2), parameters("disable_job_shrink,batch_sched_delay=1")),
         NOTE,
         "SchedulerParameters=disable_job_shrink,batch_sched_delay=1,requeue_delay=1",
     ),
-    Case("requeue-delay", seen_as(release=(25, 11, 2)), OK),
-    Case(
-        "requeue-delay",
-        both(seen_as(release=(24, 11, 5)), settings(AuthInfo="socket=/x,cred_expire=5")),
-        NOTE,
-    ),
+    Case("requeue-delay", on(25, 11, 2), OK),
+    Case("requeue-delay", both(on(24, 11, 5), settings(AuthInfo="socket=/x,cred_expire=5")), NOTE),
     Case("kill-wait", settings(KillWait="5 sec"), WARNING, "KillWait=30"),
     Case("kill-wait", settings(KillWait="3600 sec"), NOTE, "KillWait=30"),
     Case("kill-wait", both(settings(KillWait="45 sec"), saves_in(50.2)), WARNING, "KillWait=51"),
@@ -178,18 +187,9 @@ CASES = (
         both(settings(KillWait="5 sec"), config(preemption={"signal": "USR1", "grace_s": 60})),
         OK,
     ),
-    Case(
-        "sigterm-reach",
-        both(CGROUP, seen_as(release=(24, 11, 5))),
-        WARNING,
-        "SignalChildrenProcesses=yes",
-    ),
-    Case("sigterm-reach", both(CGROUP, seen_as(release=(22, 5, 8))), NOTE),
-    Case(
-        "sigterm-reach",
-        both(CGROUP, seen_as(release=(22, 5, 8)), config(preemption={"signal": "USR1"})),
-        OK,
-    ),
+    Case("sigterm-reach", both(CGROUP, on(24, 11, 5)), WARNING, "SignalChildrenProcesses=yes"),
+    Case("sigterm-reach", both(CGROUP, on(22, 5, 8)), NOTE),
+    Case("sigterm-reach", both(CGROUP, on(22, 5, 8), config(preemption={"signal": "USR1"})), OK),
     Case(
         "sigterm-reach",
         both(CGROUP, seen_as(cgroup=Settings({"signalchildrenprocesses": "yes"}))),
@@ -221,12 +221,12 @@ CASES = (
     Case("priority-weights", both(settings(PriorityWeightAge="300000000"), SITE_FACTOR), WARNING),
     Case("select-type", settings(SelectType="select/linear"), ERROR, "SelectType=select/cons_tres"),
     Case("least-loaded", settings(SelectTypeParameters="CR_CORE_MEMORY,CR_LLN"), NOTE),
-    Case("least-loaded", seen_as(partitions=(partition(least_loaded=True),)), NOTE),
-    Case("prompt-limit", seen_as(partitions=(partition(limits_time=False),)), NOTE),
+    Case("least-loaded", among(partition(least_loaded=True)), NOTE),
+    Case("prompt-limit", among(partition(limits_time=False)), NOTE),
     Case(
         "prompt-limit",
         both(
-            seen_as(partitions=(partition(limits_time=False),)),
+            among(partition(limits_time=False)),
             lambda seen: replace(
                 seen, job_submit=f"local prompt_limit_min = 240\n{seen.job_submit}"
             ),
@@ -246,37 +246,13 @@ CASES = (
         "SchedulerParameters=disable_job_shrink,requeue_delay=1,batch_sched_delay=1",
     ),
     Case("batch-sched-delay", parameters("disable_job_shrink,requeue_delay=1"), NOTE),
-    Case("defer", parameters(f"defer,{PARAMETERS}"), NOTE, f"SchedulerParameters={PARAMETERS}"),
-    Case(
-        "sched-min-interval",
-        parameters(f"sched_min_interval=5000000,{PARAMETERS}"),
-        NOTE,
-        f"SchedulerParameters={PARAMETERS}",
-    ),
-    Case("sched-min-interval", parameters(f"sched_min_interval=1000,{PARAMETERS}"), OK),
-    Case(
-        "bf-continue",
-        both(seen_as(release=(26, 5, 2)), parameters(f"bf_continue,{PARAMETERS}")),
-        WARNING,
-        f"SchedulerParameters={PARAMETERS}",
-    ),
-    Case(
-        "bf-continue",
-        both(seen_as(release=(26, 5, 3)), parameters(f"bf_continue,{PARAMETERS}")),
-        OK,
-    ),
-    Case(
-        "bf-min-prio-reserve",
-        parameters(f"bf_min_prio_reserve=3500000000,{PARAMETERS}"),
-        NOTE,
-        f"SchedulerParameters={PARAMETERS}",
-    ),
-    Case(
-        "bf-min-age-reserve",
-        parameters(f"bf_min_age_reserve=600,{PARAMETERS}"),
-        NOTE,
-        f"SchedulerParameters={PARAMETERS}",
-    ),
+    Case("defer", also("defer"), NOTE, MENDED),
+    Case("sched-min-interval", also("sched_min_interval=5000000"), NOTE, MENDED),
+    Case("sched-min-interval", also("sched_min_interval=1000"), OK),
+    Case("bf-continue", both(on(26, 5, 2), also("bf_continue")), WARNING, MENDED),
+    Case("bf-continue", both(on(26, 5, 3), also("bf_continue")), OK),
+    Case("bf-min-prio-reserve", also("bf_min_prio_reserve=3500000000"), NOTE, MENDED),
+    Case("bf-min-age-reserve", also("bf_min_age_reserve=600"), NOTE, MENDED),
     Case("max-job-count", seen_as(known_jobs=9_500), WARNING, "MaxJobCount=20000"),
     Case("min-job-age", settings(MinJobAge="10 sec"), WARNING, "MinJobAge=300"),
     Case("min-job-age", config(controller={"interval_s": 600}), WARNING, "MinJobAge=3600"),
@@ -342,19 +318,10 @@ CASES = (
     Case("spank-build", seen_as(spank=SpankPlugin(OPTIONAL, None, "No such file")), NOTE),
     Case("run-folder", seen_as(run_folder=RunFolder("/run/x", False, None)), WARNING),
     Case("run-folder", seen_as(run_folder=RunFolder("/run/x", True, None)), WARNING),
-    Case("rights", seen_as(controller_user="ann", controller_user_id=1001), ERROR, "User=slurm"),
-    Case(
-        "rights",
-        seen_as(controller_user="ann", controller_user_id=1001, admin_level="Operator"),
-        OK,
-    ),
-    Case("rights", seen_as(controller_user="root", controller_user_id=0), OK),
-    Case(
-        "rights",
-        both(seen_as(controller_user="", controller_user_id=None), settings(SlurmUser="hpc(77)")),
-        NOTE,
-        "User=hpc",
-    ),
+    Case("rights", run_by("ann", 1001), ERROR, "User=slurm"),
+    Case("rights", run_by("ann", 1001, admin_level="Operator"), OK),
+    Case("rights", run_by("root", 0), OK),
+    Case("rights", both(run_by("", None), settings(SlurmUser="hpc(77)")), NOTE, "User=hpc"),
     Case(
         "rate-limit",
         both(
@@ -364,28 +331,12 @@ CASES = (
         WARNING,
         "User=slurm",
     ),
-    Case(
-        "rate-limit",
-        both(settings(SlurmctldParameters="rl_enable"), seen_as(release=(24, 11, 5))),
-        OK,
-    ),
+    Case("rate-limit", both(settings(SlurmctldParameters="rl_enable"), on(24, 11, 5)), OK),
     Case("state-dir", seen_as(state_dir=Place(STATE_DIR, 7, "slurm", 0o775)), ERROR),
     Case("state-dir", seen_as(state_dir=None, state_files=()), OK),
-    Case(
-        "state-dir",
-        seen_as(state_files=(Place(f"{STATE_DIR}/ledger-3.sqlite", 7, "slurm", 0o644),)),
-        ERROR,
-    ),
-    Case(
-        "state-dir",
-        seen_as(state_files=(Place(f"{STATE_DIR}/state.json", 7, "slurm", 0o666),)),
-        ERROR,
-    ),
-    Case(
-        "state-dir",
-        seen_as(state_files=(Place(f"{STATE_DIR}/tiresias.sock", 7, "slurm", 0o666),)),
-        OK,
-    ),
+    Case("state-dir", state_file("ledger-3.sqlite", 0o644), ERROR),
+    Case("state-dir", state_file("state.json", 0o666), ERROR),
+    Case("state-dir", state_file("tiresias.sock", 0o666), OK),
     Case("slurm-state", settings(StateSaveLocation=STATE_DIR), ERROR, f'state_dir = "{STATE_DIR}"'),
     Case("controller", seen_as(controller=None), NOTE),
     Case("controller", seen_as(controller=Controller("stopped", "", 9.0, False, ())), NOTE),
