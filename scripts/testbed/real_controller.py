@@ -11,8 +11,9 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -50,19 +51,35 @@ QUICK: Mapping[str, Mapping[str, object]] = {
 jobs ran does not count: they are those of other tests."""
 
 
-@dataclass(frozen=True)
-class LoggedCycle:
-    """The durations of a cycle's parts, as a controller with ``-v`` logs them."""
+class LoggedCycle(NamedTuple):
+    """A cycle, and the durations of its parts, as a controller with ``-v`` logs them."""
 
+    ended_s: float
+    """By the clock of this machine, in seconds since the epoch."""
     read_s: float
     decided_s: float
+    writes: int
     wrote_s: float
+
+    @property
+    def began_s(self) -> float:
+        return self.ended_s - self.read_s - self.decided_s - self.wrote_s
+
+
+_CYCLE = re.compile(
+    r"(\S+ \S+) DEBUG: cycle \d+: read in (\S+) s, decided in (\S+) s, (\d+) writes in (\S+) s"
+)
 
 
 def logged_cycles(log: str) -> Sequence[LoggedCycle]:
     """Return every cycle in a controller's log."""
-    shown = re.findall(r"read in ([\d.]+) s, decided in ([\d.]+) s, \d+ writes in ([\d.]+) s", log)
-    return [LoggedCycle(*map(float, parts)) for parts in shown]
+    return [
+        LoggedCycle(
+            datetime.strptime(at, "%Y-%m-%d %H:%M:%S.%f").timestamp(),
+            *(float(read_s), float(decided_s), int(writes), float(wrote_s)),
+        )
+        for at, read_s, decided_s, writes, wrote_s in _CYCLE.findall(log)
+    ]
 
 
 @dataclass

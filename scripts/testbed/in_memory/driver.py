@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from scripts.testbed.in_memory import updates
 from scripts.testbed.in_memory.accounting import Accounting
@@ -265,32 +266,10 @@ class InMemorySlurm:
         act = updates.release if by_admin else updates.release_by_owner
         return updates.each(self._ctld, key, lambda record: act(self._ctld, record))
 
-    def edit(
-        self,
-        key: str,
-        *,
-        priority: int | None = None,
-        nice: int | None = None,
-        requeue: bool | None = None,
-        node_list: str | None = None,
-        partitions: tuple[str, ...] | None = None,
-        array_limit: int | None = None,
-    ) -> str:
-        """``scontrol update`` by the job's owner, of each given field in turn."""
-        changes = {
-            "priority": priority,
-            "nice": nice,
-            "requeue": requeue,
-            "node_list": node_list,
-            "partitions": partitions,
-            "array_limit": array_limit,
-        }
-        answers = (
-            updates.each(self._ctld, key, partial(updates.edit, self._ctld, name, value))
-            for name, value in changes.items()
-            if value is not None
-        )
-        return "; ".join(filter(None, answers))
+    def edit(self, key: str, **change: Any) -> str:
+        """``scontrol update`` of one field by the job's owner (``updates.edit``)."""
+        ((field, value),) = change.items()
+        return updates.each(self._ctld, key, partial(updates.edit, self._ctld, field, value))
 
     def requeue(self, key: str) -> str:
         """``scontrol requeue`` by a user or an administrator; reruns a job that has ended."""

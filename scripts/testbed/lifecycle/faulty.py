@@ -10,15 +10,14 @@ import enum
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from slurm_tiresias.errors import LedgerError, SlurmUnreachableError
-from slurm_tiresias.model import JobSpec, JobStatus
+from slurm_tiresias.model import JobStatus
 from slurm_tiresias.slurm.notation import node_names
 from slurm_tiresias.slurm.protocol import (
     AccountedRun,
     Cluster,
-    Driver,
-    Limit,
     Observation,
     Requeue,
     Restart,
@@ -141,27 +140,12 @@ class FaultySlurm:
 
     # The protocol
 
-    @property
-    def driver(self) -> Driver:
-        return self.slurm.driver
+    def __getattr__(self, name: str) -> Any:
+        """What has no faults is the driver's."""
+        return getattr(self.slurm, name)
 
     def cluster(self) -> Cluster:
         return replace(self.slurm.cluster(), accounting=self.accounting)
-
-    def may_operate(self) -> bool:
-        return self.slurm.may_operate()
-
-    def acting_host(self) -> str:
-        return self.slurm.acting_host()
-
-    def dependency(self, key: str) -> str:
-        return self.slurm.dependency(key)
-
-    def exit_codes(self, keys: Collection[str]) -> Mapping[str, str]:
-        return self.slurm.exit_codes(keys)
-
-    def limits(self, jobs: Collection[JobSpec]) -> Mapping[str, Sequence[Limit]]:
-        return self.slurm.limits(jobs)
 
     def observe(self) -> Observation:
         with self.effect(not_answering(), Fault.FAILS):

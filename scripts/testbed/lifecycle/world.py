@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, cast
 from unittest import mock
 
 from scripts.testbed.constants import replaced
@@ -46,7 +46,7 @@ from slurm_tiresias.settings import Config
 from slurm_tiresias.settings.failures import REQUEUE
 from slurm_tiresias.settings.idle_gpus import LEAVE
 from slurm_tiresias.slurm.hostlist import refolded
-from slurm_tiresias.slurm.protocol import Partition, Requeue, Restart, Update
+from slurm_tiresias.slurm.protocol import Partition, Requeue, Restart, Slurm, Update
 from slurm_tiresias.store.terms import inherited_ledger, newest_ledger, stamps
 
 INTERVAL_S = 10.0
@@ -332,7 +332,7 @@ class World:
         self.ledger.slurm = self.slurm
         config, profiler = _configured(self.setup)
         self.cycles = Cycles(
-            *(self.slurm, self.slurm.cluster(), self.ledger, config, profiler),
+            *(cast(Slurm, self.slurm), self.slurm.cluster(), self.ledger, config, profiler),
             progress=self.reports.folder(),
             gpu_use=self.gpu_uses.folder(),
         )

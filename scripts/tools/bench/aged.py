@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import click
@@ -93,17 +93,16 @@ def _measured(cluster: RealCluster, folder: Path, jobs: int) -> Course:
         "size of the ledger, MB": path.stat().st_size / 1e6,
         "start until the first cycle is published, s": _best(lambda: _start_s(controller)),
     }
-    _begin(controller)
-    course |= {
-        "cycle, s": statistics.median(_cycles_s(controller)),
-        "`history` of an old job, s": _best(
-            lambda: _command_s(controller, "history", f"{jobs // 2}")
-        ),
-        "`report` of the last week, s": _best(
-            lambda: _command_s(controller, "report", "-S", "now-7days")
-        ),
-    }
-    controller.stop()
+    with _cycling(controller):
+        course |= {
+            "cycle, s": statistics.median(_cycles_s(controller)),
+            "`history` of an old job, s": _best(
+                lambda: _command_s(controller, "history", f"{jobs // 2}")
+            ),
+            "`report` of the last week, s": _best(
+                lambda: _command_s(controller, "report", "-S", "now-7days")
+            ),
+        }
     fail_over_s = _best(lambda: _fail_over_s(cluster, controller.folder))
     step_s = _step_s(newest_ledger(controller.state_dir), folder / "steps.sqlite")
     prune_s = _command_s(controller, "ledger", "prune", "--before", "now-180days")
@@ -131,20 +130,23 @@ def _controller(cluster: RealCluster, folder: Path, host: str = "") -> RealContr
     return RealController(cluster, own, settings, shared_dir=folder / "state", defaults={})
 
 
-def _begin(controller: RealController) -> None:
-    """Start a controller, and wait until it has published its first cycle."""
+@contextmanager
+def _cycling(controller: RealController) -> Iterator[float]:
+    """Run a controller; yield the seconds until it had published its first cycle."""
     controller.write_config()
+    began_s = time.monotonic()
     controller.process = controller.spawn()
-    wait_until(controller.cycles_on, "a cycle is published")
+    try:
+        wait_until(controller.cycles_on, "a cycle is published")
+        yield time.monotonic() - began_s
+    finally:
+        if controller.process is not None:
+            controller.stop()
 
 
 def _start_s(controller: RealController) -> float:
-    """Return the seconds from a controller's start until it has published its first cycle."""
-    began_s = time.monotonic()
-    _begin(controller)
-    took_s = time.monotonic() - began_s
-    controller.stop()
-    return took_s
+    with _cycling(controller) as took_s:
+        return took_s
 
 
 def _fill(path: Path, jobs: int) -> None:
@@ -213,18 +215,17 @@ def _command_s(controller: RealController, *arguments: str) -> float:
 def _fail_over_s(cluster: RealCluster, folder: Path) -> float:
     """Return the seconds from the kill of the active controller until the standby acts."""
     acting, standby = (_controller(cluster, folder, host) for host in ("one", "two"))
-    try:
-        _begin(acting)
+    with _cycling(acting):
         standby.write_config()
         standby.process = standby.spawn()
-        wait_until(lambda: len(acting.state().standbys) == 1, "a controller stands by")
-        killed_s = time.monotonic()
-        acting.kill()
-        wait_until(standby.cycles_on, "the standby acts")
-        return time.monotonic() - killed_s
-    finally:
-        acting.end()
-        standby.end()
+        try:
+            wait_until(lambda: len(acting.state().standbys) == 1, "a controller stands by")
+            killed_s = time.monotonic()
+            acting.kill()
+            wait_until(standby.cycles_on, "the standby acts")
+            return time.monotonic() - killed_s
+        finally:
+            standby.end()
 
 
 def _step_s(path: Path, copy: Path) -> float:

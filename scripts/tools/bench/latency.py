@@ -6,19 +6,17 @@ job preempts one of them.
 
 from __future__ import annotations
 
-import re
 import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 
 import click
 
 from scripts import ROOT
 from scripts.testbed.real_cluster import RealCluster, short_folder, started_cluster
-from scripts.testbed.real_controller import RealController
+from scripts.testbed.real_controller import LoggedCycle, RealController, logged_cycles
 from scripts.tools.bench.record import count_option, record
 from scripts.tools.bench.replay.cluster import with_local
 from scripts.tools.document import markdown
@@ -32,24 +30,6 @@ echo "started $EPOCHREALTIME" >>"$1"
 sleep infinity &
 wait
 """
-_CYCLE = re.compile(
-    r"(\S+ \S+) DEBUG: cycle \d+: read in (\S+) s, decided in (\S+) s, (\d+) writes in (\S+) s"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Cycle:
-    """One cycle of the controller from its log; times since the epoch, durations in seconds."""
-
-    ended_s: float
-    read_s: float
-    decide_s: float
-    writes: int
-    act_s: float
-
-    @property
-    def began_s(self) -> float:
-        return self.ended_s - self.read_s - self.decide_s - self.act_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +98,7 @@ def _run(preemptions: int, nudges: bool) -> list[Parts]:
                 preemptors = [_win(cluster, folder, n, preemptions) for n in range(preemptions)]
             finally:
                 controller.end()
-        cycles = list(_cycles(log.read_text()))
+        cycles = logged_cycles(log.read_text())
     return [parts for preemptor in preemptors if (parts := _parts(preemptor, cycles))]
 
 
@@ -156,13 +136,7 @@ def _win(cluster: RealCluster, folder: Path, number: int, of: int) -> Preemptor:
     return Preemptor(called_s, submitted_s, _moments(folder, name)[0])
 
 
-def _cycles(log: str) -> Iterator[Cycle]:
-    for at, read_s, decide_s, writes, act_s in _CYCLE.findall(log):
-        ended_s = datetime.strptime(at, "%Y-%m-%d %H:%M:%S.%f").timestamp()
-        yield Cycle(ended_s, float(read_s), float(decide_s), int(writes), float(act_s))
-
-
-def _parts(preemptor: Preemptor, cycles: Sequence[Cycle]) -> Parts | None:
+def _parts(preemptor: Preemptor, cycles: Sequence[LoggedCycle]) -> Parts | None:
     """Return the parts of a start; None for a job that found idle GPUs."""
     writing = [
         cycle
@@ -181,8 +155,8 @@ def _parts(preemptor: Preemptor, cycles: Sequence[Cycle]) -> Parts | None:
         "sbatch": sbatch_s,
         "the controller notices": claim.began_s - preemptor.submitted_s,
         "reads": claim.read_s,
-        "decides": claim.decide_s,
-        "claims": claim.act_s,
+        "decides": claim.decided_s,
+        "claims": claim.wrote_s,
         "Slurm tries the job, and is seen to have": requeue.began_s - claim.ended_s,
         "the cycle that requeues the victim": requeue.ended_s - requeue.began_s,
         "Slurm's kill and launch": slurm_s,

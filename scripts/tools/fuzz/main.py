@@ -18,6 +18,7 @@ import click
 
 from scripts import ROOT
 from scripts.testbed.readers import BROKE, CORPUS, FOUND, READERS, kept
+from scripts.tools.document import markdown
 
 MOST_BYTES_BEYOND = 4096
 """How much longer than a reader's limit an input may become."""
@@ -177,11 +178,10 @@ def _line(run: Run) -> str:
 
 
 def _table(done: Sequence[Run], seconds: int) -> str:
-    rows = [
-        f"| {run.name} | {run.runs:,} | {run.edges_before} | {run.edges} | {len(run.kept)} | "
-        f"{len(run.broken_by)} |"
-        for run in done
-    ]
-    head = ["| reader | runs | edges before | after | inputs kept | broken by |"]
+    header = ("reader", "runs", "edges before", "after", "inputs kept", "broken by")
+    counts = (
+        (run.runs, run.edges_before, run.edges, len(run.kept), len(run.broken_by)) for run in done
+    )
+    rows = [(run.name, *(f"{n:,}" for n in each)) for run, each in zip(done, counts, strict=True)]
     total = f"{sum(run.runs for run in done):,} runs, {seconds} s of each reader"
-    return "\n".join([total, "", *head, "|---|---:|---:|---:|---:|---:|", *rows])
+    return f"{total}\n\n{markdown(header, rows)}"

@@ -43,10 +43,15 @@ def packages(suite: str, build_only: bool, readme: bool, cache: Path) -> None:
     purges it. Needs root.
     """
     machine.get_ready()
-    if readme:
-        follow_readme(suite, cache)
-    else:
-        try_packages(suite, cache, build_only)
+    archives = cache / "archives" / suite
+    (archives / "partial").mkdir(parents=True, exist_ok=True)
+    with step(f"a clean Debian {suite}"):
+        base = base_root(suite, cache)
+    with tempfile.TemporaryDirectory(dir=cache, prefix="try-") as folder:
+        if readme:
+            follow_readme(base, Path(folder), archives)
+        else:
+            try_packages(base, Path(folder), archives, build_only)
 
 
 @contextmanager
@@ -74,48 +79,36 @@ def build(folder: Path, archives: Path) -> tuple[Packages, Packages]:
     return Packages(dist / "now"), Packages(dist / "later")
 
 
-def try_packages(suite: str, cache: Path, build_only: bool) -> None:
-    archives = cache / "archives" / suite
-    (archives / "partial").mkdir(parents=True, exist_ok=True)
-    began = time.monotonic()
-    with step(f"a clean Debian {suite}"):
-        base = base_root(suite, cache)
-    with tempfile.TemporaryDirectory(dir=cache, prefix="try-") as folder:
-        builder, site = Path(folder) / "build", Path(folder) / "site"
-        with step("build, in a root with nothing but what the packages ask for"):
-            now, later = build(copy_of(base, builder), archives)
-        if build_only:
-            shutil.copytree(now.folder, ROOT / "dist" / suite, dirs_exist_ok=True)
-            return
-        with step("a machine to install them on"):
-            prepare(copy_of(base, site), archives)
-            copy_of_checkout(site / "src")
-            shutil.copytree(now.folder, site / "now")
-            shutil.copytree(later.folder, site / "later")
-        with booted(site, archives) as root:
-            for trial in TRIALS:
-                with step(" ".join((trial.__doc__ or "").split()).rstrip(".")):
-                    trial(root, now, later)
-    print(f"the packages pass all checks: {time.monotonic() - began:.0f} s")
+def try_packages(base: Path, folder: Path, archives: Path, build_only: bool) -> None:
+    builder, site = folder / "build", folder / "site"
+    with step("build, in a root with nothing but what the packages ask for"):
+        now, later = build(copy_of(base, builder), archives)
+    if build_only:
+        shutil.copytree(now.folder, ROOT / "dist" / base.name, dirs_exist_ok=True)
+        return
+    with step("a machine to install them on"):
+        prepare(copy_of(base, site), archives)
+        shutil.copytree(now.folder, site / "now")
+        shutil.copytree(later.folder, site / "later")
+    with booted(site, archives) as root:
+        for trial in TRIALS:
+            with step(" ".join((trial.__doc__ or "").split()).rstrip(".")):
+                trial(root, now, later)
+    print("the packages pass all checks")
 
 
-def follow_readme(suite: str, cache: Path) -> None:
-    archives = cache / "archives" / suite
-    (archives / "partial").mkdir(parents=True, exist_ok=True)
-    with step(f"a clean Debian {suite}"):
-        base = base_root(suite, cache)
-    with tempfile.TemporaryDirectory(dir=cache, prefix="new-") as folder:
-        prepare(copy_of(base, Path(folder) / "new"), archives)
-        copy_of_checkout(Path(folder) / "new" / "src")
-        with booted(Path(folder) / "new", archives) as root:
-            for trial in readme_test.TRIALS:
-                with step(" ".join((trial.__doc__ or "").split()).rstrip(".")):
-                    trial(root)
+def follow_readme(base: Path, folder: Path, archives: Path) -> None:
+    prepare(copy_of(base, folder / "new"), archives)
+    with booted(folder / "new", archives) as root:
+        for trial in readme_test.TRIALS:
+            with step(" ".join((trial.__doc__ or "").split()).rstrip(".")):
+                trial(root)
 
 
 def prepare(folder: Path, archives: Path) -> None:
     """Install what a machine with services has, but nothing that the packages must install
-    themselves."""
+    themselves, and lay the checkout there."""
     with used(folder, archives) as root:
         root.apt_get("update")
         root.apt_get("install", "--no-install-recommends", "systemd")
+    copy_of_checkout(folder / "src")
