@@ -33,9 +33,9 @@ CLUSTER = Cluster("hopper", (22, 5, 8), "priority/multifactor", False, 30.0, 120
 NOW_S = 2000.0
 
 
-def published(ledger: Ledger, mode: str, *jobs: JobStatus) -> PublishedState:
+def published(ledger: Ledger, mode: str, *jobs: JobStatus, node: Node = NODE) -> PublishedState:
     """What a cycle in this mode publishes about these jobs."""
-    seen = Observation(NOW_S, jobs, (NODE,), (PARTITION,))
+    seen = Observation(NOW_S, jobs, (node,), (PARTITION,))
     job_store = JobStore(ledger, CONFIG, accounting=False)
     job_store.observe(seen)
     snapshot = fed(Feed(job_store, CONFIG), seen)
@@ -91,6 +91,11 @@ def test_when_a_job_may_begin_is_published_until_then(ledger: Ledger) -> None:
     )
     begins = by_id(published(ledger, "enforce", *jobs), "begins_s")
     assert begins == {"1": NOW_S + 60, "2": None, "3": None}
+
+
+def test_gpus_of_nodes_that_are_down_are_counted_apart(ledger: Ledger) -> None:
+    gpus = published(ledger, "enforce", node=replace(NODE, available=False)).gpus
+    assert (gpus.total, gpus.idle, gpus.down) == (4, 0, 4)
 
 
 def test_a_mode_change_without_a_cycle_separates_the_actions_too() -> None:

@@ -8,6 +8,7 @@ import pwd
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -170,6 +171,22 @@ def test_array_tasks_are_preempted_one_by_one(clean_cluster: RealCluster, start:
     )
 
 
+def test_a_waiting_array_is_pinned_in_one_record(clean_cluster: RealCluster, start: Start) -> None:
+    controller = start(policy={"thresholds_gpu_s": [100000]})
+    for _ in range(4):
+        clean_cluster.sbatch(*WHOLE_NODE)
+    array = clean_cluster.sbatch(*WHOLE_NODE, "--array=0-99")
+    controller.wait_for_reason(f"{array}_50", "no-room")
+    controller.wait_until(
+        lambda: priority(clean_cluster, f"{array}_50") == 3_000_000_000, "the array is pinned"
+    )
+    assert controller.cli("release").returncode == 0
+    assert priority(clean_cluster, f"{array}_50") < 1000
+    # Only the first task was ever changed individually: the others still share one record.
+    records = clean_cluster.run("squeue", "-h", "-r", "-j", array, "-O", "JobID").split()
+    assert set(records) == {array}
+
+
 def test_an_admins_priority_is_repaired_and_told(clean_cluster: RealCluster, start: Start) -> None:
     controller = start(policy={"thresholds_gpu_s": [100000]})
     for _ in range(4):
@@ -270,6 +287,33 @@ def test_pause_stops_and_release_gives_all_back(clean_cluster: RealCluster, star
         assert [event.text for event in ledger.events.of_kind("resumed", 0.0)] == [by_me()] * 2
 
 
+def test_one_job_is_given_back_another_boosted(clean_cluster: RealCluster, start: Start) -> None:
+    parked = clean_cluster.sbatch(*WHOLE_NODE, "--begin=now+1hour")
+    controller = start()
+
+    def pinned() -> bool:
+        return priority(clean_cluster, parked) == 3_000_000_000
+
+    controller.wait_until(pinned, "pinned")
+    assert controller.cli("release", parked).returncode == 0
+    assert not pinned()
+    assert "given it back to Slurm" in controller.cli("explain", parked).stdout
+    controller.cycles(3)
+    assert not pinned()
+    assert controller.cli("resume", parked).returncode == 0
+    controller.wait_until(pinned, "managed again")
+    victim, boosted, *_ = fill(clean_cluster, controller)
+    assert controller.cli("boost", boosted, "--until", "now+1hour").returncode == 0
+    assert "boosts it until" in " ".join(controller.cli("explain", boosted).stdout.split())
+    assert f"boosted: {by_me()}, until" in controller.cli("history", boosted).stdout
+    short = [clean_cluster.sbatch(*WHOLE_NODE) for _ in range(3)]
+    for job in short:
+        clean_cluster.wait_for_state(job, "RUNNING")
+    assert clean_cluster.squeue_field(boosted, "State") == "RUNNING"
+    assert clean_cluster.squeue_field(victim, "State") == "PENDING"
+    assert controller.cli("boost", "4711", "--until", "now+1hour").returncode == 1
+
+
 def by_me() -> str:
     return f"by {pwd.getpwuid(os.getuid()).pw_name} (uid {os.getuid()})"
 
@@ -346,3 +390,34 @@ def test_a_missing_partition_is_refused(clean_cluster: RealCluster, tmp_path: Pa
     _, complaint = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 4
     assert "gpuu" in complaint and len(complaint.strip().splitlines()) == 1
+
+
+AS_NOBODY = """
+import os, sys
+from slurm_tiresias.cli import controller
+from slurm_tiresias.cli.main import main
+from slurm_tiresias.controller import run
+os.setgroups([]), os.setgid(65534), os.setuid(65534)
+sys.exit(main())
+"""
+"""The user may be unable to reach the interpreter of a virtual environment: drop privileges
+late."""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_user_without_rights_gets_a_permission_error(
+    clean_cluster: RealCluster, tmp_path: Path
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o777)
+        controller = RealController(clean_cluster, Path(folder))
+        controller.write_config()
+        ended = subprocess.run(
+            [sys.executable, "-c", AS_NOBODY, "controller", "--config", controller.config_file],
+            env=controller.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert ended.returncode == 6, ended.stderr
+    assert len(ended.stderr.strip().splitlines()) == 1
