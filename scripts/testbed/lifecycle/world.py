@@ -893,6 +893,8 @@ class World:
         if not self.setup.idle or self.gpu_uses.silent:
             return
         for key, job in seen.items():
+            if key in self.garbled:
+                continue
             if job.state is JobState.RUNNING and job.start_s is not None:
                 self.known_idle_s[key, job.start_s] = self.gpu_uses.unused_s.get(key, 0.0)
 
