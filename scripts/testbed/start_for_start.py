@@ -376,10 +376,15 @@ class Controlled:
 
     def _decide(self) -> None:
         """Let cycles and scheduling passes alternate at this instant until nothing changes."""
+        first: Mapping[str, Allocation] = {}
         for turn in range(MOST_TURNS):
             self._report()
             cycle = self.cycles.run(ENFORCE)
-            self._chosen = {one.job_id: one.start_on for one in cycle.plan.starts}
+            chosen = {one.job_id: one.start_on for one in cycle.plan.starts}
+            first = first or chosen
+            # Where victims leave more than their preemptor needs, the next plan, in which they have
+            # left, might choose other nodes for the jobs that start there too.
+            self._chosen = {key: first.get(key, on) for key, on in chosen.items()}
             if turn == 0:
                 self._tell(cycle.plan.decisions.values())
             changed = self._follow()
