@@ -78,6 +78,7 @@ class ReportedRun:
         """Take in a report that has just arrived."""
         step = record.step
         self.ranks = record.ranks
+        is_first = self._ahead_s is None
         self._follow_node_clock(record.at_s - steady_s)
         # A program prints several counts one after the other.
         another = source is ProgressSource.OUTPUT and record.total != self._total
@@ -88,18 +89,9 @@ class ReportedRun:
         reported_s = record.at_s if 0 <= age_s <= LONGEST_AGE_S else now_s
         at_s = record.at_s - self._set_by_s
         if step > self._step:
-            if self._step > record.first_step and at_s > self._at_s:
-                # Not the first new step, before which a program compiles and loads its data.
-                gap_s = at_s - max(self._at_s, min(at_s, self._busy_until_s))
-                self._longest_gap_s, self._gaps = max(self._longest_gap_s, gap_s), self._gaps + 1
-                step_s = gap_s / (step - self._step)
-                self._longest_step_s = max(self._longest_step_s, step_s)
-            self._step, self._at_s, self._advanced_s = step, at_s, reported_s
-        busy_until_s = self._announced_until_s(record)
-        # A phase that is not announced any more has ended.
-        self._busy_until_s = min(self._busy_until_s, at_s)
-        if busy_until_s is not None:
-            self._busy_until_s = busy_until_s - self._set_by_s
+            self._advance(record, at_s)
+            self._advanced_s = reported_s
+        self._follow_phase(record, at_s)
         self._pace.add(step, at_s)
         per_step = self._per_step(record)
         usual_s = QUIET_STEPS * per_step.likely_s if per_step else 0.0
@@ -107,6 +99,10 @@ class ReportedRun:
         def by_slurms_clock(at_s: float | None) -> float | None:
             return None if at_s is None else min(reported_s, at_s + reported_s - record.at_s)
 
+        answered_s = by_slurms_clock(record.answered_s)
+        if is_first and reported_s != record.at_s:
+            # It may be old, as after a restart of the controller, and so may the answer.
+            answered_s = None
         self.told_s = steady_s
         # By position: ten thousand of them take a third less time than by name.
         self.progress = JobProgress(
@@ -130,7 +126,7 @@ class ReportedRun:
             by_slurms_clock(record.asked_s),
             by_slurms_clock(record.saving_s),
             record.listens,
-            by_slurms_clock(record.answered_s),
+            answered_s,
             math.inf if source is ProgressSource.COMMENT else now_s,
             self._longest_gap_s,
             self._gaps,
@@ -140,6 +136,23 @@ class ReportedRun:
             None,
             self._longest_step_s,
         )
+
+    def _advance(self, record: Record, at_s: float) -> None:
+        """Follow a new step; ``at_s`` is by the clock of its node as it was set at first."""
+        if self._step > record.first_step and at_s > self._at_s:
+            # Not the first new step, before which a program compiles and loads its data.
+            gap_s = at_s - max(self._at_s, min(at_s, self._busy_until_s))
+            self._longest_gap_s, self._gaps = max(self._longest_gap_s, gap_s), self._gaps + 1
+            step_s = gap_s / (record.step - self._step)
+            self._longest_step_s = max(self._longest_step_s, step_s)
+        self._step, self._at_s = record.step, at_s
+
+    def _follow_phase(self, record: Record, at_s: float) -> None:
+        """Follow a phase without steps: one that is not announced any more has ended."""
+        busy_until_s = self._announced_until_s(record)
+        self._busy_until_s = min(self._busy_until_s, at_s)
+        if busy_until_s is not None:
+            self._busy_until_s = busy_until_s - self._set_by_s
 
     def clock_was_set(self, by_s: float) -> None:
         """Adjust the times to a clock that was set."""

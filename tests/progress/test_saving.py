@@ -87,7 +87,19 @@ def test_a_node_whose_clock_is_behind_only_makes_the_grace_longer(behind_s: floa
     run = ReportedRun(0)
     at_s = NOW_S - behind_s
     record = Record(5, 10, at_s, 0, at_s - 60.0, listens=True, answered_s=at_s - 5.0)
+    before = replace(record, step=4, at_s=at_s - 20.0, answered_s=None)
+    run.take(ProgressSource.REPORTS, before, NOW_S - 20.0, -20.0)
     run.take(ProgressSource.REPORTS, record, NOW_S, 0.0)
     answered_s = run.progress.answered_s
     assert answered_s is not None
     assert answered_s <= NOW_S - 5.0
+
+
+def test_an_old_answer_that_a_new_controller_reads_ends_no_grace() -> None:
+    """Its age is unknown: the clock of the node may be behind."""
+    run = ReportedRun(0)
+    record = Record(5, 10, NOW_S - 130.0, 0, 0.0, listens=True, answered_s=NOW_S - 130.0)
+    run.take(ProgressSource.REPORTS, record, NOW_S, 0.0)
+    assert not has_saved_since(run.progress, 0, signalled_s=NOW_S)
+    run.take(ProgressSource.REPORTS, replace(record, step=6, at_s=NOW_S + 9.0), NOW_S + 9.0, 9.0)
+    assert not has_saved_since(run.progress, 0, signalled_s=NOW_S)
