@@ -105,10 +105,10 @@ def _left(told: JobProgress, now_s: float) -> Estimate | None:
     return Estimate(*(max(0.0, s - ago_s) for s in (left.likely_s, left.least_s, left.most_s)))
 
 
-def looks_of(training: Training, runs: int) -> Sequence[Look]:
+def looks_of(training: Training, runs: int, first_seed: int = 0) -> Sequence[Look]:
     """Return the looks at so many runs of a kind of training."""
     found: list[Look] = []
-    for seed in range(runs):
+    for seed in range(first_seed, first_seed + runs):
         chance = random.Random(f"{training.__name__}:{seed}")
         found += looks_at(training(chance), chance)
     return found
@@ -141,11 +141,12 @@ class Figures:
 
 @click.command("ranges")
 @count_option("runs", 100, 10000)
-def ranges(runs: int) -> None:
+@click.option("--first-seed", default=0, show_default=True, type=click.IntRange(0))
+def ranges(first_seed: int, runs: int) -> None:
     """How often the range of the time that is left holds the true end, on made-up trainings."""
     rows = []
     for name, training in (*STEADY.items(), *CHANGING.items()):
-        looks = looks_of(training, runs)
+        looks = looks_of(training, runs, first_seed)
         figures = Figures.of(looks)
         quarters = (
             [one for one in looks if k <= 4 * one.at < k + 1 and one.left] for k in range(4)
