@@ -710,7 +710,7 @@ class EventRecord:
     list-refused, signal-refused, no-net-progress, gpus-idle, idle-signalled, idle-requeued,
     idle-spared, hung (a verdict, with its evidence), hung-false (it made a step afterwards),
     hung-dumped, hung-signalled, hung-requeued, restarted or not-restarted (after a failure), failed
-    (Slurm refused a write) and so on. Events of the controller: paused, resumed, released,
+    (Slurm refused a write) and so on. Events of the controller: paused, resumed, handed-back,
     node-suspected, node-drained, node-cleared.
     """
 

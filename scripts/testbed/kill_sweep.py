@@ -32,7 +32,7 @@ class Setting:
 AT_WORK = Setting("at work")
 BY_SITE_FACTOR = Setting("by site factor", settings={"priority": {"write": "site-factor"}})
 PAUSED = Setting("paused", commands=("pause", "resume"))
-RELEASED = Setting("released", commands=("release", "resume"))
+RELEASED = Setting("released", commands=("hand-back", "resume"))
 IN_SHADOW = Setting("in shadow", options=("--shadow",))
 
 ELSEWHERE: Mapping[str, Setting] = {

@@ -1,7 +1,7 @@
-"""``pause``, ``resume``, ``release``, ``boost`` and ``nudge``: commands to the running controller.
+"""``pause``, ``resume``, ``hand-back``, ``boost``, ``nudge``: commands to the running controller.
 
 Some also work when no controller runs: ``pause`` and ``resume`` are stored for the next one, and
-``release`` gives the jobs back to Slurm by itself.
+``hand-back`` gives the jobs back to Slurm by itself.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def pause(config: Config) -> None:
 @one_job_argument
 @takes_config
 def resume(config: Config, job_id: str | None) -> None:
-    """Act on Slurm again, after `pause` or `release`; or manage one job again."""
+    """Act on Slurm again, after `pause` or `hand-back`; or manage one job again."""
     if job_id:
         _order(config, f"resume {job_id}", f"Job {job_id} is managed again.")
         return
@@ -51,24 +51,24 @@ def resume(config: Config, job_id: str | None) -> None:
     )
 
 
-@click.command()
+@click.command("hand-back")
 @one_job_argument
 @takes_config
-def release(config: Config, job_id: str | None) -> None:
-    """Give every managed job back to Slurm, and pause; or give one job back.
+def hand_back(config: Config, job_id: str | None) -> None:
+    """Hand every managed job back to Slurm, and pause; or hand one job back.
 
     Jobs are left as if the controller had never managed them. Without JOBID it also works if no
     controller runs.
     """
     if job_id:
         done = f"Job {job_id} is Slurm's own until: tiresias-slurm resume {job_id}"
-        _order(config, f"release {job_id}", done)
+        _order(config, f"hand-back {job_id}", done)
         return
     _tell(
         config,
-        "release",
-        "Released: every managed job is Slurm's own again, and the controller is paused.",
-        lambda: _release(config),
+        "hand-back",
+        "Handed back: every managed job is Slurm's own again, and the controller is paused.",
+        lambda: _hand_back(config),
     )
 
 
@@ -122,10 +122,10 @@ def _tell(config: Config, word: str, done: str, without_controller: Callable[[],
 
 def _in_shadow(word: str) -> str:
     """Return what a command means for a controller in shadow mode, which does not act anyway."""
-    if word == "release":
+    if word == "hand-back":
         raise TiresiasError(
-            "Nothing was released: the controller runs in shadow mode and writes nothing to Slurm",
-            "To release what an earlier one wrote, stop it and release again",
+            "Nothing was handed back: the controller runs in shadow mode, and has written nothing",
+            "To hand back what an earlier one wrote, stop it and do this again",
         )
     then = "acts no more until it is resumed" if word == "pause" else "acts"
     return f"The controller runs in shadow mode and does nothing; once in enforce mode, it {then}."
@@ -138,11 +138,11 @@ def _set_paused(config: Config, paused: bool) -> str:
     return "the next one starts paused." if paused else "the next one acts from its start."
 
 
-def _release(config: Config) -> str:
+def _hand_back(config: Config) -> str:
     from slurm_tiresias.controller.offline import release
 
     changes = count(release(config), "change")
     return (
-        f"every managed job was given back to Slurm by this command ({changes}), "
+        f"every managed job was handed back to Slurm by this command ({changes}), "
         "and the next one starts paused."
     )

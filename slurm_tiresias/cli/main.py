@@ -43,6 +43,10 @@ COMMANDS = {
         "Show the latest events of all jobs, or of one: preemptions, requeues, failures, orders.",
     ),
     "explain": ("explain", "Say why a job waits, runs or was preempted."),
+    "hand-back": (
+        "control",
+        "Hand every managed job back to Slurm, and pause; or hand one job back.",
+    ),
     "history": (
         "history",
         "Show the whole history of a job: each run, what ended it, and the events between runs.",
@@ -61,17 +65,13 @@ COMMANDS = {
     "nudge": ("control", "Run a cycle now, without waiting for the interval."),
     "pause": ("control", "Stop acting on Slurm, but keep deciding and publishing."),
     "profile": ("profile", "Show and manage profiles of models: how skewed each model is."),
-    "release": (
-        "control",
-        "Give every managed job back to Slurm, and pause; or give one job back.",
-    ),
     "report": (
         "report",
         "Report what the controller did in a period, by job size, user and account.",
     ),
     "resume": (
         "control",
-        "Act on Slurm again, after `pause` or `release`; or manage one job again.",
+        "Act on Slurm again, after `pause` or `hand-back`; or manage one job again.",
     ),
     "shadow": ("shadow", "What the controller would have done in shadow mode."),
     "simulate": (
@@ -110,7 +110,8 @@ class Program(click.Group):
         if name not in COMMANDS:
             return None
         module, _ = COMMANDS[name]
-        found: click.Command = getattr(import_module(f"slurm_tiresias.cli.{module}"), name)
+        defines = import_module(f"slurm_tiresias.cli.{module}")
+        found: click.Command = getattr(defines, name.replace("-", "_"))
         return found
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:

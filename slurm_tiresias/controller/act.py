@@ -153,8 +153,8 @@ class Actor:
             if account.key not in refused:
                 forgotten = replace(account, written_priority=None, written_site_factor=None)
                 self._job_store.accounts.put(forgotten)
-        text = f"{released.writes} jobs given back to Slurm"
-        self._job_store.events.note(seen.at_s, "released", "", text)
+        text = f"{released.writes} jobs handed back to Slurm"
+        self._job_store.events.note(seen.at_s, "handed-back", "", text)
         self._job_store.commit()
         writes = stood_down.writes + released.writes
         return WriteSummary(writes, (*stood_down.failures, *released.failures), unsettled=False)

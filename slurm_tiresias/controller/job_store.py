@@ -41,7 +41,7 @@ log = logging.getLogger("tiresias-slurm")
 CLOCK_WANDERS_S = 5.0
 """The most that clocks drift apart between two observations; a larger step means a set clock."""
 
-GIVEN_BACK: Final = "an administrator has given it back to Slurm (tiresias-slurm release)"
+GIVEN_BACK: Final = "an administrator has handed it back to Slurm (tiresias-slurm hand-back)"
 
 
 @dataclass(slots=True)

@@ -39,7 +39,7 @@ EVENTS = (
     "idle-spared",
     "failed",
     "would",
-    "released",
+    "handed-back",
     "paused",
     "resumed",
     "boosted",

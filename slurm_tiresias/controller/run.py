@@ -490,12 +490,12 @@ class Controller:
         text = ""
         if of:
             obey(self._cycles.job_store, command, of.split(), f"by {who}")
-        elif command == "release" and not self._shadow:
+        elif command == "hand-back" and not self._shadow:
             # Otherwise the next cycle would manage the jobs again if not all can be given back.
             self._pause(True, who)
             outcome = self._cycles.release()
             outcome.raise_for_failures()
-            text = f"Every managed job was given back to Slurm ({outcome.writes} changes)."
+            text = f"Every managed job was handed back to Slurm ({outcome.writes} changes)."
         if not of:
             self._pause(command != "resume", who)
         self._cycle()

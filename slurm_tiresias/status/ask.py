@@ -19,12 +19,12 @@ from slurm_tiresias import errors, json_codec
 from slurm_tiresias.errors import NotRunningError, TiresiasError
 
 SOCKET_NAME = "tiresias.sock"
-COMMANDS = ("nudge", "pause", "resume", "release", "boost", "clear-node")
+COMMANDS = ("nudge", "pause", "resume", "hand-back", "boost", "clear-node")
 """Requests of root and the controller's user. nudge: run a cycle now. pause: decide and publish,
-but do not act. resume: act again. release: pause, and hand every managed job back to Slurm as if it
-had not been managed. ``release ID`` hands one job back, until ``resume ID``. ``boost ID TIME``: let
-a job go first, and not be preempted, until a time in seconds since the epoch. clear-node NAME:
-clear a node of suspicion."""
+but do not act. resume: act again. hand-back: pause, and hand every managed job back to Slurm as if
+it had not been managed. ``hand-back ID`` hands one job back, until ``resume ID``.
+``boost ID TIME``: let a job go first, and not be preempted, until a time in seconds since the
+epoch. clear-node NAME: clear a node of suspicion."""
 COMMAND_SCHEMA = 1
 
 ANSWER_S = 15.0

@@ -257,7 +257,7 @@ def at(place: Place, program: Warm, **environment: str) -> Callable[[tuple[str, 
     return lambda arguments: program.call(arguments, place.environment(**environment), place.folder)
 
 
-NO_SLURM = {"controller": 5, "init": 5, "release": 5, "ledger rebuild": 5}
+NO_SLURM = {"controller": 5, "init": 5, "hand-back": 5, "ledger rebuild": 5}
 WELL = {"status": 0, "explain": 0, "history": 0, "config show": 0, "profile list": 0}
 
 
@@ -305,7 +305,7 @@ def test_every_command_exits_cleanly_with_damaged_files_and_leaves_them_unchange
     names = ("state.json", "ledger.sqlite", PROFILES, SOCKET_NAME)
     for name in names:
         (place.state_dir / name).write_bytes(name.encode() * 1000)
-    damaged = ("pause", "resume", "release", "history", "shadow report", "controller")
+    damaged = ("pause", "resume", "hand-back", "history", "shadow report", "controller")
     all_end_well(at(place, program), {"status": 3, "nudge": 3, **dict.fromkeys(damaged, 11)})
     for name in names:
         assert (place.state_dir / name).read_bytes() == name.encode() * 1000, name
@@ -432,7 +432,7 @@ def test_commands_bear_a_bad_configuration(place: Place, program: Warm, file: st
         place.config.mkdir()
     elif file is not None:
         place.config.write_text(file)
-    codes = {"status": 4, "explain": 4, "history": 4, "release": 4}
+    codes = {"status": 4, "explain": 4, "history": 4, "hand-back": 4}
     if file is None:
         all_end_well(at(place, program), codes)
     for name, code in codes.items():

@@ -46,8 +46,8 @@ def line(**answer: Any) -> bytes:
         (["pause"], "Paused: "),
         (["resume"], "Resumed: "),
         (["resume", "12"], "Job 12 is managed again."),
-        (["release"], "Released: "),
-        (["release", "12_3"], "Job 12_3 is Slurm's own until: tiresias-slurm resume 12_3"),
+        (["hand-back"], "Handed back: "),
+        (["hand-back", "12_3"], "Job 12_3 is Slurm's own until: tiresias-slurm resume 12_3"),
         (["nudge"], "A cycle was run."),
     ],
 )
@@ -60,22 +60,24 @@ def test_each_command_sends_the_controller_a_line(site: Site, words: list[str], 
 
 def test_the_controllers_answer_is_printed(site: Site) -> None:
     answering(site.folder, line(text="released 12 jobs\x1b[2J"))
-    assert site.run("release").stdout == "released 12 jobs?[2J\n"
+    assert site.run("hand-back").stdout == "released 12 jobs?[2J\n"
 
 
 @pytest.mark.parametrize(("named", "code"), [(1, 1), (5, 5), (99, 1), ("x", 1)])
 def test_a_refusal_has_the_exit_code_it_names(site: Site, named: object, code: int) -> None:
     answering(site.folder, line(refused=["slurmctld is away\x1b[2J", "Start it", named]))
-    result = site.run("release")
+    result = site.run("hand-back")
     assert result.exit_code == code
     assert error_of(result) == "slurmctld is away?[2J. Start it."
 
 
 def test_in_shadow_mode_nothing_is_released(site: Site) -> None:
     answering(site.folder, line(mode="shadow"))
-    result = site.run("release")
+    result = site.run("hand-back")
     assert result.exit_code == 1
-    assert error_of(result).startswith("Nothing was released: the controller runs in shadow mode")
+    assert error_of(result).startswith(
+        "Nothing was handed back: the controller runs in shadow mode"
+    )
 
 
 @pytest.mark.parametrize(
@@ -88,7 +90,7 @@ def test_commands_of_shadow_mode_take_effect_once_it_ends(site: Site, word: str,
     )
 
 
-@pytest.mark.parametrize("word", ["pause", "resume", "release"])
+@pytest.mark.parametrize("word", ["pause", "resume", "hand-back"])
 def test_nothing_is_done_past_a_busy_controller(site: Site, fake_run: FakeRun, word: str) -> None:
     fake_run.error = AlreadyRunningError("Another controller works in /x", "Stop it first")
     answering(site.folder, b"")
@@ -106,11 +108,11 @@ def test_an_invalid_answer_counts_as_no_controller(site: Site, answer: bytes) ->
     assert error_of(result).startswith(("No controller answers in ", "What answers at "))
 
 
-def test_without_a_controller_jobs_are_released_nevertheless(site: Site, fake_run: FakeRun) -> None:
-    result = site.run("release")
+def test_without_a_controller_jobs_are_handed_back_too(site: Site, fake_run: FakeRun) -> None:
+    result = site.run("hand-back")
     assert result.exit_code == 0 and fake_run.asked == [("release", str(site.folder))]
     assert result.stdout == (
-        "No controller runs; every managed job was given back to Slurm by this command "
+        "No controller runs; every managed job was handed back to Slurm by this command "
         "(12 changes), and the next one starts paused.\n"
     )
 

@@ -28,7 +28,7 @@ COMMANDS = (
     ("controller",),
     ("pause",),
     ("resume",),
-    ("release",),
+    ("hand-back",),
     ("nudge",),
     ("config",),
     ("ledger",),
@@ -105,7 +105,7 @@ def test_bad_usage_is_exit_code_two(site: Site, arguments: tuple[str, ...], comp
     assert error_of(result).startswith(complaint)
 
 
-@pytest.mark.parametrize("command", ["status", "pause", "release", "nudge", "controller"])
+@pytest.mark.parametrize("command", ["status", "pause", "hand-back", "nudge", "controller"])
 def test_a_missing_configuration_is_exit_code_four(site: Site, command: str) -> None:
     result = site.run("--config", "/nowhere/tiresias.toml", command)
     assert result.exit_code == 4

@@ -82,7 +82,7 @@ def test_a_clock_set_back_does_not_reset_the_limit(job_store: JobStore, ledger: 
     assert len(ledger.events.last(300)) <= 2 * MOST_AT_ONCE
 
 
-@pytest.mark.parametrize("kind", ["preempted", "promoted", "released", "would", "demoted"])
+@pytest.mark.parametrize("kind", ["preempted", "promoted", "handed-back", "would", "demoted"])
 def test_events_that_reports_count_are_kept(job_store: JobStore, ledger: Ledger, kind: str) -> None:
     for task in range(100):
         job_store.events.note(1000, kind, f"12_{task}", "")

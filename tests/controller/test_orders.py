@@ -53,7 +53,7 @@ def test_a_job_given_back_is_slurms_own_until_it_is_managed_again(site: Managed)
     waiting = site.submit(WHOLE_NODE)
     site.cycle()
     for key in (waiting, *wall):
-        order(site, "release", key)
+        order(site, "hand-back", key)
     site.cycle()
     decision = site.decision(waiting)
     assert decision and (decision.action, decision.detail) == (Action.LEAVE, GIVEN_BACK)

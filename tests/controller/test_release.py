@@ -1,5 +1,5 @@
 """Many writes and a slow slurmctld: what Slurm has answered is recorded, and the next attempt goes
-on where the last one stopped. ``release`` also when a job ends meanwhile."""
+on where the last one stopped. ``hand-back`` also when a job ends meanwhile."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def cycle(controller: Controller) -> str:
 def release(controller: Controller) -> str:
     """Release all jobs; return the error that the command shows."""
     commands = Commands(lambda: None)
-    answer = commands.services()["release"].ready(ROOT)
+    answer = commands.services()["hand-back"].ready(ROOT)
     commands.carry_out(controller._do)
     assert isinstance(answer, Future)
     return str(answer.exception() or "")

@@ -158,7 +158,7 @@ def test_files_made_by_root_before_the_first_start_do_not_hinder_the_controller(
 ) -> None:
     profiles = controller.folder / "profiles.json"
     profiles.write_text((CORPUS / "profiles" / "two").read_text())
-    for command in ("pause", "ledger rebuild", "release", "resume", f"profile import {profiles}"):
+    for command in ("pause", "ledger rebuild", "hand-back", "resume", f"profile import {profiles}"):
         ended = controller.cli(*command.split())
         assert ended.returncode == 0, ended.stderr
     controller.start(program=program_of(controllers_user))

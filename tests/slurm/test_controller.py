@@ -180,7 +180,7 @@ def test_a_waiting_array_is_pinned_in_one_record(clean_cluster: RealCluster, sta
     controller.wait_until(
         lambda: priority(clean_cluster, f"{array}_50") == 3_000_000_000, "the array is pinned"
     )
-    assert controller.cli("release").returncode == 0
+    assert controller.cli("hand-back").returncode == 0
     assert priority(clean_cluster, f"{array}_50") < 1000
     # Only the first task was ever changed individually: the others still share one record.
     records = clean_cluster.run("squeue", "-h", "-r", "-j", array, "-O", "JobID").split()
@@ -272,7 +272,7 @@ def test_pause_stops_and_release_gives_all_back(clean_cluster: RealCluster, star
     assert clean_cluster.squeue_field(short, "State") == "PENDING"
     assert controller.command("resume")["mode"] == "enforce"
     clean_cluster.wait_for_state(short, "RUNNING")
-    assert controller.cli("release").returncode == 0
+    assert controller.cli("hand-back").returncode == 0
     for job in (waiting, *wall):
         if clean_cluster.squeue_field(job, "State") == "PENDING":
             assert priority(clean_cluster, job) <= natural + 1
@@ -287,7 +287,7 @@ def test_pause_stops_and_release_gives_all_back(clean_cluster: RealCluster, star
         assert [event.text for event in ledger.events.of_kind("resumed", 0.0)] == [by_me()] * 2
 
 
-def test_one_job_is_given_back_another_boosted(clean_cluster: RealCluster, start: Start) -> None:
+def test_one_job_is_handed_back_another_boosted(clean_cluster: RealCluster, start: Start) -> None:
     parked = clean_cluster.sbatch(*WHOLE_NODE, "--begin=now+1hour")
     controller = start()
 
@@ -295,9 +295,9 @@ def test_one_job_is_given_back_another_boosted(clean_cluster: RealCluster, start
         return priority(clean_cluster, parked) == 3_000_000_000
 
     controller.wait_until(pinned, "pinned")
-    assert controller.cli("release", parked).returncode == 0
+    assert controller.cli("hand-back", parked).returncode == 0
     assert not pinned()
-    assert "given it back to Slurm" in controller.cli("explain", parked).stdout
+    assert "handed it back to Slurm" in controller.cli("explain", parked).stdout
     controller.cycles(3)
     assert not pinned()
     assert controller.cli("resume", parked).returncode == 0

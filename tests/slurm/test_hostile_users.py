@@ -271,7 +271,7 @@ def test_release_resets_priorities_without_a_record(cluster: RealCluster, start:
     born = attacks(cluster, *WHOLE_NODE, "--begin=now+1hour")
     assert priority_of(cluster, born) == bands.TOP_TIER
     changes(cluster, born, "Partition=other")
-    assert controller.cli("release").returncode == 0
+    assert controller.cli("hand-back").returncode == 0
     assert not bands.is_in_a_band(priority_of(cluster, born), "pinned")
 
 

@@ -36,7 +36,7 @@ FILES = {
 }
 SIGNALS = {
     "SIGTERM, SIGINT": "It ends after the present step. Jobs keep the priorities that they have, "
-    "and Slurm goes on by these; to give the jobs back first, call tiresias-slurm release.",
+    "and Slurm goes on by these; to give the jobs back first, call tiresias-slurm hand-back.",
     "SIGKILL": "Does no harm: what it intended is in the ledger, and the next one carries on.",
 }
 

@@ -219,7 +219,7 @@ def removes(root: Root, _now: Packages, _later: Packages) -> None:
     """Removing the package stops the service, and keeps its state and configuration."""
     root.run("systemctl", "enable", "--now", SERVICE)
     said = root.apt_get("remove", "slurm-tiresias-controller", "slurm-tiresias-spank")
-    expect("tiresias-slurm release" in said, f"nothing said about the priorities:\n{said}")
+    expect("tiresias-slurm hand-back" in said, f"nothing said about the priorities:\n{said}")
     commands = root.run("sh", "-c", r"cat /proc/[0-9]*/cmdline | tr '\0' ' '")
     expect("tiresias-slurm controller" not in commands, commands)
     root.run("test", "-s", f"{STATE}/ledger.sqlite")
