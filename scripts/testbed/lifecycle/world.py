@@ -685,7 +685,15 @@ class World:
             own, job = self.own[key], jobs.get(key)
             own.clouded |= _run_of(job) != _run_of(before.get(key)) or key in ended_again
             own.ended = job is None or (own.ended and job.state is None)
-            own.node_list = self.saved_lists.get(key, own.ask.node_list)
+            saved = self.saved_lists.get(key, own.ask.node_list)
+            shown = job.spec.required_node_list if job else ""
+            if own.node_list != saved and refolded(shown) not in memory.lists_noted(
+                self.cycles, key
+            ):
+                # The controller has seen that the owner changed its list, and slurmctld brings that
+                # back: for the controller it is the owner's.
+                saved = shown
+            own.node_list = saved
             own.may_end.add("NODE_FAIL")
         self.ended_runs.clear()
         self.unseen.clear()
