@@ -47,7 +47,9 @@ def nodes_of_runs(controller: RealController, key: str) -> list[str]:
 def test_a_job_that_fails_is_restarted_soon_on_another_node_as_often_as_it_asks(
     three_nodes: RealCluster, controller: RealController
 ) -> None:
-    key = three_nodes.sbatch("--gres=gpu:1", "--comment=tiresias:restart=2", script="exit 3")
+    # Long enough for a cycle: a job that has ended when it is first seen is not managed.
+    fails = "sleep 3; exit 3"
+    key = three_nodes.sbatch("--gres=gpu:1", "--comment=tiresias:restart=2", script=fails)
     controller.wait_until(lambda: controller.events("not-restarted"), f"{key} stays ended")
     ended = job(three_nodes.driver().observe(), key)
     assert (ended.slurm_state, ended.restarts) == ("FAILED", 2)
