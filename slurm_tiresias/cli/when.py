@@ -85,20 +85,21 @@ def _options() -> _Options:
 
 def _words(about: tuple[str, ...]) -> list[str]:
     """Return the options, those of a script first: later ones win."""
-    texts = [_script(Path(word)) for word in about]
-    index = next((index for index, text in enumerate(texts) if text), None)
-    if index is None:
+    # What follows the script are its own arguments, which may be files too.
+    scripts = ((index, text) for index, word in enumerate(about) if (text := _script(Path(word))))
+    first = next(scripts, None)
+    if first is None:
         if about and not about[0].startswith("-"):
             said = shorten(printable(" ".join(about)), 40)
             raise UsageError(f"{said!r} is neither one job id nor a script", HELP)
         return list(about)
-    script, text = Path(about[index]), texts[index]
+    index, text = first
     lines = [line for line in text.splitlines() if line.startswith("#SBATCH")]
     try:
         found = [word for line in lines for word in shlex.split(line[7:], comments=True)]
     except ValueError as error:
         raise UsageError(f"An #SBATCH line cannot be read: {error}", "See: man sbatch") from None
-    return [*found, "--job-name", script.name, *about[:index]]
+    return [*found, "--job-name", Path(about[index]).name, *about[:index]]
 
 
 def _script(path: Path) -> str:
