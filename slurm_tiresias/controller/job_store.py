@@ -322,11 +322,13 @@ class JobStore:
             return replace(
                 record, failed_run=record.restarts, is_restarted=True, avoided_nodes=failed
             )
+        early = last is not None and last.elapsed_s < EARLY_S
         if under_way is not None and under_way.signalled_s is not None:
-            return replace(record, failures_in_a_row=0)
+            # A short run that was preempted shows nothing: the job may fail again.
+            return record if early else replace(record, failures_in_a_row=0)
         if record.failed_run == record.restarts or job.held:
             return record
-        if last is not None and last.elapsed_s < EARLY_S:
+        if early:
             # Its script, its user or an administrator requeued it.
             return replace(record, failures_in_a_row=record.failures_in_a_row + 1)
         return record

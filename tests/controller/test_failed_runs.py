@@ -216,6 +216,38 @@ def test_a_wide_job_that_fails_at_each_start_preempts_others_once(manage: Manage
     assert len(managed.events("preempted")) == preempted
 
 
+@pytest.mark.parametrize(("ran_s", "more"), [(15.0, 0), (700.0, 2)], ids=["short", "long"])
+def test_a_preempted_run_ends_a_row_of_failures_only_if_it_was_long(
+    manage: Manage, ran_s: float, more: int
+) -> None:
+    managed = manage(
+        policy={"thresholds_gpu_s": [10]},
+        preemption={"min_run_s": 0, "budget_share": 0},
+    )
+    key = submit(managed, request=WHOLE_NODES, duration_s=None)
+    for _ in range(2):
+        managed.wait_for_state(key, JobState.RUNNING)
+        restarts = managed.seen(key).restarts
+        managed.slurm.finish(key, 1)
+        managed.wait_until(lambda n=restarts: managed.seen(key).restarts > n, "a restart")
+    managed.wait_for_state(key, JobState.RUNNING)
+    managed.cycle(times=int(2 * ran_s))
+    short = [
+        submit(managed, "", user="ben", request=WHOLE_NODES, duration_s=5.0, exit_code=0)
+        for _ in range(2)
+    ]
+    managed.wait_until(lambda: managed.events("preempted") == [(key, short[1])], "a preemption")
+
+    for _ in range(more):
+        managed.wait_for_state(key, JobState.RUNNING)
+        restarts = managed.seen(key).restarts
+        managed.slurm.finish(key, 1)
+        managed.wait_until(lambda n=restarts: managed.seen(key).restarts > n, "a restart")
+    managed.wait_for_state(key, JobState.RUNNING)
+    managed.slurm.finish(key, 1)
+    assert runs(managed, key) == 4 + more
+
+
 def test_a_program_whose_jobs_fail_early_preempts_no_other_job(manage: Manage) -> None:
     managed = manage(
         policy={"thresholds_gpu_s": [20]}, preemption={"min_run_s": 0, "budget_share": 0}

@@ -121,6 +121,12 @@ def grace_is_over(cycles: Cycles, victim: str, at_s: float) -> bool:
     return signalled_s is not None and at_s - signalled_s >= grace_s
 
 
+def longest_run_s(sim: InMemorySlurm, key: str) -> float:
+    rows = sim._accounting._rows.get(key, {}).values()
+    ended = [(row.start_s, row.end_s) for row in rows if row.start_s and row.end_s]
+    return max((end_s - start_s for start_s, end_s in ended), default=0.0)
+
+
 def accounted(sim: InMemorySlurm, key: str) -> frozenset[object]:
     """Submission and start of each run that accounting has of a job, also if that comes late."""
     rows = sim._accounting._rows.get(key, {}).values()

@@ -31,6 +31,7 @@ from slurm_tiresias.controller import bands
 from slurm_tiresias.controller.act import WriteSummary
 from slurm_tiresias.controller.cycle import ENFORCE, PAUSED, Cycles
 from slurm_tiresias.controller.prospects import HELD_BY_OWNER, why_not_eligible
+from slurm_tiresias.core.features.failed_runs import EARLY_S
 from slurm_tiresias.core.features.idle_gpus import LATE_AFTER_S, MOST_IN_A_ROW
 from slurm_tiresias.core.lifecycle.nomination import IN_USE_BOUNDS
 from slurm_tiresias.core.lifecycle.preemption import Cause
@@ -796,7 +797,9 @@ class World:
             self.violated(f"{key} is restarted, which was {failed and _told(failed)}")
         own = self.own[key]
         own.restarted.add(failed.restarts)
-        if len(own.restarted) > own.ask.restarts and not own.reported:
+        often = len(own.restarted) > own.ask.restarts
+        # A long run that was preempted ends the row of failures.
+        if often and not own.reported and memory.longest_run_s(self.sim, key) < EARLY_S:
             self.violated(f"{key} is restarted after its runs {own.restarted}")
         own.ended = False
 
