@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -51,6 +52,17 @@ def is_alive(managed: Managed, key: str) -> bool:
             return True
         managed.cycle()
     return False
+
+
+def fail_and_restart(managed: Managed, key: str, times: int) -> None:
+    for restarts in range(managed.seen(key).restarts, managed.seen(key).restarts + times):
+        managed.wait_for_state(key, JobState.RUNNING)
+        managed.slurm.finish(key, 1)
+        managed.wait_until(partial(_restarts_exceed, managed, key, restarts), "a restart")
+
+
+def _restarts_exceed(managed: Managed, key: str, restarts: int) -> bool:
+    return managed.seen(key).restarts > restarts
 
 
 def texts(managed: Managed, kind: str) -> list[str]:
@@ -225,11 +237,7 @@ def test_a_preempted_run_ends_a_row_of_failures_only_if_it_was_long(
         preemption={"min_run_s": 0, "budget_share": 0},
     )
     key = submit(managed, request=WHOLE_NODES, duration_s=None)
-    for _ in range(2):
-        managed.wait_for_state(key, JobState.RUNNING)
-        restarts = managed.seen(key).restarts
-        managed.slurm.finish(key, 1)
-        managed.wait_until(lambda n=restarts: managed.seen(key).restarts > n, "a restart")
+    fail_and_restart(managed, key, times=2)
     managed.wait_for_state(key, JobState.RUNNING)
     managed.cycle(times=int(2 * ran_s))
     short = [
@@ -238,11 +246,7 @@ def test_a_preempted_run_ends_a_row_of_failures_only_if_it_was_long(
     ]
     managed.wait_until(lambda: managed.events("preempted") == [(key, short[1])], "a preemption")
 
-    for _ in range(more):
-        managed.wait_for_state(key, JobState.RUNNING)
-        restarts = managed.seen(key).restarts
-        managed.slurm.finish(key, 1)
-        managed.wait_until(lambda n=restarts: managed.seen(key).restarts > n, "a restart")
+    fail_and_restart(managed, key, more)
     managed.wait_for_state(key, JobState.RUNNING)
     managed.slurm.finish(key, 1)
     assert runs(managed, key) == 4 + more
