@@ -654,7 +654,7 @@ class JobAccount:
     """The nodes that its user excludes, kept while others are excluded too; None if none are."""
     written_excluded: str = ""
     """The excluded nodes that this program last wrote."""
-    given_back: bool = False
+    handed_back: bool = False
     """Whether an administrator has given it back to Slurm, until it is to be managed again."""
     boosted_until_s: float | None = None
     """Until when an administrator boosts it; None if none does."""

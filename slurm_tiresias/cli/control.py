@@ -139,9 +139,9 @@ def _set_paused(config: Config, paused: bool) -> str:
 
 
 def _hand_back(config: Config) -> str:
-    from slurm_tiresias.controller.offline import release
+    from slurm_tiresias.controller.offline import hand_back
 
-    changes = count(release(config), "change")
+    changes = count(hand_back(config), "change")
     return (
         f"every managed job was handed back to Slurm by this command ({changes}), "
         "and the next one starts paused."

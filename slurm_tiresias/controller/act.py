@@ -144,20 +144,20 @@ class Actor:
         self._under_way.follow(seen)
         return self._sent(self._updates.to_own_lists())
 
-    def release(self, seen: Observation) -> WriteSummary:
-        """Give every job back to Slurm, without anything that was written to it."""
+    def hand_back(self, seen: Observation) -> WriteSummary:
+        """Hand every job back to Slurm, without anything that was written to it."""
         stood_down = self.stand_down(seen)
-        released = self._sent(self._updates.to_slurms_own())
-        refused = keys_of(released.failures)
+        handed_back = self._sent(self._updates.to_slurms_own())
+        refused = keys_of(handed_back.failures)
         for account in list(self._job_store.accounts.all.values()):
             if account.key not in refused:
                 forgotten = replace(account, written_priority=None, written_site_factor=None)
                 self._job_store.accounts.put(forgotten)
-        text = f"{released.writes} jobs handed back to Slurm"
+        text = f"{handed_back.writes} jobs handed back to Slurm"
         self._job_store.events.note(seen.at_s, "handed-back", "", text)
         self._job_store.commit()
-        writes = stood_down.writes + released.writes
-        return WriteSummary(writes, (*stood_down.failures, *released.failures), unsettled=False)
+        writes = stood_down.writes + handed_back.writes
+        return WriteSummary(writes, (*stood_down.failures, *handed_back.failures), unsettled=False)
 
     def _drop_refused(self, refused: set[str]) -> None:
         """Set no GPUs aside for jobs whose priority was refused (one was just held, say)."""

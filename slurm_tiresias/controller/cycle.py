@@ -322,11 +322,11 @@ class Cycles:
             self._account(seen)
             self._actor.take_lists_back(seen)
 
-    def release(self) -> WriteSummary:
+    def hand_back(self) -> WriteSummary:
         """Give every managed job back to Slurm."""
         seen = self._observe()
         self._account(seen)
-        return self._actor.release(seen)
+        return self._actor.hand_back(seen)
 
     def clear_node(self, name: str) -> None:
         """Clear a node of suspicion, and return it to service if it was drained for that."""

@@ -169,7 +169,7 @@ def without_lists(record: JobAccount) -> JobAccount:
     return replace(record, own_nodes="", written_nodes="")
 
 
-def given_back(job: JobStatus, record: JobAccount) -> Difference:
+def handed_back(job: JobStatus, record: JobAccount) -> Difference:
     """Give back a waiting job that is no longer managed, for example because its partition was
     changed."""
     if not is_pending(job):

@@ -201,7 +201,7 @@ class JobStore:
     def _newly_shown(self, job: JobStatus, before: _LastSeen | None) -> _LastSeen:
         manage = self._config.manage
         account = self.accounts.of(job.key)
-        if account is not None and account.given_back:
+        if account is not None and account.handed_back:
             return _LastSeen(job, GIVEN_BACK)
         why = why_unmanaged(job, manage)
         if not why or not self._started_managed(job, before):

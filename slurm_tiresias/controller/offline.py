@@ -17,14 +17,14 @@ from slurm_tiresias.store.retention import Pruning, prune_all
 from slurm_tiresias.store.terms import newest_ledger
 
 
-def release(config: Config) -> int:
-    """Give every managed job back to Slurm while no controller runs; return how many writes."""
+def hand_back(config: Config) -> int:
+    """Hand every managed job back to Slurm while no controller runs; return how many writes."""
     slurm = driver(config)
     with state_dir_locked(config), ledger_and_profiler(config) as (ledger, profiler):
         cluster = slurm.cluster()
         ledger.bind(cluster.name)
         note_paused(ledger, True)
-        outcome = Cycles(slurm, cluster, ledger, config, profiler).release()
+        outcome = Cycles(slurm, cluster, ledger, config, profiler).hand_back()
         outcome.raise_for_failures()
         return outcome.writes
 

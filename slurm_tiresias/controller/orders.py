@@ -18,7 +18,7 @@ def obey(job_store: JobStore, command: str, words: Sequence[str], by: str) -> No
     The id of an array stands for all of its tasks. Raises ``TiresiasError`` if the job is not
     known, and ``UsageError`` if the time is none.
     """
-    orders: dict[str, Any] = {"given_back": command == "hand-back"}
+    orders: dict[str, Any] = {"handed_back": command == "hand-back"}
     kind, text = ("handed-back" if command == "hand-back" else "resumed"), by
     if command == "boost":
         try:

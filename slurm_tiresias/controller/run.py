@@ -491,9 +491,9 @@ class Controller:
         if of:
             obey(self._cycles.job_store, command, of.split(), f"by {who}")
         elif command == "hand-back" and not self._shadow:
-            # Otherwise the next cycle would manage the jobs again if not all can be given back.
+            # Otherwise the next cycle would manage the jobs again if not all can be handed back.
             self._pause(True, who)
-            outcome = self._cycles.release()
+            outcome = self._cycles.hand_back()
             outcome.raise_for_failures()
             text = f"Every managed job was handed back to Slurm ({outcome.writes} changes)."
         if not of:

@@ -100,7 +100,7 @@ def test_release_does_not_take_the_hold_off_a_job_that_runs_or_is_suspended(
     job = running(1005, 5, priority=priority, slurm_state=state)
     see(job_store, 1010, job)
     job_store.accounts.put(replace(job_store.accounts.all["7"], written_priority=3_000_000_000))
-    actor.release(Observation(1010, (job,), NODES, ()))
+    actor.hand_back(Observation(1010, (job,), NODES, ()))
     assert slurm.written == ([Unpin("7")] if released else [])
 
 
@@ -143,7 +143,7 @@ def test_only_priorities_that_come_from_here_are_reset(
     actor.carry_out(plan, seen)
     assert slurm.written == ([Unpin("7")] if is_reset else [])
     slurm.written.clear()
-    actor.release(seen)
+    actor.hand_back(seen)
     assert slurm.written == ([Unpin("7")] if is_reset else [])
 
 

@@ -48,7 +48,7 @@ def test_a_boosted_job_goes_first_and_keeps_its_gpus_until_the_time(site: Manage
     assert site.events("preempted") == [(victim, second), (second, first)]
 
 
-def test_a_job_given_back_is_slurms_own_until_it_is_managed_again(site: Managed) -> None:
+def test_a_job_handed_back_is_slurms_own_until_it_is_managed_again(site: Managed) -> None:
     wall = site.fill()
     waiting = site.submit(WHOLE_NODE)
     site.cycle()

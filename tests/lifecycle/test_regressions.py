@@ -414,7 +414,7 @@ def test_a_nomination_ends_when_its_job_starts_in_another_partition(preemption: 
     assert preemption.preemptor not in world.cycles.job_store.lifecycles.nominations
 
 
-def test_an_unreadable_job_is_given_back_by_a_controller_that_has_not_seen_its_restart() -> None:
+def test_an_unreadable_job_is_handed_back_by_a_controller_that_has_not_seen_its_restart() -> None:
     with closing(World(DEFAULT)) as world:
         course = Course(world, preemptor=Ask(GPUS, user="ben", restarts=2))
         course.until(lambda: course.runs(course.preemptor))

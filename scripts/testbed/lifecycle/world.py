@@ -432,7 +432,7 @@ class World:
         """Hand every job back to Slurm and pause until ``mode`` is set."""
         self.note(f"release of all jobs {fault.value + f' at {at}' if fault else ''}", CLUSTER)
         self.mode = PAUSED
-        outcome = self._guarded(lambda: self.cycles.release(), fault, at)
+        outcome = self._guarded(lambda: self.cycles.hand_back(), fault, at)
         if outcome is not None and not outcome.failures and self.slurm.hit is None:
             self._check_released()
 
@@ -1018,9 +1018,9 @@ class World:
             ours = self.setup.write == "pinned" and memory.is_known(self.cycles, key)
             pinned = self.own[key].pinned and not ours
             if job.state is not None and job.priority >= lowest and not pinned:
-                self.violated(f"{key} was given back, and has priority {job.priority}")
+                self.violated(f"{key} was handed back, and has priority {job.priority}")
         if lists := self._with_foreign_lists():
-            self.violated(f"{sorted(lists)} were given back, and have node lists")
+            self.violated(f"{sorted(lists)} were handed back, and have node lists")
 
     def settle(self) -> None:
         """Check that without events the cluster comes to rest, that no preemption was in vain, and

@@ -129,7 +129,7 @@ class InMemoryRound(Round):
         self.cycles.take_lists_back()
 
     def leave_alone(self) -> None:
-        self.cycles.release()
+        self.cycles.hand_back()
         for _ in range(20):
             self.sim.advance(10.0)
 

@@ -11,7 +11,7 @@ from slurm_tiresias.controller.bands import ShownFactors
 from slurm_tiresias.controller.difference import (
     Difference,
     from_decision,
-    given_back,
+    handed_back,
     has_unwritten_band,
     is_pending,
     let_go,
@@ -117,7 +117,7 @@ class Updates:
             # Held or suspended: we must not release it, but its user's own node list is restored.
             return let_go(job, record)
         if decision.action is Action.LEAVE:
-            return given_back(job, record)
+            return handed_back(job, record)
         nomination = self._under_way.nominations.get(job.key)
         written = record.written_site_factor
         return from_decision(

@@ -173,12 +173,12 @@ def test_a_release_without_a_controller_is_noted_as_paused(
     cycle(controller)
     monkeypatch.setattr(offline, "driver", lambda _config: site.slurm)
     if ends == "well":
-        assert offline.release(config) == JOBS
+        assert offline.hand_back(config) == JOBS
     else:
         site.answers_only_some()
         with pytest.raises(SlurmUnreachableError):
-            offline.release(config)
+            offline.hand_back(config)
         assert site.ours() == JOBS - AT_ONCE
-        offline.release(config)
+        offline.hand_back(config)
     assert site.ours() == 0
     assert controller._mode() == PAUSED
