@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from scripts import ROOT
+from scripts.testbed import constants
 
 LIBRARY = "library"
 """Folder of the channel in which jobs find the package ``slurm_tiresias`` with the job library."""
@@ -25,11 +25,11 @@ def lay_job_library(into: Path) -> None:
     shutil.copy(ROOT / "slurm_tiresias" / "__init__.py", package)
 
 
-def set_up(folder: Path) -> Path:
+def set_up(folder: Path, *arguments: str) -> Path:
     """Build the plugin, and make all files and folders that the channel needs in a folder.
 
-    Returns the ``plugstack.conf`` for the cluster; the controller's ``collect_dir`` is
-    ``FOLDER/collect``.
+    Returns the ``plugstack.conf`` for the cluster, with further ``arguments`` of the plugin; the
+    controller's ``collect_dir`` is ``FOLDER/collect``.
     """
     make = ["make", "--silent", "-C", str(ROOT / "spank"), f"BUILD={folder}/build"]
     subprocess.run(make, check=True)
@@ -38,7 +38,8 @@ def set_up(folder: Path) -> Path:
     lay_job_library(folder / LIBRARY)
     plugin = f"{folder}/build/spank_tiresias.so"
     plugstack = folder / "plugstack.conf"
-    plugstack.write_text(f"optional {plugin} run={folder}/run collect={folder}/collect\n")
+    folders = f"run={folder}/run collect={folder}/collect"
+    plugstack.write_text(" ".join(("optional", plugin, folders, *arguments)) + "\n")
     return plugstack
 
 
@@ -47,12 +48,11 @@ def start_service(
 ) -> subprocess.Popen[bytes]:
     """Start the progress service of the nodes, which all share one folder here."""
     folders = ("--run", f"{folder}/run", "--collect", f"{folder}/collect")
-    program = (sys.executable, "-m", "slurm_tiresias.cli", "profile", "sample")
-    command = (*program, *folders, "--every", f"{every_s}")
+    command = (*constants.COMMAND, "profile", "sample", *folders, "--every", f"{every_s}")
     if environment is None:
-        return subprocess.Popen(command)
+        return subprocess.Popen(command, cwd=ROOT)
     with (folder / "service.log").open("wb") as log:
         # It may outlive this program, whose output must then end.
         return subprocess.Popen(
-            command, stdout=log, stderr=log, env=environment, start_new_session=True
+            command, cwd=ROOT, stdout=log, stderr=log, env=environment, start_new_session=True
         )

@@ -8,6 +8,7 @@ import platform
 import re
 import shutil
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -16,6 +17,8 @@ import click
 
 from scripts import ROOT
 from scripts.testbed import progress_channel
+from scripts.testbed.constants import in_environment
+from scripts.testbed.printing_sleeper import KINDS
 from scripts.testbed.real_cluster import RealCluster, short_folder, started_cluster
 from scripts.testbed.real_controller import RealController
 from scripts.tools.bench.replay import calibrate, jobs
@@ -35,6 +38,7 @@ LEAST_PATIENCE_S = 120.0
 JOB_SUBMIT = ROOT / "etc" / "job_submit.lua"
 NUDGE = ROOT / "etc" / "nudge"
 REPORTING = ROOT / "scripts" / "testbed" / "reporting_sleeper.py"
+PRINTING = ROOT / "scripts" / "testbed" / "printing_sleeper.py"
 SHIP_EVERY_S = 0.5
 """How often the nodes report progress; in compressed time the usual 10 s are too long."""
 Show = Callable[[int, int], None]
@@ -105,7 +109,7 @@ def as_slow_as_in_the_paper(told: list[Ran], factor: float) -> tuple[JobRuns, ..
 
 
 def program_of(policy: Policy, setting: Setting, folder: Path) -> jobs.Program:
-    """Return the program of each job; jobs that report run a different one."""
+    """Return the program of each job; jobs that report or print run different ones."""
     library = str(folder / progress_channel.LIBRARY)
     model, workload = policy.reports, setting.workload().name
     if model is None:
@@ -114,7 +118,12 @@ def program_of(policy: Policy, setting: Setting, folder: Path) -> jobs.Program:
 
     def program(job: TraceJob) -> Sequence[str]:
         silent = model.reporter(workload, job.job_id) is Reporter.SILENT
-        return jobs.sleeping(job) if silent else reporting
+        if silent:
+            return jobs.sleeping(job)
+        if policy.prints:
+            kind = zlib.crc32(job.job_id.encode()) % len(KINDS)
+            return (str(PRINTING), str(kind), str(jobs.SLEEPER))
+        return reporting
 
     return program
 
@@ -135,12 +144,14 @@ def running(
         options += [f"--slurm-conf-line={line}" for line in policy.slurm_conf()]
         options += hooks(folder, own) if policy.tiers else []
         if policy.reports:
-            options.append(f"--conf-file={progress_channel.set_up(folder)}")
+            auto = ("progress=auto",) if policy.prints else ()
+            options.append(f"--conf-file={progress_channel.set_up(folder, *auto)}")
             tables["profiler"] = {"collect_dir": f"{folder}/collect"}
         cluster = stack.enter_context(started_cluster(folder, *options))
         jobs.journals_of(cluster).mkdir()
         if policy.reports:
-            service = progress_channel.start_service(folder, SHIP_EVERY_S)
+            environment = {**os.environ, **in_environment(own.output_constants)}
+            service = progress_channel.start_service(folder, SHIP_EVERY_S, environment)
             stack.callback(service.wait)
             stack.callback(service.terminate)
         log = folder / "controller.log"

@@ -82,6 +82,8 @@ class Policy:
     """The simulator's name for it; if empty, the same name."""
     reports: ReportModel | None = None
     """Which of its jobs report progress, through the plugin and the job library."""
+    prints: bool = False
+    """Whether these print it instead, in one of eight ways, and use no library."""
 
     @property
     def simulated(self) -> str:
@@ -109,11 +111,13 @@ POLICIES = {
                 *(name, beside_a_controller, anywhere, LAS, PolicyConfig().thresholds_gpu_s),
                 known_as="tiresias-l",
                 reports=reports,
+                prints=name == "most-print",
             )
             for name, reports in (
                 ("six-tiers", None),
                 ("all-report", ReportModel(1.0)),
                 ("half-report", ReportModel(0.5)),
+                ("most-print", ReportModel(0.7)),
             )
         ),
     )

@@ -11,6 +11,7 @@ from scripts.testbed.constants import replaced
 from scripts.tools.bench.replay.calibrate import Calibration
 from slurm_tiresias.config import parse
 from slurm_tiresias.core.features import claims, save_due
+from slurm_tiresias.progress import output
 from slurm_tiresias.settings import Config
 from slurm_tiresias.settings.policy import PolicyConfig
 from slurm_tiresias.simulator import run
@@ -89,6 +90,11 @@ class Setting:
             "WAIT_FOR_SAVE_S": save_due.WAIT_FOR_SAVE_S,
         }
         return {name: seconds / self.factor for name, seconds in whole.items()}
+
+    @property
+    def output_constants(self) -> Mapping[str, float]:
+        """The times after which the nodes believe what a job prints, divided."""
+        return {"LEAST_S": output.LEAST_S / self.factor}
 
     def simulate(
         self, workload: Workload, policy: str, calibration: Calibration
