@@ -204,7 +204,6 @@ class Protection(enum.Enum):
     TRIED_FIRST = "higher-priority-tier"
     SAVE_DUE = "save-due"
     REDOING_WORK = "redoing-lost-work"
-    AT_BOUND = "fair-share-bound"
     INTERACTIVE = "interactive"
     NO_REQUEUE = "cannot-be-requeued"
     UNMANAGED = "unmanaged"
@@ -537,21 +536,6 @@ STUCK_RUNS = 2
 time."""
 
 
-class SlowdownStanding(NamedTuple):
-    """A job's position relative to the bound on its slowdown
-    (``core/features/max_slowdown.py``)."""
-
-    at_bound: bool = False
-    """Whether it waits and must run now: it goes before all others."""
-    length_known: bool = False
-    """Whether its length is known, so that it may preempt jobs of the first tier too."""
-    kept: bool = False
-    """Whether its run is not preempted, because the job is near its bound."""
-
-
-NOT_BOUND = SlowdownStanding()
-
-
 class NodeUse(NamedTuple):
     """What the sampler of one node reports about one run of a job; times are Unix times."""
 
@@ -844,23 +828,6 @@ class Plan:
     @property
     def promotions(self) -> tuple[str, ...]:
         return tuple(d.job_id for d in self.decisions.values() if d.promoted)
-
-
-@dataclass(frozen=True)
-class PublishedBound:
-    """A job's position relative to the bound on its slowdown (``policy.max_slowdown``)."""
-
-    at_bound: bool
-    """Whether it waits and must run now, ahead of all others."""
-    must_run_by_s: float | None
-    """When a waiting job must run at the latest, and then to its end; None while it runs."""
-    kept: bool
-    """Whether its run is not preempted because the job is near its bound."""
-    kept_until_s: float | None
-    """The end of this protection; None if it lasts to the job's end, or the job is not
-    protected."""
-    length_known: bool
-    """Whether the length of the job is known by an estimate."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ from slurm_tiresias.model import (
     Protection,
     Reason,
     Request,
-    SlowdownStanding,
 )
 from slurm_tiresias.settings import Config
 from tests.pictures import NOW_S, PARTITION, cluster, configured, expect, gpus, job, plan_for
@@ -671,28 +670,8 @@ def test_a_job_that_fits_only_reserved_nodes_waits_for_the_reservation() -> None
     assert plan.decisions["5"].reason is Reason.NEVER_FITS
 
 
-AT_BOUND = SlowdownStanding(at_bound=True, length_known=True)
-
-
-def test_a_job_at_its_bound_goes_before_all_others_and_may_preempt_the_first_tier() -> None:
+def test_a_boosted_job_goes_before_all_others_and_may_preempt_the_first_tier() -> None:
     runs, waits, starved = job("1", gpus(4)), job("2", gpus(4)), job("3", gpus(4), tier=2)
     expect("n1  1 1 1 1", [runs, waits, starved])
-    plan = expect("n1  1 1 1 1 -> 3 3 3 3", [runs, waits, changed(starved, slowdown=AT_BOUND)])
+    plan = expect("n1  1 1 1 1 -> 3 3 3 3", [runs, waits, changed(starved, boosted=True)])
     assert plan.decisions["3"].tier == 0
-
-
-def test_a_job_of_unknown_length_at_its_bound_preempts_lower_tiers_only() -> None:
-    guessed = SlowdownStanding(at_bound=True)
-    expect(
-        """
-        n1  1 1
-        n2  2 2 -> 3 3
-        """,
-        [job("1", gpus(2)), job("2", gpus(2), tier=1), job("3", gpus(2), tier=2, slowdown=guessed)],
-    )
-
-
-def test_a_run_near_its_bound_is_not_preempted() -> None:
-    kept = SlowdownStanding(kept=True)
-    plan = expect("n1  1 1 1 1", [job("1", gpus(4), tier=2, slowdown=kept), job("2", gpus(4))])
-    assert plan.decisions["2"].blockers == (("1", Protection.AT_BOUND),)

@@ -122,7 +122,6 @@ FEATURES: Mapping[str, Tables] = {
     "charge-user": {"policy": {"charge": "user"}},
     "charge-account": {"policy": {"charge": "account"}},
     "budget": {"preemption": {"budget_share": 0.05}},
-    "max-slowdown": {"policy": {"max_slowdown": 3.0}},
     "history": {"policy": {"estimates": ["history"]}},
     "reports": {"policy": {"estimates": ["reports"]}},
     "saves": {"constants": {"WAIT_FOR_SAVE_S": 100.0}},

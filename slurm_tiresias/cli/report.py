@@ -24,7 +24,6 @@ from slurm_tiresias.status.report_query import Period, query_report
 from slurm_tiresias.text import moment, printable
 
 if TYPE_CHECKING:
-    from slurm_tiresias.report.comparisons import AtBound
     from slurm_tiresias.report.figures import Drawn, Report
     from slurm_tiresias.simulator.sim_cluster import SimCluster
 
@@ -166,21 +165,14 @@ def _make_report(
 
 def _cluster(
     state_dir: Path,
-) -> tuple[str, int | None, tuple[AtBound, ...], PublishedCoverage | None]:
-    """Return the cluster's name, its number of managed GPUs, the jobs at or near their bound, and
-    how often ranges of starts have held, if the last state can be read."""
-    from slurm_tiresias.report.comparisons import AtBound
-
+) -> tuple[str, int | None, PublishedCoverage | None]:
+    """Return the cluster's name, its number of managed GPUs, and how often ranges of starts have
+    held, if the last state can be read."""
     try:
         state = published.read(state_dir)
     except (NotRunningError, RefusedError):
-        return "", None, (), None
-    at_bound = tuple(
-        AtBound(job.job_id, job.user, job.bound.must_run_by_s)
-        for job in state.jobs
-        if job.bound is not None and (job.bound.at_bound or job.bound.kept)
-    )
-    return state.cluster, state.gpus.total or None, at_bound, state.starts_held
+        return "", None, None
+    return state.cluster, state.gpus.total or None, state.starts_held
 
 
 def _nothing(period: Period, filtered: bool) -> TiresiasError:

@@ -101,13 +101,6 @@ class Outputs:
     help="Thresholds between the tiers, in GPU-seconds (policy.thresholds_gpu_s).",
 )
 @click.option(
-    "--max-slowdown",
-    type=float,
-    metavar="TIMES",
-    help="Bound on completion times as multiples of those with a fair share "
-    "(policy.max_slowdown); the result without the bound is shown too.",
-)
-@click.option(
     "--reports",
     metavar="SHARE[:SIGMA[:LIARS]]",
     callback=reports_of,
@@ -146,7 +139,6 @@ def simulate(
     names: Sequence[str],
     changes: tuple[str, ...],
     thresholds: str | None,
-    max_slowdown: float | None,
     reports: ReportModel | None,
     limits: str | None,
     by: str | None,
@@ -164,8 +156,6 @@ def simulate(
     source = source_or_paper480(source)
     if thresholds is not None:
         changes += (f"policy.thresholds_gpu_s=[{thresholds}]",)
-    if max_slowdown is not None:
-        changes += (f"policy.max_slowdown={max_slowdown}",)
     if world.interval_s:
         interval_s = checked_seconds("--interval", world.interval_s)
         changes += (f"controller.interval_s={interval_s}",)
@@ -221,18 +211,13 @@ def _compare(
 
 
 def _results(workload: Workload, names: Sequence[str], setup: run.Setup) -> Iterator[Result]:
-    """Yield the result of each policy; if there is a bound on the slowdown, also without it."""
-    config = setup.config
+    """Yield the result of each policy."""
     simulated = cache(lambda name: _result(workload, name, setup))
     for name in names:
         if name == BEST:
             yield best_of([simulated(each) for each in to_choose_from(workload)])
-            continue
-        yield simulated(name)
-        if name in run.TIRESIAS and config.policy.max_slowdown:
-            unbounded = replace(config, policy=replace(config.policy, max_slowdown=0.0))
-            result = _result(workload, name, replace(setup, config=unbounded))
-            yield replace(result, policy=f"{name}, unbounded")
+        else:
+            yield simulated(name)
 
 
 def _result(workload: Workload, policy: str, setup: run.Setup) -> Result:

@@ -86,10 +86,6 @@ FAIR_SHARE: Sequence[Column[_Row]] = (
     ),
 )
 
-ABOVE_BOUND: Column[_Row] = Column(
-    "ABOVE BOUND", lambda row: or_dash(row.over_fair_share.above_bound, "{:,}".format), right=True
-)
-
 COST: Sequence[Column[_Row]] = (
     POLICY,
     Column("AVERAGE", lambda row: duration(row.figures.average_wait_s), right=True),
@@ -134,15 +130,13 @@ def lines(report: Report, screen: Screen) -> Iterator[str]:
     )
     yield from screen.table((POLICY, *bins), rows)
     yield ""
-    times = report.setup.config.policy.max_slowdown
-    above = f" Bound: policy.max_slowdown, {times:g}." if times else ""
     yield from screen.prose(
         "Who pays: completion times in multiples of those with a fair share, that is if all jobs "
         f"shared the GPUs evenly at all times; and how many jobs take more than {PAYS_ABOVE:g} "
-        f"times as long.{above}",
+        "times as long.",
         indent="",
     )
-    yield from screen.table((*FAIR_SHARE, ABOVE_BOUND) if times else FAIR_SHARE, rows)
+    yield from screen.table(FAIR_SHARE, rows)
     yield ""
     saves = report.setup.costs.saves
     again = " Again: GPU time of work that was not saved, and was done again." if saves else ""

@@ -252,25 +252,19 @@ def _show_advice(
     cuts_to_try = tuning.candidates(inputs.workload, like.thresholds_gpu_s)
     cells = [replace(like, thresholds_gpu_s=cuts) for cuts in cuts_to_try]
     tellers = tuning.what_jobs_could_tell(cells[0])
-    bounds = tuning.with_bounds(cells[0])
     baselines = {name: replace(cells[0], policy=name) for name in SOON_SIMULATED}
-    results = simulated([*cells, *tellers.values(), *bounds.values(), *baselines.values()])
+    results = simulated([*cells, *tellers.values(), *baselines.values()])
     advice = tuning.advise(inputs.workload, results[: len(cells)], objective)
     failed = (result for result in results[len(cells) :] if isinstance(result, Failed))
     advice = replace(advice, failed=(*advice.failed, *failed))
     ratios = {
         title: tuning.told_ratio(results[0], result, objective)
-        for title, result in zip(
-            (*tellers, *bounds, *baselines), results[len(cells) :], strict=True
-        )
+        for title, result in zip((*tellers, *baselines), results[len(cells) :], strict=True)
     }
-    told, bounded, instead = (
-        {title: ratios[title] for title in group} for group in (tellers, bounds, baselines)
-    )
+    told, instead = ({title: ratios[title] for title in group} for group in (tellers, baselines))
     if as_json:
         found = _advice_as_json(advice, inputs.present) | {
             "if_jobs_told_more": told,
-            "with_max_slowdown": bounded,
             "under_baselines": instead,
         }
         click.echo(json.dumps(_about(inputs) | found))
@@ -285,17 +279,15 @@ def _show_advice(
     would_be = f"{_jct(advice)} would be, as a multiple of the {present}'s"
     paragraphs = (
         sentence(advice, present),
-        f"If more were known of the jobs (policy.estimates), {would_be}: {_ratios(told, 'if')}.",
-        f"With a bound on the slowdown (policy.max_slowdown) {would_be}: "
-        f"{_ratios(bounded, 'with')}.",
+        f"If more were known of the jobs (policy.estimates), {would_be}: {_ratios(told)}.",
         _under_the_best(advice, instead, present),
     )
     screen.show(["", *(line for text in paragraphs for line in screen.prose(text, indent=""))])
     screen.show(["", *tuning.fragment(advice).splitlines()])
 
 
-def _ratios(found: Mapping[str, float | None], how: str) -> str:
-    return ", ".join(f"{or_dash(ratio, RATIO)} {how} {title}" for title, ratio in found.items())
+def _ratios(found: Mapping[str, float | None]) -> str:
+    return ", ".join(f"{or_dash(ratio, RATIO)} if {title}" for title, ratio in found.items())
 
 
 def _under_the_best(advice: Advice, instead: Mapping[str, float | None], present: str) -> str:

@@ -255,7 +255,7 @@ class Cycles:
         # An engine that failed halfway is dropped: its state may match no observation.
         engine, self._engine = self._engine, None
         if engine is None or snapshot.now_s < self._planned_at_s:
-            self.features = self._made_features(snapshot)
+            self.features = self._made_features(snapshot.now_s)
             in_order = self.features.in_order
             engine = Engine(policy, self._config, snapshot.nodes, features=in_order)
             self._told = frozenset()
@@ -280,16 +280,11 @@ class Cycles:
             self.job_store.record(promotion.news_of(self._feed.jobs[key]), now_s)
         self.job_store.follow(plan, now_s, promotes=acts)
 
-    def _made_features(self, snapshot: Snapshot) -> Features:
+    def _made_features(self, now_s: float) -> Features:
         """Make the features of a new engine, with what the ledger has for them."""
-        if self.features.slowdown:
-            # The engine that is told of ends knew others.
-            self.features.slowdown.forget_all_but(self._feed.jobs)
-        past = LedgersPast(self._config, snapshot, self.job_store, self._drilled)
+        past = LedgersPast(self._config, now_s, self.job_store, self._drilled)
         partitions = self._config.manage.partitions
-        return make_features(
-            self._config, snapshot.nodes, past, partitions=partitions, before=self.features
-        )
+        return make_features(self._config, past, partitions=partitions, before=self.features)
 
     def _follow_ended_runs(self) -> None:
         """Tell the features which runs have ended or were corrected since the last commit."""
@@ -385,9 +380,7 @@ class Cycles:
             step()
 
     def _follow_clock(self, seen: Observation) -> None:
-        if set_by_s := self.job_store.follow_clock(seen.at_s, seen.steady_s):
-            for feature in self.features.in_order:
-                feature.follow_clock(set_by_s)
+        if self.job_store.follow_clock(seen.at_s, seen.steady_s):
             self._reconciler.begin_anew()
             self.retention.put_off(seen.at_s)
 

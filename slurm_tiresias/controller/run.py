@@ -456,9 +456,8 @@ class Controller:
         left = (
             f"left alone after an error of the controller: job {', '.join(alone)}" if alone else ""
         )
-        features = (feature.warning for feature in self._cycles.features.in_order)
         gone = self._removed.warning(seen)
-        return "; ".join(said for said in (wrong, unknown, left, gone, *features) if said)
+        return "; ".join(said for said in (wrong, unknown, left, gone) if said)
 
     def _standbys(self) -> tuple[PublishedStandby, ...]:
         waiting = self._lease.standbys() if self._lease else []

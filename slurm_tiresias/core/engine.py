@@ -88,7 +88,6 @@ class Engine:
         self._nodes = nodes
         for feature in self._features:
             feature.follow_nodes(nodes)
-            feature.follow_policy(self.policy)
         self.state = ClusterState(
             nodes,
             victim_rate=VictimRate.of(self.config),

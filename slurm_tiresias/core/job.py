@@ -12,7 +12,6 @@ from slurm_tiresias.core.lifecycle.preemption import Preemption
 from slurm_tiresias.core.rank import Key, job_id_key
 from slurm_tiresias.model import (
     NO_PAST_LOSSES,
-    NOT_BOUND,
     NOWHERE,
     Allocation,
     Claim,
@@ -32,7 +31,6 @@ from slurm_tiresias.model import (
     RecentVictims,
     Request,
     RunRecord,
-    SlowdownStanding,
     WorkAtStake,
     weighed_gpus,
 )
@@ -154,7 +152,6 @@ class Job:
     past_losses: PastLosses = NO_PAST_LOSSES
     drilled: bool = False
     """Whether its program has passed a drill."""
-    slowdown: SlowdownStanding = NOT_BOUND
     ranks_last: bool = False
     """Whether its run is preempted before all others, or it waits behind all others,
     because of idle GPUs."""

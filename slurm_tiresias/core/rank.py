@@ -11,9 +11,8 @@ Key = tuple[float, ...]
 FIRST_LEVEL: Key = (0.0,)
 """The level of the first tier."""
 
-BOUND_LEVEL: Key = (-1.0,)
-"""The level of jobs of known length at the bound on their slowdown. They may preempt those of the
-first tier."""
+BOOST_LEVEL: Key = (-1.0,)
+"""The level of jobs that an administrator has boosted. They may preempt those of the first tier."""
 
 IDLE_LEVEL: Key = (math.inf,)
 """The level of jobs whose GPUs have long been idle: all other jobs may preempt them, and they

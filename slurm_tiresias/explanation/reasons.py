@@ -216,9 +216,6 @@ PROTECTION_TEXTS: Mapping[Protection, ProtectionText] = {
     Protection.REDOING_WORK: ProtectionText(
         "redoing lost work", "it is still redoing the work that it lost at its last preemption"
     ),
-    Protection.AT_BOUND: ProtectionText(
-        "near its bound", "if it had to wait again, it could exceed policy.max_slowdown"
-    ),
     Protection.INTERACTIVE: ProtectionText(
         "at a prompt", "its user works in it at a prompt (salloc or srun)"
     ),

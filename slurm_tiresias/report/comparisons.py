@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from slurm_tiresias.core.features.fair_finish import SharedJob, fair_ends_s
+from slurm_tiresias.core.fair_share import SharedJob, fair_ends_s
 from slurm_tiresias.simulator import run
 from slurm_tiresias.simulator.baselines import to_choose_from
 from slurm_tiresias.simulator.report import Result, best_of, figures, how_saved, multiples_of
@@ -42,16 +42,6 @@ class Compared:
     mean_jct_s: float | None
     other_mean_jct_s: float | None
     """The average completion time under the other schedule."""
-
-
-@dataclass(frozen=True, slots=True)
-class AtBound:
-    """A job at or near the bound on its slowdown (``policy.max_slowdown``) now."""
-
-    job_id: str
-    user: str
-    must_run_by_s: float | None
-    """The time by which it must run; None if it runs."""
 
 
 @dataclass(frozen=True, slots=True)

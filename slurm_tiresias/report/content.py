@@ -134,12 +134,7 @@ def _fair_share(report: Report, most: int) -> Part | None:
         f"Completion times in multiples of those if all jobs had shared {found.gpus:,} GPUs "
         f"evenly at all times, and how many jobs took more than {PAYS_ABOVE:g} times as long."
     ]
-    tables = _compared(found, most)
-    if bound := report.at_bound:
-        jobs = tuple(f"{printable(one.job_id)} of {_whose(one.user)}" for one in bound)
-        below = f"At or near policy.max_slowdown now: {listed(jobs)}."
-        tables = (*tables[:-1], replace(tables[-1], below=below))
-    return Part("Against a fair share", tuple(sentences), tables)
+    return Part("Against a fair share", tuple(sentences), _compared(found, most))
 
 
 def _stock_slurm(report: Report, most: int) -> Part | None:

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from slurm_tiresias.plotting.curves import POINTS, Curve, course
 from slurm_tiresias.report.comparisons import (
-    AtBound,
     Comparison,
     against_best_baseline,
     against_fair_share,
@@ -283,12 +282,10 @@ class Report:
     pruned_before_s: float
     """Some jobs that ended before this time may have been pruned; 0.0 if none."""
     fair_share: Comparison | None = None
-    """Against an even share of the GPUs at all times (``policy.fair_finish``); None if the number
+    """Against an even share of the GPUs at all times (``core/fair_share.py``); None if the number
     of GPUs is not known, or not all jobs are shown."""
     starts_held: PublishedCoverage | None = None
     """How often the ranges of starts have held lately."""
-    at_bound: tuple[AtBound, ...] = ()
-    """The jobs at or near the bound on their slowdown now."""
     idle_gpu_s: float = 0.0
     """GPU time held idle, as far as the nodes reported it."""
     idle_requeues: int = 0
@@ -328,7 +325,6 @@ def make_report(
     filters: Filters,
     cluster: str = "",
     gpus_now: int | None = None,
-    at_bound: tuple[AtBound, ...] = (),
     starts_held: PublishedCoverage | None = None,
     stock_cluster: SimCluster | None = None,
     progress: Callable[[int], None] = lambda _: None,
@@ -346,8 +342,7 @@ def make_report(
     frames = _frames(period, filters, began_s)
     gpus, waiting = _courses(frames.jobs, frames.runs, period)
     report = _report(frames, period, filters, gpus, waiting)
-    report = replace(report, cluster=cluster, gpus_now=gpus_now, at_bound=at_bound)
-    report = replace(report, starts_held=starts_held)
+    report = replace(report, cluster=cluster, gpus_now=gpus_now, starts_held=starts_held)
     if gpus_now:
         span_s = period.until_s - period.since_s
         report = replace(report, gpu_use=report.gpu_s / (gpus_now * span_s))

@@ -17,7 +17,6 @@ MAX_TIERS = 8
 
 WEIGHT = re.compile(r"[^=\s]{1,64}=\d{1,6}(\.\d{1,9})?", re.ASCII)
 
-LEAST_SLOWDOWN = 1.5
 """The smallest bound on the slowdown that leaves the controller any choice."""
 
 LAS, GITTINS = "2d-las", "2d-gittins"
@@ -75,15 +74,6 @@ class PolicyConfig(Table):
         "least. Each promotion doubles that. 0: no promotion.",
         minimum=0,
     )
-    max_slowdown: float = setting(
-        0.0,
-        "Bound on a job's completion time, as a multiple of the time that it would take if all "
-        "jobs shared the GPUs evenly. A waiting job at its bound goes before all others; a running "
-        "job near its bound is not preempted (docs/explanation/algorithm.md). 0: no bound; "
-        "otherwise at least 1.5.",
-        minimum=0,
-        maximum=1000,
-    )
     charge: str = setting(
         "job",
         "Whose service selects a job's tier. job: its own. user: also that of the user's other "
@@ -115,10 +105,4 @@ class PolicyConfig(Table):
                 "policy.thresholds_gpu_s",
                 f"has {len(cuts)} thresholds",
                 f"Write 1 to {MAX_TIERS - 1}",
-            )
-        if 0 < self.max_slowdown < LEAST_SLOWDOWN:
-            raise SettingError(
-                "policy.max_slowdown",
-                f"= {self.max_slowdown:g} leaves no room: a job could hardly ever wait",
-                f"Write at least {LEAST_SLOWDOWN:g}, or 0 for no bound",
             )

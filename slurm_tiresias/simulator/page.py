@@ -40,7 +40,6 @@ def html(report: Report) -> bytes:
             bins=BINS,
             ratio=ratio,
             pays_above=f"{PAYS_ABOVE:g}",
-            max_slowdown=f"{times:g}" if (times := report.setup.config.policy.max_slowdown) else "",
             settings=json.dumps(settings(report.setup), indent=2),
         )
     )

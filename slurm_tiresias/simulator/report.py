@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from slurm_tiresias import __version__
-from slurm_tiresias.core.features.fair_finish import SharedJob, fair_ends_s
+from slurm_tiresias.core.fair_share import SharedJob, fair_ends_s
 from slurm_tiresias.core.features.min_run import KEPT_TIMES
 from slurm_tiresias.gpu_hours import exact_gpu_hours
 from slurm_tiresias.settings.preemption import PreemptionConfig
@@ -144,24 +144,19 @@ def multiples_of(ratios: np.typing.NDArray[np.float64]) -> Multiples:
 
 @dataclass(frozen=True, slots=True)
 class FairShareFigures:
-    """Completion times as multiples of those with a fair share (``policy.fair_finish``)."""
+    """Completion times as multiples of those with a fair share (``core/fair_share.py``)."""
 
     median: float
     p99: float
     most: float
     above_twice_share: float
     """The share of jobs above ``PAYS_ABOVE``."""
-    above_bound: int | None = None
-    """Number of jobs above ``policy.max_slowdown``; None without such a bound."""
 
 
 def over_fair_share(
-    outcomes: Sequence[Outcome], fair_jct_s: Mapping[str, float], bound: float = 0.0
+    outcomes: Sequence[Outcome], fair_jct_s: Mapping[str, float]
 ) -> FairShareFigures:
-    """Compare completion times with those of a fair share, by job id; all zero without jobs.
-
-    ``bound`` is ``policy.max_slowdown``, or 0.
-    """
+    """Compare completion times with those of a fair share, by job id; all zero without jobs."""
     ratios = _numbers(one.jct_s / max(1e-9, fair_jct_s[one.job.job_id]) for one in outcomes)
     found = multiples_of(ratios)
     return FairShareFigures(
@@ -169,7 +164,6 @@ def over_fair_share(
         found.p99,
         found.most,
         found.above_twice / ratios.size if ratios.size else 0.0,
-        int((ratios > bound).sum()) if bound else None,
     )
 
 
@@ -296,9 +290,7 @@ class Report:
 
     def over_fair_share(self, result: Result) -> FairShareFigures:
         """Return the completion times as multiples of those with a fair share."""
-        return over_fair_share(
-            result.outcomes, self.fair_jct_s, self.setup.config.policy.max_slowdown
-        )
+        return over_fair_share(result.outcomes, self.fair_jct_s)
 
     def not_simulated(self) -> list[str]:
         """Return the settings that were changed and have no effect here."""

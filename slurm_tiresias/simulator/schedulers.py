@@ -35,7 +35,7 @@ class TiresiasScheduler:
     ) -> None:
         self.policy = policy
         self._losses = RecentLosses(config.preemption)
-        features = make_features(config, nodes, Past(self._losses))
+        features = make_features(config, Past(self._losses))
         self._charging = features.charging
         self._features = features.in_order
         self._engine = Engine(policy, config, nodes, features=features.in_order, explains=False)

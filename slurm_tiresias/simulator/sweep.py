@@ -36,8 +36,6 @@ class Cell:
     """How the jobs report their progress; None if none does."""
     estimates: tuple[str, ...] = ()
     """Added to ``policy.estimates``."""
-    max_slowdown: float | None = None
-    """``policy.max_slowdown``; None: as configured."""
 
     @property
     def tiers(self) -> int:
@@ -85,7 +83,6 @@ def measure(task: Task, cell: Cell) -> Result:
             thresholds_gpu_s=cell.thresholds_gpu_s,
             promote_knob=cell.promote_knob,
             estimates=tuple(dict.fromkeys((*site.estimates, *cell.estimates))),
-            max_slowdown=site.max_slowdown if cell.max_slowdown is None else cell.max_slowdown,
         )
         config = replace(task.setup.config, policy=policy)
         setup = replace(task.setup, config=config, reports=cell.reports or task.setup.reports)

@@ -52,8 +52,6 @@ WORTH = 0.01
 """A setting within this share of the best counts as equally good, to prefer simple settings."""
 
 QUANTILES = (0.5, 0.65, 0.8, 0.9, 0.95)
-BOUNDS = (4.0, 3.0, 2.0)
-"""The values of ``policy.max_slowdown`` whose cost is shown."""
 LADDER_TIERS = (3, 4, 5)
 LADDER_STEPS = (2, 8)
 """Ratios between successive thresholds of a ladder; the paper uses 2 (Fig. 15)."""
@@ -271,11 +269,6 @@ def what_jobs_could_tell(like: Cell) -> Mapping[str, Cell]:
         "all jobs report": replace(like, reports=ReportModel(1.0)),
         "no history counts": replace(like, estimates=(REPORTS,)),
     }
-
-
-def with_bounds(like: Cell) -> Mapping[str, Cell]:
-    """Return variants of a setting with bounds on the slowdown, by bound."""
-    return {f"{times:g}": replace(like, max_slowdown=times) for times in BOUNDS}
 
 
 def told_ratio(default: Result, told: Result, objective: str) -> float | None:

@@ -17,7 +17,6 @@ from slurm_tiresias.errors import NotRunningError
 from slurm_tiresias.model import (
     ASK_SIGNAL,
     EventRecord,
-    PublishedBound,
     PublishedGpuUse,
     PublishedHung,
 )
@@ -241,7 +240,6 @@ class PublishedJob:
     lane: str = ""
     """``interactive`` for a job at a prompt that goes first, ``idle-only`` for another job that
     cannot be preempted, else ""."""
-    bound: PublishedBound | None = None
     """Its position relative to the bound on its slowdown; None without one."""
     gpu_use: PublishedGpuUse | None = None
     """Its GPU use; None if it does not run or its GPU use is unknown."""

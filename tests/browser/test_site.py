@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore:.*MystReferenceResolver")]
 
 PHONE_PX = 400
-SETTING = "max_slowdown"
+SETTING = "promote_knob"
 RESULTS = "#search-results li a"
 
 

@@ -560,7 +560,6 @@ def test_errors_say_what_is_wrong_and_a_remedy(place: Place, program: Warm, argu
     ("settings", "said"),
     [
         ("[policy]\nthresholds_gpu_s = [5, 1]", "policy.thresholds_gpu_s = [5, 1] is not"),
-        ("[policy]\nmax_slowdown = 1.01", "policy.max_slowdown = 1.01 leaves no room"),
         ("[preemption]\nsignal = 'NO'", "preemption.signal = 'NO' is not a signal"),
         ("[http]\nlisten = 'x'", "http.listen = 'x' is not"),
         ("[idle_gpus]\nafter_s = 600", "idle_gpus.after_s is set without profiler.collect_dir"),

@@ -85,7 +85,7 @@ def test_defaults_are_marked(site: Site) -> None:
     site.configure("[policy]\npromote_knob = 4\n")
     lines = site.run("config", "show").stdout.splitlines()
     assert "promote_knob = 4.0" in lines
-    assert "max_slowdown = 0.0  # default" in lines
+    assert "budget_share = 0.1  # default" in lines
 
 
 def test_the_configuration_is_shown_to_programs(site: Site) -> None:

@@ -59,8 +59,8 @@ def test_each_command_sends_the_controller_a_line(site: Site, words: list[str], 
 
 
 def test_the_controllers_answer_is_printed(site: Site) -> None:
-    answering(site.folder, line(text="released 12 jobs\x1b[2J"))
-    assert site.run("hand-back").stdout == "released 12 jobs?[2J\n"
+    answering(site.folder, line(text="handed back 12 jobs\x1b[2J"))
+    assert site.run("hand-back").stdout == "handed back 12 jobs?[2J\n"
 
 
 @pytest.mark.parametrize(("named", "code"), [(1, 1), (5, 5), (99, 1), ("x", 1)])
@@ -71,7 +71,7 @@ def test_a_refusal_has_the_exit_code_it_names(site: Site, named: object, code: i
     assert error_of(result) == "slurmctld is away?[2J. Start it."
 
 
-def test_in_shadow_mode_nothing_is_released(site: Site) -> None:
+def test_in_shadow_mode_nothing_is_handed_back(site: Site) -> None:
     answering(site.folder, line(mode="shadow"))
     result = site.run("hand-back")
     assert result.exit_code == 1
@@ -110,7 +110,7 @@ def test_an_invalid_answer_counts_as_no_controller(site: Site, answer: bytes) ->
 
 def test_without_a_controller_jobs_are_handed_back_too(site: Site, fake_run: FakeRun) -> None:
     result = site.run("hand-back")
-    assert result.exit_code == 0 and fake_run.asked == [("release", str(site.folder))]
+    assert result.exit_code == 0 and fake_run.asked == [("hand_back", str(site.folder))]
     assert result.stdout == (
         "No controller runs; every managed job was handed back to Slurm by this command "
         "(12 changes), and the next one starts paused.\n"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from scripts.tools.json_reference import COMMANDS, fields_of, reference_lines
-from slurm_tiresias.model import PublishedBound, PublishedGpuUse, PublishedHung
+from slurm_tiresias.model import PublishedGpuUse, PublishedHung
 from slurm_tiresias.status.published import (
     PublishedCoverage,
     PublishedEstimate,
@@ -84,12 +84,11 @@ def busy_site(site: Site) -> Site:
     standby = PublishedStandby("b", 7, False)
     estimate = PublishedEstimate("reports", 3600.0)
     gpu_use = PublishedGpuUse(4, 0, NOW_S - 7200, True, True, 28_800.0)
-    bound = PublishedBound(False, NOW_S + 60, False, None, True)
     start = PublishedStart(NOW_S, 2.0, NOW_S, NOW_S, NOW_S, NOW_S, NOW_S, NOW_S)
     hung = PublishedHung(NOW_S - 700, 600.0, 4, False, 4, 0.14)
     shown, says = progress(370), ("a",)
     telling = (
-        replace(j, progress=shown, estimate=estimate, bound=bound, gpu_use=gpu_use, says=says)
+        replace(j, progress=shown, estimate=estimate, gpu_use=gpu_use, says=says)
         for j in busy_state().jobs
     )
     telling = (replace(j, start=start, hung=hung) for j in telling)

@@ -52,8 +52,8 @@ class FakeRun(types.ModuleType):
     def run(self, config: Config, shadow: bool) -> None:
         self._asked("run", config.controller.interval_s, shadow)
 
-    def release(self, config: Config) -> int:
-        self._asked("release", config.controller.state_dir)
+    def hand_back(self, config: Config) -> int:
+        self._asked("hand_back", config.controller.state_dir)
         return 12
 
     def set_paused(self, config: Config, paused: bool) -> None:

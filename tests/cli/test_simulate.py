@@ -610,15 +610,3 @@ def test_an_invalid_saves_option_is_one_line(live_site: Site, trace: Path, saves
 def test_an_invalid_reports_option_is_one_line(live_site: Site, trace: Path, reports: str) -> None:
     result = live_site.run(*arguments(trace, f"--reports={reports}"))
     assert "is not a valid share of jobs. Write SHARE" in error_of(result)
-
-
-def test_the_bound_on_the_slowdown_is_shown_with_its_cost(live_site: Site) -> None:
-    bound = ("simulate", "--max-slowdown", "2", "--policy", "tiresias-l")
-    shown = live_site.run(*bound, "--who-pays", "gpus").stdout
-    assert re.search(r"^tiresias-l, unbounded .*%$", shown, re.MULTILINE)
-    assert "Bound: policy.max_slowdown, 2." in shown and "ABOVE BOUND" in shown
-    assert "Who pays under tiresias-l" in shown
-    bounded, unbounded = records(live_site, *bound)
-    assert bounded["over_fair_share"]["above_bound"] is not None
-    assert bounded["who_pays"].keys() == {"gpus", "user", "account"}
-    assert unbounded["policy"] == "tiresias-l, unbounded"

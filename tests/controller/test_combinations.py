@@ -15,10 +15,7 @@ import pytest
 from slurm_tiresias.model import JobState, Lane
 from slurm_tiresias.store.ledger import Ledger
 from tests.controller.in_memory import WHOLE_NODE, Managed, Tables, merged
-from tests.controller.test_bounds import Starved
 from tests.controller.test_idle_gpus import AFTER_S, Site
-
-pytestmark = pytest.mark.usefixtures("short_runs")
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "algorithm.md"
 
@@ -27,7 +24,6 @@ SETTINGS: Mapping[str, Tables] = {
     '`policy.charge = "user"`': {"policy": {"charge": "user"}},
     '`policy.charge = "account"`': {"policy": {"charge": "account"}},
     '`priority.write = "site-factor"`': {"priority": {"write": "site-factor"}},
-    "`policy.max_slowdown`": {"policy": {"max_slowdown": 2.0}},
     "`[interactive]`": {"interactive": {"gpus_per_user": 2, "gpu_hours_per_user": 4}},
     "`[idle_gpus]`": {"idle_gpus": {"after_s": AFTER_S, "action": "rank-last"}},
     '`idle_gpus.action = "leave"`': {
@@ -43,14 +39,6 @@ def a_short_job_preempts_one_of_a_lower_tier(ledger: Ledger, tables: Tables) -> 
     short = managed.submit(WHOLE_NODE)
     managed.wait_for_state(short, JobState.RUNNING)
     assert [other for _, other in managed.events("preempted")] == [short]
-
-
-def a_job_at_its_bound_runs(ledger: Ledger, tables: Tables) -> None:
-    managed = Starved(ledger, bound=2.0, tables=tables)
-    managed.go_on(40)
-    enough_gpu_s = managed.attained_gpu_s() + 20.0
-    managed.go_on(200, until=lambda: managed.attained_gpu_s() > enough_gpu_s)
-    assert managed.attained_gpu_s() > enough_gpu_s
 
 
 def a_job_at_a_prompt_goes_first(ledger: Ledger, tables: Tables) -> None:
@@ -78,7 +66,6 @@ def an_idle_job_is_preempted(ledger: Ledger, tables: Tables) -> None:
 
 RULES: Mapping[str, Callable[[Ledger, Tables], None]] = {
     "a short job preempts one of a lower tier": a_short_job_preempts_one_of_a_lower_tier,
-    "a job at its bound runs": a_job_at_its_bound_runs,
     "a job at a prompt goes first": a_job_at_a_prompt_goes_first,
     "an idle job is preempted by one of its own tier": an_idle_job_is_preempted,
 }

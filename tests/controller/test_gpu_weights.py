@@ -10,8 +10,6 @@ from scripts.testbed.in_memory import InMemorySlurm, Settings, Submission
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller.cycle import ENFORCE, Cycles
 from slurm_tiresias.controller.gpu_weights import gpu_weights
-from slurm_tiresias.core.features.make import make_policy
-from slurm_tiresias.core.features.max_slowdown import MaxSlowdown
 from slurm_tiresias.errors import ConfigError
 from slurm_tiresias.model import Amount, Node, Request
 from slurm_tiresias.profiler.service import Profiler
@@ -19,7 +17,6 @@ from slurm_tiresias.profiler.store import ProfileStore
 from slurm_tiresias.slurm import notation
 from slurm_tiresias.slurm.protocol import Partition
 from slurm_tiresias.store.ledger import Ledger
-from tests.pictures import job
 
 SLICE = "1g.10gb"
 BILLED = "CPU=1.0,Mem=0.25G,GRES/gpu=1,GRES/gpu:h100=7.0,gres/gpu:1g.10gb=1"
@@ -64,15 +61,6 @@ def test_weights_that_stay_the_same_are_the_same_object() -> None:
     assert gpu_weights([partition()], parse({}), before) is before
     others = replace(partition(), name="not managed")
     assert gpu_weights([others], parse({"manage": {"partitions": ["gpu"]}})) == {}
-
-
-def test_capacity_counts_slices_by_their_weight() -> None:
-    config = parse({"policy": {"max_slowdown": 2}})
-    feature = MaxSlowdown(config, NODES)
-    feature.follow_policy(make_policy(config.policy))
-    waits = job("1", one_gpu(SLICE), gpu_weights={SLICE: 1 / 7})
-    feature.follow(waits, 0.0)
-    assert feature._gpus == pytest.approx(8.0)
 
 
 @pytest.mark.parametrize("item", ["v100", "v100=", "v100=0", "=1", "v100=-1", "a b=1", "v=1e3"])

@@ -39,12 +39,11 @@ from slurm_tiresias.model import (
     NodeUse,
     RecentVictims,
     Request,
-    SlowdownStanding,
 )
 from slurm_tiresias.profiler.gpu_use_folder import SIGN_OF_LIFE_S
 from slurm_tiresias.settings import Config
 from slurm_tiresias.settings.idle_gpus import FLAG, LEAVE, RANK_LAST, IdleGpusConfig
-from tests.pictures import cluster, gpus, job, plan_for
+from tests.pictures import gpus, job
 
 NOW_S = 10_000.0
 BEGAN_S = 1_000.0
@@ -256,14 +255,6 @@ def test_it_is_off_by_default_and_settings_that_contradict_each_other_are_refuse
             parse({**folder, "idle_gpus": {**leave, **too_short}})
     with pytest.raises(ConfigError, match="lets jobs stay"):
         parse({**folder, "idle_gpus": {"after_s": 600, "leave_after_s": 1800}})
-
-
-def test_an_idle_run_near_its_bound_is_preempted_first() -> None:
-    near = SlowdownStanding(kept=True)
-    idle = job("1", gpus(4), slowdown=near, ranks_last=True)
-    busy = job("2", gpus(4), tier=2)
-    plan = plan_for(cluster("n1  1 1 1 1\nn2  2 2 2 2", [idle, busy, job("3", gpus(4))]))
-    assert [one.job_id for one in plan.preemptions] == ["1"]
 
 
 def told_of(

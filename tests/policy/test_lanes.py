@@ -29,7 +29,6 @@ from slurm_tiresias.model import (
     ProgramCosts,
     Protection,
     Reason,
-    SlowdownStanding,
 )
 from slurm_tiresias.settings.interactive import InteractiveConfig
 from tests.pictures import after, cluster, configured, gpus, job, plan_for
@@ -252,17 +251,9 @@ def test_no_user_ever_has_more_of_the_lane_than_the_bound(
             assert in_a_day_gpu_s <= BOUND.gpu_hours_per_user * HOUR_S + 1e-6
 
 
-def test_a_job_at_a_prompt_goes_before_one_at_its_bound() -> None:
-    bound = job("1", gpus(4), tier=1, slowdown=SlowdownStanding(at_bound=True))
-    plan = plan_for(cluster("n1  . . . .", [bound, at_a_prompt("2", 4)]))
-    assert plan.decisions["2"].action is Action.START
-    assert plan.decisions["1"].action is Action.WAIT
-
-
-def test_a_job_over_its_users_budget_preempts_no_other_at_its_bound_or_at_a_prompt() -> None:
-    known = SlowdownStanding(at_bound=True, length_known=True)
+def test_a_job_over_its_users_budget_preempts_no_other_even_if_boosted_or_at_a_prompt() -> None:
     waiting = [
-        job("2", gpus(4), slowdown=known, over_budget=True),
+        job("2", gpus(4), boosted=True, over_budget=True),
         at_a_prompt("3", 4, over_budget=True),
     ]
     plan = plan_for(cluster("n1  1 1 1 1", [job("1", gpus(4), tier=2), *waiting]))

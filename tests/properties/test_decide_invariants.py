@@ -28,7 +28,6 @@ from slurm_tiresias.core.placement.victims import find_victims
 from slurm_tiresias.core.rank import UniqueRank
 from slurm_tiresias.model import (
     NO_PAST_LOSSES,
-    NOT_BOUND,
     Action,
     Allocation,
     Amount,
@@ -42,7 +41,6 @@ from slurm_tiresias.model import (
     Reason,
     RecentVictims,
     Request,
-    SlowdownStanding,
     WorkAtStake,
 )
 from slurm_tiresias.settings import Config
@@ -159,16 +157,6 @@ jobs_lists = st.lists(
                 *[PastLosses(redoing_until_s=NOW_S + 60), PastLosses(redoing_until_s=NOW_S - 1)],
             ]
         ),
-        slowdown=st.sampled_from(
-            [
-                *[NOT_BOUND] * 4,
-                *[
-                    SlowdownStanding(at_bound=True),
-                    SlowdownStanding(at_bound=True, length_known=True),
-                ],
-                *[SlowdownStanding(kept=True)] * 2,
-            ]
-        ),
         ranks_last=st.integers(0, 5).map(lambda n: n == 0),
         held=st.integers(0, 19).map(lambda n: n == 0),
         backs_off=st.integers(0, 19).map(lambda n: n == 0),
@@ -267,8 +255,6 @@ def _next(snapshot: Snapshot, plan: Plan, later_s: float, served_s: float = 0.0)
                 allocation=decision.start_on,
                 running_since_s=now_s,
                 first_started_s=one.first_started_s or now_s,
-                # A job that starts at its slowdown bound is near it for a while.
-                slowdown=SlowdownStanding(kept=True) if one.slowdown.at_bound else one.slowdown,
             )
         elif decision.action is Action.PREEMPT:
             one = changed(
@@ -431,7 +417,7 @@ def test_preemption_stops_by_itself(snapshot: Snapshot, config: Config, later_s:
 @given(snapshots(), configs)
 def test_no_job_needs_victims_twice_without_changes(snapshot: Snapshot, config: Config) -> None:
     """Each job runs long enough to reach the lowest tier, so that none has a lower one."""
-    busy = tuple(changed(one, ranks_last=False, slowdown=NOT_BOUND) for one in snapshot.jobs)
+    busy = tuple(changed(one, ranks_last=False) for one in snapshot.jobs)
     snapshot = replace(snapshot, jobs=busy)
     las = replace(config, policy=replace(config.policy, name="2d-las", promote_knob=0.0))
     needed: Counter[str] = Counter()

@@ -18,7 +18,6 @@ from slurm_tiresias.core.job import NOT_KEPT, Job, KeptBySlurm, Snapshot
 from slurm_tiresias.core.placement.free_resources import FreeResources
 from slurm_tiresias.model import (
     NO_PAST_LOSSES,
-    NOT_BOUND,
     Action,
     Allocation,
     Decision,
@@ -27,7 +26,6 @@ from slurm_tiresias.model import (
     Node,
     PastLosses,
     Plan,
-    SlowdownStanding,
     WorkAtStake,
 )
 from slurm_tiresias.settings import Config
@@ -113,10 +111,6 @@ class Cluster:
                 return changed(job, in_slurm=chance.choice((NOT_KEPT, KeptBySlurm(held=True))))
             if happens < 0.6:
                 return changed(job, at_stake=_other_stake(now_s, chance))
-            if happens < 0.65:
-                return changed(
-                    job, slowdown=chance.choice((NOT_BOUND, SlowdownStanding(kept=True)))
-                )
             if happens < 0.68:
                 last = not job.ranks_last
                 return changed(job, ranks_last=last, leaves_idle=last and chance.random() < 0.5)
@@ -146,7 +140,7 @@ class Cluster:
                 changed(job, held=not job.held),
                 changed(job, not_eligible=chance.choice(BLOCKED)),
                 changed(job, backs_off=not job.backs_off),
-                changed(job, slowdown=chance.choice((NOT_BOUND, *AT_BOUND))),
+                changed(job, boosted=not job.boosted),
                 changed(job, cools_down=not job.cools_down),
                 changed(job, lane=chance.choice(list(Lane)), lane_because="submitted so"),
                 changed(job, over_budget=not job.over_budget),
@@ -176,9 +170,6 @@ def _take(free: FreeResources, allocation: Allocation) -> bool:
     if not enough:
         free.give(allocation)
     return enough
-
-
-AT_BOUND = (SlowdownStanding(at_bound=True), SlowdownStanding(at_bound=True, length_known=True))
 
 
 def _other_stake(now_s: float, chance: random.Random) -> WorkAtStake | None:

@@ -22,9 +22,8 @@ TUNE = ("tune", "--workload", "philly-like:60", "--cluster", "2x4", "--json")
 CANDIDATES = 20
 """The number of settings compared for this workload, one job each."""
 
-ALL = CANDIDATES + 8
-"""Plus half of the jobs reporting, all of them reporting, no history, three bounds on the slowdown,
-and two baselines."""
+ALL = CANDIDATES + 5
+"""Plus half of the jobs reporting, all of them reporting, no history, and two baselines."""
 
 Sweep = subprocess.Popen[str]
 

@@ -185,10 +185,6 @@ class WithEstimates(Policy):
                 return Remaining(gpu_s, estimator)
         return None
 
-    def reported_gpu_s(self, job: Job) -> float | None:
-        remaining = self.remaining(job)
-        return None if remaining is None or remaining.estimator.learns else remaining.gpu_s
-
     def goes_by_gpu_s(self, job: Job) -> float | None:
         remaining = self.remaining(job)
         return None if remaining is None else _order_of(remaining, job)

@@ -9,7 +9,6 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from slurm_tiresias.core.features.news import Happened, Remember
-from slurm_tiresias.core.features.policy import Policy
 from slurm_tiresias.core.job import Job
 from slurm_tiresias.model import JobAccount, Node, RunRecord
 
@@ -52,14 +51,6 @@ class Feature:
         """Follow the nodes of the cluster."""
         return
 
-    def follow_policy(self, policy: Policy) -> None:
-        """Follow the policy that ranks the jobs."""
-        return
-
-    def follow_clock(self, set_by_s: float) -> None:
-        """Follow a step of the clock: all times before it are later by so much."""
-        return
-
     def follow(self, job: Job, now_s: float) -> None:
         """Follow a managed job that has come or changed, before it is ranked."""
         return
@@ -95,11 +86,6 @@ class Feature:
     def last_resort(self) -> Collection[str]:
         """The nodes that are to be used only if no others suffice."""
         return ()
-
-    @property
-    def warning(self) -> str:
-        """Why it cannot do now what its settings promise; "" if it can."""
-        return ""
 
     @property
     def next_change_s(self) -> float:

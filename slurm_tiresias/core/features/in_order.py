@@ -17,8 +17,7 @@ from slurm_tiresias.core.features.idle_gpus import IdleGpus
 from slurm_tiresias.core.features.interactive import InteractiveLane
 from slurm_tiresias.core.features.losses import PreemptionBudget, RecentLosses
 from slurm_tiresias.core.features.lost_work import LostWork
-from slurm_tiresias.core.features.max_slowdown import EarlierJob, MaxSlowdown
-from slurm_tiresias.model import JobAccount, Node, RunRecord
+from slurm_tiresias.model import JobAccount, RunRecord
 from slurm_tiresias.settings import Config
 
 
@@ -32,7 +31,6 @@ class Features(NamedTuple):
     lane: InteractiveLane | None = None
     charging: Charging | None = None
     budget: PreemptionBudget | None = None
-    slowdown: MaxSlowdown | None = None
     drilled: Drilled | None = None
     lost_work: LostWork | None = None
     failed_runs: FailedRuns | None = None
@@ -63,10 +61,6 @@ class Past:
         """Return the runs that count for charging."""
         return ()
 
-    def earlier_jobs(self) -> Iterable[EarlierJob]:
-        """Return the jobs that count for the bound on slowdown."""
-        return ()
-
     def runs_in_lane(self) -> Iterable[tuple[str, RunRecord]]:
         """Return the runs at a prompt that count for their users."""
         return ()
@@ -86,7 +80,6 @@ class Past:
 
 def make_features(
     config: Config,
-    nodes: Sequence[Node],
     past: Past,
     *,
     partitions: Iterable[str] = (),
@@ -94,20 +87,16 @@ def make_features(
 ) -> Features:
     """Return the features of a configuration.
 
-    Only the GPUs of ``partitions`` count for the budget; all do if it is empty. The bound,
-    the idle GPUs and the hung jobs go on as they were ``before``: across a step of the clock the
-    ledger cannot tell what the bound knows, and the nodes are heard by the caller.
+    Only the GPUs of ``partitions`` count for the budget; all do if it is empty. The idle GPUs
+    and the hung jobs go on as they were ``before``: their nodes are heard by the caller.
     """
-    policy, slowdown = config.policy, before.slowdown
+    policy = config.policy
     charges, has_budget = policy.charge != BY_JOB, bool(config.preemption.budget_share)
-    if slowdown is None and policy.max_slowdown > 0:
-        slowdown = MaxSlowdown(config, nodes, past.earlier_jobs())
     recent_runs = list(past.recent_runs())
     return Features(
         lane=InteractiveLane(config, past.runs_in_lane()),
         charging=Charging(policy, past.ended_runs(), past.now_s) if charges else None,
         budget=PreemptionBudget(past.losses, partitions) if has_budget else None,
-        slowdown=slowdown,
         drilled=Drilled(past.drilled) if config.preemption.drilled_min_run_s > 0 else None,
         lost_work=LostWork(),
         failed_runs=FailedRuns(recent_runs),

@@ -9,8 +9,8 @@ from typing import ClassVar, Protocol
 
 from slurm_tiresias.core.features.promotion import NEVER, Promotion
 from slurm_tiresias.core.job import Job, most_service_gpu_s
-from slurm_tiresias.core.rank import BOUND_LEVEL, FIRST_LEVEL, IDLE_LEVEL, JobRank
-from slurm_tiresias.model import JobState, Lane
+from slurm_tiresias.core.rank import BOOST_LEVEL, FIRST_LEVEL, IDLE_LEVEL, JobRank
+from slurm_tiresias.model import Lane
 
 
 class Concerns(Enum):
@@ -64,11 +64,6 @@ class Policy(ABC):
         """Return the tier that a job would have after attaining this much service."""
         return 0
 
-    def reported_gpu_s(self, job: Job) -> float | None:
-        """Return the service that a job still needs by its own reports; None if they do not
-        count."""
-        return None
-
     def goes_by_gpu_s(self, job: Job) -> float | None:
         """Return the estimated service by which a waiting job is ordered in its tier, the least
         first; None if it is ordered otherwise."""
@@ -89,12 +84,11 @@ class Policy(ABC):
 
 def rank_of(job: Job, policy: Policy) -> JobRank:
     """Return the rank of a job: before all others while it is boosted, by its lane
-    (``interactive``), after all others while it leaves its GPUs idle or waits after failures,
-    before all others if it is at its bound (``max_slowdown``), or else that of the policy."""
+    (``interactive``), after all others while it leaves its GPUs idle or waits after failures, or
+    else that of the policy."""
     if job.boosted:
-        return JobRank(BOUND_LEVEL, (-math.inf, -math.inf, job.submitted_s), 0)
+        return JobRank(BOOST_LEVEL, (-math.inf, -math.inf, job.submitted_s), 0)
     if job.lane is Lane.INTERACTIVE:
-        # Ahead of jobs at their bounds, which are late because others went ahead of them.
         return JobRank(FIRST_LEVEL, (-math.inf, -math.inf, job.submitted_s), 0)
     if job.lane is Lane.IDLE_ONLY:
         # Others may have to wait this long for these GPUs. Jobs of the tier that can be preempted
@@ -107,7 +101,4 @@ def rank_of(job: Job, policy: Policy) -> JobRank:
         # themselves such jobs keep the order of the policy.
         rank = policy.rank(job)
         return rank._replace(level=IDLE_LEVEL, order_key=(*rank.level, *rank.order_key))
-    if job.slowdown.at_bound and job.state is not JobState.RUNNING:
-        level = BOUND_LEVEL if job.slowdown.length_known else FIRST_LEVEL
-        return JobRank(level, (-math.inf, job.submitted_s), 0)
     return policy.rank(job)

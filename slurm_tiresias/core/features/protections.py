@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from slurm_tiresias.core.features import lost_work, max_slowdown, min_run, save_due
+from slurm_tiresias.core.features import lost_work, min_run, save_due
 from slurm_tiresias.core.features.protection import Protected, least_shield
 from slurm_tiresias.core.job import Job
 from slurm_tiresias.core.rank import Key
@@ -15,7 +15,6 @@ from slurm_tiresias.settings import Config
 
 IN_ORDER: Final[Sequence[Callable[[Job, Config], Sequence[Protected]]]] = (
     min_run.protect,
-    max_slowdown.protect,
     lost_work.protect,
     save_due.protect,
 )

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_tiresias.core.features.fair_finish import FairShares, SharedJob, fair_ends_s
+from slurm_tiresias.core.fair_share import SharedJob, fair_ends_s
 
 
 @pytest.mark.parametrize(
@@ -76,21 +76,3 @@ def plainly(jobs: Sequence[SharedJob], gpus: int) -> list[float]:
 )
 def test_grouping_by_width_equals_the_naive_computation(jobs: list[SharedJob], gpus: int) -> None:
     assert fair_ends_s(jobs, gpus) == pytest.approx(plainly(jobs, gpus), rel=1e-6, abs=1e-6)
-
-
-@given(st.lists(st.floats(0.1, 50.0), min_size=1, max_size=8), st.floats(1.0, 100.0))
-def test_expecting_the_same_again_moves_no_fair_end(gaps_s: list[float], length_s: float) -> None:
-    shares, now_s = FairShares(4), 0.0
-    for number, gap_s in enumerate(gaps_s):
-        now_s += gap_s
-        shares.enter(str(number), 3, now_s)
-        shares.expect(str(number), length_s)
-    shares.advance(now_s + 2 * len(gaps_s) * length_s)
-    last = str(len(gaps_s) - 1)
-    ended_s = shares.reached_s(last, length_s)
-    assert ended_s is not None
-    shares.enter("sharing", 3, now_s + 2 * len(gaps_s) * length_s)
-    for later_s in (5000.0, 9000.0):
-        shares.advance(later_s)
-        shares.expect(last, length_s)
-        assert shares.reached_s(last, length_s) == pytest.approx(ended_s)
