@@ -44,16 +44,11 @@ class FailuresConfig(Table):
         0.0,
         "A node whose suspicion reaches this is drained, with the evidence as the reason. Early "
         "failures of two users make a suspicion of 2. Needs a controller that runs as SlurmUser or "
-        "with AdminLevel=Administrator. 0: off; suspected nodes are only used last.",
+        "with AdminLevel=Administrator. Of a partition at most one node is drained in an hour, or "
+        "2 % of them if that is more, and never the last with a feature or a GPU type. 0: off; "
+        "suspected nodes are only used last.",
         minimum=0,
         maximum=100,
-    )
-    drain_per_hour: int = setting(
-        1,
-        "How many nodes of a partition are drained in an hour at most, or 2 % of them if that is "
-        "more. The last node with a feature or a GPU type is never drained.",
-        minimum=1,
-        maximum=1000,
     )
 
     hung: str = setting(

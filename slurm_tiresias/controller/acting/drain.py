@@ -26,7 +26,7 @@ administrator, which clears it."""
 
 PER_HOUR_S = 3600.0
 SHARE_OF_PARTITION = 0.02
-"""Of a partition at most this share is drained in an hour, or ``failures.drain_per_hour`` nodes."""
+"""Of a partition at most this share is drained in an hour, or one node if that is more."""
 
 
 def weights(under_way: UnderWay, suspects: Collection[str]) -> Iterator[Write]:
@@ -68,9 +68,7 @@ def drains(under_way: UnderWay, bad_nodes: BadNodes) -> Iterator[Write]:
             for one in job_store.nodes.all.values()
             if one.name in nodes and 0 <= now_s - one.drained_s < PER_HOUR_S
         ]
-        if record.is_drained or not _may_drain(
-            nodes[name], nodes.values(), recent, config.drain_per_hour
-        ):
+        if record.is_drained or not _may_drain(nodes[name], nodes.values(), recent):
             continue
         evidence = bad_nodes.standings[name].evidence
         job_store.nodes.put(replace(record, drained_s=now_s, is_drained=True))
@@ -91,7 +89,7 @@ def cleared(under_way: UnderWay, bad_nodes: BadNodes, name: str) -> Sequence[Wri
     return [SetNode(name)] if drained else []
 
 
-def _may_drain(node: Node, nodes: Iterable[Node], recent: Iterable[Node], most: int) -> bool:
+def _may_drain(node: Node, nodes: Iterable[Node], recent: Iterable[Node]) -> bool:
     """Whether a node is not the last one of a kind, and few were drained in the last hour."""
     others = [one for one in nodes if one.available and one.name != node.name]
     kinds = (*node.partitions, *node.features, *node.total.gpus)
@@ -103,6 +101,6 @@ def _may_drain(node: Node, nodes: Iterable[Node], recent: Iterable[Node], most: 
     sizes = Counter(partition for one in nodes for partition in one.partitions)
     drained = Counter(partition for one in recent for partition in one.partitions)
     return all(
-        drained[name] < max(most, math.floor(SHARE_OF_PARTITION * sizes[name]))
+        drained[name] < max(1, math.floor(SHARE_OF_PARTITION * sizes[name]))
         for name in node.partitions
     )
