@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from slurm_tiresias.settings.declare import SettingError, Table, setting
-
-if TYPE_CHECKING:
-    from slurm_tiresias.settings import Config
+from slurm_tiresias.settings.declare import Table, setting
 
 
 @dataclass(frozen=True)
@@ -18,30 +14,14 @@ class InteractiveConfig(Table):
     gpus_per_user: int = setting(
         1,
         "GPUs of one user's salloc and srun jobs that start in the top tier, preempt lower tiers "
-        "and are not preempted. Further ones use idle GPUs only. 0: all use idle GPUs only.",
+        "and are not preempted, for eight hours each in any 24 hours. A running job counts with "
+        "its whole time limit. Further jobs, and those without a limit, use idle GPUs only. 0: all "
+        "use idle GPUs only.",
         unit="GPUs",
         minimum=0,
     )
-    gpu_hours_per_user: float = setting(
-        8.0,
-        "GPU-hours that these jobs may use in any 24 hours. A running job counts with its whole "
-        "time limit; a job without a limit uses idle GPUs only.",
-        unit="GPU hours",
-        minimum=0,
-    )
 
-    def check(self, config: Config) -> None:
-        gpus, hours = self.gpus_per_user, self.gpu_hours_per_user
-        if gpus > 0 and hours == 0:
-            raise SettingError(
-                "interactive.gpus_per_user",
-                f"= {gpus} contradicts gpu_hours_per_user = 0, which gives users no time on these "
-                "GPUs",
-                "Write how many GPU hours they have a day, or set gpus_per_user = 0",
-            )
-        if 0 < gpus * 24 < hours:
-            raise SettingError(
-                "interactive.gpu_hours_per_user",
-                f"= {hours:g} is more than gpus_per_user = {gpus} can use in 24 hours",
-                f"Write at most {gpus * 24}, or raise gpus_per_user",
-            )
+    @property
+    def gpu_hours_per_user(self) -> float:
+        """The GPU hours that these jobs of one user may use in any 24 hours."""
+        return 8.0 * self.gpus_per_user

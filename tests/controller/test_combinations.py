@@ -24,7 +24,7 @@ SETTINGS: Mapping[str, Tables] = {
     '`policy.charge = "user"`': {"policy": {"charge": "user"}},
     '`policy.charge = "account"`': {"policy": {"charge": "account"}},
     '`priority.write = "site-factor"`': {"priority": {"write": "site-factor"}},
-    "`[interactive]`": {"interactive": {"gpus_per_user": 2, "gpu_hours_per_user": 4}},
+    "`[interactive]`": {"interactive": {"gpus_per_user": 2}},
     "`[idle_gpus]`": {"idle_gpus": {"after_s": AFTER_S, "action": "rank-last"}},
     '`idle_gpus.action = "leave"`': {
         "idle_gpus": {"after_s": AFTER_S, "action": "leave", "leave_after_s": 3 * AFTER_S}

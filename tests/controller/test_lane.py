@@ -28,11 +28,11 @@ from tests.pictures import gpus
 CONFIG = parse(
     {
         "policy": {"thresholds_gpu_s": [100]},
-        "interactive": {"gpus_per_user": 2, "gpu_hours_per_user": 2},
+        "interactive": {"gpus_per_user": 2},
     }
 )
 HOUR_S = 3600.0
-SALLOC: Mapping[str, Any] = {"batch": False, "request": gpus(1), "time_limit_s": HOUR_S}
+SALLOC: Mapping[str, Any] = {"batch": False, "request": gpus(1), "time_limit_s": 8 * HOUR_S}
 ON_ONE: Mapping[str, Any] = {**SALLOC, "allocation": {"n1": Amount({"": 1}, 1)}}
 
 
@@ -109,16 +109,16 @@ def test_use_counts_for_a_day_even_after_a_restart(controller: Controller, ledge
     assert seen["7"].protected_by is Protection.INTERACTIVE
     over = ended(1005, 1800, **SALLOC)
     controller.sees(2805, over)
-    hour, two_hours = pending("8", **SALLOC), pending("9", **{**SALLOC, "time_limit_s": 2 * HOUR_S})
+    longest = pending("9", **{**SALLOC, "time_limit_s": 16 * HOUR_S})
     controller.sees(2900)
     controller.sees(3000)
     assert controller.job_store.accounts.of("7") is None, "settled, and in the ledger only"
     for one in (controller, Controller(ledger)):
-        seen = one.sees(3010, two_hours)
+        seen = one.sees(3010, longest)
         assert seen["9"].lane is Lane.IDLE_ONLY
-        assert "ask for --time=90" in seen["9"].lane_because
-        assert one.sees(3020, two_hours, hour)["8"].lane is Lane.INTERACTIVE
-    assert controller.sees(2805 + 86_400, two_hours)["9"].lane is Lane.INTERACTIVE
+        assert "ask for --time=930" in seen["9"].lane_because
+        assert one.sees(3020, longest, pending("8", **SALLOC))["8"].lane is Lane.INTERACTIVE
+    assert controller.sees(2805 + 86_400, longest)["9"].lane is Lane.INTERACTIVE
 
 
 def test_use_under_a_clock_ahead_does_not_count(controller: Controller, ledger: Ledger) -> None:
@@ -126,10 +126,10 @@ def test_use_under_a_clock_ahead_does_not_count(controller: Controller, ledger: 
     controller.sees(days_ahead + 1000, pending("7", **SALLOC))
     controller.sees(days_ahead + 1010, running(days_ahead + 1005, 5, **ON_ONE))
     controller.sees(days_ahead + 2805, ended(days_ahead + 1005, 1800, **SALLOC))
-    two_hours = pending("9", **{**SALLOC, "time_limit_s": 2 * HOUR_S})
-    assert controller.sees(days_ahead + 3000, two_hours)["9"].lane is Lane.IDLE_ONLY
+    longest = pending("9", **{**SALLOC, "time_limit_s": 16 * HOUR_S})
+    assert controller.sees(days_ahead + 3000, longest)["9"].lane is Lane.IDLE_ONLY
     for one in (controller, Controller(ledger)):
-        assert one.sees(3010, two_hours)["9"].lane is Lane.INTERACTIVE
+        assert one.sees(3010, longest)["9"].lane is Lane.INTERACTIVE
 
 
 def test_policies_do_not_learn_from_jobs_in_a_lane(controller: Controller, ledger: Ledger) -> None:
@@ -143,7 +143,7 @@ def test_a_running_job_counts_with_its_raised_time_limit(controller: Controller)
     controller.sees(1000, pending("7", **SALLOC))
     other = pending("8", **SALLOC)
     assert controller.sees(1010, running(1005, 5, **ON_ONE), other)["8"].lane is Lane.INTERACTIVE
-    raised = running(1005, 15, **{**ON_ONE, "time_limit_s": 1.5 * HOUR_S})
+    raised = running(1005, 15, **{**ON_ONE, "time_limit_s": 12 * HOUR_S})
     assert controller.sees(1020, raised, other)["8"].lane is Lane.IDLE_ONLY
 
 

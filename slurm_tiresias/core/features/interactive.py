@@ -211,7 +211,7 @@ def _why_refused(one: Applicant, use: LaneUse, config: InteractiveConfig) -> str
     if most_service_gpu_s(one.gpus, one.time_limit_s) <= left_gpu_s:
         return ""
     minutes = max(0, math.floor(left_gpu_s / one.gpus / 60.0))
-    hours = f"{config.gpu_hours_per_user:g} GPU hours in 24 hours (interactive.gpu_hours_per_user)"
+    hours = f"{config.gpu_hours_per_user:g} GPU hours in 24 hours (interactive.gpus_per_user)"
     if minutes == 0:
         return f"its user's jobs at a prompt have used up {hours}"
     limit = "has no time limit" if one.time_limit_s is None else "may run for too long"
