@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,11 +17,10 @@ from slurm_tiresias.core.placement.free_resources import FreeResources, chunks_t
 from slurm_tiresias.core.placement.node_index import NodeIndex
 from slurm_tiresias.core.placement.node_set import NodeSet, numbers
 from slurm_tiresias.core.rank import UniqueRank
-from slurm_tiresias.errors import ConfigError
 from slurm_tiresias.model import Allocation, Amount, Node, PlacementStyle, Request
 from tests import pictures
 from tests.one_by_one import node_sets
-from tests.pictures import configured, gpus, job
+from tests.pictures import gpus, job
 from tests.properties.test_decide_invariants import nodes_lists, requests
 
 # Switches
@@ -160,11 +158,6 @@ def test_random_placement_uses_every_node() -> None:
         turns.update(held[-1].keys())
     assert len(turns) == 16
     assert all(118 <= count <= 282 for count in turns.values())
-
-
-def test_no_configuration_can_select_random_placement() -> None:
-    with pytest.raises(ConfigError, match="none of its choices"):
-        configured(placement={"unknown_model": "random"})
 
 
 # Properties for any free resources

@@ -59,10 +59,10 @@ def by_skew(profile: Profile, pack_limit: float) -> Placing:
     return Placing(style_for(skew, pack_limit), skew.ratio, f"{number}, {bound}")
 
 
-def by_setting(model: str, style: PlacementStyle) -> Placing:
-    """Place the job as configured for unknown models."""
-    what = f"nothing is known of {model}" if model else "nothing is known of its model"
-    return Placing(style, None, f"{what}, placement.unknown_model is {style.value}")
+def by_default(model: str) -> Placing:
+    """Consolidate a job of an unknown model."""
+    because = f"nothing is known of {model or 'its model'}"
+    return Placing(PlacementStyle.CONSOLIDATE, None, because)
 
 
 def _named(profile: Profile) -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.job_hints import Hints, hints_of
-from slurm_tiresias.model import JobSpec, JobState, JobStatus, PlacementStyle
+from slurm_tiresias.model import JobSpec, JobState, JobStatus
 from slurm_tiresias.profiler import placing
 from slurm_tiresias.profiler.collect_folder import Collected, CollectFolder
 from slurm_tiresias.profiler.gpu_runs import NodeGpus
@@ -71,8 +71,7 @@ class Profiler:
         elif profile is not None:
             found = self._known.placing(profile, _program_of(job, hints))
         else:
-            unknown = PlacementStyle(self._config.placement.unknown_model)
-            found = placing.by_setting(hints.model, unknown)
+            found = placing.by_default(hints.model)
         if hints.problem:
             because = f"its hint is not heeded, {hints.problem}; {found.because}"
             found = replace(found, because=because)

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from slurm_tiresias.settings.declare import Table, setting
 
-STYLES = ("consolidate", "spread")
-
 
 @dataclass(frozen=True)
 class PlacementConfig(Table):
@@ -16,12 +14,8 @@ class PlacementConfig(Table):
     pack_limit: float = setting(
         0.5,
         "A model is skewed, and placed on few nodes, if its largest tensor is a larger share of "
-        "it than this. Values from 0.15 to 0.60 split the paper's ten models alike.",
+        "it than this. Values from 0.15 to 0.60 split the paper's ten models alike. Models "
+        "without a profile are placed on few nodes too.",
         minimum=0,
         maximum=1,
-    )
-    unknown_model: str = setting(
-        "consolidate",
-        "Placement of jobs whose model has no profile.",
-        choices=STYLES,
     )

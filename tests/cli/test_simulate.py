@@ -213,7 +213,6 @@ promote_knob = 3
 min_run_s = 250
 [placement]
 pack_limit = 0.7
-unknown_model = "spread"
 """
 
 
@@ -227,7 +226,7 @@ def test_a_site_simulates_its_own_settings_next_to_the_best(live_site: Site, tra
     assert config["policy"]["order"] == "running-first"
     assert config["policy"]["promote_knob"] == 3
     assert config["preemption"] == {"min_run_s": 250, "budget_share": 0.1}
-    assert config["placement"] == {"pack_limit": 0.7, "unknown_model": "spread"}
+    assert config["placement"] == {"pack_limit": 0.7}
     assert config["simulation"]["interval_s"] == 7
 
 

@@ -88,12 +88,10 @@ def test_a_users_placement_hint_takes_precedence_over_any_skew(profiler: Profile
     assert (placing.style, placing.because) == (SPREAD, "asked for by its user")
 
 
-@pytest.mark.parametrize("unknown", ["consolidate", "spread"])
-def test_an_unknown_model_is_placed_as_configured(store: ProfileStore, unknown: str) -> None:
-    profiler = Profiler(store, parse({"placement": {"unknown_model": unknown}}))
+def test_an_unknown_model_is_consolidated(profiler: Profiler) -> None:
     placing = profiler.placing(pending(comment="tiresias:model=unheard-of").spec)
-    assert placing.style is PlacementStyle(unknown)
-    assert placing.because.startswith("nothing is known of unheard-of")
+    assert placing.style is CONSOLIDATE
+    assert placing.because == "nothing is known of unheard-of"
     assert placing.skew is None
 
 

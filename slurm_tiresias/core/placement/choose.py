@@ -19,11 +19,9 @@ def style_of(job: Job, config: PlacementConfig) -> PlacementStyle:
 
 
 def style_of_skew(skew: float | None, config: PlacementConfig) -> PlacementStyle:
-    """Return the style for a skew: consolidate skewed models, spread others (page 491: S_J >
-    PACKLIMIT), or the configured style if the skew is None."""
-    if skew is None:
-        return PlacementStyle(config.unknown_model)
-    skewed = skew > config.pack_limit
+    """Return the style for a skew: consolidate models that are skewed (page 491: S_J >
+    PACKLIMIT) or unknown (None), spread others."""
+    skewed = skew is None or skew > config.pack_limit
     return PlacementStyle.CONSOLIDATE if skewed else PlacementStyle.SPREAD
 
 

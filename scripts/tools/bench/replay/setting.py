@@ -109,7 +109,7 @@ class Setting:
         return parse(self.tables)
 
     def site(self) -> SimCluster:
-        return SimCluster(self.nodes, self.gpus, self.config.placement.unknown_model)
+        return SimCluster(self.nodes, self.gpus, "consolidate")
 
     def whole(self) -> Workload:
         """Return the first jobs of the paper's workload, at full length."""
