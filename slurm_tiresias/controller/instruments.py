@@ -78,7 +78,7 @@ def instruments(config: Config, cluster: Cluster, asked: Tally) -> Iterator[Inst
         return
     page = Page(private=cluster.jobs_are_private)
     pages = {"/metrics": metrics.page} if metrics else {}
-    with Listener(config.http.listen, pages, page.answer, config.http.names).open():
+    with Listener(config.http.listen, pages, page.answer).open():
         yield Instruments(metrics, page)
 
 

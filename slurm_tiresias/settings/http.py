@@ -21,13 +21,9 @@ class HttpConfig(Table):
     listen: str = setting(
         "",
         "Address and port, such as 127.0.0.1:9817 or [::1]:9817. There is no password: use a "
-        "loopback address unless something else guards the port. Empty: nothing listens.",
-    )
-    names: tuple[str, ...] = setting(
-        (),
-        "Names under which browsers and Prometheus reach this host, besides localhost and "
-        "addresses. Requests under other names are refused, so that a foreign page cannot read "
-        "the answers (DNS rebinding).",
+        "loopback address unless something else guards the port. Requests under other names than "
+        "localhost, addresses and this host's own names are refused, so that a foreign page cannot "
+        "read the answers (DNS rebinding). Empty: nothing listens.",
     )
 
     def check(self, config: Config) -> None:

@@ -65,7 +65,7 @@ AnyPage = Callable[[Request], Answer]
 """Answers for any path, also for unknown ones."""
 
 TEXT = "text/plain; charset=utf-8"
-OTHER_NAME = b"This host has another name; see http.names in the configuration\n"
+OTHER_NAME = b"This host has another name: use its host name, its address or localhost\n"
 
 EVERY_ANSWER: Mapping[str, str] = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
@@ -78,14 +78,11 @@ class Listener:
         listen: str,
         pages: Mapping[str, Page],
         any_page: AnyPage | None = None,
-        names: Collection[str] = (),
     ) -> None:
-        """Prepare a listener.
-
-        ``any_page`` answers for all other paths. ``names`` are this host's names besides its
-        addresses and ``localhost``; a request for another name is refused (421).
-        """
-        self._names = frozenset({"localhost", *(name.lower() for name in names)})
+        """Prepare a listener; ``any_page`` answers for all other paths. A request under a name that
+        is not this host's is refused (421)."""
+        host = socket.gethostname().lower()
+        self._names = {"localhost", host, host.partition(".")[0]} - {""}
         self._listen = listen
         self._pages = pages
         self._any_page = any_page
@@ -95,11 +92,16 @@ class Listener:
     @contextmanager
     def open(self) -> Iterator[None]:
         """Serve pages until the context ends."""
+        threading.Thread(target=self._find_full_name, daemon=True).start()
         threading.Thread(target=self._run, args=(self._server(),), daemon=True).start()
         try:
             yield
         finally:
             self._closing.set()
+
+    def _find_full_name(self) -> None:
+        """Add this host's name with its domain. No request waits for the DNS."""
+        self._names.update({socket.getfqdn().lower()} - {""})
 
     def _run(self, server: _Server | None) -> None:
         while not self._closing.is_set():

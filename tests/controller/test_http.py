@@ -5,9 +5,10 @@ from __future__ import annotations
 import http.client
 import logging
 import socket
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -34,15 +35,14 @@ def asked(
     return connection.getresponse()
 
 
-def wait_until_answered(port: int) -> None:
+def wait_until_answered(port: int, **headers: str) -> None:
     give_up_s = time.monotonic() + PATIENCE_S
     while True:
-        try:
-            assert asked(port).status == 200
-            return
-        except OSError:
-            assert time.monotonic() < give_up_s, "nobody listens"
-            time.sleep(0.02)
+        with suppress(OSError):
+            if asked(port, **headers).status == 200:
+                return
+        assert time.monotonic() < give_up_s, "nobody listens"
+        time.sleep(0.02)
 
 
 def silent_reader(port: int) -> socket.socket:
@@ -63,7 +63,7 @@ def test_a_page_is_shown_by_its_path() -> None:
     "host",
     [
         *("localhost", "localhost:1", "LOCALHOST:9817", "127.0.0.1:9817", "[::1]:9817", "10.1.2.3"),
-        *("hopper.example.org", "HOPPER.example.org.:80"),
+        *("hopper.example.org", "HOPPER.example.org.:80", "hopper", "login.example.net"),
     ],
 )
 @pytest.mark.parametrize("path", ["/page", "/other"])
@@ -88,15 +88,31 @@ def test_a_page_of_a_foreign_host_name_is_refused(named: int, host: str, path: s
 
 @pytest.fixture(scope="module")
 def named() -> Iterator[int]:
-    """A port at which all pages say hello; the host is also called hopper.example.org."""
+    """A port at which all pages say hello; the host's names are hopper.example.org and, in the
+    DNS, login.example.net."""
 
     def page(_request: Request | None = None) -> Answer:
         return Answer("text/plain; charset=utf-8", b"hello")
 
     port = free_port()
-    names = ("Hopper.example.org",)
-    with Listener(f"127.0.0.1:{port}", {"/page": page}, page, names).open():
-        yield port
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket, "gethostname", lambda: "Hopper.example.org")
+        patch.setattr(socket, "getfqdn", lambda: "Login.example.net")
+        with Listener(f"127.0.0.1:{port}", {"/page": page}, page).open():
+            wait_until_answered(port, Host="login.example.net")
+            yield port
+
+
+def test_no_request_waits_for_the_dns(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = threading.Event()
+    monkeypatch.setattr(socket, "gethostname", lambda: "")
+    monkeypatch.setattr(socket, "getfqdn", lambda: answers.wait(PATIENCE_S) and "n1.example.org")
+    port = free_port()
+    with listening(port):
+        assert asked(port, Host="localhost").status == 200
+        assert asked(port, Host="n1.example.org").status == asked(port, Host="").status == 421
+        answers.set()
+        wait_until_answered(port, Host="n1.example.org")
 
 
 def test_a_fallback_page_answers_all_other_paths_and_gets_the_request_headers() -> None:
