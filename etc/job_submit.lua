@@ -24,9 +24,7 @@ Nothing here makes a submission or an update fail. ]]
 -- The same as [manage] and [priority] in tiresias.toml. ------------------------------------------
 
 local partitions = { "gpu" }
-local exclude_users = {}
-local exclude_accounts = {}
-local exclude_qos = {}
+local exclude = {} -- such as { "user=ann", "account=physics", "qos=debug" }
 
 -- "priority" or "site-factor" as priority.write there; "nothing" while the controller is in shadow
 -- mode: the jobs then stay as Slurm has them.
@@ -240,9 +238,9 @@ local function put_off(job_desc)
 end
 
 local function is_excluded(job)
-    return contains(exclude_users, job.user_name)
-        or contains(exclude_accounts, job.account or job.default_account)
-        or contains(exclude_qos, job.qos or job.default_qos)
+    return contains(exclude, "user=" .. (job.user_name or ""))
+        or contains(exclude, "account=" .. (job.account or job.default_account or ""))
+        or contains(exclude, "qos=" .. (job.qos or job.default_qos or ""))
 end
 
 -- Whether the controller will manage the job, judged by what an update can change.

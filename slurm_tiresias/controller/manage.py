@@ -46,9 +46,9 @@ def why_unmanaged(job: JobStatus, config: ManageConfig, started_managed: bool = 
         (spec.request.chunk.gpu_count == 0, "asks for no GPUs"),
         (spec.het, "part of a heterogeneous job"),
         (bool(spec.reservation) and not started_managed, f"runs in reservation {spec.reservation}"),
-        (spec.user in config.exclude_users, "its user is excluded"),
-        (spec.account in config.exclude_accounts, "its account is excluded"),
-        (spec.qos in config.exclude_qos, "its QOS is excluded"),
+        (f"user={spec.user}" in config.exclude, "its user is excluded"),
+        (f"account={spec.account}" in config.exclude, "its account is excluded"),
+        (f"qos={spec.qos}" in config.exclude, "its QOS is excluded"),
     )
     return next((reason for applies, reason in checks if applies), "")
 

@@ -20,9 +20,10 @@ class ManageConfig(Table):
         "Partitions whose GPU jobs are managed. A job is managed if it can run in these "
         "partitions only.",
     )
-    exclude_users: tuple[str, ...] = setting((), "Users whose jobs are not managed.")
-    exclude_accounts: tuple[str, ...] = setting((), "Accounts whose jobs are not managed.")
-    exclude_qos: tuple[str, ...] = setting((), "QOS whose jobs are not managed.")
+    exclude: tuple[str, ...] = setting(
+        (),
+        "Whose jobs are not managed: a list of user=NAME, account=NAME and qos=NAME.",
+    )
 
     def check(self, config: Config) -> None:
         if not self.partitions:
@@ -31,3 +32,11 @@ class ManageConfig(Table):
                 "is empty: no job would be managed",
                 "Name at least one partition",
             )
+        for item in self.exclude:
+            kind, _, name = item.partition("=")
+            if kind not in ("user", "account", "qos") or not name:
+                raise SettingError(
+                    "manage.exclude",
+                    f"has {item[:40]!r}",
+                    "Write user=NAME, account=NAME or qos=NAME",
+                )

@@ -564,6 +564,8 @@ def test_errors_say_what_is_wrong_and_a_remedy(place: Place, program: Warm, argu
         ("[http]\nlisten = 'x'", "http.listen = 'x' is not"),
         ("[idle_gpus]\nafter_s = 600", "idle_gpus.after_s is set without profiler.collect_dir"),
         ("[manage]\npartitions = []", "manage.partitions is empty"),
+        ("[manage]\nexclude = ['qos=x', 'group=y']", "manage.exclude has 'group=y'. "),
+        ("[manage]\nexclude = ['user=']", "manage.exclude has 'user='. "),
         ("[controller]\ninterval_s = true", "controller.interval_s = true is not a number"),
     ],
 )
