@@ -12,11 +12,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from slurm_tiresias.model import PlacementStyle
-from slurm_tiresias.settings.preemption import PreemptionConfig
+from slurm_tiresias.settings.preemption import Checkpoint, PreemptionConfig, parse_checkpoint
 
 MARK = "tiresias:"
 MOST_CHARACTERS = 512
-LONGEST_GRACE_S = 3600
 
 STYLES: dict[str, PlacementStyle | None] = {
     "auto": None,
@@ -24,8 +23,6 @@ STYLES: dict[str, PlacementStyle | None] = {
     "spread": PlacementStyle.SPREAD,
 }
 PROFILING = ("auto", "on", "off")
-SIGNALS = re.compile("HUP|INT|QUIT|USR1|USR2|ALRM|TERM|URG|CONT|XCPU|PROF|VTALRM|WINCH|PWR")
-"""The signals that a program can catch."""
 
 FIRST_LOOK_MARK = "tiresias-first-look:"
 """Precedes the time, in seconds since the epoch, until which job_submit.lua delays a new job's
@@ -35,16 +32,6 @@ _FIRST_LOOK = re.compile(rf"(?:^|\s){FIRST_LOOK_MARK}([0-9]{{1,10}})(?=\s|$)", r
 _WORD = re.compile(rf"(?:^|(?<=\s)){MARK}(\S*)", re.ASCII)
 _MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}", re.ASCII)
 _FOLDER = re.compile(r"(?=.{2,256}$)(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9._+@:~%-]+)+/?", re.ASCII)
-_CHECKPOINT = re.compile(r"(?:SIG)?([A-Z][A-Z0-9]{1,5})@([0-9]{1,4})", re.ASCII)
-
-
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """The checkpoint signal of a job, and its grace in seconds before it is requeued."""
-
-    signal: str
-    """Without SIG; "" for no signal."""
-    grace_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +68,7 @@ def checkpoint_of(
     """
     wish = hints_of(admin_comment, comment).checkpoint
     if wish is None:
-        return Checkpoint(site.signal.removeprefix("SIG"), site.grace_s)
+        return site.default
     most_s = site.grace_s if over_budget else site.max_grace_s
     return replace(wish, grace_s=min(wish.grace_s, most_s))
 
@@ -127,7 +114,7 @@ def _parsed(word: str) -> Hints:
         if name in said:
             return Hints(problem=f"{name} is there twice")
         said[name] = value
-    checkpoint = _checkpoint(said["checkpoint"]) if "checkpoint" in said else None
+    checkpoint = parse_checkpoint(said["checkpoint"]) if "checkpoint" in said else None
     style = STYLES[said.get("placement", "auto")]
     folder, restarts = said.get("checkpoint-dir", ""), int(said.get("restart", "0"))
     return Hints(said.get("model", ""), style, checkpoint, folder, restarts)
@@ -142,17 +129,9 @@ def _is_right(name: str, value: str) -> bool:
         case "profile":
             return value in PROFILING
         case "checkpoint":
-            return _checkpoint(value) is not None
+            return parse_checkpoint(value) is not None
         case "checkpoint-dir":
             return _FOLDER.fullmatch(value) is not None
         case "restart":
             return re.fullmatch("[0-9]{1,2}", value, re.ASCII) is not None
     return False
-
-
-def _checkpoint(value: str) -> Checkpoint | None:
-    """Parse ``USR1@60``; return None for anything else."""
-    found = _CHECKPOINT.fullmatch(value)
-    if found is None or SIGNALS.fullmatch(found[1]) is None or int(found[2]) > LONGEST_GRACE_S:
-        return None
-    return Checkpoint(found[1], float(found[2]))

@@ -33,7 +33,7 @@ MICRO = 1_000_000
 
 SETTINGS: Mapping[str, Mapping[str, object]] = {
     # CONT has no effect on a running job; it stands for any checkpoint signal.
-    "preemption": {"min_run_s": 1, "signal": "CONT", "grace_s": 0.2},
+    "preemption": {"min_run_s": 1, "checkpoint": "CONT@0"},
     "controller": {"interval_s": 0.5},
 }
 

@@ -88,7 +88,6 @@ PLAIN: Tables = {
     "policy": {"estimates": [], "thresholds_gpu_s": [96.0, 384.0], "promote_knob": 0.0},
     "preemption": {
         "min_run_s": 0.0,
-        "grace_s": 0.0,
         "budget_share": 0.0,
     },
     "constants": {

@@ -23,12 +23,11 @@ from slurm_tiresias.core.features.protections import protections
 from slurm_tiresias.core.job import Job, Snapshot
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.explanation.reasons import would_do
-from slurm_tiresias.job_hints import Checkpoint
 from slurm_tiresias.model import Action, Decision, JobProgress, JobState, Node, Plan, Protection
 from slurm_tiresias.progress.saving import checkpoint_for
 from slurm_tiresias.settings import Config
 from slurm_tiresias.settings.policy import REPORTS
-from slurm_tiresias.settings.preemption import PreemptionConfig
+from slurm_tiresias.settings.preemption import Checkpoint, PreemptionConfig
 from slurm_tiresias.slurm import release
 from slurm_tiresias.slurm.hostlist import folded
 from slurm_tiresias.slurm.protocol import Cluster

@@ -18,9 +18,9 @@ from slurm_tiresias.drill.scale import in_steps
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.job.channel import FILE_VARIABLE
 from slurm_tiresias.job.record import RECORD_BYTES
-from slurm_tiresias.job_hints import Checkpoint, checkpoint_of
+from slurm_tiresias.job_hints import checkpoint_of
 from slurm_tiresias.progress.saving import asked, is_asked
-from slurm_tiresias.settings.preemption import PreemptionConfig
+from slurm_tiresias.settings.preemption import Checkpoint, PreemptionConfig
 from slurm_tiresias.slurm.user_jobs import Step, UserCommands, UserJob
 
 ELSEWHERE_S = 20.0

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from slurm_tiresias.job.record import DONE, RUNNING, SAVING
-from slurm_tiresias.job_hints import Checkpoint, checkpoint_of
+from slurm_tiresias.job_hints import checkpoint_of
 from slurm_tiresias.model import ASK_SIGNAL, JobProgress, JobStatus
-from slurm_tiresias.settings.preemption import PreemptionConfig
+from slurm_tiresias.settings.preemption import Checkpoint, PreemptionConfig
 
 SAVE_GRACE_S = 60.0
 """How long a job may take to save when it is asked: most save in seconds, and are requeued once

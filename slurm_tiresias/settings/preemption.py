@@ -2,14 +2,38 @@
 
 from __future__ import annotations
 
-import signal
+import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from slurm_tiresias.settings.declare import SettingError, Table, setting
 
 if TYPE_CHECKING:
     from slurm_tiresias.settings import Config
+
+LONGEST_GRACE_S = 3600
+SIGNALS = re.compile("HUP|INT|QUIT|USR1|USR2|ALRM|TERM|URG|CONT|XCPU|PROF|VTALRM|WINCH|PWR")
+"""The signals that a program can catch."""
+_CHECKPOINT = re.compile(r"(?:SIG)?([A-Z][A-Z0-9]{1,5})@([0-9]{1,4})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The checkpoint signal of a job, and its grace in seconds before it is requeued."""
+
+    signal: str
+    """Without SIG; "" for no signal."""
+    grace_s: float
+
+
+@lru_cache(maxsize=4096)
+def parse_checkpoint(value: str) -> Checkpoint | None:
+    """Parse ``USR1@60``; return None for anything else."""
+    found = _CHECKPOINT.fullmatch(value)
+    if found is None or SIGNALS.fullmatch(found[1]) is None or int(found[2]) > LONGEST_GRACE_S:
+        return None
+    return Checkpoint(found[1], float(found[2]))
 
 
 @dataclass(frozen=True)
@@ -41,27 +65,21 @@ class PreemptionConfig(Table):
         minimum=0,
         maximum=1,
     )
-    signal: str = setting(
+    checkpoint: str = setting(
         "",
-        "Signal sent to every process of a job before its requeue, so that it can save, e.g. "
-        "USR1. A program that does not handle the signal may die of it. Empty: none; the requeue "
-        "itself sends SIGTERM and, KillWait later, SIGKILL.",
-    )
-    grace_s: float = setting(
-        0.0,
-        "Time between that signal and the requeue. All victims of one preemptor are requeued "
-        "together, once the last has saved or its time is over.",
-        unit="seconds",
-        minimum=0,
-        maximum=3600,
+        "Signal sent to every process of a job before its requeue, so that it can save, and the "
+        "seconds between the two, as in the job's option: USR1@60, at most 3600. A program that "
+        "does not handle the signal may die of it. All victims of one preemptor are requeued "
+        "together, once the last has saved or its time is over. Empty: none; the requeue itself "
+        "sends SIGTERM and, KillWait later, SIGKILL.",
     )
     max_grace_s: float = setting(
         120.0,
         "The longest grace period for a job that names its own signal and time "
-        "(--tiresias-checkpoint). The time beyond grace_s counts for budget_share; beyond that "
-        "budget a user gets grace_s. A job without a signal that uses the job library is asked to "
-        "save by SIGURG, which other programs ignore, and is requeued once it has saved, after "
-        "this time or a minute at the latest. 0: neither.",
+        "(--tiresias-checkpoint). The time beyond that of checkpoint counts for budget_share; "
+        "beyond that budget a user gets that of checkpoint. A job without a signal that uses the "
+        "job library is asked to save by SIGURG, which other programs ignore, and is requeued once "
+        "it has saved, after this time or a minute at the latest. 0: neither.",
         unit="seconds",
         minimum=0,
         maximum=3600,
@@ -75,14 +93,22 @@ class PreemptionConfig(Table):
                 f"preemption.min_run_s = {self.min_run_s:g}",
                 "Write less than that: it is for programs that may be preempted sooner",
             )
-        name = self.signal
-        if name and f"SIG{name.removeprefix('SIG')}" not in signal.Signals.__members__:
+        if self.checkpoint and parse_checkpoint(self.checkpoint) is None:
             raise SettingError(
-                "preemption.signal", f"= {name!r} is not a signal", "Write a name like USR1"
+                "preemption.checkpoint",
+                f"= {self.checkpoint[:40]!r} is not SIGNAL@SECONDS",
+                "Write a signal that programs can catch and at most 3600 s, like USR1@60",
             )
-        if self.grace_s > 0 and not name:
-            raise SettingError(
-                "preemption.grace_s",
-                "is set without preemption.signal",
-                "Name the signal that asks a job to save its state, or set grace_s = 0",
-            )
+
+    @property
+    def default(self) -> Checkpoint:
+        """The signal and the grace of a job that asks for none."""
+        return parse_checkpoint(self.checkpoint) or Checkpoint("", 0.0)
+
+    @property
+    def signal(self) -> str:
+        return self.default.signal
+
+    @property
+    def grace_s(self) -> float:
+        return self.default.grace_s

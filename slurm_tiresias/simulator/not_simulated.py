@@ -24,7 +24,7 @@ NOT_SIMULATED: Final[Mapping[str, Sequence[str]]] = {
     "idle_gpus": ALL,
     "failures": ALL,
     "priority": ALL,
-    "preemption": ("drilled_min_run_s", "signal", "grace_s", "max_grace_s"),
+    "preemption": ("drilled_min_run_s", "checkpoint", "max_grace_s"),
 }
 """The others that decide which jobs start, or when. What remains says where files are, how Slurm is
 reached and the like."""

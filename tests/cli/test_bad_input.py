@@ -560,7 +560,9 @@ def test_errors_say_what_is_wrong_and_a_remedy(place: Place, program: Warm, argu
     ("settings", "said"),
     [
         ("[policy]\nthresholds_gpu_s = [5, 1]", "policy.thresholds_gpu_s = [5, 1] is not"),
-        ("[preemption]\nsignal = 'NO'", "preemption.signal = 'NO' is not a signal"),
+        ("[preemption]\ncheckpoint = 'NO@1'", "preemption.checkpoint = 'NO@1' is not SIGNAL@"),
+        ("[preemption]\ncheckpoint = 'USR1'", "preemption.checkpoint = 'USR1' is not SIGNAL@"),
+        ("[preemption]\ncheckpoint = 'USR1@3601'", "preemption.checkpoint = 'USR1@3601' is not"),
         ("[http]\nlisten = 'x'", "http.listen = 'x' is not"),
         ("[idle_gpus]\nafter_s = 600", "idle_gpus.after_s is set without profiler.collect_dir"),
         ("[manage]\npartitions = []", "manage.partitions is empty"),

@@ -40,7 +40,7 @@ def test_without_an_argument_the_configuration_in_use_is_checked(site: Site) -> 
         '[policy]\nname = "fifo"\n',
         "[manage\n",
         "manage = 3\n",
-        "[preemption]\ngrace_s = 10\n",
+        "[preemption]\ncheckpoint = 10\n",
     ],
 )
 def test_a_bad_file_is_one_line_and_exit_code_four(site: Site, text: str) -> None:

@@ -128,10 +128,10 @@ def test_the_same_input_gives_the_same_bytes_in_every_process(live_site: Site, t
 
 
 def test_a_setting_that_has_no_effect_is_named(live_site: Site, trace: Path) -> None:
-    live_site.configure("[interactive]\ngpus_per_user = 0\n[preemption]\nsignal = 'USR1'\n")
-    named = ("--config", str(live_site.config), "--set", "preemption.grace_s=5")
+    live_site.configure("[interactive]\ngpus_per_user = 0\n[preemption]\nmax_grace_s = 5\n")
+    named = ("--config", str(live_site.config), "--set", "preemption.checkpoint=USR1@5")
     found = records(live_site, *arguments(trace, *named))[0]
-    ignored = ["interactive.gpus_per_user", "preemption.signal", "preemption.grace_s"]
+    ignored = ["interactive.gpus_per_user", "preemption.checkpoint", "preemption.max_grace_s"]
     assert set(ignored) <= set(found["not_simulated"])
     shown = live_site.run(*arguments(trace, *named)).stdout
     assert all(name in shown for name in ignored)

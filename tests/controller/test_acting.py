@@ -41,7 +41,7 @@ from slurm_tiresias.slurm.protocol import (
 from slurm_tiresias.store.ledger import Ledger
 from tests.controller.test_job_store import pending, running, see
 
-CONFIG = parse({"preemption": {"signal": "USR1", "grace_s": 10}})
+CONFIG = parse({"preemption": {"checkpoint": "USR1@10"}})
 PLANNED, SIGNALLED = PreemptionState.PLANNED, PreemptionState.SIGNALLED
 ON_N1 = {"n1": Amount({"": 4}, 4)}
 NODES = (Node("n1", Amount({"": 4}, 16)),)

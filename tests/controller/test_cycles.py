@@ -46,7 +46,7 @@ def test_a_demotion_is_recorded_also_without_acting(managed: Manage, mode: str) 
 
 @pytest.mark.parametrize("mode", [PAUSED, SHADOW])
 def test_a_controller_that_stops_acting_abandons_its_plans(managed: Manage, mode: str) -> None:
-    cluster = managed(preemption={"signal": "USR1", "grace_s": 60})
+    cluster = managed(preemption={"checkpoint": "USR1@60"})
     wall = cluster.fill()
     short = cluster.submit(WHOLE_NODE)
     store = cluster.cycles.job_store
@@ -79,7 +79,7 @@ def test_a_requeued_victim_starts_at_once_also_without_acting(managed: Manage, m
 
 
 def test_jobs_that_share_a_licence_preempt_one_at_a_time(managed: Manage) -> None:
-    cluster = managed(preemption={"signal": "USR1", "grace_s": 3})
+    cluster = managed(preemption={"checkpoint": "USR1@3"})
     cluster.fill()
     short = [cluster.submit(replace(WHOLE_NODE, licenses="solver")) for _ in range(3)]
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_tiresias.job_hints import Checkpoint, Hints, checkpoint_of, first_look_until_s, hints_of
+from slurm_tiresias.job_hints import Hints, checkpoint_of, first_look_until_s, hints_of
 from slurm_tiresias.model import PlacementStyle
-from slurm_tiresias.settings.preemption import PreemptionConfig
+from slurm_tiresias.settings.preemption import Checkpoint, PreemptionConfig
 
 CONSOLIDATE, SPREAD = PlacementStyle.CONSOLIDATE, PlacementStyle.SPREAD
 
@@ -81,7 +81,7 @@ def test_any_comment_is_parsed_or_ignored(admin_comment: str, comment: str) -> N
 
 
 def test_the_checkpoint_signal_is_the_users_within_the_sites_limits() -> None:
-    site = PreemptionConfig(signal="SIGTERM", grace_s=20, max_grace_s=90)
+    site = PreemptionConfig(checkpoint="SIGTERM@20", max_grace_s=90)
     assert checkpoint_of("", "run 7", site) == Checkpoint("TERM", 20)
     assert checkpoint_of("", "tiresias:checkpoint=USR1@60", site) == Checkpoint("USR1", 60)
     assert checkpoint_of("tiresias:checkpoint=USR1@0", "", site) == Checkpoint("USR1", 0)
@@ -90,7 +90,7 @@ def test_the_checkpoint_signal_is_the_users_within_the_sites_limits() -> None:
 
 
 def test_a_user_over_budget_gets_no_longer_grace_than_the_site_gives_to_all() -> None:
-    site = PreemptionConfig(signal="SIGTERM", grace_s=20, max_grace_s=90)
+    site = PreemptionConfig(checkpoint="SIGTERM@20", max_grace_s=90)
     wish = "tiresias:checkpoint=USR1@60"
     assert checkpoint_of("", wish, site, over_budget=True) == Checkpoint("USR1", 20)
     assert checkpoint_of("", "", site, over_budget=True) == Checkpoint("TERM", 20)

@@ -34,7 +34,7 @@ class Site(Managed):
         self._collect = folder
         own: Tables = {
             "policy": {"thresholds_gpu_s": [1e9]},
-            "preemption": {"min_run_s": min_run_s, "grace_s": 0.0},
+            "preemption": {"min_run_s": min_run_s},
             "controller": {"interval_s": 0.5},
             "profiler": {"collect_dir": str(folder)},
             "idle_gpus": {"after_s": AFTER_S, "action": action} if action else {},

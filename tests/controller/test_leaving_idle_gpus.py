@@ -33,7 +33,7 @@ class LeavingSite(Site):
         tables: Tables = MappingProxyType({}),
         **preemption: object,
     ) -> None:
-        usual: dict[str, object] = {"signal": SIGNAL, "grace_s": GRACE_S, "min_run_s": 0.0}
+        usual: dict[str, object] = {"checkpoint": f"{SIGNAL}@{GRACE_S:g}", "min_run_s": 0.0}
         leave = {"idle_gpus": {"action": "leave", "leave_after_s": LEAVE_AFTER_S}}
         super().__init__(
             ledger, folder, "leave", tables={**leave, "preemption": usual | preemption, **tables}

@@ -29,7 +29,7 @@ def site(ledger: Ledger) -> Managed:
         ledger,
         {
             "policy": {"thresholds_gpu_s": [2]},
-            "preemption": {"min_run_s": 1, "grace_s": 0},
+            "preemption": {"min_run_s": 1},
             "controller": {"interval_s": SPAN_S},
         },
     )

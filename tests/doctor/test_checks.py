@@ -184,12 +184,14 @@ CASES = (
     Case("kill-wait", both(settings(KillWait="5 sec"), saves_in(2.0)), WARNING, "KillWait=30"),
     Case(
         "kill-wait",
-        both(settings(KillWait="5 sec"), config(preemption={"signal": "USR1", "grace_s": 60})),
+        both(settings(KillWait="5 sec"), config(preemption={"checkpoint": "USR1@60"})),
         OK,
     ),
     Case("sigterm-reach", both(CGROUP, on(24, 11, 5)), WARNING, "SignalChildrenProcesses=yes"),
     Case("sigterm-reach", both(CGROUP, on(22, 5, 8)), NOTE),
-    Case("sigterm-reach", both(CGROUP, on(22, 5, 8), config(preemption={"signal": "USR1"})), OK),
+    Case(
+        "sigterm-reach", both(CGROUP, on(22, 5, 8), config(preemption={"checkpoint": "USR1@0"})), OK
+    ),
     Case(
         "sigterm-reach",
         both(CGROUP, seen_as(cgroup=Settings({"signalchildrenprocesses": "yes"}))),

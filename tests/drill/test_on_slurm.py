@@ -305,7 +305,7 @@ def test_a_launcher_that_kills_after_thirty_seconds_is_named(readable: Path) -> 
 def test_a_drill_uses_the_sites_checkpoint_signal(user: User) -> None:
     """The signal would kill a job that does not handle it, and Slurm would not requeue that job."""
     folder = user.place("signal")
-    (folder / "tiresias.toml").write_text('[preemption]\nsignal = "USR1"\ngrace_s = 1.0\n')
+    (folder / "tiresias.toml").write_text('[preemption]\ncheckpoint = "USR1@1"\n')
     words = ("--config", "tiresias.toml", "--trial", "step", str(write("good", folder)))
     one = user.drill(folder, *words)
     assert one.causes == {"ended-by-signal"}, one
@@ -313,7 +313,7 @@ def test_a_drill_uses_the_sites_checkpoint_signal(user: User) -> None:
 
 def test_a_job_that_reports_its_save_is_requeued_before_the_grace_is_over(user: User) -> None:
     folder = user.place("answers")
-    (folder / "tiresias.toml").write_text('[preemption]\nsignal = "USR1"\ngrace_s = 100.0\n')
+    (folder / "tiresias.toml").write_text('[preemption]\ncheckpoint = "USR1@100"\n')
     words = ("--config", "tiresias.toml", "--trial", "step")
     one = user.drill(
         folder, *words, str(write_program("answers", LIBRARY, folder, LIKE_THE_PLUGIN))

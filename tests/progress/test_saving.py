@@ -41,7 +41,7 @@ def test_the_library_takes_the_signal_for_a_request_to_save() -> None:
         ({}, {"per_step": Estimate(61.0, 50.0, 70.0)}, {}, False, False),
         ({"restarts": 1}, {}, {}, False, False),
         ({"comment": "tiresias:checkpoint=USR2@20"}, {}, {}, False, False),
-        ({}, {}, {"signal": "USR1", "grace_s": 30.0}, False, False),
+        ({}, {}, {"checkpoint": "USR1@30"}, False, False),
         ({}, {}, {"max_grace_s": 0.0}, False, False),
         ({}, {}, {}, True, False),
     ],

@@ -32,11 +32,9 @@ def test_each_setting_that_decides_on_jobs_is_simulated_or_named() -> None:
 def test_settings_that_differ_from_their_defaults_are_named_if_they_have_no_effect() -> None:
     tables = {
         "policy": {"order": "entry"},
-        "preemption": {"min_run_s": 7, "signal": "USR1", "grace_s": 33},
+        "preemption": {"min_run_s": 7, "checkpoint": "USR1@33"},
         "interactive": {"gpus_per_user": 0},
         "controller": {"mode": "enforce", "interval_s": 3},
     }
-    assert not_simulated(parse(tables)) == [
-        *("interactive.gpus_per_user", "preemption.signal", "preemption.grace_s")
-    ]
+    assert not_simulated(parse(tables)) == [*("interactive.gpus_per_user", "preemption.checkpoint")]
     assert not_simulated(Config()) == []

@@ -206,7 +206,7 @@ def test_a_user_gets_what_the_bound_allows_and_another_user_too(
 def test_a_prompt_cancelled_before_its_start_preempts_no_further_job(
     cluster: RealCluster, start: Start, prompts: Prompts
 ) -> None:
-    controller = start(preemption={"signal": "USR1", "grace_s": 3})
+    controller = start(preemption={"checkpoint": "USR1@3"})
     wall = [
         cluster.sbatch(*WHOLE_NODE, script="trap '' USR1; while :; do sleep 0.1; done")
         for _ in range(4)

@@ -27,7 +27,7 @@ BlockSizes=4,8
 """
 SETTINGS: Mapping[str, Mapping[str, object]] = {
     "policy": {"thresholds_gpu_s": [4, 20]},
-    "preemption": {"min_run_s": 1, "grace_s": 0},
+    "preemption": {"min_run_s": 1},
     "controller": {"interval_s": 0.5},
 }
 JOBS = 24

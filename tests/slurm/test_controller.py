@@ -338,7 +338,7 @@ def test_site_factors_order_the_tiers_and_slurm_orders_within_them(
 def test_a_victim_gets_the_signal_and_the_grace_of_its_user_before_it_is_requeued(
     clean_cluster: RealCluster, start: Start, tmp_path: Path
 ) -> None:
-    controller = start(preemption={"min_run_s": 1, "signal": "USR2", "grace_s": 0})
+    controller = start(preemption={"min_run_s": 1, "checkpoint": "USR2@0"})
     told = tmp_path / "told"
     script = f"trap 'date +%s.%N >> {told}' USR1; while :; do sleep 0.1; done"
     wall = [

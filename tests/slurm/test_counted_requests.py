@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slurm
 
 SETTINGS: Mapping[str, Mapping[str, object]] = {
     "policy": {"thresholds_gpu_s": [2]},
-    "preemption": {"min_run_s": 1, "grace_s": 0},
+    "preemption": {"min_run_s": 1},
     "controller": {"interval_s": 0.5},
 }
 

@@ -183,7 +183,7 @@ def test_jobs_about_to_start_survive_the_removal_of_a_node_from_slurm_conf(
 ) -> None:
     """slurmctld ends a job whose node list names an unknown node. So no list names the node once
     the file does not."""
-    slow = {"preemption": {"grace_s": 600, "signal": "USR1"}}
+    slow = {"preemption": {"checkpoint": "USR1@600"}}
     controller.settings = {**controller.settings, **slow}
     controller.start()
     ignore = "trap '' USR1; sleep 600"

@@ -33,7 +33,7 @@ NODES = (
 )
 SETTINGS: Mapping[str, Mapping[str, object]] = {
     "policy": {"thresholds_gpu_s": [8]},
-    "preemption": {"min_run_s": 1, "grace_s": 0},
+    "preemption": {"min_run_s": 1},
     "controller": {"interval_s": 0.5},
     "constants": {"START_BOUND_S": 2, "RETRY_AFTER_S": 1},
 }

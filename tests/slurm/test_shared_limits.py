@@ -23,7 +23,7 @@ LINES = (
 )
 SETTINGS: Mapping[str, Mapping[str, object]] = {
     "policy": {"thresholds_gpu_s": [2]},
-    "preemption": {"min_run_s": 1, "grace_s": 0},
+    "preemption": {"min_run_s": 1},
     "controller": {"interval_s": 0.5},
     "constants": {"START_BOUND_S": 20, "RETRY_AFTER_S": 1},
 }

@@ -83,7 +83,7 @@ class Site:
 
 
 NO_SIGNAL: Mapping[str, object] = {"min_run_s": 1}
-SIGNAL: Mapping[str, object] = {"signal": "USR1", "grace_s": LONG_GRACE_S, "min_run_s": 1}
+SIGNAL: Mapping[str, object] = {"checkpoint": f"USR1@{LONG_GRACE_S:g}", "min_run_s": 1}
 
 
 @contextmanager

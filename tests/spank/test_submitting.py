@@ -13,8 +13,9 @@ import pytest
 from scripts.testbed.patience import PATIENCE_S
 from scripts.testbed.real_cluster import RealCluster
 from slurm_tiresias.controller.bands import SITE_FACTOR_BAND, SITE_FACTOR_TOP_TIER, TOP_TIER
-from slurm_tiresias.job_hints import Checkpoint, Hints, hints_of
+from slurm_tiresias.job_hints import Hints, hints_of
 from slurm_tiresias.model import PlacementStyle
+from slurm_tiresias.settings.preemption import Checkpoint
 from tests.spank.plugin import LUA, PluginCluster
 
 pytestmark = pytest.mark.slurm

@@ -117,7 +117,7 @@ class Setup:
 
     write: str = "pinned"
     signal: str = "USR1"
-    grace_s: float = 15.0
+    grace_s: int = 15
     accounting: bool = True
     policy: str = "2d-las"
     estimates: tuple[str, ...] = ("reports",)
@@ -129,8 +129,7 @@ class Setup:
     @property
     def config(self) -> Config:
         preemption = {
-            "signal": self.signal,
-            "grace_s": self.grace_s if self.signal else 0.0,
+            "checkpoint": f"{self.signal}@{self.grace_s}" if self.signal else "",
             "min_run_s": MIN_RUN_S,
             "budget_share": self.budget_share,
             "max_grace_s": MAX_GRACE_S,

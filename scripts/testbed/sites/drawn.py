@@ -94,8 +94,7 @@ class Site:
                 "manage": {"partitions": list(self.managed)},
                 "priority": {"write": self.write},
                 "preemption": {
-                    "signal": self.signal,
-                    "grace_s": 4.0 if self.signal else 0.0,
+                    "checkpoint": f"{self.signal}@4" if self.signal else "",
                     "max_grace_s": MAX_GRACE_S,
                     "min_run_s": MIN_RUN_S,
                 },

@@ -364,8 +364,7 @@ def _at_work(seed: int) -> Iterator[RealRound]:
         "manage": {"partitions": list(drawn.managed)},
         "priority": {"write": drawn.write},
         "preemption": {
-            "signal": drawn.signal,
-            "grace_s": 2 if drawn.signal else 0,
+            "checkpoint": f"{drawn.signal}@2" if drawn.signal else "",
             "max_grace_s": 5,
             "min_run_s": 1,
         },

@@ -20,9 +20,9 @@ from slurm_tiresias.core.lifecycle.preemption import (
 )
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.job.requests import DUMP_SIGNAL
-from slurm_tiresias.job_hints import Checkpoint
 from slurm_tiresias.model import JobStatus, Plan
 from slurm_tiresias.progress.saving import checkpoint_for
+from slurm_tiresias.settings.preemption import Checkpoint
 
 DUMPED = "hung-dumped"
 """The event of a job that was told to print its stacks."""

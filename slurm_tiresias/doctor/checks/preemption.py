@@ -66,11 +66,11 @@ def _kill_wait(seen: Seen) -> Finding:
     need_s, job_id = seen.controller.slowest_save if seen.controller else (0.0, "")
     line = slurm_conf("KillWait", str(max(ENOUGH_TO_SAVE_S, math.ceil(need_s))))
     setting = f"KillWait={wait_s:g}"
-    if need_s > wait_s + (preemption.grace_s if preemption.signal else 0.0):
+    if need_s > wait_s + preemption.grace_s:
         return warning(
             f"{setting}: job {job_id} reports {need_s:.0f} s for a step and a save", line
         )
-    if preemption.signal and preemption.grace_s >= ENOUGH_TO_SAVE_S:
+    if preemption.grace_s >= ENOUGH_TO_SAVE_S:
         ahead = f"{preemption.signal} comes {preemption.grace_s:g} s ahead of SIGTERM"
         return ok(f"{ahead}, {setting} after it")
     if wait_s < ENOUGH_TO_SAVE_S:
@@ -93,8 +93,8 @@ def _sigterm_reach(seen: Seen) -> Finding:
     if seen.differences.signals_children:
         return warning(only, Mend(CGROUP_CONF, "SignalChildrenProcesses", "yes"))
     if seen.config.preemption.signal:
-        return ok(f"{only}; preemption.signal reaches every process")
-    return note(f"{only}: scripts have to exec their program, or set preemption.signal")
+        return ok(f"{only}; preemption.checkpoint reaches every process")
+    return note(f"{only}: scripts have to exec their program, or set preemption.checkpoint")
 
 
 @check("settings")
