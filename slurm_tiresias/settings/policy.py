@@ -17,8 +17,6 @@ MAX_TIERS = 8
 
 WEIGHT = re.compile(r"[^=\s]{1,64}=\d{1,6}(\.\d{1,9})?", re.ASCII)
 
-"""The smallest bound on the slowdown that leaves the controller any choice."""
-
 LAS, GITTINS = "2d-las", "2d-gittins"
 POLICIES = (LAS, GITTINS)
 ESTIMATES = ("reports", "history")
