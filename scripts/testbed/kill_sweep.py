@@ -38,7 +38,7 @@ IN_SHADOW = Setting("in shadow", options=("--shadow",))
 ELSEWHERE: Mapping[str, Setting] = {
     "update-site_factor": BY_SITE_FACTOR,
     "unpin": RELEASED,
-    "commit-release-1": RELEASED,
+    "commit-hand_back-1": RELEASED,
     "commit-pause-1": PAUSED,
     "commit-record-1": IN_SHADOW,
 }
