@@ -5,17 +5,17 @@ printing_sleeper.py KIND SLEEPER JOURNAL WORK_US LOAD_US
 KIND is the number of a function in ``KINDS``, SLEEPER is sleeper.sh.
 """
 
-import signal
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-STEPS, EPOCHS = 10_000, 20
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from scripts.testbed.reporting_sleeper import STEPS, follow
+
+EPOCHS = 20
 PER_EPOCH = STEPS // EPOCHS
 PRINT_EVERY_S = 0.25
-MICRO = 1_000_000
 
 
 def bar(done: int, total: int) -> str:
@@ -70,22 +70,9 @@ KINDS: Sequence[Callable[[int], str]] = (
 
 
 def main() -> int:
-    kind, sleeper, journal, work_us, load_us = sys.argv[1:]
-    written = Path(journal)
-    lines = written.read_text().splitlines() if written.exists() else []
-    done_s = int(lines[-1].split()[2]) / MICRO if lines else 0.0
-    work_s = int(work_us) / MICRO
-    began_s = time.monotonic() + (int(load_us) / MICRO if lines else 0.0)
-    # The sleeper gets the signal too, and it is the one that stops cleanly.
-    signal.signal(signal.SIGTERM, lambda *_: None)
-    child = subprocess.Popen([sleeper, journal, work_us, load_us])
-    while True:
-        try:
-            return child.wait(PRINT_EVERY_S)
-        except subprocess.TimeoutExpired:
-            now_s = done_s + max(0.0, time.monotonic() - began_s)
-            step = min(STEPS, int(STEPS * now_s / work_s))
-            print(KINDS[int(kind)](step), end="", flush=True)
+    kind, *program = sys.argv[1:]
+    printed = KINDS[int(kind)]
+    return follow(PRINT_EVERY_S, lambda step: print(printed(step), end="", flush=True), program)
 
 
 if __name__ == "__main__":

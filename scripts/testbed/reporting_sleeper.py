@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 STEPS = 10_000
@@ -16,11 +17,9 @@ REPORT_EVERY_S = 0.5
 MICRO = 1_000_000
 
 
-def main() -> int:
-    library, sleeper, journal, work_us, load_us = sys.argv[1:]
-    sys.path.insert(0, library)
-    from slurm_tiresias import job
-
+def follow(every_s: float, tell: Callable[[int], object], program: Sequence[str]) -> int:
+    """Run ``program``, sleeper.sh with its arguments; ``tell`` its step of ``STEPS`` meanwhile."""
+    _, journal, work_us, load_us = program
     written = Path(journal)
     lines = written.read_text().splitlines() if written.exists() else []
     done_s = int(lines[-1].split()[2]) / MICRO if lines else 0.0
@@ -28,13 +27,21 @@ def main() -> int:
     began_s = time.monotonic() + (int(load_us) / MICRO if lines else 0.0)
     # The sleeper gets the signal too, and it is the one that stops cleanly.
     signal.signal(signal.SIGTERM, lambda *_: None)
-    child = subprocess.Popen([sleeper, journal, work_us, load_us])
+    child = subprocess.Popen(program)
     while True:
         try:
-            return child.wait(REPORT_EVERY_S)
+            return child.wait(every_s)
         except subprocess.TimeoutExpired:
             now_s = done_s + max(0.0, time.monotonic() - began_s)
-            job.report(min(STEPS, int(STEPS * now_s / work_s)), STEPS)
+            tell(min(STEPS, int(STEPS * now_s / work_s)))
+
+
+def main() -> int:
+    library, *program = sys.argv[1:]
+    sys.path.insert(0, library)
+    from slurm_tiresias import job
+
+    return follow(REPORT_EVERY_S, lambda step: job.report(step, STEPS), program)
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ def wait_until_answered(port: int, **headers: str) -> None:
         with suppress(OSError):
             if asked(port, **headers).status == 200:
                 return
-        assert time.monotonic() < give_up_s, "nobody listens"
+        assert time.monotonic() < give_up_s, "the server does not listen"
         time.sleep(0.02)
 
 
