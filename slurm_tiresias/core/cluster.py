@@ -292,6 +292,10 @@ class ClusterState:
         return job_id in self._running
 
     @property
+    def anything_waits(self) -> bool:
+        return bool(self._waiting)
+
+    @property
     def next_try_s(self) -> float:
         """When to choose again even if no job arrives or ends: ``-inf`` for at once, the end of a
         protection or of an interval of the victim rate, or ``inf``."""
@@ -320,14 +324,17 @@ class ClusterState:
         self,
         now_s: float,
         refused: Refused | None = None,
+        before_ranking: Callable[[], None] = lambda: None,
         before_preempting: Callable[[], None] = lambda: None,
     ) -> list[Start]:
         """Choose the jobs that start now and their victims, in the order in which they are chosen.
 
         ``refused`` is called for the first job of each class that does not fit when it is tried;
         its last argument is a preemption plan that the limit of victims forbids, if there is one.
-        ``before_preempting`` is called once, before running jobs are first considered as victims,
-        so that the caller can ``rerank`` them.
+        ``before_ranking`` is called before ranks first matter, so that the caller can change them:
+        not if no job waits, or if the only one starts without victims. ``before_preempting`` is
+        called once, before running jobs are first considered as victims, so that the caller can
+        ``rerank`` them.
         """
         self._now_s = now_s
         self.recent_victims = self.victim_rate.at(self.recent_victims, now_s)
@@ -335,14 +342,15 @@ class ClusterState:
             self._room_grew = False
             self._to_try.clear()
             return []
+        if len(self._waiting) == 1 and (self._room_grew or self._to_try):
+            start = self._start_at_once()
+            if start:
+                return [start]
+        before_ranking()
         if self._protection_changes:
             self._follow_protections(now_s)
         if not self._room_grew and not self._to_try:
             return []
-        if len(self._waiting) == 1:
-            start = self._start_at_once()
-            if start:
-                return [start]
         # Classes restricted to idle GPUs are tried in every pass, because a preemption may leave
         # GPUs over.
         to_try = [

@@ -22,7 +22,7 @@ from slurm_tiresias.core.cluster import ClusterState, EquivalenceClass, Start
 from slurm_tiresias.core.decisions import Decisions
 from slurm_tiresias.core.entry import Entry, Role
 from slurm_tiresias.core.features.feature import Feature
-from slurm_tiresias.core.features.policy import Concerns, EndedJob, Policy, rank_of
+from slurm_tiresias.core.features.policy import EndedJob, Policy, rank_of
 from slurm_tiresias.core.features.protections import protections
 from slurm_tiresias.core.features.victim_rate import VictimRate
 from slurm_tiresias.core.job import Job, Snapshot
@@ -43,6 +43,9 @@ from slurm_tiresias.settings import Config
 
 MOST_LEFT_OVER = 1000
 """Outdated requests that may accumulate before the engine takes in all jobs anew."""
+
+_ORDERS_WITHOUT_ENTRY = frozenset({"first-start", "running-first"})
+"""The orders that do not depend on when a job entered its tier."""
 
 JUST_BEFORE = 1.0 - 1e-12
 """A rank is looked at again slightly before it can change, whatever the rounding."""
@@ -98,6 +101,13 @@ class Engine:
         self._settled: dict[Hashable, tuple[Request, Hashable]] = {}
         """For requests that may be one task, by shape: the request to place, and its shape."""
         self._completing: dict[str, Job] = {}
+        self._ranks_when_needed = (
+            not self._explains
+            and self.policy.promotion.knob <= 0
+            and self.config.policy.order in _ORDERS_WITHOUT_ENTRY
+        )
+        """Whether a rank may be looked at as late as it is needed, as the time of looking does not
+        count."""
         self._due: list[tuple[float, str]] = []
         """Heap of (time at which the rank of a job may change, job id); some are outdated."""
         self._due_s: dict[str, float] = {}
@@ -106,9 +116,7 @@ class Engine:
         self._of_user: dict[str, set[str]] = {}
         """Managed jobs by user; filled only if the policy learns."""
         self._learned_of: set[str] = set()
-        """Users of the jobs that the policy has learned from since the last choice."""
-        self._learned_of_all = False
-        """Whether it has learned something for jobs of all users since."""
+        """Users of whose jobs the policy has learned something since they were ranked."""
         jobs = [entry.job for entry in self._entries.values()]
         jobs += [job for job, _ in self._unmanaged.values()]
         self._entries, self._unmanaged = {}, {}
@@ -199,11 +207,7 @@ class Engine:
             for forget in self._forget:
                 forget(entry.job)
         if ended and self.policy.learns:
-            match self.policy.learn(ended):
-                case Concerns.USER:
-                    self._learned_of.add(ended.user)
-                case Concerns.ALL:
-                    self._learned_of_all = True
+            self._learned_of.update(self.policy.learn(ended))
 
     @property
     def jobs(self) -> list[Job]:
@@ -373,26 +377,30 @@ class Engine:
         else:
             self._due_s.pop(job.job_id, None)
 
+    def _follow_ticks(self, now_s: float) -> None:
+        """Rank again the jobs whose facts the features have changed as time has passed."""
+        for job_id in {job.job_id for tick in self._tick for job in tick(now_s)}:
+            self._rank_again(job_id, now_s)
+
     def _follow_due(self, now_s: float) -> None:
         """Rank again the jobs whose ranks may have changed by the passing of time, or by what the
         policy has learned."""
-        due = set(self._entries) if self._learned_of_all else set()
-        due.update(*(self._of_user.get(user, ()) for user in self._learned_of))
+        due = {job_id for user in self._learned_of for job_id in self._of_user.get(user, ())}
         self._learned_of.clear()
-        self._learned_of_all = False
         while self._due and self._due[0][0] <= now_s:
             due_s, job_id = heapq.heappop(self._due)
             if self._due_s.get(job_id) == due_s:
                 due.add(job_id)
-        for tick in self._tick:
-            for job in tick(now_s):
-                if job.job_id in self._entries:
-                    due.add(job.job_id)
         for job_id in due:
-            job = self._entries[job_id].job
-            if job.state is JobState.RUNNING:
-                job.settle(now_s)
-            self.update(job, now_s)
+            self._rank_again(job_id, now_s)
+
+    def _rank_again(self, job_id: str, now_s: float) -> None:
+        entry = self._entries.get(job_id)
+        if entry is None:
+            return
+        if entry.job.state is JobState.RUNNING:
+            entry.job.settle(now_s)
+        self.update(entry.job, now_s)
 
     def _follow_drift(self, now_s: float) -> None:
         ranks = []
@@ -438,14 +446,17 @@ class Engine:
 
         The owner then tells of each start and of each victim with ``update``.
         """
-        self._follow_due(now_s)
+        self._follow_ticks(now_s)
         if self._avoiding:
             avoided = {name for feature in self._avoiding for name in feature.last_resort}
             self.state.last_resort = self.state.free.nodes(avoided)
-        if not self._drifting:
-            starts = self.state.choose(now_s)
-        else:
-            starts = self.state.choose(now_s, before_preempting=lambda: self._follow_drift(now_s))
+        if not self._ranks_when_needed:
+            self._follow_due(now_s)
+        starts = self.state.choose(
+            now_s,
+            before_ranking=lambda: self._follow_due(now_s),
+            before_preempting=lambda: self._follow_drift(now_s),
+        )
         for start in starts:
             entry = self._entries[start.job_id]
             closed = self.state.free.closed_by(entry.job.request, start.allocation)
@@ -465,6 +476,7 @@ class Engine:
         assert self._decisions is not None
         if len(self._class_of) - len(self._entries) > MOST_LEFT_OVER:
             self._begin(self._nodes, now_s)
+        self._follow_ticks(now_s)
         self._follow_due(now_s)
         self._follow_drift(now_s)
         # The last resort: nodes that complete other jobs, that must be booted first, or suspects.
@@ -486,9 +498,11 @@ class Engine:
     @property
     def next_wake_s(self) -> float:
         """When to ``choose`` again even if nothing happens."""
-        while self._due and self._due_s.get(self._due[0][1]) != self._due[0][0]:
-            heapq.heappop(self._due)
-        next_s = min(self.state.next_try_s, self._due[0][0] if self._due else math.inf)
+        next_s = self.state.next_try_s
+        if self.state.anything_waits or not self._ranks_when_needed:
+            while self._due and self._due_s.get(self._due[0][1]) != self._due[0][0]:
+                heapq.heappop(self._due)
+            next_s = min(next_s, self._due[0][0] if self._due else math.inf)
         for feature in self._changing:
             next_s = min(next_s, feature.next_change_s)
         return next_s

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from slurm_tiresias.core.engine import decide
 from slurm_tiresias.core.features.estimates import ByHistory
 from slurm_tiresias.core.features.make import make_policy
-from slurm_tiresias.core.features.policy import Concerns
 from slurm_tiresias.core.features.recurring import ENOUGH, KEPT, RunHistory
 from slurm_tiresias.core.job import Snapshot
 from slurm_tiresias.model import Amount, JobState, Plan, Request
@@ -104,12 +103,35 @@ def test_a_group_of_few_runs_is_completed_by_typical_ones_of_the_next_larger() -
 
 
 def test_estimates_change_at_few_ends_not_at_each() -> None:
+    runs, changes = RunHistory(), 0
+    for run_s in range(1, 501):
+        runs.remaining_s("ann", "train", None, 0.0)
+        changes += bool(runs.add("ann", "train", None, float(run_s)))
+    assert 20 < changes < 50
+    assert not runs.add("ann", "train", None, 0.0), "it never ran"
+
+
+ends = st.tuples(
+    st.sampled_from(["", "ann", "ben"]),
+    st.sampled_from(["", "train"]),
+    st.sampled_from([None, 60.0]),
+    st.sampled_from([5.0, 50.0, 500.0]),
+)
+KINDS = list(itertools.product(["", "ann", "ben"], ["", "train"], [None, 60.0]))
+
+
+@given(st.lists(ends, min_size=10, max_size=60))
+def test_an_end_changes_the_estimates_of_the_users_that_it_names_alone(
+    ended: list[tuple[str, str, float | None, float]],
+) -> None:
     runs = RunHistory()
-    concerned = Counter(runs.add("ann", "train", None, float(run_s)) for run_s in range(1, 501))
-    assert 20 < concerned[Concerns.ALL] < 50
-    assert concerned[Concerns.USER] == 0, "it is the only one"
-    assert runs.add("ben", "train", None, 9.0) is Concerns.USER
-    assert runs.add("ann", "train", None, 0.0) is Concerns.NOBODY, "it never ran"
+    for before, end in enumerate(ended):
+        known = {kind: runs.remaining_s(*kind, 20.0) for kind in KINDS}
+        users = runs.add(*end)
+        now = {kind: runs.remaining_s(*kind, 20.0) for kind in KINDS}
+        fresh = RunHistory(ended[: before + 1])
+        assert now == {kind: fresh.remaining_s(*kind, 20.0) for kind in KINDS}
+        assert {kind[0] for kind in KINDS if now[kind] != known[kind]} <= set(users)
 
 
 def test_old_runs_are_forgotten() -> None:

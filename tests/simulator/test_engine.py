@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from scripts.testbed.constants import replaced
 from slurm_tiresias.config import parse
+from slurm_tiresias.core.engine import Engine
 from slurm_tiresias.simulator import run
 from slurm_tiresias.simulator.engine import Outcome, Timing
 from slurm_tiresias.simulator.saves import ON_REQUEST_S, SaveModel
@@ -49,6 +52,19 @@ def test_a_preempted_job_pays_for_its_restart_and_the_rest_of_its_work() -> None
     assert (short.first_start_s, short.end_s) == (1000, 1100)
     assert (long.preemptions, long.lost_s, long.waited_s) == (1, 50, 100)
     assert long.end_s == 2000 + 100 + 50
+
+
+def test_nothing_is_decided_while_jobs_only_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that crosses a threshold is ranked again once another job may preempt it."""
+    decided_at_s: list[float] = []
+
+    def choose(engine: Engine, now_s: float, chosen: Any = Engine.choose) -> Any:
+        decided_at_s.append(now_s)
+        return chosen(engine, now_s)
+
+    monkeypatch.setattr(Engine, "choose", choose)
+    simulate(_jobs((0, 4, 2000), (5000, 4, 2000), (6500, 4, 100)), "tiresias-l", "1x4")
+    assert decided_at_s == [0, 2000, 5000, 6500, 6600, 7100]
 
 
 EVERY_600_S = SaveModel(((600.0, 1.0),))

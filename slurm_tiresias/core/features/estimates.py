@@ -7,6 +7,7 @@ others by the policy itself.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import ClassVar, Final, NamedTuple, Protocol
 
@@ -16,7 +17,7 @@ from slurm_tiresias.core.features.claims import (
     expires_at_gpu_s,
     is_broken,
 )
-from slurm_tiresias.core.features.policy import Concerns, EndedJob, Policy
+from slurm_tiresias.core.features.policy import EndedJob, Policy
 from slurm_tiresias.core.features.promotion import Promotion
 from slurm_tiresias.core.features.recurring import RunHistory
 from slurm_tiresias.core.features.tiers import LEVELS, tier_of
@@ -46,8 +47,8 @@ class Estimator(Protocol):
         now."""
         ...
 
-    def learn(self, ended: EndedJob) -> Concerns:
-        """Learn from a job that has ended; return whose estimates may have changed."""
+    def learn(self, ended: EndedJob) -> Collection[str]:
+        """Learn from a job that has ended; return the users whose estimates may have changed."""
         ...
 
 
@@ -75,8 +76,8 @@ class ByReports:
         ahead_gpu_s = (gpu_s - attained_gpu_s for gpu_s in until_gpu_s if gpu_s > attained_gpu_s)
         return min(ahead_gpu_s, default=math.inf) / job.width
 
-    def learn(self, ended: EndedJob) -> Concerns:
-        return Concerns.NOBODY
+    def learn(self, ended: EndedJob) -> Collection[str]:
+        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,7 @@ class ByHistory:
         )
         return min(by_runs_s, (most_gpu_s - job.attained_gpu_s) / job.width)
 
-    def learn(self, ended: EndedJob) -> Concerns:
+    def learn(self, ended: EndedJob) -> Collection[str]:
         return self.runs.add(ended.user, ended.name, ended.time_limit_s, ended.run_s)
 
 
@@ -223,8 +224,7 @@ class WithEstimates(Policy):
         return steady_s
 
     def drifts_in(self, tier: int, job: Job) -> bool:
-        return self.remaining(job) is None and self.base.drifts_in(tier, job)
+        return self.base.drifts_in(tier, job) and self.remaining(job) is None
 
-    def learn(self, ended: EndedJob) -> Concerns:
-        concerned = [estimator.learn(ended) for estimator in self.estimators]
-        return max(concerned, key=lambda each: each.value)
+    def learn(self, ended: EndedJob) -> Collection[str]:
+        return {user for estimator in self.estimators for user in estimator.learn(ended)}

@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from enum import Enum, auto
+from collections.abc import Collection
 from typing import ClassVar, Protocol
 
 from slurm_tiresias.core.features.promotion import NEVER, Promotion
 from slurm_tiresias.core.job import Job, most_service_gpu_s
 from slurm_tiresias.core.rank import BOOST_LEVEL, FIRST_LEVEL, IDLE_LEVEL, JobRank
 from slurm_tiresias.model import Lane
-
-
-class Concerns(Enum):
-    """Whose jobs something learned from an ended job may concern."""
-
-    NOBODY = auto()
-    USER = auto()
-    """Those of its user."""
-    ALL = auto()
 
 
 class EndedJob(Protocol):
@@ -77,9 +68,10 @@ class Policy(ABC):
         """Whether a running job's place among the others of this tier changes while it runs."""
         return False
 
-    def learn(self, ended: EndedJob) -> Concerns:
-        """Update the policy with a job that has ended; return whose jobs may rank differently."""
-        return Concerns.NOBODY
+    def learn(self, ended: EndedJob) -> Collection[str]:
+        """Update the policy with a job that has ended; return the users whose jobs may rank
+        differently."""
+        return ()
 
 
 def rank_of(job: Job, policy: Policy) -> JobRank:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from slurm_tiresias.core.features.gittins import ServiceHistory
-from slurm_tiresias.core.features.policy import Concerns
 
 KEPT: Final = 60
 """Number of latest runs kept for each group; older ones are dropped because programs change."""
@@ -54,22 +53,30 @@ class RunHistory:
     def _counted(self) -> Mapping[Group, Sequence[float]]:
         return {group: runs.counted for group, runs in self._groups.items() if runs.counted}
 
-    def add(self, user: str, name: str, limit_s: float | None, run_s: float) -> Concerns:
+    def add(self, user: str, name: str, limit_s: float | None, run_s: float) -> Collection[str]:
         """Add the total running time of a job that has ended; a job that never ran is ignored.
 
-        Return whose estimates may have changed.
+        Return the users whose estimates have changed, as far as any were asked for.
         """
         if run_s <= 0.0:
-            return Concerns.NOBODY
-        grown = [
+            return ()
+        grown = {
             group for group in groups_of(user, name, limit_s) if self._runs_of(group).add(run_s)
-        ]
-        if not grown:
-            return Concerns.NOBODY
-        largest = grown[-1]
-        for group in [each for each in self._known if each[: len(largest)] == largest]:
+        }
+        changed = (
+            [group for group in self._known if self._depends_on(group, grown)] if grown else ()
+        )
+        for group in changed:
             del self._known[group]
-        return Concerns.USER if len(largest) > 1 else Concerns.ALL
+        return {str(group[1]) if len(group) > 1 else "" for group in changed}
+
+    def _depends_on(self, group: Group, grown: Collection[Group]) -> bool:
+        """Whether one of these groups is the group, or one by which it is completed."""
+        while group not in grown:
+            if not group or len(self._of(group)) >= ENOUGH:
+                return False
+            group = group[:-1]
+        return True
 
     def _runs_of(self, group: Group) -> _Runs:
         runs = self._groups.get(group)
