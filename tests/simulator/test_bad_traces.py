@@ -55,6 +55,7 @@ SACCT = "|".join(sacct.COLUMNS).encode() + b"\n"
             "Slurm's answer has a GPU count",
         ),
         (SACCT + b"1||0|9|9|0|FAILED|gres/gpu=1||1|p|u|a\n", 2, "the job id or the time of"),
+        (b",t,1,Terminated,1,5,1,1,100,V100\n", 1, "the job id is missing"),
     ],
 )
 def test_a_bad_trace_is_refused_with_its_file_and_line(

@@ -1,14 +1,14 @@
 """Recorded workloads: one module per format, and the choice between them.
 
-A format has a name, a title, a test of a file's first line, and a loader. Loaders raise only
+A format has a name, a test of a file's first line, and a loader. Loaders raise only
 ``TraceError``, whatever the file contains.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Protocol
 
 from slurm_tiresias.errors import UsageError
 from slurm_tiresias.simulator.traces import (
@@ -25,24 +25,22 @@ from slurm_tiresias.simulator.traces import (
 from slurm_tiresias.simulator.workload import Workload
 
 AUTO = "auto"
-HEAD_BYTES = 65536
-"""Maximum length of the first line of a trace, from which its format is detected."""
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
-    """A trace format; ``fits`` gets the first line that is not blank."""
+class Format(Protocol):
+    """A module for a trace format; ``fits`` gets the first line that is not blank."""
 
-    name: str
-    title: str
-    fits: Callable[[str], bool]
-    load: Callable[[Path], Workload]
+    NAME: str
+
+    def fits(self, first_line: str) -> bool: ...
+
+    def load(self, path: Path) -> Workload: ...
 
 
-FORMATS: Mapping[str, Format] = {
-    module.NAME: Format(module.NAME, module.TITLE, module.fits, module.load)
-    for module in (sacct, swf, philly, itp, helios, alibaba2020, alibaba2023, generic)
-}
+_FORMATS: Iterable[Format] = (
+    *(sacct, swf, philly, itp, helios, alibaba2020, alibaba2023, generic),
+)
+FORMATS: Mapping[str, Format] = {module.NAME: module for module in _FORMATS}
 """Formats by name, in the order in which they are tried; the most general one is last."""
 
 
@@ -63,8 +61,7 @@ def sniff(path: Path) -> str:
     """Return the name of the format of a file or a folder of files."""
     if path.is_dir():
         return alibaba2020.NAME
-    lines = enumerate(reading.head(path, HEAD_BYTES).split("\n"), start=1)
-    line, first = next(((at, words.strip()) for at, words in lines if words.strip()), (1, ""))
+    line, first = reading.first_line(path)
     for name, known in FORMATS.items():
         if known.fits(first):
             return name

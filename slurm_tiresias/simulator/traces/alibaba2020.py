@@ -18,12 +18,11 @@ from pathlib import Path
 
 from slurm_tiresias.errors import TraceError
 from slurm_tiresias.simulator.traces import reading, table
-from slurm_tiresias.simulator.traces.reading import BadValueError, Harvest, TraceFile
+from slurm_tiresias.simulator.traces.reading import BadValueError, Harvest, NoJobError, TraceFile
 from slurm_tiresias.simulator.traces.table import Row
 from slurm_tiresias.simulator.workload import TraceJob, Workload
 
 NAME = "alibaba2020"
-TITLE = "Alibaba PAI 2020: pai_task_table.csv, or the folder with pai_job_table.csv, too"
 
 TASK_TABLE = "pai_task_table.csv"
 JOB_TABLE = "pai_job_table.csv"
@@ -70,38 +69,30 @@ def load(path: Path) -> Workload:
 
 def _load(file: TraceFile, submissions: Mapping[str, tuple[float | None, str]]) -> Workload:
     harvest = Harvest(file, NAME)
-    jobs = _jobs(file)
-    for name, job in jobs.items():
-        if job.dropped_because:
-            harvest.drop(job.line, job.dropped_because)
-            continue
+    jobs: dict[str, _Job] = {}
+    harvest.each(
+        _rows(file, TASK_COLUMNS),
+        lambda line, row: _add_task(jobs.setdefault(row[0], _Job(line)), row),
+    )
+
+    def take(line: int, name: str) -> None:
+        job = jobs[name]
+        if job.dropped_because or not job.gpus:
+            raise NoJobError(job.dropped_because or reading.NO_GPU)
         submitted_s, user = submissions.get(name, (None, ""))
-        if not job.gpus:
-            harvest.drop(job.line, reading.NO_GPU)
-            continue
         came_s = job.start_s if submitted_s is None else min(submitted_s, job.start_s)
         ran_s = job.end_s - job.start_s
         harvest.keep(
-            job.line, TraceJob(name, came_s, job.gpus, ran_s, gpu_type=job.gpu_type, user=user)
+            line, TraceJob(name, came_s, job.gpus, ran_s, gpu_type=job.gpu_type, user=user)
         )
+
+    harvest.each(((job.line, name) for name, job in jobs.items()), take)
     shared = sum(job.shares for job in jobs.values())
     if shared:
         harvest.notes.append(f"{shared:,} jobs asked for parts of GPUs and were given whole ones")
     if not submissions:
         harvest.notes.append("jobs count as submitted when they started: there is no job table")
     return harvest.workload()
-
-
-def _jobs(file: TraceFile) -> Mapping[str, _Job]:
-    jobs: dict[str, _Job] = {}
-    for line, row in _rows(file, TASK_COLUMNS):
-        if row[0] not in jobs:
-            jobs[row[0]] = _Job(line)
-        try:
-            _add_task(jobs[row[0]], row)
-        except BadValueError as error:
-            raise file.refuse(line, str(error)) from None
-    return jobs
 
 
 def _add_task(job: _Job, row: Row) -> None:
@@ -134,11 +125,12 @@ def _why_dropped(instances: str, status: str, start: str, end: str) -> str:
 def _submissions(file: TraceFile) -> Mapping[str, tuple[float | None, str]]:
     """Return the submission time of each job (None if unknown) and its user."""
     found: dict[str, tuple[float | None, str]] = {}
-    for line, (name, _, user, _, start, _) in _rows(file, JOB_COLUMNS):
-        try:
-            found[name] = (reading.number(start, "start_time") if start else None, user)
-        except BadValueError as error:
-            raise file.refuse(line, str(error)) from None
+
+    def take(_line: int, row: Row) -> None:
+        name, _, user, _, start, _ = row
+        found[name] = (reading.number(start, "start_time") if start else None, user)
+
+    Harvest(file, NAME).each(_rows(file, JOB_COLUMNS), take)
     return found
 
 

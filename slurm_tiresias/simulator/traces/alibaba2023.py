@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from slurm_tiresias.simulator.traces import reading, table
-from slurm_tiresias.simulator.traces.reading import BadValueError, Harvest
+from slurm_tiresias.simulator.traces.reading import Harvest, NoJobError
+from slurm_tiresias.simulator.traces.table import Row
 from slurm_tiresias.simulator.workload import TraceJob, Workload
 
 NAME = "alibaba2023"
-TITLE = "Alibaba 2023, openb_pod_list_*.csv"
 
 COLUMNS = (
     "name",
@@ -42,14 +42,15 @@ def load(path: Path) -> Workload:
     header = table.header_of(file, lines)
     positions = [table.position(file, header, name) for name in COLUMNS]
     shared = choosy = 0
-    for line, row in table.rows_below(file, header, lines):
+
+    def take(line: int, row: Row) -> None:
+        nonlocal shared, choosy
         pod = dict(zip(COLUMNS, (row[at] for at in positions), strict=True))
-        try:
-            _take(harvest, line, pod)
-            shared += 0 < reading.whole(pod["gpu_milli"] or "0", "gpu_milli") < WHOLE_GPU_MILLI
-            choosy += "|" in pod["gpu_spec"]
-        except BadValueError as error:
-            raise file.refuse(line, str(error)) from None
+        shared += 0 < reading.whole(pod["gpu_milli"] or "0", "gpu_milli") < WHOLE_GPU_MILLI
+        choosy += "|" in pod["gpu_spec"]
+        harvest.keep(line, _job(pod))
+
+    harvest.each(table.rows_below(file, header, lines), take)
     if shared:
         harvest.notes.append(f"{shared:,} pods asked for a part of a GPU: each counts as a whole")
     if choosy:
@@ -57,34 +58,21 @@ def load(path: Path) -> Workload:
     return harvest.workload()
 
 
-def _take(harvest: Harvest, line: int, pod: Mapping[str, str]) -> None:
-    why = _why_dropped(pod["deletion_time"], pod["scheduled_time"])
-    if why:
-        harvest.drop(line, why)
-        return
-    created_s, deleted_s, scheduled_s = (
-        reading.number(pod[name], name)
-        for name in ("creation_time", "deletion_time", "scheduled_time")
-    )
+def _job(pod: Mapping[str, str]) -> TraceJob:
+    if not pod["scheduled_time"]:
+        raise NoJobError(reading.NEVER_RAN)
+    if not pod["deletion_time"]:
+        raise NoJobError(reading.NOT_OVER)
+    names = ("deletion_time", "scheduled_time")
+    deleted_s, scheduled_s = (reading.number(pod[name], name) for name in names)
+    if deleted_s < scheduled_s:
+        raise NoJobError(reading.ENDS_TOO_EARLY)
     types = pod["gpu_spec"]
-    harvest.keep(
-        line,
-        TraceJob(
-            pod["name"],
-            min(created_s, scheduled_s),
-            reading.whole(pod["num_gpu"]),
-            deleted_s - scheduled_s,
-            gpu_type="" if "|" in types or types == "nan" else types,
-            group=pod["qos"],
-        ),
+    return TraceJob(
+        pod["name"],
+        min(reading.number(pod["creation_time"], "creation_time"), scheduled_s),
+        reading.whole(pod["num_gpu"]),
+        deleted_s - scheduled_s,
+        gpu_type="" if "|" in types or types == "nan" else types,
+        group=pod["qos"],
     )
-
-
-def _why_dropped(deleted: str, scheduled: str) -> str:
-    if not scheduled:
-        return reading.NEVER_RAN
-    if not deleted:
-        return reading.NOT_OVER
-    ended_s = reading.number(deleted, "deletion_time")
-    too_early = ended_s < reading.number(scheduled, "scheduled_time")
-    return reading.ENDS_TOO_EARLY if too_early else ""

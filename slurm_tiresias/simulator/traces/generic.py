@@ -15,7 +15,6 @@ from slurm_tiresias.simulator.traces.table import Layout
 from slurm_tiresias.simulator.workload import Workload
 
 NAME = "csv"
-TITLE = "a CSV table with job_id, submit_time_s, num_gpus, duration_s"
 
 LAYOUT = Layout(
     format=NAME,

@@ -12,7 +12,6 @@ from slurm_tiresias.simulator.traces.table import Layout
 from slurm_tiresias.simulator.workload import Workload
 
 NAME = "helios"
-TITLE = "SenseTime Helios, cluster_log.csv"
 
 LAYOUT = Layout(
     format=NAME,

@@ -14,7 +14,6 @@ from slurm_tiresias.simulator.traces import generic, table
 from slurm_tiresias.simulator.workload import Workload
 
 NAME = "itp"
-TITLE = "Microsoft ITP (ElasticFlow)"
 
 LAYOUT = replace(
     generic.LAYOUT,

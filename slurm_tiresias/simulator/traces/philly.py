@@ -15,7 +15,6 @@ from slurm_tiresias.simulator.traces.table import Layout
 from slurm_tiresias.simulator.workload import Workload
 
 NAME = "philly"
-TITLE = "Microsoft Philly, as CSV"
 
 LAYOUT = replace(generic.LAYOUT, format=NAME, columns={**generic.LAYOUT.columns, "group": ("vc",)})
 WITH_IDS = {"job_id", "submit_time_s", "num_gpus", "duration_s", "vc"}
@@ -31,7 +30,6 @@ DATED_LAYOUT = Layout(
     clock=reading.date_s,
     passed_over=frozenset({"gpu_time"}),
 )
-HEAD_BYTES = 65536
 DATED = "timestamp,duration,num_gpus,gpu_time,cluster"
 
 
@@ -40,7 +38,7 @@ def fits(first_line: str) -> bool:
 
 
 def load(path: Path) -> Workload:
-    first = reading.head(path, HEAD_BYTES).lstrip().partition("\n")[0].strip()
+    _, first = reading.first_line(path)
     if not fits(first):
         raise reading.refusal(
             path,

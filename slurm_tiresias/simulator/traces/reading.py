@@ -10,13 +10,17 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
-from slurm_tiresias.errors import TraceError
+from slurm_tiresias.errors import SlurmAnswerError, TraceError
 from slurm_tiresias.simulator.workload import Dropped, TraceJob, Workload
+
+HEAD_BYTES = 65536
+"""Maximum length of the first line of a trace, from which its format is detected."""
 
 MOST_GPUS = 1_000_000
 """A job may be wider than the cluster, but one with more GPUs than this is dropped as bogus."""
@@ -31,9 +35,15 @@ NEVER_RAN = "never ran"
 NOT_OVER = "was not over when the trace ended"
 ENDS_TOO_EARLY = "ends before it starts"
 
+Row = TypeVar("Row")
+
 
 class BadValueError(ValueError):
-    """Raised for an invalid value; the caller adds the line."""
+    """Raised for an invalid value; ``Harvest.each`` adds the line."""
+
+
+class NoJobError(Exception):
+    """Raised for a valid line that is not a job to simulate, with the reason."""
 
 
 def quoted(text: str) -> str:
@@ -131,14 +141,16 @@ def as_trace(path: Path, data: bytes, errors: str = "strict") -> TraceFile:
     return TraceFile(path, text, hashlib.sha256(data).hexdigest())
 
 
-def head(path: Path, size: int) -> str:
-    """Return the beginning of a file, to detect its format; ``TraceError`` if it is empty."""
-    beginning = _bytes(path, size)
+def first_line(path: Path) -> tuple[int, str]:
+    """Return the number and the text of the first line that is not blank, to detect the format;
+    ``TraceError`` if the file is empty."""
+    beginning = _bytes(path, HEAD_BYTES)
     if not beginning.strip():
         raise _empty(path)
     if b"\0" in beginning:
         raise _binary(path, beginning, beginning.index(0))
-    return beginning.decode("utf-8-sig", "replace")
+    lines = enumerate(beginning.decode("utf-8-sig", "replace").split("\n"), start=1)
+    return next(((at, words.strip()) for at, words in lines if words.strip()), (1, ""))
 
 
 def _empty(path: Path) -> TraceError:
@@ -172,6 +184,18 @@ class Harvest:
     _dropped: list[Dropped] = field(default_factory=list)
     _seen: dict[str, int] = field(default_factory=dict)
     _out_of_order: int = 0
+
+    def each(self, rows: Iterable[tuple[int, Row]], take: Callable[[int, Row], None]) -> None:
+        """Take each row; refuse the file if one is invalid, and drop the lines without a job."""
+        for line, row in rows:
+            try:
+                take(line, row)
+            except BadValueError as error:
+                raise self.file.refuse(line, str(error)) from None
+            except SlurmAnswerError as error:
+                raise self.file.refuse(line, error.what) from None
+            except NoJobError as reason:
+                self.drop(line, str(reason))
 
     def keep(self, line: int, job: TraceJob) -> None:
         """Add a job, or drop its line if there is nothing to simulate. ``BadValueError`` for a

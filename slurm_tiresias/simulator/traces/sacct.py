@@ -15,16 +15,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurm_tiresias.errors import SlurmAnswerError
 from slurm_tiresias.model import ANY_TYPE
 from slurm_tiresias.simulator.traces import reading
-from slurm_tiresias.simulator.traces.reading import BadValueError, Harvest, TraceFile
+from slurm_tiresias.simulator.traces.reading import BadValueError, Harvest, NoJobError, TraceFile
 from slurm_tiresias.simulator.workload import TraceJob, Workload
 from slurm_tiresias.slurm import notation
 from slurm_tiresias.slurm.job_fields import STATES
 
 NAME = "sacct"
-TITLE = "Slurm's history: sacct --allocations --duplicates --parsable2"
 
 COLUMNS = (
     "JobID",
@@ -117,16 +115,22 @@ def load(path: Path) -> Workload:
 def history(file: TraceFile) -> Workload:
     """Return the jobs of a saved or printed history."""
     harvest = Harvest(file, NAME)
+    lines = file.lines()
+    header = next((words for _, words in lines if words.strip()), "").split("|")
+    positions = _positions(file, header)
     jobs: dict[str, list[_Row]] = {}
     seen = set()
-    for row in _rows(file, harvest):
+
+    def take(line: int, words: str) -> None:
+        row = _run(line, _values(words, len(header), positions))
         # Overlapping exports in one file repeat rows.
         key = (row.job_id, row.submitted_s, row.ended_s, row.state)
         if key in seen:
-            harvest.drop(row.line, SAME_AGAIN)
-            continue
+            raise NoJobError(SAME_AGAIN)
         seen.add(key)
         jobs.setdefault(row.job_id, []).append(row)
+
+    harvest.each(((line, words) for line, words in lines if words), take)
     for job_id, rows in jobs.items():
         rows.sort(key=lambda row: row.submitted_s)
         for number, runs in enumerate(_lives(rows)):
@@ -136,32 +140,19 @@ def history(file: TraceFile) -> Workload:
     return harvest.workload()
 
 
-def _rows(file: TraceFile, harvest: Harvest) -> Iterator[_Row]:
-    lines = file.lines()
-    header = next((words for _, words in lines if words.strip()), "").split("|")
-    position = _positions(file, header)
-    for line, words in lines:
-        if not words:
-            continue
-        row = words.split("|", len(header) - 1)
-        if len(row) != len(header) and NAMES in position:
-            harvest.drop(line, REST_OF_A_NAME)
-            continue
-        if len(row) != len(header):
-            raise file.refuse(line, f"has {len(row)} columns, and the header {len(header)}")
-        values = {name: row[at] for name, at in position.items()}
-        if "." in values["JobID"]:
-            harvest.drop(line, STEP)
-            continue
-        if "+" in values["JobID"]:
-            harvest.drop(line, HET)
-            continue
-        try:
-            yield _run(line, values)
-        except BadValueError as error:
-            raise file.refuse(line, str(error)) from None
-        except SlurmAnswerError as error:
-            raise file.refuse(line, error.what) from None
+def _values(words: str, width: int, positions: Mapping[str, int]) -> Mapping[str, str]:
+    """Return the values of a line by column."""
+    row = words.split("|", width - 1)
+    if len(row) != width and NAMES in positions:
+        raise NoJobError(REST_OF_A_NAME)
+    if len(row) != width:
+        raise BadValueError(f"has {len(row)} columns, and the header {width}")
+    values = {name: row[at] for name, at in positions.items()}
+    if "." in values["JobID"]:
+        raise NoJobError(STEP)
+    if "+" in values["JobID"]:
+        raise NoJobError(HET)
+    return values
 
 
 def _positions(file: TraceFile, names: Sequence[str]) -> Mapping[str, int]:

@@ -9,11 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from slurm_tiresias.simulator.traces import reading
-from slurm_tiresias.simulator.traces.reading import BadValueError, Harvest
+from slurm_tiresias.simulator.traces.reading import BadValueError, Harvest, NoJobError
 from slurm_tiresias.simulator.workload import TraceJob, Workload
 
 NAME = "swf"
-TITLE = "the Standard Workload Format, .swf"
 
 FIELDS = 18
 JOB, SUBMIT, RUN, ALLOCATED, REQUESTED, LIMIT, STATUS = 0, 1, 3, 4, 7, 8, 10
@@ -45,49 +44,33 @@ def _is_number(text: str) -> bool:
 def load(path: Path) -> Workload:
     file = reading.open_trace(path)
     harvest = Harvest(file, NAME)
-    for line, text in file.lines():
-        fields = text.partition(";")[0].split()
-        if not fields:
-            continue
-        if len(fields) != FIELDS:
-            raise file.refuse(line, f"has {len(fields)} fields, and the format {FIELDS}")
-        try:
-            _take(harvest, line, fields)
-        except BadValueError as error:
-            raise file.refuse(line, str(error)) from None
+    lines = ((line, text.partition(";")[0].split()) for line, text in file.lines())
+    rows = ((line, fields) for line, fields in lines if fields)
+    harvest.each(rows, lambda line, fields: harvest.keep(line, _job(fields)))
     harvest.notes.append("each processor counts as a GPU")
     return harvest.workload()
 
 
-def _take(harvest: Harvest, line: int, fields: list[str]) -> None:
+def _job(fields: list[str]) -> TraceJob:
+    if len(fields) != FIELDS:
+        raise BadValueError(f"has {len(fields)} fields, and the format {FIELDS}")
     values = [reading.number(field, f"field {at}") for at, field in enumerate(fields, start=1)]
-    why = _why_dropped(values)
-    if why:
-        harvest.drop(line, why)
-        return
-    allocated = values[ALLOCATED] > 0.0
-    harvest.keep(
-        line,
-        TraceJob(
-            fields[JOB],
-            values[SUBMIT],
-            reading.whole(fields[ALLOCATED if allocated else REQUESTED], "processors"),
-            reading.duration(fields[RUN]),
-            user=_known(fields[USER]),
-            group=_known(fields[QUEUE]),
-            limit_s=values[LIMIT] if values[LIMIT] > 0.0 else None,
-        ),
-    )
-
-
-def _why_dropped(values: list[float]) -> str:
     if values[STATUS] in PARTS:
-        return PART_OF_A_JOB
+        raise NoJobError(PART_OF_A_JOB)
     if UNKNOWN in (values[SUBMIT], values[RUN]):
-        return UNKNOWN_TIMES
+        raise NoJobError(UNKNOWN_TIMES)
     if values[ALLOCATED] <= 0.0 and values[REQUESTED] <= 0.0:
-        return UNKNOWN_WIDTH
-    return ""
+        raise NoJobError(UNKNOWN_WIDTH)
+    allocated = values[ALLOCATED] > 0.0
+    return TraceJob(
+        fields[JOB],
+        values[SUBMIT],
+        reading.whole(fields[ALLOCATED if allocated else REQUESTED], "processors"),
+        reading.duration(fields[RUN]),
+        user=_known(fields[USER]),
+        group=_known(fields[QUEUE]),
+        limit_s=values[LIMIT] if values[LIMIT] > 0.0 else None,
+    )
 
 
 def _known(field: str) -> str:

@@ -94,12 +94,12 @@ def load(path: Path, layout: Layout) -> Workload:
         "duration_s": reading.duration,
         "limit_s": _limit_s,
     }
-    for line, row in rows_below(file, header, lines):
-        try:
-            values = {field: parse.get(field, str)(row[at]) for field, at in places.items()}
-            harvest.keep(line, TraceJob(**{"job_id": f"line{line}", **values}))
-        except BadValueError as error:
-            raise file.refuse(line, str(error)) from None
+
+    def take(line: int, row: Row) -> None:
+        values = {field: parse.get(field, str)(row[at]) for field, at in places.items()}
+        harvest.keep(line, TraceJob(**{"job_id": f"line{line}", **values}))
+
+    harvest.each(rows_below(file, header, lines), take)
     return harvest.workload()
 
 
