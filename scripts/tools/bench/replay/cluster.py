@@ -18,7 +18,7 @@ import click
 from scripts import ROOT
 from scripts.testbed import progress_channel
 from scripts.testbed.constants import in_environment
-from scripts.testbed.printing_sleeper import KINDS
+from scripts.testbed.progress_sleeper import KINDS
 from scripts.testbed.real_cluster import RealCluster, short_folder, started_cluster
 from scripts.testbed.real_controller import RealController
 from scripts.tools.bench.replay import calibrate, jobs
@@ -37,8 +37,7 @@ SLOWEST = 3.0
 LEAST_PATIENCE_S = 120.0
 JOB_SUBMIT = ROOT / "etc" / "job_submit.lua"
 NUDGE = ROOT / "etc" / "nudge"
-REPORTING = ROOT / "scripts" / "testbed" / "reporting_sleeper.py"
-PRINTING = ROOT / "scripts" / "testbed" / "printing_sleeper.py"
+WITH_PROGRESS = ROOT / "scripts" / "testbed" / "progress_sleeper.py"
 SHIP_EVERY_S = 0.5
 """How often the nodes report progress; in compressed time the usual 10 s are too long."""
 Show = Callable[[int, int], None]
@@ -114,16 +113,12 @@ def program_of(policy: Policy, setting: Setting, folder: Path) -> jobs.Program:
     model, workload = policy.reports, setting.workload().name
     if model is None:
         return jobs.sleeping
-    reporting = (str(REPORTING), library, str(jobs.SLEEPER))
 
     def program(job: TraceJob) -> Sequence[str]:
-        silent = model.reporter(workload, job.job_id) is Reporter.SILENT
-        if silent:
+        if model.reporter(workload, job.job_id) is Reporter.SILENT:
             return jobs.sleeping(job)
-        if policy.prints:
-            kind = zlib.crc32(job.job_id.encode()) % len(KINDS)
-            return (str(PRINTING), str(kind), str(jobs.SLEEPER))
-        return reporting
+        kind = zlib.crc32(job.job_id.encode()) % len(KINDS)
+        return (str(WITH_PROGRESS), str(kind) if policy.prints else library, str(jobs.SLEEPER))
 
     return program
 

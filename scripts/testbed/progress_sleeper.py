@@ -1,21 +1,24 @@
 #!/usr/bin/env python3
-"""A job like sleeper.sh that prints its progress as training programs do.
+"""A job like sleeper.sh that also tells its progress: by the job library, or as programs print it.
 
-printing_sleeper.py KIND SLEEPER JOURNAL WORK_US LOAD_US
-KIND is the number of a function in ``KINDS``, SLEEPER is sleeper.sh.
+progress_sleeper.py HOW SLEEPER JOURNAL WORK_US LOAD_US
+HOW is a folder with the package slurm_tiresias, or the number of a function in ``KINDS``. SLEEPER
+is sleeper.sh. Slurm runs a copy of this file, so it imports nothing that lies beside it.
 """
 
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
-from scripts.testbed.reporting_sleeper import STEPS, follow
-
+STEPS = 10_000
 EPOCHS = 20
 PER_EPOCH = STEPS // EPOCHS
+REPORT_EVERY_S = 0.5
 PRINT_EVERY_S = 0.25
+MICRO = 1_000_000
 
 
 def bar(done: int, total: int) -> str:
@@ -69,10 +72,34 @@ KINDS: Sequence[Callable[[int], str]] = (
 )
 
 
+def follow(every_s: float, tell: Callable[[int], object], program: Sequence[str]) -> int:
+    """Run ``program``, sleeper.sh with its arguments; ``tell`` its step of ``STEPS`` meanwhile."""
+    _, journal, work_us, load_us = program
+    written = Path(journal)
+    lines = written.read_text().splitlines() if written.exists() else []
+    done_s = int(lines[-1].split()[2]) / MICRO if lines else 0.0
+    work_s = int(work_us) / MICRO
+    began_s = time.monotonic() + (int(load_us) / MICRO if lines else 0.0)
+    # The sleeper gets the signal too, and it is the one that stops cleanly.
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    child = subprocess.Popen(program)
+    while True:
+        try:
+            return child.wait(every_s)
+        except subprocess.TimeoutExpired:
+            now_s = done_s + max(0.0, time.monotonic() - began_s)
+            tell(min(STEPS, int(STEPS * now_s / work_s)))
+
+
 def main() -> int:
-    kind, *program = sys.argv[1:]
-    printed = KINDS[int(kind)]
-    return follow(PRINT_EVERY_S, lambda step: print(printed(step), end="", flush=True), program)
+    how, *program = sys.argv[1:]
+    if how.isdecimal():
+        printed = KINDS[int(how)]
+        return follow(PRINT_EVERY_S, lambda step: print(printed(step), end="", flush=True), program)
+    sys.path.insert(0, how)
+    from slurm_tiresias import job
+
+    return follow(REPORT_EVERY_S, lambda step: job.report(step, STEPS), program)
 
 
 if __name__ == "__main__":
