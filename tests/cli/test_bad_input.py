@@ -45,6 +45,7 @@ from tests.cli.running import ROOT, Site, error_of
 from tests.cli.states import busy_state, running, state, waiting
 from tests.cli.warm import Ended, Warm, warm
 from tests.controller.test_life import job as remembered
+from tests.other_user import as_root
 
 JOB = "40655"
 GIVEN = {
@@ -76,7 +77,6 @@ ERROR = re.compile(r"tiresias-slurm: error: [^\n]+\. [^\n]+\.")
 CRASHES = ("Traceback", "Exception ignored", "Error:", "BrokenPipe", "core dumped")
 COLOUR = re.compile(r"\x1b\[[\d;]*[1-9][\d;]*m")
 UTF8 = {"LC_ALL": "C.UTF-8"}
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
 
 def commands() -> Iterator[tuple[str, ...]]:

@@ -16,6 +16,7 @@ from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.records import EventRecord, RunRecord
 from tests.cli.running import Site, error_of
 from tests.cli.states import NOW_S
+from tests.other_user import as_root
 
 BEGAN_S = NOW_S - 7200
 NOBODY = 65534
@@ -193,7 +194,7 @@ def test_an_old_ledger_without_that_start_counts_from_the_first_event(site: Site
     assert json.loads(told(site, "--json"))["since_s"] == BEGAN_S + 60
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@as_root
 def test_the_error_for_an_ordinary_user_says_who_may_read_the_ledger() -> None:
     with short_folder() as folder:
         site = Site(folder)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tempfile
@@ -37,6 +36,7 @@ from slurm_tiresias.status.server import serving
 from slurm_tiresias.status.service import Peer, Question
 from slurm_tiresias.store.ledger import FILE_NAME, Ledger
 from slurm_tiresias.store.rows import Rows
+from tests.other_user import as_root
 from tests.pictures import gpus, job
 
 NOW_S = 2e9
@@ -240,7 +240,7 @@ def test_a_drill_reaches_the_controller_by_its_socket(
     assert ("ann", "train") in drilled.programs
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@as_root
 def test_the_kernel_identifies_the_user_and_garbage_is_harmless(ledger: Ledger) -> None:
     remember(ledger, "12", "nobody", "mine")
     drilled = DrilledPrograms(ledger)

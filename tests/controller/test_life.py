@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -19,28 +15,14 @@ from slurm_tiresias.status.server import serving
 from slurm_tiresias.status.service import Service
 from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.records import EventRecord, RunRecord
-
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-
-ASKS = """
-import os, sys
-from pathlib import Path
-from slurm_tiresias.status.job_history import query_history
-from slurm_tiresias.errors import NotRunningError
-os.setgroups([]), os.setgid(65534), os.setuid(65534)
-try:
-    print(query_history(Path(sys.argv[1]), sys.argv[2]))
-except NotRunningError as error:
-    print(error)
-"""
+from tests import other_user
+from tests.other_user import as_root, folder_for_all
 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """A state directory that other users may read, with a ledger that they may not."""
-    with tempfile.TemporaryDirectory() as name:
-        path = Path(name)
-        path.chmod(0o755)
+    with folder_for_all() as path:
         with closing(Ledger(path / "ledger.sqlite")) as ledger, ledger.transaction():
             ledger.jobs.put([job("1", "nobody"), job("2", "alice"), job("3", "")])
             ledger.runs.put([RunRecord("1", 20.0, 50.0, 30.0, 4, True)])
@@ -62,8 +44,9 @@ def job(key: str, user: str) -> JobAccount:
 
 
 def asked_by_nobody(folder: Path, job_id: str) -> str:
-    command = [sys.executable, "-c", ASKS, str(folder), job_id]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    imports = "from slurm_tiresias.status.job_history import query_history"
+    query = "query_history(Path(sys.argv[1]), sys.argv[2])"
+    return other_user.asked_by_nobody(imports, query, folder, job_id)
 
 
 def ledger_of(folder: Path) -> Path:

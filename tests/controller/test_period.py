@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -21,29 +17,15 @@ from slurm_tiresias.status.service import Service
 from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.period import PERIOD, period
 from slurm_tiresias.store.records import EventRecord
+from tests import other_user
+from tests.other_user import as_root, folder_for_all
 from tests.report.pictures import cost, job, period_of, preempted, remember
-
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-
-ASKS = """
-import os, sys
-from pathlib import Path
-from slurm_tiresias.status.report_query import query_report
-from slurm_tiresias.errors import NotRunningError
-os.setgroups([]), os.setgid(65534), os.setuid(65534)
-try:
-    print(query_report(Path(sys.argv[1]), 0.0, 2000.0))
-except NotRunningError as error:
-    print(error)
-"""
 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """A state directory that other users may read, with a ledger that they may not."""
-    with tempfile.TemporaryDirectory() as name:
-        path = Path(name)
-        path.chmod(0o755)
+    with folder_for_all() as path:
         remember(
             path / "ledger.sqlite",
             [
@@ -60,8 +42,10 @@ def folder() -> Iterator[Path]:
 
 
 def asked_by_nobody(folder: Path) -> str:
-    command = [sys.executable, "-c", ASKS, str(folder)]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    imports = "from slurm_tiresias.status.report_query import query_report"
+    return other_user.asked_by_nobody(
+        imports, "query_report(Path(sys.argv[1]), 0.0, 2000.0)", folder
+    )
 
 
 def reports(folder: Path, *, private: bool = False) -> dict[str, Service]:

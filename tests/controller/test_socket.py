@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 import select
 import socket
 import sqlite3
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -28,21 +26,15 @@ from slurm_tiresias.status.report_query import query_report, report_service
 from slurm_tiresias.status.server import serving
 from slurm_tiresias.status.service import Peer, Question, Service
 from slurm_tiresias.store.ledger import Ledger
+from tests.other_user import BECOMES_NOBODY, as_root, folder_for_all
 from tests.report.pictures import job, remember
-
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
 WITHIN_S = 60.0
 """What hangs up on silent clients only later must not be what lets others be answered."""
 
-AS_NOBODY = """
-import os, sys
-os.setgroups([]), os.setgid(65534), os.setuid(65534)
-"""
-
 STAYS_SILENT = f"""
 import socket, sys
-{AS_NOBODY}
+{BECOMES_NOBODY}
 many = []
 for _ in range(int(sys.argv[2])):
     connection = socket.socket(socket.AF_UNIX)
@@ -54,7 +46,7 @@ sys.stdin.read()
 
 CONNECTS_IN_A_LOOP = f"""
 import socket, sys
-{AS_NOBODY}
+{BECOMES_NOBODY}
 print("connects", flush=True)
 while True:
     with socket.socket(socket.AF_UNIX) as connection:
@@ -70,7 +62,7 @@ import sys
 from pathlib import Path
 from slurm_tiresias.status.report_query import query_report
 from slurm_tiresias.errors import TiresiasError
-{AS_NOBODY}
+{BECOMES_NOBODY}
 try:
     print(len(query_report(Path(sys.argv[1]), 0.0, 2e9, own=sys.argv[2:] == ["own"]).jobs))
 except TiresiasError as error:
@@ -92,9 +84,7 @@ with serving(folder, {"report": report_service(folder / "ledger.sqlite", private
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """A state directory that other users may read, with a ledger that they may not."""
-    with tempfile.TemporaryDirectory() as name:
-        path = Path(name)
-        path.chmod(0o755)
+    with folder_for_all() as path:
         remember(path / "ledger.sqlite", [job("1", "####|", user="nobody")])
         yield path
 
@@ -300,9 +290,7 @@ def test_a_socket_that_another_controller_has_taken_over_is_left_to_it(folder: P
 @pytest.fixture(scope="module")
 def large() -> Iterator[Path]:
     """300,000 jobs with 450,000 runs."""
-    with tempfile.TemporaryDirectory() as name:
-        path = Path(name)
-        path.chmod(0o755)
+    with folder_for_all() as path:
         record, runs = job("0", "####|", name="train" * 30)
         remember(path / "ledger.sqlite", [(record, runs)])
         with closing(sqlite3.connect(path / "ledger.sqlite")) as database, database:

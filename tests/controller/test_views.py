@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import socket
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +23,9 @@ from slurm_tiresias.status.published import (
     PublishedState,
 )
 from slurm_tiresias.status.server import serving
+from tests import other_user
 from tests.cli.states import running, state, waiting
+from tests.other_user import as_root, folder_for_all
 
 STATE = state(
     waiting("1", user="nobody", name="mine", blockers=(Blocker("2", "near-or-higher-tier", None),)),
@@ -38,37 +36,18 @@ STATE = state(
     ),
 )
 
-NOBODY = 65534
-
-READS = """
-import os, sys
-from pathlib import Path
-from slurm_tiresias import json_codec
-from slurm_tiresias.status import published
-from slurm_tiresias.errors import NotRunningError
-os.setgroups([]), os.setgid(65534), os.setuid(65534)
-try:
-    print(json_codec.dumps(published.read(Path(sys.argv[1]))).decode())
-except NotRunningError as error:
-    print(error)
-"""
-"""The user may be unable to reach the interpreter of a virtual environment: drop privileges
-late."""
-
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """A state directory that other users may read."""
-    with tempfile.TemporaryDirectory() as name:
-        Path(name).chmod(0o755)
-        yield Path(name)
+    with folder_for_all() as path:
+        yield path
 
 
 def read_by_nobody(folder: Path) -> str:
-    command = [sys.executable, "-c", READS, str(folder)]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    imports = "from slurm_tiresias import json_codec; from slurm_tiresias.status import published"
+    query = "json_codec.dumps(published.read(Path(sys.argv[1]))).decode()"
+    return other_user.asked_by_nobody(imports, query, folder)
 
 
 def test_a_user_sees_own_jobs_with_their_events_and_all_sums() -> None:

@@ -31,11 +31,10 @@ from slurm_tiresias.progress.checkpoints import (
 )
 from slurm_tiresias.progress.live_file import parse, text_of
 from slurm_tiresias.progress.node import FOLDER, NodeProgress
+from tests.other_user import as_root
 
 RUN = RunId(7, 0, "n1")
 NOBODY = 65534
-
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
 
 def save(path: Path, at_s: float, content: bytes = b"weights") -> None:

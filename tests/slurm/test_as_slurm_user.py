@@ -19,6 +19,7 @@ from scripts.testbed.models import tensor_sizes
 from scripts.testbed.real_cluster import RealCluster, short_folder, started_cluster
 from scripts.testbed.real_controller import RealController
 from scripts.testbed.traffic_files import rounds_of, traffic_file
+from tests.other_user import as_root
 
 SLURM_USER, OPERATOR, THEIR_USER = "slurm", "daemon", "games"
 """Users that Debian and Slurm's packages create."""
@@ -30,7 +31,7 @@ def is_there(user: str) -> bool:
 
 pytestmark = [
     pytest.mark.slurm,
-    pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user"),
+    as_root,
     pytest.mark.skipif(
         not all(map(is_there, (SLURM_USER, OPERATOR, THEIR_USER))), reason="a user is missing"
     ),

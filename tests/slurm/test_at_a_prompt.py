@@ -15,6 +15,7 @@ import pytest
 from scripts.testbed.patience import PATIENCE_S
 from scripts.testbed.real_cluster import RealCluster, short_folder, started_cluster
 from scripts.testbed.real_controller import RealController
+from tests.other_user import as_root
 
 LUA = Path(__file__).parents[2] / "etc" / "job_submit.lua"
 ANOTHER_USER = 65534
@@ -26,10 +27,7 @@ LEAVES_AT_ONCE = "exec sleep 600"
 SALLOC = ("salloc", *ONE_GPU, "--kill-command")
 """A command that ends with its job; a shell at a terminal would stay."""
 
-pytestmark = [
-    pytest.mark.slurm,
-    pytest.mark.skipif(os.geteuid() != 0, reason="only root can submit as another user"),
-]
+pytestmark = [pytest.mark.slurm, as_root]
 
 
 @pytest.fixture(scope="module")

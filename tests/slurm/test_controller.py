@@ -21,6 +21,7 @@ from scripts.testbed.real_controller import RealController
 from slurm_tiresias.status.job_history import PAUSES
 from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.terms import newest_ledger
+from tests.other_user import as_root, command_line
 
 pytestmark = pytest.mark.slurm
 
@@ -392,19 +393,10 @@ def test_a_missing_partition_is_refused(clean_cluster: RealCluster, tmp_path: Pa
     assert "gpuu" in complaint and len(complaint.strip().splitlines()) == 1
 
 
-AS_NOBODY = """
-import os, sys
-from slurm_tiresias.cli import controller
-from slurm_tiresias.cli.main import main
-from slurm_tiresias.controller import run
-os.setgroups([]), os.setgid(65534), os.setuid(65534)
-sys.exit(main())
-"""
-"""The user may be unable to reach the interpreter of a virtual environment: drop privileges
-late."""
+AS_NOBODY = command_line("slurm_tiresias.cli.controller", "slurm_tiresias.controller.run")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@as_root
 def test_a_user_without_rights_gets_a_permission_error(
     clean_cluster: RealCluster, tmp_path: Path
 ) -> None:
@@ -413,7 +405,7 @@ def test_a_user_without_rights_gets_a_permission_error(
         controller = RealController(clean_cluster, Path(folder))
         controller.write_config()
         ended = subprocess.run(
-            [sys.executable, "-c", AS_NOBODY, "controller", "--config", controller.config_file],
+            [*AS_NOBODY, "controller", "--config", controller.config_file],
             env=controller.environment,
             capture_output=True,
             text=True,

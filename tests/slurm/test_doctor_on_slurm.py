@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from slurm_tiresias.controller.bands import TOP_TIER
 from slurm_tiresias.errors import NotRunningError, SlurmUnreachableError
 from slurm_tiresias.slurm import release
 from slurm_tiresias.status import published
+from tests.other_user import as_root, command_line
 
 WRONG = {
     "preempt-mode": ("PreemptType=preempt/partition_prio", "PreemptMode=REQUEUE"),
@@ -171,21 +171,10 @@ def conf_of(cluster: RealCluster) -> Path:
     return Path(cluster.env["SLURM_CONF"])
 
 
-AS_NOBODY = """
-import os, sys
-from slurm_tiresias.cli import doctor
-from slurm_tiresias.cli.main import main
-os.setgroups([]), os.setgid(65534), os.setuid(65534)
-sys.exit(main())
-"""
-"""The user may be unable to reach the interpreter of a virtual environment: drop privileges
-late."""
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@as_root
 def test_doctor_shows_a_user_the_same_findings_where_visible(cluster: RealCluster) -> None:
     ended = subprocess.run(
-        [sys.executable, "-c", AS_NOBODY, "doctor", "--json"],
+        [*command_line("slurm_tiresias.cli.doctor"), "doctor", "--json"],
         cwd=ROOT,
         env={**os.environ, **cluster.env, "TIRESIAS_CONFIG": "/nonexistent/tiresias.toml"},
         capture_output=True,
@@ -195,9 +184,9 @@ def test_doctor_shows_a_user_the_same_findings_where_visible(cluster: RealCluste
     )
     assert ended.stderr == ""
     told = json.loads(ended.stdout)
-    _, as_root = diagnosis(cluster)
+    _, seen_by_root = diagnosis(cluster)
     assert told["not_checked"] == []
-    assert by_name(told) == by_name(as_root)
+    assert by_name(told) == by_name(seen_by_root)
 
 
 def test_a_controller_starts_with_what_init_writes(cluster: RealCluster, tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import getpass
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -18,6 +17,7 @@ import pytest
 
 from scripts.testbed.real_cluster import RealCluster, short_folder, started_cluster
 from scripts.testbed.real_controller import RealController
+from tests.other_user import as_root, command_line
 
 pytestmark = pytest.mark.slurm
 
@@ -30,18 +30,10 @@ Start = Callable[..., RealController]
 NOBODY_ID = 65534
 """A number, because Slurm 26.05 does not find the user by name."""
 NOBODY = ("setpriv", f"--reuid={NOBODY_ID}", f"--regid={NOBODY_ID}", "--clear-groups")
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-
-AS_NOBODY = """
-import os, sys
-import slurm_tiresias.cli.control, slurm_tiresias.cli.explain, slurm_tiresias.explanation.array
-import slurm_tiresias.cli.history, slurm_tiresias.cli.status
-from slurm_tiresias.cli.main import main
-os.setgroups([]), os.setgid(65534), os.setuid(65534)
-sys.exit(main())
-"""
-"""The user may be unable to reach the interpreter of a virtual environment: drop privileges
-late."""
+AS_NOBODY = command_line(
+    *(f"slurm_tiresias.cli.{name}" for name in ("control", "explain", "history", "status")),
+    "slurm_tiresias.explanation.array",
+)
 
 
 @pytest.fixture(scope="module")
@@ -245,7 +237,7 @@ def as_nobody(controller: RealController, *arguments: str) -> str:
     """Return everything that another user can see."""
     config = ("--config", str(controller.config_file))
     ended = subprocess.run(
-        [sys.executable, "-c", AS_NOBODY, *config, *arguments],
+        [*AS_NOBODY, *config, *arguments],
         env=controller.environment,
         capture_output=True,
         text=True,

@@ -7,7 +7,6 @@ and an honest one. Each test is one attack, as docs/explanation/security.md list
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from scripts.testbed.real_cluster import RealCluster, short_folder, started_clus
 from scripts.testbed.real_cluster import job as observed
 from scripts.testbed.real_controller import RealController, logged_cycles, only_by_commands
 from slurm_tiresias.controller import bands
+from tests.other_user import as_root
 
 LUA = Path(__file__).parents[2] / "etc" / "job_submit.lua"
 SNOOP = Path(__file__).with_name("snoop.py")
@@ -34,10 +34,7 @@ LONGEST_CYCLE_S = 1.0
 
 Start = Callable[..., RealController]
 
-pytestmark = [
-    pytest.mark.slurm,
-    pytest.mark.skipif(os.geteuid() != 0, reason="only root can submit as another user"),
-]
+pytestmark = [pytest.mark.slurm, as_root]
 
 
 @pytest.fixture(scope="module")

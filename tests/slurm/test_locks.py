@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,11 +16,9 @@ from scripts.testbed.real_cluster import RealCluster, short_folder
 from scripts.testbed.real_controller import RealController
 from scripts.testbed.traffic_files import rounds_of, traffic_file
 from slurm_tiresias.profiler.store import BUSY_TIMEOUT_S
+from tests.other_user import as_root
 
-pytestmark = [
-    pytest.mark.slurm,
-    pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user"),
-]
+pytestmark = [pytest.mark.slurm, as_root]
 
 LOCKS_ALL = """
 import fcntl, os, sys

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,20 +14,12 @@ from scripts.testbed.real_cluster import RealCluster, short_folder, started_clus
 from scripts.testbed.real_controller import RealController
 from slurm_tiresias.slurm import release
 from slurm_tiresias.slurm.parse_config import OF_SLURMDBD
+from tests.other_user import as_root, command_line
 
 pytestmark = pytest.mark.slurm
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-
 WHOLE_NODE = ("--gres=gpu:4", "--mem=100")
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
-
-AS_NOBODY = """
-import os, sys
-import slurm_tiresias.cli.report, slurm_tiresias.report.figures
-from slurm_tiresias.cli.main import main
-os.setgroups([]), os.setgid(65534), os.setuid(65534)
-sys.exit(main())
-"""
+AS_NOBODY = command_line("slurm_tiresias.cli.report", "slurm_tiresias.report.figures")
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +87,7 @@ def test_a_users_report_hides_the_preemptor_of_a_job(cluster: RealCluster, reada
         controller.wait_until(lambda: len(controller.runs(theirs)) == 2, "both are known")
         asked = ("report", "--json", "-S", "now-1hour")
         ended = subprocess.run(
-            [sys.executable, "-c", AS_NOBODY, "--config", str(controller.config_file), *asked],
+            [*AS_NOBODY, "--config", str(controller.config_file), *asked],
             cwd=readable,
             env={**controller.environment, "PYTHONPATH": str(readable)},
             capture_output=True,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from scripts.testbed.patience import wait_until
 from scripts.testbed.real_cluster import RealCluster, short_folder
 from slurm_tiresias.job.comment import decode, split
+from tests.other_user import as_root
 
 USER_ID = 65534
 PYTHON = "/usr/bin/python3"
@@ -23,10 +23,7 @@ WORDS = (
 )
 WORDS += "x" * (300 - len(WORDS) - 2) + "  "
 
-pytestmark = [
-    pytest.mark.slurm,
-    pytest.mark.skipif(os.geteuid() != 0, reason="only root can submit as another user"),
-]
+pytestmark = [pytest.mark.slurm, as_root]
 
 LIFE_OF_A_DAY = """
 import time
