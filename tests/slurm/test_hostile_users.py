@@ -41,7 +41,8 @@ pytestmark = [pytest.mark.slurm, as_root]
 def attacked_cluster() -> Iterator[RealCluster]:
     with short_folder() as folder:
         lua = folder / "job_submit.lua"
-        lua.write_text(LUA.read_text())
+        leaving = 'exclude = { "user=daemon", "account=left-alone" }'
+        lua.write_text(LUA.read_text().replace("exclude = {}", leaving))
         lines = ("--slurm-conf-line", "JobSubmitPlugins=lua")
         options = ("--nodes", "4", "--gpus", "4", "--partition", "gpu", "other", *lines)
         with started_cluster(folder, *options, "--conf-file", str(lua)) as cluster:
@@ -261,6 +262,17 @@ def test_a_job_without_gpus_is_not_submitted_into_a_band(cluster: RealCluster, a
     assert not bands.is_in_a_band(priority_of(cluster, held), "pinned")
     counted = attacks(cluster, "--gres=gpu:1", "--begin=now+1hour")
     assert priority_of(cluster, counted) == bands.TOP_TIER
+
+
+def test_excluded_jobs_are_not_submitted_into_a_band(cluster: RealCluster) -> None:
+    asked = ("--gres=gpu:1", "--begin=now+1hour")
+    of_account = attacks(cluster, "--account=left-alone", *asked)
+    wrapped = ("--parsable", "--chdir=/tmp", *asked, "--wrap", "true")
+    of_user = cluster.run("setpriv", "--reuid=daemon", "--clear-groups", "sbatch", *wrapped).strip()
+    for job in (of_account, of_user):
+        assert not bands.is_in_a_band(priority_of(cluster, job), "pinned")
+    other = attacks(cluster, "--account=physics", *asked)
+    assert priority_of(cluster, other) == bands.TOP_TIER
 
 
 def test_release_resets_priorities_without_a_record(cluster: RealCluster, start: Start) -> None:
