@@ -43,10 +43,11 @@ class FailuresConfig(Table):
     drain: float = setting(
         0.0,
         "A node whose suspicion reaches this is drained, with the evidence as the reason. Early "
-        "failures of two users make a suspicion of 2. Needs a controller that runs as SlurmUser or "
-        "with AdminLevel=Administrator. Of a partition at most one node is drained in an hour, or "
-        "2 % of them if that is more, and never the last with a feature or a GPU type. 0: off; "
-        "suspected nodes are only used last.",
+        "failures of two users make a suspicion of 2. Where many jobs fail early, it takes more, "
+        "as chance makes some healthy nodes look like that. Needs a controller that runs as "
+        "SlurmUser or with AdminLevel=Administrator. Of a partition at most one node is drained in "
+        "an hour, or 2 % of them if that is more, and never the last with a feature or a GPU type. "
+        "0: off; suspected nodes are only used last.",
         minimum=0,
         maximum=100,
     )

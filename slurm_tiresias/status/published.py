@@ -297,6 +297,8 @@ class PublishedNode:
     """The usual speed of steps, as a share of their speed elsewhere; None if unknown."""
     idle_gpu_s: float = 0.0
     suspicion: float = 0.0
+    by_chance: float = 1.0
+    """How many nodes of the cluster would look as bad in a day if all were healthy."""
     is_suspect: bool = False
     """Whether it is used only if no other node suffices."""
     evidence: str = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from itertools import count
 
 import pytest
@@ -12,16 +13,16 @@ from slurm_tiresias.core.features.bad_nodes import BadNodes
 from slurm_tiresias.core.features.failed_runs import EARLY_S, LOOKS_BACK_S
 from slurm_tiresias.model import Amount, JobAccount, Node, RunRecord
 
-NODES = tuple(Node(f"n{number}", Amount({"": 4})) for number in range(1, 5))
 LONG_S = 2 * EARLY_S
 
 
 class Site:
-    """Four nodes, and the runs that end on them one second after the other."""
+    """Some nodes, and the runs that end on them one second after the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, nodes: int = 4) -> None:
         self.feature = BadNodes()
-        self.feature.follow_nodes(NODES)
+        self.names = [f"n{number}" for number in range(1, nodes + 1)]
+        self.feature.follow_nodes([Node(name, Amount({"": 4})) for name in self.names])
         self._ids = count(1)
         self.now_s = 0.0
 
@@ -102,6 +103,30 @@ def test_failures_that_slurm_sees_need_no_user(site: Site) -> None:
     site.now_s += 3600.0
     site.run("ann", "n1", "NODE_FAIL")
     assert site.suspects == {"n1"}
+
+
+def test_a_failure_in_a_wide_job_is_divided_among_its_nodes(site: Site) -> None:
+    for nodes in ("n1,n2", "n1,n3", "n1,n4"):
+        site.run("ann", nodes, "NODE_FAIL")
+        site.now_s += 3600.0
+        assert site.suspects == set()
+    site.run("ann", "n1,n2", "NODE_FAIL")
+    assert site.suspects == {"n1"}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_healthy_node_stands_out_however_many_programs_fail(seed: int) -> None:
+    site, chance = Site(nodes=100), random.Random(seed)
+    for _ in range(1000):
+        outcome, ran_s = ("FAILED", 5.0) if chance.random() < 0.2 else ("COMPLETED", LONG_S)
+        user, program = f"u{chance.randrange(60)}", f"p{chance.randrange(20)}"
+        site.run(user, chance.choice(site.names), outcome, ran_s, program)
+    assert site.suspects, "there are some by chance"
+    assert not any(one.stands_out for one in site.feature.standings.values())
+    for number in range(20):
+        site.run(f"u{number}", "n7", program="new")
+    assert "n7" in site.suspects
+    assert [name for name in site.names if site.feature.standings[name].stands_out] == ["n7"]
 
 
 def test_slower_steps_than_elsewhere_of_two_users_make_a_node_suspect(site: Site) -> None:

@@ -57,7 +57,7 @@ def drains(under_way: UnderWay, bad_nodes: BadNodes) -> Iterator[Write]:
     suspects = [
         (-one.suspicion, name)
         for name, one in bad_nodes.standings.items()
-        if config.drain and one.suspicion >= config.drain
+        if config.drain and one.suspicion >= config.drain and one.stands_out
     ]
     for _, name in sorted(suspects):
         if name not in nodes or not nodes[name].available:

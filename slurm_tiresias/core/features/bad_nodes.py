@@ -3,8 +3,11 @@
 A user complains about a node if a program of that user failed early or hung there, and not
 elsewhere, or is slower there than elsewhere at the same width. However often, a user's complaints
 count once, and on several nodes they are divided among these: so no single user makes a node
-suspect. Failures that Slurm itself sees count too. Users whose later runs last longer than early
-failures speak for the node.
+suspect. Failures that Slurm itself sees count too, divided in the same way. Users whose later runs
+last longer than early failures speak for the node.
+
+Where many programs fail early, some healthy node has several complaints every day. So it is also
+known how likely chance alone brings as many to any node, with as many runs as it had.
 """
 
 from __future__ import annotations
@@ -36,6 +39,13 @@ SLOW: Final = 0.8
 ONE_FAILURE_S: Final = 60.0
 """Runs that end with a node within this time are one failure of the node."""
 
+USUALLY_BAD, OF_RUNS = 0.2, 20
+"""By so many runs that failed or hung, of so many, the share in the cluster is completed, as a new
+site has few."""
+
+BY_CHANCE: Final = 0.01
+"""A node stands out if chance alone makes at most so many nodes look as bad in a day."""
+
 LOOKS_EVERY_S: Final = 600.0
 """How often all nodes are looked at again: runs become too old to count."""
 
@@ -62,6 +72,11 @@ class Ended:
         return self.hung or (self.outcome == "FAILED" and self.elapsed_s < EARLY_S)
 
     @property
+    def is_bad(self) -> bool:
+        """Whether the node may be why it ended as it did."""
+        return self.failed_early or self.outcome in NODE_FAILURES
+
+    @property
     def share(self) -> float:
         """How much of a complaint each of its nodes gets."""
         return 1.0 / len(self.nodes)
@@ -77,11 +92,18 @@ class NodeStanding(NamedTuple):
     idle_gpu_s: float = 0.0
     """Idle time of its GPUs in these runs, summed over the GPUs."""
     suspicion: float = 0.0
+    by_chance: float = 1.0
+    """How many nodes of the cluster would look as bad in a day if all were healthy."""
     evidence: str = ""
 
     @property
     def is_suspect(self) -> bool:
         return self.suspicion >= SUSPECT_AT
+
+    @property
+    def stands_out(self) -> bool:
+        """Whether chance is no likely cause, so that the node may be drained."""
+        return self.by_chance <= BY_CHANCE
 
 
 class BadNodes(Feature):
@@ -144,8 +166,9 @@ class BadNodes(Feature):
             self._looked_at_s = now_s
             self._forget_before(now_s - LOOKS_BACK_S)
             self._changed.update(self.standings)
+        bad = sum(run.is_bad for run in self._runs.values()) if self._changed else 0
         for node in sorted(self._changed):
-            before, now = self.standings.get(node), self._standing(node)
+            before, now = self.standings.get(node), self._standing(node, bad)
             self.standings[node] = now
             if now.is_suspect and not (before and before.is_suspect):
                 self.report(Happened("", NODE_SUSPECTED, f"{node}: {now.evidence}", once=True))
@@ -169,11 +192,16 @@ class BadNodes(Feature):
                 for node in run.nodes:
                     self._on[node].pop(key)
 
-    def _standing(self, node: str) -> NodeStanding:
+    def _standing(self, node: str, bad_runs: int) -> NodeStanding:
+        """Return what its runs say of a node; ``bad_runs`` is their number in the whole cluster."""
         since_s = self._cleared_s.get(node, -math.inf)
         runs = [run for run in self._on.get(node, {}).values() if run.end_s > since_s]
         complaints: dict[str, float] = {}
-        node_failures = {run.end_s // ONE_FAILURE_S for run in runs if run.outcome in NODE_FAILURES}
+        failures: dict[float, float] = {}
+        for run in runs:
+            if run.outcome in NODE_FAILURES:
+                at = run.end_s // ONE_FAILURE_S
+                failures[at] = max(failures.get(at, 0.0), run.share)
         early = [run for run in runs if run.failed_early]
         blamed = [run for run in early if not self._fails_elsewhere(run, node)]
         speeds = [(run, speed) for run in runs if (speed := self._speed(run, node)) is not None]
@@ -189,7 +217,11 @@ class BadNodes(Feature):
             and not run.failed_early
             and run.outcome not in NODE_FAILURES
         }
-        suspicion = sum(complaints.values()) + len(node_failures) - SPEAKS_FOR * len(speak_for)
+        against = sum(complaints.values()) + sum(failures.values())
+        elsewhere = bad_runs - sum(run.is_bad for run in runs) + USUALLY_BAD
+        share_elsewhere = elsewhere / (len(self._runs) - len(runs) + OF_RUNS)
+        expected = share_elsewhere * sum(run.share for run in runs)
+        by_chance = len(self._is_there) * _poisson_tail(against, expected)
         speed = median(speed for _, speed in speeds) if speeds else None
         hung = [run for run in blamed if run.hung]
         failed = [run for run in blamed if not run.hung]
@@ -199,16 +231,19 @@ class BadNodes(Feature):
             for what, counted in of_users
             if counted
         ]
-        if node_failures:
-            evidence.append(f"{_count(node_failures, 'failure')} of the node")
+        if failures:
+            evidence.append(f"{_count(failures, 'failure')} of the node")
         if speak_for:
             evidence.append(f"{_count(speak_for, 'user')} with longer runs since")
+        if against >= SUSPECT_AT and by_chance > BY_CHANCE:
+            evidence.append("as many as chance may bring")
         return NodeStanding(
             runs=len(runs),
             early_failures=len(early),
             speed=speed,
             idle_gpu_s=sum(run.idle_gpu_s * run.share for run in runs),
-            suspicion=max(0.0, suspicion),
+            suspicion=max(0.0, against - SPEAKS_FOR * len(speak_for)),
+            by_chance=by_chance,
             evidence=", ".join(evidence),
         )
 
@@ -227,6 +262,15 @@ class BadNodes(Feature):
             if other.step_s and other.gpus == run.gpus and node not in other.nodes
         ]
         return median(elsewhere) / run.step_s if elsewhere else None
+
+
+def _poisson_tail(least: float, expected: float) -> float:
+    """Return the probability that a Poisson variable is at least this large, rounded down."""
+    term = below = math.exp(-expected)
+    for number in range(1, math.floor(least)):
+        term *= expected / number
+        below += term
+    return max(0.0, 1.0 - below) if least >= 1.0 else 1.0
 
 
 def _count(found: Sized, noun: str) -> str:
