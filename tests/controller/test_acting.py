@@ -14,7 +14,7 @@ from slurm_tiresias.config import parse
 from slurm_tiresias.controller.act import Actor
 from slurm_tiresias.controller.bands import TOP_TIER
 from slurm_tiresias.controller.job_store import JobStore
-from slurm_tiresias.core.lifecycle.preemption import MAX_SIGNAL_REFUSALS, PreemptionState
+from slurm_tiresias.core.lifecycle.preemption import PreemptionState
 from slurm_tiresias.errors import SlurmUnreachableError
 from slurm_tiresias.model import (
     Action,
@@ -31,7 +31,6 @@ from slurm_tiresias.slurm.protocol import (
     Limit,
     Observation,
     Partition,
-    Requeue,
     Slurm,
     Unpin,
     Update,
@@ -172,97 +171,6 @@ def test_a_write_refused_because_the_job_has_ended_is_no_event(
     actor.carry_out(plan, Observation(1010, (job,), NODES, ()))
     assert slurm.written
     assert [job_id for job_id, _ in events(ledger, "failed")] == noted
-
-
-# A preemption whose checkpoint signal Slurm refuses
-
-VICTIM_RUNS, WINNER_STARTS = (
-    Decision("7", Action.PREEMPT, Reason.PREEMPTED, tier=1, preempted_for="8"),
-    Decision("8", Action.START, Reason.STARTS_PREEMPTING, tier=0, start_on=ON_N1, victims=("7",)),
-)
-PREEMPTION = Plan({"8": WINNER_STARTS, "7": VICTIM_RUNS})
-
-
-class Preemption:
-    """A running job 7 that has to leave for the waiting job 8, cycle by cycle."""
-
-    def __init__(self, job_store: JobStore, slurm: FakeSlurm, actor: Actor) -> None:
-        self.job_store, self.slurm, self.actor = job_store, slurm, actor
-        self.now_s = 1010.0
-        self.backing_off: frozenset[str] = frozenset()
-
-    def cycle(self) -> None:
-        nomination = self.job_store.lifecycles.nominations.get("8")
-        is_nominated = nomination is not None and nomination.is_active
-        jobs = (running(1005, self.now_s - 1005), self._preemptor(is_nominated))
-        see(self.job_store, self.now_s, *jobs)
-        seen = Observation(self.now_s, jobs, NODES, ())
-        self.backing_off = self.actor.review(seen).backing_off
-        held_up = "8" in self.backing_off
-        self.actor.carry_out(STAYS if held_up else PREEMPTION, seen)
-        self.now_s += 5.0
-
-    def _preemptor(self, is_nominated: bool) -> JobStatus:
-        """As Slurm shows it once it has tried it in vain on its nomination."""
-        tried = {"reason": "Resources", "priority": 4_000_000_000, "required_node_list": "n1"}
-        preemptor = pending("8")
-        if not is_nominated:
-            return preemptor
-        written = self.job_store.accounts.all["8"].written_priority
-        return changed(preemptor, **{**tried, "priority": written or preemptor.priority})
-
-    @property
-    def requeued(self) -> bool:
-        return any(isinstance(write, Requeue) for write in self.slurm.written)
-
-
-STAYS = Plan(
-    {
-        "7": Decision("7", Action.RUN_ON, Reason.RUNS_ON, tier=1),
-        "8": Decision("8", Action.WAIT, Reason.BACKS_OFF, tier=0),
-    }
-)
-REFUSAL = "Kill job error on job id 7: Access/permission denied"
-
-
-@pytest.fixture
-def preemption(job_store: JobStore, slurm: FakeSlurm, actor: Actor) -> Preemption:
-    return Preemption(job_store, slurm, actor)
-
-
-def test_a_refused_signal_is_asked_for_again_and_its_job_not_requeued_before_it_was_heard(
-    preemption: Preemption, slurm: FakeSlurm, ledger: Ledger
-) -> None:
-    slurm.refused_signals = {"7": REFUSAL}
-    while not slurm.signals:
-        preemption.cycle()
-    assert preemption.job_store.lifecycles.preemptions["7"].signalled_s is None, (
-        "its grace has not begun"
-    )
-    assert events(ledger, "signal-refused") == [("7", f"USR1: {REFUSAL}")]
-    slurm.refused_signals = {}
-    preemption.cycle()
-    assert slurm.signals == [("7",), ("7",)]
-    assert not preemption.requeued
-    for _ in range(3):
-        preemption.cycle()
-    assert preemption.requeued
-
-
-def test_a_preemption_whose_signal_is_refused_again_and_again_is_abandoned(
-    preemption: Preemption, slurm: FakeSlurm, ledger: Ledger
-) -> None:
-    slurm.refused_signals = {"7": REFUSAL}
-    for _ in range(12):
-        preemption.cycle()
-    assert len(slurm.signals) == MAX_SIGNAL_REFUSALS
-    assert not preemption.requeued
-    assert preemption.backing_off == {"8"}, "no victim is named for it for a while"
-    assert "7" not in preemption.job_store.lifecycles.preemptions
-    assert not preemption.job_store.lifecycles.nominations["8"].is_active
-    text = f"job 7 cannot be told to save its state ({REFUSAL})"
-    assert events(ledger, "backed-off") == [("8", text)]
-    assert len(events(ledger, "signal-refused")) == MAX_SIGNAL_REFUSALS
 
 
 @pytest.mark.parametrize("unanswered", ["USR1", "USR2"])

@@ -21,6 +21,7 @@ from scripts.testbed.lifecycle.world import (
     World,
 )
 from slurm_tiresias.controller.cycle import ENFORCE, PAUSED
+from slurm_tiresias.core.lifecycle.preemption import MAX_SIGNAL_REFUSALS
 from slurm_tiresias.model import JobState
 
 STEP_S = 5.0
@@ -66,6 +67,11 @@ class Course:
         """How often the controller has requeued the victim."""
         return sum(one.key == self.victim for one in self.world.slurm.requeued)
 
+    def told(self, key: str, kind: str) -> list[str]:
+        """The texts of the events of this kind of a job."""
+        events = self.world.ledger.events.of_job(key, 0.0)
+        return [event.text for event in events if event.kind == kind]
+
     def ends_well(self) -> None:
         """Both have a place in the end, and everything that must hold does."""
         self.until(lambda: self.runs(self.preemptor))
@@ -84,7 +90,12 @@ def preemption() -> Iterator[Course]:
         yield one
 
 
-def test_a_preemption_takes_its_course(preemption: Course) -> None:
+@pytest.mark.parametrize("refused", [False, True], ids=["heard at once", "refused once"])
+def test_a_preemption_takes_its_course(preemption: Course, refused: bool) -> None:
+    if refused:
+        preemption.world.refuse_signals(True)
+        preemption.until(lambda: bool(preemption.told(preemption.victim, "signal-refused")))
+        preemption.world.refuse_signals(False)
     preemption.until(preemption.asked)
     asked_s = preemption.world.now_s
     preemption.until(lambda: preemption.requeues() == 1)
@@ -100,6 +111,12 @@ def test_a_refused_signal_is_asked_for_again_and_then_abandoned(preemption: Cour
     preemption.until(lambda: memory.backed_off_since(world.cycles, preemption.preemptor, since_s))
     assert preemption.requeues() == 0
     assert preemption.runs(preemption.victim)
+    words = f"Kill job error on job id {preemption.victim}: Access denied"
+    refusals = preemption.told(preemption.victim, "signal-refused")
+    assert refusals == [f"USR1: {words}"] * MAX_SIGNAL_REFUSALS
+    why = f"job {preemption.victim} cannot be told to save its state ({words})"
+    assert preemption.told(preemption.preemptor, "backed-off") == [why]
+    assert not memory.is_leaving(world.cycles, preemption.victim)
     world.refuse_signals(False)
     world.advance(RETRY_AFTER_S)
     preemption.ends_well()
@@ -346,8 +363,7 @@ def test_a_preemption_counts_though_the_victim_is_unreadable(preemption: Course)
     preemption.cycle()
     world.garble(preemption.victim, "")
     preemption.cycle()
-    events = world.ledger.events.of_job(preemption.victim, 0.0)
-    assert "preempted" in {event.kind for event in events}
+    assert preemption.told(preemption.victim, "preempted")
 
 
 def test_the_service_of_a_job_that_seems_to_have_ended_before_its_submission_is_kept() -> None:

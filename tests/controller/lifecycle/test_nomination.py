@@ -83,18 +83,27 @@ def test_the_table_has_every_event_in_every_state() -> None:
 
 @pytest.mark.parametrize(("event", "state", "wanted"), cells(TABLE))
 def test_each_event_leads_to_the_state_in_the_table(event: str, state: str, wanted: str) -> None:
-    after, effects = transition("7", STATES[state], EVENTS[event])
-    found = "none" if after is None else after.state.value
+    then, effects = transition("7", STATES[state], EVENTS[event])
+    found = "none" if then is None else then.state.value
     assert found + "!" * len(effects) == wanted
     assert all(isinstance(effect, NoteExpired) for effect in effects)
 
 
+def after(nomination: Nomination | None, *events: NominationEvent) -> Nomination:
+    """Return the nomination after these events."""
+    for event in events:
+        nomination, _ = transition("7", nomination, event)
+    assert nomination is not None
+    return nomination
+
+
+WITH_VICTIMS = Nominated(1000.0, "{}", needs_victims=True)
+
+
 def test_a_nomination_keeps_its_expirations_until_the_job_starts() -> None:
-    nomination, _ = transition("7", STATES["expired"], Nominated(1000.0, "", needs_victims=False))
-    assert nomination is not None
+    nomination = after(STATES["expired"], Nominated(1000.0, "", needs_victims=False))
     assert (nomination.expirations, nomination.expired_s) == (1, 990.0)
-    nomination, _ = transition("7", nomination, looked(LATE_S, Blocker.NOTHING))
-    assert nomination is not None
+    nomination = after(nomination, looked(LATE_S, Blocker.NOTHING))
     assert (nomination.expirations, nomination.expired_s) == (2, LATE_S)
     assert (nomination.nominated_s, nomination.free_s, nomination.allocation) == (None, None, "")
 
@@ -109,51 +118,37 @@ def test_the_back_off_doubles_up_to_eight_times(expirations: int, backs_off_s: f
 
 
 def test_a_start_that_fails_after_a_victim_left_was_in_vain_in_that_situation() -> None:
-    nomination, _ = transition("7", None, Nominated(1000.0, "{}", needs_victims=True))
-    nomination, _ = transition("7", nomination, VictimLeft())
     licenses = Expired(EARLY_S, "abc", "Licenses", may_pass=True)
-    nomination, _ = transition("7", nomination, licenses)
-    assert nomination is not None
-    assert (nomination.in_vain, nomination.may_pass, nomination.victims_left) == (
-        "abc",
-        True,
-        False,
-    )
+    found = after(None, WITH_VICTIMS, VictimLeft(), licenses)
+    assert (found.in_vain, found.may_pass, found.victims_left) == ("abc", True, False)
     # Idle GPUs may be tried again, and cost no victims: the situation stays known.
-    nomination, _ = transition("7", nomination, Nominated(2000.0, "{}", needs_victims=False))
-    nomination, _ = transition("7", nomination, Expired(LATE_S, "abd", "None"))
-    assert nomination is not None
-    assert (nomination.in_vain, nomination.situation, nomination.may_pass) == ("abc", "abd", False)
+    again = Nominated(2000.0, "{}", needs_victims=False)
+    found = after(found, again, Expired(LATE_S, "abd", "None"))
+    assert (found.in_vain, found.situation, found.may_pass) == ("abc", "abd", False)
 
 
 @pytest.mark.parametrize("may_pass", [False, True])
 def test_a_victim_that_leaves_after_the_expiration_was_preempted_in_vain(may_pass: bool) -> None:
-    nomination, _ = transition("7", None, Nominated(1000.0, "{}", needs_victims=True))
-    nomination, _ = transition("7", nomination, Expired(EARLY_S, "abc", "Licenses", may_pass))
-    nomination, _ = transition("7", nomination, VictimLeft())
-    assert nomination is not None
+    expired = Expired(EARLY_S, "abc", "Licenses", may_pass)
+    nomination = after(None, WITH_VICTIMS, expired, VictimLeft())
     assert (nomination.in_vain, nomination.victims_left) == ("abc", False)
 
 
 def test_a_start_on_nodes_that_stay_in_use_was_not_in_vain() -> None:
-    nomination, _ = transition("7", None, Nominated(1000.0, "{}", needs_victims=True))
-    nomination, _ = transition("7", nomination, VictimLeft())
-    nomination, _ = transition("7", nomination, looked(TOO_LATE_S, Blocker.NODES_IN_USE))
-    assert nomination is not None and nomination.state is NominationState.EXPIRED
+    in_use = looked(TOO_LATE_S, Blocker.NODES_IN_USE)
+    nomination = after(None, WITH_VICTIMS, VictimLeft(), in_use)
+    assert nomination.state is NominationState.EXPIRED
     assert (nomination.in_vain, nomination.situation, nomination.expirations) == ("", "", 1)
-    nomination, _ = transition("7", nomination, VictimLeft())
-    assert nomination is not None and nomination.in_vain == ""
+    assert after(nomination, VictimLeft()).in_vain == ""
 
 
 def test_a_start_that_fails_before_any_victim_left_was_not_in_vain() -> None:
-    nomination, _ = transition("7", STATES["pending"], Expired(EARLY_S, "abc", "Licenses"))
-    assert nomination is not None and nomination.in_vain == ""
+    assert after(STATES["pending"], Expired(EARLY_S, "abc", "Licenses")).in_vain == ""
 
 
 def test_adding_a_node_list_does_not_restart_a_nominations_time() -> None:
-    unnamed, _ = transition("7", None, Nominated(1000.0, "", needs_victims=False))
-    named, _ = transition("7", unnamed, Nominated(1050.0, "{}", needs_victims=False))
-    assert named is not None
+    unnamed, at_last = (1000.0, ""), (1050.0, "{}")
+    named = after(None, *(Nominated(*each, needs_victims=False) for each in (unnamed, at_last)))
     assert (named.allocation, named.free_s) == ("{}", 1000.0)
 
 

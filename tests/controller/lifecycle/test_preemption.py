@@ -158,18 +158,17 @@ def test_the_tables_have_every_event_in_every_state() -> None:
 
 @pytest.mark.parametrize(("event", "state", "wanted"), [*cells(TABLE), *cells(IDLE_TABLE)])
 def test_each_event_leads_to_the_state_in_the_table(event: str, state: str, wanted: str) -> None:
-    after, effects = transition("7", (STATES | IDLE_STATES)[state], EVENTS[event])
-    found = "none" if after is None else after.state.value
-    if after is not None and after.cause is Cause.IDLE_GPUS:
+    then, effects = transition("7", (STATES | IDLE_STATES)[state], EVENTS[event])
+    found = "none" if then is None else then.state.value
+    if then is not None and then.cause is Cause.IDLE_GPUS:
         found = f"idle {found}"
-        assert after.preemptor == ""
+        assert then.preemptor == ""
     assert ", ".join([found, *(MARKS[type(effect)] for effect in effects)]) == wanted
 
 
 def test_a_victim_with_idle_gpus_is_signalled_anew_for_a_preemptor() -> None:
-    after, effects = transition("7", IDLE_STATES["idle signalled"], Planned("9"))
-    assert after == Preemption("7", PreemptionState.PLANNED, "9")
-    assert effects == ()
+    planned = Preemption("7", PreemptionState.PLANNED, "9")
+    assert transition("7", IDLE_STATES["idle signalled"], Planned("9")) == (planned, ())
 
 
 def test_a_run_that_cannot_be_signalled_is_not_preempted_for_its_idle_gpus_again() -> None:
@@ -182,64 +181,52 @@ def test_a_run_that_cannot_be_signalled_is_not_preempted_for_its_idle_gpus_again
     assert effects[-1] == MarkSignalled(1020.0, Cause.IDLE_GPUS, heard=False)
 
 
+def after(preemption: Preemption | None, *events: PreemptionEvent) -> Preemption:
+    """Return the preemption after these events."""
+    for event in events:
+        preemption, _ = transition("7", preemption, event)
+    assert preemption is not None
+    return preemption
+
+
 def test_a_planned_preemption_keeps_its_preemptor() -> None:
-    after, _ = transition("7", STATES["signalled"], Planned("9"))
-    assert after is not None
-    assert after.preemptor == "8"
-
-
-def test_a_preemption_is_abandoned_when_its_signal_has_been_refused_too_often() -> None:
-    current = STATES["planned"]
-    for refusals in range(1, MAX_SIGNAL_REFUSALS):
-        signalled, _ = transition("7", current, PreemptorTried(1000.0 + refusals))
-        current, _ = transition("7", signalled, EVENTS["signal refused"])
-        assert current is not None
-        assert (current.refusals, current.signalled_s) == (refusals, None)
-    signalled, _ = transition("7", current, PreemptorTried(1010.0))
-    after, effects = transition("7", signalled, EVENTS["signal refused"])
-    assert after is None
-    assert [MARKS[type(effect)] for effect in effects] == ["note", "back off"]
+    assert after(STATES["signalled"], Planned("9")).preemptor == "8"
 
 
 def test_a_victim_that_requeues_itself_on_an_unanswered_signal_counts() -> None:
-    planned, _ = transition("7", STATES["signalled"], SignalUnanswered())
-    assert planned is not None and planned.state is PreemptionState.PLANNED
-    after, effects = transition("7", planned, EVENTS["requeued"])
-    assert after == STATES["requeued"]
-    assert effects == (CountPreemption(1020.0, planned),)
+    planned = after(STATES["signalled"], SignalUnanswered())
+    assert planned.state is PreemptionState.PLANNED
+    counted = CountPreemption(1020.0, planned)
+    assert transition("7", planned, EVENTS["requeued"]) == (STATES["requeued"], (counted,))
 
 
 def test_a_victim_counts_for_the_preemptor_it_was_signalled_for_while_another_is_planned() -> None:
-    planned, _ = transition("7", STATES["called-off"], Planned("9"))
-    assert planned is not None and planned.preemptor == "9"
+    planned = after(STATES["called-off"], Planned("9"))
+    assert planned.preemptor == "9"
     _, (effect,) = transition("7", planned, EVENTS["requeued"])
     assert effect == CountPreemption(1020.0, replace(planned, preemptor="8", signalled_for=""))
     assert transition("7", planned, EVENTS["preemptor gone"]) == (STATES["called-off"], ())
     unsignalled = Preemption("7", PreemptionState.PLANNED, "9")
     assert transition("7", planned, SignalExpired()) == (unsignalled, ())
-    signalled, _ = transition("7", planned, EVENTS["preemptor tried"])
-    assert signalled is not None and signalled.charged == "9"
+    assert after(planned, EVENTS["preemptor tried"]).charged == "9"
 
 
 def test_a_signal_that_was_heard_ends_the_count_of_refusals() -> None:
     refused = Preemption("7", PreemptionState.SIGNALLED, "8", 1000.0, refusals=2)
-    after, _ = transition("7", refused, SignalHeard())
-    assert after is not None
-    assert after.refusals == 0
+    assert after(refused, SignalHeard()).refusals == 0
 
 
 def test_a_grace_ends_with_a_save_or_at_a_time_fixed_with_the_signal() -> None:
-    signalled, _ = transition("7", STATES["planned"], PreemptorTried(1000.0, 30.0))
-    assert signalled is not None and signalled.grace_until_s == 1030.0
+    signalled = after(STATES["planned"], PreemptorTried(1000.0, 30.0))
+    assert signalled.grace_until_s == 1030.0
     for saved_s, until_s in ((1012.0, 1012.0), (1090.0, 1030.0)):
-        after, _ = transition("7", signalled, Saved(saved_s))
-        assert after is not None and after.grace_until_s == until_s
+        assert after(signalled, Saved(saved_s)).grace_until_s == until_s
 
 
 def test_a_requeue_that_is_sent_again_replaces_the_first_ones_time() -> None:
-    after, effects = transition("7", STATES["requeue-sent"], GraceOver(1020.0, allow_requeue=False))
-    assert after is not None
-    assert (after.signalled_s, after.requeue_sent_s) == (1000.0, 1020.0)
+    sent, effects = transition("7", STATES["requeue-sent"], GraceOver(1020.0, allow_requeue=False))
+    assert sent is not None
+    assert (sent.signalled_s, sent.requeue_sent_s) == (1000.0, 1020.0)
     assert effects == (SendRequeue(allow=False),)
 
 
