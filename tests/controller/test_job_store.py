@@ -28,6 +28,7 @@ from slurm_tiresias.model import (
     Action,
     Amount,
     Decision,
+    JobAccount,
     JobState,
     JobStatus,
     Lane,
@@ -100,6 +101,13 @@ def ended(start_s: float, elapsed_s: float, **changes: Any) -> JobStatus:
     )
 
 
+def record_of(job_store: JobStore) -> JobAccount:
+    """What is kept of job 7."""
+    record = job_store.accounts.of("7")
+    assert record is not None
+    return record
+
+
 def kept_preemptions(path: Path) -> list[PreemptionRecord]:
     """All preemptions in a ledger, in the order in which they were recorded."""
     with closing(Ledger.to_read(path)) as ledger:
@@ -151,8 +159,7 @@ def test_attained_service_is_gpus_times_running_seconds_over_all_runs(job_store:
 def test_a_requeued_job_keeps_its_submission_and_its_first_start(job_store: JobStore) -> None:
     see(job_store, 1010, running(1005, 5))
     see(job_store, 1050, running(1040, 10, restarts=1, submit_s=1020, eligible_s=1020))
-    record = job_store.accounts.of("7")
-    assert record is not None
+    record = record_of(job_store)
     assert (record.submitted_s, record.first_started_s, record.restarts) == (1000, 1005, 1)
 
 
@@ -171,8 +178,7 @@ def test_a_job_requeued_by_hand_after_its_end_keeps_its_service(job_store: JobSt
     see(job_store, 1010, running(1005, 5))
     see(job_store, 1020, ended(1005, 12))
     see(job_store, 1100, pending(restarts=1, submit_s=1090))
-    record = job_store.accounts.of("7")
-    assert record is not None and record.ended_s is None
+    assert record_of(job_store).ended_s is None
     assert job_store.runs.attained_gpu_s("7") == 48
 
 
@@ -188,22 +194,19 @@ def test_a_job_whose_last_requeue_slurmctld_forgot_keeps_its_service(job_store: 
     see(job_store, 1010, running(1005, 5))
     see(job_store, 1021, pending(restarts=1, submit_s=1020))
     see(job_store, 1030, running(1005, 25))
-    record = job_store.accounts.of("7")
-    assert record is not None and record.restarts == 0
+    assert record_of(job_store).restarts == 0
     assert job_store.runs.attained_gpu_s("7") == 4 * 25
     see(job_store, 1041, pending(restarts=1, submit_s=1040))
-    record = job_store.accounts.of("7")
-    assert record is not None and (record.restarts, record.submitted_s) == (1, 1000)
+    record = record_of(job_store)
+    assert (record.restarts, record.submitted_s) == (1, 1000)
 
 
 def test_a_job_that_slurm_forgot_has_ended_unless_it_shows_again(job_store: JobStore) -> None:
     see(job_store, 1010, running(1005, 5))
     see(job_store, 1020)
-    record = job_store.accounts.of("7")
-    assert record is not None and record.ended_s == 1020
+    assert record_of(job_store).ended_s == 1020
     see(job_store, 1030, running(1005, 25))
-    record = job_store.accounts.of("7")
-    assert record is not None and record.ended_s is None
+    assert record_of(job_store).ended_s is None
     assert job_store.runs.attained_gpu_s("7") == 100
 
 
@@ -232,14 +235,11 @@ def test_ended_jobs_leave_memory_but_not_the_ledger(job_store: JobStore, ledger:
 def test_an_ended_job_stays_in_memory_until_the_ledger_has_everything(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Accounting:
-        def runs(self, _keys: object, _since_s: float) -> list[AccountedRun]:
-            return [AccountedRun("7", 1005.0, 1019.0, 14.0, 4, "COMPLETED")]
-
     job_store = JobStore(ledger, CONFIG, accounting=True)
     see(job_store, 1010, running(1005, 5))
     see(job_store, 1020)
-    Reconciler(job_store, cast(Slurm, Accounting())).ask_and_wait(1030)
+    row = AccountedRun("7", 1005.0, 1019.0, 14.0, 4, "COMPLETED")
+    Reconciler(job_store, cast(Slurm, Accounting(row))).ask_and_wait(1030)
     with monkeypatch.context() as full:
         full.setattr(ledger, "transaction", _no_room)
         with pytest.raises(LedgerError):
@@ -289,9 +289,8 @@ def test_a_reused_id_is_forgotten_and_recorded_at_once(job_store: JobStore, ledg
     assert sum(i.attained_gpu_s for i in ledger.runs.of("7")) == 48
     job_store.commit()
     again = JobStore(ledger, CONFIG, accounting=False)
-    record = again.accounts.of("7")
     assert again.runs.attained_gpu_s("7") == 20
-    assert record is not None and record.born_after_s == 5000
+    assert record_of(again).born_after_s == 5000
 
 
 HELD_BY_ADMIN = {"priority": 0, "reason": "JobHeldAdmin"}
@@ -417,11 +416,8 @@ def test_a_step_of_the_clock_never_counts_also_after_a_restart_and_at_the_end_of
         see(job_store, see_s + 10.0, changed(ended(100_005, shown_s), end_s=end_s))
     else:
         see(job_store, see_s + 10.0)
-        ask(
-            job_store,
-            see_s + 11.0,
-            AccountedRun("7", 100_005, end_s, shown_s, 4, "COMPLETED", 1000.0),
-        )
+        row = AccountedRun("7", 100_005, end_s, shown_s, 4, "COMPLETED", 1000.0)
+        ask(job_store, see_s + 11.0, row)
     assert job_store.runs.attained_gpu_s("7") == 4 * 30
     assert not job_store.accounts.is_doubtful("7")
 
@@ -498,13 +494,9 @@ def test_a_running_jobs_partition_is_the_one_it_runs_in(ledger: Ledger) -> None:
         ledger, parse({"manage": {"partitions": ["gpu", "short"]}}), accounting=False
     )
     see(job_store, 1000, pending(partitions=("gpu", "short")))
-    record = job_store.accounts.of("7")
-    assert record is not None
-    assert record.partition == "gpu,short"
+    assert record_of(job_store).partition == "gpu,short"
     see(job_store, 1010, running(1005, 5, partitions=("short",)))
-    record = job_store.accounts.of("7")
-    assert record is not None
-    assert record.partition == "short"
+    assert record_of(job_store).partition == "short"
 
 
 # Who requeued a job, and how it ended

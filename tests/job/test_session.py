@@ -158,17 +158,17 @@ def test_an_impossible_total_is_ignored_with_one_warning(
 
 @pytest.mark.parametrize("step", [-1, 10**30])
 def test_an_impossible_step_is_not_reported(
-    step: int, file: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
+    session: Session, step: int, file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    in_a_job(file, clock).report(step, 10)
+    session.report(step, 10)
     assert has_no_record(file)
     assert capsys.readouterr().err.count("\n") == 1
 
 
 @pytest.mark.parametrize("wrong", [1.5, "7", None])
-def test_a_fractional_step_raises_an_error(wrong: object, file: Path, clock: Clock) -> None:
+def test_a_fractional_step_raises_an_error(session: Session, wrong: Any) -> None:
     with pytest.raises(TypeError):
-        in_a_job(file, clock).report(wrong, 10)  # type: ignore[arg-type]
+        session.report(wrong, 10)
 
 
 def test_a_restart_of_steps_is_a_first_report(session: Session, file: Path, clock: Clock) -> None:
@@ -247,8 +247,8 @@ def test_only_the_first_rank_reports(file: Path, clock: Clock) -> None:
     assert record_in(file).step == 5
 
 
-def in_child(body: Callable[[], object]) -> int:
-    """Run it in a forked process; return its id once it has ended."""
+def in_child(body: Callable[[], object]) -> None:
+    """Run it in a forked process and wait for its end."""
     child = os.fork()
     if child == 0:
         try:
@@ -256,7 +256,6 @@ def in_child(body: Callable[[], object]) -> int:
         finally:
             os._exit(0)
     os.waitpid(child, 0)
-    return child
 
 
 def test_of_two_programs_in_a_job_only_the_first_reports_and_the_second_is_warned(
@@ -310,12 +309,8 @@ def test_a_daemon_reports_once_its_parent_has_ended(file: Path, clock: Clock) ->
 
 def test_a_child_of_the_program_reports_nothing(session: Session, file: Path, clock: Clock) -> None:
     session.report(1, 10)
-    child = os.fork()
-    if child == 0:
-        clock.now_s += 2.0
-        session.report(7, 10)
-        os._exit(0)
-    os.waitpid(child, 0)
+    clock.now_s += 2.0
+    in_child(lambda: session.report(7, 10))
     assert record_in(file).step == 1
 
 
@@ -409,11 +404,8 @@ def test_a_loop_reports_steps_and_saves_at_last(session: Session, file: Path, cl
         done.append(step)
         clock.now_s += 1.0
     assert (done, saves) == ([0, 1, 2, 3, 4], [5])
-    assert (record_in(file).step, record_in(file).saved_step, record_in(file).state) == (
-        5,
-        5,
-        "done",
-    )
+    record = record_in(file)
+    assert (record.step, record.saved_step, record.state) == (5, 5, "done")
 
 
 def test_a_preempted_loop_saves_and_resumes(file: Path, tmp_path: Path, clock: Clock) -> None:
@@ -457,11 +449,8 @@ def test_a_later_program_of_a_run_continues_the_last_report(file: Path, clock: C
     assert (record.first_step, record.first_s) == (10, 1000.0)
     saver = in_a_job(file, clock)
     saver.saved(25)
-    assert (record_in(file).step, record_in(file).total, record_in(file).saved_step) == (
-        30,
-        100,
-        25,
-    )
+    record = record_in(file)
+    assert (record.step, record.total, record.saved_step) == (30, 100, 25)
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,13 @@ class Node:
         file.touch(mode=0o600)
         os.chown(file, uid, -1)
 
+    def samples(self, run_id: str = "7.0.n1") -> None:
+        """A profiled job has one process, which computes, and the sampler has seen it."""
+        self.prolog(run_id)
+        self.computes(self.process(SLURM_JOB_ID="7"))
+        self.begins()
+        self.when_sampled()
+
     def epilog(self, run_id: str) -> None:
         (self.run / f"{run_id}.traffic").unlink()
 

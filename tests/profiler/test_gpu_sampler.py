@@ -47,10 +47,7 @@ def open_node(driver: str) -> Iterator[Node]:
 
 
 def test_gpu_use_of_a_profiled_job_is_written_when_it_ends(node: Node) -> None:
-    node.prolog("7.1.n1")
-    node.computes(node.process(SLURM_JOB_ID="7"))
-    node.begins()
-    node.when_sampled()
+    node.samples("7.1.n1")
     node.says("utilization", 20)
     node.says("memory", 70 * GIB)
     node.says("nvlink", 1007)
@@ -81,10 +78,7 @@ def test_gpu_use_of_a_profiled_job_is_written_when_it_ends(node: Node) -> None:
 def test_written_files_are_readable_by_the_folders_group(node: Node) -> None:
     os.chown(node.collect, ANN, BOB)
     node.collect.chmod(0o750)
-    node.prolog("7.0.n1")
-    node.computes(node.process(SLURM_JOB_ID="7"))
-    node.begins()
-    node.when_sampled()
+    node.samples()
     node.epilog("7.0.n1")
     node.written("7.0.n1")
     [file] = node.collect.iterdir()
@@ -202,10 +196,7 @@ def test_without_a_driver_it_continues_with_one_message(node: Node, tmp_path: Pa
 
 
 def test_samples_of_a_lost_gpu_are_kept(node: Node) -> None:
-    node.prolog("7.0.n1")
-    node.computes(node.process(SLURM_JOB_ID="7"))
-    node.begins()
-    node.when_sampled()
+    node.samples()
     node.says("lost", "")
     node.says("asked", "")
     wait_until(lambda: node.asked.count("i") >= 3)
@@ -216,10 +207,7 @@ def test_samples_of_a_lost_gpu_are_kept(node: Node) -> None:
 
 def test_a_mig_device_is_sampled_with_fewer_figures_than_a_gpu(node: Node) -> None:
     node.says("mig", "")
-    node.prolog("7.0.n1")
-    node.computes(node.process(SLURM_JOB_ID="7"))
-    node.begins()
-    node.when_sampled()
+    node.samples()
     node.epilog("7.0.n1")
     gpu = node.written("7.0.n1")
     assert gpu["uuid"].startswith("MIG-")

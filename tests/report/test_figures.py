@@ -23,6 +23,7 @@ from slurm_tiresias.report.figures import (
     Filters,
     HungFigures,
     PartyFigures,
+    PreemptionFigures,
     Report,
     Spread,
     make_report,
@@ -39,6 +40,10 @@ Job = tuple[JobAccount, list[RunRecord]]
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "ledger.sqlite"
+
+
+def printed(report: Report, width: int) -> str:
+    return "\n".join(report_lines(report, Screen(width, False, True)))
 
 
 def party(parties: Sequence[PartyFigures], name: str) -> PartyFigures:
@@ -80,8 +85,7 @@ def test_a_user_limited_to_own_jobs_sees_their_side_of_a_preemption(path: Path, 
         assert found.requeue_wait.mean_s == 700 and found.grace.mean_s == 50
     else:
         assert found.requeue_wait.mean_s is None and found.grace.mean_s is None
-    text = "\n".join(report_lines(report, Screen(200, False, True)))
-    assert "In 1 preemption the other job is another user's" in text
+    assert "In 1 preemption the other job is another user's" in printed(report, 200)
 
 
 def test_completion_and_queueing_times_are_reported_by_size(path: Path) -> None:
@@ -217,24 +221,21 @@ def test_a_report_can_be_limited_to_some_jobs(
         assert {user.name for user in report.users} <= set(filters.users)
 
 
+def preempted_once(path: Path, victim: str, preemptor: str, until: float) -> PreemptionFigures:
+    """What is reported of a preemption by these drawings of two jobs of 4 GPUs."""
+    jobs = [job("1", victim, gpus=4), job("2", preemptor, gpus=4, user="bob")]
+    remember(path, jobs, [preempted("1", "2", at=4.1, run=0)])
+    return reported(path, 0, until)[0].preemptions
+
+
 def test_a_preemption_for_a_job_that_never_started_was_in_vain(path: Path) -> None:
-    remember(
-        path,
-        [job("1", "####.####", gpus=4), job("2", "  ........", gpus=4, user="bob")],
-        [preempted("1", "2", at=4.1, run=0)],
-    )
-    found = reported(path, 0, 9)[0].preemptions
+    found = preempted_once(path, "####.####", "  ........", 9)
     assert (found.in_vain, found.moved_gpu_s) == (1, 0.0)
     assert found.handover.mean_s is None and found.grace.mean_s is None
 
 
 def test_a_preemption_is_in_vain_if_the_victim_restarts_first(path: Path) -> None:
-    remember(
-        path,
-        [job("1", "####.##.##|", gpus=4), job("2", "  .......##|", gpus=4, user="bob")],
-        [preempted("1", "2", at=4.1, run=0)],
-    )
-    found = reported(path, 0, 11)[0].preemptions
+    found = preempted_once(path, "####.##.##|", "  .......##|", 11)
     assert (found.in_vain, found.moved_gpu_s, found.handover.mean_s) == (1, 0.0, None)
 
 
@@ -246,12 +247,7 @@ def test_the_slowdown_of_very_short_jobs_is_bounded_as_if_they_ran_ten_seconds(p
 
 
 def test_a_victim_that_has_not_restarted_still_counts_as_waiting(path: Path) -> None:
-    remember(
-        path,
-        [job("1", "####......", gpus=4), job("2", "  ..######", gpus=4, user="bob")],
-        [preempted("1", "2", at=4.1, run=0)],
-    )
-    found = reported(path, 0, 10)[0].preemptions
+    found = preempted_once(path, "####......", "  ..######", 10)
     assert found.not_yet_again == 1 and found.requeue_wait.median_s == 600
     assert found.moved_gpu_s == 600 * 4 and found.in_vain == 0
 
@@ -442,8 +438,7 @@ def test_completion_times_are_compared_with_a_fair_share_by_party(path: Path) ->
     assert [(one.name, one.jobs) for one in found.by_gpus] == [("1", 1), ("2 to 4", 2)]
     assert [one.most for one in found.by_gpus] == pytest.approx([1.0, 1.0])
     assert {one.name: one.jobs for one in found.accounts} == {"lab": 2, "class": 1}
-    text = "\n".join(report_lines(report, Screen(80, False, True)))
-    assert "Against a fair share" in text
+    assert "Against a fair share" in printed(report, 80)
 
 
 def test_jobs_that_took_more_than_twice_their_fair_share_are_counted(path: Path) -> None:
@@ -478,7 +473,7 @@ def test_requeues_of_hung_jobs_save_the_rest_of_their_limits(path: Path) -> None
     assert (report.preemptions.preemptions, report.idle_requeues) == (0, 0)
     ran_s = hung[0].elapsed_s
     assert report.hung == HungFigures(1, 400.0, 2, 4 * 9 * ran_s, 1, 2 * ran_s)
-    text = "\n".join(report_lines(report, Screen(100, False, True)))
+    text = printed(report, 100)
     assert "1 run hung, and held 0.11 GPU-h meanwhile" in text
     assert "1 verdict proved false" in text
 
@@ -504,7 +499,7 @@ def test_requeues_for_idle_gpus_count_apart_from_preemptions(path: Path) -> None
     assert (ann.preempted, ann.idle_requeues) == (0, 2)
     assert (bob.preempted, bob.idle_requeues) == (1, 0)
     assert party(report.accounts, "lab").idle_requeues == 2
-    text = "\n".join(report_lines(report, Screen(100, False, True)))
+    text = printed(report, 100)
     assert "For that, jobs were requeued 2 times" in text
     assert re.search(r"^ann +.* 2$", text, re.MULTILINE)
 
@@ -531,8 +526,7 @@ def test_completion_times_are_compared_with_the_best_baseline(path: Path) -> Non
     )
     assert found.all.mean_jct_s == pytest.approx(3 * STEP_S)
     assert found.all.other_mean_jct_s == pytest.approx(4 * STEP_S)
-    text = "\n".join(report_lines(report, Screen(80, False, True)))
-    assert "Against slurm, the best baseline, simulated" in text
+    assert "Against slurm, the best baseline, simulated" in printed(report, 80)
     page = html(*reported(path, 0, 20, stock_cluster=SimCluster(1, 4)))
     assert b"Against slurm, the best baseline, simulated" in page
 
@@ -564,7 +558,7 @@ def test_gpu_time_held_idle_is_summed_by_party_within_the_period(path: Path) -> 
     assert party(report.users, "ann").idle_gpu_s == pytest.approx(500.0)
     assert party(report.users, "bob").idle_gpu_s == 0
     assert report.idle_gpu_s == party(report.accounts, "lab").idle_gpu_s == pytest.approx(500.0)
-    text = "\n".join(report_lines(report, Screen(100, False, True)))
+    text = printed(report, 100)
     assert "GPU-hours held idle" in text
     assert re.search(r"^ann +.* 25%$", text, re.MULTILINE)
     assert not re.search(r"^bob +[\d.]+ +[\d.]+ +0%$", text, re.MULTILINE)
