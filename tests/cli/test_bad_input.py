@@ -253,8 +253,13 @@ def all_end_well(
     return found
 
 
-def at(place: Place, program: Warm, **environment: str) -> Callable[[tuple[str, ...]], Ended]:
-    return lambda arguments: program.call(arguments, place.environment(**environment), place.folder)
+Call = Callable[[tuple[str, ...]], Ended]
+
+
+def at(place: Place, program: Warm, environment: Mapping[str, str] = UTF8, **how: Any) -> Call:
+    """Return a function that calls the program there, with these options of ``Warm.call``."""
+    here = place.environment(**environment)
+    return lambda arguments: program.call(arguments, here, place.folder, **how)
 
 
 NO_SLURM = {"controller": 5, "init": 5, "hand-back": 5, "ledger rebuild": 5}
@@ -393,12 +398,8 @@ def test_every_command_exits_cleanly_for_a_user_who_sees_no_other_jobs(
         **Commands(lambda: None).services(),
     }
     with serving(place.state_dir, services):
-        call = partial(
-            program_for_others.call, environment=place.environment(), folder=place.folder
-        )
-        ends = all_end_well(
-            partial(call, as_nobody=True), {"explain": 1, "history": 1, "status": 0, "pause": 6}
-        )
+        call = at(place, program_for_others, as_nobody=True)
+        ends = all_end_well(call, {"explain": 1, "history": 1, "status": 0, "pause": 6})
     assert "who may see no others" in ends["explain"].stderr
     assert "that you may see" in ends["history"].stderr
     assert not any("alice" in ended.stdout + ended.stderr for ended in ends.values())
@@ -409,8 +410,8 @@ def test_a_configuration_that_this_user_may_not_read_is_exit_code_four(
     place: Place, program_for_others: Warm
 ) -> None:
     place.config.chmod(0o600)
-    call = partial(program_for_others.call, environment=place.environment(), folder=place.folder)
-    ends = all_end_well(partial(call, as_nobody=True), {"status": 4, "explain": 4, "pause": 4})
+    call = at(place, program_for_others, as_nobody=True)
+    ends = all_end_well(call, {"status": 4, "explain": 4, "pause": 4})
     assert "Permission denied" in ends["status"].stderr
 
 
@@ -444,25 +445,22 @@ def test_every_command_ends_cleanly_when_its_output_is_closed(place: Place, prog
     reads, writes = os.pipe()
     os.close(reads)
     try:
-        call = partial(program.call, environment=place.environment(), folder=place.folder)
         talk = ("status", "explain", "history", "doctor", "config example", "profile list")
-        all_end_well(partial(call, stdout=writes), dict.fromkeys(talk, OUTPUT_CLOSED))
+        all_end_well(at(place, program, stdout=writes), dict.fromkeys(talk, OUTPUT_CLOSED))
     finally:
         os.close(writes)
 
 
 def test_every_command_exits_cleanly_if_its_disk_is_full(place: Place, program: Warm) -> None:
     with Path("/dev/full").open("w") as full:
-        call = partial(program.call, environment=place.environment(), folder=place.folder)
         talk = ("status", "explain", "history", "doctor", "config example", "pause")
-        ends = all_end_well(partial(call, stdout=full.fileno()), dict.fromkeys(talk, 1))
+        ends = all_end_well(at(place, program, stdout=full.fileno()), dict.fromkeys(talk, 1))
     for name in talk:
         assert "The output could not all be written: No space left on device" in ends[name].stderr
 
 
 def test_every_command_exits_cleanly_if_stdout_is_closed(place: Place, program: Warm) -> None:
-    call = partial(program.call, environment=place.environment(), folder=place.folder)
-    all_end_well(partial(call, closed=True), {**NO_SLURM, **WELL})
+    all_end_well(at(place, program, closed=True), {**NO_SLURM, **WELL})
 
 
 def test_every_command_exits_cleanly_without_home_and_term(place: Place, program: Warm) -> None:
@@ -482,7 +480,7 @@ def test_commands_print_ascii_in_an_ascii_locale(place: Place, locale: Mapping[s
     odd = running("40712", name="größe-测试", user="müller")
     place.publish(lasting_state(jobs=(*busy_state().jobs, odd)))
     with ready(**locale) as program:
-        ends = all_end_well(at(place, program, **locale), {**NO_SLURM, **WELL})
+        ends = all_end_well(at(place, program, locale), {**NO_SLURM, **WELL})
     for name, ended in ends.items():
         assert (ended.stdout + ended.stderr).isascii(), name
 
@@ -524,16 +522,31 @@ WRONG = {
         "tables is a folder without pai_job_table.csv and pai_task_table.csv. Name a file,",
     ),
     "tune --trace two.csv": (2, "2 jobs are too few to compare settings. Name at least 20 jobs"),
-    "simulate --overhead -3": (2, "--overhead '-3' is not a cost of a preemption. Write model"),
     "simulate --overhead inf": (2, "--overhead 'inf' is not a cost of a preemption. Write"),
     "simulate --cluster 2x4x8": (2, "'2x4x8' is not a cluster: it is neither NODESxGPUS nor a"),
-    "simulate --cluster 2x": (2, "'2x' is not a cluster: it is neither NODESxGPUS nor a file."),
-    "simulate --cluster -2x4": (2, "'-2x4' is not a cluster: it is neither NODESxGPUS nor a"),
     "simulate --cluster binary": (2, "binary is not a text file (byte 0). Name a file in TOML"),
     "simulate --thresholds -5": (2, "the command line: policy.thresholds_gpu_s = -5 is out of"),
     "simulate --thresholds 5,1": (2, "the command line: policy.thresholds_gpu_s = [5, 1] is"),
     "profile model empty": (2, "empty cannot be read as a model: it is empty. Name a"),
     "profile model page.md": (2, "page.md cannot be read as a model: it is none of the known"),
+    "": (2, "Missing command. See: tiresias-slurm --help."),
+    "config": (2, "Missing command. See: tiresias-slurm config --help."),
+    "stat": (2, "No such command 'stat'"),
+    "statsu": (2, "No such command 'statsu'. Perhaps 'status' was meant. See: "),
+    "explain": (2, "Missing argument 'JOBID'. See: tiresias-slurm explain --help."),
+    "controller --interval 0": (2, "Invalid value for '--interval': 0.0 is not in"),
+    "controller --interval soon": (2, "Invalid value for '--interval': 'soon' is not"),
+    "pause now": (2, "Got unexpected extra argument (now)"),
+    "--config": (2, "Option '--config' requires an argument"),
+    "config check a b": (2, "Got unexpected extra argument (b)"),
+    "status -j \x1b[2J": (2, "'?[2J' is not a job id. "),
+    "status -t ZZ": (2, "There is no job state 'ZZ'. There are: PENDING, "),
+    "status --tier high": (2, "'high' is not a tier. "),
+    "status --tier -1": (2, "'-1' is not a tier. "),
+    "status --watch 0": (2, "Invalid value for '-w' / '--watch'"),
+    "status -w": (2, "--watch needs a terminal"),
+    "status --jsn": (2, "No such option"),
+    "status extra": (2, "Got unexpected extra argument (extra). See: tiresias-slurm status"),
     "status -p": (2, "Option '-p' requires an argument. See: tiresias-slurm status --help"),
     "status --tier x --config /nowhere": (2, "'x' is not a tier. Write a number; 0 is highest"),
     "status -S x --config /nowhere": (2, "Jobs cannot be sorted by column 'x'. Sort by one of"),

@@ -84,27 +84,6 @@ def test_the_version_is_printed(site: Site) -> None:
     assert site.run("--version").stdout == f"tiresias-slurm, version {__version__}\n"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        ((), "Missing command. See: tiresias-slurm --help."),
-        (("config",), "Missing command. See: tiresias-slurm config --help."),
-        (("stat",), "No such command 'stat'"),
-        (("statsu",), "No such command 'statsu'. Perhaps 'status' was meant. See: "),
-        (("explain",), "Missing argument 'JOBID'. See: tiresias-slurm explain --help."),
-        (("controller", "--interval", "0"), "Invalid value for '--interval': 0.0 is not in"),
-        (("controller", "--interval", "soon"), "Invalid value for '--interval': 'soon' is not"),
-        (("pause", "now"), "Got unexpected extra argument (now)"),
-        (("--config",), "Option '--config' requires an argument"),
-        (("config", "check", "a", "b"), "Got unexpected extra argument (b)"),
-    ],
-)
-def test_bad_usage_is_exit_code_two(site: Site, arguments: tuple[str, ...], complaint: str) -> None:
-    result = site.run(*arguments)
-    assert result.exit_code == 2
-    assert error_of(result).startswith(complaint)
-
-
 @pytest.mark.parametrize("command", ["status", "pause", "hand-back", "nudge", "controller"])
 def test_a_missing_configuration_is_exit_code_four(site: Site, command: str) -> None:
     result = site.run("--config", "/nowhere/tiresias.toml", command)

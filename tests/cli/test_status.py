@@ -459,26 +459,6 @@ def test_a_limit_applies_to_terminals_and_pipes(site: Site) -> None:
     assert "The first 3 of 10 jobs" in site.run("status", "-l", "3").stdout
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (("-j", "\x1b[2J"), "'?[2J' is not a job id. "),
-        (("-t", "ZZ"), "There is no job state 'ZZ'. There are: PENDING, "),
-        (("--tier", "high"), "'high' is not a tier. "),
-        (("--tier", "-1"), "'-1' is not a tier. "),
-        (("--watch", "0"), "Invalid value for '-w' / '--watch'"),
-        (("-w",), "--watch needs a terminal"),
-        (("--jsn",), "No such option"),
-        (("extra",), "Got unexpected extra argument (extra). See: tiresias-slurm status --help."),
-    ],
-)
-def test_bad_usage_is_exit_code_two(site: Site, arguments: tuple[str, ...], complaint: str) -> None:
-    site.publish(busy_state())
-    result = site.run("status", *arguments)
-    assert result.exit_code == 2
-    assert error_of(result).startswith(complaint)
-
-
 def an_array(tasks: int = 500, running_tasks: int = 3) -> PublishedState:
     """An array whose first tasks run, among other jobs."""
     ran = [running(f"12_{i}", rank=i) for i in range(running_tasks)]
