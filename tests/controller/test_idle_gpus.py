@@ -15,6 +15,7 @@ from slurm_tiresias.profiler.gpu_use_folder import FOLDER
 from slurm_tiresias.profiler.run_id import RunId
 from slurm_tiresias.store.ledger import Ledger
 from tests.controller.in_memory import WHOLE_NODE, Managed, Tables, merged
+from tests.known import known
 
 AFTER_S = 20.0
 NODE_GPUS = 4
@@ -135,8 +136,7 @@ def test_a_restart_neither_loses_nor_invents_it_and_it_is_noted_once(site: Site)
     assert before is not None and site.last_ones() == [idle]
     site.restart()
     site.cycle()
-    after = site.idleness(idle)
-    assert after is not None and after.idle_since_s == before.idle_since_s
+    assert known(site.idleness(idle)).idle_since_s == before.idle_since_s
     assert site.last_ones() == [idle]
     site.go_on(3)
     assert [key for key, _ in site.events(GPUS_IDLE)] == [idle]
@@ -188,8 +188,7 @@ def test_a_job_that_slurm_may_not_requeue_is_flagged_and_stays(site: Site) -> No
     site.busy = dict.fromkeys(site.jobs, NODE_GPUS) | {stays: 0}
     waiting = site.submit(WHOLE_NODE)
     site.go_on(2 * AFTER_S)
-    found = site.idleness(stays)
-    assert found is not None and is_flagged(found, site.config.idle_gpus, site.last.seen.at_s)
+    assert is_flagged(known(site.idleness(stays)), site.config.idle_gpus, site.last.seen.at_s)
     assert site.last_ones() == []
     assert site.events("preempted") == []
     assert site.seen(waiting).state is JobState.PENDING

@@ -41,6 +41,7 @@ from slurm_tiresias.slurm.protocol import AccountedRun, Observation, Slurm
 from slurm_tiresias.store.ledger import FIRST_LOOK, Ledger
 from slurm_tiresias.store.records import PreemptionRecord
 from tests.controller.fed import fed
+from tests.known import known
 from tests.pictures import gpus
 
 CONFIG = parse({"policy": {"thresholds_gpu_s": [100]}, "controller": {"interval_s": 10}})
@@ -103,9 +104,7 @@ def ended(start_s: float, elapsed_s: float, **changes: Any) -> JobStatus:
 
 def record_of(job_store: JobStore) -> JobAccount:
     """What is kept of job 7."""
-    record = job_store.accounts.of("7")
-    assert record is not None
-    return record
+    return known(job_store.accounts.of("7"))
 
 
 def kept_preemptions(path: Path) -> list[PreemptionRecord]:
@@ -377,8 +376,7 @@ def test_a_clock_step_is_neither_service_nor_waiting(job_store: JobStore, step_s
         seen = Observation(at_s, (running(1005, elapsed_s), pending("8")), (), ())
         job_store.follow_clock(at_s, real_s)
         job_store.observe(seen)
-        waiting = job_store.accounts.of("8")
-        assert waiting is not None
+        waiting = known(job_store.accounts.of("8"))
         assert at_s - waiting.queued_s == real_s - 1000
         return fed(Feed(job_store, CONFIG), seen).jobs[0]
 
@@ -631,8 +629,7 @@ def test_the_last_run_is_known_after_a_clock_step_in_the_one_before(job_store: J
     see(job_store, 995, pending(restarts=1, submit_s=994))
     see(job_store, 1000, running(999, 1, restarts=1, submit_s=994))
     see(job_store, 1010, pending(restarts=2, submit_s=1009))
-    last = job_store.runs.last_ended("7")
-    assert last is not None and last.start_s == 999
+    assert known(job_store.runs.last_ended("7")).start_s == 999
 
 
 def test_the_last_run_is_known_although_the_clock_was_set_back_after_the_one_before(

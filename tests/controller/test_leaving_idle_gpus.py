@@ -17,6 +17,7 @@ from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.records import PreemptionRecord
 from tests.controller.in_memory import WHOLE_NODE, Tables
 from tests.controller.test_idle_gpus import AFTER_S, NODE_GPUS, Site
+from tests.known import known
 
 LEAVE_AFTER_S = 2 * AFTER_S
 GRACE_S = 6.0
@@ -87,8 +88,7 @@ def test_an_idle_job_is_requeued_if_none_waits_and_busy_ones_run_on(site: Leavin
     told_s = site.last.seen.at_s
     assert told_s - began_s == pytest.approx(LEAVE_AFTER_S, abs=2)
     assert site.signals(idle) == [SIGNAL]
-    decision = site.decision(idle)
-    assert decision is not None
+    decision = known(site.decision(idle))
     assert (decision.action, decision.reason) == (Action.PREEMPT, Reason.IDLE_GPUS)
     site.go_on_until(IDLE_REQUEUED, idle)
     assert site.last.seen.at_s - told_s == pytest.approx(GRACE_S, abs=2)
@@ -103,8 +103,7 @@ def test_a_requeue_for_idle_gpus_counts_apart_from_preemptions(site: LeavingSite
     idle = site.leave_idle_until(IDLE_REQUEUED)
     (row,) = site.rows()
     assert (row.key, row.for_job, row.cause) == (idle, "", Cause.IDLE_GPUS)
-    record = site.cycles.job_store.accounts.of(idle)
-    assert record is not None
+    record = known(site.cycles.job_store.accounts.of(idle))
     assert (record.preemptions, record.preempted_by, record.idle_requeues) == (0, "", 1)
     assert not site.cycles.job_store.lifecycles.costs.awaited
 
@@ -118,8 +117,7 @@ def test_a_requeued_job_ranks_last_until_it_uses_a_gpu(site: LeavingSite) -> Non
     site.busy[idle] = 1
     site.go_on(1)
     assert site.last_ones() == []
-    record = site.cycles.job_store.accounts.of(idle)
-    assert record is not None and record.idle_requeues == 0
+    assert known(site.cycles.job_store.accounts.of(idle)).idle_requeues == 0
 
 
 def test_a_requeued_job_that_runs_without_samples_does_not_rank_last(site: LeavingSite) -> None:
@@ -162,8 +160,7 @@ def test_after_three_requeues_in_a_row_a_job_is_only_ranked_last(site: LeavingSi
     site.go_on(1)
     site.busy[idle] = 0
     site.go_on_until(IDLE_REQUEUED, idle, MOST_IN_A_ROW + 1)
-    record = site.cycles.job_store.accounts.of(idle)
-    assert record is not None and record.idle_requeues == 1
+    assert known(site.cycles.job_store.accounts.of(idle)).idle_requeues == 1
 
 
 def test_a_busy_sample_in_the_grace_spares_a_run_for_good(site: LeavingSite) -> None:
@@ -214,8 +211,7 @@ def test_a_preemptor_takes_over_a_victim_and_signals_it_again(site: LeavingSite)
     assert site.events("preempted") == [(idle, waiting)]
     assert site.events(IDLE_REQUEUED) == []
     assert site.signals(idle) == [SIGNAL, SIGNAL]
-    record = site.cycles.job_store.accounts.of(idle)
-    assert record is not None
+    record = known(site.cycles.job_store.accounts.of(idle))
     assert (record.preemptions, record.idle_requeues) == (1, 0)
 
 

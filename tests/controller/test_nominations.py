@@ -29,6 +29,7 @@ from slurm_tiresias.slurm.protocol import Observation, Reservation, Slurm
 from slurm_tiresias.store.ledger import FILE_NAME, Ledger
 from tests.controller.fed import fed
 from tests.controller.test_job_store import pending
+from tests.known import known
 
 CONFIG = parse({})
 TWO_NODES = tuple(Node(name, Amount({"": 4}, 16)) for name in ("n1", "n2"))
@@ -78,16 +79,14 @@ def test_a_nomination_on_idle_gpus_is_withdrawn_when_they_are_taken(job_store: J
 
 
 def test_a_nomination_on_idle_gpus_lasts_while_they_are_free(job_store: JobStore) -> None:
-    nomination = reviewed(job_store, 2000.0, holding("8", 2))
-    assert nomination is not None
+    nomination = known(reviewed(job_store, 2000.0, holding("8", 2)))
     assert nomination.allocation != ""
 
 
 @pytest.mark.parametrize("free_s", [None, 2000.5])
 def test_a_nomination_with_victims_may_expire(job_store: JobStore, free_s: float | None) -> None:
     """Otherwise its job would be nominated again, and more jobs would be preempted for it."""
-    nomination = reviewed(job_store, free_s, holding("8", 4))
-    assert nomination is not None
+    nomination = known(reviewed(job_store, free_s, holding("8", 4)))
     assert nomination.allocation != ""
 
 

@@ -22,6 +22,7 @@ from slurm_tiresias.progress.node import FOLDER
 from slurm_tiresias.slurm.protocol import Observation
 from slurm_tiresias.store.ledger import Ledger
 from tests.controller.test_job_store import CONFIG, ended, pending, running
+from tests.known import known
 
 START_S = 1000.0
 AHEAD_S = 1000.0
@@ -98,13 +99,11 @@ def site(tmp_path: Path, ledger: Ledger) -> Site:
 
 def test_the_progress_of_a_running_job_has_its_step_and_remaining_time(site: Site) -> None:
     site.run_to(500, saved_step=400, saved_s=START_S + 400)
-    progress = site.tracker.of("7")
-    assert progress is not None
+    progress = known(site.tracker.of("7"))
     assert (progress.step, progress.total, progress.source) == (500, 1000, ProgressSource.REPORTS)
     assert (progress.saved_step, progress.saved_s) == (400, START_S + 400)
     assert progress.reported_s == progress.advanced_s == START_S + 500
-    remaining = progress.remaining(progress.step)
-    assert remaining is not None
+    remaining = known(progress.remaining(progress.step))
     assert remaining.likely_s == pytest.approx(500.0)
     assert remaining.least_s < 500.0 < remaining.most_s
 
@@ -129,11 +128,9 @@ def test_the_last_run_of_a_requeued_job_is_kept_across_restarts(site: Site) -> N
     waits = pending("7", raw_id=7, restarts=1)
     for _ in range(2):
         site.cycle(waits)
-        progress = site.tracker.of("7")
-        assert progress is not None
+        progress = known(site.tracker.of("7"))
         assert (progress.restarts, progress.step, progress.saved_step) == (0, 500, 400)
-        remaining = progress.remaining(400)
-        assert remaining is not None
+        remaining = known(progress.remaining(400))
         assert remaining.likely_s == pytest.approx(600.0)
         site.begin()
 
@@ -143,13 +140,11 @@ def test_before_its_first_report_a_run_shows_the_previous_runs_progress(site: Si
     site.told.clear()
     site.cycle(pending("7", raw_id=7, restarts=1))
     site.cycle(job(site.now_s, restarts=1))
-    progress = site.tracker.of("7")
-    assert progress is not None
+    progress = known(site.tracker.of("7"))
     assert (progress.restarts, progress.step) == (0, 500)
     site.told[RunId(7, 1, "n1")] = record(510)
     site.cycle(job(site.now_s, restarts=1))
-    progress = site.tracker.of("7")
-    assert progress is not None
+    progress = known(site.tracker.of("7"))
     assert (progress.restarts, progress.step) == (1, 510)
     assert [row.restarts for row in site.ledger.progress.of("7")] == [0]
 
@@ -183,8 +178,7 @@ def test_a_job_that_ends_keeps_its_last_progress_in_the_ledger(site: Site) -> No
 
 def test_a_stalled_job_is_quiet_since_its_last_step(site: Site) -> None:
     site.run_to(100)
-    progress = site.tracker.of("7")
-    assert progress is not None
+    progress = known(site.tracker.of("7"))
     late_s = site.now_s + 200.0
     assert progress.quiet_since_s(late_s) is None, "its node has not told of it since"
     progress = replace(progress, heard_s=late_s)
@@ -194,8 +188,7 @@ def test_a_stalled_job_is_quiet_since_its_last_step(site: Site) -> None:
 
 def test_a_finished_job_or_one_on_a_silent_node_is_not_stalled(site: Site) -> None:
     site.run_to(100)
-    progress = site.tracker.of("7")
-    assert progress is not None
+    progress = known(site.tracker.of("7"))
     late_s = site.now_s + 10_000.0
     assert replace(progress, state=DONE).quiet_since_s(late_s) is None
     assert replace(progress, total=100).quiet_since_s(late_s) is None
@@ -213,8 +206,7 @@ def test_progress_in_a_comment_counts_if_no_node_reports(site: Site) -> None:
     for step in range(0, 500, 50):
         site.now_s = START_S + step
         site.cycle(commented(site.now_s, record(step)))
-    progress = site.tracker.of("7")
-    assert progress is not None
+    progress = known(site.tracker.of("7"))
     assert (progress.source, progress.step) == (ProgressSource.COMMENT, 450)
     assert progress.remaining(450) is not None
 
@@ -243,8 +235,7 @@ def test_a_comment_that_becomes_invalid_leaves_the_earlier_report(site: Site) ->
     site.cycle(commented(START_S, record(0)))
     site.now_s += 10.0
     site.cycle(job(site.now_s, comment="tiresias-progress: of nothing"))
-    progress = site.tracker.of("7")
-    assert progress is not None
+    progress = known(site.tracker.of("7"))
     assert progress.step == 0
 
 
@@ -256,8 +247,7 @@ def test_the_last_reports_of_two_runs_are_kept_and_the_later_shown(site: Site) -
     (site.collect / FOLDER / "7.1.n2.progress").write_bytes(encode(record(900)))
     site.cycle(pending("7", raw_id=7, restarts=2))
     assert [row.step for row in site.ledger.progress.of("7")] == [300, 200]
-    progress = site.tracker.of("7")
-    assert progress is not None
+    progress = known(site.tracker.of("7"))
     assert (progress.restarts, progress.step) == (1, 200)
 
 
@@ -275,5 +265,4 @@ def test_reports_of_an_earlier_job_with_the_same_id_are_not_the_next_jobs(site: 
     assert site.tracker.of("7") is None and site.tracker.past_runs("7") == []
     site.told[RUN] = record(1, at_s=site.now_s)
     site.cycle(next_holder)
-    progress = site.tracker.of("7")
-    assert progress is not None and progress.step == 1
+    assert known(site.tracker.of("7")).step == 1

@@ -19,6 +19,7 @@ from tests.controller.fed import fed
 from tests.controller.test_job_store import CONFIG, pending, running
 from tests.controller.test_progress import START_S, Site, job, record
 from tests.controller.test_told_apart import CLUSTER
+from tests.known import known
 
 
 @pytest.fixture
@@ -42,8 +43,7 @@ def test_the_progress_of_a_former_run_goes_when_the_job_runs_again(site: Site) -
     """It waits with the progress of its last run, and then runs without a report at first."""
     site.run_to(500, saved_step=400, saved_s=START_S + 400)
     site.told.clear()
-    waits = shown(site, pending("7", raw_id=7, restarts=1))
-    assert waits is not None
+    waits = known(shown(site, pending("7", raw_id=7, restarts=1)))
     assert waits.step == 500
     assert waits.remaining_s == pytest.approx(600.0)
     again_s = site.now_s = site.now_s + 20.0
@@ -52,22 +52,19 @@ def test_the_progress_of_a_former_run_goes_when_the_job_runs_again(site: Site) -
         again = running(again_s, passed_s, raw_id=7, restarts=1)
         assert shown(site, again) is None
     site.told[RunId(7, 1, "n1")] = record(410, at_s=site.now_s)
-    now = shown(site, again)
-    assert now is not None
+    now = known(shown(site, again))
     assert now.step == 410
 
 
 def test_a_bar_that_has_ended_while_the_job_goes_on_gives_no_eta(site: Site) -> None:
     site.source = ProgressSource.OUTPUT
     site.run_to(1000)
-    ended = shown(site, job(site.now_s))
-    assert ended is not None
+    ended = known(shown(site, job(site.now_s)))
     assert (ended.step, ended.total) == (1000, 1000)
     assert (ended.eta_s, ended.remaining_s, ended.remaining_most_s) == (None, None, None)
 
 
 def test_the_last_step_of_a_job_that_reports_leaves_nothing_to_do(site: Site) -> None:
     site.run_to(1000)
-    last = shown(site, job(site.now_s))
-    assert last is not None
+    last = known(shown(site, job(site.now_s)))
     assert last.remaining_s == 0.0

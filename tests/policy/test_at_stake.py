@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from slurm_tiresias.core.features.at_stake import MOST_INTERVALS, work_at_stake
 from slurm_tiresias.model import USUAL_STAKE, JobProgress, ProgramCosts, ProgressSource, WorkAtStake
+from tests.known import known
 
 START_S = 1000.0
 COSTS = ProgramCosts(restart_s=30.0, unsaved_s=200.0)
@@ -28,8 +29,7 @@ def test_without_saves_and_measurements_the_stake_is_unknown() -> None:
 
 
 def test_a_silent_job_loses_what_its_program_usually_loses_whenever_it_is_preempted() -> None:
-    stake = work_at_stake(START_S, None, COSTS)
-    assert stake is not None
+    stake = known(work_at_stake(START_S, None, COSTS))
     assert {stake.lost_s(now_s) for now_s in (START_S, 2000.0, 1e6)} == {230.0}
 
 
@@ -40,8 +40,7 @@ def test_a_job_that_saves_loses_what_it_has_done_since() -> None:
 
 
 def test_after_its_first_save_a_job_is_expected_to_save_again_after_as_long() -> None:
-    stake = work_at_stake(START_S, told(saved_s=1600.0), None)
-    assert stake is not None and stake.save_due_s == 2200.0
+    assert known(work_at_stake(START_S, told(saved_s=1600.0), None)).save_due_s == 2200.0
 
 
 def test_a_job_that_has_saved_before_is_expected_to_save_as_often_in_a_later_run() -> None:

@@ -43,6 +43,7 @@ from slurm_tiresias.model import (
 from slurm_tiresias.profiler.gpu_use_folder import SIGN_OF_LIFE_S
 from slurm_tiresias.settings import Config
 from slurm_tiresias.settings.idle_gpus import FLAG, LEAVE, RANK_LAST, IdleGpusConfig
+from tests.known import known
 from tests.pictures import gpus, job
 
 NOW_S = 10_000.0
@@ -63,8 +64,7 @@ def found(
 
 
 def test_a_run_is_idle_since_its_last_gpu_on_any_node_was_busy() -> None:
-    idle = found({"n1": use(2_000.0), "n2": use(3_000.0)})
-    assert idle is not None
+    idle = known(found({"n1": use(2_000.0), "n2": use(3_000.0)}))
     assert (idle.gpus, idle.busy, idle.idle_since_s) == (16, 0, 3_000.0)
 
 
@@ -93,15 +93,13 @@ def test_without_recent_samples_of_all_nodes_nothing_is_known(told: Mapping[str,
 
 
 def test_nodes_without_gpus_of_the_job_are_not_asked() -> None:
-    idle = found({"n1": use(2_000.0)}, {"n1": 8, "n2": 0})
-    assert idle is not None
+    idle = known(found({"n1": use(2_000.0)}, {"n1": 8, "n2": 0}))
     assert idle.idle_since_s == 2_000.0
     assert found({"n1": use(2_000.0)}, {"n1": 0}) is None
 
 
 def test_a_run_has_been_idle_no_longer_than_it_has_run_by_slurms_clock() -> None:
-    idle = found({"n1": use(0.0)}, {"n1": 8})
-    assert idle is not None
+    idle = known(found({"n1": use(0.0)}, {"n1": 8}))
     assert idle.idle_since_s == BEGAN_S
 
 
@@ -110,8 +108,7 @@ def test_the_node_and_the_controller_agree_on_the_signs_of_life() -> None:
 
 
 def test_gpu_time_held_idle_counts_each_gpu_up_to_now() -> None:
-    idle = found({"n1": use(None, busy=1, busy_gpu_s=8_995.0)}, {"n1": 8})
-    assert idle is not None
+    idle = known(found({"n1": use(None, busy=1, busy_gpu_s=8_995.0)}, {"n1": 8}))
     assert idle.held_idle_gpu_s == pytest.approx(7 * 9_000.0)
 
 
@@ -220,8 +217,7 @@ def test_a_job_requeued_while_its_gpus_were_idle_ranks_last(action: str, idle_s:
 def test_a_run_that_used_one_gpu_at_any_time_has_been_busy(
     told: Mapping[str, NodeUse], has_been_busy: bool
 ) -> None:
-    idle = found(told)
-    assert idle is not None and idle.has_been_busy is has_been_busy
+    assert known(found(told)).has_been_busy is has_been_busy
 
 
 @pytest.mark.parametrize(
@@ -302,8 +298,7 @@ def test_it_says_whether_a_job_that_uses_no_gpu_is_to_leave(
     idle_s: float, requeues: int, signalled: bool, said: str
 ) -> None:
     feature, one, account = told_of(idle_s, requeues, signalled=signalled)
-    shown = feature.explain(one, account, NOW_S)
-    assert shown is not None
+    shown = known(feature.explain(one, account, NOW_S))
     text = " ".join(shown.says)
     assert f"It has not used any of its 4 GPUs since {{{NOW_S - idle_s} moment}}" in text
     assert "preempted before all other jobs" in text
@@ -316,15 +311,13 @@ def test_it_says_whether_a_job_that_uses_no_gpu_is_to_leave(
 
 def test_the_alarm_says_that_a_job_is_being_preempted_for_its_idle_gpus() -> None:
     feature, one, account = told_of(1900.0, least_s=60.0)
-    shown = feature.explain(one, account, NOW_S)
-    assert shown is not None
+    shown = known(feature.explain(one, account, NOW_S))
     assert shown.alarm == f"idle 4 GPUs since {{{NOW_S - 1900.0} moment}}, being preempted"
 
 
 def test_it_says_nothing_of_a_job_that_has_not_been_idle_for_long_or_of_an_unknown_one() -> None:
     feature, one, account = told_of(300.0, action=FLAG)
-    shown = feature.explain(one, account, NOW_S)
-    assert shown is not None
+    shown = known(feature.explain(one, account, NOW_S))
     assert shown.alarm == ""
     assert shown.says[0].startswith("0 of its 4 GPUs are busy now.")
     assert feature.explain(job("8", gpus(4)), account, NOW_S) is None

@@ -17,6 +17,7 @@ from slurm_tiresias.profiler.skew import (
 )
 from slurm_tiresias.settings import Config
 from slurm_tiresias.simulator.physics import MODELS
+from tests.known import known
 
 PACK_LIMIT = Config().placement.pack_limit
 SKEWED = {"vgg19", "vgg16", "vgg11", "alexnet"}
@@ -47,8 +48,7 @@ def test_the_built_in_skews_are_those_of_the_networks() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_networks_have_the_size_and_the_largest_tensor_that_the_paper_prints(name: str) -> None:
-    skew = skew_of(tensor_sizes(name))
-    assert skew is not None
+    skew = known(skew_of(tensor_sizes(name)))
     assert round(skew.total_bytes / MB, 1) == MODELS[name].size_mb
     assert round(skew.largest_bytes / MB, 1) == TABLE_6[name][2]
     assert round(skew.ratio, 3) == MODELS[name].skew
@@ -72,28 +72,24 @@ def test_the_paper_counts_tensors_above_1_mb_not_those_of_exactly_1_mb(name: str
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_model_is_placed_as_the_paper_does_per_tensor(name: str) -> None:
-    skew = skew_of(tensor_sizes(name))
-    assert skew is not None
+    skew = known(skew_of(tensor_sizes(name)))
     assert style_for(skew, PACK_LIMIT) is wanted(name)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_model_is_placed_as_the_paper_does_in_buckets_of_25_mb(name: str) -> None:
-    skew = skew_of(in_buckets(gradient_sizes(name)))
-    assert skew is not None
+    skew = known(skew_of(in_buckets(gradient_sizes(name))))
     assert style_for(skew, PACK_LIMIT) is wanted(name)
 
 
 def test_by_share_alone_a_model_of_one_bucket_would_count_as_skewed() -> None:
-    skew = skew_of(in_buckets(gradient_sizes("googlenet")))
-    assert skew is not None
+    skew = known(skew_of(in_buckets(gradient_sizes("googlenet"))))
     assert skew.ratio > PACK_LIMIT
     assert skew.largest_bytes < LEAST_SKEWED_BYTES
 
 
 def test_by_size_alone_a_large_tensor_of_a_larger_model_would_count_as_skewed() -> None:
-    skew = skew_of([60 * MB] * 40)
-    assert skew is not None
+    skew = known(skew_of([60 * MB] * 40))
     assert style_for(skew, PACK_LIMIT) is PlacementStyle.SPREAD
 
 

@@ -15,14 +15,13 @@ from scripts.testbed.models import NAMES, gradient_sizes, tensor_sizes
 from scripts.testbed.traffic_files import HEADER, START_OF_LISTS, Sizes, rounds_of, traffic_file
 from slurm_tiresias.profiler.skew import in_buckets, skew_of
 from slurm_tiresias.profiler.traffic import FILE_BYTES, Sent, TrafficFileError, parse, sent_in
+from tests.known import known
 
 HEADER_FILE = Path(__file__).parents[2] / "spank/monitor/traffic.h"
 
 
 def sent(sizes: Sizes) -> Sent:
-    found = sent_in(parse(traffic_file(sizes)).messages)
-    assert found is not None
-    return found
+    return known(sent_in(parse(traffic_file(sizes)).messages))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -39,8 +38,7 @@ def test_the_skew_of_every_model_is_found_in_its_messages(name: str, rounds: int
 @pytest.mark.parametrize("name", NAMES)
 def test_buckets_are_found_too(name: str) -> None:
     buckets = in_buckets(gradient_sizes(name))
-    skew = skew_of(buckets)
-    assert skew is not None
+    skew = known(skew_of(buckets))
     assert sent(rounds_of(buckets, 40)).skew.ratio == pytest.approx(skew.ratio)
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from slurm_tiresias.model import Estimate
 from slurm_tiresias.progress.pace import LATEST_POINTS, MOST_POINTS, Pace
+from tests.known import known
 
 LOOK_EVERY_S = 10.0
 
@@ -50,8 +51,7 @@ def estimated_at(steps: Steps, share: float) -> tuple[Estimate, float]:
             pace.add(at, ends_s[at - 1])
         look_s += LOOK_EVERY_S
     left = len(steps) - done
-    each = pace.of_next(left)
-    assert each is not None
+    each = known(pace.of_next(left))
     return each.times(left), ends_s[-1] - now_s
 
 
@@ -82,8 +82,7 @@ def test_a_single_report_gives_a_rough_range_only() -> None:
     pace = Pace(0, 100.0)
     assert pace.of_next(50) is None
     pace.add(10, 120.0)
-    each = pace.of_next(1)
-    assert each is not None
+    each = known(pace.of_next(1))
     assert each.likely_s == 2.0
     assert each.least_s == pytest.approx(2.0 / 1.5, rel=0.01)
     assert each.most_s == pytest.approx(3.0, rel=0.01)
@@ -96,8 +95,7 @@ def test_a_restarted_program_is_measured_anew() -> None:
     pace.add(10, 500.0)
     for step in range(11, 60):
         pace.add(step, 500.0 + step - 10)
-    each = pace.of_next(10)
-    assert each is not None
+    each = known(pace.of_next(10))
     assert each.likely_s == pytest.approx(1.0)
 
 
@@ -107,8 +105,7 @@ def test_a_clock_set_back_restarts_the_measurement() -> None:
     pace.add(6, 400.0)
     assert pace.of_next(10) is None
     pace.add(8, 404.0)
-    each = pace.of_next(10)
-    assert each is not None
+    each = known(pace.of_next(10))
     assert each.likely_s == pytest.approx(2.0)
 
 
@@ -118,8 +115,7 @@ def test_a_long_run_keeps_a_bounded_number_of_reports() -> None:
         pace.add(step, float(step))
     assert len(pace._points) <= MOST_POINTS
     assert len(pace._latest) <= LATEST_POINTS
-    each = pace.of_next(10)
-    assert each is not None
+    each = known(pace.of_next(10))
     assert each.likely_s == pytest.approx(1.0)
 
 

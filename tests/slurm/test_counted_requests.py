@@ -12,6 +12,7 @@ import pytest
 
 from scripts.testbed.real_cluster import RealCluster, short_folder, started_cluster
 from scripts.testbed.real_controller import RealController, controller_of_one_test
+from tests.known import known
 
 pytestmark = pytest.mark.slurm
 
@@ -75,8 +76,7 @@ def test_no_more_jobs_are_preempted_than_the_request_needs(
     three_nodes.wait_for_state(job, "RUNNING")
     controller.cycles(2)
     assert len(controller.events("preempted")) == COUNTED[options]
-    seen = controller.job(job)
-    assert seen is not None and seen.gpus == COUNTED[options]
+    assert known(controller.job(job)).gpus == COUNTED[options]
 
 
 @pytest.mark.parametrize(
@@ -102,8 +102,7 @@ def test_no_job_is_preempted_for_a_request_that_only_slurm_can_count(
     jobs = [three_nodes.sbatch("--mem=10", *options.split()) for options in LEFT_TO_SLURM]
     for job in jobs:
         controller.wait_for_reason(job, "no-room")
-        seen = controller.job(job)
-        assert seen is not None and "only Slurm" in seen.detail
+        assert "only Slurm" in known(controller.job(job)).detail
     controller.cycles(8)
     assert controller.events("preempted") == []
     three_nodes.run("scancel", "--state=RUNNING", "--me")

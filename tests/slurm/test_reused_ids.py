@@ -14,6 +14,7 @@ from scripts.testbed.real_cluster import RealCluster, short_folder, started_clus
 from scripts.testbed.real_controller import QUICK, RealController
 from slurm_tiresias.store.ledger import Ledger
 from slurm_tiresias.store.terms import newest_ledger
+from tests.known import known
 
 pytestmark = pytest.mark.slurm
 
@@ -76,8 +77,7 @@ def own_gpu_s(controller: RealController, key: str, since_s: float) -> float:
 def goes_through_a_requeue(controller: RealController, key: str) -> None:
     """Requeue a running job, and check that it has the service of its own rows alone."""
     cluster = controller.cluster
-    born_s = submitted_s(controller, key)
-    assert born_s is not None
+    born_s = known(submitted_s(controller, key))
     cluster.run("scontrol", "requeue", key)
     controller.wait_until(
         lambda: [run.confirmed for run in controller.runs(key) if run.end_s] == [True],
@@ -139,6 +139,5 @@ def test_ids_that_begin_again_when_slurmctlds_state_was_lost(
     )
     controller.start()
     controller.wait_until(lambda: submitted_s(controller, again) == born_s, "accounting has told")
-    job = controller.job(again)
-    assert job is not None
+    job = known(controller.job(again))
     assert job.attained_gpu_s <= own_gpu_s(controller, again, born_s) + 8.0
