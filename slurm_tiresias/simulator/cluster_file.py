@@ -8,8 +8,10 @@
 
 ``nodes`` and ``gpus`` (per node) are required. ``type`` is the GPU type; case does not matter.
 ``switch`` names one switch for the group, which groups may share; alternatively there is one switch
-per ``nodes_per_switch`` nodes. With ``strict_types = true`` above the groups, a job that names a
-GPU type which no group has cannot run; otherwise it runs on any GPU.
+per ``nodes_per_switch`` nodes. ``nodes_per_block = [4, 16]`` puts the nodes in blocks of four, and
+these in blocks of sixteen, as ``BlockSizes`` of Slurm's topology/block does. With
+``strict_types = true`` above the groups, a job that names a GPU type which no group has cannot run;
+otherwise it runs on any GPU.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +33,7 @@ MOST_SWITCHES = 1000
 MOST_BYTES = 1_000_000
 """Files beyond these limits are rejected as mistakes or abuse."""
 
-KEYS = ("nodes", "gpus", "type", "switch", "nodes_per_switch")
+KEYS = ("nodes", "gpus", "type", "switch", "nodes_per_switch", "nodes_per_block")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:+-]{0,63}")
 
 
@@ -44,6 +47,8 @@ class NodeGroup:
     gpu_type: str = ANY_TYPE
     switch: str = ""
     nodes_per_switch: int = 0
+    nodes_per_block: tuple[int, ...] = ()
+    """The sizes of blocks, each a multiple of the one before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +120,18 @@ def _group(table: Mapping[str, Any], where: str) -> NodeGroup:
         gpu_type=_name(table, "type", where).lower(),
         switch=_name(table, "switch", where),
         nodes_per_switch=_count(table, "nodes_per_switch", where, MOST_NODES) if per_switch else 0,
+        nodes_per_block=_block_sizes(table, where),
+    )
+
+
+def _block_sizes(table: Mapping[str, Any], where: str) -> tuple[int, ...]:
+    sizes = table.get("nodes_per_block", [])
+    valid = isinstance(sizes, list) and all(type(size) is int and size > 0 for size in sizes)
+    if valid and all(b > a and b % a == 0 for a, b in pairwise(sizes)):
+        return tuple(sizes)
+    raise UsageError(
+        f"{where}: nodes_per_block = {_quoted(sizes)} are no sizes of blocks",
+        "Write them like [4, 16], each a multiple of the one before it",
     )
 
 

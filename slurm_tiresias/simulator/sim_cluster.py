@@ -124,8 +124,9 @@ class SimCluster:
                 frozenset({PARTITION}),
                 frozenset({group.gpu_type} if group.gpu_type else ()),
                 switch=switch,
+                blocks=blocks,
             )
-            for number, (group, switch) in enumerate(_on_switches(groups), start=1)
+            for number, (group, switch, blocks) in enumerate(_places(groups), start=1)
         )
 
     def request(
@@ -136,9 +137,12 @@ class SimCluster:
         With ``only_consolidated`` it may not use more nodes than it needs.
         """
         bounded = only_consolidated and not self.pooled
+        in_blocks = not self.pooled and any(group.nodes_per_block for group in self.groups)
         return Request(
             Amount({ANY_TYPE: 1}),
             chunks=gpus,
+            # Slurm finds the block by the number of nodes that a job asks for.
+            min_nodes=self.fewest_nodes(gpus, gpu_type) if in_blocks else 1,
             max_nodes=self.fewest_nodes(gpus, gpu_type) if bounded else None,
             features=self.type_for(gpu_type),
             partitions=(PARTITION,),
@@ -166,17 +170,20 @@ class SimCluster:
         return (f"{who} GPUs that no node has ({named}{more}): {fate}",)
 
 
-def _on_switches(groups: Iterable[NodeGroup]) -> Iterator[tuple[NodeGroup, str]]:
-    """Yield the group and the switch of each node.
+def _places(
+    groups: Iterable[NodeGroup],
+) -> Iterator[tuple[NodeGroup, str, tuple[tuple[int, str], ...]]]:
+    """Yield the group, the switch and the blocks of each node.
 
-    Generated switch names contain a slash, which names in cluster files cannot.
+    Generated names contain a slash, which names in cluster files cannot.
     """
     for which, group in enumerate(groups):
         for place in range(group.nodes):
+            switch = group.switch
             if group.nodes_per_switch:
-                yield group, f"{which}/{place // group.nodes_per_switch}"
-            else:
-                yield group, group.switch
+                switch = f"{which}/{place // group.nodes_per_switch}"
+            blocks = ((size, f"{which}/{place // size}") for size in group.nodes_per_block)
+            yield group, switch, tuple(blocks)
 
 
 def parse_cluster(spec: str, placement: str) -> SimCluster:

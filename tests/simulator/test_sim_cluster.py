@@ -291,6 +291,28 @@ def test_random_placement_hardly_ever_consolidates_wide_jobs() -> None:
     assert share_spread("consolidate") < 0.6
 
 
+BLOCKS = """
+[[group]]
+nodes = 8
+gpus = 4
+nodes_per_block = [2, 4]
+"""
+
+
+@pytest.mark.parametrize(("gpus", "starts_s"), [(8, 100), (12, 200), (16, 200), (20, 200)])
+def test_a_job_waits_for_the_smallest_block_that_is_large_enough(
+    tmp_path: Path, gpus: int, starts_s: float
+) -> None:
+    """At 100 s, two nodes of each block of four are idle. Five nodes are more than any block."""
+    path = tmp_path / "blocks.toml"
+    path.write_text(BLOCKS)
+    sim_cluster = described(path)
+    assert sim_cluster.as_nodes()[5].blocks == ((2, "0/2"), (4, "0/1"))
+    running = [(0.0, 8, ran_s, "") for ran_s in (100.0, 300.0, 100.0, 200.0)]
+    _, outcomes = where_they_ran(workload(*running, (1.0, gpus, 10.0, "")), sim_cluster)
+    assert outcomes[-1].first_start_s == starts_s
+
+
 # Invalid clusters
 
 GROUP = "[[group]]\nnodes = 2\ngpus = 8\n"
@@ -321,6 +343,10 @@ GROUP = "[[group]]\nnodes = 2\ngpus = 8\n"
         (GROUP.replace("2", "99999") + "nodes_per_switch = 1", "has 99999 switches"),
         (GROUP + "nodes_per_switch = 0", "nodes_per_switch = 0 is out of range"),
         (GROUP + 'nodes_per_switch = 1\nswitch = "a"', "has both switch and nodes_per_switch"),
+        (GROUP + "nodes_per_block = 4", "nodes_per_block = 4 are no sizes of blocks"),
+        (GROUP + "nodes_per_block = [0]", "nodes_per_block = [0] are no sizes of blocks"),
+        (GROUP + "nodes_per_block = [true]", "nodes_per_block = [True] are no sizes"),
+        (GROUP + "nodes_per_block = [4, 6]", "nodes_per_block = [4, 6] are no sizes"),
         (GROUP + "type = 7", "group 1: type = 7 is not a valid name"),
         (GROUP + 'type = ""', "group 1: type = '' is not a valid name"),
         (GROUP + 'type = "a|b"', "group 1: type = 'a|b' is not a valid name"),
