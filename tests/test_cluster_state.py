@@ -59,6 +59,20 @@ def test_a_single_pending_job_starts_in_the_first_cycle_in_which_it_fits() -> No
     assert state.choose(2.0) == []
 
 
+def test_jobs_that_all_start_on_idle_gpus_need_no_ranks_of_running_jobs() -> None:
+    state = ClusterState([node()])
+    asked: list[str] = []
+    runs(state, "wide", 1, 0, 1)
+    waits(state, "later", 1, 2, 2)
+    waits(state, "first", 0, 1, 1)
+    starts = state.choose(0.0, before_ranking=lambda: asked.append("ranks"))
+    assert [start.job_id for start in starts] == ["first", "later"]
+    assert not asked and state.free.most_free_gpus == 0
+    waits(state, "last", 0, 3, 1)
+    (start,) = state.choose(1.0, before_ranking=lambda: asked.append("ranks"))
+    assert (start.victims, asked) == (("wide",), ["ranks"])
+
+
 def test_a_refused_class_is_retried_when_capacity_grows() -> None:
     state = ClusterState([node()])
     runs(state, "running", 0, 0, 4)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass, field
 from itertools import count
+from operator import itemgetter
 from typing import NamedTuple
 
 from slurm_tiresias.core.features.protection import Protected, Shield, shield_now
@@ -292,8 +293,9 @@ class ClusterState:
         return job_id in self._running
 
     @property
-    def anything_waits(self) -> bool:
-        return bool(self._waiting)
+    def waiting(self) -> Collection[str]:
+        """The ids of the waiting jobs."""
+        return self._waiting.keys()
 
     @property
     def next_try_s(self) -> float:
@@ -332,7 +334,7 @@ class ClusterState:
         ``refused`` is called for the first job of each class that does not fit when it is tried;
         its last argument is a preemption plan that the limit of victims forbids, if there is one.
         ``before_ranking`` is called before ranks first matter, so that the caller can change them:
-        not if no job waits, or if the only one starts without victims. ``before_preempting`` is
+        not if no job waits, or if all start without victims. ``before_preempting`` is
         called once, before running jobs are first considered as victims, so that the caller can
         ``rerank`` them.
         """
@@ -342,10 +344,10 @@ class ClusterState:
             self._room_grew = False
             self._to_try.clear()
             return []
-        if len(self._waiting) == 1 and (self._room_grew or self._to_try):
-            start = self._start_at_once()
-            if start:
-                return [start]
+        if self._room_grew or self._to_try:
+            starts = self._start_all_on_idle()
+            if starts:
+                return starts
         before_ranking()
         if self._protection_changes:
             self._follow_protections(now_s)
@@ -400,19 +402,31 @@ class ClusterState:
         this_pass.offer_to(classes)
         return this_pass
 
-    def _start_at_once(self) -> Start | None:
-        """Start the only waiting job if it needs no victims."""
-        ((rank, job_class),) = self._waiting.values()
-        allocation = self.on_idle(job_class) if self.free.most_free_gpus >= job_class.gpus else None
-        if allocation is None:
-            return None
-        self.free.take(self.free.closed_by(job_class.request, allocation))
+    def _start_all_on_idle(self) -> list[Start]:
+        """Start all waiting jobs if none needs victims, otherwise none. The ranks of running jobs
+        do not matter for that."""
+        idle = self.free.most_free_gpus
+        jobs = self._waiting.values()
+        if len(jobs) > idle or sum(job_class.gpus for _, job_class in jobs) > idle:
+            return []
+        starts: list[Start] = []
+        taken: list[Allocation] = []
+        for rank, job_class in sorted(jobs, key=itemgetter(0)):
+            allocation = self.on_idle(job_class)
+            if allocation is None:
+                for closed in taken:
+                    self.free.give(closed)
+                return []
+            taken.append(self.free.closed_by(job_class.request, allocation))
+            self.free.take(taken[-1])
+            starts.append(Start(rank.job_id, allocation))
+        for _, job_class in jobs:
+            job_class.waiting.clear()
+            job_class.refused = None
         self._waiting.clear()
-        job_class.waiting.clear()
-        job_class.refused = None
         self._to_try.clear()
         self._room_grew = False
-        return Start(rank.job_id, allocation)
+        return starts
 
     def _follow_protections(self, now_s: float) -> None:
         while self._protection_changes and self._next_protection_change_s() <= now_s:

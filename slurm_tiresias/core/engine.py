@@ -117,6 +117,8 @@ class Engine:
         """Managed jobs by user; filled only if the policy learns."""
         self._learned_of: set[str] = set()
         """Users of whose jobs the policy has learned something since they were ranked."""
+        self._outdated: set[str] = set()
+        """Jobs whose ranks may have changed since they were ranked."""
         jobs = [entry.job for entry in self._entries.values()]
         jobs += [job for job, _ in self._unmanaged.values()]
         self._entries, self._unmanaged = {}, {}
@@ -382,15 +384,19 @@ class Engine:
         for job_id in {job.job_id for tick in self._tick for job in tick(now_s)}:
             self._rank_again(job_id, now_s)
 
-    def _follow_due(self, now_s: float) -> None:
+    def _follow_due(self, now_s: float, *, running: bool = True) -> None:
         """Rank again the jobs whose ranks may have changed by the passing of time, or by what the
-        policy has learned."""
-        due = {job_id for user in self._learned_of for job_id in self._of_user.get(user, ())}
+        policy has learned: those that wait, or all."""
+        outdated = self._outdated
+        for user in self._learned_of:
+            outdated |= self._of_user.get(user, set())
         self._learned_of.clear()
         while self._due and self._due[0][0] <= now_s:
             due_s, job_id = heapq.heappop(self._due)
             if self._due_s.get(job_id) == due_s:
-                due.add(job_id)
+                outdated.add(job_id)
+        due = set(outdated) if running else outdated.intersection(self.state.waiting)
+        outdated -= due
         for job_id in due:
             self._rank_again(job_id, now_s)
 
@@ -450,8 +456,7 @@ class Engine:
         if self._avoiding:
             avoided = {name for feature in self._avoiding for name in feature.last_resort}
             self.state.last_resort = self.state.free.nodes(avoided)
-        if not self._ranks_when_needed:
-            self._follow_due(now_s)
+        self._follow_due(now_s, running=not self._ranks_when_needed)
         starts = self.state.choose(
             now_s,
             before_ranking=lambda: self._follow_due(now_s),
@@ -499,7 +504,7 @@ class Engine:
     def next_wake_s(self) -> float:
         """When to ``choose`` again even if nothing happens."""
         next_s = self.state.next_try_s
-        if self.state.anything_waits or not self._ranks_when_needed:
+        if self.state.waiting or not self._ranks_when_needed:
             while self._due and self._due_s.get(self._due[0][1]) != self._due[0][0]:
                 heapq.heappop(self._due)
             next_s = min(next_s, self._due[0][0] if self._due else math.inf)
