@@ -9,8 +9,10 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
@@ -64,19 +66,51 @@ class FakeSlurm:
         return ()
 
 
-@pytest.fixture
-def site(tmp_path: Path) -> Site:
-    return Site(tmp_path)
+@dataclass
+class Crashing:
+    """A controller whose parts can be made to fail, and what is seen of it."""
+
+    controller: Controller
+    site: Site
+    patch: pytest.MonkeyPatch
+
+    def cycle(self) -> None:
+        self.controller._cycle()
+
+    def fails(self, kind: type, name: str, error: Exception) -> None:
+        """Let a method fail whenever it is called."""
+        self.patch.setattr(kind, name, Mock(side_effect=error))
+
+    @property
+    def state(self) -> PublishedState:
+        return published.read(self.site.folder)
+
+    @property
+    def managed(self) -> set[str]:
+        return {job.job_id for job in self.state.jobs if job.managed}
+
+    @property
+    def reports(self) -> list[Path]:
+        return sorted(self.site.folder.glob(crash.REPORTS))
+
+    @property
+    def left_alone(self) -> list[str]:
+        return list(self.controller._left_alone)
+
+    @property
+    def due_in_s(self) -> float:
+        return self.controller._pace.next_s - time.monotonic()
 
 
 @pytest.fixture
-def controller(ledger: Ledger, site: Site) -> Iterator[Controller]:
-    settings = {"state_dir": str(site.folder), "interval_s": 60.0, "mode": "enforce"}
+def one(ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Crashing]:
+    settings = {"state_dir": str(tmp_path), "interval_s": 60.0, "mode": "enforce"}
     with closing(ProfileStore(None)) as store:
         config = parse({"controller": settings})
         slurm = cast(Slurm, FakeSlurm(*JOBS))
         profiler = Profiler(store, config)
-        yield Controller(slurm, CLUSTER, config, ledger, profiler, Instruments())
+        controller = Controller(slurm, CLUSTER, config, ledger, profiler, Instruments())
+        yield Crashing(controller, Site(tmp_path), monkeypatch)
 
 
 def failing_for(key: str, real: Callable[..., Any]) -> Callable[..., Any]:
@@ -90,49 +124,32 @@ def failing_for(key: str, real: Callable[..., Any]) -> Callable[..., Any]:
     return fails
 
 
-def due_in_s(controller: Controller) -> float:
-    return controller._pace.next_s - time.monotonic()
-
-
-def state_in(site: Site) -> PublishedState:
-    return published.read(site.folder)
-
-
-def reports_in(site: Site) -> list[Path]:
-    return sorted(site.folder.glob(crash.REPORTS))
-
-
 def test_a_job_that_makes_the_decision_fail_is_excluded_and_others_are_scheduled(
-    controller: Controller,
-    site: Site,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    one: Crashing, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(Engine, "plan", failing_for(POISONED, Engine.plan))
+    one.patch.setattr(Engine, "plan", failing_for(POISONED, Engine.plan))
     with caplog.at_level(logging.DEBUG):
-        controller._cycle()
-    assert state_in(site).failed_cycles == {"internal": 1}
-    assert due_in_s(controller) <= 0, "the next cycle may go well"
-    (report,) = reports_in(site)
+        one.cycle()
+    assert one.state.failed_cycles == {"internal": 1}
+    assert one.due_in_s <= 0, "the next cycle may go well"
+    (report,) = one.reports
     said = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert sum(str(report) in record.getMessage() for record in said) == 1
     assert not any("\n" in record.getMessage() for record in said)
     assert sum(record.exc_info is not None for record in caplog.records) == 1
-    controller._cycle()
-    state = state_in(site)
+    one.cycle()
+    state = one.state
     assert state.failures == 0 and state.cycle == 1
-    assert {job.job_id for job in state.jobs if job.managed} == {*JOBS} - {POISONED}
+    assert one.managed == {*JOBS} - {POISONED}
     assert f"job {POISONED}" in state.warning
     for command in (("status",), ("explain", POISONED)):
-        shown = " ".join(site.run(*command).stdout.split())
+        shown = " ".join(one.site.run(*command).stdout.split())
         assert "after an error of the controller" in shown, shown
-    controller._cycle()
-    assert state_in(site).cycle == 2 and reports_in(site) == [report]
+    one.cycle()
+    assert one.state.cycle == 2 and one.reports == [report]
 
 
-def test_jobs_left_alone_are_forgotten_once_they_are_gone(
-    controller: Controller, site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_jobs_left_alone_are_forgotten_once_they_are_gone(one: Crashing) -> None:
     """However many there have been, the next one is left alone too."""
 
     def fails(engine: Engine, *rest: Any) -> Any:
@@ -141,22 +158,20 @@ def test_jobs_left_alone_are_forgotten_once_they_are_gone(
         return real(engine, *rest)
 
     real = Engine.plan
-    monkeypatch.setattr(Engine, "plan", fails)
-    slurm = cast(FakeSlurm, controller._slurm)
+    one.patch.setattr(Engine, "plan", fails)
+    slurm = cast(FakeSlurm, one.controller._slurm)
     for number in range(1, crash.MOST_LEFT_ALONE + 3):
         slurm.keys = ("11", f"{number}00")
-        controller._cycle()
-        controller._cycle()
-        assert state_in(site).failures == 0
-        assert list(controller._left_alone) == [f"{number}00"]
+        one.cycle()
+        one.cycle()
+        assert one.state.failures == 0
+        assert one.left_alone == [f"{number}00"]
 
 
-def test_the_dump_of_a_failed_cycle_is_readable_only_by_the_controllers_user(
-    controller: Controller, site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Engine, "plan", failing_for(POISONED, Engine.plan))
-    controller._cycle()
-    (path,) = reports_in(site)
+def test_the_dump_of_a_failed_cycle_is_readable_only_by_the_controllers_user(one: Crashing) -> None:
+    one.patch.setattr(Engine, "plan", failing_for(POISONED, Engine.plan))
+    one.cycle()
+    (path,) = one.reports
     assert path.stat().st_mode & 0o777 == 0o600
     report = json.loads(gzip.decompress(path.read_bytes()))
     assert [job["key"] for job in report["seen"]["jobs"]] == list(JOBS)
@@ -164,28 +179,21 @@ def test_the_dump_of_a_failed_cycle_is_readable_only_by_the_controllers_user(
     assert "ZeroDivisionError" in report["traceback"][-1]
 
 
-def test_an_error_not_caused_by_a_job_is_retried_and_does_not_end_the_controller(
-    controller: Controller, site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> None:
-        raise KeyError("nothing")
-
-    monkeypatch.setattr(Engine, "plan", fail)
+def test_an_error_not_caused_by_a_job_is_retried(one: Crashing) -> None:
+    one.fails(Engine, "plan", KeyError("nothing"))
     for failures in (1, 2, 3):
-        controller._cycle()
-        assert due_in_s(controller) > 5
-        assert state_in(site).failures == failures
-    assert "KeyError" in state_in(site).error and str(reports_in(site)[0]) in state_in(site).error
-    assert len(reports_in(site)) == 1
-    assert controller._left_alone == {}
-    monkeypatch.undo()
-    controller._cycle()
-    assert state_in(site).failures == 0
+        one.cycle()
+        assert one.due_in_s > 5
+        assert one.state.failures == failures
+    assert "KeyError" in one.state.error and str(one.reports[0]) in one.state.error
+    assert len(one.reports) == 1
+    assert one.left_alone == []
+    one.patch.undo()
+    one.cycle()
+    assert one.state.failures == 0
 
 
-def test_the_job_being_accounted_is_excluded_if_accounting_for_it_fails(
-    controller: Controller, site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_job_being_accounted_is_excluded_if_accounting_for_it_fails(one: Crashing) -> None:
     real = Runs.measure
 
     def measure(runs: Runs, job: Any, requeue_sent_s: float | None, now_s: float) -> None:
@@ -193,16 +201,13 @@ def test_the_job_being_accounted_is_excluded_if_accounting_for_it_fails(
             raise OverflowError("too large")
         real(runs, job, requeue_sent_s, now_s)
 
-    monkeypatch.setattr(Runs, "measure", measure)
-    controller._cycle()
-    controller._cycle()
-    managed = {job.job_id for job in state_in(site).jobs if job.managed}
-    assert managed == {*JOBS} - {POISONED}
+    one.patch.setattr(Runs, "measure", measure)
+    one.cycle()
+    one.cycle()
+    assert one.managed == {*JOBS} - {POISONED}
 
 
-def test_the_job_being_published_is_excluded_if_publishing_it_fails(
-    controller: Controller, site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_job_being_published_is_excluded_if_publishing_it_fails(one: Crashing) -> None:
     real = report_module._job
 
     def published_job(job: Any, *rest: Any) -> Any:
@@ -210,11 +215,10 @@ def test_the_job_being_published_is_excluded_if_publishing_it_fails(
             raise ValueError("no such name")
         return real(job, *rest)
 
-    monkeypatch.setattr(report_module, "_job", published_job)
-    controller._cycle()
-    controller._cycle()
-    managed = {job.job_id for job in state_in(site).jobs if job.managed}
-    assert managed == {*JOBS} - {POISONED}
+    one.patch.setattr(report_module, "_job", published_job)
+    one.cycle()
+    one.cycle()
+    assert one.managed == {*JOBS} - {POISONED}
 
 
 Fails = Callable[[pytest.MonkeyPatch, str], None]
@@ -246,53 +250,39 @@ def when_called_with_a_job(kind: type, name: str) -> Fails:
         when_called_with_a_job(ShownFactors, "shows"),
     ],
 )
-def test_the_job_that_a_failing_step_works_on_is_suspected(
-    controller: Controller, site: Site, monkeypatch: pytest.MonkeyPatch, let_fail: Fails
-) -> None:
-    let_fail(monkeypatch, POISONED)
-    controller._cycle()
-    assert list(controller._left_alone) == [POISONED]
+def test_the_job_that_a_failing_step_works_on_is_suspected(one: Crashing, let_fail: Fails) -> None:
+    let_fail(one.patch, POISONED)
+    one.cycle()
+    assert one.left_alone == [POISONED]
 
 
-def test_no_job_is_suspected_of_an_error_between_the_loops(
-    controller: Controller, site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> None:
-        raise OverflowError("too large")
-
-    monkeypatch.setattr(Reconciler, "reconcile", fail)
-    controller._cycle()
-    assert controller._left_alone == {} and due_in_s(controller) > 5
+def test_no_job_is_suspected_of_an_error_between_the_loops(one: Crashing) -> None:
+    one.fails(Reconciler, "reconcile", OverflowError("too large"))
+    one.cycle()
+    assert one.left_alone == [] and one.due_in_s > 5
 
 
-def test_a_job_wrongly_suspected_of_a_crash_is_managed_again(
-    controller: Controller, site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_wrongly_suspected_of_a_crash_is_managed_again(one: Crashing) -> None:
     def fail(_job_store: JobStore, job: Any, *_: object) -> None:
         raise OverflowError("too large")
 
-    monkeypatch.setattr(JobStore, "_newly_shown", fail)
-    controller._cycle()
-    assert list(controller._left_alone) == ["11"] and due_in_s(controller) <= 0
-    controller._cycle()
-    assert controller._left_alone == {} and due_in_s(controller) > 5
-    controller._cycle()
-    assert controller._left_alone == {} and due_in_s(controller) > 5
-    monkeypatch.undo()
-    controller._cycle()
-    assert all(job.managed for job in state_in(site).jobs)
+    one.patch.setattr(JobStore, "_newly_shown", fail)
+    one.cycle()
+    assert one.left_alone == ["11"] and one.due_in_s <= 0
+    one.cycle()
+    assert one.left_alone == [] and one.due_in_s > 5
+    one.cycle()
+    assert one.left_alone == [] and one.due_in_s > 5
+    one.patch.undo()
+    one.cycle()
+    assert all(job.managed for job in one.state.jobs)
 
 
-def test_an_error_while_slurm_is_read_is_waited_out(
-    controller: Controller, site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(_: object) -> None:
-        raise IndexError("list index out of range")
-
-    monkeypatch.setattr(FakeSlurm, "observe", fail)
-    controller._cycle()
-    assert due_in_s(controller) > 5
-    assert json.loads(gzip.decompress(reports_in(site)[0].read_bytes()))["seen"] is None
+def test_an_error_while_slurm_is_read_is_waited_out(one: Crashing) -> None:
+    one.fails(FakeSlurm, "observe", IndexError("list index out of range"))
+    one.cycle()
+    assert one.due_in_s > 5
+    assert json.loads(gzip.decompress(one.reports[0].read_bytes()))["seen"] is None
 
 
 # The search
