@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -64,13 +65,25 @@ def in_a_job(file: Path, clock: Clock, **environment: str) -> Session:
     return Session({FILE_VARIABLE: str(file), **environment}, clock, clock)
 
 
-@pytest.fixture
-def session(file: Path, clock: Clock) -> Session:
-    return in_a_job(file, clock)
-
-
 def record_in(file: Path) -> Record:
     return decode(file.read_bytes())
+
+
+@dataclass
+class Program:
+    """A program in a job: its session, the progress file, and the clock of both."""
+
+    session: Session
+    file: Path
+    clock: Clock
+
+    def record(self) -> Record:
+        return record_in(self.file)
+
+
+@pytest.fixture
+def one(file: Path, clock: Clock) -> Program:
+    return Program(in_a_job(file, clock), file, clock)
 
 
 def has_no_record(file: Path) -> bool:
@@ -81,49 +94,47 @@ def has_no_record(file: Path) -> bool:
     return False
 
 
-def test_reports_are_limited_to_one_per_second(session: Session, file: Path, clock: Clock) -> None:
-    session.report(1, 100)
-    session.report(2, 100)
-    assert record_in(file).step == 1
-    clock.now_s += 1.0
-    session.report(3, 100)
-    assert (record_in(file).step, record_in(file).total) == (3, 100)
+def test_reports_are_limited_to_one_per_second(one: Program) -> None:
+    one.session.report(1, 100)
+    one.session.report(2, 100)
+    assert one.record().step == 1
+    one.clock.now_s += 1.0
+    one.session.report(3, 100)
+    assert (one.record().step, one.record().total) == (3, 100)
 
 
-def test_the_first_new_step_is_reported_at_once(session: Session, file: Path, clock: Clock) -> None:
-    session.resumed(500)
-    assert record_in(file).new_step_s is None
-    clock.now_s += 0.25
-    session.report(501, 1000)
-    clock.now_s += 60.0
-    session.report(502, 1000)
-    record = record_in(file)
+def test_the_first_new_step_is_reported_at_once(one: Program) -> None:
+    one.session.resumed(500)
+    assert one.record().new_step_s is None
+    one.clock.now_s += 0.25
+    one.session.report(501, 1000)
+    one.clock.now_s += 60.0
+    one.session.report(502, 1000)
+    record = one.record()
     assert (record.step, record.new_step_s) == (502, record.at_s - 60.0)
 
 
-def test_a_save_is_reported_with_its_request_its_beginning_and_the_count(
-    session: Session, file: Path, clock: Clock
-) -> None:
-    session.leaving()
-    session.report(7)
-    session.saved(7)
-    record = record_in(file)
+def test_a_save_is_reported_with_its_request_its_beginning_and_the_count(one: Program) -> None:
+    one.session.leaving()
+    one.session.report(7)
+    one.session.saved(7)
+    record = one.record()
     assert (record.saves, record.asked_s, record.saving_s) == (1, None, None)
     os.kill(os.getpid(), signal.SIGTERM)
-    clock.now_s += 3.0
-    session.saving()
-    clock.now_s += 2.0
-    session.saved(8)
-    record = record_in(file)
+    one.clock.now_s += 3.0
+    one.session.saving()
+    one.clock.now_s += 2.0
+    one.session.saved(8)
+    record = one.record()
     assert record.saves == 2 and record.asked_s is not None
     assert (record.saved_s, record.saving_s) == (record.asked_s + 5.0, record.asked_s + 3.0)
 
 
-def test_the_last_report_is_sent_at_the_end(session: Session, file: Path) -> None:
-    session.report(1, 100)
-    session.report(2, 100)
-    session.flush()
-    assert record_in(file).step == 2
+def test_the_last_report_is_sent_at_the_end(one: Program) -> None:
+    one.session.report(1, 100)
+    one.session.report(2, 100)
+    one.session.flush()
+    assert one.record().step == 2
 
 
 def test_outside_of_a_job_everything_works_and_nothing_is_sent(clock: Clock) -> None:
@@ -141,41 +152,39 @@ def test_outside_of_a_job_everything_works_and_nothing_is_sent(clock: Clock) -> 
     [(5, 0, (5, None)), (5, -1, (5, None)), (11, 10, (11, None)), (5, 10**30, (5, None))],
 )
 def test_an_impossible_total_is_ignored_with_one_warning(
-    session: Session,
+    one: Program,
     step: int,
     total: int,
     recorded: tuple[int, int | None],
-    file: Path,
-    clock: Clock,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     for _ in range(3):
-        session.report(step, total)
-        clock.now_s += 2.0
-    assert (record_in(file).step, record_in(file).total) == recorded
+        one.session.report(step, total)
+        one.clock.now_s += 2.0
+    assert (one.record().step, one.record().total) == recorded
     assert capsys.readouterr().err.count("\n") == 1
 
 
 @pytest.mark.parametrize("step", [-1, 10**30])
 def test_an_impossible_step_is_not_reported(
-    session: Session, step: int, file: Path, capsys: pytest.CaptureFixture[str]
+    one: Program, step: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    session.report(step, 10)
-    assert has_no_record(file)
+    one.session.report(step, 10)
+    assert has_no_record(one.file)
     assert capsys.readouterr().err.count("\n") == 1
 
 
 @pytest.mark.parametrize("wrong", [1.5, "7", None])
-def test_a_fractional_step_raises_an_error(session: Session, wrong: Any) -> None:
+def test_a_fractional_step_raises_an_error(one: Program, wrong: Any) -> None:
     with pytest.raises(TypeError):
-        session.report(wrong, 10)
+        one.session.report(wrong, 10)
 
 
-def test_a_restart_of_steps_is_a_first_report(session: Session, file: Path, clock: Clock) -> None:
-    session.report(100, 1000)
-    clock.now_s += 10.0
-    session.report(3, 1000)
-    assert (record_in(file).step, record_in(file).first_step) == (3, 3)
+def test_a_restart_of_steps_is_a_first_report(one: Program) -> None:
+    one.session.report(100, 1000)
+    one.clock.now_s += 10.0
+    one.session.report(3, 1000)
+    assert (one.record().step, one.record().first_step) == (3, 3)
 
 
 def test_a_clock_set_back_does_not_stop_reports(file: Path, clock: Clock) -> None:
@@ -210,22 +219,18 @@ def test_an_unexpected_progress_file_is_one_warning(
 
 
 def test_a_progress_file_that_becomes_unwritable_is_one_warning(
-    session: Session,
-    file: Path,
-    clock: Clock,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    one: Program, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session.report(1, 10)
+    one.session.report(1, 10)
 
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "pwrite", full)
     for step in range(2, 6):
-        clock.now_s += 2.0
-        session.report(step, 10)
-    assert record_in(file).step == 1
+        one.clock.now_s += 2.0
+        one.session.report(step, 10)
+    assert one.record().step == 1
     said = capsys.readouterr().err
     assert "No space left" in said and said.count("\n") == 1
 
@@ -269,25 +274,25 @@ def test_of_two_programs_in_a_job_only_the_first_reports_and_the_second_is_warne
 
 
 def test_a_worker_that_reports_first_does_not_lock_its_parent_out(
-    session: Session, file: Path, clock: Clock, capfd: pytest.CaptureFixture[str]
+    one: Program, capfd: pytest.CaptureFixture[str]
 ) -> None:
     here, there = os.pipe(), os.pipe()
     worker = os.fork()
     if worker == 0:
-        session.report(1, 10)
+        one.session.report(1, 10)
         os.write(here[1], b"1")
         os.read(there[0], 1)
-        clock.now_s += 10.0
-        session.report(2, 10)
+        one.clock.now_s += 10.0
+        one.session.report(2, 10)
         os._exit(0)
     os.read(here[0], 1)
-    assert record_in(file).step == 1
-    clock.now_s += 5.0
-    session.report(7, 20)
-    assert (record_in(file).step, record_in(file).total) == (7, 20)
+    assert one.record().step == 1
+    one.clock.now_s += 5.0
+    one.session.report(7, 20)
+    assert (one.record().step, one.record().total) == (7, 20)
     os.write(there[1], b"1")
     os.waitpid(worker, 0)
-    assert record_in(file).step == 7
+    assert one.record().step == 7
     assert "another process of this job already reports" in capfd.readouterr().err
 
 
@@ -307,53 +312,53 @@ def test_a_daemon_reports_once_its_parent_has_ended(file: Path, clock: Clock) ->
     wait_until(lambda: record_in(file).step == 2)
 
 
-def test_a_child_of_the_program_reports_nothing(session: Session, file: Path, clock: Clock) -> None:
-    session.report(1, 10)
-    clock.now_s += 2.0
-    in_child(lambda: session.report(7, 10))
-    assert record_in(file).step == 1
+def test_a_child_of_the_program_reports_nothing(one: Program) -> None:
+    one.session.report(1, 10)
+    one.clock.now_s += 2.0
+    in_child(lambda: one.session.report(7, 10))
+    assert one.record().step == 1
 
 
-def test_sigterm_asks_to_leave_and_sigusr1_to_save_once(session: Session) -> None:
-    assert not session.save_due()
+def test_sigterm_asks_to_leave_and_sigusr1_to_save_once(one: Program) -> None:
+    assert not one.session.save_due()
     os.kill(os.getpid(), signal.SIGUSR1)
-    assert session.save_due() and not session.leaving()
-    session.saving()
-    session.saved(5)
-    assert not session.save_due()
+    assert one.session.save_due() and not one.session.leaving()
+    one.session.saving()
+    one.session.saved(5)
+    assert not one.session.save_due()
     os.kill(os.getpid(), signal.SIGTERM)
-    assert session.leaving() and session.save_due()
+    assert one.session.leaving() and one.session.save_due()
 
 
-def test_a_request_during_a_save_asks_for_another_save(session: Session) -> None:
-    session.save_due()
+def test_a_request_during_a_save_asks_for_another_save(one: Program) -> None:
+    one.session.save_due()
     os.kill(os.getpid(), signal.SIGUSR1)
-    session.saving()
+    one.session.saving()
     os.kill(os.getpid(), signal.SIGUSR1)
-    session.saved(5)
-    assert session.save_due()
+    one.session.saved(5)
+    assert one.session.save_due()
 
 
-def test_saves_happen_at_the_given_interval(session: Session, clock: Clock) -> None:
-    clock.now_s += 299.0
-    assert not session.save_due(every_min=5)
-    clock.now_s += 1.0
-    assert session.save_due(every_min=5)
-    session.saved(5)
-    assert not session.save_due(every_min=5)
+def test_saves_happen_at_the_given_interval(one: Program) -> None:
+    one.clock.now_s += 299.0
+    assert not one.session.save_due(every_min=5)
+    one.clock.now_s += 1.0
+    assert one.session.save_due(every_min=5)
+    one.session.saved(5)
+    assert not one.session.save_due(every_min=5)
 
 
-def test_the_save_interval_is_reported_at_once(session: Session, file: Path, clock: Clock) -> None:
-    session.saves_every(10)
-    session.report(1, 9)
-    assert record_in(file).save_every_s == 600.0
-    session.save_due(every_min=20)
-    session.flush()
-    clock.now_s += 2.0
-    session.report(2, 9)
-    assert record_in(file).save_every_s == 1200.0
-    session.save_due()
-    assert record_in(file).save_every_s == 1200.0
+def test_the_save_interval_is_reported_at_once(one: Program) -> None:
+    one.session.saves_every(10)
+    one.session.report(1, 9)
+    assert one.record().save_every_s == 600.0
+    one.session.save_due(every_min=20)
+    one.session.flush()
+    one.clock.now_s += 2.0
+    one.session.report(2, 9)
+    assert one.record().save_every_s == 1200.0
+    one.session.save_due()
+    assert one.record().save_every_s == 1200.0
 
 
 def test_one_save_before_the_time_limit_starts_early_enough(file: Path, clock: Clock) -> None:
@@ -397,14 +402,14 @@ def test_a_corrupt_request_file_requests_nothing(
     assert not session.leaving() and not session.save_due()
 
 
-def test_a_loop_reports_steps_and_saves_at_last(session: Session, file: Path, clock: Clock) -> None:
+def test_a_loop_reports_steps_and_saves_at_last(one: Program) -> None:
     saves: list[int] = []
     done = []
-    for step in session.steps(5, saves.append):
+    for step in one.session.steps(5, saves.append):
         done.append(step)
-        clock.now_s += 1.0
+        one.clock.now_s += 1.0
     assert (done, saves) == ([0, 1, 2, 3, 4], [5])
-    record = record_in(file)
+    record = one.record()
     assert (record.step, record.saved_step, record.state) == (5, 5, "done")
 
 
@@ -480,60 +485,55 @@ def test_without_squeue_the_job_has_no_end() -> None:
     assert ends_s({}) == NEVER
 
 
-def test_a_record_says_if_the_program_listens(session: Session, file: Path, clock: Clock) -> None:
-    session.report(1, 10)
-    assert not record_in(file).listens
-    session.save_due()
-    clock.now_s += 2.0
-    session.report(2, 10)
-    assert record_in(file).listens
+def test_a_record_says_if_the_program_listens(one: Program) -> None:
+    one.session.report(1, 10)
+    assert not one.record().listens
+    one.session.save_due()
+    one.clock.now_s += 2.0
+    one.session.report(2, 10)
+    assert one.record().listens
 
 
-def test_a_save_answers_only_earlier_requests(session: Session, file: Path, clock: Clock) -> None:
-    session.report(1, 10)
-    assert not session.save_due()
-    session.saving()
-    clock.now_s = 1010.0
+def test_a_save_answers_only_earlier_requests(one: Program) -> None:
+    one.session.report(1, 10)
+    assert not one.session.save_due()
+    one.session.saving()
+    one.clock.now_s = 1010.0
     os.kill(os.getpid(), signal.SIGURG)
-    assert session.save_due()
-    session.saved(1)
-    assert record_in(file).answered_s is None
-    clock.now_s = 1020.0
-    session.saving()
-    clock.now_s = 1025.0
-    session.saved(2)
-    assert record_in(file).answered_s == 1010.0
+    assert one.session.save_due()
+    one.session.saved(1)
+    assert one.record().answered_s is None
+    one.clock.now_s = 1020.0
+    one.session.saving()
+    one.clock.now_s = 1025.0
+    one.session.saved(2)
+    assert one.record().answered_s == 1010.0
 
 
-def test_an_unannounced_save_answers_requests_that_were_seen(session: Session, file: Path) -> None:
-    session.save_due()
+def test_an_unannounced_save_answers_requests_that_were_seen(one: Program) -> None:
+    one.session.save_due()
     os.kill(os.getpid(), signal.SIGUSR1)
-    session.saved(1)  # it may have begun before the request
-    assert record_in(file).answered_s is None
+    one.session.saved(1)  # it may have begun before the request
+    assert one.record().answered_s is None
     os.kill(os.getpid(), signal.SIGUSR1)
-    assert session.save_due()
-    session.saved(2)
-    assert record_in(file).answered_s == 1000.0
+    assert one.session.save_due()
+    one.session.saved(2)
+    assert one.record().answered_s == 1000.0
 
 
 @pytest.mark.parametrize("step", [-5, 10**16, 10**400], ids=["below", "above", "far above"])
 @pytest.mark.parametrize("report", ["saved", "resumed"])
 def test_an_impossible_step_of_a_checkpoint_is_one_warning_and_later_reports_arrive(
-    session: Session,
-    report: str,
-    step: int,
-    file: Path,
-    clock: Clock,
-    capsys: pytest.CaptureFixture[str],
+    one: Program, report: str, step: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for _ in range(3):
-        getattr(session, report)(step)
-        clock.now_s += 2.0
+        getattr(one.session, report)(step)
+        one.clock.now_s += 2.0
     assert capsys.readouterr().err.count("\n") == 1
-    session.report(5, 10)
-    session.saved(5)
-    assert (record_in(file).step, record_in(file).saved_step) == (5, 5)
-    assert record_in(file).resumed_step is None
+    one.session.report(5, 10)
+    one.session.saved(5)
+    assert (one.record().step, one.record().saved_step) == (5, 5)
+    assert one.record().resumed_step is None
 
 
 @given(data())
@@ -570,13 +570,13 @@ def test_a_loop_that_is_stopped_saves_and_is_done(file: Path, clock: Clock) -> N
     assert list(session.steps(3, saves.append)) == [0, 1, 2]
 
 
-def test_only_the_inner_of_two_loops_is_stopped(session: Session) -> None:
+def test_only_the_inner_of_two_loops_is_stopped(one: Program) -> None:
     inner = []
-    for epoch in session.steps(3, lambda _epoch: None):
-        for batch in session.steps(3, lambda _batch: None):
+    for epoch in one.session.steps(3, lambda _epoch: None):
+        for batch in one.session.steps(3, lambda _batch: None):
             inner.append((epoch, batch))
             if batch == 1:
-                session.stop()
+                one.session.stop()
     assert inner == [(epoch, batch) for epoch in range(3) for batch in range(2)]
 
 
@@ -630,10 +630,10 @@ def test_an_unknown_way_is_one_warning(clock: Clock, capsys: pytest.CaptureFixtu
 
 
 def test_a_save_on_request_and_a_resume_are_lines_of_the_log(
-    session: Session, file: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
+    one: Program, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for step in session.steps(20, lambda _step: None, done=3, every_min=1):
-        clock.now_s += 30.0
+    for step in one.session.steps(20, lambda _step: None, done=3, every_min=1):
+        one.clock.now_s += 30.0
         if step == 7:
             os.kill(os.getpid(), signal.SIGURG)
     lines = capsys.readouterr().err.splitlines()
@@ -641,7 +641,7 @@ def test_a_save_on_request_and_a_resume_are_lines_of_the_log(
         "resumes at step 3",
         "saved step 8 as requested",
     ]
-    for _ in in_a_job(file, clock, RANK="1").steps(5, lambda _step: None, done=3):
+    for _ in in_a_job(one.file, one.clock, RANK="1").steps(5, lambda _step: None, done=3):
         os.kill(os.getpid(), signal.SIGURG)
     assert capsys.readouterr().err == ""
 
@@ -685,36 +685,34 @@ def test_a_replaced_handler_is_named(clock: Clock, capsys: pytest.CaptureFixture
 
 
 def test_a_program_that_saves_but_does_not_leave_is_warned(
-    session: Session, capsys: pytest.CaptureFixture[str]
+    one: Program, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    session.save_due()
+    one.session.save_due()
     os.kill(os.getpid(), signal.SIGTERM)
     for _ in range(3):
-        assert session.save_due()
-        session.saving()
-        session.saved(1)
+        assert one.session.save_due()
+        one.session.saving()
+        one.session.saved(1)
     assert capsys.readouterr().err.count("call job.leaving()") == 1
 
 
-def test_an_announced_phase_ends_with_the_next_step_and_is_bounded(
-    session: Session, file: Path, clock: Clock
-) -> None:
-    session.report(1, 100)
-    session.busy("eval\n\x1buation;", minutes=30)
-    record = record_in(file)
+def test_an_announced_phase_ends_with_the_next_step_and_is_bounded(one: Program) -> None:
+    one.session.report(1, 100)
+    one.session.busy("eval\n\x1buation;", minutes=30)
+    record = one.record()
     assert (record.step, record.phase) == (1, "evaluation")
-    assert record.busy_until_s == pytest.approx(clock.now_s + 1800.0)
-    session.busy("for ever", minutes=math.inf)
-    until_s = record_in(file).busy_until_s
-    assert until_s == pytest.approx(clock.now_s + 60.0 * MOST_BUSY_MIN)
-    clock.now_s += 5.0
-    session.report(1, 100)
-    assert record_in(file).busy_until_s is not None
-    clock.now_s += 5.0
-    session.report(2, 100)
-    assert (record_in(file).busy_until_s, record_in(file).phase) == (None, "")
+    assert record.busy_until_s == pytest.approx(one.clock.now_s + 1800.0)
+    one.session.busy("for ever", minutes=math.inf)
+    until_s = one.record().busy_until_s
+    assert until_s == pytest.approx(one.clock.now_s + 60.0 * MOST_BUSY_MIN)
+    one.clock.now_s += 5.0
+    one.session.report(1, 100)
+    assert one.record().busy_until_s is not None
+    one.clock.now_s += 5.0
+    one.session.report(2, 100)
+    assert (one.record().busy_until_s, one.record().phase) == (None, "")
     with pytest.raises(ValueError, match="not a time"):
-        session.busy("evaluation", minutes=-1)
+        one.session.busy("evaluation", minutes=-1)
 
 
 def test_each_process_tells_the_time_of_its_steps_without_waiting(
