@@ -424,7 +424,7 @@ def test_a_job_that_takes_over_a_victims_id_is_not_requeued_for_it(preemption: C
 def test_a_nomination_ends_when_its_job_starts_in_another_partition(preemption: Course) -> None:
     world = preemption.world
     preemption.until(lambda: preemption.requeues() == 1)
-    world.move(preemption.preemptor, OTHER)
+    world.move(preemption.preemptor, (OTHER,))
     preemption.until(lambda: preemption.runs(preemption.preemptor))
     preemption.cycle()
     assert preemption.preemptor not in world.cycles.job_store.lifecycles.nominations

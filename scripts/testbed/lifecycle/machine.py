@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from hypothesis import note
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from scripts.testbed.in_memory.records import SUSPENDED
 from scripts.testbed.lifecycle.faulty import Fault
 from scripts.testbed.lifecycle.world import (
     GPUS,
@@ -24,7 +26,7 @@ from scripts.testbed.lifecycle.world import (
     World,
 )
 from slurm_tiresias.controller.cycle import ENFORCE, PAUSED, SHADOW
-from slurm_tiresias.model import JobState
+from slurm_tiresias.model import JobState, JobStatus
 
 DONE: Counter[str] = Counter()
 """Counts of the events in all interleavings of this process."""
@@ -108,7 +110,28 @@ def paced(**strategies: Any) -> Callable[[Callable[..., None]], Any]:
     return decorated
 
 
-LIVE = (JobState.PENDING, JobState.RUNNING)
+Which = Callable[[JobStatus], bool]
+Drawn = Mapping[str, st.SearchStrategy[Any]]
+
+
+def pending(job: JobStatus) -> bool:
+    return job.state is JobState.PENDING
+
+
+def running(job: JobStatus) -> bool:
+    return job.state is JobState.RUNNING
+
+
+def live(job: JobStatus) -> bool:
+    return pending(job) or running(job)
+
+
+def held(job: JobStatus) -> bool:
+    return job.state is not None and job.priority == 0
+
+
+def suspended(job: JobStatus) -> bool:
+    return job.slurm_state == SUSPENDED
 
 
 class Lifecycle(RuleBasedStateMachine):
@@ -162,29 +185,50 @@ class Lifecycle(RuleBasedStateMachine):
 
     @invariant()
     def holds(self) -> None:
-        if self.world is not None:
-            self.world.check()
+        self.at_work.check()
 
-    def one_of(self, pick: int, *states: JobState) -> str | None:
-        jobs = self.at_work.alive(*states)
-        return jobs[pick % len(jobs)] if jobs else None
+    def to_one(self, pick: int, which: Which, act: Callable[[str], None]) -> Sequence[str]:
+        """Do this to one of these jobs; return its key, or none if there is no such job."""
+        keys = [key for key, job in self.at_work.jobs().items() if which(job)]
+        if not keys:
+            return ()
+        act(keys[pick % len(keys)])
+        return (keys[pick % len(keys)],)
 
     # Arrivals
 
+    def has_room(self) -> bool:
+        return len(self.at_work.alive()) < MOST_JOBS
+
     @paced(ask=asks)
     def arrives(self, ask: Ask) -> None:
-        if len(self.at_work.alive()) < MOST_JOBS:
+        if self.has_room():
             self.at_work.submit(ask)
 
     @paced(ask=st.one_of(odd_asks, arrays))
     def odd_one_arrives(self, ask: Ask) -> None:
-        if len(self.at_work.alive()) < MOST_JOBS:
+        if self.has_room():
             self.at_work.submit(ask)
 
     @paced(ask=asks, pick=picks)
     def dependent_one_arrives(self, ask: Ask, pick: int) -> None:
-        if len(self.at_work.alive()) < MOST_JOBS and (after := self.one_of(pick)):
+        alive = self.at_work.alive()
+        if alive and self.has_room():
+            after = alive[pick % len(alive)]
             self.at_work.submit(Ask(ask.gpus, user=ask.user, after=after))
+
+    @paced(ask=asks)
+    def an_idle_pair_arrives(self, ask: Ask) -> None:
+        """Submit two jobs that use no GPU and mostly find room on the same nodes."""
+        for _ in range(2):
+            if self.has_room():
+                (key,) = self.at_work.submit(replace(ask, gpus=GPUS))
+                self.at_work.use_gpus(key, "none")
+
+    @paced(first=asks, second=st.one_of(asks, odd_asks), wait_s=st.sampled_from([0.5, 1.5, 2.5]))
+    def id_comes_again(self, first: Ask, second: Ask, wait_s: float) -> None:
+        if self.has_room():
+            self.at_work.come_again(first, second, wait_s)
 
     # Cycles and time
 
@@ -210,197 +254,111 @@ class Lifecycle(RuleBasedStateMachine):
     def cycle_in_a_race(self, pick: int, number: int, node: str) -> None:
         """Run a cycle in which a job changes between the observation and the writes."""
         world = self.at_work
-        races: Sequence[Callable[[], Sequence[str]]] = (
-            lambda: self._to_one(pick, world.cancel),
-            lambda: self._to_one(pick, lambda key: world.hold(key, by_admin=False)),
-            lambda: self._to_one(pick, world.requeue, JobState.RUNNING),
-            lambda: self._to_one(pick, world.finish, JobState.RUNNING),
+        races: Sequence[tuple[Which, Callable[[str], None]]] = (
+            *((live, world.cancel), (live, partial(world.hold, by_admin=False))),
+            *((running, world.requeue), (running, world.finish)),
         )
-        world.cycle(race=races[number])
-
-    def _to_one(self, pick: int, what: Callable[[str], None], *states: JobState) -> Sequence[str]:
-        key = self.one_of(pick, *(states or LIVE))
-        if key is None:
-            return ()
-        what(key)
-        return (key,)
-
-    # Users and administrators
-
-    @paced(pick=picks)
-    def finishes(self, pick: int) -> None:
-        self._to_one(pick, self.at_work.finish, JobState.RUNNING)
-
-    @paced(pick=picks)
-    def fails(self, pick: int) -> None:
-        self._to_one(pick, self.at_work.fail_run, JobState.RUNNING)
-
-    @paced(pick=picks)
-    def cancels(self, pick: int) -> None:
-        self._to_one(pick, self.at_work.cancel)
-
-    @paced(pick=picks, by_admin=st.booleans())
-    def holds_one(self, pick: int, by_admin: bool) -> None:
-        self._to_one(pick, lambda key: self.at_work.hold(key, by_admin=by_admin))
-
-    @paced(pick=picks)
-    def lets_go(self, pick: int) -> None:
-        held = [key for key, job in self.at_work.jobs().items() if job.state and not job.priority]
-        if held:
-            self.at_work.let_go(held[pick % len(held)])
-
-    @paced(pick=picks)
-    def suspends(self, pick: int) -> None:
-        self._to_one(pick, self.at_work.suspend, JobState.RUNNING)
-
-    @paced(pick=picks)
-    def resumes(self, pick: int) -> None:
-        jobs = self.at_work.jobs()
-        suspended = [key for key, job in jobs.items() if job.slurm_state == "SUSPENDED"]
-        if suspended:
-            self.at_work.resume(suspended[pick % len(suspended)])
-
-    @paced(pick=picks)
-    def requeues(self, pick: int) -> None:
-        self._to_one(pick, self.at_work.requeue, JobState.RUNNING)
-
-    @paced(pick=picks, priority=st.sampled_from([1, 500, 2_999_999_999, 4_200_000_000]))
-    def sets_priority(self, pick: int, priority: int) -> None:
-        self._to_one(pick, lambda key: self.at_work.set_priority(key, priority))
-
-    @paced(pick=picks)
-    def forbids_requeue(self, pick: int) -> None:
-        self._to_one(pick, self.at_work.forbid_requeue)
-
-    @paced(pick=picks, node_list=st.sampled_from(["", *NODES]))
-    def names_nodes(self, pick: int, node_list: str) -> None:
-        self._to_one(pick, lambda key: self.at_work.name_nodes(key, node_list), JobState.PENDING)
-
-    @paced(pick=picks, partitions=partitions)
-    def moves(self, pick: int, partitions: tuple[str, ...]) -> None:
-        self._to_one(pick, lambda key: self.at_work.move(key, *partitions), JobState.PENDING)
-
-    @paced(pick=picks)
-    def is_obstructed(self, pick: int) -> None:
-        """Let a pending job lack a licence from now on."""
-        self._to_one(pick, self.at_work.obstruct, JobState.PENDING)
-
-    @paced(pick=picks)
-    def cannot_be_read(self, pick: int) -> None:
-        self._to_one(pick, self.at_work.garble)
-
-    # Reports of jobs
-
-    @paced(pick=picks, steps=st.sampled_from([0, 1, 50]), first_step=st.sampled_from([0, 0, 40]))
-    def reports(self, pick: int, steps: int, first_step: int) -> None:
-        self._to_one(
-            pick, lambda key: self.at_work.report(key, steps, first_step), JobState.RUNNING
-        )
-
-    @paced(pick=picks)
-    def saves(self, pick: int) -> None:
-        self._to_one(pick, self.at_work.save, JobState.RUNNING)
-
-    @paced(pick=picks, ago_s=st.sampled_from([0.0, 5.0, 60.0]))
-    def claims_a_save(self, pick: int, ago_s: float) -> None:
-        self._to_one(pick, lambda key: self.at_work.claim_save(key, ago_s), JobState.RUNNING)
-
-    # What jobs do with their GPUs
-
-    @paced(pick=picks, how=st.sampled_from(["none", "none", "none", "one", "all"]))
-    def uses_gpus(self, pick: int, how: str) -> None:
-        self._to_one(pick, lambda key: self.at_work.use_gpus(key, how))
+        which, act = races[number]
+        world.cycle(race=lambda: self.to_one(pick, which, act))
 
     @rule(pick=picks, wait_s=st.sampled_from([10.0, 16.0]), count=st.integers(3, 7))
     def leaves_its_gpus_idle(self, pick: int, wait_s: float, count: int) -> None:
         """Let a job use none of its GPUs for so many cycles."""
-        self._to_one(pick, lambda key: self.at_work.use_gpus(key, "none"), JobState.RUNNING)
+        self.to_one(pick, running, partial(self.at_work.use_gpus, how="none"))
         self.cycles_of(wait_s, count)
 
-    @paced(ask=asks)
-    def an_idle_pair_arrives(self, ask: Ask) -> None:
-        """Submit two jobs that use no GPU and mostly find room on the same nodes."""
-        for _ in range(2):
-            if len(self.at_work.alive()) < MOST_JOBS:
-                (key,) = self.at_work.submit(replace(ask, gpus=GPUS))
-                self.at_work.use_gpus(key, "none")
-
-    @paced(silent=st.booleans())
-    def samplers(self, silent: bool) -> None:
-        self.at_work.silence_samplers(silent)
-
-    @paced(node=nodes)
-    def sampler_restarts(self, node: str) -> None:
-        self.at_work.restart_sampler(node)
-
-    # Nodes and Slurm itself
-
-    @paced(node=nodes)
-    def drains(self, node: str) -> None:
-        self.at_work.drain(node)
-
-    @paced(node=nodes)
-    def node_fails(self, node: str) -> None:
-        self.at_work.fail(node)
-
-    @paced(node=nodes)
-    def node_returns(self, node: str) -> None:
-        self.at_work.return_to_service(node)
-
-    @paced(node=nodes, hang=st.sampled_from([True, True, False]))
-    def epilogs_hang(self, node: str, hang: bool) -> None:
-        self.at_work.hang(node, hang)
-
-    @paced(node=nodes, in_s=st.sampled_from([0.0, 60.0]))
-    def reserves(self, node: str, in_s: float) -> None:
-        self.at_work.reserve(node, in_s)
-
-    @paced()
-    def slurm_forgets(self) -> None:
-        self.at_work.restart_slurm()
-
-    @paced()
-    def state_is_lost(self) -> None:
-        """Let the ids of jobs begin again."""
-        self.at_work.restart_slurm(wiped=True)
-
-    @paced(first=asks, second=st.one_of(asks, odd_asks), wait_s=st.sampled_from([0.5, 1.5, 2.5]))
-    def id_comes_again(self, first: Ask, second: Ask, wait_s: float) -> None:
-        if len(self.at_work.alive()) < MOST_JOBS:
-            self.at_work.come_again(first, second, wait_s)
-
-    @paced(seconds=st.sampled_from([-3600.0, -20.0, 20.0, 3600.0]))
-    def clock_is_set(self, seconds: float) -> None:
-        self.at_work.step_clock(seconds)
-
-    @paced(refused=st.booleans())
-    def signals(self, refused: bool) -> None:
-        self.at_work.refuse_signals(refused)
-
-    @paced(how=st.sampled_from(["well", "fails", "late"]))
-    def accounting(self, how: str) -> None:
-        self.at_work.set_accounting(how)
-
     # The controller itself
-
-    @paced()
-    def restarts(self) -> None:
-        self.at_work.restart()
 
     @paced()
     def fails_over(self) -> None:
         if self.at_work.lease.term < MOST_TERMS:
             self.at_work.failover()
 
-    @paced()
-    def one_before_wakes(self) -> None:
-        self.at_work.wake()
-
-    @paced(mode=st.sampled_from([ENFORCE, ENFORCE, PAUSED, SHADOW]))
-    def is_told(self, mode: str) -> None:
-        self.at_work.switch(mode)
-
     @paced(fault=st.one_of(st.none(), st.none(), faults), at=effects)
     def releases(self, fault: Fault | None, at: int) -> None:
         self.at_work.release(fault, at)
         self.at_work.switch(ENFORCE)
+
+
+OF_JOBS: Mapping[str, tuple[Which, Callable[..., None], Drawn]] = {
+    # Users and administrators
+    "finishes": (running, World.finish, {}),
+    "fails": (running, World.fail_run, {}),
+    "cancels": (live, World.cancel, {}),
+    "holds_one": (live, World.hold, {"by_admin": st.booleans()}),
+    "lets_go": (held, World.let_go, {}),
+    "suspends": (running, World.suspend, {}),
+    "resumes": (suspended, World.resume, {}),
+    "requeues": (running, World.requeue, {}),
+    "sets_priority": (
+        live,
+        World.set_priority,
+        {"priority": st.sampled_from([1, 500, 2_999_999_999, 4_200_000_000])},
+    ),
+    "forbids_requeue": (live, World.forbid_requeue, {}),
+    "names_nodes": (pending, World.name_nodes, {"node_list": st.sampled_from(["", *NODES])}),
+    "moves": (pending, World.move, {"partitions": partitions}),
+    "is_obstructed": (pending, World.obstruct, {}),
+    "cannot_be_read": (live, World.garble, {}),
+    # Reports of jobs, and what they do with their GPUs
+    "reports": (
+        running,
+        World.report,
+        {"steps": st.sampled_from([0, 1, 50]), "first_step": st.sampled_from([0, 0, 40])},
+    ),
+    "saves": (running, World.save, {}),
+    "claims_a_save": (running, World.claim_save, {"ago_s": st.sampled_from([0.0, 5.0, 60.0])}),
+    "uses_gpus": (
+        live,
+        World.use_gpus,
+        {"how": st.sampled_from(["none", "none", "none", "one", "all"])},
+    ),
+}
+"""By event: the jobs to one of which it happens, what happens, and with which drawn values."""
+
+OF_THE_SITE: Mapping[str, tuple[Callable[..., None], Drawn]] = {
+    "samplers": (World.silence_samplers, {"silent": st.booleans()}),
+    "sampler_restarts": (World.restart_sampler, {"node": nodes}),
+    "drains": (World.drain, {"node": nodes}),
+    "node_fails": (World.fail, {"node": nodes}),
+    "node_returns": (World.return_to_service, {"node": nodes}),
+    "epilogs_hang": (World.hang, {"node": nodes, "hang": st.sampled_from([True, True, False])}),
+    "reserves": (World.reserve, {"node": nodes, "in_s": st.sampled_from([0.0, 60.0])}),
+    "slurm_forgets": (World.restart_slurm, {}),
+    "state_is_lost": (partial(World.restart_slurm, wiped=True), {}),
+    "clock_is_set": (
+        World.step_clock,
+        {"seconds": st.sampled_from([-3600.0, -20.0, 20.0, 3600.0])},
+    ),
+    "signals": (World.refuse_signals, {"refused": st.booleans()}),
+    "accounting": (World.set_accounting, {"how": st.sampled_from(["well", "fails", "late"])}),
+    "restarts": (World.restart, {}),
+    "one_before_wakes": (World.wake, {}),
+    "is_told": (World.switch, {"mode": st.sampled_from([ENFORCE, ENFORCE, PAUSED, SHADOW])}),
+}
+"""Events of nodes, of Slurm itself and of the controller: what happens, and the drawn values."""
+
+
+def _of_a_job(which: Which, act: Callable[..., None]) -> Callable[..., None]:
+    return lambda machine, pick, **values: machine.to_one(
+        pick, which, lambda key: act(machine.at_work, key, **values)
+    )
+
+
+def _of_the_site(act: Callable[..., None]) -> Callable[..., None]:
+    return lambda machine, **values: act(machine.at_work, **values)
+
+
+def _add_events() -> None:
+    for name, (which, act, drawn) in OF_JOBS.items():
+        _add(name, _of_a_job(which, act), pick=picks, **drawn)
+    for name, (act, drawn) in OF_THE_SITE.items():
+        _add(name, _of_the_site(act), **drawn)
+
+
+def _add(name: str, event: Callable[..., None], **drawn: Any) -> None:
+    event.__name__ = name
+    setattr(Lifecycle, name, paced(**drawn)(event))
+
+
+_add_events()

@@ -566,11 +566,10 @@ class World:
             self.own[key].node_list = node_list
         self._done(f"name-nodes '{node_list}'", key, words)
 
-    def move(self, key: str, *partitions: str) -> None:
+    def move(self, key: str, partitions: tuple[str, ...]) -> None:
         self.own[key].managed &= MANAGED_ONES.issuperset(partitions)
-        self._done(
-            f"move to {','.join(partitions)}", key, self.sim.edit(key, partitions=partitions)
-        )
+        words = self.sim.edit(key, partitions=partitions)
+        self._done(f"move to {','.join(partitions)}", key, words)
 
     def obstruct(self, key: str, reason: str = OBSTACLE) -> None:
         """Give Slurm its own reason to keep the job waiting; "" removes it."""
