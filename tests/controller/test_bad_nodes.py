@@ -97,7 +97,7 @@ def test_a_controller_that_stops_acting_returns_the_weights(manage: Manage) -> N
 
 def test_an_operator_who_may_not_set_nodes_is_told_once(manage: Manage) -> None:
     managed = manage(drain=2)
-    managed.slurm.faults.refuse_next("Access/permission denied", "n1")
+    managed.slurm.refusals["n1"] = "Access/permission denied"
     fail_on(managed, "n1", "ann", "ben")
     managed.cycle(times=5)
     assert events(managed, "failed") == ["Access/permission denied"]

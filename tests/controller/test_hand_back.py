@@ -52,8 +52,7 @@ class Site:
 
     def answers_only_some(self) -> None:
         """Let Slurm answer the next six writes, and then be too slow."""
-        self.slurm.faults.forget()
-        self.slurm.faults.cut_off_writes(AT_ONCE)
+        self.slurm.breaks_off_after = AT_ONCE
 
 
 @pytest.fixture(params=["pinned", "site-factor"])
@@ -96,7 +95,7 @@ def test_cycles_out_of_time_go_on_where_they_stopped(site: Site, controller: Con
         site.answers_only_some()
         assert "slurmctld is down" in cycle(controller)
         assert site.ours() == done
-    site.slurm.faults.forget()
+    site.slurm.breaks_off_after = None
     assert not cycle(controller)
     assert site.ours() == JOBS
     assert site.slurm.writes == JOBS, "no job was written to twice"
@@ -108,7 +107,7 @@ def test_a_release_out_of_time_goes_on_where_it_stopped(site: Site, controller: 
         site.answers_only_some()
         assert "slurmctld is down" in release(controller)
         assert site.ours() == left
-    site.slurm.faults.forget()
+    site.slurm.breaks_off_after = None
     assert not release(controller)
     assert site.ours() == 0
     assert site.slurm.writes == 2 * JOBS, "no job was written to twice"
@@ -140,7 +139,7 @@ def test_each_part_of_many_writes_is_recorded(
 
 def test_a_failed_release_leaves_the_controller_paused(site: Site, controller: Controller) -> None:
     cycle(controller)
-    site.slurm.faults.refuse_next("slurm_update error: Requested partition is down", site.keys[3])
+    site.slurm.refusals[site.keys[3]] = "slurm_update error: Requested partition is down"
     assert f"Slurm refused 1 of {JOBS} changes" in release(controller)
     assert controller._mode() == PAUSED
     assert not cycle(controller)

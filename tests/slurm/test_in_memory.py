@@ -140,42 +140,21 @@ def test_actions_that_a_user_may_not_do_are_refused(slurm: InMemorySlurm) -> Non
 # --------------------------------------------------------------------------- faults
 
 
-def test_a_failed_call_does_nothing_and_an_unanswered_one_works(slurm: InMemorySlurm) -> None:
-    key = slurm.submit(gpus(4, begin_in_s=3600))
-    slurm.faults.fail_next("write")
-    with pytest.raises(SlurmUnreachableError):
-        slurm.write([Update(key, priority=7)])
-    assert slurm.job(key).priority == 1
-    slurm.faults.lose_answer("write")
-    with pytest.raises(SlurmUnreachableError):
-        slurm.write([Update(key, priority=7)])
-    assert slurm.job(key).priority == 7
-    slurm.faults.fail_next("observe")
-    with pytest.raises(SlurmUnreachableError):
-        slurm.observe()
-    assert slurm.observe().jobs
-
-
 def test_a_batch_of_writes_may_be_cut_off(slurm: InMemorySlurm) -> None:
     keys = [slurm.submit(gpus(4, begin_in_s=3600)) for _ in range(3)]
-    slurm.faults.cut_off_writes(2)
+    slurm.breaks_off_after = 2
     with pytest.raises(SlurmUnreachableError):
         slurm.write([Update(key, priority=7) for key in keys])
     assert [slurm.job(key).priority for key in keys] == [7, 7, 1]
     assert slurm.write([Update(keys[2], priority=7)]) == ()
 
 
-def test_a_write_and_a_signal_may_be_refused(slurm: InMemorySlurm) -> None:
+def test_a_write_may_be_refused(slurm: InMemorySlurm) -> None:
     key, other = (running(slurm, gpus(4)) for _ in range(2))
-    slurm.faults.refuse_next("not today", key)
+    slurm.refusals[key] = "not today"
     updates = [Update(other, priority=7), Update(key, priority=7)]
     assert slurm.write(updates) == (WriteFailure(updates[1], "not today"),)
     assert slurm.write(updates) == ()
-    slurm.faults.refuse_signals(key, "no steps")
-    assert slurm.signal([key, other], "USR1") == {key: "no steps"}
-    assert [(sent.key, sent.signal) for sent in slurm.signals] == [(other, "USR1")]
-    slurm.faults.forget()
-    assert slurm.signal([key], "USR1") == {}
 
 
 def test_a_row_may_be_unreadable_for_a_while(slurm: InMemorySlurm) -> None:
@@ -209,7 +188,7 @@ def test_only_the_controller_with_the_lease_writes(slurm: InMemorySlurm) -> None
 
 
 def test_accounting_may_learn_late_of_starts_and_ends(slurm: InMemorySlurm) -> None:
-    slurm.accounting_delay_s = 30
+    slurm.accounting.delay_s = 30
     key = running(slurm, gpus(4, duration_s=40))
     assert slurm.runs([key], 0.0) == []
     slurm.advance(35)

@@ -15,14 +15,12 @@ module              contents
 ``slurmctld.py``    jobs' lives: submit, start, end, requeue, restart of slurmctld
 ``updates.py``      what ``scontrol`` may change, and Slurm's message if it refuses
 ``accounting.py``   slurmdbd: one row per run, which may come late
-``faults.py``       failing and lost answers
 ==================  ==============================================================================
 """
 
 from scripts.testbed.in_memory.clock import Clock
 from scripts.testbed.in_memory.driver import InMemorySlurm
-from scripts.testbed.in_memory.faults import Faults
 from scripts.testbed.in_memory.records import Submission
 from scripts.testbed.in_memory.slurmctld import Settings
 
-__all__ = ["Clock", "Faults", "InMemorySlurm", "Settings", "Submission"]
+__all__ = ["Clock", "InMemorySlurm", "Settings", "Submission"]

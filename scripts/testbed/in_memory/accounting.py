@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scripts.testbed.in_memory.clock import Clock
 from scripts.testbed.in_memory.records import JobRecord
@@ -15,18 +15,11 @@ class _Row:
     """A run. Its start and end become visible at ``known_from_s`` and ``end_known_from_s``, by the
     steady clock."""
 
-    start_s: float | None
-    submit_s: float
-    gpus: int
+    run: AccountedRun
     known_from_s: float
-    end_s: float | None = None
     end_known_from_s: float | None = None
-    elapsed_s: float = 0.0
     suspended_since_s: float | None = None
     suspended_s: float = 0.0
-    state: str = "RUNNING"
-    exit_code: str = "0:0"
-    cancelled_by: int | None = None
 
 
 class Accounting:
@@ -54,10 +47,15 @@ class Accounting:
         """Record the end of a run, or of a job while pending. Call this before changing the
         record."""
         row = self._of(record) or self._row(record, None, 0)
-        if row.start_s is not None:
-            row.elapsed_s = record.elapsed_s(end_s)
-        row.end_s, row.end_known_from_s = end_s, self._clock.in_s(self.delay_s)
-        row.state, row.exit_code, row.cancelled_by = state, f"{exit_code}:0", cancelled_by
+        row.run = replace(
+            row.run,
+            end_s=end_s,
+            elapsed_s=0.0 if row.run.start_s is None else record.elapsed_s(end_s),
+            state=state,
+            exit_code=f"{exit_code}:0",
+            cancelled_by=cancelled_by,
+        )
+        row.end_known_from_s = self._clock.in_s(self.delay_s)
 
     def suspended_or_resumed(self, record: JobRecord) -> None:
         """Record that a run was suspended or resumed."""
@@ -71,44 +69,39 @@ class Accounting:
 
     def _row(self, record: JobRecord, start_s: float | None, gpus: int) -> _Row:
         (key,) = record.keys
-        known_s = self._clock.in_s(self.delay_s)
-        row = _Row(start_s, record.spec.submit_s, gpus, known_s)
+        run = AccountedRun(key, start_s, None, 0.0, gpus, "RUNNING", record.spec.submit_s)
+        row = _Row(run, self._clock.in_s(self.delay_s))
         self._rows.setdefault(key, {})[record.spec.submit_s, record.restarts] = row
         return row
 
+    def all_runs(self, key: str) -> Sequence[AccountedRun]:
+        """Return the runs of a job, also what comes late of them."""
+        return [row.run for row in tuple(self._rows.get(key, {}).values())]
+
     def runs(self, keys: Collection[str], since_s: float) -> Sequence[AccountedRun]:
         """Like ``protocol.Slurm.runs``; another thread may call this while rows are added."""
-        rows = [(key, row) for key in keys for row in tuple(self._rows.get(key, {}).values())]
         # A job that ended while pending is visible once its end is.
         found = [
-            self._shown(key, row)
-            for key, row in rows
-            if self._has_come(row.end_known_from_s if row.start_s is None else row.known_from_s)
+            self._shown(row)
+            for key in keys
+            for row in tuple(self._rows.get(key, {}).values())
+            if self._has_come(row.end_known_from_s if row.run.start_s is None else row.known_from_s)
         ]
-        alive = [row for row in found if row.end_s is None or row.end_s >= since_s]
+        alive = [run for run in found if run.end_s is None or run.end_s >= since_s]
         return sorted(
-            alive, key=lambda row: (row.start_s or row.end_s or 0.0, row.submit_s or 0.0, row.key)
+            alive, key=lambda run: (run.start_s or run.end_s or 0.0, run.submit_s or 0.0, run.key)
         )
 
     def _has_come(self, known_from_s: float | None) -> bool:
         return known_from_s is not None and known_from_s <= self._clock.steady_s
 
-    def _shown(self, key: str, row: _Row) -> AccountedRun:
-        if not self._has_come(row.end_known_from_s):
-            # Until its end is known, a run seems to continue.
-            start_s = row.start_s or 0.0
-            until_s = row.suspended_since_s or self._clock.whole_s
-            elapsed_s = max(0.0, until_s - start_s - row.suspended_s)
-            state = "RUNNING" if row.suspended_since_s is None else "SUSPENDED"
-            return AccountedRun(key, start_s, None, elapsed_s, row.gpus, state, row.submit_s)
-        return AccountedRun(
-            key=key,
-            start_s=row.start_s,
-            end_s=row.end_s,
-            elapsed_s=row.elapsed_s,
-            gpus=row.gpus,
-            state=row.state,
-            submit_s=row.submit_s,
-            exit_code=row.exit_code,
-            cancelled_by=row.cancelled_by,
-        )
+    def _shown(self, row: _Row) -> AccountedRun:
+        if self._has_come(row.end_known_from_s):
+            return row.run
+        # Until its end is known, a run seems to continue.
+        start_s = row.run.start_s or 0.0
+        until_s = row.suspended_since_s or self._clock.whole_s
+        elapsed_s = max(0.0, until_s - start_s - row.suspended_s)
+        state = "RUNNING" if row.suspended_since_s is None else "SUSPENDED"
+        one = row.run
+        return AccountedRun(one.key, start_s, None, elapsed_s, one.gpus, state, one.submit_s)

@@ -6,15 +6,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from scripts.testbed.in_memory import updates
 from scripts.testbed.in_memory.accounting import Accounting
 from scripts.testbed.in_memory.clock import Clock
-from scripts.testbed.in_memory.faults import Faults, unreachable
 from scripts.testbed.in_memory.placing import NodeRecord
 from scripts.testbed.in_memory.records import LAUNCH_FAILED, SUSPENDED, JobRecord, Submission
 from scripts.testbed.in_memory.slurmctld import ROOT_ID, Settings, Slurmctld
+from slurm_tiresias.errors import SlurmUnreachableError
 from slurm_tiresias.model import Amount, JobSpec, JobStatus, Node
 from slurm_tiresias.slurm import write_lines
 from slurm_tiresias.slurm.notation import node_names
@@ -69,25 +70,21 @@ class InMemorySlurm:
         The settings of slurm.conf.
     clock
         Slurm's clock and the steady one.
-    accounting
-        Whether there is a slurmdbd.
-    lease
-        Without a lease writes are always allowed.
     drives
         By node, the number of a second kind of GRES, which the controller does not see.
 
     Attributes
     ----------
-    faults
-        The faults to inject at the next calls.
+    accounting
+        slurmdbd.
+    breaks_off_after
+        How many of the next writes are carried out before slurmctld is down; None for all.
+    refusals
+        Slurm's message for the next write for a job or node, by its key.
     signals
         Every signal that has reached a job.
     writes
         The number of writes carried out or refused.
-    host
-        The host of the active slurmctld; "" while there is none.
-    operator
-        Whether the controller's user has operator rights.
     """
 
     def __init__(
@@ -96,31 +93,24 @@ class InMemorySlurm:
         partitions: Iterable[str | Partition] = ("gpu", "other"),
         settings: Settings | None = None,
         clock: Clock | None = None,
-        *,
-        accounting: bool = True,
-        lease: Lease | None = None,
-        drives: Mapping[str, int] | None = None,
+        drives: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         known = tuple(nodes) or four_nodes()
         names = frozenset(node.name for node in known)
         found = [Partition(p, names, True) if isinstance(p, str) else p for p in partitions]
         self.clock = clock or Clock()
-        self.faults = Faults()
+        self.breaks_off_after: int | None = None
+        self.refusals: dict[str, str] = {}
         self.signals: list[SentSignal] = []
         self.writes = 0
-        self.host = "head1"
-        self.operator = True
-        self._lease: Lease = lease or Unbounded()
-        self._has_accounting = accounting
-        self._accounting = Accounting(self.clock)
-        records = {node.name: NodeRecord(node) for node in known}
-        for name, count in (drives or {}).items():
-            records[name].drives = count
+        self._lease: Lease = Unbounded()
+        self.accounting = Accounting(self.clock)
+        records = {node.name: NodeRecord(node, drives=drives.get(node.name, 0)) for node in known}
         for record in records.values():
             record.empty()
         self._ctld = Slurmctld(
             self.clock,
-            self._accounting,
+            self.accounting,
             settings or Settings(),
             records,
             {one.name: one for one in found},
@@ -144,13 +134,12 @@ class InMemorySlurm:
 
     def cluster(self) -> Cluster:
         """The facts about the cluster."""
-        self.faults.before("cluster")
         settings = self._ctld.settings
         return Cluster(
             name="in-memory",
             version=VERSION,
             priority_type="priority/multifactor",
-            accounting=self._has_accounting,
+            accounting=True,
             kill_wait_s=settings.kill_wait_s,
             requeue_delay_s=settings.requeue_delay_s,
             now_s=self.clock.now_s,
@@ -158,16 +147,15 @@ class InMemorySlurm:
         )
 
     def may_operate(self) -> bool:
-        """Return ``operator``."""
-        return self.operator
+        """Return that the controller's user has operator rights."""
+        return True
 
     def acting_host(self) -> str:
-        """Return ``host``."""
-        return self.host
+        """Return the host of the active slurmctld."""
+        return "head1"
 
     def observe(self) -> Observation:
         """Return all jobs, nodes and partitions; unchanged ones are the same objects as before."""
-        self.faults.before("observe")
         now_s = self._ctld.now_s
         jobs: list[JobStatus] = []
         for record in self._ctld.records.values():
@@ -183,12 +171,10 @@ class InMemorySlurm:
 
     def runs(self, keys: Collection[str], since_s: float) -> Sequence[AccountedRun]:
         """Return the runs that accounting knows by now, oldest first."""
-        self.faults.before("runs")
-        return self._accounting.runs(keys, since_s) if self._has_accounting else ()
+        return self.accounting.runs(keys, since_s)
 
     def dependency(self, key: str) -> str:
         """Return a pending job's remaining dependency: ``afterok:12(unfulfilled)``."""
-        self.faults.before("dependency")
         return ",".join(map(str, self._record(key).conditions))
 
     def exit_codes(self, keys: Collection[str]) -> Mapping[str, str]:
@@ -197,45 +183,40 @@ class InMemorySlurm:
 
     def limits(self, jobs: Collection[JobSpec]) -> Mapping[str, Sequence[Limit]]:
         """Return by job key the limits that each of these jobs shares with others."""
-        self.faults.before("limits")
         return {job.key: tuple(self._ctld.limits_of(job)) for job in jobs}
 
     def write(self, writes: Sequence[Write]) -> Sequence[WriteFailure]:
         """Carry out all writes, in order; return those that were refused.
 
         Raises ``ValueError`` if one is invalid, ``LeaseLostError`` if the lease has ended, and
-        ``UnfinishedWriteError`` or ``SlurmUnreachableError`` if ``faults`` contains that.
+        ``UnfinishedWriteError`` after ``breaks_off_after`` of them.
         """
         self._lease.check()
         for write in writes:
             write_lines.lines(write)
         if not writes:
             return ()
-        self.faults.before("write")
-        done = self.faults.next_cut()
+        done, self.breaks_off_after = self.breaks_off_after, None
         failures: list[WriteFailure] = []
         for write in writes[:done]:
             self.writes += 1
-            words = self.faults.refusal_of(write) or updates.apply(self._ctld, write)
+            words = self.refusals.pop(write.key, "") or updates.apply(self._ctld, write)
             if words:
                 failures.append(WriteFailure(write, words))
         if done is not None:
-            raise UnfinishedWriteError(unreachable(), done, failures)
-        self.faults.after("write")
+            down = SlurmUnreachableError("slurmctld is down: injected by a test", "wait for it")
+            raise UnfinishedWriteError(down, done, failures)
         return tuple(failures)
 
     def signal(self, keys: Sequence[str], signal: str) -> Mapping[str, str]:
         """Send a signal to running jobs; other jobs are ignored."""
         self._lease.check()
-        self.faults.before("signal")
-        refused = self.faults.refused_signals(keys)
         running = {key: r for r in self._ctld.records.values() if r.runs for key in r.keys}
         for key in keys:
-            if key in running and key not in refused:
+            if key in running:
                 self.signals.append(SentSignal(self.clock.now_s, key, signal))
                 self._ctld.hear(running[key])
-        self.faults.after("signal")
-        return {key: words for key, words in refused.items() if key in running}
+        return {}
 
     # Users
 
@@ -390,15 +371,6 @@ class InMemorySlurm:
         if not killed:
             self._ctld.save_state()
         self._ctld.restart()
-
-    @property
-    def accounting_delay_s(self) -> float:
-        """The delay with which slurmdbd learns of events from now on."""
-        return self._accounting.delay_s
-
-    @accounting_delay_s.setter
-    def accounting_delay_s(self, seconds: float) -> None:
-        self._accounting.delay_s = seconds
 
     # Queries of tests
 

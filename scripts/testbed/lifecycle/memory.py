@@ -3,47 +3,33 @@ case its layout changes."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from scripts.testbed.in_memory.driver import InMemorySlurm
 from slurm_tiresias.controller.cycle import Cycles
-from slurm_tiresias.core.lifecycle.preemption import Cause
+from slurm_tiresias.core.lifecycle.preemption import Cause, Preemption
 
 
-def preemptor_of(cycles: Cycles, victim: str) -> str:
-    """The preemptor of a job; "" if it is not being preempted."""
-    preemption = cycles.job_store.lifecycles.preemptions.get(victim)
-    return preemption.preemptor if preemption and preemption.makes_room else ""
-
-
-def leaves_for(cycles: Cycles, victim: str, cause: Cause) -> bool:
-    """Whether a job is being preempted for this cause."""
-    preemption = cycles.job_store.lifecycles.preemptions.get(victim)
-    return preemption is not None and preemption.cause is cause and preemption.makes_room
-
-
-def is_asked(cycles: Cycles, victim: str) -> bool:
-    """Whether a victim was asked to save without a signal of Slurm, because it would have got
-    none."""
-    preemption = cycles.job_store.lifecycles.preemptions.get(victim)
-    return preemption is not None and preemption.asked
-
-
-def is_redoing(cycles: Cycles, key: str) -> bool:
-    """Whether a running job is still redoing work that an earlier run lost."""
-    return cycles._feed.jobs[key].past_losses.redoing_until_s is not None
+def preemption_of(cycles: Cycles, victim: str) -> Preemption | None:
+    """The preemption of a job, also if it was called off and the job may still requeue itself."""
+    return cycles.job_store.lifecycles.preemptions.get(victim)
 
 
 def is_leaving(cycles: Cycles, victim: str) -> bool:
     """Whether a job has been signalled for a preemption that is under way."""
-    preemption = cycles.job_store.lifecycles.preemptions.get(victim)
+    preemption = preemption_of(cycles, victim)
     return preemption is not None and preemption.is_leaving
 
 
 def has_signal(cycles: Cycles, victim: str) -> bool:
     """Whether a job may have got a signal on which it requeues itself; called off or not."""
-    preemption = cycles.job_store.lifecycles.preemptions.get(victim)
+    preemption = preemption_of(cycles, victim)
     return preemption is not None and preemption.signalled_s is not None
+
+
+def is_redoing(cycles: Cycles, key: str) -> bool:
+    """Whether a running job is still redoing work that an earlier run lost."""
+    return cycles._feed.jobs[key].past_losses.redoing_until_s is not None
 
 
 def victims_of(cycles: Cycles, preemptor: str) -> Collection[str]:
@@ -71,6 +57,15 @@ def nominations(cycles: Cycles) -> Mapping[str, Collection[str]]:
         key: one.allocated() for key, one in cycles.job_store.lifecycles.nominations.items()
     }
     return {key: allocation for key, allocation in allocated.items() if allocation}
+
+
+def overdue_nominations(cycles: Cycles, now_s: float, longest_s: float) -> Iterator[str]:
+    """Report jobs that stay nominated although their nodes have been in use for longer than this,
+    or idle."""
+    for key, one in cycles.job_store.lifecycles.nominations.items():
+        since_s = one.nominated_s if one.free_s is None else one.free_s
+        if since_s is not None and now_s - since_s > longest_s:
+            yield f"job {key} has been nominated since {since_s:.0f}"
 
 
 def lists_noted(cycles: Cycles, key: str) -> Collection[str]:
@@ -115,19 +110,19 @@ def backed_off_since(cycles: Cycles, key: str, since_s: float) -> bool:
 
 def grace_is_over(cycles: Cycles, victim: str, at_s: float) -> bool:
     """Whether the site's grace of a signalled victim is over at that time."""
-    preemption = cycles.job_store.lifecycles.preemptions.get(victim)
+    preemption = preemption_of(cycles, victim)
     signalled_s = preemption.signalled_s if preemption else None
     grace_s = cycles.job_store._config.preemption.grace_s
     return signalled_s is not None and at_s - signalled_s >= grace_s
 
 
 def longest_run_s(sim: InMemorySlurm, key: str) -> float:
-    rows = sim._accounting._rows.get(key, {}).values()
-    ended = [(row.start_s, row.end_s) for row in rows if row.start_s and row.end_s]
-    return max((end_s - start_s for start_s, end_s in ended), default=0.0)
+    ended = [
+        run.end_s - run.start_s for run in sim.accounting.all_runs(key) if run.start_s and run.end_s
+    ]
+    return max(ended, default=0.0)
 
 
 def accounted(sim: InMemorySlurm, key: str) -> frozenset[object]:
     """Submission and start of each run that accounting has of a job, also if that comes late."""
-    rows = sim._accounting._rows.get(key, {}).values()
-    return frozenset((row.submit_s, row.start_s) for row in rows)
+    return frozenset((run.submit_s, run.start_s) for run in sim.accounting.all_runs(key))

@@ -635,7 +635,7 @@ class World:
         self.sim.save_state()
         self.saved_lists = {key: own.node_list for key, own in self.own.items()}
         self.sim.advance(late_s)
-        if self.slurm.accounting_fails or self.sim.accounting_delay_s:
+        if self.slurm.accounting_fails or self.sim.accounting.delay_s:
             self.outage_s += seconds
         self.course.append(f"... {seconds:g} s")
 
@@ -719,7 +719,7 @@ class World:
 
     def set_accounting(self, how: str) -> None:
         self.slurm.accounting_fails = how == "fails"
-        self.sim.accounting_delay_s = LATE_S if how == "late" else 0.0
+        self.sim.accounting.delay_s = LATE_S if how == "late" else 0.0
         self.note(f"accounting {how}")
 
     def switch(self, mode: str) -> None:
@@ -753,13 +753,16 @@ class World:
         """
         assert self.slurm.seen is not None
         seen = {job.key: job for job in self.slurm.seen.jobs}
-        if memory.leaves_for(self.cycles, write.key, Cause.IDLE_GPUS):
-            self._check_idle_requeue(seen[write.key])
+        victim, preemption = seen[write.key], memory.preemption_of(self.cycles, write.key)
+        under_way = preemption if preemption and preemption.makes_room else None
+        own_checks = {
+            Cause.IDLE_GPUS: self._check_idle_requeue,
+            Cause.HUNG: self._check_hung_requeue,
+        }
+        if under_way and under_way.cause in own_checks:
+            own_checks[under_way.cause](victim)
             return
-        if memory.leaves_for(self.cycles, write.key, Cause.HUNG):
-            self._check_hung_requeue(seen[write.key])
-            return
-        victim, key = seen[write.key], memory.preemptor_of(self.cycles, write.key)
+        key = under_way.preemptor if under_way else ""
         preemptor = seen.get(key)
         if preemptor is None:
             self.violated(f"{write.key} is requeued for {key or 'no job'}, which was not there")
@@ -859,7 +862,8 @@ class World:
         if wished:
             most_s = preemption.grace_s if preemption.budget_share else preemption.max_grace_s
             grace_s = min(float(seconds), most_s)
-        if memory.is_asked(self.cycles, victim.key):
+        under_way = memory.preemption_of(self.cycles, victim.key)
+        if under_way and under_way.asked:
             if signal:
                 self.violated(f"{victim.key} is asked to save, though it gets {signal}")
             signal, grace_s = ASK_SIGNAL, SAVE_GRACE_S
@@ -909,13 +913,10 @@ class World:
 
     def _check_nominations(self) -> None:
         """Check that no job stays nominated although its nodes stay in use."""
-        if self.stepped:
-            return
-        longest_s = MAX_GRACE_S + IN_USE_BOUNDS * START_BOUND_S
-        for key, one in self.cycles.job_store.lifecycles.nominations.items():
-            since_s = one.nominated_s if one.free_s is None else one.free_s
-            if since_s is not None and self.now_s - since_s > longest_s + 1.0:
-                self.violated(f"{key} has been nominated since {since_s:.0f}")
+        longest_s = MAX_GRACE_S + IN_USE_BOUNDS * START_BOUND_S + 1.0
+        for overdue in memory.overdue_nominations(self.cycles, self.now_s, longest_s):
+            if not self.stepped:
+                self.violated(overdue)
 
     def _left_by_themselves(self) -> list[tuple[str, float]]:
         """Return the signalled runs that have requeued themselves since the last good cycle, and

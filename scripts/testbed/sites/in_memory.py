@@ -195,10 +195,8 @@ class InMemoryRound(Round):
             self.counts["requeues by themselves"] += 1
             if run not in dict(memory.preempted_runs(self.cycles)):
                 self.find(f"{run} requeued itself on its signal, which does not count")
-        for key, one in self.cycles.job_store.lifecycles.nominations.items():
-            since_s = one.nominated_s if one.free_s is None else one.free_s
-            if since_s is not None and self.now_s - since_s > LONGEST_NOMINATION_S:
-                self.find(f"job {key} has been nominated since {since_s:.0f}")
+        for overdue in memory.overdue_nominations(self.cycles, self.now_s, LONGEST_NOMINATION_S):
+            self.find(overdue)
 
     def look_for_holds(self) -> None:
         """Report jobs that Slurm holds because of a node list of the controller."""
