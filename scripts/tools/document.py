@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -88,7 +88,14 @@ def _find(title: str, text: str) -> re.Match[str] | None:
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a Markdown table, with the first column aligned left and the others right."""
     lines = [header, [":--", *["--:"] * (len(header) - 1)], *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def table_of_texts(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table aligned left, whose cells may contain any text on one line."""
+    escaped = ([cell.replace("|", r"\|") for cell in row] for row in rows)
+    lines = [f"| {' | '.join(line)} |" for line in (header, *escaped)]
+    return "\n".join([lines[0], "|---" * len(header) + "|", *lines[1:]])
 
 
 def interval_of_median(values: Sequence[float]) -> tuple[float, float]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
+from scripts.tools.document import table_of_texts
 from slurm_tiresias.cli.history import JobEnd, RunSummary
 from slurm_tiresias.explanation.array import ReasonSummary, TierSummary
 from slurm_tiresias.explanation.section import Section
@@ -123,19 +124,15 @@ def _one_or_its_fields(
     yield from _fields(get_type_hints(kind), f"{path}.", shared)
 
 
-def reference_lines() -> Iterator[str]:
-    yield "# What --json prints"
-    yield ""
-    yield from INTRODUCTION.splitlines()
+def reference() -> str:
+    """Return the page."""
     sections = {**COMMANDS, **{name: get_type_hints(kind) for kind, name in SHARED.items()}}
+    parts = [f"# What --json prints\n\n{INTRODUCTION.rstrip()}"]
     for title, hints in sections.items():
-        yield ""
-        yield f"## {title}"
-        yield ""
-        yield "| field | type |"
-        yield "|---|---|"
-        yield from (f"| `{path}` | {kind} |" for path, kind in _fields(hints, "", SHARED))
+        rows = [(f"`{path}`", kind) for path, kind in _fields(hints, "", SHARED)]
+        parts.append(f"## {title}\n\n{table_of_texts(('field', 'type'), rows)}")
+    return "\n\n".join(parts)
 
 
 if __name__ == "__main__":
-    print("\n".join(reference_lines()))
+    print(reference())

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from scripts.tools.json_reference import COMMANDS, fields_of, reference_lines
+from scripts.tools.json_reference import COMMANDS, fields_of, reference
 from slurm_tiresias.model import PublishedGpuUse, PublishedHung
 from slurm_tiresias.status.published import (
     PublishedCoverage,
@@ -43,7 +43,7 @@ JSON_OF: dict[type, tuple[str, ...]] = {
 
 def test_the_page_is_up_to_date() -> None:
     written = (ROOT / "docs" / "reference" / "json.md").read_text(encoding="utf-8")
-    assert "\n".join(reference_lines()) + "\n" == written, "run scripts/dev generate"
+    assert reference() + "\n" == written, "run scripts/dev generate"
 
 
 def test_no_json_field_is_removed_or_changed() -> None:

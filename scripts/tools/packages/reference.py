@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 import click
 
+from scripts.tools.document import table_of_texts
 from scripts.tools.packages.commands import commands, exit_codes
 from slurm_tiresias.cli.options import CONFIG_VARIABLE, DEFAULT_CONFIG, PROGRAM
 
@@ -28,72 +29,66 @@ its name. Every command takes `-h`."""
 OF_ALL = ("The configuration file.", "Show this message and exit.")
 """The meanings of options that the head of the page explains."""
 
-LONG_ROW = 45
+LONG_ROW = 41
 """Shorter rows are repeated for each command that has the option."""
 
 
 def page() -> str:
     """Return the whole page in Markdown."""
-    every = commands()
-    return "\n".join([HEAD, *_codes(), *_each(every)]) + "\n"
+    codes = table_of_texts(
+        ("code", "meaning"), [(code, _cell(text)) for code, text in exit_codes()]
+    )
+    return "\n\n".join([HEAD, f"## Exit codes\n\n{codes}", *_each()]) + "\n"
 
 
-def _codes() -> Iterator[str]:
-    yield from ("", "## Exit codes", "", "| code | meaning |", "|---|---|")
-    yield from (f"| {code} | {_cell(meaning)} |" for code, meaning in exit_codes())
-
-
-def _each(every: list[click.Context]) -> Iterator[str]:
-    shown: dict[str, str] = {}
-    for context in every:
+def _each() -> Iterator[str]:
+    shown: dict[tuple[str, str], str] = {}
+    for context in commands():
         if isinstance(context.command, click.Group):
             # Each of its commands has a section, and the head of the page what all have in common.
             continue
-        text = inspect.cleandoc(context.command.help or "")
-        yield from ("", f"## {context.command_path}", *_paragraphs(text))
+        yield f"## {context.command_path}"
+        yield from _paragraphs(inspect.cleandoc(context.command.help or ""))
         usage = context.command.collect_usage_pieces(context)
         if usage != ["[OPTIONS]"]:
-            yield from ("", "```text", " ".join([context.command_path, *usage]), "```")
-        yield from _options(context, shown)
+            yield f"```text\n{' '.join([context.command_path, *usage])}\n```"
+        if rows := list(_options(context, shown)):
+            yield table_of_texts(("option", "meaning"), rows)
         if context.command.epilog:
             yield from _paragraphs(inspect.cleandoc(context.command.epilog))
 
 
-def _options(context: click.Context, shown: dict[str, str]) -> Iterator[str]:
-    """Yield the table of options; ``shown`` has the long rows so far, by row, with the command."""
-    rows, repeated = [], dict[str, list[str]]()
+def _options(
+    context: click.Context, shown: dict[tuple[str, str], str]
+) -> Iterator[tuple[str, str]]:
+    """Yield the options; ``shown`` has those so far, with the first command of each."""
+    repeated: dict[str, list[str]] = {}
     for option in context.command.get_params(context):
         names, meaning = option.get_help_record(context) or ("", "")
         if not meaning or meaning in OF_ALL:
             continue
-        row = f"| {_code(names)} | {_cell(meaning)} |"
+        row = f"`{names}`", _cell(meaning)
         first = shown.setdefault(row, context.command_path)
-        if first == context.command_path or len(row) < LONG_ROW:
-            rows.append(row)
+        if first == context.command_path or len(" | ".join(row)) < LONG_ROW:
+            yield row
         else:
-            repeated.setdefault(first, []).append(_code(names.split()[0].rstrip(",")))
-    rows += [f"| {', '.join(names)} | as for `{first}` |" for first, names in repeated.items()]
-    if rows:
-        yield from ("", "| option | meaning |", "|---|---|", *rows)
+            repeated.setdefault(first, []).append(f"`{names.split()[0].rstrip(',')}`")
+    for first, again in repeated.items():
+        yield ", ".join(again), f"as for `{first}`"
 
 
 def _paragraphs(text: str) -> Iterator[str]:
     """Split text into paragraphs like click; those that begin with \\b keep their lines."""
     for paragraph in re.split(r"\n\s*\n", text.strip("\n")):
-        yield ""
         if paragraph.lstrip().startswith("\b"):
             kept = paragraph.split("\b", 1)[1].strip("\n").split("\n")
-            yield from ("```text", *(line.rstrip() for line in kept), "```")
+            yield "\n".join(("```text", *(line.rstrip() for line in kept), "```"))
         else:
-            yield _escaped(" ".join(paragraph.split()))
-
-
-def _code(text: str) -> str:
-    return f"`{text.replace('|', chr(92) + '|')}`"
+            yield _cell(paragraph)
 
 
 def _cell(text: str) -> str:
-    return _escaped(" ".join(text.split())).replace("|", r"\|")
+    return _escaped(" ".join(text.split()))
 
 
 def _escaped(text: str) -> str:
