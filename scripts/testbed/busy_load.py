@@ -108,9 +108,8 @@ class Busy:
     def node_lists_left(self) -> dict[str, str]:
         """Return the node lists of waiting jobs that differ from their user's, by job."""
         own = {job.key: job.own_nodes for job in self.jobs}
-        shown = self.cluster.run("squeue", "-h", "-t", "PD", "-O", "JobID:|,ReqNodes:|")
-        rows = (line.split("|")[:2] for line in shown.splitlines())
-        return {key: nodes for key, nodes in rows if nodes != own[key]}
+        lists = self.cluster.squeue_fields("ReqNodes", states="PD")
+        return {key: nodes for key, nodes in lists.items() if nodes != own[key]}
 
 
 # Killing

@@ -7,10 +7,8 @@ import random
 import signal
 import time
 from collections import Counter
-from functools import partial
 from pathlib import Path
 
-from scripts.testbed.patience import PATIENCE_S
 from scripts.testbed.real_cluster import RealCluster
 from scripts.testbed.real_controller import RealController
 from scripts.testbed.slurm_commands import Commands
@@ -61,7 +59,7 @@ class Pair:
     def state(self) -> PublishedState:
         return next(iter(self.controllers.values())).state()
 
-    def wait_until_acts(self, host: str, timeout_s: float = PATIENCE_S) -> float:
+    def wait_until_acts(self, host: str) -> float:
         """Wait until this host's controller has run a cycle as the active one; return the time."""
         began_s = time.monotonic()
 
@@ -71,7 +69,7 @@ class Pair:
             except NotRunningError:
                 return False
 
-        self.cluster.wait_until(acts, f"{host} acts", timeout_s)
+        self.cluster.wait_until(acts, f"{host} acts")
         return time.monotonic() - began_s
 
     def wait_for_standby(self, host: str) -> None:
@@ -113,11 +111,7 @@ def work(cluster: RealCluster, long: int = 4, short: int = 8) -> list[str]:
 
 def wait_until_completed(cluster: RealCluster, jobs: list[str]) -> None:
     for job in jobs:
-        cluster.wait_until(partial(_is_completed, cluster, job), f"{job} completed")
-
-
-def _is_completed(cluster: RealCluster, job: str) -> bool:
-    return cluster.squeue_field(job, "State") == "COMPLETED"
+        cluster.wait_for_state(job, "COMPLETED")
 
 
 def check_requeues(cluster: RealCluster, pair: Pair, jobs: list[str]) -> None:

@@ -75,6 +75,14 @@ class RealCluster:
         assert ended.returncode == 0, f"{' '.join(command)}: {ended.stderr or ended.stdout}"
         return ended.stdout
 
+    def answers(self, *command: str) -> bool:
+        """Whether a command succeeds."""
+        try:
+            self.run(*command)
+        except AssertionError:
+            return False
+        return True
+
     def sbatch(self, *options: str, script: str = "sleep 600") -> str:
         """Submit a job that runs ``script``; return its id."""
         wrapped = ("--parsable", "--output=/dev/null", *options, "--wrap", script)
@@ -113,6 +121,12 @@ class RealCluster:
             if key == job:
                 return value
         raise AssertionError(f"squeue does not list job {job}")
+
+    def squeue_fields(self, field: str, states: str = "all") -> dict[str, str]:
+        """Return one field of ``squeue -O`` of every job in these states, by job id."""
+        shown = self.run("squeue", "-h", "-a", "-t", states, "-O", f"JobID:|,{field}:|")
+        rows = (line.split("|") for line in shown.splitlines())
+        return {job: value.strip() for job, value, *_ in rows}
 
     def driver(self, **commands: str | float) -> CommandSlurm:
         """Return a new driver for this cluster."""

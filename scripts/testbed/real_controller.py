@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -139,12 +139,11 @@ class RealController:
         merged["controller"].setdefault("nudge_file", str(self.folder / "nudge"))
         if driver := os.environ.get(DRIVER_VARIABLE):
             merged["slurm"] = {"driver": driver}
-        text = "\n".join(
-            f"[{table}]\n" + "\n".join(f"{k} = {_toml(v)}" for k, v in values.items())
-            for table, values in merged.items()
-        )
-        tomllib.loads(text)
-        self.config_file.write_text(text)
+        lines = []
+        for table, values in merged.items():
+            # Numbers, texts and lists look alike in JSON and in TOML.
+            lines += [f"[{table}]", *(f"{name} = {json.dumps(v)}" for name, v in values.items())]
+        self.config_file.write_text("\n".join(lines))
 
     def _merged(self) -> dict[str, dict[str, object]]:
         return {
@@ -248,16 +247,6 @@ class RealController:
             lambda: (job := self.job(key)) is not None and job.reason == reason,
             f"{key} because {reason}",
         )
-
-
-def _toml(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        return f'"{value}"'
-    if isinstance(value, list):
-        return "[" + ", ".join(_toml(item) for item in value) + "]"
-    return str(value)
 
 
 @contextmanager

@@ -9,11 +9,12 @@ from __future__ import annotations
 import random
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from scripts.testbed.patience import PATIENCE_S, wait_until
+from scripts.testbed.patience import wait_until
 from scripts.testbed.real_cluster import RealCluster
 from scripts.testbed.real_controller import RealController
 from scripts.testbed.slurm_commands import WRITE, Commands
@@ -27,8 +28,9 @@ SETTINGS: dict[str, dict[str, object]] = {
     "constants": {"COMMAND_TIMEOUT_S": 2, "RETRY_AFTER_S": 10},
 }
 NODE = "n2"
+ALIVE = 8
 GONE_S = 2.0
-FELT_WITHIN_S = WELL_WITHIN_S = DONE_WITHIN_S = SAVED_WITHIN_S = PATIENCE_S
+"""How long a fault lasts if no cycle fails."""
 
 
 @dataclass
@@ -60,13 +62,12 @@ class Bed:
         wait_until(
             lambda: saved.exists() and saved.stat().st_mtime > self.submitted_s,
             "slurmctld has saved its jobs",
-            SAVED_WITHIN_S,
         )
 
-    def keep_busy(self, alive: int = 8) -> None:
-        """Submit jobs until ``alive`` are in the queue."""
+    def keep_busy(self) -> None:
+        """Submit jobs until enough are in the queue."""
         waiting = len(self.cluster.run("squeue", "-h").splitlines())
-        for _ in range(alive - waiting):
+        for _ in range(ALIVE - waiting):
             if self.random.random() < 0.3:
                 self.submit(4, self.random.uniform(5, 9))
             else:
@@ -75,7 +76,7 @@ class Bed:
     def state(self) -> PublishedState:
         return self.controller.state()
 
-    def wait_until_well(self, within_s: float = WELL_WITHIN_S) -> float:
+    def wait_until_well(self) -> float:
         """Wait for a good cycle that begins after now; return how long that took."""
         now_s = time.time()
 
@@ -86,50 +87,39 @@ class Bed:
                 return False
             return state.at_s > now_s and not state.failures
 
-        wait_until(well, "the controller is well again", within_s)
+        wait_until(well, "the controller is well again")
         return time.time() - now_s
 
     def wait_until_felt(self, words: str) -> PublishedState:
         """Wait until ``status`` reports failing cycles; check the reason."""
-        wait_until(lambda: self.state().failures > 0, f"cycles fail: {words}", FELT_WITHIN_S)
+        wait_until(lambda: self.state().failures > 0, f"cycles fail: {words}")
         state = self.state()
         assert re.search(words, state.error), state.error
         return state
 
     def wait_until_done(self) -> None:
         """Wait until every job has ended."""
-        wait_until(
-            lambda: not self.cluster.run("squeue", "-h").strip(), "all jobs over", DONE_WITHIN_S
-        )
+        wait_until(lambda: not self.cluster.run("squeue", "-h").strip(), "all jobs over")
 
     def lost(self) -> list[str]:
         """Return the jobs that are not known to have completed."""
         rows = self.cluster.run("sacct", "-nPX", "-o", "JobID,State", "-j", ",".join(self.jobs))
-        shown = self.cluster.run("squeue", "-h", "-t", "all", "-O", "JobID:|,State:")
         ended = dict(row.split("|")[:2] for row in rows.splitlines())
-        ended |= {row.split("|")[0]: row.split("|")[1].strip() for row in shown.splitlines()}
+        ended |= self.cluster.squeue_fields("State")
         return [job for job in self.jobs if ended.get(job) != "COMPLETED"]
 
     def requeued_too_often(self, by_slurm: int = 0) -> list[str]:
         """Return the jobs that restarted more often than the controller requeued them, plus
         ``by_slurm`` times."""
-        asked: dict[str, int] = {}
-        for write in self.commands.writes():
-            if write.line.startswith("requeue"):
-                job = write.line.split()[-1]
-                asked[job] = asked.get(job, 0) + 1
-        restarts = self._restarts()
-        return [job for job in self.jobs if restarts.get(job, 0) > asked.get(job, 0) + by_slurm]
-
-    def _restarts(self) -> dict[str, int]:
-        shown = self.cluster.run("squeue", "-h", "-t", "all", "-O", "JobID:|,RestartCnt:")
-        pairs = (row.split("|") for row in shown.splitlines())
-        return {job: int(count) for job, count in pairs}
+        lines = (write.line for write in self.commands.writes())
+        asked = Counter(line.split()[-1] for line in lines if line.startswith("requeue"))
+        restarts = self.cluster.squeue_fields("RestartCnt")
+        return [job for job in self.jobs if int(restarts.get(job, 0)) > asked[job] + by_slurm]
 
     def node_lists_left(self) -> list[str]:
         """Return waiting jobs with a node list, which no user here requests."""
-        shown = self.cluster.run("squeue", "-h", "-t", "PD", "-O", "JobID:|,ReqNodes:|")
-        return [row for row in shown.splitlines() if row.split("|")[1].strip()]
+        lists = self.cluster.squeue_fields("ReqNodes", states="PD")
+        return [f"{job}: {nodes}" for job, nodes in lists.items() if nodes]
 
 
 @dataclass(frozen=True)
@@ -138,11 +128,9 @@ class Trouble:
     None if no cycle fails."""
 
     name: str
-    begin: Callable[[Bed], None]
-    end: Callable[[Bed], None]
+    begin: Callable[[Bed], object]
+    end: Callable[[Bed], object]
     says: str | None = None
-    lasts_s: float = GONE_S
-    """Duration if no cycle fails."""
     slurm_requeues: bool = False
 
 
@@ -217,10 +205,6 @@ def _start(*daemons: str) -> Callable[[Bed], None]:
     return lambda bed: bed.cluster.start(*daemons)
 
 
-def _node(state: str) -> Callable[[Bed], None]:
-    return lambda bed: _set_node(bed, state)
-
-
 def _set_node(bed: Bed, state: str) -> None:
     bed.cluster.run("scontrol", "update", f"NodeName={NODE}", f"State={state}", "Reason=test")
 
@@ -232,7 +216,7 @@ def _node_dies(bed: Bed) -> None:
 
 def _node_returns(bed: Bed) -> None:
     bed.cluster.start(f"slurmd.{NODE}")
-    wait_until(lambda: _resumed(bed), f"{NODE} is back", WELL_WITHIN_S)
+    wait_until(lambda: _resumed(bed), f"{NODE} is back")
 
 
 def _resumed(bed: Bed) -> bool:
@@ -252,7 +236,6 @@ def _node_loses_gpus(bed: Bed) -> None:
     wait_until(
         lambda: re.search("drain|inval", bed.cluster.run("sinfo", "-hn", NODE, "-o", "%T")),
         f"{NODE} is seen to have fewer GPUs",
-        WELL_WITHIN_S,
     )
 
 
@@ -275,26 +258,10 @@ def _ctld_dies(bed: Bed) -> None:
 
 
 def _failed_back(bed: Bed) -> None:
-    wait_until(lambda: _answers(bed), "the backup slurmctld acts", WELL_WITHIN_S)
+    wait_until(lambda: bed.cluster.answers("squeue"), "the backup slurmctld acts")
     bed.wait_until_well()
     bed.cluster.start("slurmctld")
-    wait_until(lambda: _answers(bed), "slurmctld acts again", WELL_WITHIN_S)
-
-
-def _answers(bed: Bed) -> bool:
-    try:
-        bed.cluster.run("squeue", "-h")
-    except AssertionError:
-        return False
-    return True
-
-
-def _reconfigure(bed: Bed) -> None:
-    bed.cluster.run("scontrol", "reconfigure")
-
-
-def _nothing(_bed: Bed) -> None:
-    """The fault ends by itself."""
+    wait_until(lambda: bed.cluster.answers("squeue"), "slurmctld acts again")
 
 
 SLURM_TROUBLES: Sequence[Trouble] = (
@@ -309,7 +276,9 @@ SLURM_TROUBLES: Sequence[Trouble] = (
     Trouble("slurmdbd down", _kill("slurmdbd"), _start("slurmdbd"), None),
     Trouble("munge down", _kill("munged"), _start("munged"), f"{OUT}|failed"),
     Trouble("a node dies", _node_dies, _node_returns, None, slurm_requeues=True),
-    Trouble("a node drains", _node("DRAIN"), _node("RESUME"), None),
+    Trouble(
+        "a node drains", lambda bed: _set_node(bed, "DRAIN"), lambda bed: _set_node(bed, "RESUME")
+    ),
     Trouble(
         "a node comes back with fewer GPUs",
         _node_loses_gpus,
@@ -317,7 +286,7 @@ SLURM_TROUBLES: Sequence[Trouble] = (
         None,
         slurm_requeues=True,
     ),
-    Trouble("reconfigure", _reconfigure, _nothing),
+    Trouble("reconfigure", lambda bed: bed.cluster.run("scontrol", "reconfigure"), lambda _: None),
 )
 FAILOVER = Trouble("slurmctld fails over to its backup", _ctld_dies, _failed_back, OUT)
 """For a cluster with a backup slurmctld, where no other fault may keep slurmctld down for long."""
@@ -342,7 +311,7 @@ def go_through(bed: Bed, trouble: Trouble) -> Survived:
     trouble.begin(bed)
     try:
         if trouble.says is None:
-            wait_until(lambda: time.time() - began_s > trouble.lasts_s, "a while", 60)
+            wait_until(lambda: time.time() - began_s > GONE_S, "a while")
         else:
             _check_that_it_is_said(bed, trouble)
     finally:
@@ -359,7 +328,6 @@ def _check_that_it_is_said(bed: Bed, trouble: Trouble) -> None:
     wait_until(
         lambda: bed.state().failures > first.failures or bed.state().failures == 0,
         "it is tried again",
-        FELT_WITHIN_S,
     )
     last = bed.state()
     if last.failures and not trouble.name.startswith(WRITE):

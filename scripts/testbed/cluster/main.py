@@ -124,9 +124,7 @@ def shape_from(options: argparse.Namespace) -> Shape:
     check_slurm_user(options.slurm_user)
     for name in partitions:
         check_name(name, "--partition")
-    for line in options.slurm_conf_line:
-        check_conf_line(line)
-    for line in options.gres_conf_line:
+    for line in (*options.slurm_conf_line, *options.gres_conf_line):
         check_conf_line(line)
     for file in options.conf_file:
         check_conf_file(Path(file))
@@ -205,17 +203,15 @@ def dispatch(arguments: Sequence[str]) -> int:
         ensure_packages(accounting=True, others=options.packages)
         return 0
     place = place_named(options.dir)
-    if options.command == "up":
-        return up(place, shape_from(options))
-    if options.command == "down":
-        return down(place)
-    if options.command == "kill":
-        return kill(place, options.daemons, options.signal)
-    if options.command == "start":
-        return start_again(place, options.daemons)
-    if options.command == "status":
-        return status(place, options.json)
-    return env(place)
+    commands: dict[str, Callable[[], int]] = {
+        "up": lambda: up(place, shape_from(options)),
+        "down": lambda: down(place),
+        "kill": lambda: kill(place, options.daemons, options.signal),
+        "start": lambda: start_again(place, options.daemons),
+        "status": lambda: status(place, options.json),
+        "env": lambda: env(place),
+    }
+    return commands[options.command]()
 
 
 def interrupt(number: int, _frame: FrameType | None) -> None:
@@ -234,10 +230,7 @@ def main() -> int:
     except UsageError as error:
         say(f"error: {error}")
         return 2
-    except ClusterError as error:
-        say(f"error: {error}")
-        return 1
-    except OSError as error:
+    except (ClusterError, OSError) as error:
         say(f"error: {error}")
         return 1
     except StoppedBySignalError as interruption:

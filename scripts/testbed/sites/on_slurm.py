@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from scripts.testbed.patience import wait_until
 from scripts.testbed.real_cluster import RealCluster, short_folder, started_cluster
 from scripts.testbed.real_controller import RealController
 from scripts.testbed.sites.drawn import USERS, Ask, Site, site
@@ -122,7 +123,7 @@ class RealRound(Round):
         return key
 
     def set_node(self, name: str, state: str) -> None:
-        self._update(f"NodeName={name}", f"State={state.upper()}", "Reason=test")
+        self._scontrol("update", f"NodeName={name}", f"State={state.upper()}", "Reason=test")
 
     def set_epilogs(self, name: str, hang: bool) -> None:
         if hang:
@@ -143,7 +144,7 @@ class RealRound(Round):
             for end in ("", ".old"):
                 (self.cluster.folder / "state" / f"{name}{end}").unlink(missing_ok=True)
         self.cluster.start("slurmctld")
-        self.cluster.wait_until(self._answers, "slurmctld is back")
+        wait_until(lambda: self.cluster.answers("squeue"), "slurmctld is back")
 
     def stop_controller(self) -> None:
         # Slurm holds a job, too, if its user excludes a node of a list that it has already.
@@ -169,12 +170,6 @@ class RealRound(Round):
         with closing(Ledger(newest_ledger(self.controller.state_dir))) as ledger:
             return ledger._database.execute(query, values).fetchall()
 
-    def _answers(self) -> bool:
-        try:
-            return "UP" in self.cluster.run("scontrol", "ping")
-        except AssertionError:
-            return False
-
     def _sbatch(self, wanted: Ask, *beside: str) -> str:
         seconds = min(wanted.submission.duration_s or LONGEST_S, LONGEST_S)
         after_s = wanted.submission.requeues_itself_in_s
@@ -183,9 +178,6 @@ class RealRound(Round):
             script = REQUEUES_ITSELF.format(seconds=seconds, after=after_s)
         as_user = (f"--uid={REAL_USERS[wanted.submission.user]}", "--chdir=/")
         return self.cluster.sbatch(*as_user, *wanted.options, *beside, script=script)
-
-    def _update(self, *what: str) -> None:
-        self._scontrol("update", *what)
 
     def _scontrol(self, *what: str) -> None:
         self.changed_s.append(time.time())
@@ -228,20 +220,22 @@ class RealRound(Round):
         if arrays := [key for key in self.queue() if "_" in key]:
             array = self.random.choice(arrays).partition("_")[0]
             self.note(f"throttle {array}")
-            self._update(f"JobId={array}", f"ArrayTaskThrottle={self.random.randint(1, 3)}")
+            self._scontrol(
+                "update", f"JobId={array}", f"ArrayTaskThrottle={self.random.randint(1, 3)}"
+            )
 
     def exclude(self) -> None:
         if key := self.one(PENDING):
             node = self.random.choice(self.site.nodes).name
             self.note(f"exclude {node} from {key}")
-            self._update(f"JobId={key}", f"ExcNodeList={node}")
+            self._scontrol("update", f"JobId={key}", f"ExcNodeList={node}")
             self.edits[key] += 1
 
     def widen(self) -> None:
         """Change a job's number of nodes to a range."""
         if key := self.one(PENDING):
             self.note(f"widen {key}")
-            self._update(f"JobId={key}", f"NumNodes=1-{self.random.randint(2, 4)}")
+            self._scontrol("update", f"JobId={key}", f"NumNodes=1-{self.random.randint(2, 4)}")
             self.edits[key] += 1
 
     def top(self) -> None:

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from scripts.testbed.busy_load import SETTINGS, Busy, Job, drain
+from scripts.testbed.patience import wait_until
 from scripts.testbed.real_cluster import RealCluster
 from scripts.testbed.real_controller import RealController
 from slurm_tiresias.store.ledger import FILE_NAME, Ledger
@@ -105,19 +106,17 @@ def upgrade(cluster: RealCluster) -> None:
     cluster.kill("slurmdbd", signal="TERM")
     restart(cluster, "database")
     cluster.start("slurmdbd")
-    wait_for_answer(cluster, "sacctmgr", "-n", "show", "cluster")
+    known = ("sacctmgr", "-n", "show", "cluster")
+    wait_until(lambda: cluster.answers(*known), "slurmdbd answers")
     restart(cluster, "slurmctld")
-    wait_for_answer(cluster, "squeue")
+    wait_until(lambda: cluster.answers("squeue"), "slurmctld answers")
     for number in range(1, NODES + 1):
         restart(cluster, f"slurmd.n{number}")
-        wait_for_version(cluster, f"n{number}")
-
-
-def wait_for_version(cluster: RealCluster, node: str) -> None:
-    shown = f"Version={version(cluster)} "
-    cluster.wait_until(
-        lambda: shown in cluster.run("scontrol", "show", "-o", "node", node), f"{node} up"
-    )
+        node = ("scontrol", "show", "-o", "node", f"n{number}")
+        cluster.wait_until(
+            lambda: f"Version={version(cluster)} " in cluster.run(*node),  # noqa: B023
+            f"n{number} up",
+        )
 
 
 def restart(cluster: RealCluster, daemon: str) -> None:
@@ -125,21 +124,11 @@ def restart(cluster: RealCluster, daemon: str) -> None:
     cluster.start(daemon)
 
 
-def wait_for_answer(cluster: RealCluster, *command: str) -> None:
-    def answers() -> bool:
-        try:
-            cluster.run(*command)
-        except AssertionError:
-            return False
-        return True
-
-    cluster.wait_until(answers, f"an answer to {' '.join(command)}")
-
-
 def what_is_known(controller: RealController) -> Iterator[Known]:
     """Yield what the ledger and Slurm know of each job that has not ended."""
     cluster = controller.cluster
-    priorities, restarts = shown(cluster, "PriorityLong"), shown(cluster, "RestartCnt")
+    priorities = cluster.squeue_fields("PriorityLong")
+    restarts = cluster.squeue_fields("RestartCnt")
     with closing(Ledger(controller.state_dir / FILE_NAME)) as ledger:
         for record in ledger.jobs.live().values():
             if record.ended_s is None:
@@ -155,7 +144,8 @@ def what_is_known(controller: RealController) -> Iterator[Known]:
 
 def changed_by_slurm(cluster: RealCluster, known: Sequence[Known]) -> Iterator[str]:
     """Yield what the new slurmctld changed, before the controller writes to it."""
-    restarts, priorities = shown(cluster, "RestartCnt"), shown(cluster, "PriorityLong")
+    restarts = cluster.squeue_fields("RestartCnt")
+    priorities = cluster.squeue_fields("PriorityLong")
     for one in known:
         if one.key not in restarts:
             yield f"job {one.key} is gone"
@@ -175,12 +165,6 @@ def forgotten(controller: RealController, known: Sequence[Known]) -> Iterator[st
             yield f"job {was.key} was in tier {was.tier} and is in {one.tier}"
         if one.executed_s < was.executed_s:
             yield f"job {was.key} had run {was.executed_s:.1f} s, and now {one.executed_s:.1f} s"
-
-
-def shown(cluster: RealCluster, field: str) -> dict[str, str]:
-    """Return a field of squeue for every job that slurmctld knows."""
-    answer = cluster.run("squeue", "-h", "-a", "-t", "all", "-O", f"JobID:|,{field}:|")
-    return {key: value for key, value, *_ in (line.split("|") for line in answer.splitlines())}
 
 
 def version(cluster: RealCluster) -> str:
