@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from scripts.testbed.cluster.locks import alone_with
@@ -49,14 +49,8 @@ def is_installed(package: str) -> bool:
     """Whether the Debian package is installed; True on other distributions."""
     if program("dpkg-query") is None:
         return True
-    answer = subprocess.run(
-        ["dpkg-query", "--show", "--showformat=${db:Status-Status}", package],
-        env={**os.environ, "PATH": SYSTEM_PATH},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return answer.stdout == "installed"
+    question = ["dpkg-query", "--show", "--showformat=${db:Status-Status}", package]
+    return answer_of(question, {**os.environ, "PATH": SYSTEM_PATH}) == (0, "installed")
 
 
 def ensure_packages(accounting: bool, others: Sequence[str] = ()) -> None:
@@ -77,28 +71,31 @@ def ensure_packages(accounting: bool, others: Sequence[str] = ()) -> None:
 def install(packages: Sequence[str]) -> None:
     say(f"installing {', '.join(packages)}")
     command = ["apt-get", "install", "-y", "-q", "--no-install-recommends", *packages]
+    environment = {**os.environ, "PATH": SYSTEM_PATH, "DEBIAN_FRONTEND": "noninteractive"}
     with no_service_started_by_packages():
-        result = run_apt(command)
-        if result.returncode != 0:
+        status, said = answer_of(command, environment)
+        if status != 0:
             # The package lists may be outdated, or missing on a new machine.
-            run_apt(["apt-get", "update", "-q"])
-            result = run_apt(command)
-    if result.returncode != 0:
-        reason = last_words(result.stdout.splitlines(), pattern=r"^E:|error")
+            answer_of(["apt-get", "update", "-q"], environment)
+            status, said = answer_of(command, environment)
+    if status != 0:
+        reason = last_words(said.splitlines(), pattern=r"^E:|error")
         raise ClusterError("\n  ".join([f"`{' '.join(command)}` failed", *reason]))
 
 
-def run_apt(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PATH": SYSTEM_PATH, "DEBIAN_FRONTEND": "noninteractive"}
-    return subprocess.run(
+def answer_of(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, str]:
+    """Run a command without input; return its exit status, and all that it printed."""
+    ended = subprocess.run(
         command,
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        errors="replace",
         check=False,
     )
+    return ended.returncode, ended.stdout
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ import click
 
 from scripts.testbed.cluster.messages import ClusterError
 from scripts.testbed.cluster.packages import install
+from scripts.testbed.debian.namespaces import ENVIRONMENT
 
 NEEDED = {
     "debootstrap": "debootstrap",
@@ -67,8 +68,9 @@ def alone_with(lock: Path, say: Callable[[str], None]) -> Iterator[None]:
 
 
 def fetching_environment() -> dict[str, str]:
-    """Return the environment variables that control how packages are fetched."""
-    return {name: value for name, value in os.environ.items() if PASSED_ON.fullmatch(name)}
+    """Return the environment of programs in a root that fetch packages as this machine does."""
+    own = {name: value for name, value in os.environ.items() if PASSED_ON.fullmatch(name)}
+    return {**ENVIRONMENT, **own}
 
 
 def fetching_paths() -> list[Path]:

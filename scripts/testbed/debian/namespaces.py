@@ -66,6 +66,17 @@ def in_root(root: Path, arguments: Sequence[str], folder: str = "/") -> list[str
     return ["chroot", str(root), "sh", "-c", 'cd "$0" && exec "$@"', folder, *arguments]
 
 
+def entering(
+    root: Path,
+    arguments: Sequence[str],
+    folder: str = "/",
+    shown: Sequence[Path] = (),
+    alone: bool = True,
+) -> list[str]:
+    """Return the command that runs ``arguments`` in this root only."""
+    return Namespaces((root,), tuple(shown), alone).command(in_root(root, arguments, folder))
+
+
 def _shown(path: Path, root: Path) -> list[str]:
     """Return the commands that bind-mount a path of this machine read-only in a root."""
     there = root / path.relative_to("/")

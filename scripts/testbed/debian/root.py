@@ -21,6 +21,7 @@ import click
 
 from scripts import ROOT
 from scripts.testbed.cluster.model import SYSTEM_PATH
+from scripts.testbed.cluster.packages import answer_of
 from scripts.testbed.debian import machine, namespaces
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -73,17 +74,8 @@ class Root:
     def ask(self, *command: str, env: Mapping[str, str] | None = None) -> tuple[int, str]:
         """Run a command; return its exit code and output."""
         whole = {"PATH": SYSTEM_PATH, "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
-        ended = subprocess.run(
-            ["nsenter", f"--target={self._first}", "--all", "--root", "--wd", *command],
-            env={**whole, **(env or {})},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            encoding="utf-8",
-            errors="replace",
-            check=False,
-        )
-        return ended.returncode, ended.stdout
+        inside = ["nsenter", f"--target={self._first}", "--all", "--root", "--wd", *command]
+        return answer_of(inside, {**whole, **(env or {})})
 
     def run(self, *command: str, env: Mapping[str, str] | None = None) -> str:
         """Run a command that must succeed; return its output."""
@@ -258,20 +250,15 @@ def debootstrap(folder: Path, suite: str, mirror: str, packages: Sequence[str]) 
     command = ["debootstrap", "--variant=minbase"]
     command += [f"--include={','.join(packages)}"] if packages else []
     # Its mounts disappear with the namespace, even if it is killed.
-    made = subprocess.run(
+    status, said = answer_of(
         [
             *("setpriv", "--pdeathsig=KILL", "unshare", *namespaces.NAMESPACES, *command),
             *(suite, str(folder), mirror, str(ANY_DEBIAN)),
         ],
-        env={**namespaces.ENVIRONMENT, **machine.fetching_environment()},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
+        machine.fetching_environment(),
     )
-    if made.returncode != 0:
-        raise RootError(f"debootstrap failed:\n{made.stdout[-2000:]}{made.stderr}")
+    if status != 0:
+        raise RootError(f"debootstrap failed:\n{said[-2000:]}")
 
 
 def _debian_sources(suite: str) -> list[str]:

@@ -16,7 +16,6 @@ import click
 
 from scripts import ROOT
 from scripts.testbed.debian import machine, namespaces
-from scripts.testbed.debian.namespaces import Namespaces
 from scripts.testbed.debian.root import base_root, cache_option, copy_of, host_suite
 from scripts.tools.document import markdown
 
@@ -90,7 +89,7 @@ def try_one(root: Path, user: str, command: str) -> Result:
     began_s = time.monotonic()
     process = subprocess.Popen(
         entering(root, as_user(user, home, (command,)), checkout),
-        env={**namespaces.ENVIRONMENT, **machine.fetching_environment(), "HOME": str(home)},
+        env={**machine.fetching_environment(), "HOME": str(home)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -137,8 +136,8 @@ def as_user(user: str, home: Path, command: Sequence[str]) -> list[str]:
 
 def entering(root: Path, command: Sequence[str], folder: Path = Path("/")) -> list[str]:
     """Return a command that runs in the root, with this machine's network and package sources."""
-    chosen = Namespaces((root,), tuple(machine.fetching_paths()), alone=False)
-    return chosen.command(namespaces.in_root(root, command, str(folder)))
+    paths = machine.fetching_paths()
+    return namespaces.entering(root, command, str(folder), paths, alone=False)
 
 
 def say(text: str) -> None:

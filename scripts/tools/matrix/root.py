@@ -20,9 +20,10 @@ import click
 
 from scripts import ROOT
 from scripts.testbed.cluster.model import SYSTEM_PATH
+from scripts.testbed.cluster.packages import answer_of
 from scripts.testbed.debian import machine, namespaces
 from scripts.testbed.debian.machine import RESOLVER
-from scripts.testbed.debian.namespaces import HOSTS, Namespaces
+from scripts.testbed.debian.namespaces import HOSTS
 from scripts.testbed.debian.root import copy_of_checkout, debootstrap, host_mirror
 from scripts.tools.matrix.releases import COMMANDS, DRIVERS, PYSLURM, Release
 
@@ -131,14 +132,12 @@ def clear_tmp(root: Root) -> None:
 def make_debian(root: Root, mirror: str) -> None:
     """Install Debian, and its packages of Slurm and of the tests' requirements."""
     debootstrap(root.path, root.release.debian, mirror, ["ca-certificates"])
-    environment = {**namespaces.ENVIRONMENT, **machine.fetching_environment()}
     for name, text in FILES.items():
         (root.path / name).write_text(text)
     (root.path / "usr/sbin/policy-rc.d").chmod(0o755)
-    environment["DEBIAN_FRONTEND"] = "noninteractive"
     for arguments in (["update"], ["install", "-y", *PACKAGES], ["clean"]):
         # Packages write to the paths that pip needs, so only the resolver is bound for apt-get.
-        expect(fetching(root, ["apt-get", "-q", *arguments], [RESOLVER]), environment)
+        fetch(root, ["apt-get", "-q", *arguments], [RESOLVER])
     copy_of_checkout(root / SOURCE)
 
 
@@ -148,9 +147,8 @@ def make_venv(root: Root, driver: str) -> None:
     shutil.rmtree(root / venv, ignore_errors=True)
     (root / venv).parent.mkdir(parents=True, exist_ok=True)
     pip = [f"{venv}/bin/python", "-m", "pip", "install", "--quiet", "--no-cache-dir"]
-    environment = {**namespaces.ENVIRONMENT, **machine.fetching_environment()}
-    expect(fetching(root, ["python3", "-m", "venv", str(venv)]), environment)
-    expect(fetching(root, [*pip, "--editable", f"{SOURCE}[test]"]), environment)
+    fetch(root, ["python3", "-m", "venv", str(venv)])
+    fetch(root, [*pip, "--editable", f"{SOURCE}[test]"])
 
 
 def make_pyslurm(root: Root) -> None:
@@ -158,31 +156,19 @@ def make_pyslurm(root: Root) -> None:
     make_venv(root, PYSLURM)
     python = VENVS[PYSLURM] / "bin" / "python"
     recipe = SOURCE / PYSLURM_RECIPE.relative_to(ROOT)
-    environment = {**namespaces.ENVIRONMENT, **machine.fetching_environment()}
-    expect(fetching(root, ["python3", str(recipe), "--python", str(python)]), environment)
+    fetch(root, ["python3", str(recipe), "--python", str(python)])
 
 
-def fetching(root: Root, command: Sequence[str], shown: Sequence[Path] = ()) -> list[str]:
-    """Return a command that runs in the root, with network and this machine's package sources."""
-    chosen = Namespaces((root.path,), tuple(shown or machine.fetching_paths()), alone=False)
-    return chosen.command(namespaces.in_root(root.path, command))
-
-
-def expect(command: Sequence[str], environment: Mapping[str, str]) -> None:
-    """Run a command; raise ``ClickException`` with its last output if it fails."""
-    ended = subprocess.run(
-        command,
-        env=dict(environment),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        check=False,
-    )
-    if ended.returncode != 0:
-        last_words = "\n  ".join(ended.stdout.strip().splitlines()[-12:])
-        raise click.ClickException(f"{' '.join(command[-8:])} failed:\n  {last_words}")
+def fetch(root: Root, command: Sequence[str], shown: Sequence[Path] = ()) -> None:
+    """Run a command in the root with network and this machine's package sources; raise
+    ``ClickException`` with its last output if it fails."""
+    paths = shown or machine.fetching_paths()
+    environment = {**machine.fetching_environment(), "DEBIAN_FRONTEND": "noninteractive"}
+    inside = namespaces.entering(root.path, command, shown=paths, alone=False)
+    status, said = answer_of(inside, environment)
+    if status != 0:
+        last_words = "\n  ".join(said.strip().splitlines()[-12:])
+        raise click.ClickException(f"{' '.join(command)} failed:\n  {last_words}")
 
 
 def say(text: str) -> None:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
+from scripts.testbed.cluster.packages import answer_of
 from scripts.testbed.debian import namespaces
-from scripts.testbed.debian.namespaces import Namespaces
 from scripts.tools.document import SLURM_RELEASES, called, markdown, write_section
 from scripts.tools.matrix.root import RESULTS, SOURCE, VENVS, Root, clear_tmp, environment
 
@@ -63,12 +63,11 @@ def run(root: Root, driver: str, tests: Sequence[str], patience_s: float) -> Run
     clear_tmp(root)
     pytest = [f"{VENVS[driver]}/bin/python", "-m", "pytest", "-q"]
     pytest.append(f"--junitxml={RESULTS}/junit.xml")
-    command = namespaces.in_root(root.path, [*pytest, *tests], str(SOURCE))
     began_s = time.monotonic()
     said = ""
     try:
         subprocess.run(
-            Namespaces((root.path,)).command(command),
+            namespaces.entering(root.path, [*pytest, *tests], str(SOURCE)),
             env={**environment(driver), "CI": "1"},
             stdin=subprocess.DEVNULL,
             check=False,
@@ -94,14 +93,8 @@ def run(root: Root, driver: str, tests: Sequence[str], patience_s: float) -> Run
 
 def version_in(root: Root, command: Sequence[str]) -> str:
     """Return the version number at the end of a program's output."""
-    answer = subprocess.run(
-        Namespaces((root.path,)).command(namespaces.in_root(root.path, command)),
-        env=namespaces.ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return answer.stdout.split()[-1] if answer.stdout.strip() else "?"
+    _, said = answer_of(namespaces.entering(root.path, command), namespaces.ENVIRONMENT)
+    return said.split()[-1] if said.strip() else "?"
 
 
 def read_report(path: Path) -> tuple[int, tuple[str, ...], tuple[tuple[str, int], ...]]:
