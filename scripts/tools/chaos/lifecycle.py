@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import logging
 import os
 import time
 import traceback
@@ -16,29 +15,27 @@ from hypothesis import HealthCheck, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from scripts.testbed.lifecycle.machine import DONE, Lifecycle
-from scripts.tools.chaos.outcome import Batch, in_batches, record
-from scripts.tools.document import markdown
+from scripts.tools.chaos.outcome import Batch, in_batches, record_batches
 
-TITLE = "The controller in random interleavings"
 EXAMPLES = 100
 """Examples per batch; the time limit is checked between batches."""
 
 STEPS = 25
-TOLD = (
-    ("rounds", "interleavings"),
-    ("cycles", "cycles"),
-    ("submit", "submissions"),
-    ("starts", "starts"),
-    ("preemptions", "preemptions"),
-    ("kills", "controllers killed between two effects"),
-    ("restart", "restarts of the controller"),
-    ("failover", "failovers"),
-    ("superseded", "controllers that went on when another one had taken over"),
-    ("slurmctld", "restarts of slurmctld that had forgotten something"),
-    ("reused ids", "ids given to other jobs"),
-    ("clock", "steps of Slurm's clock"),
-    ("failed cycles", "cycles that failed"),
-)
+TOLD = {
+    "rounds": "interleavings",
+    "cycles": "cycles",
+    "submit": "submissions",
+    "starts": "starts",
+    "preemptions": "preemptions",
+    "kills": "controllers killed between two effects",
+    "restart": "restarts of the controller",
+    "failover": "failovers",
+    "superseded": "controllers that went on when another one had taken over",
+    "slurmctld": "restarts of slurmctld that had forgotten something",
+    "reused ids": "ids given to other jobs",
+    "clock": "steps of Slurm's clock",
+    "failed cycles": "cycles that failed",
+}
 
 SOUND = (
     "At every step: no job was lost, none requeued twice for one start; held jobs stayed held and "
@@ -66,13 +63,12 @@ def lifecycle(minutes: float, processes: int, first: int) -> None:
     """
     began_s = time.monotonic()
     done = in_batches(_run, count(first), processes, began_s + 60.0 * minutes)
-    record(TITLE, _told(done, time.monotonic() - began_s, processes))
+    record_batches("The controller in random interleavings", done, TOLD, began_s, SOUND)
 
 
 def _run(number: int) -> Batch:
     """Run one batch of interleavings in its own process."""
     DONE.clear()
-    logging.getLogger("tiresias-slurm").setLevel(logging.ERROR)
     said = io.StringIO()
     failure = ""
     try:
@@ -95,9 +91,3 @@ def _settings() -> settings:
         print_blob=False,
         suppress_health_check=list(HealthCheck),
     )
-
-
-def _told(done: Counter[str], took_s: float, processes: int) -> str:
-    rows = [(words, f"{done[what]:,}") for what, words in TOLD]
-    rows.append(("took", f"{took_s / 60.0:.0f} min on {processes} processes"))
-    return "\n\n".join((markdown(("what", "count"), rows), SOUND))

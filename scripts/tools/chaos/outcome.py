@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -13,7 +14,7 @@ from typing import NoReturn
 
 import click
 
-from scripts.tools.document import RELIABILITY, called, write_section
+from scripts.tools.document import RELIABILITY, called, markdown, write_section
 
 BATCHES = 5
 """Batches per process, whose memory grows because Hypothesis keeps data of every run."""
@@ -35,6 +36,15 @@ def record(title: str, text: str) -> None:
         write_section(title, called(), text, RELIABILITY)
 
 
+def record_batches(
+    title: str, done: Counter[str], counted: Mapping[str, str], began_s: float, sound: str
+) -> None:
+    """Record what has been counted, and what held meanwhile; ``counted`` are counts and words."""
+    rows = [(words, f"{done[what]:,}") for what, words in counted.items() if done[what]]
+    rows.append(("took", f"{(time.monotonic() - began_s) / 60.0:.0f} min"))
+    record(title, f"{markdown(('what', 'count'), rows)}\n\n{sound}")
+
+
 def fail(wrong: Sequence[str]) -> NoReturn:
     """Print the problems, one line each, and exit."""
     raise click.ClickException("\n  ".join([f"{len(wrong)} problems:", *wrong]))
@@ -54,7 +64,9 @@ def in_batches(
     """Run a batch for each seed until the seeds or the time run out, or one fails."""
     done: Counter[str] = Counter()
     left = iter(seeds)
-    with ProcessPoolExecutor(processes, get_context("spawn"), max_tasks_per_child=BATCHES) as pool:
+    with ProcessPoolExecutor(
+        processes, get_context("spawn"), _log_errors_only, max_tasks_per_child=BATCHES
+    ) as pool:
         running = {pool.submit(play, seed) for _, seed in zip(range(processes), left, strict=False)}
         while running:
             over, running = wait(running, return_when=FIRST_COMPLETED)
@@ -68,3 +80,7 @@ def in_batches(
                 if seed is not None:
                     running.add(pool.submit(play, seed))
     return done
+
+
+def _log_errors_only() -> None:
+    logging.getLogger("tiresias-slurm").setLevel(logging.ERROR)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections import Counter
@@ -11,26 +10,25 @@ from itertools import count
 import click
 
 from scripts.testbed.sites import in_memory, on_slurm
-from scripts.tools.chaos.outcome import Batch, in_batches, record
-from scripts.tools.document import markdown
+from scripts.tools.chaos.outcome import Batch, in_batches, record_batches
 
 IN_A_BATCH = 100
-TOLD = (
-    ("rounds", "sites, each with its jobs from the first to the last"),
-    ("submit", "submissions"),
-    ("starts", "runs"),
-    ("preemptions", "preemptions"),
-    ("in vain", "of these for a job of which all is understood, and which did not start soon"),
-    ("cycles", "cycles of the controller"),
-    ("drain", "nodes drained"),
-    ("fail", "nodes failed"),
-    ("hold", "jobs held by their users"),
-    ("forget", "kills of slurmctld, which forgot what it had not saved"),
-    ("lost", "jobs that it showed as running after their end, cancelled"),
-    ("lose-state", "losses of all of its state"),
-    ("reused ids", "ids given to other jobs"),
-    ("clock", "steps of Slurm's clock"),
-)
+TOLD = {
+    "rounds": "sites, each with its jobs from the first to the last",
+    "submit": "submissions",
+    "starts": "runs",
+    "preemptions": "preemptions",
+    "in vain": "of these for a job of which all is understood, and which did not start soon",
+    "cycles": "cycles of the controller",
+    "drain": "nodes drained",
+    "fail": "nodes failed",
+    "hold": "jobs held by their users",
+    "forget": "kills of slurmctld, which forgot what it had not saved",
+    "lost": "jobs that it showed as running after their end, cancelled",
+    "lose-state": "losses of all of its state",
+    "reused ids": "ids given to other jobs",
+    "clock": "steps of Slurm's clock",
+}
 SOUND = (
     "No job was held by Slurm for a node list that the controller had written (where the request "
     "shows nothing of what it needs: not twice). None was requeued twice for a job that had not "
@@ -62,11 +60,10 @@ def sites(rounds: int, real: bool, minutes: float, processes: int, first: int) -
         starts = range(first, first + rounds, IN_A_BATCH)
         done = in_batches(_in_memory, starts, processes)
     title = "Random sites on real clusters" if real else "Random sites in memory"
-    record(title, _told(done, time.monotonic() - began_s, processes))
+    record_batches(title, done, TOLD, began_s, SOUND)
 
 
 def _in_memory(first: int) -> Batch:
-    logging.getLogger("tiresias-slurm").setLevel(logging.ERROR)
     done: Counter[str] = Counter()
     for seed in range(first, first + IN_A_BATCH):
         one = in_memory.play(seed)
@@ -80,9 +77,3 @@ def _in_memory(first: int) -> Batch:
 def _real(seed: int) -> Batch:
     one = on_slurm.play(seed)
     return Batch(one.counts + Counter(rounds=1), one.told() if one.found else "")
-
-
-def _told(done: Counter[str], took_s: float, processes: int) -> str:
-    rows = [(words, f"{done[what]:,}") for what, words in TOLD if done[what]]
-    rows.append(("took", f"{took_s / 60.0:.0f} min on {processes} processes"))
-    return "\n\n".join((markdown(("what", "count"), rows), SOUND))
