@@ -25,7 +25,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 from unittest import mock
 
 from scripts.testbed.constants import replaced
@@ -211,13 +211,11 @@ class Recorded:
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        self.waits, self.runs = scheduler.waits, scheduler.runs
-        self.moved, self.ended = scheduler.moved, scheduler.ended
-        self.preempted, self.ended_in_grace = scheduler.preempted, scheduler.ended_in_grace
-        self.failed = scheduler.failed
-        self.next_change_s, self.next_wake_s = scheduler.next_change_s, scheduler.next_wake_s
         self.events: list[Event] = []
         self.ticks_s: list[float] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._scheduler, name)
 
     def choose(self, now_s: float) -> Iterable[Start]:
         self.ticks_s.append(now_s)
@@ -250,7 +248,7 @@ def simulated(workload: Workload, setup: Setup) -> tuple[list[Event], Sequence[f
         reports = Reports(setup.reports, workload)
     scheduler = Recorded(schedulers.tiresias(config, setup.cluster.as_nodes(), known, reports))
     ask = asking(setup, only_consolidated=False)
-    Simulation(workload.jobs, scheduler, setup.costs, setup.timing, ask).run()
+    Simulation(workload.jobs, cast(Scheduler, scheduler), setup.costs, setup.timing, ask).run()
     return sorted(scheduler.events), scheduler.ticks_s
 
 
@@ -500,8 +498,7 @@ class Controlled:
         self.events.append(Event(self.now_s, kind, self._trace_of[key].job_id, nodes))
 
     def _tell(self, decisions: Iterable[object]) -> None:
-        jobs = self.slurm.observe().jobs
-        states = {job.key: job for job in jobs}
+        states = {job.key: job for job in self.slurm.observe().jobs}
         lines = []
         for one in decisions:
             status = states[one.job_id]  # type: ignore[attr-defined]

@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import cast
 from unittest.mock import patch
 
@@ -258,16 +258,6 @@ def _without_jobs(seen: Observation) -> Observation:
     return replace(seen, at_s=0.0, steady_s=0.0, jobs=())
 
 
-class _Seen:
-    """A driver that returns a given observation."""
-
-    def __init__(self, seen: Observation) -> None:
-        self._seen = seen
-
-    def observe(self) -> Observation:
-        return self._seen
-
-
 @cache
 def _profiler() -> Profiler:
     # Cached, because computing the built-in profiles takes a while.
@@ -280,7 +270,8 @@ def _decide(seen: Observation) -> None:
         tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder,
         closing(Ledger(Path(folder) / "ledger")) as ledger,
     ):
-        cycles = Cycles(cast(Slurm, _Seen(seen)), cluster, ledger, CONFIG, _profiler())
+        slurm = cast(Slurm, SimpleNamespace(observe=lambda: seen))
+        cycles = Cycles(slurm, cluster, ledger, CONFIG, _profiler())
         plan = cycles.run(SHADOW).plan
     alive = {job.key for job in seen.jobs if job.state is not None}
     assert plan.decisions.keys() == alive

@@ -266,7 +266,7 @@ HAPPENINGS = (
     *("drain", "resume", "resume", "fail", "hold", "cancel") * 2,
     *("forget", "forget", "lose_state", "step_clock"),
     *("submit_idle_ones", "hang") * 2,
-    *("suspend", "suspend", "resume_job") * 2,
+    *("suspend", "suspend", "resume-job") * 2,
 )
 
 
@@ -308,7 +308,7 @@ def play(seed: int) -> InMemoryRound:
                 drawn, random, sim=sim, cycles=cycles, ledger=ledger, gpu_uses=gpu_uses
             )
             for _ in range(random.randint(*EVENTS)):
-                getattr(one, random.choice(HAPPENINGS))()
+                one.happen(random.choice(HAPPENINGS))
                 one.cycle(random.choice((0.5, 1.0, 3.0, 10.0)))
             one.let_all_run()
             one.settle()

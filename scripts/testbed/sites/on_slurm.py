@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 from scripts.testbed.patience import wait_until
 from scripts.testbed.real_cluster import RealCluster, short_folder, started_cluster
@@ -77,6 +77,11 @@ class RealRound(Round):
     settles_within_s = SETTLES_WITHIN_S
     early_s, late_s = 1.0, 1.0
     waits_for_slurm = "BeginTime"
+    job_changes: ClassVar = {
+        **Round.job_changes,
+        "top": ("top", PENDING),
+        "requeuehold": ("requeuehold", RUNNING),
+    }
 
     @property
     def now_s(self) -> float:
@@ -238,17 +243,6 @@ class RealRound(Round):
             self._scontrol("update", f"JobId={key}", f"NumNodes=1-{self.random.randint(2, 4)}")
             self.edits[key] += 1
 
-    def top(self) -> None:
-        if key := self.one(PENDING):
-            self.note(f"top {key}")
-            self._scontrol("top", key)
-
-    def requeue_and_hold(self) -> None:
-        if key := self.one(RUNNING):
-            self.note(f"requeuehold {key}")
-            self._scontrol("requeuehold", key)
-            self.user_holds.add(key)
-
     # What must hold
 
     def look_at_the_end(self) -> Mapping[str, Shown]:
@@ -296,7 +290,7 @@ HAPPENINGS = (
     *("submit",) * 10,
     *("submit_several",) * 2,
     *("drain", "resume", "resume", "hold", "cancel"),
-    *("throttle", "exclude", "widen", "top", "suspend", "resume_job", "requeue_and_hold"),
+    *("throttle", "exclude", "widen", "top", "suspend", "resume-job", "requeuehold"),
     *("submit_together", "forget", "lose_state", "hang"),
 )
 
@@ -389,7 +383,7 @@ def play(seed: int) -> RealRound:
         if one.random.random() < FULL:
             one.fill()
         for _ in range(one.random.randint(*EVENTS)):
-            getattr(one, one.random.choice(HAPPENINGS))()
+            one.happen(one.random.choice(HAPPENINGS))
             time.sleep(one.random.choice((0.1, 0.3, 1.0, 3.0)))
         one.let_all_run()
         one.settle()

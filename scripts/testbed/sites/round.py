@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import ClassVar, NamedTuple
@@ -16,7 +16,8 @@ from typing import ClassVar, NamedTuple
 from scripts.testbed.sites.drawn import Ask, Site, ask, told
 
 PENDING, RUNNING, SUSPENDED = "PENDING", "RUNNING", "SUSPENDED"
-DRAIN, RESUME, FAIL = "drain", "resume", "fail"
+NODE_STATES = DRAIN, RESUME, FAIL = "drain", "resume", "fail"
+HOLDS = ("hold", "requeuehold")
 
 
 class Shown(NamedTuple):
@@ -57,6 +58,14 @@ class Round(ABC):
     """By how much a start or a change may precede or follow the preemptions that it explains."""
     waits_for_slurm: ClassVar[str] = "-"
     """The reason of jobs that Slurm itself keeps waiting for a while."""
+
+    job_changes: ClassVar[Mapping[str, Sequence[str]]] = {
+        "hold": ("hold", PENDING),
+        "cancel": ("cancel",),
+        "suspend": ("suspend", RUNNING),
+        "resume-job": ("resume", SUSPENDED),
+    }
+    """By event: what ``change_job`` is told, and the states of jobs to one of which it happens."""
 
     # The cluster
 
@@ -148,14 +157,23 @@ class Round(ABC):
         self.note(f"submit {key} {wanted}")
         return key
 
-    def drain(self) -> None:
-        self._change_node(DRAIN)
+    def happen(self, what: str) -> None:
+        """Let an event happen: a change of a node, one of a job, or what the method does."""
+        if what in NODE_STATES:
+            self._change_node(what)
+        elif what in self.job_changes:
+            self._change_one_job(what)
+        else:
+            getattr(self, what)()
 
-    def resume(self) -> None:
-        self._change_node(RESUME)
-
-    def fail(self) -> None:
-        self._change_node(FAIL)
+    def _change_one_job(self, what: str) -> None:
+        change, *states = self.job_changes[what]
+        if key := self.one(*states):
+            self.note(f"{what} {key}")
+            self.change_job(change, key)
+            if change in HOLDS:
+                self.user_holds.add(key)
+                self.changed_s.append(self.now_s)
 
     def _change_node(self, state: str) -> None:
         name = self.random.choice(self.site.nodes).name
@@ -169,28 +187,6 @@ class Round(ABC):
         self.note(f"hang {name}")
         self.set_epilogs(name, hang=True)
         self.changed_s.append(self.now_s)
-
-    def hold(self) -> None:
-        if key := self.one(PENDING):
-            self.note(f"hold {key}")
-            self.change_job("hold", key)
-            self.user_holds.add(key)
-            self.changed_s.append(self.now_s)
-
-    def cancel(self) -> None:
-        if key := self.one():
-            self.note(f"cancel {key}")
-            self.change_job("cancel", key)
-
-    def suspend(self) -> None:
-        if key := self.one(RUNNING):
-            self.note(f"suspend {key}")
-            self.change_job("suspend", key)
-
-    def resume_job(self) -> None:
-        if key := self.one(SUSPENDED):
-            self.note(f"resume-job {key}")
-            self.change_job("resume", key)
 
     def forget(self) -> None:
         """Kill slurmctld, which gives the ids of jobs that it has not saved out again."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import click
 
@@ -22,6 +24,14 @@ OTHER_CODES = {
     OUTPUT_CLOSED: "The reader of the output has closed it.",
 }
 """Exit codes that belong to no error class."""
+
+
+def write_files(files: Iterable[tuple[str, str]]) -> None:
+    """Write files, by name and text, into the folder given on the command line."""
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files:
+        (folder / name).write_text(text, encoding="utf-8")
 
 
 def commands() -> list[click.Context]:

@@ -6,12 +6,11 @@ python3 -m scripts.tools.packages.completion FOLDER
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 from click.shell_completion import get_completion_class
 
+from scripts.tools.packages.commands import write_files
 from slurm_tiresias.cli.main import cli
 from slurm_tiresias.cli.options import PROGRAM
 
@@ -42,13 +41,5 @@ def at_once(script: str) -> str:
     return _REGISTERS.sub(r'\1 "$@"\n', script)
 
 
-def main() -> None:
-    """Write the files into the folder given on the command line."""
-    folder = Path(sys.argv[1])
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in scripts():
-        (folder / name).write_text(text, encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    write_files(scripts())

@@ -9,14 +9,12 @@ import argparse
 import inspect
 import os
 import re
-import sys
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 
 import click
 
-from scripts.tools.packages.commands import commands, exit_codes, inner_commands
+from scripts.tools.packages.commands import commands, exit_codes, inner_commands, write_files
 from slurm_tiresias import __version__
 from slurm_tiresias.cli.config import limits_of, tables, toml
 from slurm_tiresias.cli.options import CONFIG_VARIABLE, DEFAULT_CONFIG, PROGRAM
@@ -184,15 +182,12 @@ def _paragraphs(text: str) -> Iterator[str]:
             yield ".PP"
         if paragraph.lstrip().startswith("\b"):
             yield ".nf"
-            yield from (_kept(line) for line in paragraph.split("\b", 1)[1].strip("\n").split("\n"))
+            # All spaces of a line are kept, leading ones too.
+            kept = paragraph.split("\b", 1)[1].strip("\n").split("\n")
+            yield from (rf"\&{escaped(line.rstrip())}" for line in kept)
             yield ".fi"
         else:
             yield escaped(" ".join(paragraph.split()))
-
-
-def _kept(line: str) -> str:
-    """Return a line with all its spaces kept, leading ones too."""
-    return rf"\&{escaped(line.rstrip())}"
 
 
 def _options(context: click.Context) -> Iterator[str]:
@@ -225,13 +220,5 @@ def _references(names: Iterable[str]) -> str:
     return ", ".join(rf"\fB{escaped(name)}\fR({section_of(name)})" for name in names)
 
 
-def main() -> None:
-    """Write the pages into the folder given on the command line."""
-    folder = Path(sys.argv[1])
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in pages():
-        (folder / name).write_text(text, encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    write_files(pages())
