@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,14 +15,20 @@ from scripts.testbed.real_cluster import RealCluster
 SUBMITTERS = 4
 
 
-def pid_of(cluster: RealCluster) -> int:
-    return int((cluster.folder / "run" / "slurmctld.pid").read_text())
-
-
-def cpu_s(pid: int) -> float:
-    """Return the CPU time of a process so far; the kernel counts in hundredths of a second."""
+def cpu_s(cluster: RealCluster) -> float:
+    """Return the CPU time of slurmctld so far; the kernel counts in hundredths of a second."""
+    pid = (cluster.folder / "run" / "slurmctld.pid").read_text().strip()
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def requests(cluster: RealCluster) -> dict[str, tuple[int, float]]:
+    """Return how many requests slurmctld got since ``sdiag --reset``, by kind, and the mean time of
+    an answer in seconds."""
+    found = re.findall(
+        r"(REQUEST_\w+)\s*\(\s*\d+\)\s*count:(\d+)\s+ave_time:(\d+)", cluster.run("sdiag")
+    )
+    return {name: (int(count), int(mean_us) / 1e6) for name, count, mean_us in found}
 
 
 def submit_many(jobs: int, submit: Callable[[int], object]) -> None:

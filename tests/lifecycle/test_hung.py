@@ -12,6 +12,7 @@ from scripts.testbed.lifecycle.faulty import Fault
 from scripts.testbed.lifecycle.machine import MOST_EFFECTS
 from scripts.testbed.lifecycle.world import GPUS, Ask, Setup, World
 from slurm_tiresias.core.features.idle_gpus import MOST_IN_A_ROW
+from slurm_tiresias.core.lifecycle.preemption import Cause
 from slurm_tiresias.model import JobAccount, JobState
 
 STEP_S = 30.0
@@ -81,7 +82,8 @@ class Hangs:
         self.until(self.runs)
         self.cycle()
         assert self.requeues() == 1
-        assert [run[0] for run in self.world.hung_requeues] == [self.hung]
+        requeued = [(run[0], cause) for run, cause in self.world.own_causes.items()]
+        assert requeued == [(self.hung, Cause.HUNG)]
         account, before = self.account(), self.account_before
         assert (account.hung_requeues, account.hung_signalled_run) == (1, 0)
         assert (account.preemptions, account.tier) == (0, max(account.tier, before.tier))

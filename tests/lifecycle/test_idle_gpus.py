@@ -12,6 +12,7 @@ from scripts.testbed.lifecycle.faulty import Fault
 from scripts.testbed.lifecycle.machine import MOST_EFFECTS
 from scripts.testbed.lifecycle.world import GPUS, Ask, Setup, World
 from slurm_tiresias.controller.cycle import ENFORCE, PAUSED
+from slurm_tiresias.core.lifecycle.preemption import Cause
 from slurm_tiresias.model import JobState
 
 LEAVE = Setup(idle="leave")
@@ -66,7 +67,8 @@ class Idle:
         self.until(self.runs_again)
         self.cycle()
         assert self.requeues() == 1
-        assert [run[0] for run in self.world.idle_requeues] == [self.idle]
+        requeued = [(run[0], cause) for run, cause in self.world.own_causes.items()]
+        assert requeued == [(self.idle, Cause.IDLE_GPUS)]
         record = self.world.cycles.job_store.accounts.of(self.idle)
         assert record is not None
         assert (record.idle_requeues, record.idle_signalled_run, record.preemptions) == (1, 0, 0)

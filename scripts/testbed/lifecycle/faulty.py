@@ -21,9 +21,7 @@ from slurm_tiresias.slurm.protocol import (
     Observation,
     Requeue,
     Restart,
-    SetNode,
     Slurm,
-    Unpin,
     Update,
     Write,
     WriteFailure,
@@ -171,23 +169,21 @@ class FaultySlurm:
         return failures
 
     def _carried_out(self, write: Write) -> Sequence[WriteFailure]:
-        if not isinstance(write, Requeue):
-            before = self._job(write.key) if isinstance(write, Restart) else None
-            failures = self.slurm.write([write])
-            self.sent.append(write)
-            if isinstance(write, Restart) and not failures:
-                self.restarted(write.key, before)
-            if isinstance(write, Update) and write.node_list:
-                for key in node_names(write.key):
-                    self.lists.setdefault(key, set()).add(write.node_list)
-            return failures
-        self.before_requeue(write)
+        if isinstance(write, Requeue):
+            self.before_requeue(write)
         before, failures = self._job(write.key), self.slurm.write([write])
         self.sent.append(write)
-        after = self._job(write.key)
-        if before and after and after.restarts > before.restarts:
-            at_s = self.slurm.observe().at_s
-            self.requeued.append(Requeued(write.key, before.start_s or 0.0, at_s))
+        match write:
+            case Requeue(key):
+                after = self._job(key)
+                if before and after and after.restarts > before.restarts:
+                    at_s = self.slurm.observe().at_s
+                    self.requeued.append(Requeued(key, before.start_s or 0.0, at_s))
+            case Restart(key) if not failures:
+                self.restarted(key, before)
+            case Update(node_list=str(node_list)) if node_list:
+                for key in node_names(write.key):
+                    self.lists.setdefault(key, set()).add(node_list)
         return failures
 
     def _job(self, key: str) -> JobStatus | None:
@@ -224,15 +220,8 @@ class FaultyLedger(Ledger):
 
 def told(write: Write) -> str:
     """Describe a write in a few words."""
-    match write:
-        case Update():
-            what = {name: getattr(write, name) for name in ("priority", "site_factor", "node_list")}
-            return f"update {write.key} { {n: v for n, v in what.items() if v is not None} }"
-        case Requeue():
-            return f"requeue {write.key}"
-        case SetNode():
-            return f"set node {write.key}"
-        case Restart():
-            return f"restart {write.key}"
-        case Unpin():
-            return f"unpin {write.key}"
+    words = f"{type(write).__name__.lower()} {write.key}"
+    if isinstance(write, Update):
+        what = {name: getattr(write, name) for name in ("priority", "site_factor", "node_list")}
+        words += f" { {n: v for n, v in what.items() if v is not None} }"
+    return words

@@ -22,7 +22,14 @@ from scripts.testbed.in_memory import InMemorySlurm, Submission
 from scripts.testbed.in_memory.records import BAD_CONSTRAINTS, SUSPENDED
 from scripts.testbed.in_memory.slurmctld import Settings
 from scripts.testbed.lifecycle import memory
-from scripts.testbed.lifecycle.faulty import Fault, FaultyLedger, FaultySlurm, Killed, told
+from scripts.testbed.lifecycle.faulty import (
+    Fault,
+    FaultyLedger,
+    FaultySlurm,
+    Killed,
+    Signalled,
+    told,
+)
 from scripts.testbed.lifecycle.gpu_use import GpuUses
 from scripts.testbed.lifecycle.reports import NODE, Reports
 from scripts.testbed.user_text import IN_MEMORY
@@ -106,6 +113,11 @@ id."""
 SAVED_BEFORE_S = 3.0
 """slurmctld saves its state every few seconds: it forgets this much when it is killed."""
 
+COUNTED_AS = {
+    Cause.FOR_JOB: "preemptions",
+    Cause.IDLE_GPUS: "requeues for idle GPUs",
+    Cause.HUNG: "requeues of hung jobs",
+}
 OBSTACLE = "Licenses"
 LATE_S = 45.0
 RESERVED_S = 150.0
@@ -243,9 +255,8 @@ class World:
         self.sim = InMemorySlurm(map(_node, NODES), PARTITIONS, SLURM)
         self.reports = Reports(self.folder / "collect", self.sim.clock)
         self.gpu_uses = GpuUses(self.folder / "collect", self.sim.clock)
-        self.idle_requeues: set[tuple[str, float]] = set()
-        self.hung_requeues: set[tuple[str, float]] = set()
-        """The runs, by job and start time, whose requeues were sent for idle GPUs."""
+        self.own_causes: dict[tuple[str, float], Cause] = {}
+        """The causes of requeues that were sent for no other job, by job and start of the run."""
         self.in_a_row: Counter[str] = Counter()
         """How often each job was requeued for idle GPUs since it last used a GPU by the samples."""
         self.course: list[str] = [f"World({setup})"]
@@ -596,14 +607,16 @@ class World:
     def save(self, key: str) -> None:
         """Let a running job save, and say which signal of this run the save answers, if any."""
         job = self.jobs()[key]
-        came_s = [
-            one.steady_s
-            for one in self.slurm.signalled
-            if (one.key, one.run_start_s) == (key, job.start_s)
-        ]
-        furthest = self.reports.furthest(job)
-        self.reports.report(job, 1, furthest, came_s[-1] if came_s else None)
-        self._done("save", key, "" if came_s else "not asked")
+        heard = self._heard(job)
+        furthest, answers_s = self.reports.furthest(job), heard.steady_s if heard else None
+        self.reports.report(job, 1, furthest, answers_s)
+        self._done("save", key, "" if heard else "not asked")
+
+    def _heard(self, job: JobStatus) -> Signalled | None:
+        """Return the last signal that this run has received."""
+        run = job.key, job.start_s
+        heard = [one for one in self.slurm.signalled if (one.key, one.run_start_s) == run]
+        return heard[-1] if heard else None
 
     def claim_save(self, key: str, ago_s: float) -> None:
         """Let a running job say that it has answered a request by a save, whatever it does."""
@@ -761,6 +774,9 @@ class World:
         }
         if under_way and under_way.cause in own_checks:
             own_checks[under_way.cause](victim)
+            self._check_not_protected(victim, self.slurm.seen.at_s)
+            self._check_grace(victim)
+            self.own_causes[victim.key, victim.start_s or 0.0] = under_way.cause
             return
         key = under_way.preemptor if under_way else ""
         preemptor = seen.get(key)
@@ -805,9 +821,7 @@ class World:
         own.ended = False
 
     def _check_idle_requeue(self, victim: JobStatus) -> None:
-        """Check that a job requeued for its idle GPUs had used none for ``leave_after_s`` and may
-        be preempted."""
-        assert self.slurm.seen is not None
+        """Check that a job requeued for its idle GPUs had used none for ``leave_after_s``."""
         key, steady_s = victim.key, self.sim.clock.steady_s
         if self.setup.idle != LEAVE:
             self.violated(f"{key} is requeued for idle GPUs, which the site does not want")
@@ -823,21 +837,14 @@ class World:
                 self.violated(f"{key} is requeued for GPUs that were idle for a short time")
         if self.in_a_row[key] >= MOST_IN_A_ROW:
             self.violated(f"{key} is requeued for idle GPUs once more in a row")
-        self._check_not_protected(victim, self.slurm.seen.at_s)
-        self._check_grace(victim)
-        self.idle_requeues.add((key, victim.start_s or 0.0))
 
     def _check_hung_requeue(self, victim: JobStatus) -> None:
         """Check that a job requeued because it hangs had reported no step for long."""
-        assert self.slurm.seen is not None
         said = self.reports.records.get(RunId(victim.raw_id, victim.restarts, NODE))
         if self.setup.hung != REQUEUE or said is None:
             self.violated(f"{victim.key} is requeued because it hangs, which it does not")
         if not self.stepped and self.sim.clock.now_s - said.at_s < LEAST_QUIET_S:
             self.violated(f"{victim.key} is requeued because it hangs, and made a step just now")
-        self._check_not_protected(victim, self.slurm.seen.at_s)
-        self._check_grace(victim)
-        self.hung_requeues.add((victim.key, victim.start_s or 0.0))
 
     def _check_not_protected(self, victim: JobStatus, now_s: float) -> None:
         own = self.own[victim.key]
@@ -869,16 +876,12 @@ class World:
             signal, grace_s = ASK_SIGNAL, SAVE_GRACE_S
         if not signal:
             return
-        heard = [
-            one
-            for one in self.slurm.signalled
-            if (one.key, one.run_start_s) == (victim.key, victim.start_s)
-        ]
-        if not heard or heard[-1].signal != signal:
+        heard = self._heard(victim)
+        if heard is None or heard.signal != signal:
             self.violated(f"{victim.key} is requeued, and has not heard {signal}")
-        had_s = self.sim.clock.steady_s - heard[-1].steady_s
+        had_s = self.sim.clock.steady_s - heard.steady_s
         # The grace began with the observation of the cycle in which the signal was sent.
-        answered = self.reports.said_since(victim, heard[-1].steady_s - CLOCKS_DIFFER_S)
+        answered = self.reports.said_since(victim, heard.steady_s - CLOCKS_DIFFER_S)
         if had_s < grace_s and not answered and not self.stepped:
             self.violated(f"{victim.key} is requeued after {had_s:g} of its {grace_s:g} s")
 
@@ -890,15 +893,13 @@ class World:
     def _note_requeues(self) -> None:
         known, self.noted_requeues = self.noted_requeues, len(self.slurm.requeued)
         for one in self.slurm.requeued[known:]:
-            if (one.key, one.run_start_s) in self.idle_requeues:
+            run = one.key, one.run_start_s
+            cause = self.own_causes.get(run, Cause.FOR_JOB)
+            if cause is Cause.IDLE_GPUS:
                 self._note_idle_requeue(one.key)
-                self.counts["requeues for idle GPUs"] += 1
-            elif (one.key, one.run_start_s) in self.hung_requeues:
-                self.counts["requeues of hung jobs"] += 1
-            else:
-                self.counts["preemptions"] += 1
-            self.ended_runs[one.key, one.run_start_s] += 1
-            if self.ended_runs[one.key, one.run_start_s] > 1:
+            self.counts[COUNTED_AS[cause]] += 1
+            self.ended_runs[run] += 1
+            if self.ended_runs[run] > 1:
                 self.violated(f"{one.key} was requeued twice for its start at {one.run_start_s}")
 
     def _note_idle(self, seen: Mapping[str, JobStatus]) -> None:

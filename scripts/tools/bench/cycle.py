@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -13,7 +12,7 @@ from pathlib import Path
 import click
 
 from scripts.testbed.real_cluster import RealCluster, short_folder, started_cluster
-from scripts.testbed.slurmctld import cpu_s, pid_of, submit_many
+from scripts.testbed.slurmctld import cpu_s, requests, submit_many
 from scripts.tools.bench.record import count_option, record
 from scripts.tools.document import markdown
 from slurm_tiresias.config import parse
@@ -69,7 +68,6 @@ def _measured(slurm: RealCluster, folder: Path, config: Config, jobs: int, chang
         driver = slurm.driver(timeout_s=300.0)
         cluster = driver.cluster()
         cycles = Cycles(driver, cluster, ledger, config, Profiler(store, config))
-        slurmctld = pid_of(slurm)
 
         def publish(done: Cycle) -> None:
             before = nothing_yet(cluster, config, ENFORCE)
@@ -78,14 +76,14 @@ def _measured(slurm: RealCluster, folder: Path, config: Config, jobs: int, chang
             published.write(state, folder)
 
         def run() -> Cost:
-            return _run(lambda: cycles.run(ENFORCE), publish, slurmctld)
+            return _run(lambda: cycles.run(ENFORCE), publish, slurm)
 
         first = run()
         _until_quiet(run)
-        idle = _idle_cpu_s(slurmctld)
+        idle = _idle_cpu_s(slurm)
         slurm.run("sdiag", "--reset")
         quiet = [run() for _ in range(QUIET_CYCLES)]
-        said = _sdiag(slurm.run("sdiag"))
+        said = _requests(slurm)
         managed = list(quiet[-1].cycle.plan.ranks)[1 : changes + 1]
         driver.write([Update(key, priority=FOREIGN_PRIORITY) for key in managed])
         changed = run()
@@ -105,13 +103,15 @@ def _measured(slurm: RealCluster, folder: Path, config: Config, jobs: int, chang
     )
 
 
-def _run(cycle: Callable[[], Cycle], publish: Callable[[Cycle], None], pid: int) -> Cost:
-    before_s, began_s = cpu_s(pid), time.monotonic()
+def _run(
+    cycle: Callable[[], Cycle], publish: Callable[[Cycle], None], cluster: RealCluster
+) -> Cost:
+    before_s, began_s = cpu_s(cluster), time.monotonic()
     done = cycle()
     cycled_s = time.monotonic()
     publish(done)
     ended_s = time.monotonic()
-    return Cost(done, ended_s - began_s, ended_s - cycled_s, cpu_s(pid) - before_s)
+    return Cost(done, ended_s - began_s, ended_s - cycled_s, cpu_s(cluster) - before_s)
 
 
 def _until_quiet(run: Callable[[], Cost]) -> None:
@@ -122,19 +122,18 @@ def _until_quiet(run: Callable[[], Cost]) -> None:
     raise AssertionError("the controller does not stop writing")
 
 
-def _idle_cpu_s(pid: int) -> float:
-    before_s = cpu_s(pid)
+def _idle_cpu_s(cluster: RealCluster) -> float:
+    before_s = cpu_s(cluster)
     time.sleep(INTERVAL_S)
-    return (cpu_s(pid) - before_s) / INTERVAL_S
+    return (cpu_s(cluster) - before_s) / INTERVAL_S
 
 
-def _sdiag(text: str) -> str:
+def _requests(cluster: RealCluster) -> str:
     """Return ``REQUEST_JOB_USER_INFO 10 times, 0.083 s each`` for each kind of request made."""
-    found = re.findall(r"(REQUEST_\w+)\s*\(\s*\d+\)\s*count:(\d+)\s+ave_time:(\d+)", text)
     return ", ".join(
-        f"{name} {count} times, {int(microseconds) / 1e6:.3f} s each"
-        for name, count, microseconds in found
-        if int(count) >= QUIET_CYCLES and name != "REQUEST_STATS_INFO"
+        f"{name} {count} times, {mean_s:.3f} s each"
+        for name, (count, mean_s) in requests(cluster).items()
+        if count >= QUIET_CYCLES and name != "REQUEST_STATS_INFO"
     )
 
 

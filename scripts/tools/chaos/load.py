@@ -17,7 +17,7 @@ import orjson
 
 from scripts.testbed.real_cluster import RealCluster, short_folder, started_cluster
 from scripts.testbed.real_controller import RealController
-from scripts.testbed.slurmctld import SUBMITTERS, cpu_s, pid_of, submit_many
+from scripts.testbed.slurmctld import SUBMITTERS, cpu_s, requests, submit_many
 from scripts.tools.chaos.outcome import fail, record
 from scripts.tools.document import markdown
 from slurm_tiresias.status.published import FILE_NAME
@@ -52,8 +52,6 @@ RPCS = (
     "REQUEST_PING",
 )
 """RPCs that the controller sends to slurmctld."""
-
-_COUNT = re.compile(r"(REQUEST_\w+)\s*\(\s*\d+\)\s*count:(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,9 +196,8 @@ def _count(cluster: RealCluster, state: str) -> int:
 
 def _answers(cluster: RealCluster, meanwhile: Callable[[], None], what: Load) -> Answered:
     """Measure a user's squeue repeatedly, and slurmctld's own counts meanwhile."""
-    slurmctld = pid_of(cluster)
     cluster.run("sdiag", "--reset")
-    spent_s, began_s = cpu_s(slurmctld), time.monotonic()
+    spent_s, began_s = cpu_s(cluster), time.monotonic()
     squeue_s = []
     for _ in range(what.samples):
         asked_s = time.monotonic()
@@ -209,9 +206,8 @@ def _answers(cluster: RealCluster, meanwhile: Callable[[], None], what: Load) ->
         for _ in range(5):
             time.sleep(PAUSE_S / 5)
             meanwhile()
-    cpu = (cpu_s(slurmctld) - spent_s) / (time.monotonic() - began_s)
-    said = cluster.run("sdiag")
-    rpcs = {name: int(count) for name, count in _COUNT.findall(said)}
+    cpu = (cpu_s(cluster) - spent_s) / (time.monotonic() - began_s)
+    rpcs = {name: count for name, (count, _) in requests(cluster).items()}
     click.echo(
         f"squeue took {statistics.median(squeue_s):.3f} s, with {what.pending:,} jobs waiting",
         err=True,
@@ -221,12 +217,11 @@ def _answers(cluster: RealCluster, meanwhile: Callable[[], None], what: Load) ->
 
 def _until_calm(cluster: RealCluster) -> None:
     """Wait until slurmctld has processed the submissions."""
-    slurmctld = pid_of(cluster)
 
     def calm() -> bool:
-        before_s = cpu_s(slurmctld)
+        before_s = cpu_s(cluster)
         time.sleep(CALM_S)
-        return cpu_s(slurmctld) - before_s < CALM * CALM_S
+        return cpu_s(cluster) - before_s < CALM * CALM_S
 
     cluster.wait_until(calm, "slurmctld has done with the submissions", PATIENCE_S)
 
