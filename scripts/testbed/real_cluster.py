@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TypeVar
 
 from scripts import ROOT
-from scripts.testbed.patience import PATIENCE_S
+from scripts.testbed.patience import PATIENCE_S, Value, wait_until
 from slurm_tiresias.model import JobStatus
 from slurm_tiresias.slurm.choose import slurm_by
 from slurm_tiresias.slurm.commands import CommandSlurm
@@ -27,8 +25,6 @@ DRIVERS = ("commands", "pyslurm") if find_spec("pyslurm") else ("commands",)
 
 REQUEUED, COMPLETED = "REQUEUED", "COMPLETED"
 """States of runs in accounting."""
-
-Value = TypeVar("Value")
 
 
 class RealCluster:
@@ -147,14 +143,10 @@ class RealCluster:
         self, condition: Callable[[], Value], what: str, timeout_s: float = PATIENCE_S
     ) -> Value:
         """Wait until the condition is true; return its value."""
-        give_up = time.monotonic() + timeout_s
-        pause_s = 0.03
-        while not (value := condition()):
-            if time.monotonic() > give_up:
-                raise AssertionError(f"not within {timeout_s:g} s: {what}\n{self.run('squeue')}")
-            time.sleep(pause_s)
-            pause_s = min(0.15, 1.2 * pause_s)
-        return value
+        try:
+            return wait_until(condition, what, timeout_s, longest_pause_s=0.15)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.run('squeue')}") from error
 
     def wait_for_state(self, job: str, state: str) -> None:
         """Wait until squeue shows the job in this state."""

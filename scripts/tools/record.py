@@ -116,11 +116,8 @@ def put_into_every_state(cluster: RealCluster) -> None:
         job = cluster.sbatch("--job-name", name, *options, script=script)
         return job.split(";")[0]
 
-    for name, script, state in (
-        ("completed", "true", "COMPLETED"),
-        ("failed", "false", "FAILED"),
-    ):
-        cluster.wait_for_state(submit(name, script=script), state)
+    cluster.wait_for_state(submit("completed", script="true"), "COMPLETED")
+    cluster.wait_for_state(submit("failed", script="false"), "FAILED")
     cancelled = submit("cancelled", "--hold")
     cluster.run("scancel", cancelled)
     cluster.wait_for_state(submit("spread over nodes", "--gpus=3", "-N2"), "RUNNING")
@@ -174,7 +171,8 @@ def bring_nodes_into_odd_states(cluster: RealCluster) -> None:
 
 def lose_jobs(cluster: RealCluster) -> None:
     """Lose one job to a node failure, one to another job, and one to its user."""
-    cluster.run("scontrol", "delete", "reservation", reservation_of(cluster))
+    reservation = cluster.run("scontrol", "-o", "show", "reservation").split("=")[1].split(" ")[0]
+    cluster.run("scontrol", "delete", "reservation", reservation)
     cluster.run("scontrol", "update", "PartitionName=other", "State=UP")
     for name in ("lost its node", "preempted", "cancelled while it ran"):
         job = cluster.sbatch("--job-name", name, "-w", "n3", "--mem=5000")
@@ -194,20 +192,12 @@ def lose_jobs(cluster: RealCluster) -> None:
         else:
             cluster.run("scancel", job)
             cluster.wait_for_state(job, "CANCELLED")
-    lost = {"NODE_FAIL", "PREEMPTED"}
-    cluster.wait_until(lambda: lost <= set(states_in_accounting(cluster)), "accounting has them")
+    lost, states = {"NODE_FAIL", "PREEMPTED"}, ("sacct", "-D", "-X", "-n", "-o", "state")
+    cluster.wait_until(lambda: lost <= set(cluster.run(*states).split()), "accounting has them")
 
 
 def wait_until_it_left(cluster: RealCluster, job: str) -> None:
     cluster.wait_until(lambda: cluster.squeue_field(job, "State") != "RUNNING", "it left")
-
-
-def reservation_of(cluster: RealCluster) -> str:
-    return cluster.run("scontrol", "-o", "show", "reservation").split("=")[1].split(" ")[0]
-
-
-def states_in_accounting(cluster: RealCluster) -> list[str]:
-    return cluster.run("sacct", "-D", "-X", "-n", "-o", "state").split()
 
 
 def refusals(cluster: RealCluster) -> dict[str, dict[str, object]]:

@@ -13,7 +13,6 @@ from slurm_tiresias.config import parse
 from slurm_tiresias.model import ANY_TYPE, Amount, Node, Request
 from slurm_tiresias.settings import Config
 from slurm_tiresias.settings.idle_gpus import LEAVE, RANK_LAST
-from slurm_tiresias.slurm.hostlist import folded
 from slurm_tiresias.slurm.protocol import Partition
 
 CPUS, MEMORY_MB = 16, 8000
@@ -372,24 +371,3 @@ BEYOND: Mapping[str, Callable[[_Draft], bool]] = {
     "--constraint with counts or brackets": _one_rack,
     "--exclusive=user": _no_other_user,
 }
-
-
-def told(site: Site) -> str:
-    """Describe the site in words, for the report of an error."""
-    nodes = "; ".join(
-        f"{n.name}: {n.gpus} {n.gpu_type or 'GPUs'}, {n.rack}, {n.switch}, {n.drives} drives"
-        f"{', disk' if n.disk else ''}"
-        for n in site.nodes
-    )
-    partitions = "; ".join(
-        f"{p.name} on {folded(p.nodes)}, tier {p.priority_tier}, "
-        f"{'managed' if p.name in site.managed else 'not managed'}, most nodes {p.most_nodes}"
-        for p in site.partitions
-    )
-    how = f"{site.write}, {site.policy}, {'backfill, ' if site.backfill else ''}"
-    limits = f"{site.licenses} licences, most jobs of a user {site.most_jobs_of_user}"
-    limits += f", idle GPUs: {site.idle or 'not sampled'}"
-    return (
-        f"{nodes}\n{partitions}\n{how}epilog {site.epilog_s:g} s, signal {site.signal or 'none'}, "
-        f"{limits}"
-    )

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import ClassVar, NamedTuple
 
-from scripts.testbed.sites.drawn import Ask, Site, ask, told
+from scripts.testbed.sites.drawn import Ask, Site, ask
 
 PENDING, RUNNING, SUSPENDED = "PENDING", "RUNNING", "SUSPENDED"
 NODE_STATES = DRAIN, RESUME, FAIL = "drain", "resume", "fail"
@@ -129,8 +129,7 @@ class Round(ABC):
 
     def told(self) -> str:
         """Return the errors found, with the site and the log of events."""
-        about = [f"site {self.site.seed}", told(self.site), *self.course]
-        return "\n".join([*self.found, *about])
+        return "\n".join([*self.found, str(self.site), *self.course])
 
     # Events
 

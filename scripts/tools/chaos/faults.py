@@ -64,14 +64,14 @@ def faults(chosen: Sequence[str], rounds: int, seed: int) -> None:
     The kinds are faults of Slurm's commands, of its daemons and nodes, and of the active controller
     of a pair. If none is chosen, all are run.
     """
-    tell = {"commands": _of_commands, "daemons": _of_daemons, "pair": _of_a_pair}
-    titles = {
-        "commands": "Slurm's commands go wrong",
-        "daemons": "Slurm's daemons and nodes go wrong",
-        "pair": "One of two controllers is killed or stopped",
+    campaigns = {
+        "commands": ("Slurm's commands go wrong", _of_commands),
+        "daemons": ("Slurm's daemons and nodes go wrong", _of_daemons),
+        "pair": ("One of two controllers is killed or stopped", _of_a_pair),
     }
-    for what in chosen or tell:
-        record(titles[what], tell[what](rounds, random.Random(seed)))
+    for what in chosen or campaigns:
+        title, run = campaigns[what]
+        record(title, run(rounds, random.Random(seed)))
 
 
 def _of_commands(rounds: int, chance: random.Random) -> str:
@@ -114,12 +114,7 @@ def _of_a_pair(rounds: int, chance: random.Random) -> str:
     if late_s:
         fail([f"took over after {s:.1f} s, not within {TAKES_OVER_WITHIN_S:g} s" for s in late_s])
     if spans > terms:
-        fail(
-            [
-                f"{spans} times the writer changed in {terms} terms: two controllers have acted at "
-                "once"
-            ]
-        )
+        fail([f"the writer changed {spans} times in {terms} terms: two have acted at once"])
     return _told_of_pair(took_s, jobs, spans, terms)
 
 

@@ -41,10 +41,8 @@ def _sweep(setting: Setting) -> tuple[int, list[str]]:
     def say(point: KillPoint) -> None:
         click.echo(f"{setting.name}: {point}", err=True)
 
-    with (
-        short_folder() as folder,
-        started_cluster(folder, f"--nodes={NODES}", f"--gpus={GPUS}") as (cluster),
-    ):
+    shape = (f"--nodes={NODES}", f"--gpus={GPUS}")
+    with short_folder() as folder, started_cluster(folder, *shape) as cluster:
         return kill_at(points_of(setting), setting, cluster, folder, say)
 
 

@@ -33,10 +33,8 @@ def random_kills(count: int, seed: int) -> None:
     """Kill the controller at random moments of a busy run."""
     chance = random.Random(seed)
     began_s = time.monotonic()
-    with (
-        short_folder() as folder,
-        started_cluster(folder, f"--nodes={NODES}", f"--gpus={GPUS}") as (cluster),
-    ):
+    shape = (f"--nodes={NODES}", f"--gpus={GPUS}")
+    with short_folder() as folder, started_cluster(folder, *shape) as cluster:
         controller = RealController(cluster, folder, SETTINGS)
         controller.write_config()
         busy = Busy(cluster, folder)

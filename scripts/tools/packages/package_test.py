@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 
@@ -159,7 +159,7 @@ def runs_beside_slurm(root: Root, _now: Packages, _later: Packages) -> None:
     )
     root.run("sed", "-i", "s/^#interval_s = .*/interval_s = 1.0/", CONFIG)
     root.run("systemctl", "enable", "--now", SERVICE)
-    _sees_a_job(root)
+    sees_a_job(root, "runuser", "-u", "slurm", "--", env=SLURM)
     offered = root.run("srun", "--help", env=SLURM)
     expect("--tiresias-model" in offered, "Slurm did not load the plugin")
 
@@ -170,14 +170,12 @@ def _write(root: Root, path: str, text: str) -> None:
     file.write_text(text)
 
 
-def _sees_a_job(root: Root) -> None:
+def sees_a_job(root: Root, *as_user: str, env: Mapping[str, str] | None = None) -> None:
     """Check that a submitted job is shown, so the service reads Slurm and publishes."""
-    submit = "runuser -u slurm -- sbatch --parsable --requeue --gpus=1 --wrap 'sleep 600'"
-    job = root.run("sh", "-c", f"{submit} --chdir /tmp --output /dev/null", env=SLURM).strip()
-    root.until(
-        "status shows the job", "sh", "-c", f"tiresias-slurm status -n -j {job} | grep {job}"
-    )
-    root.run("sh", "-c", f"runuser -u slurm -- scancel {job}", env=SLURM)
+    options = ("--parsable", "--requeue", "--gpus=1", "--chdir=/tmp", "--output=/dev/null")
+    job = root.run(*as_user, "sbatch", *options, "--wrap=sleep 600", env=env).strip()
+    root.until("status shows it", "sh", "-c", f"tiresias-slurm status -n -j {job} | grep {job}")
+    root.run(*as_user, "scancel", job, env=env)
 
 
 def upgrades(root: Root, now: Packages, later: Packages) -> None:
@@ -192,7 +190,7 @@ def upgrades(root: Root, now: Packages, later: Packages) -> None:
     expect(jobs <= _jobs(root), "the ledger was changed")
     expect(root.run("systemctl", "is-active", SERVICE).strip() == "active", "it does not run")
     expect(_main_process(root) != before, "the old version still runs")
-    _sees_a_job(root)
+    sees_a_job(root, "runuser", "-u", "slurm", "--", env=SLURM)
 
 
 def _main_process(root: Root) -> str:

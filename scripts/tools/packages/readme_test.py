@@ -14,7 +14,7 @@ from pathlib import Path
 from scripts.testbed.debian.root import Root
 from scripts.tools.docs.commands import Command, in_section
 from scripts.tools.docs.pages import page
-from scripts.tools.packages.package_test import CONFIG, SERVICE, TrialError, expect
+from scripts.tools.packages.package_test import CONFIG, SERVICE, TrialError, expect, sees_a_job
 
 PACKAGES = ("README.md", "From nothing to shadow mode")
 BACK = ("README.md", "Undo it")
@@ -82,7 +82,7 @@ def follows_the_readme(root: Root) -> None:
     took_s = time.monotonic() - began
     print(f"   from nothing to shadow mode in {took_s:.0f} s")
     expect(took_s < MOST_S, f"it took {took_s:.0f} s")
-    _sees_a_job(root)
+    sees_a_job(root)
     _acts(root)
     for command in _commands(BACK):
         _does(root, command)
@@ -135,12 +135,6 @@ def _acts(root: Root) -> None:
     root.run("sed", "-i", 's/^#*mode = .*/mode = "enforce"/', CONFIG)
     root.run("systemctl", "restart", SERVICE)
     root.until("it acts", "sh", "-c", "tiresias-slurm status | grep enforce")
-
-
-def _sees_a_job(root: Root) -> None:
-    job = root.run("sbatch", "--parsable", "--gpus=1", "--chdir=/tmp", "--wrap=sleep 600").strip()
-    root.until("status shows it", "sh", "-c", f"tiresias-slurm status -n -j {job} | grep {job}")
-    root.run("scancel", job)
 
 
 def _left_nothing(root: Root) -> None:
