@@ -70,9 +70,8 @@ class Commands:
         log = self.folder / "log"
         lines = log.read_text().splitlines() if log.exists() else []
         parts = (line.split(" ", 2) for line in lines)
-        return sorted(
-            (Write(float(at), int(pid), line) for at, pid, line in parts), key=lambda w: w.at_s
-        )
+        writes = (Write(float(at), int(pid), line) for at, pid, line in parts)
+        return sorted(writes, key=lambda write: write.at_s)
 
     def stop_at_next_write(self) -> Path:
         """Stop (SIGSTOP) the next process that writes; the file is removed once it is stopped."""

@@ -64,8 +64,6 @@ from slurm_tiresias.simulator.sim_cluster import PARTITION, Costs, SimCluster
 from slurm_tiresias.simulator.workload import TraceJob, Workload, paper480
 from slurm_tiresias.store.ledger import Ledger
 
-EPOCH_S = 0.0
-"""Both round alike only if both use the same numbers."""
 INTERVAL_S = 10.0
 MOST_TURNS = 50
 """Cycles at one tick until nothing changes."""
@@ -276,7 +274,8 @@ class Controlled:
             save_every_s=FOREVER_S,
         )
         nodes, self.config = self.setup.cluster.as_nodes(), self.setup.config
-        self.slurm = InMemorySlurm(nodes, (PARTITION,), settings, Clock(EPOCH_S))
+        # Both round alike only if both count from zero.
+        self.slurm = InMemorySlurm(nodes, (PARTITION,), settings, Clock(0.0))
         self._slurms_choice = self.slurm._ctld.place
         self._chosen: Mapping[str, Allocation] = {}
         """Where the last plan starts jobs."""
@@ -307,7 +306,7 @@ class Controlled:
 
     @property
     def now_s(self) -> float:
-        return self.slurm.clock.now_s - EPOCH_S
+        return self.slurm.clock.now_s
 
     def run(self) -> list[Event]:
         """Run until all jobs have ended."""
@@ -420,8 +419,8 @@ class Controlled:
                 advanced_s=self.slurm.clock.now_s,
                 quiet_after_s=FOREVER_S,
                 per_step=Estimate(1.0, 1.0, 1.0),
-                first_s=EPOCH_S + start_s,
-                saved_s=EPOCH_S + saved_s if saves and saved_s else None,
+                first_s=start_s,
+                saved_s=saved_s if saves and saved_s else None,
                 save_every_s=regular_s(self.setup.costs.save_every_s(trace)) if saves else None,
             )
         self._progress.latest = Latest(found, {})

@@ -52,12 +52,6 @@ def check_folder(place: Place) -> None:
         raise UsageError(f"{folder} holds something else. Name an empty or new folder with --dir.")
 
 
-def make_folder(place: Place, record: Record) -> None:
-    place.folder.mkdir(parents=True, exist_ok=True)
-    place.folder.chmod(0o755)
-    write_record(place, record)
-
-
 def remove_folder(place: Place) -> None:
     """Remove a cluster's folder, its record last: an interrupted removal can be repeated."""
     if not is_a_clusters(place):
@@ -116,7 +110,9 @@ def start_new(place: Place, shape: Shape) -> None:
     record = Record(folder=str(place.folder), shape=shape, ports=held.ports)
     start = Start(place, record, deadline=began + PATIENCE_S)
     try:
-        make_folder(place, record)
+        place.folder.mkdir(parents=True, exist_ok=True)
+        place.folder.chmod(0o755)
+        write_record(place, record)
         write_files(place, shape, held.ports)
         say(f"starting {shape.in_words()} in {place.folder}")
         start_everything(start, held)

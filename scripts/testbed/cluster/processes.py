@@ -46,11 +46,6 @@ def process(pid: int) -> Process | None:
     return Process(pid, int(fields[1]), int(fields[19]), owner, name)
 
 
-def all_processes() -> dict[int, Process]:
-    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-    return {pid: found for pid in pids if (found := process(pid)) is not None}
-
-
 def is_alive(started: Started) -> bool:
     found = process(started.pid)
     return found is not None and found.start_time == started.start_time
@@ -58,7 +53,8 @@ def is_alive(started: Started) -> bool:
 
 def ours(place: Place, recorded: Iterable[Started]) -> dict[int, Process]:
     """Return the cluster's processes: recorded and marked ones, jobs', and all descendants."""
-    everything = all_processes()
+    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    everything = {pid: found for pid in pids if (found := process(pid)) is not None}
     roots = {pid for pid, found in everything.items() if may_end(found) and is_marked(found, place)}
     roots |= {s.pid for s in recorded if is_alive(s) and may_end(everything.get(s.pid))}
     family = with_descendants(roots, everything)
@@ -128,29 +124,25 @@ def gone_within(seconds: float, targets: Sequence[Process]) -> bool:
 class Wave:
     """Processes that are ended together, by SIGTERM and after ``patience`` seconds by SIGKILL.
 
-    ``names`` of None means all processes named in no other wave.
+    A wave without ``names`` is of all processes that are named in no other wave.
     """
 
     patience: float
-    names: frozenset[str] | None
+    names: frozenset[str]
 
 
 WAVES = (
     # slurmctld would take two seconds to save state that is deleted next.
     Wave(0.3, frozenset({"slurmctld", "slurmscriptd", "slurmd"})),
     # The jobs.
-    Wave(3.0, None),
+    Wave(3.0, frozenset()),
     # slurmstepd ignores SIGTERM, and without its job it only waits for the dead slurmctld.
     Wave(0.0, frozenset({"slurmstepd"})),
     Wave(3.0, frozenset({"slurmdbd"})),
     Wave(3.0, frozenset({"mariadbd", "munged"})),
 )
 
-NAMED_IN_WAVES = frozenset().union(*(wave.names for wave in WAVES if wave.names))
-
-
-def is_in(wave: Wave, found: Process) -> bool:
-    return found.name not in NAMED_IN_WAVES if wave.names is None else found.name in wave.names
+NAMED_IN_WAVES = frozenset().union(*(wave.names for wave in WAVES))
 
 
 def end_all(place: Place, recorded: Iterable[Started]) -> int:
@@ -158,7 +150,11 @@ def end_all(place: Place, recorded: Iterable[Started]) -> int:
     recorded = tuple(recorded)
     ended = 0
     for wave in WAVES:
-        targets = [found for found in ours(place, recorded).values() if is_in(wave, found)]
+        targets = [
+            found
+            for found in ours(place, recorded).values()
+            if found.name in wave.names or not (wave.names or found.name in NAMED_IN_WAVES)
+        ]
         ended += len(targets)
         send(targets, signal.SIGTERM)
         if not gone_within(wave.patience, targets):

@@ -77,7 +77,8 @@ def _part(title: str, priced: bool, seeds: Sequence[int]) -> str:
     found = in_processes(
         Run.figures, [Run(seed, policy, priced) for seed in seeds for policy in run.POLICIES]
     )
-    bounds = {seed: _bound_s(seed, priced) for seed in seeds}
+    speed = [best_speed] if priced else []
+    bounds = {seed: lower_bound_jct_s(paper480(seed).jobs, GPUS, *speed) for seed in seeds}
     rows = []
     for policy in run.POLICIES:
         of = {seed: found[Run(seed, policy, priced)] for seed in seeds}
@@ -192,7 +193,3 @@ def _first_and_span(values: Sequence[float]) -> str:
 
 def _span(values: Sequence[float]) -> str:
     return f"{min(values):.2f}, {statistics.median(values):.2f}, {max(values):.2f}"
-
-
-def _bound_s(seed: int, priced: bool) -> float:
-    return lower_bound_jct_s(paper480(seed).jobs, GPUS, *([best_speed] if priced else []))

@@ -55,7 +55,7 @@ def snapshot(mix: LoadMix, jobs: int, nodes: int, scripts: int, seed: int) -> Sn
     """Return a snapshot determined by the arguments; jobs of one script share their request."""
     chance = random.Random(seed)
     machines = [_node(number, chance) for number in range(nodes)]
-    known = [_script(chance) for _ in range(scripts)]
+    known = [(_request(chance), chance.choice((None, None, 0.1, 0.7))) for _ in range(scripts)]
     asked = [_job(number, known, chance) for number in range(1, jobs + 1)]
     chance.shuffle(asked)
     placed = dict(_running(asked[: int(MOST_RUNNING * jobs)], machines))
@@ -129,10 +129,6 @@ def _node(number: int, chance: random.Random) -> Node:
         available=chance.random() > 0.01,
         switch=f"leaf{number // NODES_PER_SWITCH}",
     )
-
-
-def _script(chance: random.Random) -> Script:
-    return _request(chance), chance.choice((None, None, 0.1, 0.7))
 
 
 def _job(number: int, scripts: Sequence[Script], chance: random.Random) -> Job:

@@ -109,15 +109,12 @@ def schedule(run: Run, colours: bool, slice_s: float) -> Text:
                 upper, lower = (colour(sample.holders[gpu + part]) for part in (0, 1))
                 text.append("▀", f"{upper} on {lower}")
             else:
-                text.append(letter(sample.holders[gpu]))
+                holder = sample.holders[gpu]
+                text.append(LETTERS[holder.kind] if holder else ".")
         text.append("\n")
     most = max(sample.waiting for sample in shown) or 1
     queue = "".join(BLOCKS[-(-8 * sample.waiting // most)] for sample in shown)
     return text.append(f"    {queue}")
-
-
-def letter(holder: Job | None) -> str:
-    return LETTERS[holder.kind] if holder else "."
 
 
 def colour(holder: Job | None) -> str:

@@ -104,7 +104,7 @@ def make(root: Root, drivers: Sequence[str]) -> None:
     names = [name for name, *_ in layers]
     below = ""
     for place, (name, ingredients, build) in enumerate(layers):
-        below = _fingerprint([below, *ingredients])
+        below = hashlib.sha256(json.dumps([below, *ingredients]).encode()).hexdigest()
         if made_of.get(name) == below:
             continue
         # Drop the records of this layer and those above, so that an interrupted build starts over.
@@ -173,10 +173,6 @@ def fetch(root: Root, command: Sequence[str], shown: Sequence[Path] = ()) -> Non
 
 def say(text: str) -> None:
     click.echo(f"matrix: {text}", err=True)
-
-
-def _fingerprint(ingredients: Sequence[str]) -> str:
-    return hashlib.sha256(json.dumps(ingredients).encode()).hexdigest()
 
 
 def _recorded(root: Root) -> dict[str, str]:
