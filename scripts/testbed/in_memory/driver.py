@@ -47,10 +47,8 @@ class SentSignal:
     signal: str
 
 
-def four_nodes() -> tuple[Node, ...]:
-    """The nodes of the tests' real cluster: n1 to n4, four GPUs each."""
-    total = Amount({"": 4}, 16, 8000)
-    return tuple(Node(f"n{number}", total) for number in range(1, 5))
+FOUR_NODES = tuple(Node(f"n{number}", Amount({"": 4}, 16, 8000)) for number in range(1, 5))
+"""The nodes of the tests' real cluster."""
 
 
 class InMemorySlurm:
@@ -95,7 +93,7 @@ class InMemorySlurm:
         clock: Clock | None = None,
         drives: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        known = tuple(nodes) or four_nodes()
+        known = tuple(nodes) or FOUR_NODES
         names = frozenset(node.name for node in known)
         found = [Partition(p, names, True) if isinstance(p, str) else p for p in partitions]
         self.clock = clock or Clock()

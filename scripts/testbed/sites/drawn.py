@@ -83,7 +83,7 @@ class Site:
         return parse(
             {
                 "idle_gpus": idle_gpus,
-                # Only tells that there is a folder: each round puts in its own.
+                # Only tells that there is a folder: each round has its own.
                 "profiler": {"collect_dir": "/nonexistent/collect"} if self.idle else {},
                 "policy": {
                     "name": self.policy,

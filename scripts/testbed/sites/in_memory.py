@@ -288,11 +288,6 @@ def play(seed: int) -> InMemoryRound:
         drives={one.name: one.drives for one in drawn.nodes},
     )
     config = drawn.config
-    if drawn.idle:
-        (folder / "collect").mkdir()
-        config = replace(
-            config, profiler=replace(config.profiler, collect_dir=str(folder / "collect"))
-        )
     try:
         with (
             mock.patch(ANSWER_IN_TIME_S, 60.0),

@@ -70,12 +70,14 @@ def fuzz(seconds: int, readers: tuple[str, ...], jobs: int) -> None:
     """
     names = list(readers or READERS)
     click.echo(f"fuzz: {len(names)} readers, {seconds} s each, {jobs} at a time", err=True)
+    click.echo(f"fuzz: {' | '.join(HEADER)}", err=True)
     with ThreadPoolExecutor(jobs) as pool:
         done = []
         for run in pool.map(lambda name: _fuzzed(name, seconds), names):
-            click.echo(f"fuzz: {_line(run)}", err=True)
+            click.echo(f"fuzz: {' | '.join(_row(run))}", err=True)
             done.append(run)
-    click.echo(_table(done, seconds))
+    click.echo(f"{sum(run.runs for run in done):,} runs, {seconds} s of each reader\n")
+    click.echo(markdown(HEADER, [_row(run) for run in done]))
     for run in done:
         if run.broken_by:
             click.echo(f"\n{run.name}, broken by {', '.join(run.broken_by)}:\n{run.said}")
@@ -169,19 +171,9 @@ def _number(pattern: str, log: str) -> int:
     return int(found[-1]) if found else 0
 
 
-def _line(run: Run) -> str:
-    broken = f", BROKEN BY {', '.join(run.broken_by)}" if run.broken_by else ""
-    return (
-        f"{run.name}: {run.runs:,} runs, {run.edges_before} edges before and {run.edges} after, "
-        f"{len(run.kept)} inputs kept{broken}"
-    )
+HEADER = ("reader", "runs", "edges before", "after", "inputs kept", "broken by")
 
 
-def _table(done: Sequence[Run], seconds: int) -> str:
-    header = ("reader", "runs", "edges before", "after", "inputs kept", "broken by")
-    counts = (
-        (run.runs, run.edges_before, run.edges, len(run.kept), len(run.broken_by)) for run in done
-    )
-    rows = [(run.name, *(f"{n:,}" for n in each)) for run, each in zip(done, counts, strict=True)]
-    total = f"{sum(run.runs for run in done):,} runs, {seconds} s of each reader"
-    return f"{total}\n\n{markdown(header, rows)}"
+def _row(run: Run) -> tuple[str, ...]:
+    counts = (run.runs, run.edges_before, run.edges, len(run.kept), len(run.broken_by))
+    return (run.name, *(f"{count:,}" for count in counts))
