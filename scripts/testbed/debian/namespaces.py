@@ -7,7 +7,8 @@ disappear when it ends in any way, and when the process that started it ends.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,6 +76,29 @@ def entering(
 ) -> list[str]:
     """Return the command that runs ``arguments`` in this root only."""
     return Namespaces((root,), tuple(shown), alone).command(in_root(root, arguments, folder))
+
+
+def follow(
+    command: Sequence[str], environment: Mapping[str, str], told: Callable[[str], None]
+) -> int:
+    """Run a command without input, and call ``told`` with each line that it prints; return its
+    exit status. It ends with this function in any case."""
+    with subprocess.Popen(
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    ) as process:
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                told(line.rstrip("\n"))
+            return process.wait()
+        finally:
+            process.kill()
 
 
 def _shown(path: Path, root: Path) -> list[str]:

@@ -348,21 +348,17 @@ class World:
             gpu_use=self.gpu_uses.folder(),
         )
 
-    def shut(self) -> None:
-        """Close the ledger of a controller that has ended in any way."""
-        self.ledger.close()
-
     def close(self) -> None:
         rows = self.sim.runs(list(self.own), 0.0)
         self.counts["starts"] += sum(row.start_s is not None for row in rows)
         self._patched.close()
-        self.shut()
+        self.ledger.close()
         self._bury()
         shutil.rmtree(self.folder)
 
     def restart(self) -> None:
         self.note("restart of the controller")
-        self.shut()
+        self.ledger.close()
         self.open()
 
     def _lease(self) -> FileLease:
@@ -471,7 +467,7 @@ class World:
             outcome = act()
         except Killed:
             self.counts["kills"] += 1
-            self.shut()
+            self.ledger.close()
             self.open()
         except TiresiasError as error:
             self.counts["failed cycles"] += 1

@@ -6,7 +6,7 @@ import math
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -210,10 +210,6 @@ class InMemoryRound(Round):
             if self.times_held[key] == (HELD_UNSEEN if unseen else 0) + 1:
                 self.find(f"job {key} is held for {shown.node_list}")
 
-    def _keys(self) -> Iterator[str]:
-        for key in self.asks:
-            yield from self._keys_of(key)
-
     def _keys_of(self, key: str) -> Iterable[str]:
         tasks = self.asks[key].submission.array
         return [f"{key}_{task}" for task in tasks] or [key]
@@ -312,7 +308,8 @@ def play(seed: int) -> InMemoryRound:
             one.look_at_preemptions()
             one.look_at_idle_pairs()
             one.look_at_starts()
-            one.counts["starts"] += len(sim.runs(list(one._keys()), 0.0))
+            keys = [key for asked in one.asks for key in one._keys_of(asked)]
+            one.counts["starts"] += len(sim.runs(keys, 0.0))
             return one
     finally:
         shutil.rmtree(folder)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -193,6 +193,20 @@ class RealRound(Round):
 
     # Events
 
+    def play(self) -> None:
+        """Let events happen, and then look at what must hold."""
+        if self.random.random() < FULL:
+            self.fill()
+        for _ in range(self.random.randint(*EVENTS)):
+            self.happen(self.random.choice(HAPPENINGS))
+            time.sleep(self.random.choice((0.1, 0.3, 1.0, 3.0)))
+        self.let_all_run()
+        self.settle()
+        self.look_at_the_end()
+        self.look_at_preemptions()
+        self.look_at_ids()
+        self.count()
+
     def fill(self) -> None:
         """Fill each node with a job for all its GPUs, and wait until these are demoted."""
         for node in sorted(self.site.nodes, key=lambda node: -node.gpus):
@@ -344,8 +358,8 @@ def options_of(site: Site, folder: Path) -> list[str]:
     return options + [word for line in conf for word in ("--slurm-conf-line", line)]
 
 
-@contextmanager
-def _at_work(seed: int) -> Iterator[RealRound]:
+def play(seed: int) -> RealRound:
+    """Play one round of about a minute on the site of a seed."""
     drawn = site(seed)
     settings: dict[str, dict[str, object]] = {
         "policy": {"name": drawn.policy, "thresholds_gpu_s": [8, 40]},
@@ -369,26 +383,10 @@ def _at_work(seed: int) -> Iterator[RealRound]:
             hanging=folder / HANGING,
         )
         try:
-            yield one
+            one.play()
         finally:
             for node in drawn.nodes:
                 one.set_epilogs(node.name, hang=False)
             if controller.process is not None:
                 controller.stop()
-
-
-def play(seed: int) -> RealRound:
-    """Play one round of about a minute on the site of a seed."""
-    with _at_work(seed) as one:
-        if one.random.random() < FULL:
-            one.fill()
-        for _ in range(one.random.randint(*EVENTS)):
-            one.happen(one.random.choice(HAPPENINGS))
-            time.sleep(one.random.choice((0.1, 0.3, 1.0, 3.0)))
-        one.let_all_run()
-        one.settle()
-        one.look_at_the_end()
-        one.look_at_preemptions()
-        one.look_at_ids()
-        one.count()
         return one

@@ -87,24 +87,17 @@ def try_one(root: Path, user: str, command: str) -> Result:
         move_in(root, user, home, checkout)
     say(f"{command} as {user}")
     began_s = time.monotonic()
-    process = subprocess.Popen(
-        entering(root, as_user(user, home, (command,)), checkout),
-        env={**machine.fetching_environment(), "HOME": str(home)},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-    )
-    assert process.stdout is not None
-    skipped = "-"
-    try:
-        for line in process.stdout:
-            print(line, end="", flush=True)
-            skipped = skipped_in(line) or skipped
-        return Result(command, user, process.wait(), time.monotonic() - began_s, skipped)
-    finally:
-        process.kill()
+    counts: list[str] = []
+
+    def show(line: str) -> None:
+        print(line, flush=True)
+        counts.append(skipped_in(line))
+
+    whole = entering(root, as_user(user, home, (command,)), checkout)
+    environment = {**machine.fetching_environment(), "HOME": str(home)}
+    status = namespaces.follow(whole, environment, show)
+    skipped = next(filter(None, reversed(counts)), "-")
+    return Result(command, user, status, time.monotonic() - began_s, skipped)
 
 
 def skipped_in(line: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import subprocess
 import time
 from dataclasses import dataclass
 
@@ -38,24 +37,17 @@ def rehearse(older: Root, newer: Root) -> Upgrade:
     both = Namespaces((older.path, newer.path)).command(["sh", "-c", " && ".join(halves)])
     began_s = time.monotonic()
     said: list[str] = []
-    with subprocess.Popen(
-        both,
-        env=environment(COMMANDS),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-    ) as running:
-        assert running.stdout is not None
-        for line in running.stdout:
-            said.append(line.rstrip("\n"))
-            say(said[-1])
+
+    def show(line: str) -> None:
+        said.append(line)
+        say(line)
+
+    status = namespaces.follow(both, environment(COMMANDS), show)
     return Upgrade(
         older=version_in(older, ["slurmctld", "-V"]),
         newer=version_in(newer, ["slurmctld", "-V"]),
         seconds=time.monotonic() - began_s,
-        is_good=running.returncode == 0,
+        is_good=status == 0,
         said=tuple(line.removeprefix(MARK) for line in said if line.startswith(MARK)),
     )
 
