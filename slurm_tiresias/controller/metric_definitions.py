@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 
 from slurm_tiresias.controller.cycle import ENFORCE, PAUSED, SHADOW
 from slurm_tiresias.core.features.gauges import GAUGES
@@ -79,8 +80,8 @@ class Metric:
     name: str
     kind: Kind
     doc: str
-    labels: Mapping[str, str] = field(default_factory=dict)
-    buckets_s: tuple[float, ...] = ()
+    labels: Mapping[str, str]
+    buckets_s: tuple[float, ...]
 
 
 TIER = {"tier": "0 (the highest) to the last"}
@@ -93,12 +94,25 @@ DECISION = {
 COMMAND = {"command": ", ".join(COMMANDS)}
 
 
-def _gauge(name: str, doc: str, labels: Mapping[str, str] | None = None) -> Metric:
-    return Metric(name, Kind.GAUGE, doc, labels or {})
+METRICS: list[Metric] = []
+"""All metrics, in the order of their definitions below."""
+
+NO_LABELS: Mapping[str, str] = {}
 
 
-def _counter(name: str, doc: str, labels: Mapping[str, str] | None = None) -> Metric:
-    return Metric(name, Kind.COUNTER, doc, labels or {})
+def _metric(
+    kind: Kind,
+    name: str,
+    doc: str,
+    labels: Mapping[str, str] = NO_LABELS,
+    buckets_s: tuple[float, ...] = (),
+) -> Metric:
+    METRICS.append(Metric(name, kind, doc, labels, buckets_s))
+    return METRICS[-1]
+
+
+_gauge, _counter = partial(_metric, Kind.GAUGE), partial(_metric, Kind.COUNTER)
+_summary, _histogram = partial(_metric, Kind.SUMMARY), partial(_metric, Kind.HISTOGRAM)
 
 
 INFO = _gauge(
@@ -224,59 +238,33 @@ COMMAND_FAILURES = _counter(
     COMMAND,
 )
 
-COMMAND_SECONDS = Metric(
+COMMAND_SECONDS = _summary(
     "tiresias_slurm_command_seconds",
-    Kind.SUMMARY,
     "Duration of Slurm's commands and pyslurm's calls.",
     COMMAND,
 )
 
-CYCLE_SECONDS = Metric(
+CYCLE_SECONDS = _histogram(
     "tiresias_cycle_seconds",
-    Kind.HISTOGRAM,
     "Duration of successful cycles, from the first query to publishing.",
     buckets_s=CYCLE_BUCKETS_S,
 )
-PHASE_SECONDS = Metric(
+PHASE_SECONDS = _histogram(
     "tiresias_phase_seconds",
-    Kind.HISTOGRAM,
     "Duration of each phase of a successful cycle.",
     {"phase": ", ".join(PHASES)},
     CYCLE_BUCKETS_S,
 )
-COMPLETION_SECONDS = Metric(
+COMPLETION_SECONDS = _histogram(
     "tiresias_job_completion_seconds",
-    Kind.HISTOGRAM,
     "Job completion time (submission to end) of managed jobs that ran, by last tier.",
     TIER,
     JOB_BUCKETS_S,
 )
-QUEUEING_SECONDS = Metric(
+QUEUEING_SECONDS = _histogram(
     "tiresias_job_queueing_seconds",
-    Kind.HISTOGRAM,
     "Part of the completion time in which the job did not run, before its first start and after "
     "each preemption.",
     TIER,
     JOB_BUCKETS_S,
-)
-
-METRICS: tuple[Metric, ...] = (
-    *(INFO, STARTED, MODE, INTERVAL, LAST_CYCLE, FAILED_IN_A_ROW, TROUBLE, NEXT_TRY, WARNING),
-    *(
-        TERM,
-        STANDBYS,
-        SUSPECTED_NODES,
-        GPUS,
-        JOBS,
-        JOB_GPUS,
-        ATTAINED,
-        LONGEST_WAIT,
-        PROGRESS,
-        QUIET,
-    ),
-    *(*OF_FEATURES, UNMANAGED, DECIDED),
-    *(CYCLES, FAILED_CYCLES, DECISIONS, PREEMPTIONS, MEASURED, LOST, PROMOTIONS),
-    *(JOB_EVENTS, WRITES),
-    *(REFUSED_WRITES, ACCOUNTING_FAILURES, UNPUBLISHED, REQUESTS, COMMAND_FAILURES),
-    *(COMMAND_SECONDS, CYCLE_SECONDS, PHASE_SECONDS, COMPLETION_SECONDS, QUEUEING_SECONDS),
 )

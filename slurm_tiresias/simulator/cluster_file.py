@@ -51,16 +51,11 @@ class NodeGroup:
     """The sizes of blocks, each a multiple of the one before it."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterFile:
-    """The content of a cluster file."""
+def read_cluster(path: Path) -> tuple[tuple[NodeGroup, ...], bool]:
+    """Return the groups of a cluster file, and its ``strict_types``.
 
-    groups: tuple[NodeGroup, ...]
-    strict_types: bool = False
-
-
-def read_cluster(path: Path) -> ClusterFile:
-    """Read a cluster file. Raises a ``UsageError`` that names the file, the group and the key."""
+    Raises a ``UsageError`` that names the file, the group and the key.
+    """
     tables = _tables(path)
     for key in tables:
         if key not in ("group", "strict_types"):
@@ -78,7 +73,7 @@ def read_cluster(path: Path) -> ClusterFile:
         raise UsageError(f"{path} has no groups of nodes", "Write [[group]], and nodes and gpus")
     groups = tuple(_group(table, f"{path}: group {i}") for i, table in enumerate(found, start=1))
     _check_size(groups, path)
-    return ClusterFile(groups, strict)
+    return groups, strict
 
 
 def _tables(path: Path) -> Mapping[str, Any]:

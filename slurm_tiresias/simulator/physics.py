@@ -61,11 +61,6 @@ def physics_of(model: str) -> ModelPhysics:
     return MODELS.get(re.sub(r"[^a-z0-9]|v(?=[34]$)", "", model.lower()), UNKNOWN_MODEL)
 
 
-def speed(model: str, consolidated: bool) -> float:
-    """Return the progress per second of running; 1.0 when consolidated."""
-    return 1.0 if consolidated else physics_of(model).spread_speed
-
-
 def restart_cost_s(model: str, gpus: int) -> float:
     """Return the seconds that one preemption costs a job for saving and restarting.
 

@@ -153,20 +153,6 @@ class FairShareFigures:
     """The share of jobs above ``PAYS_ABOVE``."""
 
 
-def over_fair_share(
-    outcomes: Sequence[Outcome], fair_jct_s: Mapping[str, float]
-) -> FairShareFigures:
-    """Compare completion times with those of a fair share, by job id; all zero without jobs."""
-    ratios = _numbers(one.jct_s / max(1e-9, fair_jct_s[one.job.job_id]) for one in outcomes)
-    found = multiples_of(ratios)
-    return FairShareFigures(
-        found.median,
-        found.p99,
-        found.most,
-        found.above_twice / ratios.size if ratios.size else 0.0,
-    )
-
-
 def fair_jct_s(jobs: Sequence[TraceJob], gpus: int) -> Mapping[str, float]:
     """Return the completion time of each job if all shared the GPUs evenly, by job id."""
     shared = [SharedJob(job.submitted_s, job.gpus, job.duration_s) for job in jobs]
@@ -289,8 +275,12 @@ class Report:
         return ratio(result.figures.average_jct_s, self.lower_bound_jct_s)
 
     def over_fair_share(self, result: Result) -> FairShareFigures:
-        """Return the completion times as multiples of those with a fair share."""
-        return over_fair_share(result.outcomes, self.fair_jct_s)
+        """Compare completion times with those of a fair share; all zero without jobs."""
+        fair_s = self.fair_jct_s
+        ratios = _numbers(one.jct_s / max(1e-9, fair_s[one.job.job_id]) for one in result.outcomes)
+        found = multiples_of(ratios)
+        share = found.above_twice / ratios.size if ratios.size else 0.0
+        return FairShareFigures(found.median, found.p99, found.most, share)
 
     def not_simulated(self) -> list[str]:
         """Return the settings that were changed and have no effect here."""

@@ -21,7 +21,6 @@ from slurm_tiresias.simulator.baselines import (
     OWN_LIMITS,
     OWN_PACE,
     SUSPENDING,
-    BaselineSetup,
 )
 from slurm_tiresias.simulator.baselines.backfill import DEFAULTS, SlurmParameters
 from slurm_tiresias.simulator.engine import Ask, Outcome, Scheduler, Simulation, Timing
@@ -143,7 +142,7 @@ def asking(setup: Setup, *, only_consolidated: bool) -> Callable[[TraceJob], Ask
 def _scheduler(policy: str, workload: Workload, setup: Setup) -> Scheduler:
     config, nodes = setup.config, setup.cluster.as_nodes()
     if policy in BASELINES:
-        return BASELINES[policy](BaselineSetup(workload, setup.cluster, config, setup.slurm))
+        return BASELINES[policy](setup, workload)
     variant = TIRESIAS[policy]
     named = replace(config, policy=replace(config.policy, name=variant.policy))
     history = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import InitVar, dataclass, field
+from dataclasses import InitVar, dataclass, field, replace
 from pathlib import Path
 
 from slurm_tiresias.errors import UsageError
@@ -129,6 +129,14 @@ class SimCluster:
             for number, (group, switch, blocks) in enumerate(_places(groups), start=1)
         )
 
+    def real_nodes(self) -> tuple[Node, ...]:
+        """Return the physical nodes; with ``pooled``, each has the name of its pool."""
+        if not self.pooled:
+            return self.as_nodes()
+        pools = {node.features: node.name for node in self.as_nodes()}
+        nodes = replace(self, placement="consolidate").as_nodes()
+        return tuple(replace(node, name=pools[node.features]) for node in nodes)
+
     def request(
         self, gpus: int, gpu_type: str = ANY_TYPE, *, only_consolidated: bool = False
     ) -> Request:
@@ -194,8 +202,8 @@ def parse_cluster(spec: str, placement: str) -> SimCluster:
     """
     match = re.fullmatch(r"(\d+)x(\d+)", spec)
     if match is None:
-        found = read_cluster(Path(spec))
-        return SimCluster(placement=placement, groups=found.groups, strict_types=found.strict_types)
+        groups, strict_types = read_cluster(Path(spec))
+        return SimCluster(placement=placement, groups=groups, strict_types=strict_types)
     nodes, gpus = (int(digits) if len(digits) < 7 else 0 for digits in match.groups())
     if not (0 < nodes <= MOST_NODES and 0 < gpus <= MOST_GPUS_PER_NODE):
         raise UsageError(
@@ -226,7 +234,8 @@ class Costs:
         """Progress per second; a job on as few nodes as possible counts as consolidated."""
         if not self.speeds:
             return 1.0
-        return physics.speed(job.model, not self.is_spread(job, allocation))
+        spread = self.is_spread(job, allocation)
+        return physics.physics_of(job.model).spread_speed if spread else 1.0
 
     def is_spread(self, job: TraceJob, allocation: Allocation) -> bool:
         """Whether the job is on more nodes than it would need of those with its GPU type."""

@@ -195,8 +195,13 @@ def _simplest_proven(as_good: Sequence[Evidence], default: Evidence) -> Evidence
 def _weighed(measured: Sequence[Measured], of: Callable[[Seconds], float]) -> list[Evidence]:
     jct_s = [np.array(each.jct_s) for each in measured]
     # Both halves have parts of equally many jobs, by submission; fewer parts if there are few jobs.
-    parts = [np.array_split(each, 2 * min(PARTS, len(each) // 2)) for each in jct_s]
-    first, second = _halves(parts, of)
+    count = min(PARTS, len(jct_s[0]) // 2)
+    parts = [np.array_split(each, 2 * count) for each in jct_s]
+    # A fixed seed, so that the draws are the same on every machine.
+    draw = random.Random("tune").random
+    draws = [[int(draw() * count) for _ in range(count)] for _ in range(RESAMPLES)]
+    first = _Half.of([each[:count] for each in parts], of, draws)
+    second = _Half.of([each[count:] for each in parts], of, draws)
     best = int(np.argmin(first.values))
     return [
         Evidence(
@@ -217,8 +222,27 @@ class _Half:
     """The objective of each setting in one half: overall, by part, and by resample."""
 
     values: Seconds
-    by_part: NDArray[np.float64]
-    by_resample: NDArray[np.float64]
+    by_part: Seconds
+    by_resample: Seconds
+
+    @classmethod
+    def of(
+        cls,
+        settings: Sequence[Sequence[Seconds]],
+        of: Callable[[Seconds], float],
+        draws: Sequence[Sequence[int]],
+    ) -> _Half:
+        """Return the objective of these parts of the half, by setting."""
+        return cls(
+            values=np.array([of(np.concatenate(parts)) for parts in settings]),
+            by_part=np.array([[of(part) for part in parts] for parts in settings]),
+            by_resample=np.array(
+                [
+                    [of(np.concatenate([parts[i] for i in draw])) for draw in draws]
+                    for parts in settings
+                ]
+            ),
+        )
 
     def against_default(self, number: int) -> Ratio:
         low, high = np.percentile(self.by_resample[number] / self.by_resample[0], CERTAINTY)
@@ -233,33 +257,6 @@ class _Half:
         """Whether the setting may be as good as the best, by chance or within ``WORTH``."""
         ratios = self.by_resample[number] / self.by_resample[best]
         return bool(np.percentile(ratios, CERTAINTY[0]) <= 1.0 + WORTH)
-
-
-def _halves(
-    settings: Sequence[Sequence[Seconds]], of: Callable[[Seconds], float]
-) -> tuple[_Half, _Half]:
-    count = len(settings[0]) // 2
-    # A fixed seed, so that the draws are the same on every machine.
-    draw = random.Random("tune").random
-    draws = [[int(draw() * count) for _ in range(count)] for _ in range(RESAMPLES)]
-    return (
-        _half([parts[:count] for parts in settings], of, draws),
-        _half([parts[count:] for parts in settings], of, draws),
-    )
-
-
-def _half(
-    settings: Sequence[Sequence[Seconds]],
-    of: Callable[[Seconds], float],
-    draws: Sequence[Sequence[int]],
-) -> _Half:
-    return _Half(
-        values=np.array([of(np.concatenate(parts)) for parts in settings]),
-        by_part=np.array([[of(part) for part in parts] for parts in settings]),
-        by_resample=np.array(
-            [[of(np.concatenate([parts[i] for i in draw])) for draw in draws] for parts in settings]
-        ),
-    )
 
 
 def what_jobs_could_tell(like: Cell) -> Mapping[str, Cell]:

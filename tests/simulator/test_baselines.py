@@ -18,9 +18,8 @@ from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.model import Node
 from slurm_tiresias.settings import Config
 from slurm_tiresias.simulator import run
-from slurm_tiresias.simulator.baselines import BASELINES, CONSOLIDATED_ONLY, BaselineSetup
+from slurm_tiresias.simulator.baselines import BASELINES, CONSOLIDATED_ONLY
 from slurm_tiresias.simulator.baselines.backfill import (
-    DEFAULT_LIMIT_S,
     DEFAULTS,
     Backfill,
     SlurmParameters,
@@ -307,7 +306,6 @@ def backfilled(
     rows: Iterable[tuple[float, int, float, float | None]],
     cluster: str,
     parameters: SlurmParameters = DEFAULTS,
-    default_limit_s: float = DEFAULT_LIMIT_S,
 ) -> list[float]:
     """Return the start times of jobs given as (submitted, GPUs, duration, time limit), all in
     hours."""
@@ -319,7 +317,7 @@ def backfilled(
     setup = setup_on(sim_cluster)
     outcomes = Simulation(
         jobs,
-        Backfill(sim_cluster.as_nodes(), parameters, default_limit_s),
+        Backfill(sim_cluster.as_nodes(), parameters),
         setup.costs,
         setup.timing,
         run.asking(setup, only_consolidated=False),
@@ -337,9 +335,9 @@ def test_a_short_job_with_a_long_time_limit_is_not_backfilled() -> None:
 
 
 def test_a_job_without_a_limit_counts_as_one_of_a_day() -> None:
-    assert backfilled([(0, 2, 4, 4), (0, 4, 1, 1), (1, 2, 2, None)], "1x4") == [0, 4, 5]
-    rows = [(0, 2, 4, 4), (0, 4, 1, 1), (1, 2, 2, None)]
-    assert backfilled(rows, "1x4", default_limit_s=2 * H) == [0, 4, 1]
+    days = SlurmParameters(bf_window_s=72 * H)
+    assert backfilled([(0, 2, 30, 30), (0, 4, 1, 1), (1, 2, 2, None)], "1x4", days) == [0, 30, 1]
+    assert backfilled([(0, 2, 24, 24), (0, 4, 1, 1), (1, 2, 2, None)], "1x4", days) == [0, 24, 25]
 
 
 def test_a_reservation_holds_whole_nodes_also_where_gpus_are_left_over() -> None:
@@ -414,7 +412,7 @@ def test_jobs_get_the_nodes_that_a_real_slurm_chose() -> None:
 
     Simulation(
         jobs,
-        Seen(sim_cluster.as_nodes()),
+        Seen(sim_cluster.as_nodes(), DEFAULTS),
         setup_on(sim_cluster).costs,
         Timing(interval_s=0.5),
         run.asking(setup_on(sim_cluster), only_consolidated=False),
@@ -630,7 +628,7 @@ def test_every_job_ends_and_no_node_is_overfull(
     if policy == "gandiva":
         timing = Timing()
     setup = setup_on(sim_cluster, flat_s=7.0, timing=timing)
-    baseline = BASELINES[policy](BaselineSetup(kept, sim_cluster, CONFIG))
+    baseline = BASELINES[policy](setup, kept)
     outcomes = Simulation(
         kept.jobs,
         cast(Scheduler, Watched(baseline, sim_cluster.as_nodes(), sim_cluster)),
@@ -663,6 +661,6 @@ class Idle:
 
 
 def test_jobs_that_never_end_are_an_error_and_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(cast(dict[str, object], BASELINES), "yarn-cs", lambda _: Idle())
+    monkeypatch.setitem(cast(dict[str, object], BASELINES), "yarn-cs", lambda *_: Idle())
     with pytest.raises(TiresiasError, match="under yarn-cs 2 of 2 jobs never ended"):
         simulated(jobs_of((0, 1, 10), (0, 1, 10)), "yarn-cs", "1x4")

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from slurm_tiresias.simulator.physics import MODELS, physics_of, restart_cost_s, speed
+from slurm_tiresias.simulator.physics import MODELS, physics_of, restart_cost_s
 
 SKEWED = {"vgg19", "vgg16", "vgg11", "alexnet"}
 
 
 def test_skewed_models_lose_a_fifth_and_more_when_spread_and_the_others_gain_a_little() -> None:
-    for name in MODELS:
-        spread = speed(name, consolidated=False)
+    for name, model in MODELS.items():
+        spread = model.spread_speed
         assert 0.72 <= spread <= 0.80 if name in SKEWED else 1.02 <= spread <= 1.08
-        assert speed(name, consolidated=True) == 1.0
 
 
 def test_one_skew_threshold_separates_the_models_as_in_the_paper() -> None:
@@ -29,7 +28,7 @@ def test_the_cost_of_a_restart_is_interpolated(gpus: int, cost_s: float) -> None
 
 def test_an_unmeasured_model_costs_the_papers_mean_and_ignores_placement() -> None:
     assert restart_cost_s("bert", 4) == pytest.approx(62.1)
-    assert speed("bert", consolidated=False) == 1.0
+    assert physics_of("bert").spread_speed == 1.0
     assert physics_of("").skew is None
 
 

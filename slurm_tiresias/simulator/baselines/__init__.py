@@ -7,12 +7,10 @@ respect only ``pooled``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from slurm_tiresias.model import Node
-from slurm_tiresias.settings import Config
 from slurm_tiresias.simulator.baselines import repack
-from slurm_tiresias.simulator.baselines.backfill import DEFAULTS, Backfill, SlurmParameters
+from slurm_tiresias.simulator.baselines.backfill import Backfill
 from slurm_tiresias.simulator.baselines.best_effort import best_effort
 from slurm_tiresias.simulator.baselines.dlas import Dlas
 from slurm_tiresias.simulator.baselines.gandiva import Gandiva
@@ -21,54 +19,33 @@ from slurm_tiresias.simulator.baselines.las import one_dimensional_las
 from slurm_tiresias.simulator.baselines.slurm_qos import SlurmQos
 from slurm_tiresias.simulator.engine import Scheduler
 from slurm_tiresias.simulator.limits import ALIKE, with_limits, with_users_limits
-from slurm_tiresias.simulator.sim_cluster import SimCluster
 from slurm_tiresias.simulator.workload import Workload
 
-
-@dataclass(frozen=True, slots=True)
-class BaselineSetup:
-    """The inputs from which a baseline is built."""
-
-    workload: Workload
-    cluster: SimCluster
-    config: Config
-    slurm: SlurmParameters = DEFAULTS
-
-    @property
-    def nodes(self) -> tuple[Node, ...]:
-        """The nodes for placement; with ``pooled``, one per GPU type."""
-        return self.cluster.as_nodes()
-
-    def real_nodes(self) -> tuple[Node, ...]:
-        """Return the physical nodes; with ``pooled``, each has the name of its pool."""
-        if not self.cluster.pooled:
-            return self.nodes
-        pools = {node.features: node.name for node in self.nodes}
-        nodes = replace(self.cluster, placement="consolidate").as_nodes()
-        return tuple(replace(node, name=pools[node.features]) for node in nodes)
+if TYPE_CHECKING:
+    from slurm_tiresias.simulator.run import Setup
 
 
-def _gandiva(setup: BaselineSetup) -> Gandiva:
-    return Gandiva(setup.real_nodes(), (job.submitted_s for job in setup.workload.jobs))
+def _backfill(setup: Setup, _workload: Workload) -> Backfill:
+    return Backfill(setup.cluster.real_nodes(), setup.slurm)
 
 
-def _backfill(setup: BaselineSetup) -> Backfill:
-    return Backfill(setup.real_nodes(), setup.slurm)
+def _repack(cost: repack.Cost) -> Callable[[Setup, Workload], Scheduler]:
+    return lambda setup, _: repack.Repack(cost, setup.cluster.as_nodes())
 
 
-BASELINES: Mapping[str, Callable[[BaselineSetup], Scheduler]] = {
+BASELINES: Mapping[str, Callable[[Setup, Workload], Scheduler]] = {
     "slurm": _backfill,
     "slurm-30d": _backfill,
     "slurm-users": _backfill,
-    "slurm-qos": lambda setup: SlurmQos(setup.real_nodes(), setup.slurm, setup.workload),
-    "yarn-cs": lambda setup: HeadOfLine(setup.nodes),
-    "best-effort": lambda setup: best_effort(setup.config, setup.nodes),
-    "gandiva": _gandiva,
-    "sf": lambda setup: repack.Repack(repack.fewest_gpus, setup.nodes),
-    "srtf": lambda setup: repack.Repack(repack.least_time, setup.nodes),
-    "srsf": lambda setup: repack.Repack(repack.least_service, setup.nodes),
-    "las": lambda setup: one_dimensional_las(setup.config, setup.nodes),
-    "dlas": lambda setup: Dlas(setup.config.policy.thresholds_gpu_s, setup.nodes),
+    "slurm-qos": lambda setup, jobs: SlurmQos(setup.cluster.real_nodes(), setup.slurm, jobs),
+    "yarn-cs": lambda setup, _: HeadOfLine(setup.cluster.as_nodes()),
+    "best-effort": lambda setup, _: best_effort(setup.config, setup.cluster.as_nodes()),
+    "gandiva": lambda setup, workload: Gandiva(setup.cluster.real_nodes(), workload.jobs),
+    "sf": _repack(repack.fewest_gpus),
+    "srtf": _repack(repack.least_time),
+    "srsf": _repack(repack.least_service),
+    "las": lambda setup, _: one_dimensional_las(setup.config, setup.cluster.as_nodes()),
+    "dlas": lambda setup, _: Dlas(setup.config.policy.thresholds_gpu_s, setup.cluster.as_nodes()),
 }
 """Constructors by the names used on the command line."""
 

@@ -101,21 +101,13 @@ class Backfill(Scheduler):
 
     A job gets the nodes with the most idle GPUs that it can use. Among equal nodes it prefers the
     smallest row of neighbouring nodes that is large enough, and there the fullest node.
-
-    ``default_limit_s`` applies to jobs without a time limit of their own.
     """
 
-    def __init__(
-        self,
-        nodes: Sequence[Node],
-        parameters: SlurmParameters = DEFAULTS,
-        default_limit_s: float = DEFAULT_LIMIT_S,
-    ) -> None:
+    def __init__(self, nodes: Sequence[Node], parameters: SlurmParameters) -> None:
         self._names = sorted(node.name for node in nodes)
         self._free = FreeGpus([n.total.gpu_count for n in sorted(nodes, key=attrgetter("name"))])
         self._where = Where(nodes)
         self._parameters = parameters
-        self._default_limit_s = default_limit_s
         self._queue: list[tuple[SimJob, Asked]] = []
         self._classes: dict[tuple[int, float, NodeSet], Asked] = {}
         self._running: dict[str, RunningJob] = {}
@@ -154,7 +146,7 @@ class Backfill(Scheduler):
 
     def _class_of(self, job: SimJob) -> Asked:
         grain_s = self._parameters.limit_grain_s
-        limit_s = math.ceil((job.trace.limit_s or self._default_limit_s) / grain_s) * grain_s
+        limit_s = math.ceil((job.trace.limit_s or DEFAULT_LIMIT_S) / grain_s) * grain_s
         asked = (job.gpus, limit_s, self._where[job.ask])
         return self._classes.setdefault(asked, Asked(*asked))
 

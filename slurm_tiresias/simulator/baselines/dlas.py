@@ -24,7 +24,7 @@ from slurm_tiresias.core.features.tiers import left_in_tier, tier_of
 from slurm_tiresias.core.placement.free_resources import FreeResources
 from slurm_tiresias.model import Allocation, JobState, Node
 from slurm_tiresias.simulator.baselines.head_of_line import first_fit
-from slurm_tiresias.simulator.baselines.where import Where
+from slurm_tiresias.simulator.baselines.where import Where, preempting
 from slurm_tiresias.simulator.engine import Ask, Scheduler, SimJob
 
 ROUND_S = 360.0
@@ -87,9 +87,7 @@ class Dlas(Scheduler):
         self._held = after
         self._ineligible.update(job_id for job_id in victims if job_id not in after)
         self._waiting_last()
-        found = [Start(job_id, after[job_id]) for job_id in starts]
-        # All victims go with the first start, which may need the GPUs of several.
-        return [Start(s.job_id, s.allocation, tuple(victims)) for s in found[:1]] + found[1:]
+        return preempting([Start(job_id, after[job_id]) for job_id in starts], victims)
 
     def _changes(self, at_s: float) -> None:
         self._round_s = min(self._round_s, ROUND_S * math.ceil(at_s / ROUND_S))

@@ -30,8 +30,9 @@ from operator import attrgetter
 from slurm_tiresias.core.cluster import Start
 from slurm_tiresias.core.placement.features import matches
 from slurm_tiresias.model import Allocation, Node
-from slurm_tiresias.simulator.baselines.where import by_name
+from slurm_tiresias.simulator.baselines.where import by_name, preempting
 from slurm_tiresias.simulator.engine import Scheduler, SimJob
+from slurm_tiresias.simulator.workload import TraceJob
 
 STEP_S = 10.0
 TURN_S = 60.0
@@ -101,13 +102,13 @@ class _Group:
 class Gandiva(Scheduler):
     """Time slicing over ``nodes``, several of which may share a name (see ``real_nodes``).
 
-    ``arrivals_s`` are the submission times of all jobs.
+    ``jobs`` are all jobs of the workload.
     """
 
-    def __init__(self, nodes: Sequence[Node], arrivals_s: Iterable[float]) -> None:
+    def __init__(self, nodes: Sequence[Node], jobs: Iterable[TraceJob]) -> None:
         self._free = list(nodes)
         self._gpus = _gpus(nodes)
-        self._steps = _Steps(arrivals_s)
+        self._steps = _Steps(job.submitted_s for job in jobs)
         self._groups: dict[_JobClass, list[_Group]] = {}
         """The groups of each class, the least used first."""
         self._live: set[str] = set()
@@ -275,8 +276,7 @@ class Gandiva(Scheduler):
             starts = list(to_run)[:1]
             victims += starts
         self._runs_in = to_run
-        found = [Start(job_id, _lay(to_run[job_id])) for job_id in starts]
-        return [Start(s.job_id, s.allocation, tuple(victims)) for s in found[:1]] + found[1:]
+        return preempting([Start(job_id, _lay(to_run[job_id])) for job_id in starts], victims)
 
 
 @lru_cache

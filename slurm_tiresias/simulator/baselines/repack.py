@@ -18,7 +18,7 @@ from slurm_tiresias.core.placement.choose import place
 from slurm_tiresias.core.placement.free_resources import FreeResources
 from slurm_tiresias.core.placement.node_set import NodeSet
 from slurm_tiresias.model import JobState, Node
-from slurm_tiresias.simulator.baselines.where import Where
+from slurm_tiresias.simulator.baselines.where import Where, preempting
 from slurm_tiresias.simulator.engine import Ask, Scheduler, SimJob
 
 Cost = Callable[[int, float], float]
@@ -265,11 +265,10 @@ class Repack(Scheduler):
         for job in leaving:
             self._free.give(job.allocation)
         starts = [start for job in starting if (start := self._on_nodes(job))]
-        victims = tuple(job.job_id for job in leaving if not self._stays(job))
+        victims = [job.job_id for job in leaving if not self._stays(job)]
         for victim in victims:
             self._runs_no_more(victim)
-        # All victims go with the first start, which may need the GPUs of several.
-        return [Start(s.job_id, s.allocation, victims) for s in starts[:1]] + starts[1:]
+        return preempting(starts, victims)
 
     def _on_nodes(self, job: SimJob) -> Start | None:
         nodes = self._where[job.ask]
