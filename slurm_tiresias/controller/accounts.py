@@ -47,10 +47,6 @@ class Accounts:
         account = self._accounts.get(key) or self._ledger.jobs.one(key)
         return (account.user, account.name) if account else None
 
-    def next_number(self) -> int:
-        """Return the next number in the sequence that keeps starts and tier entries in order."""
-        return self._ledger.next_number()
-
     def put(self, account: JobAccount) -> None:
         """Replace a job's account; it is committed with the other changes."""
         if self._accounts.get(account.key) != account:
@@ -68,7 +64,7 @@ class Accounts:
     def open(self, job: JobStatus) -> None:
         """Open the account of a new job."""
         # Slurm resets the submission at a requeue: accounting knows the original one.
-        account = JobAccount.opened(job, self.next_number())
+        account = JobAccount.opened(job, self._ledger.next_number())
         # If nothing is known of a run, the priority with which it started may show whether it was
         # managed.
         written_as = self._written_as

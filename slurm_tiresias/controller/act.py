@@ -11,12 +11,12 @@ answer of Slurm is the next event.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from slurm_tiresias.controller.acting.drain import cleared, drains, weights
 from slurm_tiresias.controller.acting.intents import record
-from slurm_tiresias.controller.acting.requeue import awaits_saves, requeue, restart
+from slurm_tiresias.controller.acting.requeue import SIGNALLED, requeue, restart
 from slurm_tiresias.controller.acting.restart import restarts, returns
 from slurm_tiresias.controller.acting.review import backoffs, review
 from slurm_tiresias.controller.acting.send import keys_of, send
@@ -86,7 +86,8 @@ class Actor:
     @property
     def awaits_saves(self) -> bool:
         """Whether a victim that reports has been signalled and has not been requeued yet."""
-        return awaits_saves(self._under_way)
+        signalled = self._under_way.preemptions(SIGNALLED)
+        return any(self._under_way.progress_of(one.key) for one in signalled)
 
     def review(self, seen: Observation) -> Backoffs:
         """Review the starts and preemptions under way; return which jobs back off."""
@@ -134,7 +135,9 @@ class Actor:
             self._under_way.tell(victim, StoodDown())
         for nominated in list(self._job_store.lifecycles.nominations):
             self._under_way.withdraw(nominated)
-        return self._sent([*self._updates.to_own_lists(), *self._restarts(), *self._own_weights()])
+        may_not = self._job_store.nodes.may_not_be_set
+        own_weights = () if may_not else weights(self._under_way, ())
+        return self._sent([*self._updates.to_own_lists(), *self._restarts(), *own_weights])
 
     def take_lists_back(self, seen: Observation) -> WriteSummary:
         """Restore users' node lists before the controller stops.
@@ -169,9 +172,6 @@ class Actor:
 
     def _restarts(self) -> Sequence[Write]:
         return restart(self._under_way, self._requeue_delay_s)
-
-    def _own_weights(self) -> Iterable[Write]:
-        return () if self._job_store.nodes.may_not_be_set else weights(self._under_way, ())
 
     def _sent(self, writes: Sequence[Write]) -> WriteSummary:
         return WriteSummary(len(writes), send(self._under_way, writes), unsettled=False)

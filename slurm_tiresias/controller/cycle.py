@@ -224,7 +224,7 @@ class Cycles:
             self._victims.count(plan, snapshot.recent_victims, self._feed.jobs, seen.at_s)
             outcome = self._actor.carry_out(plan, seen, self.features.bad_nodes)
             if self._actor.awaits_saves:
-                self.progress.look_soon()
+                self.progress.folder.look_soon()
         else:
             # Also in shadow mode: what was under way in enforce mode would stay so for good.
             outcome = self._actor.stand_down(seen)
@@ -353,40 +353,30 @@ class Cycles:
     def _account(self, seen: Observation) -> None:
         """Take an observation into the ledger, in steps whose order matters."""
         now_s = seen.at_s
-        steps: tuple[Callable[[], None], ...] = (
-            # Without any managed partition all jobs would look unmanaged: nothing is taken in.
-            lambda: check_partitions(seen, self._config.manage),
-            # A step of Slurm's clock shifts all earlier times before any is compared with new ones.
-            lambda: self._follow_clock(seen),
-            # All later steps read the accounts and the runs of this cycle.
-            lambda: self.job_store.observe(seen),
-            # A job with a reused id is new, also to all parts that follow this observation below.
-            self._begin_anew_if_ids_were_reused,
-            # Accounting corrects runs, by which progress, costs and claims are measured.
-            lambda: self._reconciler.reconcile(now_s),
-            # What the jobs have reported, for the two that judge by it: costs and claims.
-            lambda: self.progress.follow(seen),
-            lambda: self.costs.follow(seen),
-            lambda: self._claims.take(seen) if self._claims else None,
-            lambda: self._drilled.follow(now_s),
-            # Before the commit, after which it is forgotten which runs have changed.
-            self._follow_ended_runs,
-            # The ledger is written before anything is decided on.
-            lambda: self.job_store.commit(),
-            # It reads what the ledger now has of the runs, and writes nothing to it.
-            lambda: self._profiler.learn(seen, self.job_store.accounts.ran_s),
-        )
-        for step in steps:
-            step()
-
-    def _follow_clock(self, seen: Observation) -> None:
-        if self.job_store.follow_clock(seen.at_s, seen.steady_s):
+        # Without any managed partition all jobs would look unmanaged: nothing is taken in.
+        check_partitions(seen, self._config.manage)
+        # A step of Slurm's clock shifts all earlier times before any is compared with new ones.
+        if self.job_store.follow_clock(now_s, seen.steady_s):
             self._reconciler.begin_anew()
-            self.retention.put_off(seen.at_s)
-
-    def _begin_anew_if_ids_were_reused(self) -> None:
+            self.retention.put_off(now_s)
+        # All later steps read the accounts and the runs of this cycle.
+        self.job_store.observe(seen)
         if self.job_store.reused:
             # Most memory is by job id. Begin as after a restart: the ledger has forgotten the jobs.
             self.job_store.commit()
             self._begin()
             self.job_store.reused.clear()
+        # Accounting corrects runs, by which progress, costs and claims are measured.
+        self._reconciler.reconcile(now_s)
+        # What the jobs have reported, for the two that judge by it: costs and claims.
+        self.progress.follow(seen)
+        self.costs.follow(seen)
+        if self._claims:
+            self._claims.take(seen)
+        self._drilled.follow(now_s)
+        # Before the commit, after which it is forgotten which runs have changed.
+        self._follow_ended_runs()
+        # The ledger is written before anything is decided on.
+        self.job_store.commit()
+        # It reads what the ledger now has of the runs, and writes nothing to it.
+        self._profiler.learn(seen, self.job_store.accounts.ran_s)

@@ -344,7 +344,7 @@ class JobStore:
         if record.first_started_s is None:
             first_s = min((i.start_s for i in self.runs.of(job.key)), default=job.start_s)
             record = replace(
-                record, first_started_s=first_s, start_number=self.accounts.next_number()
+                record, first_started_s=first_s, start_number=self.changes.ledger.next_number()
             )
         self.lifecycles.nomination_event(job.key, Started())
         self.lifecycles.preemption_event(job.key, Running())
@@ -377,7 +377,7 @@ class JobStore:
             known = key in self._planned and record.is_preemptible
             if tier > record.tier and known:
                 self.events.note(now_s, "demoted", key, f"from tier {record.tier} to tier {tier}")
-            number = self.accounts.next_number()
+            number = self.changes.ledger.next_number()
             self.accounts.put(replace(record, tier=tier, tier_entered_s=now_s, entry_number=number))
         self._planned = plan.decisions
 

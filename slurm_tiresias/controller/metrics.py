@@ -63,7 +63,7 @@ class Metrics:
             *(config.policy.name, config.policy.order),
         )
         self._registry = CollectorRegistry()
-        self._registry.register(_Collected(self))
+        self._registry.register(self)
         self._count_up_from_zero()
         self._writing = threading.Lock()
         self._page = Answer(CONTENT_TYPE, b"")
@@ -178,7 +178,7 @@ class Metrics:
                 self._written_s = time.monotonic()
             return self._page
 
-    def families(self) -> Iterator[Family]:
+    def collect(self) -> Iterator[Family]:
         """Yield the metrics that are not counted here: of the last state, and of the driver."""
         state = self._state
         mode = state.mode if state else definitions.STANDBY
@@ -204,16 +204,6 @@ class Metrics:
         for name in COMMANDS:
             family.add_metric((name,), asked[name].commands, asked[name].took_s)
         yield family
-
-
-class _Collected:
-    """A collector for the registry, which would also ask ``Metrics`` for a description."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-
-    def collect(self) -> Iterator[Family]:
-        return self._metrics.families()
 
 
 def _of_state(state: PublishedState) -> Iterator[Family]:

@@ -46,14 +46,12 @@ class PreemptionCosts:
 
     def follow(self, seen: Observation) -> None:
         """Measure the costs that have become known since the last cycle."""
-        self._progress.watch_checkpoints(
-            {
-                job.raw_id: folder
-                for job in seen.jobs
-                if job.state is JobState.RUNNING
-                and (folder := checkpoint_folder_of(job.spec.admin_comment, job.spec.comment))
-            }
-        )
+        self._progress.folder.checkpoint_folders = {
+            job.raw_id: folder
+            for job in seen.jobs
+            if job.state is JobState.RUNNING
+            and (folder := checkpoint_folder_of(job.spec.admin_comment, job.spec.comment))
+        }
         awaited = list(self._job_store.lifecycles.costs.awaited)
         if not awaited:
             return
@@ -70,7 +68,8 @@ class PreemptionCosts:
                 self._measure(cost, job, seen.at_s)
 
     def _with_last_save(self, cost: PreemptionCost, job: JobStatus | None) -> PreemptionCost:
-        saved_s = self._progress.last_save_s(job.raw_id, cost.restarts) if job else None
+        saves = self._progress.folder.latest.saves
+        saved_s = saves.get((job.raw_id, cost.restarts)) if job else None
         # Later reports belong to the next run.
         latest_s = math.inf if cost.gone_s is None else cost.gone_s + 1.0
         if saved_s is None or saved_s > latest_s or saved_s <= (cost.saved_s or 0.0):

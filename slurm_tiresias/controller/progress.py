@@ -50,7 +50,7 @@ class ProgressTracker:
 
     def __init__(self, job_store: JobStore, folder: ProgressFolder) -> None:
         self._job_store = job_store
-        self._folder = folder
+        self.folder = folder
         self._running: dict[str, JobProgress] = {}
         """By job that runs and has reported in this run."""
         self._over: dict[str, JobProgress] = {}
@@ -81,29 +81,17 @@ class ProgressTracker:
         if len(self._habits) > MOST_PROGRAMS:
             del self._habits[next(iter(self._habits))]
 
-    def watch_checkpoints(self, folders: Mapping[int, str]) -> None:
-        """Make the nodes watch the checkpoint folders of these jobs, by raw id."""
-        self._folder.checkpoint_folders = folders
-
-    def last_save_s(self, raw_id: int, restarts: int) -> float | None:
-        """When a run last saved, by its checkpoint folder; None if unknown."""
-        return self._folder.latest.saves.get((raw_id, restarts))
-
     def past_runs(self, key: str) -> Sequence[JobProgress]:
         """The last report of each ended run of a job, earliest run first; runs without one are left
         out."""
         past = self._past.get(key, {})
         return [past[restarts] for restarts in sorted(past)]
 
-    def look_soon(self) -> None:
-        """Make the nodes' reports be read again within a second."""
-        self._folder.look_soon()
-
     def follow(self, seen: Observation) -> None:
         """Take in the reports since the last cycle, and record the last ones of ended runs."""
         self._follow_clock(seen)
-        self._folder.background.step_unless_started()
-        latest = self._folder.latest
+        self.folder.background.step_unless_started()
+        latest = self.folder.latest
         told, running = latest.running, JobState.RUNNING
         before, self._running = self._running, {}
         comments, self._comments = self._comments, {}
@@ -123,9 +111,9 @@ class ProgressTracker:
             self._past = {key: runs for key, runs in self._past.items() if key in alive}
 
     def _follow_clock(self, seen: Observation) -> None:
-        by_s = seen.at_s - seen.steady_s - self._folder.ahead_s
+        by_s = seen.at_s - seen.steady_s - self.folder.ahead_s
         if abs(by_s) > CLOCK_WANDERS_S:
-            self._folder.ahead_s += by_s
+            self.folder.ahead_s += by_s
             for comment in self._comments.values():
                 comment.run.clock_was_set(by_s)
 
@@ -184,7 +172,7 @@ class ProgressTracker:
 
     def _take_collected(self, seen: Observation, latest: Latest) -> None:
         """Record what epilogs have collected, which is later than the reports during the run."""
-        self._folder.stored(self._collected)
+        self.folder.stored(self._collected)
         self._collected = frozenset(latest.ended)
         if not latest.ended:
             return

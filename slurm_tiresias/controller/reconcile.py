@@ -145,7 +145,7 @@ class Reconciler:
         first_s = min((run.start_s for run in self._job_store.runs.of(key)), default=None)
         if first_s is not None and (record.first_started_s or first_s + 1) > first_s:
             # Accounting knows of an earlier start than was observed.
-            number = record.start_number or self._job_store.accounts.next_number()
+            number = record.start_number or self._job_store.changes.ledger.next_number()
             record = replace(record, first_started_s=first_s, start_number=number)
         self._job_store.accounts.put(record)
         pause_s = min(2 * asked.pause_s, LAST_PAUSE_S)

@@ -7,32 +7,28 @@ for a start that Slurm refuses.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from slurm_tiresias.model import JobAccount, JobStatus, Node
 
 
+@dataclass(frozen=True, slots=True)
 class Situations:
     """The situations of the jobs in one observation."""
 
-    def __init__(
-        self,
-        nodes: Iterable[Node] = (),
-        jobs: Mapping[str, JobStatus] | None = None,
-        accounts: Mapping[str, JobAccount] | None = None,
-    ) -> None:
-        self._nodes = tuple(nodes)
-        self._jobs = jobs or {}
-        self._accounts = accounts or {}
-        self._topologies: dict[tuple[str, ...], str] = {}
+    nodes: Sequence[Node] = ()
+    jobs: Mapping[str, JobStatus] = field(default_factory=dict)
+    accounts: Mapping[str, JobAccount] = field(default_factory=dict)
+    _topologies: dict[tuple[str, ...], str] = field(default_factory=dict)
 
     def of(self, key: str) -> str:
         """Return a job's situation; "" for an unknown job."""
-        job = self._jobs.get(key)
+        job = self.jobs.get(key)
         if job is None:
             return ""
         spec, request = job.spec, job.spec.request
-        account = self._accounts.get(key)
+        account = self.accounts.get(key)
         own_list = spec.required_node_list
         if account is not None and account.written_nodes:
             own_list = account.own_nodes
@@ -52,7 +48,7 @@ class Situations:
             lines = sorted(
                 f"{node.name} {node.available} {sorted(node.total.gpus.items())} "
                 f"{node.total.cpus} {node.total.memory_mb} {node.switch} {node.blocks}"
-                for node in self._nodes
+                for node in self.nodes
                 if not node.partitions.isdisjoint(partitions)
             )
             self._topologies[partitions] = "\n".join(lines)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import NamedTuple
 
 from slurm_tiresias.core.features.gittins import ServiceHistory
 from slurm_tiresias.core.placement.choose import style_of_skew
@@ -30,21 +29,13 @@ from slurm_tiresias.simulator.saves import PESSIMISTIC
 from slurm_tiresias.simulator.sim_cluster import Costs, SimCluster
 from slurm_tiresias.simulator.workload import TraceJob, Workload
 
-
-class Variant(NamedTuple):
-    """A form of Tiresias."""
-
-    policy: str
-    """``policy.name`` of its configuration."""
-    knows_service: bool = False
-    """Whether the distribution of service is known from the start, as in the paper; the service of
-    a single job is not."""
-
-
-_AS_IN_THE_PAPER = {"tiresias-l": Variant(LAS), "tiresias-g": Variant(GITTINS, knows_service=True)}
-_OTHERS = {name: Variant(name) for name in CONFIGURED if name not in (LAS, GITTINS)}
-TIRESIAS = _AS_IN_THE_PAPER | _OTHERS
+_IN_THE_PAPER = {"tiresias-l": LAS, "tiresias-g": GITTINS}
+TIRESIAS = _IN_THE_PAPER | {name: name for name in CONFIGURED if name not in (LAS, GITTINS)}
 """The controller's policies by their names in simulations: the paper's names, or else their own."""
+
+KNOWS_SERVICE = ("tiresias-g",)
+"""Those that know the distribution of service from the start, as in the paper; the service of a
+single job they do not know."""
 
 POLICIES = (*TIRESIAS, *BASELINES)
 
@@ -143,12 +134,9 @@ def _scheduler(policy: str, workload: Workload, setup: Setup) -> Scheduler:
     config, nodes = setup.config, setup.cluster.as_nodes()
     if policy in BASELINES:
         return BASELINES[policy](setup, workload)
-    variant = TIRESIAS[policy]
-    named = replace(config, policy=replace(config.policy, name=variant.policy))
+    named = replace(config, policy=replace(config.policy, name=TIRESIAS[policy]))
     history = None
-    if variant.knows_service:
+    if policy in KNOWS_SERVICE:
         history = ServiceHistory(job.gpus * job.duration_s for job in workload.jobs)
-    reports = None
-    if setup.reports:
-        reports = Reports(setup.reports, workload)
+    reports = Reports(setup.reports, workload) if setup.reports else None
     return schedulers.tiresias(named, nodes, history, reports)

@@ -22,10 +22,6 @@ class Spread:
     least: float
     most: float
 
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Spread:
-        return cls(statistics.median(values), min(values), max(values))
-
 
 def spreads(seeds: Sequence[Sequence[Record]]) -> dict[str, dict[str, Spread | None]]:
     """Return by policy the spread of its completion times as multiples of the reference's, and of
@@ -39,6 +35,7 @@ def spreads(seeds: Sequence[Sequence[Record]]) -> dict[str, dict[str, Spread | N
         figures = {name: [one["over_reference"][name] for one in of_policy] for name in RATIOS}
         figures["again_share"] = [one["again_share"] for one in of_policy]
         found[of_policy[0]["policy"]] = {
-            name: None if None in values else Spread.of(values) for name, values in figures.items()
+            name: None if None in one else Spread(statistics.median(one), min(one), max(one))
+            for name, one in figures.items()
         }
     return found

@@ -58,11 +58,6 @@ def restart(under_way: UnderWay, requeue_delay_s: float) -> Sequence[Write]:
     return writes
 
 
-def awaits_saves(under_way: UnderWay) -> bool:
-    """Whether a victim that reports has been signalled and has not been requeued yet."""
-    return any(under_way.progress_of(one.key) for one in under_way.preemptions(SIGNALLED))
-
-
 def _due(under_way: UnderWay, plan: Plan) -> Sequence[Preemption]:
     """Return the preemptions whose victims are to be requeued now.
 

@@ -15,7 +15,7 @@ from slurm_tiresias.controller.prospects import why_cannot_be_requeued
 from slurm_tiresias.core.features.failed_runs import FAILURES, FailedRun, judge
 from slurm_tiresias.core.placement.node_index import NodeIndex
 from slurm_tiresias.job_hints import hints_of
-from slurm_tiresias.model import JobAccount, JobStatus, Request
+from slurm_tiresias.model import JobAccount, JobStatus
 from slurm_tiresias.slurm.hostlist import folded
 from slurm_tiresias.slurm.notation import node_names
 from slurm_tiresias.slurm.protocol import Restart, Unpin, Update, Write
@@ -97,7 +97,8 @@ def _return(
     has_returned = any(n is not None and job.restarts == n + 1 for n in (failed_run, hung_run))
     excluded = frozenset(node_names(shown if own is None else own))
     both = excluded | set(node_names(account.avoided_nodes))
-    avoids = has_returned and both.isdisjoint(named) and _would_do(request, both, nodes)
+    without = replace(request, excluded_nodes=both)
+    avoids = has_returned and both.isdisjoint(named) and nodes.could_hold(without, nodes.usable)
     wanted = folded(both if avoids else excluded)
     if own is not None and shown not in (own, account.written_excluded):
         # The user has changed the list meanwhile, which takes precedence.
@@ -107,11 +108,6 @@ def _return(
         return Update(job.key), account if stands else replace(account, own_excluded=None)
     written = replace(account, own_excluded=folded(excluded), written_excluded=wanted)
     return Update(job.key, excluded=wanted), written
-
-
-def _would_do(request: Request, excluded: frozenset[str], nodes: NodeIndex) -> bool:
-    """Whether a request could be met without these nodes."""
-    return nodes.could_hold(replace(request, excluded_nodes=excluded), nodes.usable)
 
 
 def _failed_run(job: JobStatus) -> int | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from slurm_tiresias.controller.difference import is_pending
 from slurm_tiresias.controller.job_store import JobStore
@@ -37,33 +38,26 @@ RESTART_IN_S = 2
 later is safe (30 requeues on each of Slurm 22.05 and 24.11)."""
 
 
+@dataclass(slots=True, eq=False)
 class UnderWay:
     """The nominations and preemptions under way, with what all steps of acting work on."""
 
-    def __init__(
-        self,
-        slurm: Slurm,
-        job_store: JobStore,
-        config: Config,
-        progress_of: Callable[[str], JobProgress | None],
-        reports_of: Callable[[str], Sequence[JobProgress]],
-    ) -> None:
-        self.slurm = slurm
-        self.job_store = job_store
-        self.config = config
-        self.progress_of = progress_of
-        self.reports_of = reports_of
-        self.seen = Observation(0.0, (), (), ())
-        """The present observation."""
-        self.jobs: Mapping[str, JobStatus] = {}
-        """Its jobs that have not ended."""
-        self._free_gpus: Counter[str] = Counter()
-        """By node, the GPUs on which no job runs."""
-        self.suspects: Collection[str] = ()
-        """The nodes that are suspected to be bad."""
-        self._situations = Situations()
-        self._tried_in: dict[str, str] = {}
-        """By nominated job, the last situation before any victim had left for it."""
+    slurm: Slurm
+    job_store: JobStore
+    config: Config
+    progress_of: Callable[[str], JobProgress | None]
+    reports_of: Callable[[str], Sequence[JobProgress]]
+    seen: Observation = field(default_factory=lambda: Observation(0.0, (), (), ()))
+    """The present observation."""
+    jobs: Mapping[str, JobStatus] = field(default_factory=dict)
+    """Its jobs that have not ended."""
+    suspects: Collection[str] = ()
+    """The nodes that are suspected to be bad."""
+    _free_gpus: Counter[str] = field(default_factory=Counter)
+    """By node, the GPUs on which no job runs."""
+    _situations: Situations = field(default_factory=Situations)
+    _tried_in: dict[str, str] = field(default_factory=dict)
+    """By nominated job, the last situation before any victim had left for it."""
 
     def follow(self, seen: Observation) -> None:
         """Take in an observation, once."""

@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from slurm_tiresias.core.features.promotion import Promotion
 from slurm_tiresias.simulator.baselines import repack
 from slurm_tiresias.simulator.baselines.backfill import Backfill
-from slurm_tiresias.simulator.baselines.best_effort import best_effort
 from slurm_tiresias.simulator.baselines.dlas import Dlas
 from slurm_tiresias.simulator.baselines.gandiva import Gandiva
 from slurm_tiresias.simulator.baselines.head_of_line import HeadOfLine
-from slurm_tiresias.simulator.baselines.las import one_dimensional_las
+from slurm_tiresias.simulator.baselines.other_policies import ByRunningTime, BySubmission
 from slurm_tiresias.simulator.baselines.slurm_qos import SlurmQos
 from slurm_tiresias.simulator.engine import Scheduler
 from slurm_tiresias.simulator.limits import ALIKE, with_limits, with_users_limits
+from slurm_tiresias.simulator.schedulers import TiresiasScheduler
 from slurm_tiresias.simulator.workload import Workload
 
 if TYPE_CHECKING:
@@ -27,6 +28,17 @@ if TYPE_CHECKING:
 
 def _backfill(setup: Setup, _workload: Workload) -> Backfill:
     return Backfill(setup.cluster.real_nodes(), setup.slurm)
+
+
+def _best_effort(setup: Setup, _workload: Workload) -> TiresiasScheduler:
+    policy = BySubmission(Promotion.of(setup.config.policy))
+    return TiresiasScheduler(policy, setup.config, setup.cluster.as_nodes())
+
+
+def _one_dimensional_las(setup: Setup, _workload: Workload) -> TiresiasScheduler:
+    thresholds_s = setup.config.policy.thresholds_gpu_s  # taken as seconds
+    policy = ByRunningTime(thresholds_s, Promotion.of(setup.config.policy))
+    return TiresiasScheduler(policy, setup.config, setup.cluster.as_nodes())
 
 
 def _repack(cost: repack.Cost) -> Callable[[Setup, Workload], Scheduler]:
@@ -39,12 +51,12 @@ BASELINES: Mapping[str, Callable[[Setup, Workload], Scheduler]] = {
     "slurm-users": _backfill,
     "slurm-qos": lambda setup, jobs: SlurmQos(setup.cluster.real_nodes(), setup.slurm, jobs),
     "yarn-cs": lambda setup, _: HeadOfLine(setup.cluster.as_nodes()),
-    "best-effort": lambda setup, _: best_effort(setup.config, setup.cluster.as_nodes()),
+    "best-effort": _best_effort,
     "gandiva": lambda setup, workload: Gandiva(setup.cluster.real_nodes(), workload.jobs),
     "sf": _repack(repack.fewest_gpus),
     "srtf": _repack(repack.least_time),
     "srsf": _repack(repack.least_service),
-    "las": lambda setup, _: one_dimensional_las(setup.config, setup.cluster.as_nodes()),
+    "las": _one_dimensional_las,
     "dlas": lambda setup, _: Dlas(setup.config.policy.thresholds_gpu_s, setup.cluster.as_nodes()),
 }
 """Constructors by the names used on the command line."""

@@ -1,8 +1,7 @@
-"""One-dimensional LAS: Tiresias without the width of jobs (paper section 3.2.1)."""
+"""Baselines that are the core with a policy of their own: one-dimensional LAS, and best-effort."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from slurm_tiresias.core.features.policy import Policy
@@ -10,14 +9,14 @@ from slurm_tiresias.core.features.promotion import Promotion
 from slurm_tiresias.core.features.tiers import left_in_tier, tier_of
 from slurm_tiresias.core.job import Job
 from slurm_tiresias.core.rank import JobRank
-from slurm_tiresias.model import Node
-from slurm_tiresias.settings import Config
-from slurm_tiresias.simulator.schedulers import TiresiasScheduler
 
 
 @dataclass(frozen=True, slots=True)
-class _ByRunningTime(Policy):
-    """Tiers by running time in seconds; within a tier, jobs are ordered by submission."""
+class ByRunningTime(Policy):
+    """LAS by seconds, not GPU-seconds: Tiresias without the width of jobs (paper section 3.2.1).
+
+    Within a tier, jobs are ordered by submission.
+    """
 
     thresholds_s: tuple[float, ...]
     promotion: Promotion
@@ -30,9 +29,14 @@ class _ByRunningTime(Policy):
         return left_in_tier(job.executed_since_promotion_s, self.thresholds_s)
 
 
-def one_dimensional_las(config: Config, nodes: Sequence[Node]) -> TiresiasScheduler:
-    """Return LAS by seconds, not GPU-seconds; the thresholds are taken as seconds."""
-    thresholds_s = config.policy.thresholds_gpu_s
-    return TiresiasScheduler(
-        _ByRunningTime(thresholds_s, Promotion.of(config.policy)), config, nodes
-    )
+@dataclass(frozen=True, slots=True)
+class BySubmission(Policy):
+    """Best-effort (paper page 495): YARN-CS without its head-of-line blocking.
+
+    Jobs that do not fit are skipped. All are on one level, so that none is preempted.
+    """
+
+    promotion: Promotion
+
+    def rank(self, job: Job) -> JobRank:
+        return JobRank((0.0,), (job.submitted_s,), 0)
