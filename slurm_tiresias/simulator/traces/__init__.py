@@ -1,12 +1,12 @@
-"""Recorded workloads: one module per format, and the choice between them.
+"""Recorded workloads: the formats, and the choice between them.
 
-A format has a name, a test of a file's first line, and a loader. Loaders raise only
-``TraceError``, whatever the file contains.
+A format is a column layout or a module, with a test of a file's first line and a loader. Loaders
+raise only ``TraceError``, whatever the file contains.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -14,9 +14,7 @@ from slurm_tiresias.errors import UsageError
 from slurm_tiresias.simulator.traces import (
     alibaba2020,
     alibaba2023,
-    generic,
-    helios,
-    itp,
+    layouts,
     philly,
     reading,
     sacct,
@@ -28,19 +26,23 @@ AUTO = "auto"
 
 
 class Format(Protocol):
-    """A module for a trace format; ``fits`` gets the first line that is not blank."""
-
-    NAME: str
+    """A trace format; ``fits`` gets the first line that is not blank."""
 
     def fits(self, first_line: str) -> bool: ...
 
     def load(self, path: Path) -> Workload: ...
 
 
-_FORMATS: Iterable[Format] = (
-    *(sacct, swf, philly, itp, helios, alibaba2020, alibaba2023, generic),
-)
-FORMATS: Mapping[str, Format] = {module.NAME: module for module in _FORMATS}
+FORMATS: Mapping[str, Format] = {
+    sacct.NAME: sacct,
+    swf.NAME: swf,
+    philly.NAME: philly,
+    layouts.ITP.format: layouts.ITP,
+    layouts.HELIOS.format: layouts.HELIOS,
+    alibaba2020.NAME: alibaba2020,
+    alibaba2023.NAME: alibaba2023,
+    layouts.GENERIC.format: layouts.GENERIC,
+}
 """Formats by name, in the order in which they are tried; the most general one is last."""
 
 

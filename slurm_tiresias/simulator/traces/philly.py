@@ -10,13 +10,15 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from slurm_tiresias.simulator.traces import generic, reading, table
+from slurm_tiresias.simulator.traces import layouts, reading
 from slurm_tiresias.simulator.traces.table import Layout
 from slurm_tiresias.simulator.workload import Workload
 
 NAME = "philly"
 
-LAYOUT = replace(generic.LAYOUT, format=NAME, columns={**generic.LAYOUT.columns, "group": ("vc",)})
+LAYOUT = replace(
+    layouts.GENERIC, format=NAME, columns={**layouts.GENERIC.columns, "group": ("vc",)}
+)
 WITH_IDS = {"job_id", "submit_time_s", "num_gpus", "duration_s", "vc"}
 
 DATED_LAYOUT = Layout(
@@ -46,4 +48,4 @@ def load(path: Path) -> Workload:
             f"the header names neither {','.join(sorted(WITH_IDS))} nor {DATED}",
             "name one of these two forms of the trace, or --format csv for a table of your own",
         )
-    return table.load(path, DATED_LAYOUT if first == DATED else LAYOUT)
+    return (DATED_LAYOUT if first == DATED else LAYOUT).load(path)

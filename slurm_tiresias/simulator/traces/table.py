@@ -58,6 +58,9 @@ def position(file: TraceFile, header: Sequence[str], name: str) -> int:
     return header.index(name)
 
 
+NEEDED = ("job_id", "submitted_s", "gpus", "duration_s")
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """The columns of a format, by the field of ``TraceJob`` that they fill.
@@ -73,34 +76,37 @@ class Layout:
     expects_cpu_jobs: bool = False
     passed_over: frozenset[str] = frozenset()
     """Known columns that are not needed; other unread columns are noted."""
+    headers: tuple[frozenset[str], ...] = ()
+    """The first line has the names of one of these; if there are none, any CSV table fits."""
 
+    def fits(self, first_line: str) -> bool:
+        names = set(first_line.split(","))
+        return any(names >= one for one in self.headers) if self.headers else "," in first_line
 
-NEEDED = ("job_id", "submitted_s", "gpus", "duration_s")
+    def load(self, path: Path) -> Workload:
+        """Load a trace with these columns."""
+        file = reading.open_trace(path)
+        lines = rows(file)
+        header = [name.lower() for name in header_of(file, lines)]
+        places = _places(file, header, self)
+        # A misspelt column must not go unnoticed.
+        read = {header[at] for at in places.values()} | self.passed_over
+        unread = ", ".join(reading.quoted(name) for name in header if name not in read)
+        notes = [f"columns not read: {unread}"] if unread else []
+        harvest = Harvest(file, self.format, notes)
+        parse: Mapping[str, Callable[[str], Any]] = {
+            "submitted_s": self.clock,
+            "gpus": reading.whole if self.expects_cpu_jobs else _some_gpus,
+            "duration_s": reading.duration,
+            "limit_s": _limit_s,
+        }
 
+        def take(line: int, row: Row) -> None:
+            values = {field: parse.get(field, str)(row[at]) for field, at in places.items()}
+            harvest.keep(line, TraceJob(**{"job_id": f"line{line}", **values}))
 
-def load(path: Path, layout: Layout) -> Workload:
-    """Load a trace with this layout."""
-    file = reading.open_trace(path)
-    lines = rows(file)
-    header = [name.lower() for name in header_of(file, lines)]
-    places = _places(file, header, layout)
-    # A misspelt column must not go unnoticed.
-    read = {header[at] for at in places.values()} | layout.passed_over
-    unread = ", ".join(reading.quoted(name) for name in header if name not in read)
-    harvest = Harvest(file, layout.format, notes=[f"columns not read: {unread}"] if unread else [])
-    parse: Mapping[str, Callable[[str], Any]] = {
-        "submitted_s": layout.clock,
-        "gpus": reading.whole if layout.expects_cpu_jobs else _some_gpus,
-        "duration_s": reading.duration,
-        "limit_s": _limit_s,
-    }
-
-    def take(line: int, row: Row) -> None:
-        values = {field: parse.get(field, str)(row[at]) for field, at in places.items()}
-        harvest.keep(line, TraceJob(**{"job_id": f"line{line}", **values}))
-
-    harvest.each(rows_below(file, header, lines), take)
-    return harvest.workload()
+        harvest.each(rows_below(file, header, lines), take)
+        return harvest.workload()
 
 
 def _places(file: TraceFile, header: Sequence[str], layout: Layout) -> Mapping[str, int]:
