@@ -14,7 +14,7 @@ MOST_KEYS_AT_ONCE = 500
 class AccountingQuery:
     """A query about some jobs, sent when it is created, in parts."""
 
-    def __init__(self, slurm: Slurm, keys: Sequence[str], since_s: float) -> None:
+    def __init__(self, slurm: Slurm, keys: Sequence[str]) -> None:
         self.answered: list[str] = []
         """The jobs about which accounting has answered."""
         self.rows: list[AccountedRun] = []
@@ -22,7 +22,6 @@ class AccountingQuery:
         """The jobs of the part that failed."""
         self._keys = keys
         self._slurm = slurm
-        self._since_s = since_s
         self._error: Exception | None = None
         # A daemon thread: stopping the controller does not wait for it.
         self._thread = threading.Thread(target=self._ask, name="accounting", daemon=True)
@@ -42,7 +41,8 @@ class AccountingQuery:
         for at in range(0, len(self._keys), MOST_KEYS_AT_ONCE):
             part = self._keys[at : at + MOST_KEYS_AT_ONCE]
             try:
-                self.rows += self._slurm.runs(part, self._since_s)
+                # Not from a submission on: the clock may have been set back since.
+                self.rows += self._slurm.runs(part, 0.0)
             except Exception as error:
                 self._error, self.unanswered = error, part
                 return

@@ -11,7 +11,7 @@ answer of Slurm is the next event.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from slurm_tiresias.controller.acting.drain import cleared, drains, weights
@@ -24,14 +24,12 @@ from slurm_tiresias.controller.acting.signal import Signaller
 from slurm_tiresias.controller.acting.under_way import UnderWay
 from slurm_tiresias.controller.acting.updates import Updates
 from slurm_tiresias.controller.feed import Backoffs
-from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.core.features.bad_nodes import BadNodes
-from slurm_tiresias.core.lifecycle.preemption import Cause, StoodDown
+from slurm_tiresias.core.lifecycle.preemption import StoodDown
 from slurm_tiresias.errors import TiresiasError
-from slurm_tiresias.model import JobProgress, Plan
-from slurm_tiresias.settings import Config
+from slurm_tiresias.model import Plan
 from slurm_tiresias.slurm.hostlist import task_keys
-from slurm_tiresias.slurm.protocol import Observation, Slurm, Write, WriteFailure
+from slurm_tiresias.slurm.protocol import Observation, Write, WriteFailure
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,30 +56,11 @@ class WriteSummary:
 class Actor:
     """Turns plans into writes. The only part of the controller that changes anything in Slurm."""
 
-    def __init__(
-        self,
-        slurm: Slurm,
-        job_store: JobStore,
-        config: Config,
-        requeue_delay_s: float,
-        progress_of: Callable[[str], JobProgress | None] = lambda _key: None,
-        reports_of: Callable[[str], Sequence[JobProgress]] = lambda _key: (),
-        why_spared: Callable[[str, Cause], str] = lambda _key, _cause: "",
-        ranks_last: Callable[[str], bool] = lambda _key: False,
-        goes_by_gpu_s: Callable[[str], float | None] = lambda _key: None,
-        to_dump: Callable[[], Sequence[str]] = tuple,
-    ) -> None:
-        """``progress_of`` returns a job's progress, ``reports_of`` the last report of each of its
-        ended runs, ``why_spared`` why it is not preempted for this cause any more, ``ranks_last``
-        whether it has ranked last since its last requeue, ``goes_by_gpu_s`` the estimate by which
-        it is ordered in its tier, ``to_dump`` which jobs are to print their stacks."""
-        self._job_store = job_store
-        self._under_way = under_way = UnderWay(slurm, job_store, config, progress_of, reports_of)
-        self._updates = Updates(under_way, ranks_last, goes_by_gpu_s)
+    def __init__(self, under_way: UnderWay) -> None:
+        self._under_way = under_way
+        self._job_store = under_way.job_store
+        self._updates = Updates(under_way)
         self._signaller = Signaller(under_way)
-        self._requeue_delay_s = requeue_delay_s
-        self._why_spared = why_spared
-        self._to_dump = to_dump
 
     @property
     def awaits_saves(self) -> bool:
@@ -102,9 +81,9 @@ class Actor:
         """Write everything in which Slurm differs from the plan, and drain suspected nodes."""
         self._under_way.follow(seen)
         self._under_way.suspects = bad_nodes.last_resort if bad_nodes else ()
-        record(self._under_way, plan, self._why_spared)
-        updates = [*self._updates.to_plan(plan), *self._restarts()]
-        updates += returns(self._under_way, self._requeue_delay_s)
+        record(self._under_way, plan)
+        updates = [*self._updates.to_plan(plan), *restart(self._under_way)]
+        updates += returns(self._under_way)
         failures = send(self._under_way, updates)
         self._drop_refused(keys_of(failures))
         # Preempt only now, and only for jobs whose priority Slurm has accepted, and which it has
@@ -112,7 +91,7 @@ class Actor:
         told = {key for update in updates for key in task_keys(update.key)}
         # Signal before the commit: a second signal costs the victim nothing, but a victim that the
         # ledger wrongly records as signalled would be requeued without having saved its state.
-        self._signaller.dump(self._to_dump())
+        self._signaller.dump(self._under_way.to_dump())
         self._signaller.signal(plan, told)
         due = [*requeue(self._under_way, plan), *restarts(self._under_way)]
         if bad_nodes and not self._job_store.nodes.may_not_be_set:
@@ -137,7 +116,7 @@ class Actor:
             self._under_way.withdraw(nominated)
         may_not = self._job_store.nodes.may_not_be_set
         own_weights = () if may_not else weights(self._under_way, ())
-        return self._sent([*self._updates.to_own_lists(), *self._restarts(), *own_weights])
+        return self._sent([*self._updates.to_own_lists(), *restart(self._under_way), *own_weights])
 
     def take_lists_back(self, seen: Observation) -> WriteSummary:
         """Restore users' node lists before the controller stops.
@@ -169,9 +148,6 @@ class Actor:
                 self._under_way.call_off(one.key)
         for key in refused & self._job_store.lifecycles.nominations.keys():
             self._under_way.withdraw(key)
-
-    def _restarts(self) -> Sequence[Write]:
-        return restart(self._under_way, self._requeue_delay_s)
 
     def _sent(self, writes: Sequence[Write]) -> WriteSummary:
         return WriteSummary(len(writes), send(self._under_way, writes), unsettled=False)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from slurm_tiresias.controller.act import Actor, WriteSummary
+from slurm_tiresias.controller.acting.under_way import UnderWay
 from slurm_tiresias.controller.claims import Claims
 from slurm_tiresias.controller.crash import culprits
 from slurm_tiresias.controller.drilled import DrilledPrograms
@@ -91,11 +92,6 @@ class Cycle:
     stats: CycleStats
 
 
-def folder_of(config: Config) -> GpuUseFolder:
-    """Return the folder in which nodes report the GPU use of jobs, if there is one."""
-    return GpuUseFolder(config.profiler.collect_dir)
-
-
 def collect_seldom() -> None:
     """Make the garbage collector of this whole process run less often.
 
@@ -137,7 +133,7 @@ class Cycles:
         self._removed = removed or RemovedNodes("")
         self._left_alone = left_alone
         self._progress_folder = progress or ProgressFolder("")
-        self._gpu_use = gpu_use or folder_of(config)
+        self._gpu_use = gpu_use or GpuUseFolder(config.profiler.collect_dir)
         self._requeue_delay_s = cluster.requeue_delay_s
         self.seen: Observation | None = None
         """The observation of the present or the last cycle."""
@@ -175,20 +171,27 @@ class Cycles:
         )
         idle_gpus, hung = IdleGpus(config), Hung(config)
         self.features = Features(idle_gpus=idle_gpus, hung=hung)
-        self._actor = Actor(
-            self._slurm,
-            self.job_store,
-            config,
-            self._requeue_delay_s,
-            self.progress.of,
-            self.progress.past_runs,
-            lambda key, cause: idle_gpus.why_spared(key) if cause is Cause.IDLE_GPUS else RUNS_ON,
-            lambda key: (
-                idle_gpus.ranks_last_anew(self._feed.jobs[key]) or self._feed.jobs[key].waits_behind
-            ),
-            self._goes_by_gpu_s,
-            lambda: hung.to_dump(self._feed.jobs),
+
+        def why_spared(key: str, cause: Cause) -> str:
+            return idle_gpus.why_spared(key) if cause is Cause.IDLE_GPUS else RUNS_ON
+
+        def ranks_last(key: str) -> bool:
+            job = self._feed.jobs[key]
+            return idle_gpus.ranks_last_anew(job) or job.waits_behind
+
+        def goes_by_gpu_s(key: str) -> float | None:
+            return self._policy.goes_by_gpu_s(self._feed.jobs[key]) if self._policy else None
+
+        under_way = UnderWay(
+            *(self._slurm, self.job_store, config, self._requeue_delay_s),
+            progress_of=self.progress.of,
+            reports_of=self.progress.past_runs,
+            why_spared=why_spared,
+            ranks_last=ranks_last,
+            goes_by_gpu_s=goes_by_gpu_s,
+            to_dump=lambda: hung.to_dump(self._feed.jobs),
         )
+        self._actor = Actor(under_way)
         self._policy: Policy | None = None
         self._told: frozenset[str] = frozenset()
         """The jobs that the engine knows."""
@@ -237,9 +240,6 @@ class Cycles:
             act_s=time.monotonic() - decided_s,
         )
         return Cycle(seen, snapshot, plan, self._policy, outcome, took, self.job_store.take_stats())
-
-    def _goes_by_gpu_s(self, key: str) -> float | None:
-        return self._policy.goes_by_gpu_s(self._feed.jobs[key]) if self._policy else None
 
     def _made_snapshot(self, now_s: float) -> Snapshot:
         feed, idle_gpus, hung = self._feed, self.features.idle_gpus, self.features.hung

@@ -74,8 +74,7 @@ class Reconciler:
         wait_s = 0.0
         if self._query is None and now_s >= self._ask_nothing_before_s:
             due = self._due(now_s)
-            # Not from a submission on: the clock may have been set back since.
-            self._query = AccountingQuery(self._slurm, due, 0.0) if due else None
+            self._query = AccountingQuery(self._slurm, due) if due else None
             wait_s = ANSWER_IN_TIME_S
         if self._query is None or not self._query.is_over_within(wait_s):
             return

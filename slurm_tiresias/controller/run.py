@@ -20,7 +20,6 @@ from slurm_tiresias.controller.cycle import (
     Cycle,
     Cycles,
     collect_seldom,
-    folder_of,
 )
 from slurm_tiresias.controller.drilled import DrilledPrograms
 from slurm_tiresias.controller.driver import driver
@@ -49,6 +48,7 @@ from slurm_tiresias.daemon.systemd import Systemd
 from slurm_tiresias.errors import InternalError, LeaseLostError, SlurmPermissionError, TiresiasError
 from slurm_tiresias.ha.lease import FileLease
 from slurm_tiresias.ha.standby import StandbyController, acting_host
+from slurm_tiresias.profiler.gpu_use_folder import GpuUseFolder
 from slurm_tiresias.profiler.public_copy import ProfilesCopy
 from slurm_tiresias.profiler.service import Profiler
 from slurm_tiresias.progress.folder import ProgressFolder
@@ -196,7 +196,7 @@ class Controller:
         """By error, the job that was being processed when it was first raised."""
         self._reports: dict[str, Path] = {}
         self._progress = ProgressFolder(config.profiler.collect_dir)
-        self._gpu_use = folder_of(config)
+        self._gpu_use = GpuUseFolder(config.profiler.collect_dir)
         self._removed = RemovedNodes(cluster.slurm_conf)
         # Even if it is not used: results that are too old are forgotten all the same.
         self._drilled = DrilledPrograms(ledger)

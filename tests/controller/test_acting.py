@@ -12,6 +12,7 @@ import pytest
 from scripts.testbed.job_views import changed
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller.act import Actor
+from slurm_tiresias.controller.acting.under_way import UnderWay
 from slurm_tiresias.controller.bands import TOP_TIER
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.core.lifecycle.preemption import PreemptionState
@@ -82,7 +83,7 @@ def job_store(ledger: Ledger) -> JobStore:
 
 @pytest.fixture
 def actor(slurm: FakeSlurm, job_store: JobStore) -> Actor:
-    return Actor(cast(Slurm, slurm), job_store, CONFIG, requeue_delay_s=120.0)
+    return Actor(UnderWay(cast(Slurm, slurm), job_store, CONFIG, requeue_delay_s=120.0))
 
 
 def events(ledger: Ledger, kind: str) -> list[tuple[str, str]]:

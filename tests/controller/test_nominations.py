@@ -13,6 +13,7 @@ import pytest
 from scripts.testbed.job_views import changed
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller.act import Actor
+from slurm_tiresias.controller.acting.under_way import UnderWay
 from slurm_tiresias.controller.feed import Feed
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.prospects import lacks_only_resources, why_not_eligible
@@ -70,7 +71,7 @@ def reviewed(job_store: JobStore, free_s: float | None, *others: JobStatus) -> N
     job_store.observe(seen)
     nominate(job_store, "7", free_s)
     # Reviewing sends no query to Slurm.
-    Actor(cast(Slurm, None), job_store, CONFIG, 0.0).review(seen)
+    Actor(UnderWay(cast(Slurm, None), job_store, CONFIG, 0.0)).review(seen)
     return job_store.lifecycles.nominations.get("7")
 
 
@@ -108,7 +109,7 @@ def looked_at_by_review(job_store: JobStore, nominations: int) -> int:
     for number in range(1, nominations + 1):
         nominate(job_store, str(number))
     looks = 0
-    Actor(cast(Slurm, None), job_store, CONFIG, 0.0).review(seen)
+    Actor(UnderWay(cast(Slurm, None), job_store, CONFIG, 0.0)).review(seen)
     assert job_store.accounts.of("1") is not None
     return looks
 

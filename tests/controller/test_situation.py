@@ -11,6 +11,7 @@ import pytest
 from scripts.testbed.job_views import changed
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller.act import Actor
+from slurm_tiresias.controller.acting.under_way import UnderWay
 from slurm_tiresias.controller.job_store import JobStore
 from slurm_tiresias.controller.situation import Situations
 from slurm_tiresias.core.lifecycle.nomination import Expired, Nominated, VictimLeft
@@ -59,18 +60,14 @@ def test_a_node_list_of_the_controller_does_not_change_the_situation(ledger: Led
 
 def test_after_a_preemption_in_vain_the_same_situation_has_no_victim(ledger: Ledger) -> None:
     job_store = JobStore(ledger, parse({}), accounting=False)
-    actor = Actor(cast(Slurm, None), job_store, parse({}), requeue_delay_s=120.0)
+    actor = Actor(UnderWay(cast(Slurm, None), job_store, parse({}), requeue_delay_s=120.0))
     see(job_store, 1000, JOB)
     job_store.lifecycles.nomination_event("8", Nominated(1000.0, "{}", needs_victims=True))
     job_store.lifecycles.nomination_event("8", VictimLeft())
     job_store.lifecycles.nomination_event("8", Expired(1060.0, of(), "Resources"))
     job_store.commit()
-    after = Actor(
-        cast(Slurm, None),
-        JobStore(ledger, parse({}), accounting=False),
-        parse({}),
-        requeue_delay_s=0,
-    )
+    anew = JobStore(ledger, parse({}), accounting=False)
+    after = Actor(UnderWay(cast(Slurm, None), anew, parse({}), requeue_delay_s=0))
     later_s = 1060.0 + 30 * 86400.0
     for one in (actor, after):
         assert one.review(Observation(later_s, (JOB,), NODES, ())).in_vain == {"8"}

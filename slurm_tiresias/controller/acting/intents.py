@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from slurm_tiresias.controller.acting.under_way import UnderWay, why_it_did_not_start
 from slurm_tiresias.controller.difference import why_left_to_slurm
 from slurm_tiresias.core.lifecycle.nomination import Nominated, allocation_text
-from slurm_tiresias.core.lifecycle.preemption import OWN_CAUSES, Cause, Leaves, Planned, Spared
+from slurm_tiresias.core.lifecycle.preemption import OWN_CAUSES, Leaves, Planned, Spared
 from slurm_tiresias.model import Action, Decision, JobStatus, Plan, Reason
 
 
-def record(under_way: UnderWay, plan: Plan, why_spared: Callable[[str, Cause], str]) -> None:
+def record(under_way: UnderWay, plan: Plan) -> None:
     """Record the nominations and preemptions of a plan, and end those that it does not have any
     more."""
     _nominate(under_way, plan)
@@ -26,7 +24,9 @@ def record(under_way: UnderWay, plan: Plan, why_spared: Callable[[str, Cause], s
         going = plan.decisions.get(one.key)
         goes = going is not None and going.action is Action.PREEMPT
         if one.makes_room and under_way.runs(one.key) and not goes:
-            under_way.tell(one.key, Spared(under_way.now_s, why_spared(one.key, one.cause)))
+            under_way.tell(
+                one.key, Spared(under_way.now_s, under_way.why_spared(one.key, one.cause))
+            )
 
 
 def _nominate(under_way: UnderWay, plan: Plan) -> None:

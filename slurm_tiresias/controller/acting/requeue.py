@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from slurm_tiresias.controller.acting.under_way import RESTART_IN_S, UnderWay, put_off_by_slurm
+from slurm_tiresias.controller.acting.under_way import RESTART_IN_S, UnderWay
 from slurm_tiresias.core.lifecycle.preemption import (
     Cause,
     GraceOver,
@@ -40,8 +40,8 @@ def requeue(under_way: UnderWay, plan: Plan) -> Sequence[Write]:
     ]
 
 
-def restart(under_way: UnderWay, requeue_delay_s: float) -> Sequence[Write]:
-    """Let requeued jobs start at once if only Slurm's own delay of ``requeue_delay_s`` is left.
+def restart(under_way: UnderWay) -> Sequence[Write]:
+    """Let requeued jobs start at once if only Slurm's own delay is left.
 
     A victim that has requeued itself before the others have left keeps its delay until then: Slurm
     might start it on the GPUs that its preemptor awaits.
@@ -52,8 +52,7 @@ def restart(under_way: UnderWay, requeue_delay_s: float) -> Sequence[Write]:
     for one in under_way.preemptions(PreemptionState.REQUEUED):
         if not under_way.waits(one.key) or one.preemptor in awaiting:
             continue
-        job = under_way.jobs[one.key]
-        delayed = put_off_by_slurm(job, under_way.now_s, requeue_delay_s)
+        delayed = under_way.put_off_by_slurm(under_way.jobs[one.key])
         writes += _told(under_way, one, StartDelayed() if delayed else Resumed())
     return writes
 

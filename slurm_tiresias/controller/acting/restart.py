@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from slurm_tiresias.controller.acting.under_way import RESTART_IN_S, UnderWay, put_off_by_slurm
+from slurm_tiresias.controller.acting.under_way import RESTART_IN_S, UnderWay
 from slurm_tiresias.controller.prospects import why_cannot_be_requeued
 from slurm_tiresias.core.features.failed_runs import FAILURES, FailedRun, judge
 from slurm_tiresias.core.placement.node_index import NodeIndex
@@ -58,7 +58,7 @@ def restarts(under_way: UnderWay) -> Sequence[Write]:
     return writes
 
 
-def returns(under_way: UnderWay, requeue_delay_s: float) -> Iterator[Write]:
+def returns(under_way: UnderWay) -> Iterator[Write]:
     """Yield what lets restarted jobs start soon, and these and those that hung on other nodes if
     others will do."""
     nodes: NodeIndex | None = None
@@ -74,7 +74,7 @@ def returns(under_way: UnderWay, requeue_delay_s: float) -> Iterator[Write]:
         nomination = under_way.nominations.get(job.key)
         named = (nomination.allocated() if nomination else None) or ()
         update, changed = _return(job, account, named, nodes, under_way.now_s)
-        if account.is_restarted and put_off_by_slurm(job, under_way.now_s, requeue_delay_s):
+        if account.is_restarted and under_way.put_off_by_slurm(job):
             update = replace(update, start_in_s=RESTART_IN_S)
         accounts.put(changed)
         if update != Update(job.key):

@@ -45,8 +45,20 @@ class UnderWay:
     slurm: Slurm
     job_store: JobStore
     config: Config
-    progress_of: Callable[[str], JobProgress | None]
-    reports_of: Callable[[str], Sequence[JobProgress]]
+    requeue_delay_s: float
+    """How long Slurm itself keeps a requeued job from starting."""
+    progress_of: Callable[[str], JobProgress | None] = lambda _key: None
+    """Returns a job's progress."""
+    reports_of: Callable[[str], Sequence[JobProgress]] = lambda _key: ()
+    """Returns the last report of each of a job's ended runs."""
+    why_spared: Callable[[str, Cause], str] = lambda _key, _cause: ""
+    """Returns why a job is not preempted for this cause any more."""
+    ranks_last: Callable[[str], bool] = lambda _key: False
+    """Whether a job has ranked last since its last requeue."""
+    goes_by_gpu_s: Callable[[str], float | None] = lambda _key: None
+    """Returns the estimate by which a job is ordered in its tier."""
+    to_dump: Callable[[], Sequence[str]] = tuple
+    """Returns which jobs are to print their stacks."""
     seen: Observation = field(default_factory=lambda: Observation(0.0, (), (), ()))
     """The present observation."""
     jobs: Mapping[str, JobStatus] = field(default_factory=dict)
@@ -150,6 +162,12 @@ class UnderWay:
         """Whether a job is pending."""
         return is_pending(self.jobs.get(key))
 
+    def put_off_by_slurm(self, job: JobStatus) -> bool:
+        """Whether only Slurm's own delay keeps a requeued job from starting."""
+        waits_s = (job.eligible_s or self.now_s) - self.now_s
+        longest_s = self.requeue_delay_s + RESTART_IN_S
+        return RESTART_IN_S + 1 < waits_s <= longest_s and job.priority != 0
+
     def is_awaited(self, preemptor: str) -> bool:
         """Whether a job is pending and nominated on named nodes."""
         nomination = self.nominations.get(preemptor)
@@ -199,12 +217,6 @@ class UnderWay:
 
 def _gpus(allocation: Allocation) -> Mapping[str, int]:
     return {node: amount.gpu_count for node, amount in allocation.items()}
-
-
-def put_off_by_slurm(job: JobStatus, now_s: float, requeue_delay_s: float) -> bool:
-    """Whether only Slurm's own delay of ``requeue_delay_s`` keeps a requeued job from starting."""
-    waits_s = (job.eligible_s or now_s) - now_s
-    return RESTART_IN_S + 1 < waits_s <= requeue_delay_s + RESTART_IN_S and job.priority != 0
 
 
 def why_it_did_not_start(job: JobStatus) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from slurm_tiresias.controller.accounts import STATE_SAVED_WITHIN_S
@@ -30,17 +30,10 @@ JobWrite = tuple[JobStatus, Write]
 class Updates:
     """Finds the updates that are due, and records what to remember of them."""
 
-    def __init__(
-        self,
-        under_way: UnderWay,
-        ranks_last: Callable[[str], bool],
-        goes_by_gpu_s: Callable[[str], float | None],
-    ) -> None:
+    def __init__(self, under_way: UnderWay) -> None:
         self._under_way = under_way
         self._job_store = under_way.job_store
         self._config = under_way.config
-        self._ranks_last = ranks_last
-        self._goes_by_gpu_s = goes_by_gpu_s
         self._unpinned: frozenset[str] = frozenset()
         """Jobs whose priority was reset but is still in a band: it is Slurm's own."""
         self._shown_factors = ShownFactors()
@@ -123,8 +116,8 @@ class Updates:
         return from_decision(
             *(job, record, nomination, decision, self._under_way.now_s, self._config),
             factor_shows=self._shown_factors.shows(job.key, job.priority, written),
-            ranks_last=self._ranks_last(job.key),
-            goes_by_gpu_s=self._goes_by_gpu_s(job.key),
+            ranks_last=self._under_way.ranks_last(job.key),
+            goes_by_gpu_s=self._under_way.goes_by_gpu_s(job.key),
         )
 
     def _remembered(self, differences: Iterable[Difference]) -> list[JobWrite]:

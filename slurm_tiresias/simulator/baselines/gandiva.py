@@ -200,7 +200,7 @@ class Gandiva(Scheduler):
         return True
 
     def _new_group(self, job_class: _JobClass) -> _Group | None:
-        able = [node for node in self._free if _serves(node.features, job_class.features)]
+        able = [node for node in self._free if _serves(job_class.features, node.features)]
         if _gpus(able) < job_class.width:
             return None
         able.sort(key=lambda node: -node.total.gpu_count)
@@ -279,9 +279,7 @@ class Gandiva(Scheduler):
         return preempting([Start(job_id, _lay(to_run[job_id])) for job_id in starts], victims)
 
 
-@lru_cache
-def _serves(features: frozenset[str], wanted: str) -> bool:
-    return matches(wanted, features)
+_serves = lru_cache(matches)
 
 
 def _gpus(nodes: Iterable[Node]) -> int:
