@@ -48,6 +48,7 @@ class Backoffs:
     """The limit that a job shares with others which must start before it may preempt, by job."""
 
 
+@dataclass(slots=True, eq=False)
 class Feed:
     """Keeps the core's jobs in line with what is observed.
 
@@ -55,45 +56,36 @@ class Feed:
     only.
     """
 
-    def __init__(
-        self,
-        job_store: JobStore,
-        config: Config,
-        placing: Callable[[JobSpec], Placing] | None = None,
-        why_reports_stopped: Callable[[JobStatus, float], str] | None = None,
-        progress: ProgressTracker | None = None,
-        costs_of: Callable[[str, str], ProgramCosts | None] = lambda _user, _name: None,
-    ) -> None:
-        """Prepare to follow jobs.
+    job_store: JobStore
+    config: Config
+    placing: Callable[[JobSpec], Placing] | None = None
+    """Gives the best placement of a job; None leaves placement open."""
+    why_reports_stopped: Callable[[JobStatus, float], str] | None = None
+    """Says why a job's last report does not count at a given time; "" if it does."""
+    progress: ProgressTracker | None = None
+    """Has the progress that jobs reported."""
+    costs_of: Callable[[str, str], ProgramCosts | None] = lambda _user, _name: None
+    """Gives the cost of a preemption, by user and job name; None until one was measured."""
+    jobs: dict[str, Job] = field(default_factory=dict)
+    """The jobs of the last observation."""
+    nodes: tuple[Node, ...] = ()
+    """The nodes of the last observation, as the core sees them."""
+    changed: set[str] = field(default_factory=set)
+    """The jobs of which more than the service has changed since the core was last told."""
+    _by_raw_id: dict[int, Job] = field(default_factory=dict)
+    """The running jobs, and some that have run, by the numbers of their records."""
+    _save_every_s: dict[str, float] = field(default_factory=dict)
+    """The time between two saves of each job that has saved."""
+    _counted: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """By job, what its service was counted from: the version of its runs, its promotions."""
+    _requests: dict[str, tuple[tuple[object, ...], Request]] = field(default_factory=dict)
+    """By job, its request, and what that was made from."""
+    _capped: dict[str, tuple[Node, Node]] = field(default_factory=dict)
+    """Nodes by name: as observed, and as the core sees them."""
+    _prospects: Prospects = field(init=False)
 
-        ``placing`` gives the best placement of a job; None leaves placement open.
-        ``why_reports_stopped`` says why a job's last report does not count at a given time; "" if
-        it does. ``progress`` has the progress that jobs reported, and ``costs_of`` gives the cost
-        of a preemption, by user and job name; None until one was measured.
-        """
-        self.jobs: dict[str, Job] = {}
-        """The jobs of the last observation."""
-        self._by_raw_id: dict[int, Job] = {}
-        """The running jobs, and some that have run, by the numbers of their records."""
-        self.nodes: tuple[Node, ...] = ()
-        """The nodes of the last observation, as the core sees them."""
-        self.changed: set[str] = set()
-        """The jobs of which more than the service has changed since the core was last told."""
-        self._job_store = job_store
-        self._costs_of = costs_of
-        self._config = config
-        self._placing = placing
-        self._why_reports_stopped = why_reports_stopped
-        self._progress = progress
-        self._save_every_s: dict[str, float] = {}
-        """The time between two saves of each job that has saved."""
-        self._counted: dict[str, tuple[int, int]] = {}
-        """By job, what its service was counted from: the version of its runs, its promotions."""
-        self._requests: dict[str, tuple[tuple[object, ...], Request]] = {}
-        """By job, its request, and what that was made from."""
-        self._capped: dict[str, tuple[Node, Node]] = {}
-        """Nodes by name: as observed, and as the core sees them."""
-        self._prospects = Prospects(config.preemption, job_store.in_hand)
+    def __post_init__(self) -> None:
+        self._prospects = Prospects(self.config.preemption, self.job_store.in_hand)
 
     def follow(self, seen: Observation, backoffs: Backoffs) -> None:
         """Follow an observation that the job store has taken in."""
@@ -108,7 +100,7 @@ class Feed:
         self._follow_jobs(alive, seen, backoffs)
         for key in before.keys() - self.jobs.keys():
             self._by_raw_id.pop(before[key].status.raw_id, None)
-            before[key].run_s = max(before[key].run_s, self._job_store.runs.executed_s(key))
+            before[key].run_s = max(before[key].run_s, self.job_store.runs.executed_s(key))
         for known in (self._save_every_s, self._counted, self._requests):
             for key in known.keys() - self.jobs.keys():
                 del known[key]
@@ -127,7 +119,7 @@ class Feed:
         CPUs held there by jobs of other partitions are added. If several managed partitions share a
         node, this limit is left to Slurm.
         """
-        managed = self._config.manage.partitions
+        managed = self.config.manage.partitions
         bounds = {
             one.name: one.most_cpus_per_node
             for one in seen.partitions
@@ -160,7 +152,7 @@ class Feed:
     def _follow_jobs(
         self, alive: Sequence[JobStatus], seen: Observation, backoffs: Backoffs
     ) -> None:
-        job_store, accounts = self._job_store, self._job_store.accounts.all
+        job_store, accounts = self.job_store, self.job_store.accounts.all
         managed = {
             job.key for job in alive if job.key in accounts and not job_store.why_unmanaged(job.key)
         }
@@ -170,8 +162,8 @@ class Feed:
             key, job = status.key, self.jobs[status.key]
             prospect = prospects.get(key)
             account = accounts[key] if prospect else JobAccount.opened(status)
-            if self._progress:
-                job.progress = self._progress.of(key)
+            if self.progress:
+                job.progress = self.progress.of(key)
             shown_anew, job.status_in_slurm = job.status_in_slurm is not status, status
             known_anew, job.account_in_ledger = job.account_in_ledger is not account, account
             if prospect is None:
@@ -208,14 +200,14 @@ class Feed:
         now_s: float,
     ) -> dict[str, Any]:
         key = status.key
-        runs, lifecycles = self._job_store.runs, self._job_store.lifecycles
+        runs, lifecycles = self.job_store.runs, self.job_store.lifecycles
         under_way, nomination = lifecycles.preemptions.get(key), lifecycles.nominations.get(key)
         job.run_records, job.preemption = runs.of(key), under_way
-        placed = self._placing(status.spec) if self._placing else None
+        placed = self.placing(status.spec) if self.placing else None
         stopped = ""
-        if self._why_reports_stopped and account.claim:
-            stopped = self._why_reports_stopped(status, now_s)
-        costs = self._costs_of(account.user, account.name)
+        if self.why_reports_stopped and account.claim:
+            stopped = self.why_reports_stopped(status, now_s)
+        costs = self.costs_of(account.user, account.name)
         since_s = runs.running_since_s(status)
         facts = {
             "managed": True,
@@ -224,7 +216,7 @@ class Feed:
             "running_since_s": since_s,
             "in_slurm": prospect.requeued,
             "program_costs": costs,
-            "habit": self._progress.habit_of(account) if self._progress else None,
+            "habit": self.progress.habit_of(account) if self.progress else None,
             "not_eligible": prospect.why_not,
             "nominated_to": nomination.allocated() if nomination else None,
             "preemptor": under_way.preemptor if under_way and under_way.makes_room else "",
@@ -239,13 +231,13 @@ class Feed:
             "style": placed.style if placed else None,
             "style_because": placed.because if placed else "",
         }
-        if self._progress and account.preemptions:
-            facts["past_progress"] = self._progress.past_runs(key)
+        if self.progress and account.preemptions:
+            facts["past_progress"] = self.progress.past_runs(key)
         return facts
 
     def _follow_service(self, job: Job, account: JobAccount, now_s: float) -> bool:
         """Return whether the core must be told; it follows the service of running jobs itself."""
-        runs, key = self._job_store.runs, account.key
+        runs, key = self.job_store.runs, account.key
         job.settled_s = now_s
         counted = (runs.learned(key), account.promotions)
         if self._counted.get(key) == counted:

@@ -10,14 +10,6 @@ from slurm_tiresias.settings import Config
 
 ALL: Final = ("*",)
 
-SIMULATED: Final[Mapping[str, Sequence[str]]] = {
-    "policy": ALL,
-    "placement": ALL,
-    "preemption": ("min_run_s", "budget_share"),
-    "controller": ("interval_s",),
-}
-"""The settings that act as in the controller, by table."""
-
 NOT_SIMULATED: Final[Mapping[str, Sequence[str]]] = {
     "manage": ALL,
     "interactive": ALL,
@@ -26,8 +18,9 @@ NOT_SIMULATED: Final[Mapping[str, Sequence[str]]] = {
     "priority": ALL,
     "preemption": ("drilled_min_run_s", "checkpoint", "max_grace_s"),
 }
-"""The others that decide which jobs start, or when. What remains says where files are, how Slurm is
-reached and the like."""
+"""By table, the settings that decide which jobs start, or when, and are not simulated.
+
+The others are simulated, or say where files are, how Slurm is reached and the like."""
 
 
 def not_simulated(config: Config) -> list[str]:

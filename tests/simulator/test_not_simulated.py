@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 
 from slurm_tiresias.config import parse
 from slurm_tiresias.settings import Config
-from slurm_tiresias.simulator.not_simulated import (
-    NOT_SIMULATED,
-    SIMULATED,
-    not_simulated,
-    settings_of,
-)
+from slurm_tiresias.simulator.not_simulated import ALL, NOT_SIMULATED, not_simulated, settings_of
+
+SIMULATED: Mapping[str, Sequence[str]] = {
+    "policy": ALL,
+    "placement": ALL,
+    "preemption": ("min_run_s", "budget_share"),
+    "controller": ("interval_s",),
+}
+"""The settings that act as in the controller, by table."""
 
 OF_THE_PROGRAM = {"profiler", "slurm", "http", "controller"}
 """Tables of which no setting decides on a job, except those that are named."""
