@@ -239,9 +239,7 @@ COMMAND_FAILURES = _counter(
 )
 
 COMMAND_SECONDS = _summary(
-    "tiresias_slurm_command_seconds",
-    "Duration of Slurm's commands and pyslurm's calls.",
-    COMMAND,
+    "tiresias_slurm_command_seconds", "Duration of Slurm's commands and pyslurm's calls.", COMMAND
 )
 
 CYCLE_SECONDS = _histogram(

@@ -170,10 +170,7 @@ class Prospects:
         )
 
     def _kept_from(
-        self,
-        seen: Observation,
-        alive: Sequence[JobStatus],
-        nominations: Mapping[str, Nomination],
+        self, seen: Observation, alive: Sequence[JobStatus], nominations: Mapping[str, Nomination]
     ) -> KeptFrom | None:
         """Return a function for the nodes that Slurm withholds from waiting jobs for others of a
         higher PriorityTier; None if no job waits in a higher one."""

@@ -13,14 +13,7 @@ from slurm_tiresias.background import running
 from slurm_tiresias.controller import drilled, metrics_asked
 from slurm_tiresias.controller.commands import Commands
 from slurm_tiresias.controller.crash import MOST_LEFT_ALONE, signature, write_report
-from slurm_tiresias.controller.cycle import (
-    ENFORCE,
-    PAUSED,
-    SHADOW,
-    Cycle,
-    Cycles,
-    collect_seldom,
-)
+from slurm_tiresias.controller.cycle import ENFORCE, PAUSED, SHADOW, Cycle, Cycles, collect_seldom
 from slurm_tiresias.controller.drilled import DrilledPrograms
 from slurm_tiresias.controller.driver import driver
 from slurm_tiresias.controller.forecasts import Forecasts

@@ -20,13 +20,7 @@ from slurm_tiresias.core.cluster import Start
 from slurm_tiresias.core.features.at_stake import work_at_stake
 from slurm_tiresias.core.features.program_costs import Measured
 from slurm_tiresias.core.job import Job
-from slurm_tiresias.model import (
-    NOWHERE,
-    Allocation,
-    JobState,
-    PlacementStyle,
-    Request,
-)
+from slurm_tiresias.model import NOWHERE, Allocation, JobState, PlacementStyle, Request
 from slurm_tiresias.simulator.saves import measured, reported
 from slurm_tiresias.simulator.workload import TraceJob
 

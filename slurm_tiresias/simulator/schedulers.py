@@ -27,11 +27,7 @@ class TiresiasScheduler:
     """Tells the core what happens in a simulation; what it chooses is carried out at once."""
 
     def __init__(
-        self,
-        policy: Policy,
-        config: Config,
-        nodes: Sequence[Node],
-        reports: Reports | None = None,
+        self, policy: Policy, config: Config, nodes: Sequence[Node], reports: Reports | None = None
     ) -> None:
         self.policy = policy
         self._losses = RecentLosses(config.preemption)
