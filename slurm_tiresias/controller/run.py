@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from slurm_tiresias.background import running
-from slurm_tiresias.controller import drilled, metrics_asked
+from slurm_tiresias.controller import drilled, metrics_asked, publish
 from slurm_tiresias.controller.commands import Commands
 from slurm_tiresias.controller.crash import MOST_LEFT_ALONE, signature, write_report
 from slurm_tiresias.controller.cycle import ENFORCE, PAUSED, SHADOW, Cycle, Cycles, collect_seldom
@@ -22,13 +22,6 @@ from slurm_tiresias.controller.manage import missing_partitions, no_such_partiti
 from slurm_tiresias.controller.metrics_asked import metrics_service
 from slurm_tiresias.controller.orders import obey
 from slurm_tiresias.controller.pace import LEAST_GAP_S, Pace
-from slurm_tiresias.controller.publish import (
-    after_a_failure,
-    in_a_line,
-    in_mode,
-    nothing_yet,
-    report,
-)
 from slurm_tiresias.controller.state import (
     RESUMED,
     is_paused,
@@ -199,7 +192,7 @@ class Controller:
         self._pace = Pace(config.controller.interval_s, self._acted_here_s)
         term = lease.term if lease else 0
         self._state = self._with_driver(
-            nothing_yet(cluster, config, self._mode(), host_name(), term)
+            publish.nothing_yet(cluster, config, self._mode(), host_name(), term)
         )
         private = cluster.jobs_are_private
         self._views = Views(self._state) if private else None
@@ -244,7 +237,7 @@ class Controller:
                         self._cycle()
                         if self._hands_over():
                             return
-                    self._systemd.tell(in_a_line(self._state, time.time()))
+                    self._systemd.tell(publish.in_a_line(self._state, time.time()))
                     self._wait(wakeups)
                     commands.carry_out(self._do)
         if not self._standbys():
@@ -253,7 +246,7 @@ class Controller:
                     self._cycles.take_lists_back()
                 except TiresiasError as error:
                     log.warning("node lists were left on waiting jobs: %s", error)
-            self._put(in_mode(self._state, STOPPED))
+            self._put(publish.in_mode(self._state, STOPPED))
         log.info("stopped; Slurm continues with the priorities that are set")
 
     def _wait(self, wakeups: Wakeups) -> None:
@@ -395,8 +388,8 @@ class Controller:
         log.warning("cycle failed, next try in %.1f s: %s", pause_s, error)
         self._pace.fail(time.monotonic(), pause_s)
         self._instruments.failed(error)
-        failed = after_a_failure(self._state, error, time.time(), pause_s)
-        self._put(in_mode(failed, self._mode()))
+        failed = publish.after_a_failure(self._state, error, time.time(), pause_s)
+        self._put(publish.in_mode(failed, self._mode()))
 
     def _publish(self, cycle: Cycle) -> None:
         began_s = time.monotonic()
@@ -421,7 +414,7 @@ class Controller:
             *(cycle.outcome.writes, cycle.took.act_s),
         )
         self._put(
-            report(
+            publish.report(
                 self._config,
                 state,
                 cycle.snapshot,
