@@ -20,9 +20,11 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from operator import attrgetter
 from random import Random
+from statistics import fmean
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 
+from slurm_tiresias.core.features.claims import REPORT_EVERY_S, claimed_gpu_s
 from slurm_tiresias.core.features.policy import Policy
 from slurm_tiresias.core.job import Job
 from slurm_tiresias.core.placement.choose import style_of_skew
@@ -152,6 +154,8 @@ class _Scheduler(TiresiasScheduler):
         super().__init__(policy, config, nodes)
         self.started_s: dict[str, float] = {}
         self.awaited: set[str] = set()
+        self.share, self.chance = 0.0, Random()
+        """Which share of the jobs report, and what it is drawn with for each."""
 
     def waits(self, job: SimJob, now_s: float) -> None:
         self._jobs[job.job_id] = job
@@ -164,13 +168,30 @@ class _Scheduler(TiresiasScheduler):
             self.awaited.remove(job.job_id)
             assert job.running_since_s is not None
             self.started_s[job.job_id] = job.running_since_s
+        if job.claim is not None or job.run_s < REPORT_EVERY_S:
+            job.reports = job.claim is not None or self.chance.random() < self.share
         super().runs(job, now_s)
+
+    def next_change_s(self, job: SimJob, now_s: float) -> float:
+        """When a job reports, exactly and once in a run; infinite if it does not."""
+        if job.running_since_s is None or not job.reports:
+            return math.inf
+        at_s = job.running_since_s + REPORT_EVERY_S
+        return at_s if at_s > now_s else math.inf
+
+    def moved(self, job: SimJob, now_s: float) -> None:
+        job.claim = _exact(job, job.end_s - now_s)
+        super().moved(job, now_s)
 
     def ended(self, job: SimJob) -> None:
         assert job.running_since_s is not None
         job.settle(job.end_s)
         del self._jobs[job.job_id]
         self._engine.remove(job.job_id)
+
+
+def _exact(job: SimJob, left_s: float) -> Claim:
+    return Claim(job.attained_gpu_s + left_s * job.width, math.inf)
 
 
 class Futures:
@@ -180,6 +201,8 @@ class Futures:
         self.at = at
         known = at.jobs
         self._past = past
+        have_run = [job for job in known if job.run_s > REPORT_EVERY_S]
+        self._share = fmean(job.claim is not None for job in have_run) if have_run else 0.0
         self._chance = Random()
         self._physics = _Physics(known)
         self._scheduler = _Scheduler(policy, config, at.nodes)
@@ -249,15 +272,16 @@ class Futures:
         self._chance = chance
         now_s, reached_s, late = self.at.now_s, self.at.now_s, False
         self._simulation.expect(self._past.arrivals(chance))
+        self._scheduler.share, self._scheduler.chance = self._share, chance
         for job in self.jobs.values():
-            if job.state is JobState.RUNNING:
+            runs = job.state is JobState.RUNNING
+            if runs or job.job_id in self.reporting:
                 job.work_s = self._draw(job)
-                job.end_s = now_s + job.work_s
-            elif job.job_id in self.reporting:
-                job.work_s = self._draw(job)
-                total_gpu_s = job.attained_gpu_s + job.work_s * job.width
-                job.claim = Claim(total_gpu_s, math.inf)
-                self._tell(job)
+                job.end_s = now_s + job.work_s if runs else math.inf
+                if not runs or claimed_gpu_s(job) is not None:
+                    job.claim = _exact(job, job.work_s)
+                if job.claim is not None or job.run_s < REPORT_EVERY_S:
+                    self._tell(job)
             self._simulation.resume(job)
 
         def stop(*_: object) -> None:

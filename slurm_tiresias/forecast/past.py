@@ -19,16 +19,22 @@ from slurm_tiresias.simulator.workload import TraceJob
 KEPT_OF_A_GROUP = 1000
 """How many of the latest jobs of each group count."""
 
-DAY_S = 86400.0
-LEAST_HISTORY_S = 3600.0
+HOUR_S, DAY_S = 3600.0, 86400.0
+LEAST_HISTORY_S = HOUR_S
 """No arrivals are drawn from a shorter history."""
 
-MOST_AHEAD_S = 3 * DAY_S
-MOST_ARRIVALS = 500
+MOST_AHEAD_S = 14 * DAY_S
+MOST_ARRIVALS = 2000
 """Bounds of what is drawn for one future."""
 
+MOST_HISTORY_S = 3 * DAY_S
+"""From how long ago arrivals are drawn at most."""
+
+LEAST_BLOCK_S = 900.0
 BLOCKS = 4
-"""A history of less than two days is cut into so many blocks; a longer one into days."""
+"""Arrivals are drawn in blocks, each as long as all before it, of an earlier time that is at most
+so many times as long ago: the near future is like the recent past. With a history of two days,
+blocks of an hour and more are of the same time of an earlier day."""
 
 SETTLED_SIGMA = 0.1
 """How far a report is taken to be off, in logarithms, if it comes without a range."""
@@ -137,7 +143,7 @@ class Past:
     def days(self) -> float:
         """For how many days it is known which jobs were submitted; 0 if that is too little."""
         span_s = self._now_s - self._jobs[0].submitted_s if self._jobs else 0.0
-        return min(span_s, MOST_AHEAD_S) / DAY_S if span_s >= LEAST_HISTORY_S else 0.0
+        return min(span_s, MOST_HISTORY_S) / DAY_S if span_s >= LEAST_HISTORY_S else 0.0
 
     def arrivals(self, chance: Random) -> tuple[TraceJob, ...]:
         """Draw the jobs that are submitted from now on: as in earlier blocks of time."""
@@ -145,12 +151,17 @@ class Past:
 
     def _arrivals(self, chance: Random) -> Iterator[TraceJob]:
         span_s = self.days * DAY_S
-        block_s = DAY_S if span_s >= 2 * DAY_S else span_s / BLOCKS
         begin_s, number = 0.0, 0
         while begin_s < MOST_AHEAD_S and number < MOST_ARRIVALS:
-            ago_s = chance.uniform(block_s, span_s)
-            if block_s == DAY_S:  # at the same time of the day
-                ago_s = DAY_S * chance.randint(1, int(span_s / DAY_S))
+            block_s = min(max(LEAST_BLOCK_S, begin_s), span_s / BLOCKS, DAY_S)
+            ago_s = chance.uniform(block_s, min(span_s, BLOCKS * block_s))
+            if span_s >= 2 * DAY_S and block_s >= HOUR_S:
+                ahead_s = begin_s % DAY_S
+                least, most = (
+                    math.ceil((block_s + ahead_s) / DAY_S),
+                    int((span_s + ahead_s) / DAY_S),
+                )
+                ago_s = DAY_S * chance.randint(least, most) - ahead_s
             since_s = self._now_s - ago_s
             for place in range(
                 bisect_left(self._jobs, since_s, key=attrgetter("submitted_s")), len(self._jobs)

@@ -348,7 +348,7 @@ class Simulation:
         """Add a job that runs or waits when the simulation begins; the scheduler knows it."""
         self._live[job.job_id] = job
         if job.state is JobState.RUNNING:
-            self._at(job.end_s, job)
+            self._look_ahead(job, job.settled_s)
 
     def run(self, now_s: float = -math.inf) -> tuple[Outcome, ...]:
         """Simulate until no events are left; return the outcomes in the order of the trace."""
