@@ -34,8 +34,8 @@ log = logging.getLogger("tiresias-slurm")
 
 NICENESS = 15
 MEMORY_BYTES = 2 << 30
-CPU_S = 6.0
-"""CPU time of one picture: a tenth of a core, since there is one each minute."""
+CPU_S = 12.0
+"""CPU time of one picture at most. They take a tenth of a core (``process.TIMES_AS_LONG``)."""
 
 POLICY_S = 300.0
 """How often the policy learns from the ledger, as the controller's does."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -10,13 +9,12 @@ from typing import NamedTuple
 from slurm_tiresias.core.job import Job
 from slurm_tiresias.forecast.futures import Drawn, Futures, Present
 from slurm_tiresias.forecast.past import Past
-from slurm_tiresias.forecast.ranges import Calibration, Range, quantiles
+from slurm_tiresias.forecast.ranges import Calibration, Range, Spread, spread_of
 from slurm_tiresias.model import JobState
 from slurm_tiresias.settings import Config
 
-FUTURES = 20
-LEAST_FUTURES = 12
-"""Fewer of them say nothing about one case in ten."""
+FUTURES, LEAST_FUTURES = 12, 8
+"""With fewer than the second, nothing is said."""
 
 MOST_OPEN = 3000
 """How many ranges are awaited at most."""
@@ -35,7 +33,7 @@ class Open(NamedTuple):
 
     made_s: float
     waited_s: float
-    raw: Range
+    raw: Spread
     corrected: Range | None
 
 
@@ -47,7 +45,8 @@ class Picture:
     futures: int
     days: float
     """From how many days the arrivals were drawn; 0: none were."""
-    raw: Mapping[str, Range]
+    raw: Mapping[str, Spread | None]
+    """Of all waiting jobs; None for one that starts in too few futures."""
     corrected: Mapping[str, Range | None]
     until_s: float
     """How far ahead all futures got."""
@@ -82,9 +81,9 @@ class Forecaster:
             one = made.begin(f"{at.now_s}:{number}", most_s / FUTURES, waiting).result()
             drawn += [one] if one else []
             between()
-        raw = {}
+        raw: dict[str, Spread | None] = {}
         if len(drawn) >= LEAST_FUTURES:
-            raw = {job_id: range_of(job_id, drawn) for job_id in waiting}
+            raw = {job_id: spread_in(job_id, drawn) for job_id in waiting}
         corrected = {job_id: self.calibration.corrected(one) for job_id, one in raw.items()}
         until_s = min((one.until_s for one in drawn), default=0.0)
         held = self.calibration.coverage(), self.calibration.is_bad
@@ -109,11 +108,7 @@ class Forecaster:
     def _record(self, at: Present, picture: Picture) -> None:
         for job in at.jobs:
             raw = picture.raw.get(job.job_id)
-            if (
-                raw is None
-                or raw.most_s == math.inf
-                or (job.job_id not in self._open and len(self._open) >= MOST_OPEN)
-            ):
+            if raw is None or (job.job_id not in self._open and len(self._open) >= MOST_OPEN):
                 continue
             ranges = self._open.setdefault(job.job_id, [])
             waited_s = job.waited_s(at.now_s)
@@ -127,6 +122,7 @@ def _waits(job: Job, since: Open) -> bool:
     return (job.submitted_s if job.queued_s is None else job.queued_s) <= since.made_s
 
 
-def range_of(job_id: str, drawn: Sequence[Drawn]) -> Range:
-    """Return the range of a job's start in these futures."""
-    return quantiles([one.after_s.get(job_id, math.inf) for one in drawn])
+def spread_in(job_id: str, drawn: Sequence[Drawn]) -> Spread | None:
+    """Return the spread of a job's start in these futures."""
+    after_s = [one.after_s[job_id] for one in drawn if job_id in one.after_s]
+    return spread_of(after_s, [one.until_s for one in drawn if job_id not in one.after_s])

@@ -23,9 +23,12 @@ from slurm_tiresias.forecast.sooner import Answer, Asked
 from slurm_tiresias.settings import Config
 
 PICTURE_EVERY_S = 60.0
-"""How often a picture is made."""
+"""How often a picture is made at most."""
 
-LONGEST_S = 300.0
+TIMES_AS_LONG = 10.0
+"""After how many times as long as the last picture took the next one is made."""
+
+LONGEST_S = 600.0
 """If a picture takes longer, the next one is asked for all the same."""
 
 ENDS_WITHIN_S = 2.0
@@ -39,6 +42,7 @@ class ForecastProcess:
         self._begins_with = pickle.dumps((config, ledger))
         self.picture: Picture | None = None
         """The last picture."""
+        self._took_s = 0.0
         self._offered_s = -LONGEST_S
         self._offered_at_s = 0.0
         self._to_send: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
@@ -61,7 +65,9 @@ class ForecastProcess:
     @property
     def is_due(self) -> bool:
         """Whether to offer the present."""
-        waits_s = PICTURE_EVERY_S if self._has_answered else LONGEST_S
+        waits_s = LONGEST_S
+        if self._has_answered:
+            waits_s = max(PICTURE_EVERY_S, TIMES_AS_LONG * self._took_s)
         return time.monotonic() - self._offered_s >= waits_s
 
     @property
@@ -116,6 +122,7 @@ class ForecastProcess:
             while True:
                 told = connection.recv()
                 if isinstance(told, Picture):
+                    self._took_s = time.monotonic() - self._offered_s
                     self.picture = told
                 elif answer := self._asked.pop(told[0], None):
                     answer.set_result(told[1])

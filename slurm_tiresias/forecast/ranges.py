@@ -1,8 +1,8 @@
-"""From futures to a range: quantiles, corrected by how earlier ranges turned out.
+"""From futures to a range: the spread of a wait, corrected by how earlier ones turned out.
 
-The correction is conformal: where a wait lay in its uncorrected range is a score, and the quantiles
-of the latest scores replace those that the futures should have had. It assumes only that the next
-waits resemble the latest ones.
+The correction is conformal: by how many standard deviations a wait was longer than the middle is a
+score, and the quantiles of the latest scores replace those of the normal distribution. It assumes
+only that the next waits resemble the latest ones.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import NormalDist, fmean
 from typing import Any, NamedTuple
 
 SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -19,9 +20,13 @@ SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 OFFSET_S = 120.0
 """Added to waits before logarithms are taken: below this, differences matter little."""
 
-LEAST_SPREAD = 1.0
-"""The least logarithmic distance of an outer quantile from the middle. With less, scores of narrow
-ranges that failed would make others too wide."""
+LEAST_SIGMA = 0.5
+"""With less, the scores of narrow spreads that failed would make others too wide."""
+
+LEAST_STARTED = 0.3
+"""If a job starts in a smaller share of the futures, only that is known."""
+
+ROUNDS, CLOSE = 60, 1e-3
 
 KEPT = 400
 """How many of the latest scores count."""
@@ -32,8 +37,8 @@ ENOUGH = 30
 LIMITS_S = (600.0, 3600.0, 4 * 3600.0)
 """Waits expected to be between two of these are corrected alike, once enough have been seen."""
 
-LEAST_COVERAGE = 0.8
-"""If fewer of the latest ranges have held, no range is given."""
+LATEST, LEAST_COVERAGE = 50, 0.8
+"""If fewer of so many latest ranges have held, no range is given."""
 
 
 class Range(NamedTuple):
@@ -47,16 +52,45 @@ class Range(NamedTuple):
     most_s: float
 
 
-def quantiles(after_s: Sequence[float]) -> Range:
-    """Return the quantiles of what futures gave; those that did not get so far gave infinity."""
-    ordered = sorted(after_s)
-    last = len(ordered) - 1
-    return Range(*(_at(ordered, share * last) for share in SHARES))
+BEYOND = Range(*(math.inf for _ in SHARES))
 
 
-def _at(ordered: Sequence[float], place: float) -> float:
-    below, above = ordered[math.floor(place)], ordered[math.ceil(place)]
-    return below if below == above else below + (above - below) * (place % 1.0)
+class Spread(NamedTuple):
+    """How futures say that a wait is distributed: the mean and the standard deviation of its
+    logarithm."""
+
+    middle: float
+    sigma: float
+
+
+def spread_of(after_s: Sequence[float], beyond_s: Sequence[float]) -> Spread | None:
+    """Return the most likely normal distribution of the logarithms of these waits, and of those of
+    which only a lower bound is known: the futures that ended before. None if these are too many.
+
+    It is found by expectation maximization, as in a regression of censored values.
+    """
+    known, bounds = list(map(_log, after_s)), list(map(_log, beyond_s))
+    count = len(known) + len(bounds)
+    if len(known) < LEAST_STARTED * count or not known:
+        return None
+    spread = _moments([*known, *bounds], 0.0)
+    for _ in range(ROUNDS if bounds else 0):
+        before, normal, expected, unsure = spread, NormalDist(), [], 0.0
+        for bound in bounds:
+            off = (bound - before.middle) / before.sigma
+            hazard = normal.pdf(off) / max(1e-12, normal.cdf(-off))
+            expected.append(before.middle + before.sigma * hazard)
+            unsure += before.sigma**2 * max(0.0, 1.0 + off * hazard - hazard**2)
+        spread = _moments([*known, *expected], unsure / count)
+        if abs(spread.middle - before.middle) + abs(spread.sigma - before.sigma) < CLOSE:
+            break
+    return spread
+
+
+def _moments(logarithms: Sequence[float], unsure: float) -> Spread:
+    middle = fmean(logarithms)
+    variance = fmean((each - middle) ** 2 for each in logarithms) + unsure
+    return Spread(middle, max(LEAST_SIGMA, math.sqrt(variance)))
 
 
 @dataclass(slots=True)
@@ -68,11 +102,11 @@ class Calibration:
     held: deque[tuple[float, bool, bool]] = field(default_factory=lambda: deque(maxlen=KEPT))
     """When a wait ended, and whether its corrected outer and inner ranges had held it."""
 
-    def learn(self, raw: Range, after_s: float) -> None:
-        """Learn after how long a job has started; ``raw`` is its range before correction."""
-        if raw.most_s < math.inf:
-            for group in (-1, _group(raw)):
-                self.scores.setdefault(group, deque(maxlen=KEPT)).append(_score(raw, after_s))
+    def learn(self, raw: Spread, after_s: float) -> None:
+        """Learn after how long a job has started; ``raw`` is its spread before correction."""
+        score = (_log(after_s) - raw.middle) / raw.sigma
+        for group in (-1, _group(raw)):
+            self.scores.setdefault(group, deque(maxlen=KEPT)).append(score)
 
     def count(self, corrected: Range, ended_s: float, after_s: float) -> None:
         """Count whether a range held."""
@@ -89,57 +123,44 @@ class Calibration:
 
     @property
     def is_bad(self) -> bool:
-        held, outer, _ = self.coverage()
-        return held >= ENOUGH and outer < LEAST_COVERAGE
+        latest = list(self.held)[-LATEST:]
+        return len(latest) >= ENOUGH and fmean(outer for _, outer, _ in latest) < LEAST_COVERAGE
 
-    def corrected(self, raw: Range) -> Range | None:
+    def corrected(self, raw: Spread | None) -> Range | None:
         """Return the range that is meant to hold; None if too little is known for one."""
-        scores = self.scores.get(_group(raw), ())
+        scores = self.scores.get(_group(raw), ()) if raw else ()
         if len(scores) < ENOUGH:
             scores = self.scores.get(-1, ())
         if len(scores) < ENOUGH:
             return None
+        if raw is None:
+            return BEYOND
         ordered = sorted(scores)
-        return Range(*(_moved(raw, _conformal(ordered, share)) for share in SHARES))
+        return Range(*(_at(raw, _conformal(ordered, share)) for share in SHARES))
 
     def as_json(self) -> dict[str, Any]:
         scores = {str(group): list(latest) for group, latest in self.scores.items()}
-        return {"scores": scores, "held": list(self.held)}
+        return {"deviations": scores, "held": list(self.held)}
 
     @staticmethod
     def of(raw: Mapping[str, Any]) -> Calibration:
         made = Calibration()
-        for group, latest in raw["scores"].items():
+        for group, latest in raw["deviations"].items():
             made.scores[int(group)] = deque(map(float, latest), maxlen=KEPT)
         made.held.extend((float(s), bool(outer), bool(inner)) for s, outer, inner in raw["held"])
         return made
 
 
-def _group(raw: Range) -> int:
-    return sum(raw.likely_s >= limit_s for limit_s in LIMITS_S)
+def _group(raw: Spread) -> int:
+    return sum(raw.middle >= _log(limit_s) for limit_s in LIMITS_S)
 
 
 def _log(after_s: float) -> float:
     return math.log(max(0.0, after_s) + OFFSET_S)
 
 
-def _spread(raw: Range, *, above: bool) -> float:
-    outer_s = raw.most_s if above else raw.least_s
-    return max(LEAST_SPREAD, abs(_log(outer_s) - _log(raw.likely_s)))
-
-
-def _score(raw: Range, after_s: float) -> float:
-    """Where a wait lies: 0 in the middle, 1 and -1 at the outer quantiles."""
-    off = _log(after_s) - _log(raw.likely_s)
-    return off / _spread(raw, above=off > 0.0)
-
-
-def _moved(raw: Range, score: float) -> float:
-    """Return the wait that has this score; infinite if the futures did not get so far."""
-    if raw.likely_s == math.inf or (score > 0.0 and raw.most_s == math.inf):
-        return math.inf
-    moved = _log(raw.likely_s) + score * _spread(raw, above=score > 0.0)
-    return max(0.0, math.exp(moved) - OFFSET_S)
+def _at(raw: Spread, score: float) -> float:
+    return max(0.0, math.exp(raw.middle + score * raw.sigma) - OFFSET_S)
 
 
 def _conformal(ordered: Sequence[float], share: float) -> float:

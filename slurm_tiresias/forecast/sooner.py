@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from slurm_tiresias.core.job import Job
-from slurm_tiresias.forecast.forecaster import range_of
+from slurm_tiresias.forecast.forecaster import spread_in
 from slurm_tiresias.forecast.futures import Change, Drawn, Futures
 from slurm_tiresias.forecast.ranges import Calibration, Range
 from slurm_tiresias.model import ANY_TYPE, Amount, Request
@@ -96,7 +96,9 @@ def answers(
         Answer(
             what,
             value,
-            None if calibration.is_bad else calibration.corrected(range_of(job.job_id, of_variant)),
+            None
+            if calibration.is_bad
+            else calibration.corrected(spread_in(job.job_id, of_variant)),
             min(one.until_s for one in of_variant),
         )
         for (what, value, _), of_variant in zip(variants, drawn, strict=True)

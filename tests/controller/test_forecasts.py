@@ -12,7 +12,7 @@ from slurm_tiresias.controller.forecasts import Forecasts
 from slurm_tiresias.core.job import Job, Snapshot
 from slurm_tiresias.errors import RefusedError, TiresiasError
 from slurm_tiresias.forecast.forecaster import Picture
-from slurm_tiresias.forecast.ranges import Range
+from slurm_tiresias.forecast.ranges import Range, Spread
 from slurm_tiresias.forecast.sooner import Answer, Asked
 from slurm_tiresias.model import Amount, Request
 from slurm_tiresias.settings import Config
@@ -27,8 +27,8 @@ OF_NO_USER = Peer(2**31 - 7)
 
 def forecasts(*, is_bad: bool = False) -> Forecasts:
     made = Forecasts(Config(), Path("/nowhere/ledger.sqlite"))
-    raw = {"1": FOUND}
-    made.process.picture = Picture(MADE_S, 20, 2.0, raw, raw, 9e4, (100, 0.5, 0.2), is_bad)
+    raw, given = {"1": Spread(5.0, 1.0)}, {"1": FOUND}
+    made.process.picture = Picture(MADE_S, 20, 2.0, raw, given, 9e4, (100, 0.5, 0.2), is_bad)
     return made
 
 

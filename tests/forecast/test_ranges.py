@@ -10,13 +10,19 @@ from slurm_tiresias.forecast.past import Survival
 from slurm_tiresias.forecast.ranges import (
     ENOUGH,
     KEPT,
+    LATEST,
     LEAST_COVERAGE,
+    LEAST_SIGMA,
+    OFFSET_S,
     Calibration,
     Range,
-    quantiles,
+    Spread,
+    spread_of,
 )
 
-RAW = Range(500.0, 800.0, 1000.0, 1250.0, 2000.0)
+LIKELY_S = 1000.0
+RAW = Spread(math.log(LIKELY_S + OFFSET_S), 0.7)
+RANGE = Range(500.0, 800.0, 1000.0, 1250.0, 2000.0)
 
 
 def learned(factor: float, sigma: float, seed: int = 1) -> Calibration:
@@ -24,7 +30,7 @@ def learned(factor: float, sigma: float, seed: int = 1) -> Calibration:
     chance = Random(seed)
     made = Calibration()
     for _ in range(KEPT):
-        made.learn(RAW, RAW.likely_s * factor * math.exp(chance.gauss(0.0, sigma)))
+        made.learn(RAW, LIKELY_S * factor * math.exp(chance.gauss(0.0, sigma)))
     return made
 
 
@@ -33,7 +39,7 @@ def test_a_corrected_range_holds_its_share_of_new_waits() -> None:
         found = learned(factor, sigma).corrected(RAW)
         assert found is not None
         chance = Random(2)
-        waits_s = [RAW.likely_s * factor * math.exp(chance.gauss(0.0, sigma)) for _ in range(4000)]
+        waits_s = [LIKELY_S * factor * math.exp(chance.gauss(0.0, sigma)) for _ in range(4000)]
         outer = sum(found.least_s <= wait_s <= found.most_s for wait_s in waits_s)
         inner = sum(found.quarter_s <= wait_s <= found.most_of_half_s for wait_s in waits_s)
         assert 0.87 < outer / len(waits_s) < 0.94
@@ -50,28 +56,56 @@ def test_without_enough_experience_there_is_no_range() -> None:
 
 
 def test_other_waits_correct_a_range_until_similar_ones_are_known() -> None:
-    short = Range(*(s / 100 for s in RAW))
+    short = RAW._replace(middle=math.log(10.0 + OFFSET_S))
     assert learned(2.0, 0.1).corrected(short) is not None
 
 
-def test_a_range_that_leaves_the_futures_has_no_end() -> None:
-    assert quantiles([10.0, 20.0, 30.0, math.inf]).most_s == math.inf
-    open_ended = RAW._replace(most_s=math.inf)
-    found = learned(1.0, 0.5).corrected(open_ended)
-    assert found and found.most_s == math.inf and found.least_s < math.inf
+def test_futures_that_ended_before_a_start_count_as_later_starts() -> None:
+    chance = Random(3)
+    waits_s = [math.exp(chance.gauss(8.0, 0.8)) - OFFSET_S for _ in range(2000)]
+    known_s = [s for s in waits_s if s < 4000.0]
+    bounds_s = [4000.0] * (len(waits_s) - len(known_s))
+    whole, found = spread_of(waits_s, []), spread_of(known_s, bounds_s)
+    assert whole and found
+    assert abs(found.middle - whole.middle) < 0.06
+    assert abs(found.sigma - whole.sigma) < 0.06
+    without = spread_of(known_s, [])
+    assert without and without.middle < whole.middle - 0.2
+
+
+def test_futures_that_agree_are_not_believed_to_the_second() -> None:
+    found = spread_of([300.0] * 12, [])
+    assert found and found.sigma == LEAST_SIGMA
+
+
+def test_where_too_few_futures_start_a_job_no_end_is_given() -> None:
+    assert spread_of([], [500.0] * 12) is None
+    assert spread_of([100.0, 200.0], [500.0] * 10) is None
+    found = learned(1.0, 0.5).corrected(None)
+    assert found and found.least_s == found.most_s == math.inf
+    assert Calibration().corrected(None) is None
 
 
 def test_ranges_that_do_not_hold_are_called_bad() -> None:
     made = Calibration()
     for number in range(100):
-        made.count(RAW, 0.0, 1000.0 if number % 2 else 9999.0)
+        made.count(RANGE, 0.0, 1000.0 if number % 2 else 9999.0)
     assert made.coverage()[:2] == (100, 0.5) and made.coverage()[1] < LEAST_COVERAGE
     assert made.is_bad
 
 
+def test_ranges_that_hold_again_are_given_again() -> None:
+    made = Calibration()
+    for _ in range(100):
+        made.count(RANGE, 0.0, 9999.0)
+    for _ in range(LATEST):
+        made.count(RANGE, 0.0, 1000.0)
+    assert not made.is_bad
+
+
 def test_experience_survives_a_restart() -> None:
     made = learned(1.5, 0.5)
-    made.count(RAW, 1.0, 700.0)
+    made.count(RANGE, 1.0, 700.0)
     again = Calibration.of(json.loads(json.dumps(made.as_json())))
     assert again.corrected(RAW) == made.corrected(RAW)
     assert again.coverage() == made.coverage()
