@@ -38,6 +38,12 @@ EVENTS = (
     "idle-signalled",
     "idle-requeued",
     "idle-spared",
+    "hung",
+    "hung-false",
+    "hung-dumped",
+    "hung-signalled",
+    "hung-requeued",
+    "hung-spared",
     "failed",
     "would",
     "handed-back",
@@ -213,8 +219,9 @@ JOB_EVENTS = _counter(
     "the job because of its node list; signal-refused: Slurm refused a checkpoint signal; "
     "admitted: a job at a prompt entered the top tier; requeued: not by the controller; "
     "node-failed: requeued because its node failed; idle-signalled, idle-requeued, idle-spared: a "
-    "job was signalled for its idle GPUs, was requeued for them, or used a GPU before that; would: "
-    "a decision of shadow mode; restarted, not-restarted: a run failed.",
+    "job was signalled for its idle GPUs, was requeued for them, or used a GPU before that; hung-: "
+    "the same for a job without progress; hung-dumped: its stacks were asked for; hung-false: it "
+    "went on; would: a decision of shadow mode; restarted, not-restarted: a run failed.",
     {"event": ", ".join(EVENTS)},
 )
 WRITES = _counter("tiresias_writes_total", "Changes sent to Slurm.")

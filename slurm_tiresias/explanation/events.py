@@ -10,7 +10,7 @@ from slurm_tiresias.model import EventRecord
 from slurm_tiresias.status.job_history import JobHistory
 from slurm_tiresias.text import at, printable
 
-_OWN_WORDS: Mapping[str, str] = {
+OWN_WORDS: Mapping[str, str] = {
     "hung": "found to hang",
     "hung-false": "did not hang after all",
     "hung-dumped": "told to print its stacks, because it hangs",
@@ -58,8 +58,8 @@ def _its_own(event: EventRecord) -> str:
         )
     if event.kind == "failed":
         return f"Slurm refused a change to it: {text}"
-    if event.kind in _OWN_WORDS:
-        return f"{_OWN_WORDS[event.kind]}{_after_colon(text)}"
+    if event.kind in OWN_WORDS:
+        return f"{OWN_WORDS[event.kind]}{_after_colon(text)}"
     if event.kind == "demoted":
         return f"{event.kind} {text}"
     return f"{_kind(event)}{_after_colon(text)}"

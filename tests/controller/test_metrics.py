@@ -12,11 +12,12 @@ from scripts.testbed.ports import free_port
 from slurm_tiresias.config import parse
 from slurm_tiresias.controller import metrics as told
 from slurm_tiresias.controller.instruments import instruments
-from slurm_tiresias.controller.metric_definitions import MODES
+from slurm_tiresias.controller.metric_definitions import EVENTS, MODES
 from slurm_tiresias.controller.metrics import Metrics
 from slurm_tiresias.controller.publish import nothing_yet
 from slurm_tiresias.core.features.gauges import GAUGES
 from slurm_tiresias.errors import DamagedLedgerError
+from slurm_tiresias.explanation.events import OWN_WORDS
 from slurm_tiresias.settings import Config
 from slurm_tiresias.slurm.protocol import Cluster
 from slurm_tiresias.slurm.tally import PING, SHOW, Tally
@@ -109,3 +110,7 @@ def test_without_an_address_a_missing_library_is_no_warning(
 
 def test_each_gauge_of_a_feature_counts_a_fact_that_is_published_of_jobs() -> None:
     assert {gauge.fact for gauge in GAUGES} <= {field.name for field in fields(PublishedJob)}
+
+
+def test_every_event_that_is_explained_is_counted_from_zero() -> None:
+    assert OWN_WORDS.keys() <= set(EVENTS)
