@@ -84,7 +84,9 @@ class Forecaster:
         raw: dict[str, Spread | None] = {}
         if len(drawn) >= LEAST_FUTURES:
             raw = {job_id: spread_in(job_id, drawn) for job_id in waiting}
-        corrected = {job_id: self.calibration.corrected(one) for job_id, one in raw.items()}
+        corrected = {
+            job_id: self.calibration.corrected(one, at.now_s) for job_id, one in raw.items()
+        }
         until_s = min((one.until_s for one in drawn), default=0.0)
         held = self.calibration.coverage(), self.calibration.is_bad
         picture = Picture(at.now_s, len(drawn), past.days, raw, corrected, until_s, *held)
@@ -101,7 +103,7 @@ class Forecaster:
             del self._open[job_id]
             for one in ranges:
                 if (start_s := started_s(job_id, one.made_s)) is not None:
-                    self.calibration.learn(one.raw, start_s - one.made_s)
+                    self.calibration.learn(one.raw, one.made_s, start_s - one.made_s)
                     if one.corrected:
                         self.calibration.count(one.corrected, at.now_s, start_s - one.made_s)
 

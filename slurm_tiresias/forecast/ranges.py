@@ -34,6 +34,10 @@ KEPT = 400
 ENOUGH = 30
 """Without this many scores, a range cannot be corrected."""
 
+WATCHED = 3.0
+"""So many times as long as it is expected to take must waits have been watched for a range: the
+first that turn out are short ones."""
+
 LIMITS_S = (600.0, 3600.0, 4 * 3600.0)
 """Waits expected to be between two of these are corrected alike, once enough have been seen."""
 
@@ -99,11 +103,15 @@ class Calibration:
 
     scores: dict[int, deque[float]] = field(default_factory=dict)
     """By the place of the expected wait among ``LIMITS_S``, -1 for all."""
+    since_s: float = math.inf
+    """When the first of the waits that turned out was forecast."""
     held: deque[tuple[float, bool, bool]] = field(default_factory=lambda: deque(maxlen=KEPT))
     """When a wait ended, and whether its corrected outer and inner ranges had held it."""
 
-    def learn(self, raw: Spread, after_s: float) -> None:
-        """Learn after how long a job has started; ``raw`` is its spread before correction."""
+    def learn(self, raw: Spread, made_s: float, after_s: float) -> None:
+        """Learn how long after ``made_s`` a job has started; ``raw`` is its spread before
+        correction."""
+        self.since_s = min(self.since_s, made_s)
         score = (_log(after_s) - raw.middle) / raw.sigma
         for group in (-1, _group(raw)):
             self.scores.setdefault(group, deque(maxlen=KEPT)).append(score)
@@ -126,7 +134,7 @@ class Calibration:
         latest = list(self.held)[-LATEST:]
         return len(latest) >= ENOUGH and fmean(outer for _, outer, _ in latest) < LEAST_COVERAGE
 
-    def corrected(self, raw: Spread | None) -> Range | None:
+    def corrected(self, raw: Spread | None, now_s: float) -> Range | None:
         """Return the range that is meant to hold; None if too little is known for one."""
         scores = self.scores.get(_group(raw), ()) if raw else ()
         if len(scores) < ENOUGH:
@@ -135,16 +143,18 @@ class Calibration:
             return None
         if raw is None:
             return BEYOND
+        if WATCHED * (math.exp(raw.middle) - OFFSET_S) > now_s - self.since_s:
+            return None
         ordered = sorted(scores)
         return Range(*(_at(raw, _conformal(ordered, share)) for share in SHARES))
 
     def as_json(self) -> dict[str, Any]:
         scores = {str(group): list(latest) for group, latest in self.scores.items()}
-        return {"deviations": scores, "held": list(self.held)}
+        return {"deviations": scores, "since_s": self.since_s, "held": list(self.held)}
 
     @staticmethod
     def of(raw: Mapping[str, Any]) -> Calibration:
-        made = Calibration()
+        made = Calibration(since_s=float(raw["since_s"]))
         for group, latest in raw["deviations"].items():
             made.scores[int(group)] = deque(map(float, latest), maxlen=KEPT)
         made.held.extend((float(s), bool(outer), bool(inner)) for s, outer, inner in raw["held"])

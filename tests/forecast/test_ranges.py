@@ -14,6 +14,7 @@ from slurm_tiresias.forecast.ranges import (
     LEAST_COVERAGE,
     LEAST_SIGMA,
     OFFSET_S,
+    WATCHED,
     Calibration,
     Range,
     Spread,
@@ -22,6 +23,7 @@ from slurm_tiresias.forecast.ranges import (
 
 LIKELY_S = 1000.0
 RAW = Spread(math.log(LIKELY_S + OFFSET_S), 0.7)
+DAY_S = 86_400.0
 RANGE = Range(500.0, 800.0, 1000.0, 1250.0, 2000.0)
 
 
@@ -30,13 +32,13 @@ def learned(factor: float, sigma: float, seed: int = 1) -> Calibration:
     chance = Random(seed)
     made = Calibration()
     for _ in range(KEPT):
-        made.learn(RAW, LIKELY_S * factor * math.exp(chance.gauss(0.0, sigma)))
+        made.learn(RAW, 0.0, LIKELY_S * factor * math.exp(chance.gauss(0.0, sigma)))
     return made
 
 
 def test_a_corrected_range_holds_its_share_of_new_waits() -> None:
     for factor, sigma in ((1.0, 0.1), (1.0, 1.0), (3.0, 0.5), (0.3, 0.5)):
-        found = learned(factor, sigma).corrected(RAW)
+        found = learned(factor, sigma).corrected(RAW, DAY_S)
         assert found is not None
         chance = Random(2)
         waits_s = [LIKELY_S * factor * math.exp(chance.gauss(0.0, sigma)) for _ in range(4000)]
@@ -49,15 +51,21 @@ def test_a_corrected_range_holds_its_share_of_new_waits() -> None:
 def test_without_enough_experience_there_is_no_range() -> None:
     made = Calibration()
     for _ in range(ENOUGH - 1):
-        made.learn(RAW, 1000.0)
-    assert made.corrected(RAW) is None
-    made.learn(RAW, 1000.0)
-    assert made.corrected(RAW) is not None
+        made.learn(RAW, 0.0, 1000.0)
+    assert made.corrected(RAW, DAY_S) is None
+    made.learn(RAW, 0.0, 1000.0)
+    assert made.corrected(RAW, DAY_S) is not None
+
+
+def test_there_is_no_range_for_waits_that_could_not_have_turned_out_yet() -> None:
+    made = learned(1.0, 0.5)
+    assert made.corrected(RAW, WATCHED * LIKELY_S - 1.0) is None
+    assert made.corrected(RAW, WATCHED * LIKELY_S + 1.0) is not None
 
 
 def test_other_waits_correct_a_range_until_similar_ones_are_known() -> None:
     short = RAW._replace(middle=math.log(10.0 + OFFSET_S))
-    assert learned(2.0, 0.1).corrected(short) is not None
+    assert learned(2.0, 0.1).corrected(short, DAY_S) is not None
 
 
 def test_futures_that_ended_before_a_start_count_as_later_starts() -> None:
@@ -81,9 +89,9 @@ def test_futures_that_agree_are_not_believed_to_the_second() -> None:
 def test_where_too_few_futures_start_a_job_no_end_is_given() -> None:
     assert spread_of([], [500.0] * 12) is None
     assert spread_of([100.0, 200.0], [500.0] * 10) is None
-    found = learned(1.0, 0.5).corrected(None)
+    found = learned(1.0, 0.5).corrected(None, DAY_S)
     assert found and found.least_s == found.most_s == math.inf
-    assert Calibration().corrected(None) is None
+    assert Calibration().corrected(None, DAY_S) is None
 
 
 def test_ranges_that_do_not_hold_are_called_bad() -> None:
@@ -107,7 +115,7 @@ def test_experience_survives_a_restart() -> None:
     made = learned(1.5, 0.5)
     made.count(RANGE, 1.0, 700.0)
     again = Calibration.of(json.loads(json.dumps(made.as_json())))
-    assert again.corrected(RAW) == made.corrected(RAW)
+    assert again.corrected(RAW, DAY_S) == made.corrected(RAW, DAY_S)
     assert again.coverage() == made.coverage()
 
 
