@@ -30,7 +30,7 @@ def controller(clean_cluster: RealCluster, tmp_path: Path) -> Iterator[RealContr
     made.state_dir.mkdir()
     scores = [score / 50 for score in range(-60, 61)]
     file = made.state_dir / "forecasts.json"
-    file.write_text(json.dumps({"scores": {"-1": scores}, "held": []}))
+    file.write_text(json.dumps({"deviations": {"-1": scores}, "since_s": 0.0, "held": []}))
     yield made.start()
     made.stop()
 
