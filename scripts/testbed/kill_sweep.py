@@ -44,7 +44,7 @@ ELSEWHERE: Mapping[str, Setting] = {
 }
 """The settings for points that are not reached in ``AT_WORK``."""
 
-NOT_REACHED = frozenset({"commit-rebuild-1", "commit-begin_anew_if_ids_were_reused-1"})
+NOT_REACHED = frozenset({"commit-rebuild-1", "commit-account-1"})
 """Points in a command, and where job ids come again. They have their own tests."""
 
 

@@ -271,6 +271,7 @@ def test_excluded_jobs_are_not_submitted_into_a_band(cluster: RealCluster) -> No
     of_user = cluster.run("setpriv", "--reuid=daemon", "--clear-groups", "sbatch", *wrapped).strip()
     for job in (of_account, of_user):
         assert not bands.is_in_a_band(priority_of(cluster, job), "pinned")
+    cluster.run("scancel", of_user)
     other = attacks(cluster, "--account=physics", *asked)
     assert priority_of(cluster, other) == bands.TOP_TIER
 

@@ -136,9 +136,8 @@ def test_pyslurm_is_built_only_for_supported_releases(tmp_path: Path) -> None:
     headers.mkdir()
     (headers / "slurm_version.h").write_text("#define SLURM_VERSION_NUMBER 0x160508\n")
     command = [str(ROOT / "scripts" / "pyslurm"), "--python", sys.executable]
-    ended = subprocess.run(
-        [*command, "--include", str(tmp_path)], capture_output=True, text=True, check=False
-    )
+    env = {**os.environ, "SLURM_INCLUDE_DIR": str(tmp_path)}
+    ended = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert ended.returncode == 1
     (line,) = ended.stderr.splitlines()
     assert "no pyslurm is known to work on Slurm 22.05.8, only on 25.11, 26.05" in line
