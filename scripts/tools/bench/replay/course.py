@@ -187,6 +187,7 @@ def told(head: Head, runs: Mapping[str, Replayed]) -> int:
         reporting = all(POLICIES[name].reports for name in runs)
         title = f"{TITLE}, with jobs that report" if reporting else TITLE
         title += ", with limits as users give them" if head.setting.limits == USERS else ""
+        title += f", seed {head.setting.seed}" if head.setting.seed != 1 else ""
         write_section(title, command(head.setting, runs if reporting else ()), text)
     return FAILED if any(replayed.faults for replayed in runs.values()) else 0
 
