@@ -334,9 +334,8 @@ class ClusterState:
         ``refused`` is called for the first job of each class that does not fit when it is tried;
         its last argument is a preemption plan that the limit of victims forbids, if there is one.
         ``before_ranking`` is called before ranks first matter, so that the caller can change them:
-        not if no job waits, or if all start without victims. ``before_preempting`` is
-        called once, before running jobs are first considered as victims, so that the caller can
-        ``rerank`` them.
+        not if no job waits, or if all start without victims. ``before_preempting`` is called once,
+        before running jobs are first considered as victims, so that the caller can ``rerank`` them.
         """
         self._now_s = now_s
         self.recent_victims = self.victim_rate.at(self.recent_victims, now_s)

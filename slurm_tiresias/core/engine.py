@@ -115,10 +115,8 @@ class Engine:
         """Running jobs whose places among the others of their tiers change while they run."""
         self._of_user: dict[str, set[str]] = {}
         """Managed jobs by user; filled only if the policy learns."""
-        self._learned_of: set[str] = set()
-        """Users of whose jobs the policy has learned something since they were ranked."""
         self._outdated: set[str] = set()
-        """Jobs whose ranks may have changed since they were ranked."""
+        """Jobs whose ranks may have changed since they were ranked; some may be gone."""
         jobs = [entry.job for entry in self._entries.values()]
         jobs += [job for job, _ in self._unmanaged.values()]
         self._entries, self._unmanaged = {}, {}
@@ -209,7 +207,8 @@ class Engine:
             for forget in self._forget:
                 forget(entry.job)
         if ended and self.policy.learns:
-            self._learned_of.update(self.policy.learn(ended))
+            for user in self.policy.learn(ended):
+                self._outdated.update(self._of_user.get(user, ()))
 
     @property
     def jobs(self) -> list[Job]:
@@ -388,9 +387,6 @@ class Engine:
         """Rank again the jobs whose ranks may have changed by the passing of time, or by what the
         policy has learned: those that wait, or all."""
         outdated = self._outdated
-        for user in self._learned_of:
-            outdated |= self._of_user.get(user, set())
-        self._learned_of.clear()
         while self._due and self._due[0][0] <= now_s:
             due_s, job_id = heapq.heappop(self._due)
             if self._due_s.get(job_id) == due_s:
