@@ -157,10 +157,8 @@ class Past:
             ago_s = chance.uniform(block_s, min(span_s, BLOCKS * block_s))
             if span_s >= 2 * DAY_S and block_s >= HOUR_S:
                 ahead_s = begin_s % DAY_S
-                least, most = (
-                    math.ceil((block_s + ahead_s) / DAY_S),
-                    int((span_s + ahead_s) / DAY_S),
-                )
+                least = math.ceil((block_s + ahead_s) / DAY_S)
+                most = int((span_s + ahead_s) / DAY_S)
                 ago_s = DAY_S * chance.randint(least, most) - ahead_s
             since_s = self._now_s - ago_s
             for place in range(

@@ -143,7 +143,7 @@ class Calibration:
             return None
         if raw is None:
             return BEYOND
-        if WATCHED * (math.exp(raw.middle) - OFFSET_S) > now_s - self.since_s:
+        if WATCHED * _at(raw, 0.0) > now_s - self.since_s:
             return None
         ordered = sorted(scores)
         return Range(*(_at(raw, _conformal(ordered, share)) for share in SHARES))
