@@ -131,15 +131,8 @@ class Worker:
 
 
 def _so_far(job: Job) -> PastJob:
-    return PastJob(
-        job.submitted_s,
-        job.request.gpu_count,
-        job.user,
-        job.name,
-        job.time_limit_s,
-        job.run_s,
-        ended=False,
-    )
+    known = job.user, job.name, job.time_limit_s
+    return PastJob(job.submitted_s, job.request.gpu_count, *known, job.run_s, ended=False)
 
 
 def main() -> None:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from zlib import crc32
 
 from slurm_tiresias.core.job import Job
 from slurm_tiresias.forecast.futures import Drawn, Futures, Present
 from slurm_tiresias.forecast.past import Past
-from slurm_tiresias.forecast.ranges import Calibration, Range, Spread, spread_of
+from slurm_tiresias.forecast.ranges import Awaited, Calibration, Range, Spread, spread_of
 from slurm_tiresias.model import JobState
 from slurm_tiresias.settings import Config
 
 FUTURES, LEAST_FUTURES = 12, 8
 """With fewer than the second, nothing is said."""
 
-MOST_OPEN = 3000
-"""How many ranges are awaited at most."""
+MOST_AWAITED = 300
+"""Of about how many waiting jobs it is followed how their ranges turn out. They are drawn by their
+ids, since those that have waited longest differ from the others."""
 
 TWICE = 2.0
 """The range of a job that waits on is recorded again when it has waited for this many times as
@@ -26,15 +27,6 @@ long as at the last time."""
 
 Started = Callable[[str, float], float | None]
 """Returns when a job first started at or after a time; None if it has not."""
-
-
-class Open(NamedTuple):
-    """A range whose job has not started."""
-
-    made_s: float
-    waited_s: float
-    raw: Spread
-    corrected: Range | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +54,7 @@ class Forecaster:
     def __init__(self, config: Config, calibration: Calibration | None = None) -> None:
         self._config = config
         self.calibration = calibration or Calibration()
-        self._open: dict[str, list[Open]] = {}
+        self._awaited: dict[str, list[Awaited]] = {}
 
     def look(
         self,
@@ -84,9 +76,7 @@ class Forecaster:
         raw: dict[str, Spread | None] = {}
         if len(drawn) >= LEAST_FUTURES:
             raw = {job_id: spread_in(job_id, drawn) for job_id in waiting}
-        corrected = {
-            job_id: self.calibration.corrected(one, at.now_s) for job_id, one in raw.items()
-        }
+        corrected = {job_id: self.calibration.corrected(one) for job_id, one in raw.items()}
         until_s = min((one.until_s for one in drawn), default=0.0)
         held = self.calibration.coverage(), self.calibration.is_bad
         picture = Picture(at.now_s, len(drawn), past.days, raw, corrected, until_s, *held)
@@ -94,32 +84,33 @@ class Forecaster:
         return picture
 
     def _follow(self, at: Present, started_s: Started) -> None:
-        """Learn from the jobs that have started since the last picture, also if they are gone."""
+        """Learn from how long jobs have waited, and from those that have started since the last
+        picture, also if they are gone."""
         jobs = {job.job_id: job for job in at.jobs}
-        for job_id, ranges in list(self._open.items()):
+        for job_id, awaited in list(self._awaited.items()):
             job = jobs.get(job_id)
-            if job is not None and job.state is JobState.PENDING and _waits(job, ranges[0]):
-                continue
-            del self._open[job_id]
-            for one in ranges:
-                if (start_s := started_s(job_id, one.made_s)) is not None:
-                    self.calibration.learn(one.raw, one.made_s, start_s - one.made_s)
-                    if one.corrected:
-                        self.calibration.count(one.corrected, at.now_s, start_s - one.made_s)
+            waits = job and job.state is JobState.PENDING and _waits(job, awaited[0])
+            if not waits:
+                del self._awaited[job_id]
+            for one in awaited:
+                start_s = None if waits else started_s(job_id, one.made_s)
+                if waits or start_s is not None:
+                    self.calibration.follow(one, at.now_s, start_s)
+        self.calibration.weigh((one for each in self._awaited.values() for one in each), at.now_s)
 
     def _record(self, at: Present, picture: Picture) -> None:
+        sampled = MOST_AWAITED / max(1, len(picture.raw))
         for job in at.jobs:
             raw = picture.raw.get(job.job_id)
-            if raw is None or (job.job_id not in self._open and len(self._open) >= MOST_OPEN):
+            if raw is None or crc32(job.job_id.encode()) > sampled * 2**32:
                 continue
-            ranges = self._open.setdefault(job.job_id, [])
+            awaited = self._awaited.setdefault(job.job_id, [])
             waited_s = job.waited_s(at.now_s)
-            if not ranges or waited_s >= TWICE * ranges[-1].waited_s:
-                corrected = picture.corrected[job.job_id]
-                ranges.append(Open(at.now_s, waited_s, raw, corrected))
+            if not awaited or waited_s >= TWICE * awaited[-1].waited_s:
+                awaited.append(Awaited(at.now_s, waited_s, raw, picture.corrected[job.job_id]))
 
 
-def _waits(job: Job, since: Open) -> bool:
+def _waits(job: Job, since: Awaited) -> bool:
     """Whether a job has waited since a range was made."""
     return (job.submitted_s if job.queued_s is None else job.queued_s) <= since.made_s
 

@@ -75,6 +75,13 @@ class Survival:
     def __len__(self) -> int:
         return len(self._ends_s)
 
+    def quantile(self, share: float) -> float:
+        """Return the value that this share is not above; infinite beyond what is known."""
+        place = bisect_left(self._gone, share)
+        if share <= 0.0 or place > len(self._ends_s):
+            return math.copysign(math.inf, share)
+        return self._ends_s[place - 1]
+
     def total_s(self, executed_s: float, share: float) -> float:
         """Return the running time that this share of the jobs exceeds that ran for
         ``executed_s``; beyond what is known, a power law."""

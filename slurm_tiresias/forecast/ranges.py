@@ -1,21 +1,30 @@
 """From futures to a range: the spread of a wait, corrected by how earlier ones turned out.
 
-The correction is conformal: by how many standard deviations a wait was longer than the middle is a
-score, and the quantiles of the latest scores replace those of the normal distribution. It assumes
-only that the next waits resemble the latest ones.
+By how many standard deviations a wait was longer than the middle is a score. Quantiles of the
+latest scores, of waits that go on too (Kaplan and Meier), replace those of the normal distribution:
+the first waits that turn out are short ones. Which quantiles, is adapted to how often each limit
+has held (Gibbs and Candes, Adaptive Conformal Inference Under Distribution Shift, 2021), so that
+ranges hold in the long run also where waits change.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import nlargest
+from itertools import accumulate
 from statistics import NormalDist, fmean
 from typing import Any, NamedTuple
 
+from slurm_tiresias.forecast.past import Survival
+
 SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 """The quantiles of a range: the outer ones hold nine cases of ten, the inner ones half of them."""
+
+INNER = (2, 3)
+"""So many of them are exceeded by a wait that the inner ones hold."""
 
 OFFSET_S = 120.0
 """Added to waits before logarithms are taken: below this, differences matter little."""
@@ -28,18 +37,14 @@ LEAST_STARTED = 0.3
 
 ROUNDS, CLOSE = 60, 1e-3
 
-KEPT = 400
+KEPT = 1000
 """How many of the latest scores count."""
 
 ENOUGH = 30
-"""Without this many scores, a range cannot be corrected."""
+"""Without this many waits that have ended, a range cannot be corrected."""
 
-WATCHED = 3.0
-"""So many times as long as it is expected to take must waits have been watched for a range: the
-first that turn out are short ones."""
-
-LIMITS_S = (600.0, 3600.0, 4 * 3600.0)
-"""Waits expected to be between two of these are corrected alike, once enough have been seen."""
+RATE = 0.03
+"""How far the quantile of a limit is shifted by one wait that was longer, or not."""
 
 LATEST, LEAST_COVERAGE = 50, 0.8
 """If fewer of so many latest ranges have held, no range is given."""
@@ -56,7 +61,8 @@ class Range(NamedTuple):
     most_s: float
 
 
-BEYOND = Range(*(math.inf for _ in SHARES))
+BEYOND_LOG = 30.0
+"""No wait is as long, and ``exp`` fails far beyond it."""
 
 
 class Spread(NamedTuple):
@@ -98,29 +104,55 @@ def _moments(logarithms: Sequence[float], unsure: float) -> Spread:
 
 
 @dataclass(slots=True)
+class Awaited:
+    """What was forecast of a job that still waits."""
+
+    made_s: float
+    waited_s: float
+    """How long it had waited by then."""
+    raw: Spread
+    corrected: Range | None
+    exceeded: int = 0
+    """How many of the limits of its range it has waited longer than."""
+
+
+@dataclass(slots=True)
 class Calibration:
     """How the ranges of a site turned out."""
 
-    scores: dict[int, deque[float]] = field(default_factory=dict)
-    """By the place of the expected wait among ``LIMITS_S``, -1 for all."""
-    since_s: float = math.inf
-    """When the first of the waits that turned out was forecast."""
+    scores: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=KEPT))
+    """Of waits that have ended: when each was forecast, and its score."""
+    levels: list[float] = field(default_factory=lambda: list(SHARES))
+    """The share of the scores that is below each limit of a range."""
     held: deque[tuple[float, bool, bool]] = field(default_factory=lambda: deque(maxlen=KEPT))
-    """When a wait ended, and whether its corrected outer and inner ranges had held it."""
+    """When it was known of a range, and whether its outer and inner limits held."""
+    _known: Survival | None = None
 
-    def learn(self, raw: Spread, made_s: float, after_s: float) -> None:
-        """Learn how long after ``made_s`` a job has started; ``raw`` is its spread before
-        correction."""
-        self.since_s = min(self.since_s, made_s)
-        score = (_log(after_s) - raw.middle) / raw.sigma
-        for group in (-1, _group(raw)):
-            self.scores.setdefault(group, deque(maxlen=KEPT)).append(score)
+    def follow(self, one: Awaited, now_s: float, started_s: float | None = None) -> None:
+        """Learn from how long a job has waited so far, or when it has started."""
+        waits_s = (now_s if started_s is None else started_s) - one.made_s
+        limits = one.corrected or ()
+        is_open = one.exceeded < len(limits)
+        while one.exceeded < len(limits) and waits_s > limits[one.exceeded]:
+            self._shift(one.exceeded, 0.0)
+            one.exceeded += 1
+        if is_open and (started_s is not None or one.exceeded == len(limits)):
+            self.held.append((now_s, 0 < one.exceeded < len(limits), one.exceeded in INNER))
+        if started_s is not None:
+            for place in range(one.exceeded, len(limits)):
+                self._shift(place, 1.0)
+            self.scores.append((one.made_s, _score(one.raw, waits_s)))
 
-    def count(self, corrected: Range, ended_s: float, after_s: float) -> None:
-        """Count whether a range held."""
-        outer = corrected.least_s <= after_s <= corrected.most_s
-        inner = corrected.quarter_s <= after_s <= corrected.most_of_half_s
-        self.held.append((ended_s, outer, inner))
+    def _shift(self, place: int, was_below: float) -> None:
+        self.levels[place] += RATE * (SHARES[place] - was_below)
+
+    def weigh(self, waiting: Iterable[Awaited], now_s: float) -> None:
+        """Correct from now on by the latest scores, with those of these waits, which go on."""
+        every = [(made_s, score, True) for made_s, score in self.scores]
+        every += [(one.made_s, _score(one.raw, now_s - one.made_s), False) for one in waiting]
+        latest = nlargest(KEPT, every)
+        is_enough = sum(ended for _, _, ended in latest) >= ENOUGH
+        self._known = Survival(each[1:] for each in latest) if is_enough else None
 
     def coverage(self) -> tuple[int, float, float]:
         """Return the number of the latest ranges, and the shares of the outer and inner ones that
@@ -134,48 +166,32 @@ class Calibration:
         latest = list(self.held)[-LATEST:]
         return len(latest) >= ENOUGH and fmean(outer for _, outer, _ in latest) < LEAST_COVERAGE
 
-    def corrected(self, raw: Spread | None, now_s: float) -> Range | None:
+    def corrected(self, raw: Spread | None) -> Range | None:
         """Return the range that is meant to hold; None if too little is known for one."""
-        scores = self.scores.get(_group(raw), ()) if raw else ()
-        if len(scores) < ENOUGH:
-            scores = self.scores.get(-1, ())
-        if len(scores) < ENOUGH:
+        if self._known is None:
             return None
-        if raw is None:
-            return BEYOND
-        if WATCHED * _at(raw, 0.0) > now_s - self.since_s:
-            return None
-        ordered = sorted(scores)
-        return Range(*(_at(raw, _conformal(ordered, share)) for share in SHARES))
+        scores = map(self._known.quantile, self.levels)
+        return Range(*accumulate((_at(raw, each) if raw else math.inf for each in scores), max))
 
     def as_json(self) -> dict[str, Any]:
-        scores = {str(group): list(latest) for group, latest in self.scores.items()}
-        return {"deviations": scores, "since_s": self.since_s, "held": list(self.held)}
+        return {"scores": list(self.scores), "levels": self.levels, "held": list(self.held)}
 
     @staticmethod
     def of(raw: Mapping[str, Any]) -> Calibration:
-        made = Calibration(since_s=float(raw["since_s"]))
-        for group, latest in raw["deviations"].items():
-            made.scores[int(group)] = deque(map(float, latest), maxlen=KEPT)
+        made = Calibration(levels=[float(raw["levels"][place]) for place in range(len(SHARES))])
+        made.scores.extend((float(made_s), float(score)) for made_s, score in raw["scores"])
         made.held.extend((float(s), bool(outer), bool(inner)) for s, outer, inner in raw["held"])
         return made
-
-
-def _group(raw: Spread) -> int:
-    return sum(raw.middle >= _log(limit_s) for limit_s in LIMITS_S)
 
 
 def _log(after_s: float) -> float:
     return math.log(max(0.0, after_s) + OFFSET_S)
 
 
+def _score(raw: Spread, after_s: float) -> float:
+    return (_log(after_s) - raw.middle) / raw.sigma
+
+
 def _at(raw: Spread, score: float) -> float:
-    return max(0.0, math.exp(raw.middle + score * raw.sigma) - OFFSET_S)
-
-
-def _conformal(ordered: Sequence[float], share: float) -> float:
-    """Return the quantile of scores that holds its share of new ones too."""
-    count = len(ordered)
-    if share < 0.5:
-        return -_conformal([-score for score in reversed(ordered)], 1.0 - share)
-    return ordered[min(count - 1, math.ceil((count + 1) * share) - 1)]
+    logarithm = raw.middle + score * raw.sigma
+    return max(0.0, math.exp(logarithm) - OFFSET_S) if logarithm < BEYOND_LOG else math.inf

@@ -98,7 +98,7 @@ def answers(
             value,
             None
             if calibration.is_bad
-            else calibration.corrected(spread_in(job.job_id, of_variant), made.at.now_s),
+            else calibration.corrected(spread_in(job.job_id, of_variant)),
             min(one.until_s for one in of_variant),
         )
         for (what, value, _), of_variant in zip(variants, drawn, strict=True)
