@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 
 from slurm_tiresias.model import JobSpec
@@ -22,7 +22,9 @@ _ENFORCING = frozenset({"limits", "safe", "all"})
 _BOUND = re.compile(r"(\d{1,18})\((\d{1,18})\)", re.ASCII)
 _BLOCK = re.compile(r"(\S+)=\{([^}]*)\}")
 _USER = re.compile(r"([^\s()]*)\((\d+)\)", re.ASCII)
-_LICENSE = re.compile(r"^LicenseName=(\S+) .*?\bFree=(\d+)", re.ASCII | re.MULTILINE)
+_LICENSE = re.compile(
+    r"^LicenseName=(\S+) .*?\bFree=(\d+)(?:.* Mode=(\d))?", re.ASCII | re.MULTILINE
+)
 _PARTITION = re.compile(r"^PartitionName=(\S+) .*?\bQoS=(\S+)", re.ASCII | re.MULTILINE)
 
 _OF_JOBS = frozenset({"GrpJobs", "MaxJobs", "MaxJobsPU", "MaxJobsPA"})
@@ -62,11 +64,14 @@ class Limits:
     """By account, user ("" for the account itself) and partition ("" for all)."""
     user_ids: Mapping[str, str] = field(default_factory=dict)
     qos_of_partitions: Mapping[str, str] = field(default_factory=dict)
+    layered: Set[str] = frozenset()
+    """The hierarchical resources among the licences: what a job takes depends on its nodes."""
 
     def of(self, spec: JobSpec) -> Iterator[Limit]:
         """Yield the limits that apply to a job."""
         for name, count in licenses_of(spec).items():
-            yield Limit(f"licence {name}", self.licenses.get(name, 0.0), count, count)
+            most = math.inf if name in self.layered else count
+            yield Limit(f"licence {name}", self.licenses.get(name, 0.0), count, most)
         for whose, bounds in (*self._of_qos(spec), *self._of_associations(spec)):
             for name, left in bounds.items():
                 yield Limit(f"{name} of {whose}", left, *_takes(spec, name))
@@ -120,10 +125,10 @@ def _takes(spec: JobSpec, bound: str) -> tuple[float, float]:
 
 def limits(config: str, licenses: str, associations: str, partitions: str) -> Limits:
     """Parse four answers of ``scontrol -o``: show config, licenses, assoc_mgr and partition."""
-    free = {match[1]: float(match[2]) for match in _LICENSE.finditer(licenses)}
+    free, layered = _free(licenses)
     enforced = parse_config.settings(config).get("AccountingStorageEnforce", "").lower()
     if _ENFORCING.isdisjoint(enforced.split(",")):
-        return Limits(free)
+        return Limits(free, layered=layered)
     of_partitions = {match[1]: match[2] for match in _PARTITION.finditer(partitions)}
     qos: dict[str, _Qos] = {}
     found: dict[tuple[str, str, str], _Association] = {}
@@ -140,7 +145,22 @@ def limits(config: str, licenses: str, associations: str, partitions: str) -> Li
             key = (has.get("Account", ""), user[1] if user else "", has.get("Partition", ""))
             parent = has.get("ParentAccount", "").partition("(")[0]
             found[key] = _Association(_left(has), parent)
-    return Limits(free, qos, found, user_ids, of_partitions)
+    return Limits(free, qos, found, user_ids, of_partitions, layered)
+
+
+def _free(answer: str) -> tuple[Left, Set[str]]:
+    """Return how many of each licence are free, and which licences are hierarchical resources.
+
+    Of these, each layer has a line. In mode 1 one layer is enough for a job, otherwise all have to
+    do (scontrol's info_lics.c).
+    """
+    free: dict[str, float] = {}
+    layered = set[str]()
+    for name, count, mode in _LICENSE.findall(answer):
+        on_layers = (max if mode == "1" else min)(free.get(name, float(count)), float(count))
+        free[name] = on_layers
+        layered |= {name} if mode else set()
+    return free, layered
 
 
 def _qos(line: str) -> tuple[str, _Qos]:

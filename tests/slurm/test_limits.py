@@ -123,3 +123,17 @@ def test_the_limits_are_read_once_a_reading_of_jobs(monkeypatch: pytest.MonkeyPa
         third = slurm.limits([job])
     assert first == second == third == {"8": tuple(known().of(job))}
     assert asked.count("show assoc_mgr flags=qos,assoc") == 2
+
+
+def test_a_layer_of_a_hierarchical_resource_is_enough_in_mode_1_and_all_count_in_others() -> None:
+    lines = [
+        f"LicenseName={name} Total=9 Used=0 Free={free} Reserved=0 Remote=no Nodes={nodes} Mode={n}"
+        for name, n in (("any", 1), ("power", 3))
+        for nodes, free in (("n[1-4]", 5), ("n[1-2]", 2))
+    ]
+    found = limits("", LICENSES + "\n".join(lines), "", "")
+    assert set(found.of(asks(licenses="any:1,power:1,cad:1"))) == {
+        Limit("licence any", 5, 1, math.inf),
+        Limit("licence power", 2, 1, math.inf),
+        Limit("licence cad", 8, 1, 1),
+    }
