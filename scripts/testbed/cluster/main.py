@@ -58,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
 
 def add_up(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
-    add("--nodes", type=whole_number(999), default=4, help="default: 4")
+    add("--nodes", type=whole_number(2000), default=4, help="default: 4")
     add("--gpus", type=whole_number(128), default=4, help="GPUs of each node (default: 4)")
     add("--gpu-type", default="", metavar="TYPE", help="a100, or n1=a100,n2=v100 (default: none)")
     add("--cpus", type=whole_number(4096), default=16, help="of each node (default: 16)")

@@ -15,11 +15,12 @@ from scripts.tools.bench.monitor import monitor
 from scripts.tools.bench.paper480 import testbed_workload
 from scripts.tools.bench.ranges import ranges
 from scripts.tools.bench.replay.course import replay
+from scripts.tools.bench.site import site
 from scripts.tools.bench.speed import simulator
 
 COMMANDS = (
     *(aged, cycle, demo, job_library, latency, launch, monitor, next_decision),
-    *(one_decision, ranges, replay, simulator, testbed_workload),
+    *(one_decision, ranges, replay, simulator, site, testbed_workload),
 )
 
 

@@ -1,0 +1,206 @@
+"""A site of a thousand nodes: what the controller costs it, and how long users wait for sbatch."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from statistics import median
+
+import click
+
+from scripts.testbed.real_cluster import RealCluster, short_folder, started_cluster
+from scripts.testbed.real_controller import LoggedCycle, RealController, logged_cycles
+from scripts.testbed.slurmctld import cpu_s, requests, submit_many
+from scripts.tools.bench.record import count_option, record
+from scripts.tools.document import markdown
+from slurm_tiresias.store.terms import newest_ledger
+
+GPUS = 8
+PER_NODE_S = 48
+"""How long a job runs: with one on each of a thousand nodes, about twenty end in a second."""
+
+ONE_LONG_IN = 200
+LONG_S = 86400
+SUBMITTERS = 4
+WITHOUT = 1 / 6
+"""For which part of the time with a controller the site is watched without one before."""
+
+SUBMIT = "REQUEST_SUBMIT_BATCH_JOB"
+Course = Mapping[str, float]
+
+
+class Site:
+    """A cluster to which jobs are submitted at a constant rate."""
+
+    def __init__(self, cluster: RealCluster, rate: int, folder: Path) -> None:
+        self._cluster = cluster
+        self._rate = rate
+        self._script = folder / "job"
+        self._script.write_text('#!/bin/sh\nexec sleep "$1"\n')
+        self._number = 0
+
+    def submit(self, _number: int = 0) -> float:
+        """Submit a job; return how long sbatch took."""
+        self._number += 1
+        runs_s = PER_NODE_S if self._number % ONE_LONG_IN else LONG_S
+        whole = "-N1", f"--gpus-per-node={GPUS}", "-c1", "--mem=1", "--output=/dev/null"
+        began_s = time.monotonic()
+        self._cluster.run(
+            "sbatch", *whole, f"-J{self._number % 40}", str(self._script), f"{runs_s}"
+        )
+        return time.monotonic() - began_s
+
+    def course(self, minutes: float, controller: RealController | None = None) -> Course:
+        """Submit for so long; return what was measured."""
+        self._cluster.run("sdiag", "--reset")
+        began_s, before_s = time.monotonic(), cpu_s(self._cluster)
+        took = sorted(self._submissions(minutes))
+        passed_s = time.monotonic() - began_s
+        load = {"slurmctld": cpu_s(self._cluster) - before_s}
+        if controller:
+            assert controller.process
+            pid = controller.process.pid
+            load["controller"] = _cpu_s(pid)
+            load["forecasts"] = sum(map(_cpu_s, _children(pid)))
+        calls = {
+            f"{name}, ms": 1000 * mean_s
+            for name, (_, mean_s) in requests(self._cluster).items()
+            if name in (SUBMIT, "REQUEST_JOB_INFO")
+        }
+        states = self._cluster.run("squeue", "-h", "-o", "%T").split()
+        return {
+            "submissions in a second": len(took) / passed_s,
+            "sbatch, median, ms": 1000 * median(took),
+            "sbatch, 99th percentile, ms": 1000 * took[len(took) * 99 // 100],
+            **calls,
+            **{f"{name}, % of a core": 100 * s / passed_s for name, s in load.items()},
+            "jobs that wait at the end": states.count("PENDING"),
+            "jobs that run at the end": states.count("RUNNING"),
+        }
+
+    def _submissions(self, minutes: float) -> Sequence[float]:
+        asked: list[Future[float]] = []
+        next_s = time.monotonic()
+        with ThreadPoolExecutor(SUBMITTERS) as pool:
+            for _ in range(round(60 * minutes)):
+                asked += [pool.submit(self.submit) for _ in range(self._rate)]
+                next_s += 1.0
+                time.sleep(max(0.0, next_s - time.monotonic()))
+        return [each.result() for each in asked]
+
+
+def _children(pid: int) -> list[int]:
+    """Return the processes that any thread of this one has started."""
+    each = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for threads in each for child in threads.read_text().split()]
+
+
+def _cpu_s(pid: int) -> float:
+    """Return the CPU time of a process and of its children that have ended."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
+def _status_mb(pid: int, name: str) -> float:
+    found = re.search(rf"{name}:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert found
+    return int(found[1]) / 1e3
+
+
+@click.command("site")
+@count_option("nodes", 1000, 2000, 10)
+@count_option("jobs", 10000, 50000)
+@count_option("rate", 20, 100)
+@click.option("--minutes", default=60.0, show_default=True, help="With a controller.")
+def site(nodes: int, jobs: int, rate: int, minutes: float) -> None:
+    """A site of a thousand nodes, ten thousand jobs, and many submissions."""
+    options = (
+        *(f"--nodes={nodes}", f"--gpus={GPUS}", f"--slurm-conf-line=MaxJobCount={4 * jobs}"),
+        "--slurm-conf-line=SlurmdTimeout=3600",
+    )
+    with short_folder() as folder, started_cluster(folder, *options) as cluster:
+        _join_nodes(cluster.folder / "etc", nodes)
+        load = Site(cluster, rate, folder)
+        cluster.run("scontrol", "update", "PartitionName=gpu", "State=DOWN")
+        submit_many(nodes + jobs, load.submit)
+        cluster.run("scontrol", "update", "PartitionName=gpu", "State=UP")
+        without = load.course(WITHOUT * minutes)
+        log = folder / "log"
+        settings = {"controller": {"mode": "enforce"}}
+        controller = RealController(cluster, folder, settings, defaults=settings, log_file=log)
+        controller.start("-v")
+        try:
+            course = load.course(minutes, controller)
+            course = {**course, **_footprint(controller)}
+            state = controller.state()
+        finally:
+            controller.end()
+        cycles = logged_cycles(log.read_text())
+    names = list(dict.fromkeys([*without, *course]))
+    table = [
+        (name, *(f"{one[name]:,.3g}" if name in one else "" for one in (without, course)))
+        for name in names
+    ]
+    failed = sum(state.failed_cycles.values())
+    record(
+        "A big site",
+        markdown(("", "Slurm alone", "with the controller"), table),
+        markdown(("cycles", "read, s", "decide, s", "write, s", "all, s", "writes"), _rows(cycles)),
+        f"{nodes:,} real slurmds of {GPUS} GPUs on this machine, {jobs:,} waiting jobs at first, "
+        f"accounting by slurmdbd; {rate} submissions a second for {minutes:g} minutes with the "
+        f"default settings, after {WITHOUT * minutes:.3g} without. A job takes a node for "
+        f"{PER_NODE_S} s, one in {ONE_LONG_IN} for a day. Of {len(cycles)} cycles {failed} failed. "
+        f"{sum(event.kind == 'preempted' for event in state.events)} of the latest "
+        f"{len(state.events)} events are preemptions.",
+    )
+
+
+def _join_nodes(etc: Path, nodes: int) -> None:
+    """Write all nodes in one line, as sites do: every command reads them."""
+    conf, gres = etc / "slurm.conf", etc / "gres.conf"
+    lines = conf.read_text().splitlines()
+    each = [line for line in lines if line.startswith("NodeName=n")]
+    ports = ",".join(found[1] for found in re.finditer(r" Port=(\d+)", "\n".join(each)))
+    joined = re.sub(r" Port=\d+", f" Port=[{ports}]", each[0]).replace("n1 ", f"n[1-{nodes}] ", 1)
+    at = lines.index(each[0])
+    conf.write_text("\n".join([*lines[:at], joined, *lines[at + nodes :], ""]))
+    text = gres.read_text()
+    gres.write_text(re.sub(r"(NodeName=n)1( .*\n)(NodeName=n.*\n)+", rf"\1[1-{nodes}]\2", text))
+
+
+def _footprint(controller: RealController) -> Course:
+    assert controller.process
+    pid = controller.process.pid
+    ledger = newest_ledger(controller.state_dir)
+    disk = re.search(r"write_bytes: (\d+)", Path(f"/proc/{pid}/io").read_text())
+    return {
+        "most memory of the controller, MB": _status_mb(pid, "VmHWM"),
+        "most memory of the forecasts, MB": sum(_status_mb(c, "VmHWM") for c in _children(pid)),
+        "ledger, MB": sum(f.stat().st_size for f in ledger.parent.glob(f"{ledger.name}*")) / 1e6,
+        "written to disk by the controller, MB": int(disk[1]) / 1e6 if disk else 0.0,
+    }
+
+
+def _rows(cycles: Sequence[LoggedCycle]) -> list[tuple[str, ...]]:
+    first, *later = cycles
+    half = max(1, len(later) // 2)
+    parts = (("the first", [first]), ("first half", later[:half]), ("second half", later[half:]))
+    return [
+        (name, *(f"{median(of):,.2f}" for of in zip(*map(_figures, some), strict=True)))
+        for name, some in parts
+        if some
+    ] + [
+        (
+            "the longest of each",
+            *(f"{max(of):,.2f}" for of in zip(*map(_figures, later), strict=True)),
+        )
+    ]
+
+
+def _figures(one: LoggedCycle) -> tuple[float, ...]:
+    all_s = one.read_s + one.decided_s + one.wrote_s
+    return one.read_s, one.decided_s, one.wrote_s, all_s, one.writes
