@@ -17,10 +17,11 @@ from scripts.tools.bench.ranges import ranges
 from scripts.tools.bench.replay.course import replay
 from scripts.tools.bench.site import site
 from scripts.tools.bench.speed import simulator
+from scripts.tools.bench.starts import starts
 
 COMMANDS = (
     *(aged, cycle, demo, job_library, latency, launch, monitor, next_decision),
-    *(one_decision, ranges, replay, simulator, site, testbed_workload),
+    *(one_decision, ranges, replay, simulator, site, starts, testbed_workload),
 )
 
 
