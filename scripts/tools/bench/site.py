@@ -26,7 +26,10 @@ PER_NODE_S = 48
 ONE_LONG_IN = 200
 LONG_S = 86400
 SUBMITTERS = 4
-WITHOUT = 1 / 6
+SCHEDULER = "bf_interval=30,sched_interval=60,batch_sched_delay=3,disable_job_shrink"
+"""Slurm's defaults, and what the controller asks for: test clusters schedule every two seconds."""
+
+WITHOUT = 1 / 12
 """For which part of the time with a controller the site is watched without one before."""
 
 SUBMIT = "REQUEST_SUBMIT_BATCH_JOB"
@@ -41,7 +44,7 @@ class Site:
         self._rate = rate
         self._script = folder / "job"
         self._script.write_text('#!/bin/sh\nexec sleep "$1"\n')
-        self._number = 0
+        self._number = self._failed = 0
 
     def submit(self, _number: int = 0) -> float:
         """Submit a job; return how long sbatch took."""
@@ -57,7 +60,7 @@ class Site:
     def course(self, minutes: float, controller: RealController | None = None) -> Course:
         """Submit for so long; return what was measured."""
         self._cluster.run("sdiag", "--reset")
-        began_s, before_s = time.monotonic(), cpu_s(self._cluster)
+        began_s, before_s, failed = time.monotonic(), cpu_s(self._cluster), self._failed
         took = sorted(self._submissions(minutes))
         passed_s = time.monotonic() - began_s
         load = {"slurmctld": cpu_s(self._cluster) - before_s}
@@ -74,6 +77,7 @@ class Site:
         states = self._cluster.run("squeue", "-h", "-o", "%T").split()
         return {
             "submissions in a second": len(took) / passed_s,
+            "of these, not answered": self._failed - failed,
             "sbatch, median, ms": 1000 * median(took),
             "sbatch, 99th percentile, ms": 1000 * took[len(took) * 99 // 100],
             **calls,
@@ -120,7 +124,10 @@ def site(nodes: int, jobs: int, rate: int, minutes: float) -> None:
     """A site of a thousand nodes, ten thousand jobs, and many submissions."""
     options = (
         *(f"--nodes={nodes}", f"--gpus={GPUS}", f"--slurm-conf-line=MaxJobCount={4 * jobs}"),
-        "--slurm-conf-line=SlurmdTimeout=3600",
+        *(
+            "--slurm-conf-line=SlurmdTimeout=3600",
+            f"--slurm-conf-line=SchedulerParameters={SCHEDULER}",
+        ),
     )
     with short_folder() as folder, started_cluster(folder, *options) as cluster:
         _join_nodes(cluster.folder / "etc", nodes)
