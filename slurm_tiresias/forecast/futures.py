@@ -208,7 +208,6 @@ class Futures:
         self._scheduler = _Scheduler(policy, config, at.nodes)
         self._style = style_of_skew(None, config.placement)
         self._partitions = config.manage.partitions
-        self._grace_s = config.preemption.grace_s
         self._interval_s = config.controller.interval_s
         interval_s = max(INTERVAL_S, config.controller.interval_s)
         timing = Timing(interval_s, REQUEUE_S, config.preemption.grace_s)

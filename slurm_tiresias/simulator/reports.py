@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import math
 import random
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from slurm_tiresias.core.features.claims import AcceptedReports
@@ -34,13 +33,11 @@ class ReportModel:
 
     ``share`` of them report their remaining time, each time wrong by a factor of e to the power of
     a normal deviate with standard deviation ``sigma``; ``liars`` say that hardly anything is left.
-    ``shuffled``: each honest job reports the remaining time of another job of the workload.
     """
 
     share: float
     sigma: float = 0.0
     liars: float = 0.0
-    shuffled: bool = False
 
     def __str__(self) -> str:
         rough = f", each time off by e^{self.sigma:g}" if self.sigma else ""
@@ -64,14 +61,6 @@ class Reports:
         self._workload = workload.name
         self._reporting: dict[str, _Reporting] = {}
         """The jobs that have arrived and report."""
-        jobs = workload.jobs
-        durations_s = [job.duration_s for job in jobs]
-        random.Random("shuffled").shuffle(durations_s)
-        self._of_another: Mapping[str, float] = (
-            {job.job_id: s for job, s in zip(jobs, durations_s, strict=True)}
-            if model.shuffled
-            else {}
-        )
 
     def starts(self, job: SimJob) -> None:
         """Begin to track a job that starts, for the first time or again."""
@@ -108,12 +97,11 @@ class Reports:
         exact = reporting.reporter is Reporter.HONEST and not self._model.sigma
         off_gpu_s = abs(job.claim.total_gpu_s - job.attained_gpu_s - said_gpu_s)
         settled = off_gpu_s <= SETTLED * said_gpu_s
-        # Further reports of an exact job say the same once earlier reports have lost their weight.
-        again = not (exact and settled) or self._model.shuffled
         assert job.running_since_s is not None
         ran_s = now_s - job.running_since_s
-        due_in_s = self._accepted.due_in_s(job.job_id, job.run_s, ran_s) if again else math.inf
-        reporting.next_s = now_s + due_in_s
+        due_in_s = self._accepted.due_in_s(job.job_id, job.run_s, ran_s)
+        # Further reports of an exact job say the same once earlier reports have lost their weight.
+        reporting.next_s = math.inf if exact and settled else now_s + due_in_s
 
     def ended(self, job: SimJob) -> None:
         self._reporting.pop(job.job_id, None)
@@ -121,8 +109,6 @@ class Reports:
     def _said_s(self, job: SimJob, reporting: _Reporting) -> float:
         if reporting.reporter is Reporter.LIAR:
             return LIE * job.trace.duration_s
-        if self._model.shuffled:
-            return max(0.0, self._of_another[job.job_id] - job.run_s)
         true_s = job.overhead_s + job.work_s / job.speed
         if not self._model.sigma:
             return true_s
