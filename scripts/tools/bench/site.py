@@ -20,8 +20,13 @@ from scripts.tools.document import markdown
 from slurm_tiresias.store.terms import newest_ledger
 
 GPUS = 8
-PER_NODE_S = 48
-"""How long a job runs: with one on each of a thousand nodes, about twenty end in a second."""
+PER_NODE_S = 200
+"""How long a job runs: with one on each of a thousand nodes, five end in a second. Two cores do not
+bear twenty starts and ends in a second."""
+
+WITHDRAWN, AFTER_S = 0.75, 30
+"""The share of the submitted jobs that are cancelled so many seconds later if they still wait, so
+that as many wait as at first."""
 
 ONE_LONG_IN = 200
 LONG_S = 86400
@@ -44,24 +49,35 @@ class Site:
         self._rate = rate
         self._script = folder / "job"
         self._script.write_text('#!/bin/sh\nexec sleep "$1"\n')
-        self._number = self._failed = 0
+        self._number = 0
 
-    def submit(self, _number: int = 0) -> float:
-        """Submit a job; return how long sbatch took."""
+    def submit(self, _number: int = 0) -> tuple[str, float]:
+        """Submit a job; return its id ("" without an answer), and how long sbatch took."""
         self._number += 1
         runs_s = PER_NODE_S if self._number % ONE_LONG_IN else LONG_S
-        whole = "-N1", f"--gpus-per-node={GPUS}", "-c1", "--mem=1", "--output=/dev/null"
+        what = "-N1", f"--gpus-per-node={GPUS}", "-c1", "--mem=1", f"-J{self._number % 40}"
         began_s = time.monotonic()
-        self._cluster.run(
-            "sbatch", *whole, f"-J{self._number % 40}", str(self._script), f"{runs_s}"
-        )
-        return time.monotonic() - began_s
+        try:
+            job = self._cluster.run(
+                *(
+                    "sbatch",
+                    "--parsable",
+                    "--output=/dev/null",
+                    *what,
+                    str(self._script),
+                    f"{runs_s}",
+                )
+            )
+        except AssertionError:
+            job = ""
+        return job.strip(), time.monotonic() - began_s
 
     def course(self, minutes: float, controller: RealController | None = None) -> Course:
         """Submit for so long; return what was measured."""
         self._cluster.run("sdiag", "--reset")
-        began_s, before_s, failed = time.monotonic(), cpu_s(self._cluster), self._failed
-        took = sorted(self._submissions(minutes))
+        began_s, before_s = time.monotonic(), cpu_s(self._cluster)
+        submitted = self._submissions(minutes)
+        took = sorted(took_s for _, took_s in submitted)
         passed_s = time.monotonic() - began_s
         load = {"slurmctld": cpu_s(self._cluster) - before_s}
         if controller:
@@ -77,7 +93,7 @@ class Site:
         states = self._cluster.run("squeue", "-h", "-o", "%T").split()
         return {
             "submissions in a second": len(took) / passed_s,
-            "of these, not answered": self._failed - failed,
+            "of these, not answered": sum(not job for job, _ in submitted),
             "sbatch, median, ms": 1000 * median(took),
             "sbatch, 99th percentile, ms": 1000 * took[len(took) * 99 // 100],
             **calls,
@@ -86,15 +102,24 @@ class Site:
             "jobs that run at the end": states.count("RUNNING"),
         }
 
-    def _submissions(self, minutes: float) -> Sequence[float]:
-        asked: list[Future[float]] = []
+    def _submissions(self, minutes: float) -> Sequence[tuple[str, float]]:
+        asked: list[Future[tuple[str, float]]] = []
         next_s = time.monotonic()
         with ThreadPoolExecutor(SUBMITTERS) as pool:
-            for _ in range(round(60 * minutes)):
+            for second in range(round(60 * minutes)):
                 asked += [pool.submit(self.submit) for _ in range(self._rate)]
+                if second >= AFTER_S:
+                    first = (second - AFTER_S) * self._rate
+                    pool.submit(
+                        self._withdraw, asked[first : first + round(WITHDRAWN * self._rate)]
+                    )
                 next_s += 1.0
                 time.sleep(max(0.0, next_s - time.monotonic()))
         return [each.result() for each in asked]
+
+    def _withdraw(self, submitted: Sequence[Future[tuple[str, float]]]) -> None:
+        jobs = [each.result()[0] for each in submitted if each.done()]
+        self._cluster.answers("scancel", "--state=PENDING", *filter(None, jobs))
 
 
 def _children(pid: int) -> list[int]:
@@ -160,7 +185,8 @@ def site(nodes: int, jobs: int, rate: int, minutes: float) -> None:
         f"{nodes:,} real slurmds of {GPUS} GPUs on this machine, {jobs:,} waiting jobs at first, "
         f"accounting by slurmdbd; {rate} submissions a second for {minutes:g} minutes with the "
         f"default settings, after {WITHOUT * minutes:.3g} without. A job takes a node for "
-        f"{PER_NODE_S} s, one in {ONE_LONG_IN} for a day. Of {len(cycles)} cycles {failed} failed. "
+        f"{PER_NODE_S} s, one in {ONE_LONG_IN} for a day; {WITHDRAWN:.0%} are cancelled after "
+        f"{AFTER_S} s if they still wait. Of {len(cycles)} cycles {failed} failed. "
         f"{sum(event.kind == 'preempted' for event in state.events)} of the latest "
         f"{len(state.events)} events are preemptions.",
     )
