@@ -20,7 +20,7 @@ MOST_AWAITED = 300
 """Of about how many waiting jobs it is followed how their ranges turn out. They are drawn by their
 ids, since those that have waited longest differ from the others."""
 
-TWICE = 2.0
+AGAIN = 1.25
 """The range of a job that waits on is recorded again when it has waited for this many times as
 long as at the last time."""
 
@@ -106,7 +106,7 @@ class Forecaster:
                 continue
             awaited = self._awaited.setdefault(job.job_id, [])
             waited_s = job.waited_s(at.now_s)
-            if not awaited or waited_s >= TWICE * awaited[-1].waited_s:
+            if not awaited or waited_s >= AGAIN * awaited[-1].waited_s:
                 awaited.append(Awaited(at.now_s, waited_s, raw, picture.corrected[job.job_id]))
 
 

@@ -37,13 +37,13 @@ LEAST_STARTED = 0.3
 
 ROUNDS, CLOSE = 60, 1e-3
 
-KEPT = 1000
+KEPT = 3000
 """How many of the latest scores count."""
 
 ENOUGH = 30
 """Without this many waits that have ended, a range cannot be corrected."""
 
-RATE = 0.03
+RATE = 0.02
 """How far the quantile of a limit is shifted by one wait that was longer, or not."""
 
 LATEST, LEAST_COVERAGE = 50, 0.8
