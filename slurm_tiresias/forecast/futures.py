@@ -110,7 +110,7 @@ def _takes_part(job: Job) -> bool:
     return job.state is JobState.PENDING and job.managed and not job.blocked_by_slurm
 
 
-class _Physics:
+class UniformPhysics:
     """Jobs run equally fast everywhere. A preemption costs what those of the program did."""
 
     def __init__(self, jobs: Iterable[Job]) -> None:
@@ -204,7 +204,7 @@ class Futures:
         have_run = [job for job in known if job.run_s > REPORT_EVERY_S]
         self._share = fmean(job.claim is not None for job in have_run) if have_run else 0.0
         self._chance = Random()
-        self._physics = _Physics(known)
+        self._physics = UniformPhysics(known)
         self._scheduler = _Scheduler(policy, config, at.nodes)
         self._style = style_of_skew(None, config.placement)
         self._partitions = config.manage.partitions

@@ -18,7 +18,7 @@ from slurm_tiresias.config import parse
 from slurm_tiresias.core.features.make import make_policy
 from slurm_tiresias.core.placement.node_set import node_set
 from slurm_tiresias.forecast.forecaster import FUTURES, Forecaster
-from slurm_tiresias.forecast.futures import Futures, Present, present
+from slurm_tiresias.forecast.futures import Futures, Present, UniformPhysics, present
 from slurm_tiresias.forecast.past import Past, PastJob
 from slurm_tiresias.forecast.ranges import Range
 from slurm_tiresias.model import JobState, Node, PlacementStyle
@@ -179,25 +179,6 @@ def replay(case: Case) -> list[Said]:
     ]
 
 
-class _NoCosts:
-    """Jobs of which only their limits are known."""
-
-    def speed(self, _job: TraceJob, _allocation: object) -> float:
-        return 1.0
-
-    def is_spread(self, _job: TraceJob, _allocation: object) -> bool:
-        return False
-
-    def restart_s(self, _job: TraceJob) -> float:
-        return 0.0
-
-    def save_every_s(self, _job: TraceJob) -> float:
-        return 0.0
-
-    def tells_saves(self, _job: TraceJob) -> bool:
-        return False
-
-
 class _ByLimits(Backfill):
     """Slurm's backfill, with the starts that it makes."""
 
@@ -216,7 +197,7 @@ class _ByLimits(Backfill):
 
 def squeue_start(at: Present) -> Callable[[str], float]:
     """Return after how long each job starts if each runs for its time limit, in Slurm's order."""
-    slurm, costs = _ByLimits(at.nodes), _NoCosts()
+    slurm, costs = _ByLimits(at.nodes), UniformPhysics(())
     waiting = sum(job.state is JobState.PENDING for job in at.jobs)
     simulation = Simulation(
         (),
