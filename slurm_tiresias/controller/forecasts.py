@@ -103,9 +103,12 @@ def _published(
     found: Range | None, picture: Picture, until_s: float, why_not: str
 ) -> PublishedStart:
     made_s = picture.made_s
+    known = {name: s for name, s in found._asdict().items() if s < math.inf} if found else {}
+    if known and "likely_s" not in known:
+        until_s = max(known.values())
     start = PublishedStart(made_s, picture.days, made_s + until_s, why_not=why_not)
-    for name, after_s in found._asdict().items() if found else ():
-        setattr(start, name, made_s + after_s if after_s < math.inf else None)
+    for name, after_s in known.items():
+        setattr(start, name, made_s + after_s)
     return start
 
 

@@ -134,8 +134,9 @@ class PublishedStart:
     """When a waiting job is expected to start, as times.
 
     It starts between ``least_s`` and ``most_s`` in nine cases of ten, and between ``quarter_s`` and
-    ``most_of_half_s`` in half of them. A time is None if it is later than ``beyond_s``, or if
-    ``why_not`` says why no range is known.
+    ``most_of_half_s`` in half of them. A time is None if it is later than can be said, or if
+    ``why_not`` says why no range is known. Without ``likely_s``, the job probably does not start
+    before ``beyond_s``.
     """
 
     made_s: float

@@ -157,6 +157,14 @@ def test_a_job_without_gpus_holds_other_things(site: Site) -> None:
             PublishedStart(NOW_S - 90, 3.0, NOW_S + 9e4),
             "It probably does not start within the next 1 d.",
         ),
+        (
+            replace(START, likely_s=None, beyond_s=NOW_S + 3600),
+            "It probably does not start within the next 1 h, and not within 10 min.",
+        ),
+        (
+            replace(START, likely_s=None, beyond_s=START.least_s or 0.0),
+            "It probably does not start within the next 10 min.",
+        ),
         (replace(START, likely_s=NOW_S + 9), "Starts in less than a minute (10 min"),
         (replace(START, most_s=None), "(10 min to later than can be said, nine times out of ten)"),
         (

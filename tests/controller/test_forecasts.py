@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from pathlib import Path
 
@@ -25,9 +26,9 @@ MADE_S = 1000.0
 OF_NO_USER = Peer(2**31 - 7)
 
 
-def forecasts(*, is_bad: bool = False) -> Forecasts:
+def forecasts(found: Range = FOUND, *, is_bad: bool = False) -> Forecasts:
     made = Forecasts(Config(), Path("/nowhere/ledger.sqlite"))
-    raw, given = {"1": Spread(5.0, 1.0)}, {"1": FOUND}
+    raw, given = {"1": Spread(5.0, 1.0)}, {"1": found}
     made.process.picture = Picture(MADE_S, 20, 2.0, raw, given, 9e4, (100, 0.5, 0.2), is_bad)
     return made
 
@@ -41,6 +42,15 @@ def shown(made: Forecasts, queued_s: float = 900.0) -> PublishedStart | None:
 def test_a_waiting_job_shows_its_range() -> None:
     start = shown(forecasts())
     assert start and (start.least_s, start.likely_s, start.most_s) == (1060.0, 1120.0, 1600.0)
+
+
+def test_a_job_probably_starts_after_the_longest_wait_that_is_known() -> None:
+    """The futures got further, but too few waits like it have ended by then."""
+    unknown = math.inf
+    start = shown(forecasts(Range(60.0, 90.0, unknown, unknown, unknown)))
+    assert start and (start.least_s, start.likely_s, start.beyond_s) == (1060.0, None, 1090.0)
+    start = shown(forecasts(Range(*[unknown] * 5)))
+    assert start and (start.least_s, start.beyond_s) == (None, MADE_S + 9e4)
 
 
 def test_a_job_that_has_run_since_shows_nothing() -> None:
