@@ -34,7 +34,7 @@ SUBMITTERS = 4
 SCHEDULER = "bf_interval=30,sched_interval=60,batch_sched_delay=3,disable_job_shrink"
 """Slurm's defaults, and what the controller asks for: test clusters schedule every two seconds."""
 
-WITHOUT = 1 / 12
+WITHOUT = 1 / 15
 """For which part of the time with a controller the site is watched without one before."""
 
 SUBMIT = "REQUEST_SUBMIT_BATCH_JOB"
@@ -118,8 +118,9 @@ class Site:
         return [each.result() for each in asked]
 
     def _withdraw(self, submitted: Sequence[Future[tuple[str, float]]]) -> None:
-        jobs = [each.result()[0] for each in submitted if each.done()]
-        self._cluster.answers("scancel", "--state=PENDING", *filter(None, jobs))
+        jobs = [job for job, _ in (each.result() for each in submitted if each.done()) if job]
+        if jobs:
+            self._cluster.answers("scancel", "--state=PENDING", *jobs)
 
 
 def _children(pid: int) -> list[int]:
