@@ -45,6 +45,15 @@ def preempted_runs(cycles: Cycles) -> Sequence[tuple[tuple[str, float], Cause]]:
     return [((key, start_s), Cause(cause)) for key, start_s, cause in rows]
 
 
+def preemptions_since(cycles: Cycles, first: int) -> Sequence[tuple[str, str, float]]:
+    """Victim, preemptor and time of the preemptions in the ledger, from this one on (from 0)."""
+    query = (
+        "SELECT key, for_job, at_s FROM preemptions WHERE for_job != '' ORDER BY rowid "
+        "LIMIT -1 OFFSET ?"
+    )
+    return cycles.job_store.changes.ledger._database.execute(query, (first,)).fetchall()
+
+
 def late_s(cycles: Cycles, victim: str) -> Sequence[float]:
     """By how much each preemption of a job took longer than the site's grace, by its own doing."""
     query = "SELECT late_s FROM preemptions WHERE key = ?"

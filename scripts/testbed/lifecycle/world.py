@@ -6,6 +6,7 @@ operations of the in-memory Slurm. All access to the controller's memory is in `
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 from collections import Counter
@@ -14,7 +15,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import NoReturn, cast
+from typing import NoReturn, Protocol, cast
 from unittest import mock
 
 from scripts.testbed.constants import replaced
@@ -97,7 +98,6 @@ run after a quarter of an hour."""
 NODES, GPUS = ("n1", "n2", "n3"), 4
 MANAGED, SMALL, OTHER = "gpu", "small", "other"
 PARTITIONS = (MANAGED, Partition(SMALL, frozenset(NODES[1:]), True), OTHER)
-MANAGED_ONES = frozenset({MANAGED, SMALL})
 CLUSTER = ""
 """Stands for all jobs in place of a job's key."""
 
@@ -137,6 +137,7 @@ class Setup:
     idle: str = ""
     """``idle_gpus.action``; "" if the GPUs are not sampled."""
     hung: str = "flag"
+    managed: tuple[str, ...] = (MANAGED, SMALL)
 
     @property
     def config(self) -> Config:
@@ -163,7 +164,7 @@ class Setup:
                 # Only tells that there is a folder: each world has its own.
                 "profiler": {"collect_dir": "/nonexistent/collect"} if self.idle else {},
                 "policy": policy,
-                "manage": {"partitions": sorted(MANAGED_ONES)},
+                "manage": {"partitions": list(self.managed)},
                 "preemption": preemption,
                 "priority": {"write": self.write},
                 "controller": {"interval_s": INTERVAL_S},
@@ -172,6 +173,13 @@ class Setup:
 
 
 DEFAULT = Setup()
+
+
+class Asked(Protocol):
+    """The request of one job by its user."""
+
+    @property
+    def submission(self) -> Submission: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +206,36 @@ class Ask:
     restarts: int = 0
     """How many restarts after failures its user asked for."""
 
+    @property
+    def submission(self) -> Submission:
+        request = Request(
+            Amount({"": self.gpus}, cpus=1),
+            chunks=self.nodes,
+            max_chunks_per_node=1,
+            min_nodes=self.nodes,
+            max_nodes=self.nodes,
+            features=self.features,
+        )
+        hints = [f"checkpoint={self.checkpoint}"] if self.checkpoint else []
+        hints += [f"restart={self.restarts}"] if self.restarts else []
+        return Submission(
+            request,
+            user=self.user,
+            name="train",
+            partitions=self.partitions,
+            comment=f"tiresias:{','.join(hints)}" if hints else "",
+            dies_in_s=DIES_IN_S,
+            array=tuple(range(self.tasks)),
+            array_limit=self.array_limit,
+            dependency=f"afterany:{self.after.partition('_')[0]}" if self.after else "",
+            begin_in_s=self.begin_in_s or None,
+            node_list=self.node_list,
+            requeues_itself_in_s=self.requeues_itself_in_s,
+            time_limit_s=LIMIT_S,
+            requeue=self.requeue,
+            batch=self.batch,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Preemption:
@@ -213,7 +251,7 @@ class Preemption:
 class Own:
     """What a job's user has requested, and which outcomes the events so far allow."""
 
-    ask: Ask
+    submission: Submission
     node_list: str = ""
     may_end: set[str] = field(default_factory=set)
     ended: bool = False
@@ -232,6 +270,11 @@ class Own:
     """Whether accounting has wrong times for a run, because Slurm's clock was set during it, or
     slurmctld forgot it."""
 
+    def hint(self, name: str) -> str:
+        """Return what its user's comment says of this; "" if nothing."""
+        found = re.search(rf"\b{name}=([^,]+)", self.submission.comment)
+        return found[1] if found else ""
+
 
 @dataclass(frozen=True, slots=True)
 class Superseded:
@@ -243,16 +286,17 @@ class Superseded:
 
 
 class World:
-    """The in-memory Slurm, its controller, and a record of all events."""
+    """An in-memory Slurm, its controller, and a record of all events."""
 
-    def __init__(self, setup: Setup = DEFAULT) -> None:
+    def __init__(self, setup: Setup = DEFAULT, sim: InMemorySlurm | None = None) -> None:
         self.setup = setup
+        self.config = setup.config
         self.folder = Path(tempfile.mkdtemp(prefix="lifecycle-", dir=IN_MEMORY))
         self._patched = ExitStack()
         self._patched.enter_context(replaced(CONSTANTS))
         self._patched.enter_context(mock.patch(ANSWER_IN_TIME_S, 60.0))
         self._patched.enter_context(mock.patch(HISTORY_EVERY_S, 30.0))
-        self.sim = InMemorySlurm(map(_node, NODES), PARTITIONS, SLURM)
+        self.sim = sim or _three_nodes()
         self.reports = Reports(self.folder / "collect", self.sim.clock)
         self.gpu_uses = GpuUses(self.folder / "collect", self.sim.clock)
         self.own_causes: dict[tuple[str, float], Cause] = {}
@@ -341,9 +385,9 @@ class World:
         """Start a controller from the ledger."""
         self.ledger = FaultyLedger(newest_ledger(self.folder))
         self.ledger.slurm = self.slurm
-        config, profiler = _configured(self.setup)
+        profiler = Profiler(_profiles(), self.config)
         self.cycles = Cycles(
-            *(cast(Slurm, self.slurm), self.slurm.cluster(), self.ledger, config, profiler),
+            *(cast(Slurm, self.slurm), self.slurm.cluster(), self.ledger, self.config, profiler),
             progress=self.reports.folder(),
             gpu_use=self.gpu_uses.folder(),
         )
@@ -428,11 +472,11 @@ class World:
         fault: Fault | None = None,
         at: int = 0,
         race: Callable[[], Sequence[str]] | None = None,
-    ) -> None:
+    ) -> WriteSummary | None:
         """Run one cycle, with ``fault`` at effect number ``at``. ``race`` is called just after the
         controller's observation; it returns the jobs that it touched."""
         self.note(f"cycle {self.mode} {fault.value + f' at {at}' if fault else ''}".rstrip())
-        self._guarded(lambda: self.cycles.run(self.mode).outcome, fault, at, race)
+        return self._guarded(lambda: self.cycles.run(self.mode).outcome, fault, at, race)
 
     def release(self, fault: Fault | None = None, at: int = 0) -> None:
         """Hand every job back to Slurm and pause until ``mode`` is set."""
@@ -499,21 +543,27 @@ class World:
 
     # Operations on jobs
 
-    def submit(self, ask: Ask) -> list[str]:
+    def submit(self, ask: Asked) -> list[str]:
         """Submit a job; return its key, or those of its tasks."""
-        number = self.sim.submit(_submission(ask))
-        keys = [f"{number}_{task}" for task in range(ask.tasks)] or [number]
-        unmanaged = not (ask.batch and ask.requeue and MANAGED_ONES.issuperset(ask.partitions))
+        wanted = ask.submission
+        number = self.sim.submit(wanted)
+        keys = [f"{number}_{task}" for task in wanted.array] or [number]
+        unmanaged = not (wanted.batch and wanted.requeue and self.are_managed(wanted.partitions))
         for key in keys:
             # If slurmctld has reused an id, the controller's knowledge is about the earlier job.
             managed = not (unmanaged and key in self.own)
             self.counts["reused ids"] += key in self.own
             earlier = memory.accounted(self.sim, key)
-            own = Own(ask, ask.node_list, managed=managed, earlier_rows=earlier)
+            own = Own(wanted, wanted.node_list, managed=managed, earlier_rows=earlier)
+            if wanted.duration_s is not None:
+                own.may_end = {"COMPLETED", "TIMEOUT"}
             self.own[key] = replace(own, submitted_s=self.jobs()[key].spec.submit_s)
             self.in_a_row[key] = 0
         self.note(f"submit {', '.join(keys)}: {ask}", *keys)
         return keys
+
+    def are_managed(self, partitions: Iterable[str]) -> bool:
+        return set(self.setup.managed).issuperset(partitions)
 
     def _done(self, what: str, key: str, words: str) -> None:
         self.note(f"{what} {key}{f' ({words})' if words else ''}", key)
@@ -574,7 +624,7 @@ class World:
         self._done(f"name-nodes '{node_list}'", key, words)
 
     def move(self, key: str, partitions: tuple[str, ...]) -> None:
-        self.own[key].managed &= MANAGED_ONES.issuperset(partitions)
+        self.own[key].managed &= self.are_managed(partitions)
         words = self.sim.edit(key, partitions=partitions)
         self._done(f"move to {','.join(partitions)}", key, words)
 
@@ -693,7 +743,7 @@ class World:
             own, job = self.own[key], jobs.get(key)
             own.clouded |= _run_of(job) != _run_of(before.get(key)) or key in ended_again
             own.ended = job is None or (own.ended and job.state is None)
-            saved = self.saved_lists.get(key, own.ask.node_list)
+            saved = self.saved_lists.get(key, own.submission.node_list)
             shown = job.spec.required_node_list if job else ""
             if own.node_list != saved and refolded(shown) not in memory.lists_noted(
                 self.cycles, key
@@ -741,8 +791,8 @@ class World:
         self.refuse_signals(False)
         self.silence_samplers(False)
         self.set_accounting("well")
-        for node in NODES:
-            self.hang(node, False)
+        for node in self.sim.observe().nodes:
+            self.hang(node.name, False)
         self.switch(ENFORCE)
         for key in self.obstructed & self.jobs().keys():
             self.obstruct(key, "")
@@ -810,7 +860,7 @@ class World:
             self.violated(f"{key} is restarted, which was {failed and _told(failed)}")
         own = self.own[key]
         own.restarted.add(failed.restarts)
-        often = len(own.restarted) > own.ask.restarts
+        often = len(own.restarted) > int(own.hint("restart") or 0)
         # A long run that was preempted ends the row of failures.
         if often and not own.reported and memory.longest_run_s(self.sim, key) < EARLY_S:
             self.violated(f"{key} is restarted after its runs {own.restarted}")
@@ -850,17 +900,17 @@ class World:
             "held by an administrator": victim.priority == 0
             and victim.reason.strip("()") != HELD_BY_OWNER,
             "in its minimum run time": not self.stepped and ran_s < MIN_RUN_S,
-            "not managed": not MANAGED_ONES.issuperset(victim.spec.partitions) or not own.ask.batch,
+            "not managed": not self.are_managed(victim.spec.partitions) or not own.submission.batch,
             "unreadable": bool(victim.unreadable),
-            "not to be requeued": not own.ask.requeue,
+            "not to be requeued": not own.submission.requeue,
         }
         if protected := [word for word, applies in why.items() if applies]:
             self.violated(f"{victim.key} is requeued although it is {protected[0]}")
 
     def _check_grace(self, victim: JobStatus) -> None:
         """Check that the victim got its signal, the job's or the site's, and its grace since."""
-        preemption = self.setup.config.preemption
-        wished, _, seconds = self.own[victim.key].ask.checkpoint.partition("@")
+        preemption = self.config.preemption
+        wished, _, seconds = self.own[victim.key].hint("checkpoint").partition("@")
         signal, grace_s = wished or preemption.signal, preemption.grace_s
         if wished:
             most_s = preemption.grace_s if preemption.budget_share else preemption.max_grace_s
@@ -912,8 +962,7 @@ class World:
         """Check that no job stays nominated although its nodes stay in use."""
         longest_s = MAX_GRACE_S + IN_USE_BOUNDS * START_BOUND_S + 1.0
         for overdue in memory.overdue_nominations(self.cycles, self.now_s, longest_s):
-            if not self.stepped:
-                self.violated(overdue)
+            self.violated(overdue)
 
     def _left_by_themselves(self) -> list[tuple[str, float]]:
         """Return the signalled runs that have requeued themselves since the last good cycle, and
@@ -921,7 +970,7 @@ class World:
         runs = self.sim.requeued_themselves
         self.unseen += runs[self.noted_unseen :]
         self.noted_unseen = len(runs)
-        if any(not node.available for node in self.sim.observe().nodes):
+        if any("DOWN" in node.state for node in self.sim.observe().nodes):
             return []
         return [
             (key, start_s)
@@ -935,11 +984,9 @@ class World:
         A job with reused ids or lost runs has rows that cannot be told apart.
         """
         self.unseen.clear()
-        if self.stepped:
-            return
         rows = memory.preempted_runs(self.cycles)
         causes = dict(rows)
-        if len(causes) < len(rows):
+        if len(causes) < len(rows) and not self.stepped:
             self.violated(f"a run counts as preempted more than once: {rows}")
         for run in left:
             self.counts["requeues by themselves"] += 1
@@ -1019,12 +1066,14 @@ class World:
             self.violated(f"{sorted(lists)} were handed back, and have node lists")
 
     def settle(self) -> None:
-        """Check that without events the cluster comes to rest, that no preemption was in vain, and
-        that the ledger agrees with accounting.
-
-        At the end the controller is paused and hands every job back.
-        """
+        """End all faults; check what must hold then, and when the controller hands all back."""
         self.calm()
+        self.come_to_rest()
+        self.hand_all_back()
+
+    def come_to_rest(self) -> None:
+        """Check that without events the cluster comes to rest, that no preemption was in vain, and
+        that the ledger agrees with accounting."""
         self.mode, quiet, picture = ENFORCE, 0, None
         for number in range(MOST_CYCLES):
             self.advance(INTERVAL_S if number < 10 else QUIET_S)
@@ -1041,6 +1090,9 @@ class World:
             self.violated("the cluster does not come to rest")
         self._check_not_in_vain()
         self._check_service()
+
+    def hand_all_back(self) -> None:
+        """Pause the controller and let it hand every job back."""
         self.mode = PAUSED
         for _ in range(2):
             self.cycle()
@@ -1106,43 +1158,17 @@ class World:
 
 
 @cache
-def _configured(setup: Setup) -> tuple[Config, Profiler]:
-    # The profiler has only the built-in models and learns nothing here, so it can be shared.
-    return setup.config, Profiler(ProfileStore(None), setup.config)
+def _profiles() -> ProfileStore:
+    # Has only the built-in profiles and learns nothing here, so it can be shared.
+    return ProfileStore(None)
+
+
+def _three_nodes() -> InMemorySlurm:
+    return InMemorySlurm(map(_node, NODES), PARTITIONS, SLURM)
 
 
 def _node(name: str) -> Node:
     return Node(name, Amount({"": GPUS}, 16, 8000), features=FEATURES.get(name, frozenset()))
-
-
-def _submission(ask: Ask) -> Submission:
-    request = Request(
-        Amount({"": ask.gpus}, cpus=1),
-        chunks=ask.nodes,
-        max_chunks_per_node=1,
-        min_nodes=ask.nodes,
-        max_nodes=ask.nodes,
-        features=ask.features,
-    )
-    hints = [f"checkpoint={ask.checkpoint}"] if ask.checkpoint else []
-    hints += [f"restart={ask.restarts}"] if ask.restarts else []
-    return Submission(
-        request,
-        user=ask.user,
-        name="train",
-        partitions=ask.partitions,
-        comment=f"tiresias:{','.join(hints)}" if hints else "",
-        dies_in_s=DIES_IN_S,
-        array=tuple(range(ask.tasks)),
-        array_limit=ask.array_limit,
-        dependency=f"afterany:{ask.after.partition('_')[0]}" if ask.after else "",
-        begin_in_s=ask.begin_in_s or None,
-        node_list=ask.node_list,
-        requeues_itself_in_s=ask.requeues_itself_in_s,
-        time_limit_s=LIMIT_S,
-        requeue=ask.requeue,
-        batch=ask.batch,
-    )
 
 
 def _run_of(job: JobStatus | None) -> object:

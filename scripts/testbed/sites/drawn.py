@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from random import Random
 
-from scripts.testbed.in_memory import Settings, Submission
+from scripts.testbed.in_memory import InMemorySlurm, Settings, Submission
 from scripts.testbed.in_memory.extras import NONE, Extras
-from slurm_tiresias.config import parse
+from scripts.testbed.lifecycle.world import Setup
 from slurm_tiresias.model import ANY_TYPE, Amount, Node, Request
-from slurm_tiresias.settings import Config
 from slurm_tiresias.settings.idle_gpus import LEAVE, RANK_LAST
 from slurm_tiresias.slurm.protocol import Partition
 
@@ -19,16 +18,9 @@ CPUS, MEMORY_MB = 16, 8000
 TYPES = ("a100", "v100")
 RACKS = ("rack1", "rack2")
 USERS = ("ann", "bob")
-START_BOUND_S, MIN_RUN_S = 10.0, 5.0
-MAX_GRACE_S = 10.0
-IDLE_AFTER_S, LEAVE_AFTER_S = 6.0, 15.0
-CONSTANTS: Mapping[str, float] = {
-    "GITTINS_SAMPLES": 2,
-    "LONGEST_MIN_RUN_S": 3 * MIN_RUN_S,
-    "RETRY_AFTER_S": 20.0,
-    "START_BOUND_S": START_BOUND_S,
-}
-"""Short, so that everything happens within a round."""
+REAL_SPEED = 3.0
+"""How much faster everything happens on real clusters than in memory. The times here are those in
+memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +44,14 @@ class Site:
     seed: int
     nodes: tuple[SiteNode, ...]
     partitions: tuple[Partition, ...]
-    managed: tuple[str, ...]
-    write: str = "pinned"
-    policy: str = "2d-las"
-    estimates: tuple[str, ...] = ("reports",)
+    setup: Setup
+    """Of the controller. The GPUs of real clusters are not sampled."""
     backfill: bool = False
     epilog_s: float = 1.0
-    signal: str = ""
     licenses: int = 0
     """The number of ``solver`` licences."""
     most_jobs_of_user: int | None = None
     """How many jobs of a user may run at once (MaxJobsPU). Not applied to real clusters."""
-    idle: str = ""
-    """``idle_gpus.action``; "" if the GPUs are not sampled, as on real clusters."""
     blocks: tuple[int, ...] = ()
     """The sizes of blocks, with topology/block; not on real clusters."""
 
@@ -73,49 +60,9 @@ class Site:
         """The GPUs of the largest node."""
         return max(node.gpus for node in self.nodes)
 
-    @property
-    def config(self) -> Config:
-        idle_gpus: dict[str, object] = {}
-        if self.idle:
-            leave_after_s = LEAVE_AFTER_S if self.idle == LEAVE else 0.0
-            idle_gpus = {"after_s": IDLE_AFTER_S, "action": self.idle}
-            idle_gpus["leave_after_s"] = leave_after_s
-        return parse(
-            {
-                "idle_gpus": idle_gpus,
-                # Only tells that there is a folder: each round has its own.
-                "profiler": {"collect_dir": "/nonexistent/collect"} if self.idle else {},
-                "policy": {
-                    "name": self.policy,
-                    "estimates": list(self.estimates),
-                    "thresholds_gpu_s": [40, 200],
-                },
-                "manage": {"partitions": list(self.managed)},
-                "priority": {"write": self.write},
-                "preemption": {
-                    "checkpoint": f"{self.signal}@4" if self.signal else "",
-                    "max_grace_s": MAX_GRACE_S,
-                    "min_run_s": MIN_RUN_S,
-                },
-                "controller": {"interval_s": 2.0},
-            }
-        )
-
-    @property
-    def settings(self) -> Settings:
-        """The settings for the in-memory Slurm."""
-        return Settings(
-            epilog_s=self.epilog_s,
-            backfill=self.backfill,
-            requeue_delay_s=5.0,
-            licenses={"solver": self.licenses},
-            most_jobs_of_user=self.most_jobs_of_user,
-        )
-
-    @property
-    def shown_nodes(self) -> tuple[Node, ...]:
-        """The nodes as the controller sees them."""
-        return tuple(
+    def in_memory(self) -> InMemorySlurm:
+        """Return the site's Slurm, in memory."""
+        nodes = (
             Node(
                 one.name,
                 Amount({one.gpu_type: one.gpus}, CPUS, MEMORY_MB),
@@ -125,6 +72,15 @@ class Site:
             )
             for at, one in enumerate(self.nodes)
         )
+        settings = Settings(
+            epilog_s=self.epilog_s,
+            backfill=self.backfill,
+            requeue_delay_s=15.0,
+            licenses={"solver": self.licenses},
+            most_jobs_of_user=self.most_jobs_of_user,
+        )
+        drives = {one.name: one.drives for one in self.nodes}
+        return InMemorySlurm(nodes, self.partitions, settings, drives=drives)
 
     def names(self, holds: Callable[[SiteNode], bool]) -> frozenset[str]:
         return frozenset(one.name for one in self.nodes if holds(one))
@@ -164,16 +120,18 @@ def site(seed: int) -> Site:
         seed,
         nodes,
         tuple(partitions),
-        tuple(managed),
-        write=random.choice(("pinned", "pinned", "site-factor")),
-        policy=random.choice(("2d-las", "2d-las", "2d-gittins")),
-        estimates=random.choice((("reports",), ("history",), ("reports", "history"))),
+        Setup(
+            managed=tuple(managed),
+            write=random.choice(("pinned", "pinned", "site-factor")),
+            policy=random.choice(("2d-las", "2d-las", "2d-gittins")),
+            estimates=random.choice((("reports",), ("history",), ("reports", "history"))),
+            signal=random.choice(("", "USR1")),
+            idle=random.choice(("", RANK_LAST, LEAVE)),
+        ),
         backfill=random.random() < 0.5,
-        epilog_s=random.choice((0.2, 1.0, 5.0)),
-        signal=random.choice(("", "USR1")),
+        epilog_s=random.choice((0.6, 3.0, 15.0)),
         licenses=random.choice((0, 0, 1, 2)),
         most_jobs_of_user=random.choice((None, None, None, 2, 3)),
-        idle=random.choice(("", RANK_LAST, LEAVE)),
     )
 
 
@@ -221,13 +179,13 @@ def _asked(draft: _Draft, beyond: str) -> Ask:
     opaque = beyond if random.random() < 0.8 else ""
     array = random.random() < 0.08
     limit = random.choice((None, 1)) if array else None
-    begin_in_s = random.choice((None, None, None, None, 10.0))
+    begin_in_s = random.choice((None, None, None, None, 30.0))
     time_limit_s = random.choice((None, 600.0))
     requeue = random.random() < 0.9
     if array:
         options["--array"] = f"0-2%{limit}" if limit else "0-2"
     if begin_in_s:
-        options["--begin"] = f"now+{begin_in_s:.0f}"
+        options["--begin"] = f"now+{begin_in_s / REAL_SPEED:.0f}"
     if time_limit_s:
         options["--time"] = f"{time_limit_s / 60:.0f}"
     if not requeue:
@@ -239,7 +197,7 @@ def _asked(draft: _Draft, beyond: str) -> Ask:
         replace(draft.request, opaque=opaque),
         user=random.choice(USERS),
         partitions=tuple(partitions),
-        duration_s=random.choice((1.0, 3.0, 8.0, 30.0, 120.0)),
+        duration_s=random.choice((3.0, 9.0, 24.0, 90.0, 360.0)),
         extras=draft.extras,
         requeue=requeue,
         array=(0, 1, 2) if array else (),
@@ -248,7 +206,7 @@ def _asked(draft: _Draft, beyond: str) -> Ask:
         time_limit_s=time_limit_s,
         own_priority=random.choice((1, 1, 100)),
         licenses="solver" if licensed else "",
-        requeues_itself_in_s=random.choice((None, None, None, 0.0, 2.0)),
+        requeues_itself_in_s=random.choice((None, None, None, 0.0, 6.0)),
     )
     written = (f"{name}={value}" if value else name for name, value in options.items())
     return Ask(tuple(written), submission)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -14,7 +15,7 @@ from typing import Any, ClassVar
 from scripts.testbed.patience import wait_until
 from scripts.testbed.real_cluster import RealCluster, short_folder, started_cluster
 from scripts.testbed.real_controller import RealController
-from scripts.testbed.sites.drawn import USERS, Ask, Site, site
+from scripts.testbed.sites.drawn import REAL_SPEED, USERS, Ask, Site, site
 from scripts.testbed.sites.round import PENDING, RUNNING, RefusedError, Round, Shown
 from slurm_tiresias.slurm.hostlist import folded
 from slurm_tiresias.slurm.notation import span
@@ -24,7 +25,6 @@ from slurm_tiresias.store.terms import newest_ledger
 REAL_USERS = dict(zip(USERS, ("root", "games"), strict=True))
 """Two users that exist on every Debian."""
 
-EVENTS = (4, 16)
 FULL = 0.8
 """The share of rounds that begin with full nodes."""
 LONGEST_S = 10.0
@@ -34,8 +34,6 @@ LOST_AFTER_S = 2 * FILL_S
 """No script runs that long: slurmctld shows a job that it has restored, and whose end it lost."""
 DEMOTED_AFTER_S = 5.0
 START_BOUND_S = 4.0
-QUIET_S = 10 * START_BOUND_S
-SETTLES_WITHIN_S = 240.0
 BY_ITSELF_S = 15.0
 """Within this time Slurm starts all jobs that it can."""
 
@@ -73,8 +71,18 @@ class RealRound(Round):
     themselves: set[str] = field(default_factory=set)
     """Jobs whose scripts requeue them when they get a signal."""
 
-    quiet_s = QUIET_S
-    settles_within_s = SETTLES_WITHIN_S
+    events = (4, 16)
+    happenings = (
+        *("submit",) * 10,
+        *("submit_several",) * 2,
+        *("drain", "resume", "resume", "hold", "cancel"),
+        *("throttle", "exclude", "widen", "top", "suspend", "resume-job", "requeuehold"),
+        *("submit_together", "forget", "lose_state", "hang"),
+    )
+    pauses_s = (0.1, 0.3, 1.0, 3.0)
+    look_every_s = 0.5
+    quiet_s = 10 * START_BOUND_S
+    settles_within_s = 240.0
     early_s, late_s = 1.0, 1.0
     waits_for_slurm = "BeginTime"
     job_changes: ClassVar = {
@@ -98,9 +106,9 @@ class RealRound(Round):
             for row in rows
         }
 
-    def pause(self) -> None:
+    def pass_time(self, seconds: float) -> None:
         self.cancel_what_slurmctld_lost()
-        time.sleep(0.5)
+        time.sleep(seconds)
 
     def cancel_what_slurmctld_lost(self) -> None:
         """Cancel jobs that ended before slurmctld was killed, and that it takes for running since.
@@ -176,11 +184,11 @@ class RealRound(Round):
             return ledger._database.execute(query, values).fetchall()
 
     def _sbatch(self, wanted: Ask, *beside: str) -> str:
-        seconds = min(wanted.submission.duration_s or LONGEST_S, LONGEST_S)
+        seconds = min((wanted.submission.duration_s or math.inf) / REAL_SPEED, LONGEST_S)
         after_s = wanted.submission.requeues_itself_in_s
         script = SCRIPT.format(seconds=seconds)
         if after_s is not None:
-            script = REQUEUES_ITSELF.format(seconds=seconds, after=after_s)
+            script = REQUEUES_ITSELF.format(seconds=seconds, after=after_s / REAL_SPEED)
         as_user = (f"--uid={REAL_USERS[wanted.submission.user]}", "--chdir=/")
         return self.cluster.sbatch(*as_user, *wanted.options, *beside, script=script)
 
@@ -194,16 +202,10 @@ class RealRound(Round):
     # Events
 
     def play(self) -> None:
-        """Let events happen, and then look at what must hold."""
+        """Mostly begin with full nodes."""
         if self.random.random() < FULL:
             self.fill()
-        for _ in range(self.random.randint(*EVENTS)):
-            self.happen(self.random.choice(HAPPENINGS))
-            time.sleep(self.random.choice((0.1, 0.3, 1.0, 3.0)))
-        self.let_all_run()
-        self.settle()
-        self.look_at_the_end()
-        self.look_at_preemptions()
+        super().play()
         self.look_at_ids()
         self.count()
 
@@ -211,7 +213,7 @@ class RealRound(Round):
         """Fill each node with a job for all its GPUs, and wait until these are demoted."""
         for node in sorted(self.site.nodes, key=lambda node: -node.gpus):
             parts = [p.name for p in self.site.partitions if node.name in p.nodes]
-            managed = [name for name in parts if name in self.site.managed]
+            managed = [name for name in parts if name in self.site.setup.managed]
             if managed:
                 what = (f"--gres=gpu:{node.gpus}", "-p", managed[0], "--mem=100")
                 itself = self.random.random() < 0.5
@@ -300,15 +302,6 @@ class RealRound(Round):
                 self.find(f"job {key} is known as one submitted at {submit_s:.0f}")
 
 
-HAPPENINGS = (
-    *("submit",) * 10,
-    *("submit_several",) * 2,
-    *("drain", "resume", "resume", "hold", "cancel"),
-    *("throttle", "exclude", "widen", "top", "suspend", "resume-job", "requeuehold"),
-    *("submit_together", "forget", "lose_state", "hang"),
-)
-
-
 def options_of(site: Site, folder: Path) -> list[str]:
     """Return the options of ``scripts/cluster up`` for this site."""
     topology = folder / "topology.conf"
@@ -328,9 +321,9 @@ def options_of(site: Site, folder: Path) -> list[str]:
     random = Random(f"slurm.conf {site.seed}")
     conf.append(f"MinJobAge={random.choice((2, 300))}")
     conf.append(f"MaxJobCount={random.choice((100, 10000))}")
-    basic = site.write == "pinned" and random.random() < 0.3
+    basic = site.setup.write == "pinned" and random.random() < 0.3
     conf.append(f"PriorityType=priority/{'basic' if basic else 'multifactor'}")
-    if site.write == "site-factor":
+    if site.setup.write == "site-factor":
         # The largest weights that fit between two tiers (docs/how-to/operate.md, "Priorities").
         conf += [
             f"PriorityWeight{of}={random.choice((0, 90_000_000))}" for of in ("Age", "JobSize")
@@ -362,11 +355,11 @@ def play(seed: int) -> RealRound:
     """Play one round of about a minute on the site of a seed."""
     drawn = site(seed)
     settings: dict[str, dict[str, object]] = {
-        "policy": {"name": drawn.policy, "thresholds_gpu_s": [8, 40]},
-        "manage": {"partitions": list(drawn.managed)},
-        "priority": {"write": drawn.write},
+        "policy": {"name": drawn.setup.policy, "thresholds_gpu_s": [8, 40]},
+        "manage": {"partitions": list(drawn.setup.managed)},
+        "priority": {"write": drawn.setup.write},
         "preemption": {
-            "checkpoint": f"{drawn.signal}@2" if drawn.signal else "",
+            "checkpoint": f"{drawn.setup.signal}@2" if drawn.setup.signal else "",
             "max_grace_s": 5,
             "min_run_s": 1,
         },

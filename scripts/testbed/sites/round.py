@@ -50,6 +50,13 @@ class Round(ABC):
     changed_s: list[float] = field(default_factory=list)
     """Times at which the site or a job's request was changed."""
 
+    events: ClassVar[tuple[int, int]]
+    """The least and most events in a round."""
+    happenings: ClassVar[Sequence[str]]
+    """The events, each as often as is likely."""
+    pauses_s: ClassVar[Sequence[float]]
+    """The times between two events."""
+    look_every_s: ClassVar[float]
     quiet_s: ClassVar[float]
     """A site at which nothing has happened for so long is at rest."""
     settles_within_s: ClassVar[float]
@@ -79,7 +86,7 @@ class Round(ABC):
         """Return every job that has not ended."""
 
     @abstractmethod
-    def pause(self) -> None:
+    def pass_time(self, seconds: float) -> None:
         """Let some time pass."""
 
     @abstractmethod
@@ -132,6 +139,16 @@ class Round(ABC):
         return "\n".join([*self.found, str(self.site), *self.course])
 
     # Events
+
+    def play(self) -> None:
+        """Let events happen, and then look at what must hold."""
+        for _ in range(self.random.randint(*self.events)):
+            self.happen(self.random.choice(self.happenings))
+            self.pass_time(self.random.choice(self.pauses_s))
+        self.let_all_run()
+        self.settle()
+        self.look_at_the_end()
+        self.look_at_preemptions()
 
     def submit(self) -> None:
         self.submit_one(ask(self.site, self.random))
@@ -232,7 +249,7 @@ class Round(ABC):
             if self.now_s - began_s > self.settles_within_s:
                 self.find("the cluster does not come to rest")
                 return
-            self.pause()
+            self.pass_time(self.look_every_s)
 
     def look_at_the_end(self) -> Mapping[str, Shown]:
         """Stop the controller; report node lists that it left, and jobs that start only now.
