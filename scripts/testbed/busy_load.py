@@ -158,26 +158,19 @@ def faulty(*places: KillPoint, nth: int = 1) -> tuple[str, ...]:
     return (sys.executable, "-m", "scripts.testbed.failing_controller", *words, "--")
 
 
-@dataclass(frozen=True, slots=True)
-class Killed:
-    """How long a killed controller lived, and whether it had published a cycle."""
-
-    lived_s: float
-    had_cycled: bool
-
-
 def kill_at_random(
     controller: RealController, busy: Busy, chance: random.Random, longest_s: float
-) -> Killed:
-    """Start a controller and kill it after a random time of at most ``longest_s``."""
-    began_s = time.monotonic()
-    until_s = began_s + chance.uniform(0.0, longest_s)
+) -> bool:
+    """Start a controller and kill it after a random time of at most ``longest_s``.
+
+    Returns whether it had published a cycle.
+    """
+    until_s = time.monotonic() + chance.uniform(0.0, longest_s)
     with _spawned(controller) as process:
         while (left_s := until_s - time.monotonic()) > 0 and process.poll() is None:
             busy.feed()
             time.sleep(max(0.0, min(left_s, 0.1)))
-        had_cycled = controller.has_cycled(process)
-    return Killed(time.monotonic() - began_s, had_cycled)
+        return controller.has_cycled(process)
 
 
 def not_remembered(controller: RealController, busy: Busy) -> list[str]:

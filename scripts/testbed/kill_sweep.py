@@ -1,14 +1,17 @@
-"""Kill a controller at every kill point, each in a setting in which the point is reached."""
+"""Kill one controller after the other on a busy cluster, at random or at every kill point."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import click
 
 from scripts.testbed.busy_load import (
     SETTINGS,
     Busy,
+    count_preemptions,
     drain,
     faulty,
     not_remembered,
@@ -60,24 +63,46 @@ def points_of(setting: Setting) -> Sequence[KillPoint]:
 ALL_SETTINGS = (AT_WORK, BY_SITE_FACTOR, PAUSED, RELEASED, IN_SHADOW)
 
 
-def kill_at(
-    points: Sequence[KillPoint],
-    setting: Setting,
+Kill = Callable[[RealController, Busy], object]
+"""Starts a controller, and returns when it has been killed."""
+
+
+def kill_at(point: KillPoint, setting: Setting) -> tuple[str, Kill]:
+    """Return the name and the way to kill a controller at this point."""
+
+    def kill(controller: RealController, busy: Busy) -> None:
+        if setting.commands:
+            controller.cli("resume")  # the one before may have been paused
+        run_until_it_dies(
+            controller, faulty(point), busy, *setting.options, commands=setting.commands
+        )
+
+    return f"{setting.name}, {point}", kill
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What several kills have come to: violations, jobs and preemptions."""
+
+    wrong: Sequence[str]
+    jobs: int
+    preemptions: int
+
+
+def kill_each(
+    kills: Iterable[tuple[str, Kill]],
     cluster: RealCluster,
     folder: Path,
-    say: Callable[[KillPoint], None] = lambda _point: None,
-) -> tuple[int, list[str]]:
-    """Kill one controller at each point in turn; return the number of jobs, and the violations
-    found after all have ended."""
-    controller = RealController(cluster, folder, {**SETTINGS, **setting.settings})
+    settings: Mapping[str, Mapping[str, object]] | None = None,
+) -> Swept:
+    """Kill one controller in each of these ways, and let another one finish all jobs."""
+    controller = RealController(cluster, folder, {**SETTINGS, **(settings or {})})
     controller.write_config()
     busy = Busy(cluster, folder)
     wrong: list[str] = []
-    for point in points:
-        say(point)
-        program = faulty(point)
-        run_until_it_dies(controller, program, busy, *setting.options, commands=setting.commands)
-        wrong += (f"{point}: {what}" for what in not_remembered(controller, busy))
-        if setting.commands:
-            controller.cli("resume")
-    return len(busy.jobs), [*wrong, *drain(controller, busy)]
+    for name, kill in kills:
+        click.echo(f"{name}; {len(busy.jobs)} jobs so far", err=True)
+        kill(controller, busy)
+        wrong += (f"{name}: {what}" for what in not_remembered(controller, busy))
+    wrong += drain(controller, busy)
+    return Swept(wrong, len(busy.jobs), count_preemptions(controller, busy))

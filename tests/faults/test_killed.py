@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from scripts.testbed import kill_points, kill_sweep
-from scripts.testbed.busy_load import SETTINGS, Busy, drain, kill_at_random, not_remembered
+from scripts.testbed.busy_load import kill_at_random
 from scripts.testbed.kill_points import AFTER, INSIDE, KillPoint
 from scripts.testbed.real_cluster import RealCluster
-from scripts.testbed.real_controller import RealController
 
 A_FEW = (
     KillPoint("update-node_list", AFTER),
@@ -40,18 +40,14 @@ def test_every_write_and_every_commit_is_tested_in_some_setting() -> None:
 def test_a_controller_killed_while_it_acts_loses_nothing_and_harms_no_job(
     clean_cluster: RealCluster, tmp_path: Path
 ) -> None:
-    _, wrong = kill_sweep.kill_at(A_FEW, kill_sweep.AT_WORK, clean_cluster, tmp_path)
-    assert wrong == []
+    kills = [kill_sweep.kill_at(point, kill_sweep.AT_WORK) for point in A_FEW]
+    assert kill_sweep.kill_each(kills, clean_cluster, tmp_path).wrong == []
 
 
 @pytest.mark.slurm
 def test_a_controller_killed_at_random_loses_nothing_and_harms_no_job(
     clean_cluster: RealCluster, tmp_path: Path
 ) -> None:
-    controller = RealController(clean_cluster, tmp_path, SETTINGS)
-    controller.write_config()
-    busy = Busy(clean_cluster, tmp_path)
-    for seed in range(3):
-        kill_at_random(controller, busy, random.Random(seed), longest_s=3.0)
-        assert not_remembered(controller, busy) == []
-    assert drain(controller, busy) == []
+    at_random = partial(kill_at_random, chance=random.Random(0), longest_s=3.0)
+    kills = [(f"kill {number}", at_random) for number in range(3)]
+    assert kill_sweep.kill_each(kills, clean_cluster, tmp_path).wrong == []

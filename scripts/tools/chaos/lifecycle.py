@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from scripts.testbed.lifecycle.machine import DONE, Lifecycle
-from scripts.tools.chaos.outcome import Batch, in_batches, record_batches
+from scripts.tools.chaos.outcome import Batch, in_batches, record_counts
 
 EXAMPLES = 100
 """Examples per batch; the time limit is checked between batches."""
@@ -63,7 +63,7 @@ def lifecycle(minutes: float, processes: int, first: int) -> None:
     """
     began_s = time.monotonic()
     done = in_batches(_run, count(first), processes, began_s + 60.0 * minutes)
-    record_batches("The controller in random interleavings", done, TOLD, began_s, SOUND)
+    record_counts("The controller in random interleavings", done, TOLD, began_s, SOUND)
 
 
 def _run(number: int) -> Batch:

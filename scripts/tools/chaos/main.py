@@ -5,10 +5,9 @@ from __future__ import annotations
 import click
 
 from scripts.tools.chaos.faults import faults
-from scripts.tools.chaos.kill_points import kill_points
+from scripts.tools.chaos.kills import kill_points, random_kills
 from scripts.tools.chaos.lifecycle import lifecycle
 from scripts.tools.chaos.load import load
-from scripts.tools.chaos.random_kills import random_kills
 from scripts.tools.chaos.sites import sites
 
 COMMANDS = (faults, random_kills, kill_points, load, lifecycle, sites)

@@ -1,4 +1,4 @@
-"""The batches of a chaos test, and its failure."""
+"""The batches of a chaos test, its result and its failure."""
 
 from __future__ import annotations
 
@@ -19,15 +19,6 @@ from scripts.tools.document import RELIABILITY, called, markdown, write_section
 BATCHES = 5
 """Batches per process, whose memory grows because Hypothesis keeps data of every run."""
 
-CHECKED = (
-    "Afterwards, of every job: it has finished and done all its work; accounting shows it requeued "
-    "as often as the ledger says it was decided, and no job was requeued twice for one start "
-    "of another; each of its runs stands in the ledger with the GPUs of accounting and within a "
-    "second of its time (`sacct -D`). After each kill the ledger knew of every node list that had "
-    "been written to a waiting job; and once the controller was paused, no job had a node list but "
-    "its user's own."
-)
-
 
 def record(title: str, text: str) -> None:
     """Print the result; with ``chaos --record``, replace the section of this title, too."""
@@ -36,7 +27,7 @@ def record(title: str, text: str) -> None:
         write_section(title, called(), text, RELIABILITY)
 
 
-def record_batches(
+def record_counts(
     title: str, done: Counter[str], counted: Mapping[str, str], began_s: float, sound: str
 ) -> None:
     """Record what has been counted, and what held meanwhile; ``counted`` are counts and words."""

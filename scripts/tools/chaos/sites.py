@@ -10,7 +10,7 @@ from itertools import count
 import click
 
 from scripts.testbed.sites import in_memory, on_slurm
-from scripts.tools.chaos.outcome import Batch, in_batches, record_batches
+from scripts.tools.chaos.outcome import Batch, in_batches, record_counts
 
 IN_A_BATCH = 100
 TOLD = {
@@ -65,7 +65,7 @@ def sites(rounds: int, real: bool, minutes: float, processes: int, first: int) -
         starts = range(first, first + rounds, IN_A_BATCH)
         done = in_batches(_in_memory, starts, processes)
     title = "Random sites on real clusters" if real else "Random sites in memory"
-    record_batches(title, done, TOLD, began_s, SOUND if real else ALWAYS + SOUND)
+    record_counts(title, done, TOLD, began_s, SOUND if real else ALWAYS + SOUND)
 
 
 def _in_memory(first: int) -> Batch:
