@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -17,9 +16,8 @@ import orjson
 
 from scripts.testbed.real_cluster import RealCluster, short_folder, started_cluster
 from scripts.testbed.real_controller import RealController
-from scripts.testbed.slurmctld import SUBMITTERS, cpu_s, requests, submit_many
+from scripts.testbed.slurmctld import SUBMITTERS, submit_many
 from scripts.tools.chaos.outcome import fail, record
-from scripts.tools.document import markdown
 from slurm_tiresias.status.published import FILE_NAME
 
 NODES = 16
@@ -33,25 +31,9 @@ MOST_GROWTH = 1.05
 ENOUGH_CYCLES = 90
 """Fewest cycles to judge growth by, since Python allocates memory in chunks."""
 
-PAUSE_S = 0.5
-"""Pause between two queries of a user, in seconds."""
-
-CALM_S, CALM = 3.0, 0.03
-"""Seconds, and the largest share of a core that slurmctld uses when it has nothing to do."""
-
 PATIENCE_S = 900.0
 ACCOUNTED_WITHIN_S = 60.0
 SETTINGS = {"controller": {"mode": "enforce", "interval_s": INTERVAL_S}}
-RPCS = (
-    "REQUEST_JOB_INFO",
-    "REQUEST_NODE_INFO",
-    "REQUEST_PARTITION_INFO",
-    "REQUEST_TOPO_INFO",
-    "REQUEST_UPDATE_JOB",
-    "REQUEST_JOB_REQUEUE",
-    "REQUEST_PING",
-)
-"""RPCs that the controller sends to slurmctld."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +45,6 @@ class Load:
     cycles: int
     storm: int
     tasks: int
-    samples: int = 40
-    """Times that a user queries the queue, without the controller and again with it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """slurmctld's response during one measurement."""
-
-    squeue_s: Sequence[float]
-    cpu: float
-    """CPU use as a share of one core."""
-    rpcs: dict[str, int]
 
 
 @dataclass(slots=True)
@@ -140,17 +110,11 @@ def measured(what: Load) -> tuple[str, list[str]]:
     )
     with short_folder() as folder, started_cluster(folder, *options) as cluster:
         _fill(cluster, what)
-        _until_calm(cluster)
-        without = _answers(cluster, lambda: None, what)
         log = folder / "controller.log"
         controller = RealController(cluster, folder, SETTINGS, defaults={}, log_file=log).start()
         try:
             assert controller.process is not None
             watch = Watch(controller.state_dir / FILE_NAME, controller.process.pid)
-            _until(cluster, watch, lambda: len(watch.published_s) > 3, "its cycles go on")
-            first = len(watch.published_s)
-            beside = _answers(cluster, watch.look, what)
-            cycles = len(watch.published_s) - first
             _run_on(cluster, watch, what.cycles)
             stormed = _storm(cluster, watch, what)
             cancelled = _cancel_all(cluster, watch)
@@ -159,10 +123,11 @@ def measured(what: Load) -> tuple[str, list[str]]:
             controller.end()
     if what.cycles >= ENOUGH_CYCLES and watch.growth(what.cycles) > MOST_GROWTH:
         wrong.append(f"memory grew {watch.growth(what.cycles):.2f} times")
-    text = "\n\n".join(
-        (_table(without, beside, cycles, what), _memory_told(watch, what), stormed, cancelled)
+    told = (
+        f"{what.running:,} jobs of one GPU each run on {NODES} nodes, {what.pending:,} wait, in a "
+        f"real slurmctld with accounting; the controller's interval is {INTERVAL_S:g} s."
     )
-    return text, wrong
+    return "\n\n".join((told, _memory_told(watch, what), stormed, cancelled)), wrong
 
 
 # The cluster and its jobs
@@ -189,41 +154,6 @@ def _sbatch(cluster: RealCluster, *options: str) -> None:
 
 def _count(cluster: RealCluster, state: str) -> int:
     return len(cluster.run("squeue", "-h", "-r", "-o", "%i", "-t", state).split())
-
-
-# The load on slurmctld
-
-
-def _answers(cluster: RealCluster, meanwhile: Callable[[], None], what: Load) -> Answered:
-    """Measure a user's squeue repeatedly, and slurmctld's own counts meanwhile."""
-    cluster.run("sdiag", "--reset")
-    spent_s, began_s = cpu_s(cluster), time.monotonic()
-    squeue_s = []
-    for _ in range(what.samples):
-        asked_s = time.monotonic()
-        cluster.run("squeue", "-h", "-o", "%i")
-        squeue_s.append(time.monotonic() - asked_s)
-        for _ in range(5):
-            time.sleep(PAUSE_S / 5)
-            meanwhile()
-    cpu = (cpu_s(cluster) - spent_s) / (time.monotonic() - began_s)
-    rpcs = {name: count for name, (count, _) in requests(cluster).items()}
-    click.echo(
-        f"squeue took {statistics.median(squeue_s):.3f} s, with {what.pending:,} jobs waiting",
-        err=True,
-    )
-    return Answered(squeue_s, cpu, rpcs)
-
-
-def _until_calm(cluster: RealCluster) -> None:
-    """Wait until slurmctld has processed the submissions."""
-
-    def calm() -> bool:
-        before_s = cpu_s(cluster)
-        time.sleep(CALM_S)
-        return cpu_s(cluster) - before_s < CALM * CALM_S
-
-    cluster.wait_until(calm, "slurmctld has done with the submissions", PATIENCE_S)
 
 
 def _memory_mb(pid: int) -> float:
@@ -334,33 +264,6 @@ def _lost(cluster: RealCluster, what: Load) -> Iterator[str]:
 
 
 # The report
-
-
-def _table(without: Answered, beside: Answered, cycles: int, what: Load) -> str:
-    def row(title: str, one: Answered) -> Sequence[str]:
-        return (
-            title,
-            f"{1000 * statistics.median(one.squeue_s):.0f}",
-            f"{1000 * statistics.quantiles(one.squeue_s, n=20)[-1]:.0f}",
-            f"{one.cpu:.1%}",
-        )
-
-    header = ("", "squeue, median ms", "95th", "slurmctld, of a core")
-    rows = [row("without the controller", without), row("with it", beside)]
-    asked = (
-        (name, beside.rpcs.get(name, 0) - without.rpcs.get(name, 0) * (name in _OF_SQUEUE))
-        for name in RPCS
-    )
-    per_cycle = ", ".join(f"{name} {count / cycles:.1f}" for name, count in asked if count > 0)
-    return (
-        f"{markdown(header, rows)}\n\n{what.running:,} jobs of one GPU each run on {NODES} nodes, "
-        f"{what.pending:,} wait, in a real slurmctld with accounting; the controller's interval is "
-        f"{INTERVAL_S:g} s and not 10, so this is ten times the load of its default. A user asks "
-        f"for the whole queue {what.samples} times. Requests a cycle: {per_cycle}."
-    )
-
-
-_OF_SQUEUE = ("REQUEST_JOB_INFO", "REQUEST_PARTITION_INFO", "REQUEST_NODE_INFO")
 
 
 def _memory_told(watch: Watch, what: Load) -> str:
