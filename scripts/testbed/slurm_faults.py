@@ -292,20 +292,11 @@ FAILOVER = Trouble("slurmctld fails over to its backup", _ctld_dies, _failed_bac
 """For a cluster with a backup slurmctld, where no other fault may keep slurmctld down for long."""
 
 
-@dataclass(frozen=True, slots=True)
-class Survived:
-    """The course of one fault, in seconds: its duration, and from its end to the next good
-    cycle."""
+def go_through(bed: Bed, trouble: Trouble) -> float:
+    """Inject a fault; return the time from its end to the next good cycle, in seconds.
 
-    lasted_s: float
-    well_after_s: float
-
-
-def go_through(bed: Bed, trouble: Trouble) -> Survived:
-    """Inject a fault; raise ``AssertionError`` if the controller does not report it, or does not
-    recover.
-
-    While cycles fail the controller must not write, because its data is unreliable.
+    While cycles fail the controller must not write, because its data is unreliable. Raises
+    ``AssertionError`` if the controller does that, does not report the fault, or does not recover.
     """
     began_s = time.time()
     trouble.begin(bed)
@@ -316,8 +307,7 @@ def go_through(bed: Bed, trouble: Trouble) -> Survived:
             _check_that_it_is_said(bed, trouble)
     finally:
         trouble.end(bed)
-    lasted_s = time.time() - began_s
-    return Survived(lasted_s, bed.wait_until_well())
+    return bed.wait_until_well()
 
 
 def _check_that_it_is_said(bed: Bed, trouble: Trouble) -> None:

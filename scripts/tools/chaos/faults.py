@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-import statistics
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 
 import click
 
@@ -27,7 +27,6 @@ from scripts.testbed.slurm_faults import (
     FAILOVER,
     SLURM_TROUBLES,
     Bed,
-    Survived,
     Trouble,
     go_through,
 )
@@ -44,14 +43,46 @@ AT_WORK_S = (0.5, 3.0)
 class Course:
     """What has happened so far."""
 
-    survived: dict[str, list[Survived]] = field(default_factory=dict)
+    well_after_s: dict[str, list[float | None]] = field(default_factory=dict)
+    """By fault, from its end to the next good cycle; None if the controller kept its lease."""
     wrong: list[str] = field(default_factory=list)
     jobs: int = 0
     began_s: float = field(default_factory=time.monotonic)
 
-    @property
-    def count(self) -> int:
-        return sum(map(len, self.survived.values()))
+    def survived(self, fault: str, seconds: float | None) -> None:
+        self.well_after_s.setdefault(fault, []).append(seconds)
+        click.echo(f"{sum(map(len, self.well_after_s.values()))}: {fault}", err=True)
+
+    def told(self, held: str) -> str:
+        """Return the faults in a table, and what held; exit if something was wrong."""
+        if self.wrong:
+            fail(self.wrong)
+        rows = []
+        for fault, times_s in sorted(self.well_after_s.items()):
+            known_s = [seconds for seconds in times_s if seconds is not None]
+            figures = [f"{each(known_s):.1f}" if known_s else "" for each in (median, max)]
+            rows.append((fault, f"{len(times_s)}", *figures))
+        count, took_s = sum(map(len, self.well_after_s.values())), time.monotonic() - self.began_s
+        header = ("fault", "times", "well again after, median s", "at most, s")
+        return (
+            f"{count} faults of {len(rows)} kinds on a busy cluster of {NODES} nodes of {GPUS} "
+            f"GPUs, {self.jobs} jobs, {took_s:.0f} s.\n\n{markdown(header, rows)}\n\n{held}"
+        )
+
+
+HELD = (
+    "Every job has completed, none was restarted more often than the controller requeued it (and "
+    "once for each fault in which Slurm itself requeues what runs on a node), no node list was "
+    "left. While cycles failed nothing was written to Slurm, but where the writing itself went "
+    "wrong. The interval is 0.5 s here: with another the pauses after failures are so many times "
+    "as long, two minutes at most."
+)
+HELD_BY_A_PAIR = (
+    "Every job has completed, every restart of a job was meant by one preemption, and no node list "
+    "is left. All that both wrote was noted as scontrol was given it: never did two write by "
+    "turns. A take-over counts from the fault to the end of the other's first cycle; two intervals "
+    f"are {2 * INTERVAL_S:g} s."
+)
 
 
 @click.command()
@@ -78,7 +109,7 @@ def _of_commands(rounds: int, chance: random.Random) -> str:
     course = Course()
     with _bed(chance) as bed:
         _run(bed, course, _in_rounds(COMMAND_TROUBLES, rounds, chance))
-    return _told(course)
+    return course.told(HELD)
 
 
 def _of_daemons(rounds: int, chance: random.Random) -> str:
@@ -87,12 +118,12 @@ def _of_daemons(rounds: int, chance: random.Random) -> str:
         _run(bed, course, _in_rounds(SLURM_TROUBLES, rounds, chance))
     with _bed(chance, "--backup") as bed:
         _run(bed, course, [FAILOVER] * rounds)
-    return _told(course)
+    return course.told(HELD)
 
 
 def _of_a_pair(rounds: int, chance: random.Random) -> str:
     """Run ten faults per round on a pair of controllers."""
-    took_s: dict[str, list[float | None]] = {}
+    course = Course()
     with short_folder() as folder, started_cluster(folder, f"--nodes={NODES}") as cluster:
         two = Pair(cluster, Path(folder) / "pair", "one", "two")
         try:
@@ -102,41 +133,19 @@ def _of_a_pair(rounds: int, chance: random.Random) -> str:
             jobs = work(cluster)
             for number in range(PAIR_FAULTS * rounds):
                 fault, seconds = harm_at_random(two, chance)
-                took_s.setdefault(fault, []).append(seconds)
+                course.survived(f"the active one is {fault}", seconds)
                 jobs += work(cluster, long=number % 2, short=4)
-                click.echo(f"{number + 1}: {fault}", err=True)
+                if seconds and seconds > TAKES_OVER_WITHIN_S:
+                    course.wrong.append(f"took over only after {seconds:.1f} s")
             wait_until_completed(cluster, jobs)
             check_requeues(cluster, two, jobs)
             spans, terms = len(two.spans()), two.state().term
         finally:
             two.kill()
-    late_s = [s for each in took_s.values() for s in each if s and s > TAKES_OVER_WITHIN_S]
-    if late_s:
-        fail([f"took over after {s:.1f} s, not within {TAKES_OVER_WITHIN_S:g} s" for s in late_s])
+    course.jobs = len(jobs)
     if spans > terms:
-        fail([f"the writer changed {spans} times in {terms} terms: two have acted at once"])
-    return _told_of_pair(took_s, jobs, spans, terms)
-
-
-def _told_of_pair(
-    took_s: Mapping[str, Sequence[float | None]], jobs: Sequence[str], spans: int, terms: int
-) -> str:
-    rows = []
-    for fault, seconds in sorted(took_s.items()):
-        known = [one for one in seconds if one is not None]
-        longest = f"{max(known):.1f}" if known else "kept its lease"
-        median = f"{statistics.median(known):.1f}" if known else ""
-        rows.append((fault, f"{len(seconds)}", median, longest))
-    count = sum(map(len, took_s.values()))
-    return (
-        f"Of two controllers with an interval of {INTERVAL_S:g} s the active one was harmed "
-        f"{count} times, while {len(jobs)} jobs came and went. All have completed, every restart "
-        "of a job was meant by one preemption, and no node list is left. All that both wrote was "
-        f"noted as scontrol was given it: in {terms} terms the writer changed {spans - 1} "
-        "times, so that never did two write by turns. A take-over counts from the fault to the end "
-        f"of the other's first cycle; two intervals are {2 * INTERVAL_S:g} s.\n\n"
-        + markdown(("the active one is", "times", "taken over after, median s", "at most, s"), rows)
-    )
+        course.wrong.append(f"in {terms} terms the writer changed {spans} times")
+    return course.told(HELD_BY_A_PAIR)
 
 
 @contextmanager
@@ -164,10 +173,9 @@ def _run(bed: Bed, course: Course, troubles: Iterable[Trouble]) -> None:
         bed.keep_busy()
         by_slurm += trouble.slurm_requeues
         try:
-            course.survived.setdefault(trouble.name, []).append(go_through(bed, trouble))
+            course.survived(trouble.name, go_through(bed, trouble))
         except AssertionError as error:
             course.wrong.append(f"{trouble.name}: {error}")
-        click.echo(f"{course.count}: {trouble.name}", err=True)
     try:
         bed.wait_until_done()
     except AssertionError as error:
@@ -177,35 +185,3 @@ def _run(bed: Bed, course: Course, troubles: Iterable[Trouble]) -> None:
     course.wrong += [f"a node list is left: {row}" for row in bed.node_lists_left()]
     often = bed.requeued_too_often(by_slurm)
     course.wrong += [f"job {job} was restarted more often than asked" for job in often]
-
-
-def _told(course: Course) -> str:
-    if course.wrong:
-        fail(course.wrong)
-    rows = [_row(name, of) for name, of in sorted(course.survived.items())]
-    all_of = [one for of in course.survived.values() for one in of]
-    longest_s = max(one.lasted_s + one.well_after_s for one in all_of)
-    return (
-        f"{course.count} faults of {len(rows)} kinds on a busy cluster of {NODES} nodes of {GPUS} "
-        f"GPUs, {course.jobs} jobs, {time.monotonic() - course.began_s:.0f} s. All were survived: "
-        "every job has completed, none was restarted more often than the controller requeued it "
-        "(and once for each fault in which Slurm itself requeues what runs on a node), no node "
-        "list was left. "
-        "While cycles failed nothing was written to Slurm, but where the writing itself went "
-        f"wrong. The longest time from a fault to the next good cycle was {longest_s:.1f} s. The "
-        "interval is 0.5 s here: with another the "
-        "pauses after failures are so many times as long, two minutes at most.\n\n"
-        + markdown(
-            ("fault", "times", "lasted, s", "then well again after, median s", "at most, s"), rows
-        )
-    )
-
-
-def _row(name: str, of: Sequence[Survived]) -> tuple[str, ...]:
-    return (
-        name,
-        f"{len(of)}",
-        f"{statistics.median(one.lasted_s for one in of):.1f}",
-        f"{statistics.median(one.well_after_s for one in of):.1f}",
-        f"{max(one.well_after_s for one in of):.1f}",
-    )
