@@ -159,7 +159,7 @@ MESSAGES: Sequence[tuple[str, str]] = (
     ("slurm_load_jobs error: Transport endpoint is not connected", "failed|reach"),
     ("slurm_load_jobs error: Access/permission denied", "refuses"),
     ("slurm_load_jobs error: Invalid user id", "refuses"),
-    ("squeue: fatal: Unable to process configuration file", "failed|reach"),
+    ("squeue: fatal: Unable to process configuration file", "finds no configuration"),
     ("Segmentation fault", "failed"),
 )
 """Error messages of Slurm's commands, and a pattern for the controller's resulting error."""
