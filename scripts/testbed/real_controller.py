@@ -21,6 +21,7 @@ from scripts import ROOT
 from scripts.testbed import constants
 from scripts.testbed.patience import PATIENCE_S
 from scripts.testbed.real_cluster import RealCluster
+from scripts.testbed.slurmctld import memory_mb
 from slurm_tiresias.errors import NotRunningError
 from slurm_tiresias.status import ask, published
 from slurm_tiresias.status.published import PublishedJob, PublishedState
@@ -186,6 +187,11 @@ class RealController:
         except NotRunningError:
             return False
         return state.pid == process.pid and state.cycle > 0
+
+    def memory_mb(self, which: str) -> float:
+        """Return the memory of its process: now (VmRSS), or the most so far (VmHWM)."""
+        assert self.process is not None
+        return memory_mb(self.process.pid, which)
 
     # What the controller reports
 

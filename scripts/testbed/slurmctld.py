@@ -1,4 +1,4 @@
-"""Measure the CPU time of a cluster's slurmctld, and submit many jobs to it."""
+"""Measure what a cluster's slurmctld and other processes use, and submit many jobs to it."""
 
 from __future__ import annotations
 
@@ -20,6 +20,13 @@ def cpu_s(cluster: RealCluster) -> float:
     pid = (cluster.folder / "run" / "slurmctld.pid").read_text().strip()
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def memory_mb(pid: int, which: str) -> float:
+    """Return a process's memory by this name in its ``status``, as VmRSS."""
+    found = re.search(rf"{which}:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert found is not None, "a process that runs has memory"
+    return int(found[1]) / 1e3
 
 
 def requests(cluster: RealCluster) -> dict[str, tuple[int, float]]:

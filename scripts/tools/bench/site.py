@@ -14,7 +14,7 @@ import click
 
 from scripts.testbed.real_cluster import RealCluster, short_folder, started_cluster
 from scripts.testbed.real_controller import LoggedCycle, RealController, logged_cycles
-from scripts.testbed.slurmctld import cpu_s, requests, submit_many
+from scripts.testbed.slurmctld import cpu_s, memory_mb, requests, submit_many
 from scripts.tools.bench.record import count_option, record
 from scripts.tools.document import markdown
 from slurm_tiresias.store.terms import newest_ledger
@@ -135,12 +135,6 @@ def _cpu_s(pid: int) -> float:
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
-def _status_mb(pid: int, name: str) -> float:
-    found = re.search(rf"{name}:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    assert found
-    return int(found[1]) / 1e3
-
-
 @click.command("site")
 @count_option("nodes", 1000, 2000, 10)
 @count_option("jobs", 10000, 50000)
@@ -212,8 +206,8 @@ def _footprint(controller: RealController) -> Course:
     ledger = newest_ledger(controller.state_dir)
     disk = re.search(r"write_bytes: (\d+)", Path(f"/proc/{pid}/io").read_text())
     return {
-        "most memory of the controller, MB": _status_mb(pid, "VmHWM"),
-        "most memory of the forecasts, MB": sum(_status_mb(c, "VmHWM") for c in _children(pid)),
+        "most memory of the controller, MB": memory_mb(pid, "VmHWM"),
+        "most memory of the forecasts, MB": sum(memory_mb(c, "VmHWM") for c in _children(pid)),
         "ledger, MB": sum(f.stat().st_size for f in ledger.parent.glob(f"{ledger.name}*")) / 1e6,
         "written to disk by the controller, MB": int(disk[1]) / 1e6 if disk else 0.0,
     }

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import re
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 
 import click
 import orjson
 
 from scripts.testbed.real_cluster import RealCluster, short_folder, started_cluster
-from scripts.testbed.real_controller import RealController
+from scripts.testbed.real_controller import RealController, logged_cycles
 from scripts.testbed.slurmctld import SUBMITTERS, submit_many
 from scripts.tools.chaos.outcome import fail, record
 from slurm_tiresias.status.published import FILE_NAME
@@ -45,32 +42,6 @@ class Load:
     cycles: int
     storm: int
     tasks: int
-
-
-@dataclass(slots=True)
-class Watch:
-    """The controller observed from outside: when it published, and its memory then."""
-
-    state: Path
-    pid: int
-    published_s: list[float] = field(default_factory=list)
-    memory_mb: list[float] = field(default_factory=list)
-
-    def look(self) -> None:
-        at_s = self.state.stat().st_mtime
-        if not self.published_s or at_s != self.published_s[-1]:
-            self.published_s.append(at_s)
-            self.memory_mb.append(_memory_mb(self.pid))
-
-    def longest_gap_s(self, since: int) -> float:
-        """Return the longest time between two cycles since the given one."""
-        times = self.published_s[since:]
-        return max((b - a for a, b in pairwise(times)), default=0.0)
-
-    def growth(self, cycles: int) -> float:
-        """Return the peak memory of the last third of the cycles relative to the second third."""
-        third = cycles // 3
-        return max(self.memory_mb[2 * third : cycles]) / max(self.memory_mb[third : 2 * third])
 
 
 @click.command()
@@ -111,23 +82,23 @@ def measured(what: Load) -> tuple[str, list[str]]:
     with short_folder() as folder, started_cluster(folder, *options) as cluster:
         _fill(cluster, what)
         log = folder / "controller.log"
-        controller = RealController(cluster, folder, SETTINGS, defaults={}, log_file=log).start()
+        controller = RealController(cluster, folder, SETTINGS, defaults={}, log_file=log)
+        controller.start("-v")
         try:
-            assert controller.process is not None
-            watch = Watch(controller.state_dir / FILE_NAME, controller.process.pid)
-            _run_on(cluster, watch, what.cycles)
-            stormed = _storm(cluster, watch, what)
-            cancelled = _cancel_all(cluster, watch)
+            memory_mb = _memory_over(controller, what.cycles)
+            stormed = _storm(controller, what)
+            cancelled = _cancel_all(controller)
+            memory_mb.append(controller.memory_mb("VmHWM"))
             wrong = [*controller.faults(), *_lost(cluster, what)]
         finally:
             controller.end()
-    if what.cycles >= ENOUGH_CYCLES and watch.growth(what.cycles) > MOST_GROWTH:
-        wrong.append(f"memory grew {watch.growth(what.cycles):.2f} times")
+    if what.cycles >= ENOUGH_CYCLES and _growth(memory_mb, what.cycles) > MOST_GROWTH:
+        wrong.append(f"memory grew {_growth(memory_mb, what.cycles):.2f} times")
     told = (
         f"{what.running:,} jobs of one GPU each run on {NODES} nodes, {what.pending:,} wait, in a "
         f"real slurmctld with accounting; the controller's interval is {INTERVAL_S:g} s."
     )
-    return "\n\n".join((told, _memory_told(watch, what), stormed, cancelled)), wrong
+    return "\n\n".join((told, _memory_told(memory_mb, what), stormed, cancelled)), wrong
 
 
 # The cluster and its jobs
@@ -156,87 +127,78 @@ def _count(cluster: RealCluster, state: str) -> int:
     return len(cluster.run("squeue", "-h", "-r", "-o", "%i", "-t", state).split())
 
 
-def _memory_mb(pid: int) -> float:
-    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    assert found is not None, "a process that runs has memory"
-    return int(found[1]) / 1024
-
-
 # The load on the controller
 
 
-def _run_on(cluster: RealCluster, watch: Watch, cycles: int) -> None:
-    """Wait for as many cycles as an hour has at the default interval."""
-    while len(watch.published_s) < cycles:
-        enough = min(cycles, len(watch.published_s) + 30)
-        _until(cluster, watch, lambda: len(watch.published_s) >= enough, "its cycles go on")  # noqa: B023
-        click.echo(
-            f"{len(watch.published_s)} of {cycles} cycles, {watch.memory_mb[-1]:.0f} MB", err=True
-        )
+def _memory_over(controller: RealController, cycles: int) -> list[float]:
+    """Return the controller's memory after each of its next cycles."""
+    memory_mb: list[float] = []
+    while len(memory_mb) < cycles:
+        _next_cycle(controller)
+        memory_mb.append(controller.memory_mb("VmRSS"))
+        if len(memory_mb) % 30 == 0:
+            click.echo(f"{len(memory_mb)} of {cycles} cycles, {memory_mb[-1]:.0f} MB", err=True)
+    return memory_mb
 
 
-def _storm(cluster: RealCluster, watch: Watch, what: Load) -> str:
-    first, began_s = len(watch.published_s), time.monotonic()
-    with _watching(watch):
-        _submit(cluster, what.storm)
-        for _ in range(2):
-            _sbatch(cluster, f"--array=0-{what.tasks - 1}")
-    took_s = time.monotonic() - began_s
+def _next_cycle(controller: RealController) -> None:
+    published = controller.state_dir / FILE_NAME
+    before_s = published.stat().st_mtime
+    controller.wait_until(
+        lambda: published.stat().st_mtime != before_s, "its cycles go on", PATIENCE_S
+    )
+
+
+def _growth(memory_mb: Sequence[float], cycles: int) -> float:
+    """Return the peak memory of the last third of the cycles relative to the second third."""
+    third = cycles // 3
+    return max(memory_mb[2 * third : cycles]) / max(memory_mb[third : 2 * third])
+
+
+def _longest_pause_s(controller: RealController, since_s: float) -> float:
+    """Return the longest time between two cycles, from the last one before then."""
+    assert controller.log_file is not None
+    ended_s = [cycle.ended_s for cycle in logged_cycles(controller.log_file.read_text())]
+    first = max(sum(end_s < since_s for end_s in ended_s) - 1, 0)
+    return max((b - a for a, b in pairwise(ended_s[first:])), default=0.0)
+
+
+def _storm(controller: RealController, what: Load) -> str:
+    cluster, began_s = controller.cluster, time.time()
+    _submit(cluster, what.storm)
+    for _ in range(2):
+        _sbatch(cluster, f"--array=0-{what.tasks - 1}")
+    took_s = time.time() - began_s
     waiting = _count(cluster, "PENDING")
-    _until(
-        cluster, watch, lambda: _shown_waiting(watch) >= 0.99 * waiting, "all of them to be seen"
+    controller.wait_until(
+        lambda: _shown_waiting(controller) >= 0.99 * waiting, "all of them to be seen", PATIENCE_S
     )
     return (
         f"A storm: {what.storm:,} jobs and two arrays of {what.tasks:,} tasks, submitted within "
-        f"{took_s:.0f} s by {SUBMITTERS} at a time. The longest pause between two published cycles "
-        f"was {watch.longest_gap_s(first - 1):.1f} s; {time.monotonic() - began_s - took_s:.1f} s "
+        f"{took_s:.0f} s by {SUBMITTERS} at a time. The longest pause between two cycles was "
+        f"{_longest_pause_s(controller, began_s):.1f} s; {time.time() - began_s - took_s:.1f} s "
         f"after the last of them all {waiting:,} waiting jobs stood in `status`."
     )
 
 
-def _cancel_all(cluster: RealCluster, watch: Watch) -> str:
-    first, began_s = len(watch.published_s), time.monotonic()
-    with _watching(watch):
-        cluster.run("scancel", "--me")
-        cluster.wait_until(lambda: not cluster.run("squeue", "-h").strip(), "all ended", PATIENCE_S)
-    took_s = time.monotonic() - began_s
-    _until(cluster, watch, lambda: _shown_waiting(watch) == 0, "none to be seen")
+def _cancel_all(controller: RealController) -> str:
+    cluster, began_s = controller.cluster, time.time()
+    cluster.run("scancel", "--me")
+    cluster.wait_until(lambda: not cluster.run("squeue", "-h").strip(), "all ended", PATIENCE_S)
+    took_s = time.time() - began_s
+    controller.wait_until(
+        lambda: _shown_waiting(controller) == 0, "none of them to be seen", PATIENCE_S
+    )
     return (
         f"A mass cancel: `scancel` of all jobs took {took_s:.1f} s until the last was gone, with a "
-        f"longest pause of {watch.longest_gap_s(first - 1):.1f} s between two published cycles; "
-        f"{time.monotonic() - began_s - took_s:.1f} s later `status` showed none."
+        f"longest pause of {_longest_pause_s(controller, began_s):.1f} s between two cycles; "
+        f"{time.time() - began_s - took_s:.1f} s later `status` showed none."
     )
 
 
-def _shown_waiting(watch: Watch) -> int:
-    tiers = orjson.loads(watch.state.read_bytes())["tiers"]
+def _shown_waiting(controller: RealController) -> int:
+    tiers = orjson.loads((controller.state_dir / FILE_NAME).read_bytes())["tiers"]
     return sum(tier["pending_jobs"] for tier in tiers)
-
-
-def _until(cluster: RealCluster, watch: Watch, holds: Callable[[], bool], what: str) -> None:
-    def seen() -> bool:
-        watch.look()
-        return holds()
-
-    cluster.wait_until(seen, what, PATIENCE_S)
-
-
-@contextmanager
-def _watching(watch: Watch) -> Iterator[None]:
-    """Observe the controller repeatedly during the block."""
-    over = threading.Event()
-
-    def look() -> None:
-        while not over.wait(0.05):
-            watch.look()
-
-    looker = threading.Thread(target=look)
-    looker.start()
-    try:
-        yield
-    finally:
-        over.set()
-        looker.join()
 
 
 def _lost(cluster: RealCluster, what: Load) -> Iterator[str]:
@@ -266,13 +228,13 @@ def _lost(cluster: RealCluster, what: Load) -> Iterator[str]:
 # The report
 
 
-def _memory_told(watch: Watch, what: Load) -> str:
+def _memory_told(memory_mb: Sequence[float], what: Load) -> str:
     third = what.cycles // 3
     ends = (min(10, what.cycles), third, 2 * third, what.cycles)
-    amounts = ", ".join(f"{watch.memory_mb[end - 1]:.0f}" for end in ends)
+    amounts = ", ".join(f"{memory_mb[end - 1]:.0f}" for end in ends)
     return (
         f"Memory: {amounts} MB after {', '.join(map(str, ends))} cycles, "
         f"{CYCLES_AN_HOUR} of which are an hour's at the default interval; the most of the last "
-        f"third is {watch.growth(what.cycles):.3f} times that of the second. In the storm that "
-        f"came then, with more jobs to know of, it was {max(watch.memory_mb):.0f} MB."
+        f"third is {_growth(memory_mb, what.cycles):.3f} times that of the second. In the storm "
+        f"that came then, with more jobs to know of, it was {max(memory_mb):.0f} MB."
     )
