@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from random import random
 from statistics import median
 
 import click
@@ -21,8 +22,8 @@ from slurm_tiresias.store.terms import newest_ledger
 
 GPUS = 8
 PER_NODE_S = 200
-"""How long a job runs: with one on each of a thousand nodes, five end in a second. Two cores do not
-bear twenty starts and ends in a second."""
+"""How long a job runs on average: with one on each of a thousand nodes, five end in a second. Two
+cores do not bear twenty starts and ends in a second."""
 
 WITHDRAWN, AFTER_S = 0.75, 30
 """The share of the submitted jobs that are cancelled so many seconds later if they still wait, so
@@ -54,7 +55,8 @@ class Site:
     def submit(self, _number: int = 0) -> tuple[str, float]:
         """Submit a job; return its id ("" without an answer), and how long sbatch took."""
         self._number += 1
-        runs_s = PER_NODE_S if self._number % ONE_LONG_IN else LONG_S
+        # Not all of the first ones end at once.
+        runs_s = 2 * PER_NODE_S * random() if self._number % ONE_LONG_IN else LONG_S
         what = "-N1", f"--gpus-per-node={GPUS}", "-c1", "--mem=1", f"-J{self._number % 40}"
         began_s = time.monotonic()
         try:
@@ -142,12 +144,14 @@ def _cpu_s(pid: int) -> float:
 @click.option("--minutes", default=60.0, show_default=True, help="With a controller.")
 def site(nodes: int, jobs: int, rate: int, minutes: float) -> None:
     """A site of a thousand nodes, ten thousand jobs, and many submissions."""
+    lines = (
+        *(f"MaxJobCount={4 * jobs}", f"SchedulerParameters={SCHEDULER}"),
+        # All nodes share this machine, so that each may be slow.
+        *("SlurmdTimeout=3600", "UnkillableStepTimeout=3600"),
+    )
     options = (
-        *(f"--nodes={nodes}", f"--gpus={GPUS}", f"--slurm-conf-line=MaxJobCount={4 * jobs}"),
-        *(
-            "--slurm-conf-line=SlurmdTimeout=3600",
-            f"--slurm-conf-line=SchedulerParameters={SCHEDULER}",
-        ),
+        *(f"--nodes={nodes}", f"--gpus={GPUS}"),
+        *(f"--slurm-conf-line={line}" for line in lines),
     )
     with short_folder() as folder, started_cluster(folder, *options) as cluster:
         _join_nodes(cluster.folder / "etc", nodes)
@@ -180,8 +184,8 @@ def site(nodes: int, jobs: int, rate: int, minutes: float) -> None:
         f"{nodes:,} real slurmds of {GPUS} GPUs on this machine, {jobs:,} waiting jobs at first, "
         f"accounting by slurmdbd; {rate} submissions a second for {minutes:g} minutes with the "
         f"default settings, after {WITHOUT * minutes:.3g} without. A job takes a node for "
-        f"{PER_NODE_S} s, one in {ONE_LONG_IN} for a day; {WITHDRAWN:.0%} are cancelled after "
-        f"{AFTER_S} s if they still wait. Of {len(cycles)} cycles {failed} failed. "
+        f"{PER_NODE_S} s on average, one in {ONE_LONG_IN} for a day; {WITHDRAWN:.0%} are cancelled "
+        f"after {AFTER_S} s if they still wait. Of {len(cycles)} cycles {failed} failed. "
         f"{sum(event.kind == 'preempted' for event in state.events)} of the latest "
         f"{len(state.events)} events are preemptions.",
     )
