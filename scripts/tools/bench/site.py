@@ -35,7 +35,7 @@ SUBMITTERS = 4
 SCHEDULER = "bf_interval=30,sched_interval=60,batch_sched_delay=3,disable_job_shrink"
 """Slurm's defaults, and what the controller asks for: test clusters schedule every two seconds."""
 
-WITHOUT = 1 / 15
+WITHOUT = 1 / 6
 """For which part of the time with a controller the site is watched without one before."""
 
 SUBMIT = "REQUEST_SUBMIT_BATCH_JOB"
