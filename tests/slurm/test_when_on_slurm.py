@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from scripts.testbed.real_cluster import RealCluster
 from scripts.testbed.real_controller import CONSTANTS, RealController
 from slurm_tiresias.core.features.recurring import ENOUGH
+from slurm_tiresias.forecast.ranges import SHARES
 
 pytestmark = pytest.mark.slurm
 
@@ -28,9 +30,9 @@ def controller(clean_cluster: RealCluster, tmp_path: Path) -> Iterator[RealContr
     }
     made = RealController(clean_cluster, tmp_path, settings)
     made.state_dir.mkdir()
-    scores = [score / 50 for score in range(-60, 61)]
+    scores = [(time.time() - 3600.0, score / 50) for score in range(-60, 61)]
     file = made.state_dir / "forecasts.json"
-    file.write_text(json.dumps({"deviations": {"-1": scores}, "since_s": 0.0, "held": []}))
+    file.write_text(json.dumps({"scores": scores, "levels": SHARES, "held": []}))
     yield made.start()
     made.stop()
 
