@@ -48,10 +48,12 @@ ELSEWHERE: Mapping[str, Setting] = {
 """The settings for points that are not reached in ``AT_WORK``."""
 
 NOT_REACHED = frozenset(
-    {"commit-rebuild-1", "commit-account-1", "restart", "update-excluded", "set-node"}
+    {"commit-rebuild-1", "commit-account-1", "commit-obey-1"}
+    | {"restart", "update-excluded", "set-node"}
 )
-"""Points in a command, where job ids come again, and after failures of jobs and nodes. They have
-their own tests; after failures, the random interleavings kill at each write (``lifecycle``)."""
+"""Points in a command, where job ids come again, in an order for one job, and after failures of
+jobs and nodes. They have their own tests; after failures, the random interleavings kill at each
+write (``lifecycle``)."""
 
 
 def points_of(setting: Setting) -> Sequence[KillPoint]:
