@@ -224,7 +224,8 @@ def _resumed(bed: Bed) -> bool:
     if state.rstrip("*") in ("idle", "mixed", "allocated", "completing"):
         return True
     if "drain" in state or "down" in state or "inval" in state:
-        _set_node(bed, "RESUME")
+        # Slurm refuses it if the node has come back by itself meanwhile.
+        bed.cluster.answers("scontrol", "update", f"NodeName={NODE}", "State=RESUME")
         time.sleep(0.5)
     return False
 
