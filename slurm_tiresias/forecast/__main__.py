@@ -81,7 +81,7 @@ class Worker:
     def _look(self, at: Present) -> None:
         with closing(Ledger.to_read(self._ledger)) as ledger:
             ended = (PastJob(*row) for row in ledger.jobs.past(MOST_PAST))
-            past = Past([*ended, *map(_so_far, at.jobs)], at.now_s)
+            past = Past([*ended, *(PastJob.of(job, ended=False) for job in at.jobs)], at.now_s)
             if self._policy is None or not 0 <= at.now_s - self._learned_s < POLICY_S:
                 samples = Samples(ledger)
                 self._policy = learned_policy(self._config.policy, lambda: samples.latest(at.now_s))
@@ -128,11 +128,6 @@ class Worker:
         if job is None:
             return []
         return answers(made, job, self._forecaster.calibration, partitions)
-
-
-def _so_far(job: Job) -> PastJob:
-    known = job.user, job.name, job.time_limit_s
-    return PastJob(job.submitted_s, job.request.gpu_count, *known, job.run_s, ended=False)
 
 
 def main() -> None:

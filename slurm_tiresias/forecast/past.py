@@ -54,6 +54,11 @@ class PastJob(NamedTuple):
     ran_s: float
     ended: bool
 
+    @staticmethod
+    def of(job: Job, *, ended: bool) -> PastJob:
+        names = job.user, job.name, job.time_limit_s
+        return PastJob(job.submitted_s, job.request.gpu_count, *names, job.run_s, ended)
+
 
 class Survival:
     """The distribution of the running times of some jobs, of which some still go on.

@@ -127,12 +127,7 @@ class Observed(TiresiasScheduler):
 
     def ended(self, job: SimJob) -> None:
         super().ended(job)
-        self.gone.append(_past(job, ended=True))
-
-
-def _past(job: SimJob, *, ended: bool) -> PastJob:
-    names = job.user, job.name, job.time_limit_s
-    return PastJob(job.submitted_s, job.gpus, *names, job.run_s, ended)
+        self.gone.append(PastJob.of(job, ended=True))
 
 
 def replay(case: Case) -> list[Said]:
@@ -159,7 +154,8 @@ def replay(case: Case) -> list[Said]:
         for job in live:
             if job.state is JobState.RUNNING:
                 job.settle(now_s)
-        past = Past([*scheduler.gone, *(_past(job, ended=False) for job in live)], now_s)
+        so_far = (PastJob.of(job, ended=False) for job in live)
+        past = Past([*scheduler.gone, *so_far], now_s)
         at = present(now_s, nodes, live)
         made = Futures(at, config, past, scheduler.policy)
         picture = forecaster.look(made, past, case.cpu_s, scheduler.started_s)
