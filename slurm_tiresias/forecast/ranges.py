@@ -126,7 +126,8 @@ class Calibration:
     """The share of the scores that is below each limit of a range."""
     held: deque[tuple[float, bool, bool]] = field(default_factory=lambda: deque(maxlen=KEPT))
     """When it was known of a range, and whether its outer and inner limits held."""
-    _known: Survival | None = None
+    _limits: Sequence[float] | None = None
+    """The scores at these levels."""
 
     def follow(self, one: Awaited, now_s: float, started_s: float | None = None) -> None:
         """Learn from how long a job has waited so far, or when it has started."""
@@ -152,7 +153,8 @@ class Calibration:
         every += [(one.made_s, _score(one.raw, now_s - one.made_s), False) for one in waiting]
         latest = nlargest(KEPT, every)
         is_enough = sum(ended for _, _, ended in latest) >= ENOUGH
-        self._known = Survival(each[1:] for each in latest) if is_enough else None
+        known = Survival(each[1:] for each in latest) if is_enough else None
+        self._limits = list(map(known.quantile, self.levels)) if known else None
 
     def coverage(self) -> tuple[int, float, float]:
         """Return the number of the latest ranges, and the shares of the outer and inner ones that
@@ -168,10 +170,9 @@ class Calibration:
 
     def corrected(self, raw: Spread | None) -> Range | None:
         """Return the range that is meant to hold; None if too little is known for one."""
-        if self._known is None:
+        if self._limits is None:
             return None
-        scores = map(self._known.quantile, self.levels)
-        return Range(*accumulate((_at(raw, each) if raw else math.inf for each in scores), max))
+        return Range(*accumulate((_at(raw, s) if raw else math.inf for s in self._limits), max))
 
     def as_json(self) -> dict[str, Any]:
         return {"scores": list(self.scores), "levels": self.levels, "held": list(self.held)}
