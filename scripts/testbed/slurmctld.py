@@ -17,9 +17,14 @@ SUBMITTERS = 4
 
 def cpu_s(cluster: RealCluster) -> float:
     """Return the CPU time of slurmctld so far; the kernel counts in hundredths of a second."""
-    pid = (cluster.folder / "run" / "slurmctld.pid").read_text().strip()
+    return cpu_s_of(int((cluster.folder / "run" / "slurmctld.pid").read_text()))
+
+
+def cpu_s_of(pid: int, *, with_ended_children: bool = False) -> float:
+    """Return the CPU time of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    counted = fields[11 : 15 if with_ended_children else 13]
+    return sum(map(int, counted)) / os.sysconf("SC_CLK_TCK")
 
 
 def memory_mb(pid: int, which: str) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,7 @@ import click
 
 from scripts.testbed.real_cluster import RealCluster, short_folder, started_cluster
 from scripts.testbed.real_controller import LoggedCycle, RealController, logged_cycles
-from scripts.testbed.slurmctld import cpu_s, memory_mb, requests, submit_many
+from scripts.testbed.slurmctld import SUBMITTERS, cpu_s, cpu_s_of, memory_mb, requests, submit_many
 from scripts.tools.bench.record import count_option, record
 from scripts.tools.document import markdown
 from slurm_tiresias.store.terms import newest_ledger
@@ -31,7 +30,6 @@ that as many wait as at first."""
 
 ONE_LONG_IN = 200
 LONG_S = 86400
-SUBMITTERS = 4
 SCHEDULER = "bf_interval=30,sched_interval=60,batch_sched_delay=3,disable_job_shrink"
 """Slurm's defaults, and what the controller asks for: test clusters schedule every two seconds."""
 
@@ -57,19 +55,13 @@ class Site:
         self._number += 1
         # Not all of the first ones end at once.
         runs_s = 2 * PER_NODE_S * random() if self._number % ONE_LONG_IN else LONG_S
-        what = "-N1", f"--gpus-per-node={GPUS}", "-c1", "--mem=1", f"-J{self._number % 40}"
+        command = (
+            *("sbatch", "--parsable", "--output=/dev/null", "-N1", f"--gpus-per-node={GPUS}"),
+            *("-c1", "--mem=1", f"-J{self._number % 40}", str(self._script), f"{runs_s}"),
+        )
         began_s = time.monotonic()
         try:
-            job = self._cluster.run(
-                *(
-                    "sbatch",
-                    "--parsable",
-                    "--output=/dev/null",
-                    *what,
-                    str(self._script),
-                    f"{runs_s}",
-                )
-            )
+            job = self._cluster.run(*command)
         except AssertionError:
             job = ""
         return job.strip(), time.monotonic() - began_s
@@ -85,8 +77,10 @@ class Site:
         if controller:
             assert controller.process
             pid = controller.process.pid
-            load["controller"] = _cpu_s(pid)
-            load["forecasts"] = sum(map(_cpu_s, _children(pid)))
+            load["controller"] = cpu_s_of(pid, with_ended_children=True)
+            load["forecasts"] = sum(
+                cpu_s_of(child, with_ended_children=True) for child in _children(pid)
+            )
         calls = {
             f"{name}, ms": 1000 * mean_s
             for name, (_, mean_s) in requests(self._cluster).items()
@@ -129,12 +123,6 @@ def _children(pid: int) -> list[int]:
     """Return the processes that any thread of this one has started."""
     each = Path(f"/proc/{pid}/task").glob("*/children")
     return [int(child) for threads in each for child in threads.read_text().split()]
-
-
-def _cpu_s(pid: int) -> float:
-    """Return the CPU time of a process and of its children that have ended."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 @click.command("site")
@@ -223,16 +211,16 @@ def _footprint(controller: RealController) -> Course:
 def _rows(cycles: Sequence[LoggedCycle]) -> list[tuple[str, ...]]:
     first, *later = cycles
     half = max(1, len(later) // 2)
-    parts = (("the first", [first]), ("first half", later[:half]), ("second half", later[half:]))
+    parts = (
+        ("the first", median, [first]),
+        ("first half", median, later[:half]),
+        ("second half", median, later[half:]),
+        ("the longest of each", max, later),
+    )
     return [
-        (name, *(f"{median(of):,.2f}" for of in zip(*map(_figures, some), strict=True)))
-        for name, some in parts
+        (name, *(f"{of(values):,.2f}" for values in zip(*map(_figures, some), strict=True)))
+        for name, of, some in parts
         if some
-    ] + [
-        (
-            "the longest of each",
-            *(f"{max(of):,.2f}" for of in zip(*map(_figures, later), strict=True)),
-        )
     ]
 
 
