@@ -41,8 +41,9 @@ def sentences(start: PublishedStart | None, now_s: float, again: str = "") -> It
         return
     if start.likely_s is None or start.least_s is None:
         beyond = about(max(0.0, start.beyond_s - now_s))
-        least_s = start.beyond_s if start.least_s is None else start.least_s
-        least = f", and not within {_in(least_s, now_s)}" if least_s < start.beyond_s else ""
+        least = ""
+        if start.least_s is not None and start.least_s < start.beyond_s:
+            least = f", and not within {_in(start.least_s, now_s)}"
         yield f"It probably does not start{again} within the next {beyond}{least}."
     else:
         most = "later than can be said"

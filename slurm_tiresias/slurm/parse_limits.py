@@ -157,9 +157,10 @@ def _free(answer: str) -> tuple[Left, Set[str]]:
     free: dict[str, float] = {}
     layered = set[str]()
     for name, count, mode in _LICENSE.findall(answer):
-        on_layers = (max if mode == "1" else min)(free.get(name, float(count)), float(count))
-        free[name] = on_layers
-        layered |= {name} if mode else set()
+        of_layers = max if mode == "1" else min
+        free[name] = of_layers(free.get(name, float(count)), float(count))
+        if mode:
+            layered.add(name)
     return free, layered
 
 
