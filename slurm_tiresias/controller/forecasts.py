@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from slurm_tiresias.core.job import Job, Snapshot
 from slurm_tiresias.errors import RefusedError, TiresiasError
 from slurm_tiresias.forecast.forecaster import Picture
 from slurm_tiresias.forecast.futures import present
+from slurm_tiresias.forecast.past import MOST_AHEAD_S
 from slurm_tiresias.forecast.process import ForecastProcess
 from slurm_tiresias.forecast.ranges import Range
 from slurm_tiresias.forecast.sooner import AS_IT_IS, Asked
@@ -24,7 +24,6 @@ from slurm_tiresias.status.service import Question, Service
 from slurm_tiresias.status.when import SCHEMA
 
 NOT_ACTING = "while the controller does not act, Slurm's own order decides (squeue --start)"
-TOO_FEW = "too few jobs of this site have ended or started since its forecasts began"
 NOT_HELD = "too few of the latest ranges at this site have held"
 WITHIN_S = 12.0
 MOST_GPUS = 100_000
@@ -61,12 +60,9 @@ class Forecasts(Feature):
             return None
         # A job that has run since waits anew.
         since_s = job.submitted_s if job.queued_s is None else job.queued_s
-        if since_s > picture.made_s or job.job_id not in picture.raw:
+        if since_s > picture.made_s or job.job_id not in picture.ranges:
             return None
-        found = None if picture.is_bad else picture.corrected[job.job_id]
-        why_not = "" if found else NOT_HELD if picture.is_bad else TOO_FEW
-        start = _published(found, picture, picture.until_s, why_not)
-        return Explained(facts={"start": start})
+        return Explained(facts={"start": _published(picture.ranges[job.job_id], picture)})
 
     @property
     def coverage(self) -> PublishedCoverage | None:
@@ -90,23 +86,23 @@ class Forecasts(Feature):
             if not state.acts:
                 start = PublishedStart(state.at_s, 0.0, state.at_s, why_not=NOT_ACTING)
                 answers.append({"what": AS_IT_IS, "value": "", "start": start})
-            for what, value, found, until_s in self.process.ask(asked, WITHIN_S) if picture else ():
+            for what, value, found in self.process.ask(asked, WITHIN_S) if picture else ():
                 assert picture
-                start = _published(found, picture, until_s, "" if found else TOO_FEW)
+                start = _published(found, picture)
                 answers.append({"what": what, "value": value, "start": start})
             return json_codec.dumps({"schema": SCHEMA, "answers": answers})
 
         return Service(answer, long=True, remedy="Ask again later")
 
 
-def _published(
-    found: Range | None, picture: Picture, until_s: float, why_not: str
-) -> PublishedStart:
+def _published(found: Range | None, picture: Picture) -> PublishedStart:
+    """Return what is shown of a range: none of its limits that are later than futures look."""
     made_s = picture.made_s
-    known = {name: s for name, s in found._asdict().items() if s < math.inf} if found else {}
-    if known and "likely_s" not in known:
-        until_s = max(known.values())
-    start = PublishedStart(made_s, picture.days, made_s + until_s, why_not=why_not)
+    if found is None:
+        return PublishedStart(made_s, picture.days, made_s, why_not=NOT_HELD)
+    known = {name: s for name, s in found._asdict().items() if s < MOST_AHEAD_S}
+    beyond_s = max(known.values(), default=MOST_AHEAD_S)
+    start = PublishedStart(made_s, picture.days, made_s + beyond_s)
     for name, after_s in known.items():
         setattr(start, name, made_s + after_s)
     return start

@@ -12,7 +12,7 @@ import os
 import resource
 import sys
 from contextlib import closing, suppress
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 from slurm_tiresias import json_codec
@@ -22,7 +22,7 @@ from slurm_tiresias.core.features.policy import Policy
 from slurm_tiresias.core.job import Job
 from slurm_tiresias.errors import TiresiasError
 from slurm_tiresias.forecast.forecaster import Forecaster
-from slurm_tiresias.forecast.futures import Futures, Present
+from slurm_tiresias.forecast.futures import Drawn, Fork, Futures, Present
 from slurm_tiresias.forecast.past import Past, PastJob
 from slurm_tiresias.forecast.ranges import Calibration
 from slurm_tiresias.forecast.sooner import Answer, Asked, answers
@@ -55,7 +55,7 @@ class Worker:
         self._config = config
         self._ledger = ledger
         self._file = Path(config.controller.state_dir) / FILE_NAME
-        self._forecaster = Forecaster(config, self._calibration())
+        self._forecaster = Forecaster(self._calibration())
         self._policy: Policy | None = None
         self._learned_s = -math.inf
         self._made: Futures | None = None
@@ -63,7 +63,7 @@ class Worker:
 
     def _calibration(self) -> Calibration | None:
         try:
-            return Calibration.of(json_codec.loads(self._file.read_bytes()))
+            return json_codec.build(Calibration, json_codec.loads(self._file.read_bytes()))
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
             return None
 
@@ -98,12 +98,14 @@ class Worker:
                 ),
                 self._answer_all,
             )
-        text = json_codec.dumps(self._forecaster.calibration.as_json())
+        text = json_codec.dumps(self._forecaster.calibration)
         write_atomically(self._file, text, 0o600)
         self._connection.send(picture)
 
-    def _answer_all(self) -> None:
-        while self._connection.poll():
+    def _answer_all(self, future: Fork[Drawn]) -> None:
+        """Take messages until a future is ready."""
+        done = future.fileno()
+        while (ready := wait([self._connection, done], future.left_s)) and done not in ready:
             self._take()
 
     def _take(self) -> None:

@@ -214,8 +214,9 @@ class Futures:
         self._simulation = Simulation(
             (), self._scheduler, self._physics, timing, self._ask, until=lambda s: self._until(s)
         )
-        self.reporting: set[str] = set()
-        """Waiting jobs that are taken to report what they still need."""
+        self.is_known = past.is_known
+        self._passing: dict[str, bool] = {}
+        """Jobs that leave as soon as they have started, and whether each reports what it needs."""
         self._until: Callable[[float], bool] = lambda _now_s: False
         self.jobs = {job.job_id: self._resumed(job, number) for number, job in enumerate(known)}
 
@@ -250,9 +251,10 @@ class Futures:
         """The jobs that wait."""
         return [job.job_id for job in self.jobs.values() if job.state is JobState.PENDING]
 
-    def submit(self, job: Job) -> None:
-        """Let a job be submitted now, or take the place of one that waits."""
+    def submit_in_passing(self, job: Job, *, reports: bool) -> None:
+        """Let a job wait that leaves as soon as it has started."""
         self.jobs[job.job_id] = self._resumed(job, len(self.jobs))
+        self._passing[job.job_id] = reports
 
     def begin(
         self, seed: str, most_s: float, awaited: Iterable[str], change: Change = lambda _: None
@@ -274,13 +276,15 @@ class Futures:
         self._scheduler.share, self._scheduler.chance = self._share, chance
         for job in self.jobs.values():
             runs = job.state is JobState.RUNNING
-            if runs or job.job_id in self.reporting:
+            if runs or self._passing.get(job.job_id):
                 job.work_s = self._draw(job)
                 job.end_s = now_s + job.work_s if runs else math.inf
                 if not runs or claimed_gpu_s(job) is not None:
                     job.claim = _exact(job, job.work_s)
                 if job.claim is not None or job.run_s < REPORT_EVERY_S:
                     self._tell(job)
+            if job.job_id in self._passing:
+                job.work_s = 1.0
             self._simulation.resume(job)
 
         def stop(*_: object) -> None:
@@ -315,10 +319,19 @@ class Fork(Generic[T]):
             _work(work, writes)
         os.close(writes)
 
+    def fileno(self) -> int:
+        """Return what is ready to be read once there is a result."""
+        return self._reads
+
+    @property
+    def left_s(self) -> float:
+        """How much time is left for the work."""
+        return max(0.0, self._until_s - time.monotonic())
+
     def result(self) -> T | None:
         """Wait for the result; None if the work failed or took too long."""
         told = bytearray()
-        while select.select([self._reads], [], [], max(0.0, self._until_s - time.monotonic()))[0]:
+        while select.select([self], [], [], self.left_s)[0]:
             if not (part := os.read(self._reads, READ_BYTES)):
                 break
             told += part

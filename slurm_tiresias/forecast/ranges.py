@@ -1,22 +1,20 @@
 """From futures to a range: the spread of a wait, corrected by how earlier ones turned out.
 
-By how many standard deviations a wait was longer than the middle is a score. Quantiles of the
-latest scores, of waits that go on too (Kaplan and Meier), replace those of the normal distribution:
-the first waits that turn out are short ones. Which quantiles, is adapted to how often each limit
-has held (Gibbs and Candes, Adaptive Conformal Inference Under Distribution Shift, 2021), so that
-ranges hold in the long run also where waits change.
+By how many standard deviations a wait was longer than the middle is a score. A range is made of
+quantiles of the scores of a site's latest waits, of those that go on too (Kaplan and Meier), and of
+as many more as are to be expected at any site: waits of one day are long or short together, so that
+a site's own say little for days.
 """
 
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from heapq import nlargest
 from itertools import accumulate
 from statistics import NormalDist, fmean
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from slurm_tiresias.forecast.past import Survival
 
@@ -29,30 +27,26 @@ INNER = (2, 3)
 OFFSET_S = 120.0
 """Added to waits before logarithms are taken: below this, differences matter little."""
 
-LEAST_SIGMA = 0.5
-"""With less, the scores of narrow spreads that failed would make others too wide."""
-
-LEAST_STARTED = 0.3
-"""If a job starts in a smaller share of the futures, only that is known."""
+USUAL_SIGMA, LEAST_SIGMA = 1.0, 0.5
+"""Futures count as if one more of them, off by the first, were among them; with less than the
+second, the scores of narrow spreads that failed would make others too wide."""
 
 ROUNDS, CLOSE = 60, 1e-3
 
+EXPECTED = 50
+"""How many scores are added that follow Student's t distribution with 4 degrees of freedom, as
+those of other workloads did about."""
+
 KEPT = 3000
-"""How many of the latest scores count."""
+"""How many of the latest waits count."""
 
-ENOUGH = 30
-"""Without this many waits that have ended, a range cannot be corrected."""
-
-RATE = 0.02
-"""How far the quantile of a limit is shifted by one wait that was longer, or not."""
-
-LATEST, LEAST_COVERAGE = 50, 0.8
-"""If fewer of so many latest ranges have held, no range is given."""
+LATEST, ENOUGH, LEAST_COVERAGE = 100, 30, 0.8
+"""If fewer of so many latest ranges have held, no range is given. They have to be at least the
+second."""
 
 
 class Range(NamedTuple):
-    """After how many seconds a job starts: by quantiles of ``SHARES``, infinite if later than is
-    known."""
+    """After how many seconds a job starts: by quantiles of ``SHARES``."""
 
     least_s: float
     quarter_s: float
@@ -61,11 +55,12 @@ class Range(NamedTuple):
     most_s: float
 
 
-BEYOND_LOG = 30.0
+MOST_LOG = 30.0
 """No wait is as long, and ``exp`` fails far beyond it."""
 
 
-class Spread(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Spread:
     """How futures say that a wait is distributed: the mean and the standard deviation of its
     logarithm."""
 
@@ -73,16 +68,14 @@ class Spread(NamedTuple):
     sigma: float
 
 
-def spread_of(after_s: Sequence[float], beyond_s: Sequence[float]) -> Spread | None:
+def spread_of(after_s: Sequence[float], beyond_s: Sequence[float]) -> Spread:
     """Return the most likely normal distribution of the logarithms of these waits, and of those of
-    which only a lower bound is known: the futures that ended before. None if these are too many.
+    which only a lower bound is known: the futures that ended before.
 
-    It is found by expectation maximization, as in a regression of censored values.
+    It is found by expectation maximization, as in a regression of censored values. If no wait is
+    known, the first of the futures that ended is taken for a start.
     """
-    known, bounds = list(map(_log, after_s)), list(map(_log, beyond_s))
-    count = len(known) + len(bounds)
-    if len(known) < LEAST_STARTED * count or not known:
-        return None
+    known, bounds = list(map(_log, after_s or [min(beyond_s)])), list(map(_log, beyond_s))
     spread = _moments([*known, *bounds], 0.0)
     for _ in range(ROUNDS if bounds else 0):
         before, normal, expected, unsure = spread, NormalDist(), [], 0.0
@@ -91,7 +84,7 @@ def spread_of(after_s: Sequence[float], beyond_s: Sequence[float]) -> Spread | N
             hazard = normal.pdf(off) / max(1e-12, normal.cdf(-off))
             expected.append(before.middle + before.sigma * hazard)
             unsure += before.sigma**2 * max(0.0, 1.0 + off * hazard - hazard**2)
-        spread = _moments([*known, *expected], unsure / count)
+        spread = _moments([*known, *expected], unsure)
         if abs(spread.middle - before.middle) + abs(spread.sigma - before.sigma) < CLOSE:
             break
     return spread
@@ -99,100 +92,91 @@ def spread_of(after_s: Sequence[float], beyond_s: Sequence[float]) -> Spread | N
 
 def _moments(logarithms: Sequence[float], unsure: float) -> Spread:
     middle = fmean(logarithms)
-    variance = fmean((each - middle) ** 2 for each in logarithms) + unsure
-    return Spread(middle, max(LEAST_SIGMA, math.sqrt(variance)))
+    squares = sum((each - middle) ** 2 for each in logarithms) + unsure + USUAL_SIGMA**2
+    return Spread(middle, max(LEAST_SIGMA, math.sqrt(squares / (len(logarithms) + 1))))
 
 
 @dataclass(slots=True)
 class Awaited:
-    """What was forecast of a job that still waits."""
+    """What was forecast of a job, and what came of it."""
 
+    job_id: str
     made_s: float
-    waited_s: float
-    """How long it had waited by then."""
     raw: Spread
-    corrected: Range | None
-    exceeded: int = 0
-    """How many of the limits of its range it has waited longer than."""
+    limits: tuple[float, ...]
+    """Its range."""
+    waited_s: float = 0.0
+    """How long the job has waited since, or did until it started or was withdrawn."""
+    waits: bool = True
+    started: bool = False
+
+    @property
+    def exceeded(self) -> int:
+        """How many of the limits it has waited longer than."""
+        return bisect_left(self.limits, self.waited_s)
+
+    @property
+    def score(self) -> float:
+        return (_log(self.waited_s) - self.raw.middle) / self.raw.sigma
+
+    @property
+    def holds(self) -> bool:
+        """Whether the outer limits hold."""
+        return 0 < self.exceeded < len(self.limits)
+
+    @property
+    def has_turned_out(self) -> bool:
+        return self.started or self.exceeded == len(self.limits)
+
+
+def _expected(share: float) -> float:
+    """Return a quantile of Student's t distribution with 4 degrees of freedom."""
+    root = math.sqrt(4.0 * share * (1.0 - share))
+    distance = 2.0 * math.sqrt(max(0.0, math.cos(math.acos(root) / 3.0) / root - 1.0))
+    return math.copysign(distance, share - 0.5)
+
+
+_EXPECTED = [(_expected((number + 0.5) / EXPECTED), True) for number in range(EXPECTED)]
 
 
 @dataclass(slots=True)
 class Calibration:
     """How the ranges of a site turned out."""
 
-    scores: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=KEPT))
-    """Of waits that have ended: when each was forecast, and its score."""
-    levels: list[float] = field(default_factory=lambda: list(SHARES))
-    """The share of the scores that is below each limit of a range."""
-    held: deque[tuple[float, bool, bool]] = field(default_factory=lambda: deque(maxlen=KEPT))
-    """When it was known of a range, and whether its outer and inner limits held."""
-    _limits: Sequence[float] | None = None
-    """The scores at these levels."""
+    awaited: tuple[Awaited, ...] = ()
+    scores: list[float] = field(default_factory=lambda: list(map(_expected, SHARES)))
+    """Those of the limits of a range."""
 
-    def follow(self, one: Awaited, now_s: float, started_s: float | None = None) -> None:
-        """Learn from how long a job has waited so far, or when it has started."""
-        waits_s = (now_s if started_s is None else started_s) - one.made_s
-        limits = one.corrected or ()
-        is_open = one.exceeded < len(limits)
-        while one.exceeded < len(limits) and waits_s > limits[one.exceeded]:
-            self._shift(one.exceeded, 0.0)
-            one.exceeded += 1
-        if is_open and (started_s is not None or one.exceeded == len(limits)):
-            self.held.append((now_s, 0 < one.exceeded < len(limits), one.exceeded in INNER))
-        if started_s is not None:
-            for place in range(one.exceeded, len(limits)):
-                self._shift(place, 1.0)
-            self.scores.append((one.made_s, _score(one.raw, waits_s)))
+    def learn(self) -> None:
+        """Correct from now on by how long the latest waits were, or are by now."""
+        scores = ((one.score, one.started) for one in self.awaited)
+        self.scores = list(map(Survival([*_EXPECTED, *scores]).quantile, SHARES))
 
-    def _shift(self, place: int, was_below: float) -> None:
-        self.levels[place] += RATE * (SHARES[place] - was_below)
-
-    def weigh(self, waiting: Iterable[Awaited], now_s: float) -> None:
-        """Correct from now on by the latest scores, with those of these waits, which go on."""
-        every = [(made_s, score, True) for made_s, score in self.scores]
-        every += [(one.made_s, _score(one.raw, now_s - one.made_s), False) for one in waiting]
-        latest = nlargest(KEPT, every)
-        is_enough = sum(ended for _, _, ended in latest) >= ENOUGH
-        known = Survival(each[1:] for each in latest) if is_enough else None
-        self._limits = list(map(known.quantile, self.levels)) if known else None
+    def await_starts(self, new: Iterable[Awaited]) -> None:
+        self.awaited = (*self.awaited, *new)[-KEPT:]
 
     def coverage(self) -> tuple[int, float, float]:
-        """Return the number of the latest ranges, and the shares of the outer and inner ones that
-        held."""
-        held = len(self.held)
-        outer, inner = (sum(each[part] for each in self.held) for part in (1, 2))
-        return held, outer / max(1, held), inner / max(1, held)
+        """Return the number of ranges that have turned out, and the shares of the outer and inner
+        ones that held."""
+        known = [one for one in self.awaited if one.has_turned_out]
+        outer = sum(one.holds for one in known) / max(1, len(known))
+        inner = sum(one.exceeded in INNER for one in known) / max(1, len(known))
+        return len(known), outer, inner
 
     @property
     def is_bad(self) -> bool:
-        latest = list(self.held)[-LATEST:]
-        return len(latest) >= ENOUGH and fmean(outer for _, outer, _ in latest) < LEAST_COVERAGE
+        """Whether too few of the latest ranges have held to give any."""
+        latest = [one.holds for one in self.awaited if one.has_turned_out][-LATEST:]
+        return len(latest) >= ENOUGH and fmean(latest) < LEAST_COVERAGE
 
-    def corrected(self, raw: Spread | None) -> Range | None:
-        """Return the range that is meant to hold; None if too little is known for one."""
-        if self._limits is None:
-            return None
-        return Range(*accumulate((_at(raw, s) if raw else math.inf for s in self._limits), max))
-
-    def as_json(self) -> dict[str, Any]:
-        return {"scores": list(self.scores), "levels": self.levels, "held": list(self.held)}
-
-    @staticmethod
-    def of(raw: Mapping[str, Any]) -> Calibration:
-        made = Calibration(levels=[float(raw["levels"][place]) for place in range(len(SHARES))])
-        made.scores.extend((float(made_s), float(score)) for made_s, score in raw["scores"])
-        made.held.extend((float(s), bool(outer), bool(inner)) for s, outer, inner in raw["held"])
-        return made
+    def corrected(self, raw: Spread) -> Range:
+        """Return the range that is meant to hold."""
+        return Range(*accumulate((_at(raw, score) for score in self.scores), max))
 
 
 def _log(after_s: float) -> float:
     return math.log(max(0.0, after_s) + OFFSET_S)
 
 
-def _score(raw: Spread, after_s: float) -> float:
-    return (_log(after_s) - raw.middle) / raw.sigma
-
-
 def _at(raw: Spread, score: float) -> float:
-    logarithm = raw.middle + score * raw.sigma
-    return max(0.0, math.exp(logarithm) - OFFSET_S) if logarithm < BEYOND_LOG else math.inf
+    return max(0.0, math.exp(min(MOST_LOG, raw.middle + score * raw.sigma)) - OFFSET_S)

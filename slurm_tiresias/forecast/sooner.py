@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from slurm_tiresias.core.job import Job
 from slurm_tiresias.forecast.forecaster import spread_in
-from slurm_tiresias.forecast.futures import Change, Drawn, Futures
+from slurm_tiresias.forecast.futures import Drawn, Futures
 from slurm_tiresias.forecast.ranges import Calibration, Range
 from slurm_tiresias.model import ANY_TYPE, Amount, Request
 
@@ -20,10 +20,10 @@ AS_IT_IS, GPUS, LIMIT, PARTITION, REPORTS = "as-it-is", "gpus", "limit", "partit
 MOST_S = 0.8
 """How long the answer to one question is computed, by the clock."""
 
-CPU_S = 0.15
+CPU_S = 0.12
 """CPU time of one future at most."""
 
-FUTURES, LEAST_FUTURES = 16, 6
+FUTURES, LEAST_FUTURES, AT_ONCE = 12, 8, 2
 LIMITS_S = (3600.0, 4 * 3600.0, 86400.0)
 MOST_PARTITIONS = 3
 
@@ -67,52 +67,44 @@ class Answer(NamedTuple):
     what: str
     value: str
     range: Range | None
-    """None where it is not known how far such ranges hold."""
-    until_s: float
-    """The futures were followed for so long."""
+    """None if too few of the latest ranges have held."""
 
 
 def answers(
     made: Futures, job: Job, calibration: Calibration, partitions: tuple[str, ...]
 ) -> list[Answer]:
-    """Return when a job starts as it is, and then what would make that sooner.
+    """Return when a job starts as it is, and then what would make that sooner; nothing if too
+    little is known of the site.
 
-    All variants are run through the same futures, as many as there is time for.
+    All variants pass through the same futures, as many as there is time for: each takes its place
+    in the queue, and leaves as soon as it has started.
     """
     variants = [(AS_IT_IS, "", job), *_variants(job, partitions)]
-    drawn: list[list[Drawn]] = [[] for _ in variants]
+    for number, (_, _, variant) in enumerate(variants[1:]):
+        variant.job_id = f"{job.job_id} {number}"
+
+    def submit_all(future: Futures) -> None:
+        for what, _, variant in variants:
+            if variant.job_id not in future.jobs:
+                future.submit_in_passing(variant, reports=what == REPORTS)
+
+    keys = [variant.job_id for _, _, variant in variants]
+    drawn = list[Drawn]()
     until_s = time.monotonic() + MOST_S
-    for number in range(FUTURES):
-        forks = [
-            made.begin(f"{number}", CPU_S, [job.job_id], _submits(variant, what))
-            for what, _, variant in variants
-        ]
-        for fork, of_variant in zip(forks, drawn, strict=True):
-            if one := fork.result():
-                of_variant.append(one)
-        if time.monotonic() >= until_s and number + 1 >= LEAST_FUTURES:
+    for number in range(0, FUTURES if made.is_known else 0, AT_ONCE):
+        numbers = range(number, number + AT_ONCE)
+        forks = [made.begin(f"{each}", CPU_S, keys, submit_all) for each in numbers]
+        drawn += [one for fork in forks if (one := fork.result())]
+        if len(drawn) >= LEAST_FUTURES and time.monotonic() >= until_s:
             break
-    return [
-        Answer(
-            what,
-            value,
-            None
-            if calibration.is_bad
-            else calibration.corrected(spread_in(job.job_id, of_variant)),
-            min(one.until_s for one in of_variant),
-        )
-        for (what, value, _), of_variant in zip(variants, drawn, strict=True)
-        if len(of_variant) >= LEAST_FUTURES
+    if len(drawn) < LEAST_FUTURES:
+        return []
+    ranges = [
+        None if calibration.is_bad else calibration.corrected(spread_in(key, drawn)) for key in keys
     ]
-
-
-def _submits(job: Job, what: str) -> Change:
-    def change(made: Futures) -> None:
-        made.submit(job)
-        if what == REPORTS:
-            made.reporting.add(job.job_id)
-
-    return change
+    return [
+        Answer(what, value, found) for (what, value, _), found in zip(variants, ranges, strict=True)
+    ]
 
 
 def _variants(job: Job, partitions: tuple[str, ...]) -> Iterator[tuple[str, str, Job]]:
@@ -129,15 +121,16 @@ def _variants(job: Job, partitions: tuple[str, ...]) -> Iterator[tuple[str, str,
     for name in [name for name in partitions if name not in request.partitions][:MOST_PARTITIONS]:
         yield PARTITION, name, _with(job, replace(request, partitions=(name,)))
     if job.claim is None and job.run_s > 0.0:
-        yield REPORTS, "", job
+        yield REPORTS, "", copy(job)
 
 
 def _of_gpus(request: Request, gpus: int) -> Request:
     """Return the request for fewer GPUs: of fewer nodes, or of fewer on one node."""
-    if request.chunks > 1:
-        return replace(request, chunks=max(1, gpus // max(1, request.chunk.gpu_count)), min_nodes=1)
+    chunks = gpus // max(1, request.chunk.gpu_count)
+    if chunks:
+        return replace(request, chunks=chunks, min_nodes=1)
     chunk = dict.fromkeys(request.chunk.gpus, gpus)
-    return replace(request, chunk=replace(request.chunk, gpus=chunk))
+    return replace(request, chunk=replace(request.chunk, gpus=chunk), chunks=1, min_nodes=1)
 
 
 def _with(job: Job, request: Request) -> Job:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from pathlib import Path
 
@@ -13,7 +12,8 @@ from slurm_tiresias.controller.forecasts import Forecasts
 from slurm_tiresias.core.job import Job, Snapshot
 from slurm_tiresias.errors import RefusedError, TiresiasError
 from slurm_tiresias.forecast.forecaster import Picture
-from slurm_tiresias.forecast.ranges import Range, Spread
+from slurm_tiresias.forecast.past import MOST_AHEAD_S
+from slurm_tiresias.forecast.ranges import Range
 from slurm_tiresias.forecast.sooner import Answer, Asked
 from slurm_tiresias.model import Amount, Request
 from slurm_tiresias.settings import Config
@@ -26,10 +26,9 @@ MADE_S = 1000.0
 OF_NO_USER = Peer(2**31 - 7)
 
 
-def forecasts(found: Range = FOUND, *, is_bad: bool = False) -> Forecasts:
+def forecasts(found: Range | None = FOUND) -> Forecasts:
     made = Forecasts(Config(), Path("/nowhere/ledger.sqlite"))
-    raw, given = {"1": Spread(5.0, 1.0)}, {"1": found}
-    made.process.picture = Picture(MADE_S, 20, 2.0, raw, given, 9e4, (100, 0.5, 0.2), is_bad)
+    made.process.picture = Picture(MADE_S, 20, 2.0, {"1": found}, (100, 0.5, 0.2))
     return made
 
 
@@ -44,13 +43,12 @@ def test_a_waiting_job_shows_its_range() -> None:
     assert start and (start.least_s, start.likely_s, start.most_s) == (1060.0, 1120.0, 1600.0)
 
 
-def test_a_job_probably_starts_after_the_longest_wait_that_is_known() -> None:
-    """The futures got further, but too few waits like it have ended by then."""
-    unknown = math.inf
-    start = shown(forecasts(Range(60.0, 90.0, unknown, unknown, unknown)))
+def test_what_is_later_than_futures_look_is_not_shown() -> None:
+    later_s = MOST_AHEAD_S + 1.0
+    start = shown(forecasts(Range(60.0, 90.0, later_s, later_s, later_s)))
     assert start and (start.least_s, start.likely_s, start.beyond_s) == (1060.0, None, 1090.0)
-    start = shown(forecasts(Range(*[unknown] * 5)))
-    assert start and (start.least_s, start.beyond_s) == (None, MADE_S + 9e4)
+    start = shown(forecasts(Range(*[later_s] * 5)))
+    assert start and (start.least_s, start.beyond_s) == (None, MADE_S + MOST_AHEAD_S)
 
 
 def test_a_job_that_has_run_since_shows_nothing() -> None:
@@ -58,7 +56,7 @@ def test_a_job_that_has_run_since_shows_nothing() -> None:
 
 
 def test_where_ranges_do_not_hold_none_is_shown() -> None:
-    start = shown(forecasts(is_bad=True))
+    start = shown(forecasts(None))
     assert start and start.likely_s is None
     assert "have held" in start.why_not
 
@@ -81,7 +79,7 @@ def ask(
 
 def test_if_jobs_are_private_only_their_users_may_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     made = forecasts()
-    answer = [Answer("as-it-is", "", FOUND, 9e4)]
+    answer = [Answer("as-it-is", "", FOUND)]
     monkeypatch.setattr(made.process, "ask", lambda _about, _most_s: answer)
     with pytest.raises(TiresiasError, match="No job 1"):
         ask(made, "1", OF_NO_USER, private=True)

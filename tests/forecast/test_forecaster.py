@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-import math
-
 from slurm_tiresias.core.features.make import make_policy
 from slurm_tiresias.core.job import Job
-from slurm_tiresias.forecast.forecaster import FUTURES, Forecaster, Picture
+from slurm_tiresias.forecast.forecaster import (
+    FOLLOWED,
+    FOLLOWED_EVERY_S,
+    FUTURES,
+    Forecaster,
+    Picture,
+)
 from slurm_tiresias.forecast.futures import Futures, Present, present
 from slurm_tiresias.forecast.past import Past, PastJob
+from slurm_tiresias.forecast.ranges import Calibration
+from slurm_tiresias.forecast.sooner import answers
 from tests.forecast.test_futures import CONFIG, MOST_S, NODES, SITE, running
 
 NOW_S = 100.0
@@ -29,25 +35,43 @@ def waits() -> Job:
 
 
 def test_a_job_that_started_and_ended_between_two_pictures_is_learned_from() -> None:
-    forecaster = Forecaster(CONFIG)
+    forecaster = Forecaster()
     picture = look(forecaster, [running("1", 4, 5000.0), waits()], NOW_S)
     assert picture.futures == FUTURES
-    raw = picture.raw["2"]
-    assert raw and 3500.0 < math.exp(raw.middle) < 7000.0
-    assert picture.corrected["2"] is None, "it is not known yet how far such ranges hold"
+    found = picture.ranges["2"]
+    assert found and 3500.0 < found.likely_s < 7000.0
     look(forecaster, [], NOW_S + 9000.0, started_s=NOW_S + 5000.0)
-    assert len(forecaster.calibration.scores) == 1
+    (one,) = forecaster.calibration.awaited
+    assert one.started and one.waited_s == 5000.0
+    assert forecaster.calibration.coverage() == (1, 1.0, 1.0)
 
 
-def test_a_job_that_was_cancelled_is_not_learned_from() -> None:
-    forecaster = Forecaster(CONFIG)
-    look(forecaster, [running("1", 4, 5000.0), waits()], NOW_S)
-    look(forecaster, [], NOW_S + 60.0)
-    assert not forecaster.calibration.scores
+def test_a_cancelled_job_waited_for_so_long_at_least() -> None:
+    forecaster = Forecaster()
+    jobs = [running("1", 4, 5000.0), waits()]
+    look(forecaster, jobs, NOW_S)
+    look(forecaster, jobs, NOW_S + 60.0)
+    for later_s in (120.0, 180.0):
+        look(forecaster, [], NOW_S + later_s)
+        (one,) = forecaster.calibration.awaited
+        assert (one.waits, one.started, one.waited_s) == (False, False, 60.0)
+    assert forecaster.calibration.coverage()[0] == 0
+
+
+def test_a_few_jobs_are_followed_at_a_time() -> None:
+    """Errors of one picture are alike: thousands of them would displace those of earlier days."""
+    forecaster = Forecaster()
+    jobs = [running("1", 4, 50_000.0)]
+    for number in range(2, 40):
+        jobs.append(Job(f"{number}", SITE.request(4), submitted_s=9.0, settled_s=9.0, queued_s=9.0))
+    for later_s, followed in ((0.0, 1), (60.0, 1), (FOLLOWED_EVERY_S, 2)):
+        look(forecaster, jobs, NOW_S + later_s)
+        assert len(forecaster.calibration.awaited) == followed * FOLLOWED
 
 
 def test_where_hardly_any_job_has_ended_nothing_is_forecast() -> None:
     at = Present(NOW_S, NODES[:1], present(NOW_S, NODES, [running("1", 4, 5000.0), waits()]).rows)
     past = Past(HISTORY[:3], NOW_S)
     made = Futures(at, CONFIG, past, make_policy(CONFIG.policy))
-    assert not Forecaster(CONFIG).look(made, past, MOST_S, lambda *_: None).raw
+    assert not Forecaster().look(made, past, MOST_S, lambda *_: None).ranges
+    assert not answers(made, waits(), Calibration(), ("gpu",))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +12,6 @@ import pytest
 from scripts.testbed.real_cluster import RealCluster
 from scripts.testbed.real_controller import CONSTANTS, RealController
 from slurm_tiresias.core.features.recurring import ENOUGH
-from slurm_tiresias.forecast.ranges import SHARES
 
 pytestmark = pytest.mark.slurm
 
@@ -23,16 +21,12 @@ ONE_GPU = ("--gres=gpu:1", "--mem=100", "--time=1")
 
 @pytest.fixture
 def controller(clean_cluster: RealCluster, tmp_path: Path) -> Iterator[RealController]:
-    """A controller that preempts no job, whose earlier ranges were as wide as they had to be."""
+    """A controller that preempts no job."""
     settings: dict[str, dict[str, object]] = {
         "preemption": {"min_run_s": 600},
         CONSTANTS: {"PICTURE_EVERY_S": 1.0},
     }
     made = RealController(clean_cluster, tmp_path, settings)
-    made.state_dir.mkdir()
-    scores = [(time.time() - 3600.0, score / 50) for score in range(-60, 61)]
-    file = made.state_dir / "forecasts.json"
-    file.write_text(json.dumps({"scores": scores, "levels": SHARES, "held": []}))
     yield made.start()
     made.stop()
 

@@ -19,7 +19,7 @@ from slurm_tiresias.core.features.make import make_policy
 from slurm_tiresias.core.placement.node_set import node_set
 from slurm_tiresias.forecast.forecaster import FUTURES, Forecaster
 from slurm_tiresias.forecast.futures import Futures, Present, UniformPhysics, present
-from slurm_tiresias.forecast.past import Past, PastJob
+from slurm_tiresias.forecast.past import MOST_AHEAD_S, Past, PastJob
 from slurm_tiresias.forecast.ranges import Range
 from slurm_tiresias.model import JobState, Node, PlacementStyle
 from slurm_tiresias.settings import Config
@@ -139,7 +139,7 @@ def replay(case: Case) -> list[Said]:
     costs = Costs(site, speeds=True, flat_s=None, saves=PESSIMISTIC)
     setup = Setup(site, config, costs, Timing(INTERVAL_S, REQUEUE_S))
     reports = Reports(ReportModel(REPORT, SIGMA), workload)
-    scheduler, forecaster = Observed(config, nodes, reports), Forecaster(config)
+    scheduler, forecaster = Observed(config, nodes, reports), Forecaster()
     said: list[tuple[float, str, Range | None, float]] = []
     last_s = workload.jobs[-1].submitted_s
     until_s, span_s = (last_s, DAYS * BUSY_S) if case.is_busy_daily else (PART * last_s,) * 2
@@ -161,8 +161,7 @@ def replay(case: Case) -> list[Said]:
         picture = forecaster.look(made, past, case.cpu_s, scheduler.started_s)
         squeue = squeue_start(at)
         for job_id in made.waiting:
-            found = None if picture.is_bad else picture.corrected.get(job_id)
-            said.append((now_s, job_id, found, squeue(job_id)))
+            said.append((now_s, job_id, picture.ranges.get(job_id), squeue(job_id)))
         return False
 
     ask = asking(setup, only_consolidated=False)
@@ -224,10 +223,10 @@ def squeue_start(at: Present) -> Callable[[str], float]:
 def figures(said: Sequence[Said]) -> Mapping[str, Any]:
     """Return what the table shows of all that was said in a case."""
     given = [(one.found, one) for one in said if one.found]
-    closed = [(found, one) for found, one in given if found.most_s < math.inf]
+    closed = [(found, one) for found, one in given if found.most_s < MOST_AHEAD_S]
     held = [found.least_s <= one.waited_s <= found.most_s for found, one in given]
     half = [found.quarter_s <= one.waited_s <= found.most_of_half_s for found, one in given]
-    likely = [(found, one) for found, one in given if found.likely_s < math.inf]
+    likely = [(found, one) for found, one in given if found.likely_s < MOST_AHEAD_S]
     widths = [(f.most_s - f.least_s) / f.likely_s for f, _ in closed if f.likely_s > LONG_S]
     return {
         "asked": f"{len(said):,}",
