@@ -63,9 +63,11 @@ class Worker:
 
     def _calibration(self) -> Calibration | None:
         try:
-            return json_codec.build(Calibration, json_codec.loads(self._file.read_bytes()))
+            made = json_codec.build(Calibration, json_codec.loads(self._file.read_bytes()))
+            made.learn()
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
             return None
+        return made
 
     def run(self) -> None:
         """Work until the controller is gone."""

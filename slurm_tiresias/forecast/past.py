@@ -33,8 +33,8 @@ MOST_HISTORY_S = 3 * DAY_S
 LEAST_BLOCK_S = 900.0
 BLOCKS = 4
 """Arrivals are drawn in blocks, each as long as all before it, of an earlier time that is at most
-so many times as long ago: the near future is like the recent past. With a history of two days,
-blocks of an hour and more are of the same time of an earlier day."""
+so many times as long ago: the near future is like the recent past. Blocks of an hour and more are
+of the same time of an earlier day, once there is one."""
 
 SETTLED_SIGMA = 0.1
 """How far a report is taken to be off, in logarithms, if it comes without a range."""
@@ -167,10 +167,9 @@ class Past:
         while begin_s < MOST_AHEAD_S and number < MOST_ARRIVALS:
             block_s = min(max(LEAST_BLOCK_S, begin_s), span_s / BLOCKS, DAY_S)
             ago_s = chance.uniform(block_s, min(span_s, BLOCKS * block_s))
-            if span_s >= 2 * DAY_S and block_s >= HOUR_S:
-                ahead_s = begin_s % DAY_S
-                least = math.ceil((block_s + ahead_s) / DAY_S)
-                most = int((span_s + ahead_s) / DAY_S)
+            ahead_s = begin_s % DAY_S
+            least, most = math.ceil((block_s + ahead_s) / DAY_S), int((span_s + ahead_s) / DAY_S)
+            if block_s >= HOUR_S and least <= most:
                 ago_s = DAY_S * chance.randint(least, most) - ahead_s
             since_s = self._now_s - ago_s
             for place in range(

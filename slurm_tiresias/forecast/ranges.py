@@ -12,7 +12,6 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
 from statistics import NormalDist, fmean
 from typing import NamedTuple
 
@@ -33,9 +32,9 @@ second, the scores of narrow spreads that failed would make others too wide."""
 
 ROUNDS, CLOSE = 60, 1e-3
 
-EXPECTED = 50
-"""How many scores are added that follow Student's t distribution with 4 degrees of freedom, as
-those of other workloads did about."""
+EXPECTED, EXPECTED_SIGMA = 50, 1.1
+"""So many scores are added that follow Student's t distribution with 4 degrees of freedom, so many
+times as wide: those of 12 other workloads were distributed about so, each counted alike."""
 
 KEPT = 3000
 """How many of the latest waits count."""
@@ -130,10 +129,10 @@ class Awaited:
 
 
 def _expected(share: float) -> float:
-    """Return a quantile of Student's t distribution with 4 degrees of freedom."""
+    """Return a quantile of the scores that are to be expected at any site."""
     root = math.sqrt(4.0 * share * (1.0 - share))
-    distance = 2.0 * math.sqrt(max(0.0, math.cos(math.acos(root) / 3.0) / root - 1.0))
-    return math.copysign(distance, share - 0.5)
+    students_t = 2.0 * math.sqrt(math.cos(math.acos(root) / 3.0) / root - 1.0)
+    return math.copysign(EXPECTED_SIGMA * students_t, share - 0.5)
 
 
 _EXPECTED = [(_expected((number + 0.5) / EXPECTED), True) for number in range(EXPECTED)]
@@ -148,7 +147,7 @@ class Calibration:
     """Those of the limits of a range."""
 
     def learn(self) -> None:
-        """Correct from now on by how long the latest waits were, or are by now."""
+        """Correct ranges from now on by how long the latest waits were, or are by now."""
         scores = ((one.score, one.started) for one in self.awaited)
         self.scores = list(map(Survival([*_EXPECTED, *scores]).quantile, SHARES))
 
@@ -171,7 +170,7 @@ class Calibration:
 
     def corrected(self, raw: Spread) -> Range:
         """Return the range that is meant to hold."""
-        return Range(*accumulate((_at(raw, score) for score in self.scores), max))
+        return Range(*(_at(raw, score) for score in self.scores))
 
 
 def _log(after_s: float) -> float:
