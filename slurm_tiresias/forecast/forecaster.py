@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
 
 from slurm_tiresias.core.job import Job
 from slurm_tiresias.forecast.futures import Drawn, Fork, Futures, Present
 from slurm_tiresias.forecast.past import Past
-from slurm_tiresias.forecast.ranges import Awaited, Calibration, Range, Spread, spread_of
+from slurm_tiresias.forecast.ranges import Awaited, Calibration, Range, Spread
 from slurm_tiresias.model import JobState
 
 FUTURES, LEAST_FUTURES = 12, 8
@@ -67,7 +67,7 @@ class Forecaster:
             drawn += [one] if one else []
         raw: dict[str, Spread] = {}
         if len(drawn) >= LEAST_FUTURES:
-            raw = {job_id: spread_in(job_id, drawn) for job_id in waiting}
+            raw = {job_id: made.spread_in(drawn, job_id) for job_id in waiting}
         ranges = {job_id: self.calibration.corrected(one) for job_id, one in raw.items()}
         self._record(at.now_s, raw, ranges)
         is_bad = self.calibration.is_bad
@@ -103,9 +103,3 @@ def _queued_s(job: Job) -> float:
     if job.state is not JobState.PENDING:
         return math.inf
     return job.submitted_s if job.queued_s is None else job.queued_s
-
-
-def spread_in(job_id: str, drawn: Sequence[Drawn]) -> Spread:
-    """Return the spread of a job's start in these futures."""
-    after_s = [one.after_s[job_id] for one in drawn if job_id in one.after_s]
-    return spread_of(after_s, [one.until_s for one in drawn if job_id not in one.after_s])

@@ -16,7 +16,7 @@ import select
 import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from operator import attrgetter
 from random import Random
@@ -29,6 +29,7 @@ from slurm_tiresias.core.features.policy import Policy
 from slurm_tiresias.core.job import Job
 from slurm_tiresias.core.placement.choose import style_of_skew
 from slurm_tiresias.forecast.past import MOST_AHEAD_S, Past
+from slurm_tiresias.forecast.ranges import Spread, spread_of
 from slurm_tiresias.model import (
     ANY_TYPE,
     USUAL_STAKE,
@@ -55,6 +56,10 @@ go first."""
 READ_BYTES = 1 << 20
 INTERVAL_S = 30.0
 """Futures decide at most so often: they need not be more exact than the pictures are new."""
+
+FIRST_DAY = 2.5
+"""Spreads are so many times as wide until a site has been seen for a day: that submissions stop in
+the evening is not known before."""
 
 REQUEUE_S = 5.0
 _ONLY_THE_CONTROLLERS = {
@@ -250,6 +255,13 @@ class Futures:
     def waiting(self) -> Sequence[str]:
         """The jobs that wait."""
         return [job.job_id for job in self.jobs.values() if job.state is JobState.PENDING]
+
+    def spread_in(self, drawn: Sequence[Drawn], job_id: str) -> Spread:
+        """Return the spread of a job's start in these futures."""
+        after_s = [one.after_s[job_id] for one in drawn if job_id in one.after_s]
+        beyond_s = [one.until_s for one in drawn if job_id not in one.after_s]
+        found = spread_of(after_s, beyond_s)
+        return found if self._past.days >= 1.0 else replace(found, sigma=FIRST_DAY * found.sigma)
 
     def submit_in_passing(self, job: Job, *, reports: bool) -> None:
         """Let a job wait that leaves as soon as it has started."""

@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from slurm_tiresias.core.job import Job
-from slurm_tiresias.forecast.forecaster import spread_in
 from slurm_tiresias.forecast.futures import Drawn, Futures
 from slurm_tiresias.forecast.ranges import Calibration, Range
 from slurm_tiresias.model import ANY_TYPE, Amount, Request
@@ -99,11 +98,11 @@ def answers(
             break
     if len(drawn) < LEAST_FUTURES:
         return []
-    ranges = [
-        None if calibration.is_bad else calibration.corrected(spread_in(key, drawn)) for key in keys
-    ]
+    found = [calibration.corrected(made.spread_in(drawn, key)) for key in keys]
+    is_bad = calibration.is_bad
     return [
-        Answer(what, value, found) for (what, value, _), found in zip(variants, ranges, strict=True)
+        Answer(what, value, None if is_bad else one)
+        for (what, value, _), one in zip(variants, found, strict=True)
     ]
 
 

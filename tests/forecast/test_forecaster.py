@@ -11,13 +11,14 @@ from slurm_tiresias.forecast.forecaster import (
     Forecaster,
     Picture,
 )
-from slurm_tiresias.forecast.futures import Futures, Present, present
+from slurm_tiresias.forecast.futures import FIRST_DAY, Drawn, Futures, Present, present
 from slurm_tiresias.forecast.past import Past, PastJob
 from slurm_tiresias.forecast.ranges import Calibration
 from slurm_tiresias.forecast.sooner import answers
 from tests.forecast.test_futures import CONFIG, MOST_S, NODES, SITE, running
 
 NOW_S = 100.0
+POLICY = make_policy(CONFIG.policy)
 HISTORY = [PastJob(float(n), 4, "ada", "", None, 600.0 + n, ended=True) for n in range(20)]
 
 
@@ -26,7 +27,7 @@ def look(
 ) -> Picture:
     at = Present(now_s, NODES[:1], present(now_s, NODES, jobs).rows)
     past = Past(HISTORY, now_s)
-    made = Futures(at, CONFIG, past, make_policy(CONFIG.policy))
+    made = Futures(at, CONFIG, past, POLICY)
     return forecaster.look(made, past, MOST_S, lambda _key, _since_s: started_s)
 
 
@@ -69,9 +70,19 @@ def test_a_few_jobs_are_followed_at_a_time() -> None:
         assert len(forecaster.calibration.awaited) == followed * FOLLOWED
 
 
+def test_ranges_are_wider_until_a_site_has_been_seen_for_a_day() -> None:
+    def sigma(days: float) -> float:
+        job = HISTORY[0]._replace(submitted_s=NOW_S - days * 86400.0)
+        made = Futures(present(NOW_S, NODES, []), CONFIG, Past([job], NOW_S), POLICY)
+        drawn = [Drawn({"2": wait_s}, 0.0) for wait_s in (100.0, 1000.0, 9000.0)]
+        return made.spread_in(drawn, "2").sigma
+
+    assert sigma(0.9) == FIRST_DAY * sigma(1.1)
+
+
 def test_where_hardly_any_job_has_ended_nothing_is_forecast() -> None:
     at = Present(NOW_S, NODES[:1], present(NOW_S, NODES, [running("1", 4, 5000.0), waits()]).rows)
     past = Past(HISTORY[:3], NOW_S)
-    made = Futures(at, CONFIG, past, make_policy(CONFIG.policy))
+    made = Futures(at, CONFIG, past, POLICY)
     assert not Forecaster().look(made, past, MOST_S, lambda *_: None).ranges
     assert not answers(made, waits(), Calibration(), ("gpu",))
