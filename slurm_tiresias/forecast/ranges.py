@@ -1,9 +1,9 @@
 """From futures to a range: the spread of a wait, corrected by how earlier ones turned out.
 
-By how many standard deviations a wait was longer than the middle is a score. A range is made of
-quantiles of the scores of a site's latest waits, of those that go on too (Kaplan and Meier), and of
-as many more as are to be expected at any site: waits of one day are long or short together, so that
-a site's own say little for days.
+By how many standard deviations a wait was longer than the middle is its score. The limits of a
+range are quantiles of the scores of a site's latest waits, with those that still go on (Kaplan and
+Meier), and of scores as other workloads had them: the waits of one day are long or short together,
+so that a site's own say little at first.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ second, the scores of narrow spreads that failed would make others too wide."""
 ROUNDS, CLOSE = 60, 1e-3
 
 EXPECTED, EXPECTED_SIGMA = 50, 1.1
-"""So many scores are added that follow Student's t distribution with 4 degrees of freedom, so many
-times as wide: those of 12 other workloads were distributed about so, each counted alike."""
+"""So many scores of Student's t distribution with 4 degrees of freedom, so many times as wide, are
+added: those of 12 workloads, each counted alike, were distributed about so."""
 
 KEPT = 3000
 """How many of the latest waits count."""
@@ -97,7 +97,7 @@ def _moments(logarithms: Sequence[float], unsure: float) -> Spread:
 
 @dataclass(slots=True)
 class Awaited:
-    """What was forecast of a job, and what came of it."""
+    """What was forecast of a job, and how long it has waited since."""
 
     job_id: str
     made_s: float

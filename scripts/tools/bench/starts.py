@@ -292,8 +292,8 @@ def starts(
         f"last {2 * JOBS:,} jobs; of both, none are made in the last quarter. Half of the jobs "
         "report; limits are as users give them. "
         f"About {pictures} pictures of {FUTURES} futures in equal intervals while jobs wait; "
-        "each waiting job counts in each. `given`: a range was given; `with an end`: it said by "
-        "when the job starts at the latest, and not only that it is later than futures reach. "
+        "each waiting job counts in each. `given`: a range was given; `with an end`: its end is "
+        "within the 14 days that futures look ahead, and so is shown. "
         "`width` is the median over waits expected to exceed ten minutes, `error` that of the "
         "likeliest start.",
     )
