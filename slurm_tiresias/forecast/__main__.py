@@ -63,11 +63,9 @@ class Worker:
 
     def _calibration(self) -> Calibration | None:
         try:
-            made = json_codec.build(Calibration, json_codec.loads(self._file.read_bytes()))
-            made.learn()
+            return json_codec.build(Calibration, json_codec.loads(self._file.read_bytes()))
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
             return None
-        return made
 
     def run(self) -> None:
         """Work until the controller is gone."""
@@ -100,7 +98,7 @@ class Worker:
                 ),
                 self._answer_all,
             )
-        text = json_codec.dumps(self._forecaster.calibration)
+        text = json_codec.dumps({"awaited": self._forecaster.calibration.awaited})
         write_atomically(self._file, text, 0o600)
         self._connection.send(picture)
 

@@ -143,13 +143,16 @@ class Calibration:
     """How the ranges of a site turned out."""
 
     awaited: tuple[Awaited, ...] = ()
-    scores: list[float] = field(default_factory=lambda: list(map(_expected, SHARES)))
+    _scores: Sequence[float] = field(init=False)
     """Those of the limits of a range."""
+
+    def __post_init__(self) -> None:
+        self.learn()
 
     def learn(self) -> None:
         """Correct ranges from now on by how long the latest waits were, or are by now."""
         scores = ((one.score, one.started) for one in self.awaited)
-        self.scores = list(map(Survival([*_EXPECTED, *scores]).quantile, SHARES))
+        self._scores = list(map(Survival([*_EXPECTED, *scores]).quantile, SHARES))
 
     def await_starts(self, new: Iterable[Awaited]) -> None:
         self.awaited = (*self.awaited, *new)[-KEPT:]
@@ -170,7 +173,7 @@ class Calibration:
 
     def corrected(self, raw: Spread) -> Range:
         """Return the range that is meant to hold."""
-        return Range(*(_at(raw, score) for score in self.scores))
+        return Range(*(_at(raw, score) for score in self._scores))
 
 
 def _log(after_s: float) -> float:
