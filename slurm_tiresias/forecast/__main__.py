@@ -34,8 +34,8 @@ log = logging.getLogger("tiresias-slurm")
 
 NICENESS = 15
 MEMORY_BYTES = 2 << 30
-CPU_S = 12.0
-"""CPU time of one picture at most. They take a tenth of a core (``process.TIMES_AS_LONG``)."""
+CPU_S = 4.0
+"""CPU time of the futures of one picture at most: one picture a minute takes a tenth of a core."""
 
 POLICY_S = 300.0
 """How often the policy learns from the ledger, as the controller's does."""

@@ -258,8 +258,8 @@ class Futures:
 
     def spread_in(self, drawn: Sequence[Drawn], job_id: str) -> Spread:
         """Return the spread of a job's start in these futures."""
-        after_s = [one.after_s[job_id] for one in drawn if job_id in one.after_s]
-        beyond_s = [one.until_s for one in drawn if job_id not in one.after_s]
+        after_s = tuple(one.after_s[job_id] for one in drawn if job_id in one.after_s)
+        beyond_s = tuple(one.until_s for one in drawn if job_id not in one.after_s)
         found = spread_of(after_s, beyond_s)
         return found if self._past.days >= 1.0 else replace(found, sigma=FIRST_DAY * found.sigma)
 

@@ -12,6 +12,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from statistics import NormalDist, fmean
 from typing import NamedTuple
 
@@ -30,7 +31,7 @@ USUAL_SIGMA, LEAST_SIGMA = 1.0, 0.5
 """Futures count as if one more of them, off by the first, were among them; with less than the
 second, the scores of narrow spreads that failed would make others too wide."""
 
-ROUNDS, CLOSE = 60, 1e-3
+ROUNDS, CLOSE = 60, 0.01
 
 EXPECTED, EXPECTED_SIGMA = 50, 1.1
 """So many scores of Student's t distribution with 4 degrees of freedom, so many times as wide, are
@@ -67,14 +68,16 @@ class Spread:
     sigma: float
 
 
-def spread_of(after_s: Sequence[float], beyond_s: Sequence[float]) -> Spread:
+@lru_cache(1000)
+def spread_of(after_s: tuple[float, ...], beyond_s: tuple[float, ...]) -> Spread:
     """Return the most likely normal distribution of the logarithms of these waits, and of those of
     which only a lower bound is known: the futures that ended before.
 
     It is found by expectation maximization, as in a regression of censored values. If no wait is
-    known, the first of the futures that ended is taken for a start.
+    known, the first of the futures that ended is taken for a start; results are kept, since at a
+    large site that is so for thousands of jobs.
     """
-    known, bounds = list(map(_log, after_s or [min(beyond_s)])), list(map(_log, beyond_s))
+    known, bounds = list(map(_log, after_s or (min(beyond_s),))), list(map(_log, beyond_s))
     spread = _moments([*known, *bounds], 0.0)
     for _ in range(ROUNDS if bounds else 0):
         before, normal, expected, unsure = spread, NormalDist(), [], 0.0

@@ -122,19 +122,19 @@ def test_futures_that_ended_before_a_start_count_as_later_starts() -> None:
     waits_s = [math.exp(chance.gauss(8.0, 0.8)) - OFFSET_S for _ in range(2000)]
     known_s = [s for s in waits_s if s < 4000.0]
     bounds_s = [4000.0] * (len(waits_s) - len(known_s))
-    whole, found = spread_of(waits_s, []), spread_of(known_s, bounds_s)
+    whole, found = spread_of(tuple(waits_s), ()), spread_of(tuple(known_s), tuple(bounds_s))
     assert abs(found.middle - whole.middle) < 0.06
     assert abs(found.sigma - whole.sigma) < 0.06
-    without = spread_of(known_s, [])
+    without = spread_of(tuple(known_s), ())
     assert without.middle < whole.middle - 0.2
 
 
 def test_futures_that_agree_are_not_believed_to_the_second() -> None:
-    assert spread_of([300.0] * 100, []).sigma == LEAST_SIGMA
+    assert spread_of((300.0,) * 100, ()).sigma == LEAST_SIGMA
 
 
 def test_a_job_that_starts_in_no_future_starts_later_than_they_reach() -> None:
-    found = spread_of([], [500.0] * 12)
+    found = spread_of((), (500.0,) * 12)
     assert math.exp(found.middle) > 1.5 * (500.0 + OFFSET_S)
     assert LEAST_SIGMA <= found.sigma <= USUAL_SIGMA
 

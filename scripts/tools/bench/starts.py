@@ -258,7 +258,7 @@ def _median(values: Sequence[float]) -> str:
 @click.option("--group", "groups", multiple=True)
 @click.option("--nodes", multiple=True, type=int, help="Number of nodes of 8 GPUs.")
 @click.option("--pictures", default=60, show_default=True, help="Of one workload.")
-@click.option("--cpu", default=6.0, show_default=True, help="CPU time of a picture, in seconds.")
+@click.option("--cpu", default=4.0, show_default=True, help="CPU time of a picture, in seconds.")
 @click.option("--workers", type=click.IntRange(1), help="Number of processes.")
 def starts(
     seeds: int,
