@@ -178,7 +178,8 @@ COMMAND_TROUBLES: Sequence[Trouble] = (
     _command("hangs", WRITE, HANGS, "no answer within"),
     _command("cut in the middle", "squeue", CUT_IN_THE_MIDDLE, "cannot be parsed"),
     _command("cut in the middle", "scontrol", CUT_IN_THE_MIDDLE, "answered|down"),
-    _command("cut between lines", "squeue", CUT_BETWEEN_LINES, "lacks job"),
+    # The row of a job whose name has a line break is cut in the middle.
+    _command("cut between lines", "squeue", CUT_BETWEEN_LINES, "lacks job|cannot be parsed"),
     _command("cut between lines", "scontrol", CUT_BETWEEN_LINES, "answered"),
     _command("cut in the middle", WRITE, 'head -n 2 | "$@"', "failed"),
     _command("silent", "squeue", SILENCE, "lacks job"),
