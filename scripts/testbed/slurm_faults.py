@@ -145,6 +145,10 @@ def _command(name: str, command: str, script: str, says: str | None) -> Trouble:
 
 CUT_IN_THE_MIDDLE = '"$@" | head -c 150'
 CUT_BETWEEN_LINES = '"$@" | head -n 1'
+# What users wrote may have line breaks: a row ends as the controller asked squeue to end it.
+CUT_BETWEEN_ROWS = (
+    """"$@" | awk -v RS="${SQUEUE_FORMAT2##*:}" 'NR == 1 { printf "%s%s", $0, RS }'"""
+)
 GARBAGE = "head -c 2000 /dev/urandom"
 SILENCE = "exit 0"
 HANGS = "exec sleep 100"
@@ -178,8 +182,7 @@ COMMAND_TROUBLES: Sequence[Trouble] = (
     _command("hangs", WRITE, HANGS, "no answer within"),
     _command("cut in the middle", "squeue", CUT_IN_THE_MIDDLE, "cannot be parsed"),
     _command("cut in the middle", "scontrol", CUT_IN_THE_MIDDLE, "answered|down"),
-    # The row of a job whose name has a line break is cut in the middle.
-    _command("cut between lines", "squeue", CUT_BETWEEN_LINES, "lacks job|cannot be parsed"),
+    _command("cut between lines", "squeue", CUT_BETWEEN_ROWS, "lacks job"),
     _command("cut between lines", "scontrol", CUT_BETWEEN_LINES, "answered"),
     _command("cut in the middle", WRITE, 'head -n 2 | "$@"', "failed"),
     _command("silent", "squeue", SILENCE, "lacks job"),

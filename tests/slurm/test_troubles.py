@@ -84,7 +84,7 @@ def test_the_controller_acts_on_nothing_while_a_command_fails(bed: Bed, tmp_path
     bed.controller.extra_environment = {**bed.commands.environment, **listens}
     bed.controller.start()
     for _ in range(4):
-        bed.submit(4, 600)
+        bed.submit(4, 600, "--job-name=two\nlines")
     for job in bed.jobs:
         bed.controller.wait_for_tier(job, 1)
     trouble.begin(bed)
