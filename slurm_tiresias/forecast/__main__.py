@@ -90,7 +90,6 @@ class Worker:
             gc.freeze()
             picture = self._forecaster.look(
                 self._made,
-                past,
                 CPU_S,
                 lambda key, since_s: min(
                     (run.start_s for run in ledger.runs.of(key) if run.start_s >= since_s),

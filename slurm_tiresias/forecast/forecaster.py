@@ -9,7 +9,6 @@ from random import Random
 
 from slurm_tiresias.core.job import Job
 from slurm_tiresias.forecast.futures import Drawn, Fork, Futures, Present
-from slurm_tiresias.forecast.past import Past
 from slurm_tiresias.forecast.ranges import Awaited, Calibration, Range, Spread
 from slurm_tiresias.model import JobState
 
@@ -45,12 +44,10 @@ class Forecaster:
 
     def __init__(self, calibration: Calibration | None = None) -> None:
         self.calibration = calibration or Calibration()
-        self._recorded_s = -math.inf
 
     def look(
         self,
         made: Futures,
-        past: Past,
         most_s: float,
         started_s: Started,
         during: Callable[[Fork[Drawn]], None] = lambda _: None,
@@ -60,7 +57,7 @@ class Forecaster:
         at, waiting = made.at, made.waiting
         self._follow(at, started_s)
         drawn = list[Drawn]()
-        for number in range(FUTURES if waiting and past.is_known else 0):
+        for number in range(FUTURES if waiting and made.past.is_known else 0):
             future = made.begin(f"{at.now_s}:{number}", most_s / FUTURES, waiting)
             during(future)
             one = future.result()
@@ -70,9 +67,8 @@ class Forecaster:
             raw = {job_id: made.spread_in(drawn, job_id) for job_id in waiting}
         ranges = {job_id: self.calibration.corrected(one) for job_id, one in raw.items()}
         self._record(at.now_s, raw, ranges)
-        is_bad = self.calibration.is_bad
-        shown = {job_id: None if is_bad else found for job_id, found in ranges.items()}
-        return Picture(at.now_s, len(drawn), past.days, shown, self.calibration.coverage())
+        shown = dict.fromkeys(ranges) if self.calibration.is_bad else ranges
+        return Picture(at.now_s, len(drawn), made.past.days, shown, self.calibration.coverage())
 
     def _follow(self, at: Present, started_s: Started) -> None:
         """Learn from how long jobs have waited, and from those that have started since the last
@@ -89,9 +85,9 @@ class Forecaster:
         self.calibration.learn()
 
     def _record(self, now_s: float, raw: Mapping[str, Spread], ranges: Mapping[str, Range]) -> None:
-        if now_s < self._recorded_s + FOLLOWED_EVERY_S:
+        latest = self.calibration.awaited[-1:]
+        if latest and now_s < latest[0].made_s + FOLLOWED_EVERY_S:
             return
-        self._recorded_s = now_s
         new = Random(str(now_s)).sample(list(raw), min(FOLLOWED, len(raw)))
         self.calibration.await_starts(
             Awaited(key, now_s, raw[key], tuple(ranges[key])) for key in new

@@ -205,7 +205,7 @@ class Futures:
     def __init__(self, at: Present, config: Config, past: Past, policy: Policy) -> None:
         self.at = at
         known = at.jobs
-        self._past = past
+        self.past = past
         have_run = [job for job in known if job.run_s > REPORT_EVERY_S]
         self._share = fmean(job.claim is not None for job in have_run) if have_run else 0.0
         self._chance = Random()
@@ -219,7 +219,6 @@ class Futures:
         self._simulation = Simulation(
             (), self._scheduler, self._physics, timing, self._ask, until=lambda s: self._until(s)
         )
-        self.is_known = past.is_known
         self._passing: dict[str, bool] = {}
         """Jobs that leave as soon as they have started, and whether each reports what it needs."""
         self._until: Callable[[float], bool] = lambda _now_s: False
@@ -245,7 +244,7 @@ class Futures:
         return resumed
 
     def _draw(self, job: SimJob) -> float:
-        return self._past.remaining_s(job, self._chance)
+        return self.past.remaining_s(job, self._chance)
 
     def _tell(self, job: SimJob) -> None:
         runs = job.state is JobState.RUNNING
@@ -261,7 +260,7 @@ class Futures:
         after_s = tuple(one.after_s[job_id] for one in drawn if job_id in one.after_s)
         beyond_s = tuple(one.until_s for one in drawn if job_id not in one.after_s)
         found = spread_of(after_s, beyond_s)
-        return found if self._past.days >= 1.0 else replace(found, sigma=FIRST_DAY * found.sigma)
+        return found if self.past.days >= 1.0 else replace(found, sigma=FIRST_DAY * found.sigma)
 
     def submit_in_passing(self, job: Job, *, reports: bool) -> None:
         """Let a job wait that leaves as soon as it has started."""
@@ -284,7 +283,7 @@ class Futures:
     def _run(self, chance: Random, most_s: float) -> Drawn:
         self._chance = chance
         now_s, reached_s, late = self.at.now_s, self.at.now_s, False
-        self._simulation.expect(self._past.arrivals(chance))
+        self._simulation.expect(self.past.arrivals(chance))
         self._scheduler.share, self._scheduler.chance = self._share, chance
         for job in self.jobs.values():
             runs = job.state is JobState.RUNNING

@@ -90,7 +90,7 @@ def answers(
     keys = [variant.job_id for _, _, variant in variants]
     drawn = list[Drawn]()
     until_s = time.monotonic() + MOST_S
-    for number in range(0, FUTURES if made.is_known else 0, AT_ONCE):
+    for number in range(0, FUTURES if made.past.is_known else 0, AT_ONCE):
         numbers = range(number, number + AT_ONCE)
         forks = [made.begin(f"{each}", CPU_S, keys, submit_all) for each in numbers]
         drawn += [one for fork in forks if (one := fork.result())]

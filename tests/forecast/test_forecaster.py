@@ -26,9 +26,8 @@ def look(
     forecaster: Forecaster, jobs: list[Job], now_s: float, started_s: float | None = None
 ) -> Picture:
     at = Present(now_s, NODES[:1], present(now_s, NODES, jobs).rows)
-    past = Past(HISTORY, now_s)
-    made = Futures(at, CONFIG, past, POLICY)
-    return forecaster.look(made, past, MOST_S, lambda _key, _since_s: started_s)
+    made = Futures(at, CONFIG, Past(HISTORY, now_s), POLICY)
+    return forecaster.look(made, MOST_S, lambda _key, _since_s: started_s)
 
 
 def waits() -> Job:
@@ -82,7 +81,6 @@ def test_ranges_are_wider_until_a_site_has_been_seen_for_a_day() -> None:
 
 def test_where_hardly_any_job_has_ended_nothing_is_forecast() -> None:
     at = Present(NOW_S, NODES[:1], present(NOW_S, NODES, [running("1", 4, 5000.0), waits()]).rows)
-    past = Past(HISTORY[:3], NOW_S)
-    made = Futures(at, CONFIG, past, POLICY)
-    assert not Forecaster().look(made, past, MOST_S, lambda *_: None).ranges
+    made = Futures(at, CONFIG, Past(HISTORY[:3], NOW_S), POLICY)
+    assert not Forecaster().look(made, MOST_S, lambda *_: None).ranges
     assert not answers(made, waits(), Calibration(), ("gpu",))

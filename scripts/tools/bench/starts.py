@@ -158,7 +158,7 @@ def replay(case: Case) -> list[Said]:
         past = Past([*scheduler.gone, *so_far], now_s)
         at = present(now_s, nodes, live)
         made = Futures(at, config, past, scheduler.policy)
-        picture = forecaster.look(made, past, case.cpu_s, scheduler.started_s)
+        picture = forecaster.look(made, case.cpu_s, scheduler.started_s)
         squeue = squeue_start(at)
         for job_id in made.waiting:
             said.append((now_s, job_id, picture.ranges.get(job_id), squeue(job_id)))
